@@ -1,0 +1,98 @@
+"""What a round decides, as values: placements, postponements, reservations, certificate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from flowsched.snapshot import PlannedStart, Snapshot
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Bind a task now."""
+
+    task: str
+    machine: str
+    width_milli: int
+    threads: int
+    cores: tuple[int, ...]
+    cost: float = 0.0
+    terms: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Postponement:
+    """Let a task wait, on purpose, and say why."""
+
+    task: str
+    reason: str
+    waited_s: float
+    cost: float = 0.0
+    terms: Mapping[str, float] = field(default_factory=dict)
+    planned: PlannedStart | None = None
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """Capacity of a machine that is held for a due task until it can start there."""
+
+    task: str
+    machine: str
+    width_milli: int
+    memory_mib: int
+    start_s: float
+    """When the machine is predicted to have drained enough."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """How far from optimal the round can be.
+
+    ``gap_relative = (primal - bound) / (primal - unconstrained)``, 0/0 = 0, where ``unconstrained`` is the sum of every
+    task's best cost if it had the cluster to itself.
+    """
+
+    method: str
+    """``exact`` (CP-SAT on the same objective) or ``lagrangian`` (weak duality on the first network)."""
+    primal: float
+    bound: float
+    unconstrained: float
+
+    @property
+    def gap_absolute(self) -> float:
+        """Primal cost minus lower bound, in units of cost."""
+        return max(0.0, self.primal - self.bound)
+
+    @property
+    def gap_relative(self) -> float:
+        """The absolute gap over what scheduling could win or lose at all."""
+        spread = self.primal - self.unconstrained
+        return self.gap_absolute / spread if spread > 1e-12 else 0.0
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """The outcome of one round. Every pending task is in exactly one of placements and postponements."""
+
+    placements: tuple[Placement, ...]
+    postponements: tuple[Postponement, ...]
+    reservations: tuple[Reservation, ...] = ()
+    certificate: Certificate | None = None
+    record: Mapping[str, Any] | None = None
+    """The round's record (version 1), for schedulers that keep one."""
+    timings_ms: Mapping[str, float] = field(default_factory=dict)
+
+
+class Scheduler(Protocol):
+    """What a simulator or a cluster needs from anybody who places tasks."""
+
+    @property
+    def name(self) -> str:
+        """The name by which users choose it."""
+        ...
+
+    def decide(self, snapshot: Snapshot) -> Decisions:
+        """One round. Must not change the snapshot; same snapshot, same decisions."""
+        ...

@@ -1,0 +1,138 @@
+"""An immutable view of the cluster: all that one round may know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from flowsched_models.catalogue import Catalogue
+
+SNAPSHOT_VERSION = "flowsched/v1"
+MILLI = 1000
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine. ``cpu_milli`` and ``memory_mib`` are what tasks may request in total (allocatable)."""
+
+    name: str
+    type: str
+    cpu_milli: int
+    memory_mib: int
+    vcpus: int
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Service:
+    """A latency service at its fixed place. Its cores are its own: no batch core set contains them."""
+
+    name: str
+    profile: str
+    machine: str
+    cores: tuple[int, ...]
+    threads: int
+    width_milli: int
+    memory_mib: int
+    qps: float
+    slo_us: float
+    client: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """The unit that is placed on one machine."""
+
+    name: str
+    job: str
+    """The job that it belongs to; in version 1 a job has one task, or tasks that are placed independently."""
+    profile: str
+    scale: float
+    """Its work relative to the profile's."""
+    request_milli: int
+    """What its user asked for. Policies that do not choose widths use it."""
+    widths_milli: tuple[int, ...]
+    """Widths it may run at, ascending; a moldable task has several."""
+    memory_mib: int
+    submit_s: float
+    goal_s: float | None = None
+    """Completion-time goal in seconds after submission, or None for the policy's default."""
+    priority: int = 0
+    machines: tuple[str, ...] | None = None
+    """Names of the machines it may run on, or None for all."""
+
+
+@dataclass(frozen=True)
+class Running:
+    """A task that is bound. ``progress`` is believed from its start time and the models: nobody measures it."""
+
+    task: Task
+    machine: str
+    width_milli: int
+    threads: int
+    cores: tuple[int, ...]
+    bound_s: float
+    start_s: float
+    """When its program starts or started (a container takes a moment); it uses no CPU before."""
+    progress: float = 0.0
+
+
+@dataclass(frozen=True)
+class PlannedStart:
+    """A task that the last round postponed *for* something: this machine, after this many completions there."""
+
+    task: str
+    machine: str
+    slot: int
+    width_milli: int
+
+
+@dataclass(frozen=True)
+class StartDelay:
+    """Seconds from binding to the first instruction."""
+
+    at_submission_s: float = 0.0
+    """For a task that is bound in the instant it is submitted."""
+    after_waiting_s: float = 0.0
+    """For a task that waited: a completion must be noticed and a container made."""
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What one round decides on. Order of machines, running and pending tasks carries no meaning."""
+
+    now_s: float
+    catalogue: Catalogue
+    machines: tuple[Machine, ...]
+    services: tuple[Service, ...] = ()
+    running: tuple[Running, ...] = ()
+    pending: tuple[Task, ...] = ()
+    plan: tuple[PlannedStart, ...] = ()
+    start_delay: StartDelay = field(default_factory=StartDelay)
+    round: int = 0
+
+    def service_cores(self, machine: str) -> frozenset[int]:
+        """Virtual CPUs of a machine that belong to its services."""
+        return frozenset(c for s in self.services if s.machine == machine for c in s.cores)
+
+    def batch_cores(self, machine: Machine) -> tuple[int, ...]:
+        """Virtual CPUs of a machine that batch tasks may use, ascending."""
+        taken = self.service_cores(machine.name)
+        return tuple(c for c in range(machine.vcpus) if c not in taken)
+
+    def free_milli(self) -> dict[str, int]:
+        """Unrequested CPU by machine: allocatable minus the widths of services and running tasks."""
+        free = {m.name: m.cpu_milli for m in self.machines}
+        for s in self.services:
+            free[s.machine] -= s.width_milli
+        for r in self.running:
+            free[r.machine] -= r.width_milli
+        return free
+
+    def free_memory_mib(self) -> dict[str, int]:
+        """Unrequested memory by machine."""
+        free = {m.name: m.memory_mib for m in self.machines}
+        for s in self.services:
+            free[s.machine] -= s.memory_mib
+        for r in self.running:
+            free[r.machine] -= r.task.memory_mib
+        return free

@@ -1,0 +1,51 @@
+"""The measured behaviour of one kind of batch job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class PhaseOrder(StrEnum):
+    """Where a job's serial work stands in its run."""
+
+    SERIAL_FIRST = "serial-first"
+    """The serial part runs first, alone on one thread; then everything is parallel."""
+    MIXED = "mixed"
+    """Serial and parallel work alternate so quickly that their mix is constant over the run."""
+
+
+@dataclass(frozen=True)
+class JobProfile:
+    """How long a kind of job runs, and what it does to its neighbours.
+
+    Source of every default number: the bundled ``profiles.yaml``, value by value.
+    """
+
+    name: str
+    work_s: float
+    """Seconds on one thread of the reference machine type, undisturbed (``W``)."""
+    serial_fraction: float
+    """Share of the work that one thread alone can do (``f``), in [0, 1)."""
+    phase_order: PhaseOrder
+    smt_gain: float
+    """Extra throughput of a core when both its hardware threads are busy (``g``), in [0, 1]."""
+    sensitivity: float
+    """Slow-down under one unit of cache and memory pressure, minus 1 (``s``)."""
+    pressure: float
+    """Pressure caused per busy CPU (``P``)."""
+    memory_mib: int
+    """What must be free on a machine for the job to run at all."""
+    oversubscription: float = 0.0
+    """Relative slow-down for every doubling of the threads above four (``O - 1``)."""
+    threads_power_of_two: bool = False
+    """Whether the program accepts only 1, 2, 4, 8, … threads."""
+    speed: Mapping[str, float] = field(default_factory=dict)
+    """Speed by machine type, relative to the reference type; types that are not named use their own default."""
+
+    def threads_for(self, cores: int) -> int:
+        """Threads to start on ``cores`` cores: all of them, as far as the program accepts."""
+        if self.threads_power_of_two:
+            return 1 << (max(cores, 1).bit_length() - 1)
+        return max(cores, 1)

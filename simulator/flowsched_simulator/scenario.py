@@ -1,0 +1,45 @@
+"""A scenario: a cluster, the services on it, and the jobs that arrive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from flowsched.snapshot import Machine, Service, StartDelay, Task
+from flowsched_models.catalogue import Catalogue
+
+
+class Objective(StrEnum):
+    """What the users of a scenario want from a policy that can be told."""
+
+    MAKESPAN = "makespan"
+    """All jobs done as soon as possible: they were submitted together and are worth something together."""
+    COMPLETION = "completion"
+    """Each job done by its own goal."""
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """When jobs are submitted."""
+
+    kind: str = "all-at-once"
+    """``all-at-once`` (each at its own ``submit_s``), ``poisson`` (in the order listed)."""
+    rate_per_minute: float = 0.0
+    """Mean arrivals per minute, for ``poisson``."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Read from YAML by :func:`flowsched_simulator.scenario_file.load_scenario`."""
+
+    name: str
+    description: str
+    catalogue: Catalogue
+    machines: tuple[Machine, ...]
+    services: tuple[Service, ...]
+    tasks: tuple[Task, ...]
+    """One task per job, named as the job; ``submit_s`` before arrivals are drawn."""
+    objective: Objective = Objective.COMPLETION
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    start_delay: StartDelay = field(default_factory=StartDelay)
+    source: str = "<memory>"

@@ -1,0 +1,171 @@
+"""One machine in motion: jobs start, progress at the rates of the run-time model, change phase, finish.
+
+The only place where progress is integrated: the simulator runs the true machines with it, the engine's cluster state
+what it believes of them, and :func:`flowsched_models.forecast.forecast` looks ahead with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from flowsched_models.runtime import Host, Occupant, Stage
+
+_TINY = 1e-9
+_NEVER = float("inf")
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Resident:
+    """A job that is bound to the machine."""
+
+    profile: str
+    scale: float
+    """Its work relative to the profile's."""
+    threads: int
+    cores: tuple[int, ...]
+    """Virtual CPUs it may use."""
+    weight: float
+    """Cores requested: capacity it holds, and its weight where cores are shared."""
+    memory_mib: int = 0
+    progress: float = 0.0
+    """Share of its work that is done, in [0, 1]."""
+    ready_s: float = 0.0
+    """When its program runs, on the clock of the execution; it holds its request before and uses no CPU."""
+    limit: float | None = None
+    """CPU limit in cores, or None."""
+
+
+class _Entry:
+    __slots__ = ("later", "now", "progress", "ready_s", "scale", "serial_until")
+
+    def __init__(self, host: Host, resident: Resident, slowdown: float) -> None:
+        def occupant(stage: Stage) -> Occupant:
+            return Occupant(
+                resident.profile, stage, resident.threads, resident.cores, resident.weight, resident.limit
+            )
+
+        first = host.stage(resident.profile, 0.0)
+        self.later = occupant(host.stage(resident.profile, 1.0))
+        self.serial_until = (
+            host.catalogue.jobs[resident.profile].serial_fraction if first is Stage.SERIAL else 0.0
+        )
+        self.progress = resident.progress
+        self.now = occupant(first) if resident.progress < self.serial_until - _TINY else self.later
+        self.ready_s = resident.ready_s
+        self.scale = resident.scale * slowdown
+
+
+class Execution(Generic[Key]):
+    """The jobs on one machine and how far they are, at one moment that only moves forward.
+
+    ``ceiling`` < 1 is for beliefs: nobody is held to be done before somebody says so; a job that should be done by now
+    stays at the ceiling and goes on using its cores.
+    """
+
+    def __init__(self, host: Host, now_s: float = 0.0, ceiling: float = 1.0) -> None:
+        """An empty machine at ``now_s``."""
+        self.host = host
+        self.now_s = now_s
+        self._ceiling = ceiling
+        self._entries: dict[Key, _Entry] = {}
+        self._paces: dict[Key, float] | None = None
+        self._p95: tuple[float, ...] = ()
+        self._next_s = _NEVER
+
+    def start(self, key: Key, resident: Resident, slowdown: float = 1.0) -> None:
+        """Put a job on the machine. ``slowdown`` multiplies its work beyond what its profile says."""
+        self._entries[key] = _Entry(self.host, resident, slowdown)
+        self._paces = None
+
+    def stop(self, key: Key) -> None:
+        """Take a job away."""
+        del self._entries[key]
+        self._paces = None
+
+    def progress(self, key: Key) -> float:
+        """Share of a job's work that is done."""
+        return self._entries[key].progress
+
+    @property
+    def p95_us(self) -> tuple[float, ...]:
+        """p95 of each service of the host, now."""
+        if self._paces is None:
+            self._settle()
+        return self._p95
+
+    def busy_cpus(self) -> dict[Key, float]:
+        """CPUs that each job uses, now."""
+        entries = self._running()
+        rates = self.host.rates(_canonical([e.now for e in entries.values()]))
+        return {key: rates.busy[entry.now] for key, entry in entries.items()}
+
+    def next_event_s(self) -> float:
+        """When the next program starts, phase changes or job ends; infinity when nothing moves."""
+        if self._paces is None:
+            self._settle()
+        return self._next_s
+
+    def advance(self, to_s: float) -> list[Key]:
+        """Move to ``to_s``, at most the next event; returns the jobs that finished then, and removes them."""
+        if self._paces is None:
+            self._settle()
+        assert self._paces is not None
+        if to_s > self._next_s + 1e-6:
+            raise ValueError(f"cannot advance to {to_s}: something happens at {self._next_s}")
+        step = to_s - self.now_s
+        self.now_s = to_s
+        finished = []
+        changed = False
+        for key, pace in self._paces.items():
+            entry = self._entries[key]
+            entry.progress += pace * step
+            if entry.progress >= self._ceiling - _TINY:
+                entry.progress = self._ceiling
+                changed = True
+                if self._ceiling >= 1.0:
+                    finished.append(key)
+            elif entry.now is not entry.later and entry.progress >= entry.serial_until - _TINY:
+                entry.now = entry.later
+                changed = True
+        for key in finished:
+            del self._entries[key]
+        if changed or to_s >= self._next_s - _TINY:
+            self._paces = None
+        return finished
+
+    def _running(self) -> dict[Key, _Entry]:
+        limit = self.now_s + _TINY
+        return {key: entry for key, entry in self._entries.items() if entry.ready_s <= limit}
+
+    def _settle(self) -> None:
+        """Rates and the next event for who is here now."""
+        running = self._running()
+        rates = self.host.rates(_canonical([e.now for e in running.values()]))
+        self._p95 = rates.p95_us
+        soonest = _NEVER
+        if len(running) < len(self._entries):
+            limit = self.now_s + _TINY
+            soonest = min(e.ready_s for e in self._entries.values() if e.ready_s > limit)
+        paces: dict[Key, float] = {}
+        for key, entry in running.items():
+            if entry.progress >= self._ceiling - _TINY:
+                continue
+            pace = rates.progress[entry.now] / entry.scale
+            paces[key] = pace
+            mark = self._ceiling if entry.now is entry.later else min(entry.serial_until, self._ceiling)
+            at = self.now_s + (mark - entry.progress) / pace
+            if at < soonest:
+                soonest = at
+        self._paces = paces
+        self._next_s = soonest
+
+
+def _canonical(occupants: list[Occupant]) -> tuple[Occupant, ...]:
+    """One order for equal sets, so that their rates are computed once."""
+    if len(occupants) > 1:
+        occupants.sort(key=lambda o: (o.profile, o.stage, o.weight, o.threads, o.cores))
+    return tuple(occupants)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from flowsched.snapshot import PlannedStart, Snapshot
+from flowsched.snapshot import PlannedStart, Reservation, Snapshot
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,6 @@ class Postponement:
 
 
 @dataclass(frozen=True)
-class Reservation:
-    """Capacity of a machine that is held for a due task until it can start there."""
-
-    task: str
-    machine: str
-    width_milli: int
-    memory_mib: int
-    start_s: float
-    """When the machine is predicted to have drained enough."""
-
-
-@dataclass(frozen=True)
 class Certificate:
     """How far from optimal the round can be.
 
@@ -59,6 +47,8 @@ class Certificate:
     primal: float
     bound: float
     unconstrained: float
+    prices: Mapping[str, float] = field(default_factory=dict)
+    """Prices of tiers that the bound was computed with (``lagrangian``), by tier."""
 
     @property
     def gap_absolute(self) -> float:

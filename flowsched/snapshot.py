@@ -87,6 +87,17 @@ class PlannedStart:
 
 
 @dataclass(frozen=True)
+class Reservation:
+    """A machine that is held for a due task: nothing starts there unless it is predicted to end before ``start_s``."""
+
+    task: str
+    machine: str
+    width_milli: int
+    start_s: float
+    """When the machine was predicted, as the reservation was made, to have drained enough."""
+
+
+@dataclass(frozen=True)
 class StartDelay:
     """Seconds from binding to the first instruction."""
 
@@ -107,6 +118,7 @@ class Snapshot:
     running: tuple[Running, ...] = ()
     pending: tuple[Task, ...] = ()
     plan: tuple[PlannedStart, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
     start_delay: StartDelay = field(default_factory=StartDelay)
     round: int = 0
 

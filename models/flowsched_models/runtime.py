@@ -88,7 +88,7 @@ class Rates:
     """p95 of each service, in the order of the host's services."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Host:
     """A machine type with the services on it: maps a multiset of occupants to rates.
 
@@ -144,11 +144,13 @@ class Host:
             return Stage.MIXED
         return Stage.SERIAL if progress < job.serial_fraction - _TINY else Stage.PARALLEL
 
-    def alone_s(self, profile: str, threads: int, cores: tuple[int, ...], scale: float = 1.0) -> float:
-        """Run time in seconds of a job that has these cores to itself, beside the host's services only."""
+    def alone_s(
+        self, profile: str, threads: int, cores: tuple[int, ...], scale: float = 1.0, progress: float = 0.0
+    ) -> float:
+        """Seconds that a job needs from ``progress`` on with these cores to itself, beside the host's services only."""
         job = self.catalogue.jobs[profile]
         total = 0.0
-        position = 0.0
+        position = progress
         while position < 1.0 - _TINY:
             stage = self.stage(profile, position)
             end = job.serial_fraction if stage is Stage.SERIAL else 1.0
@@ -214,7 +216,9 @@ class Host:
                 self._bandwidth * (total_pressure - caused_by_services[k]),
                 shares.weight_share[k],
             )
-            for k, (load, (profile, curve)) in enumerate(zip(self.services, self._service_models, strict=True))
+            for k, (load, (profile, curve)) in enumerate(
+                zip(self.services, self._service_models, strict=True)
+            )
         )
         return Rates(_mean(progress), _mean(busy_by), p95)
 
@@ -283,16 +287,16 @@ class _Sharing:
         self.cores_of_services = [len(s.cores) for s in services]
         everywhere = frozenset().union(*core_sets) if core_sets else frozenset()
         users = {k: tuple(i for i, cores in enumerate(core_sets) if k in cores) for k in everywhere}
-        key_of = {k: (users[k], users.get(sibling[k], ()) if k in sibling else None) for k in sorted(everywhere)}
+        key_of = {
+            k: (users[k], users.get(sibling[k], ()) if k in sibling else None) for k in sorted(everywhere)
+        }
         keys = sorted(set(key_of.values()), key=lambda key: (key[0], key[1] is not None, key[1] or ()))
         index = {key: c for c, key in enumerate(keys)}
         self.size = [0] * len(keys)
         for key in key_of.values():
             self.size[index[key]] += 1
         self.users = [key[0] for key in keys]
-        self.sibling_cell = [
-            None if key[1] is None else index.get((key[1], key[0])) for key in keys
-        ]
+        self.sibling_cell = [None if key[1] is None else index.get((key[1], key[0])) for key in keys]
         self.cells_of = [
             [c for c, members in enumerate(self.users) if i in members] for i in range(len(core_sets))
         ]
@@ -318,9 +322,7 @@ class _Sharing:
                 loss = overlap * (1.0 - gains[i]) / 2.0 if i < self.count_jobs else 0.0
                 speed[i] += cpu * self.size[c] * (1.0 - loss)
         jobs = self.count_jobs
-        return _Shares(
-            busy[:jobs], speed[:jobs], tuple(busy[jobs:]), self._weight_shares(spread, demand)
-        )
+        return _Shares(busy[:jobs], speed[:jobs], tuple(busy[jobs:]), self._weight_shares(spread, demand))
 
     def _spread(self, demand: Sequence[float]) -> list[dict[int, float]]:
         """Threads of each occupant per virtual CPU of each cell, by water-filling on the load of the others."""
@@ -343,7 +345,9 @@ class _Sharing:
                     load[c] = other + x
         return spread
 
-    def _thread_weight(self, i: int, c: int, spread: Sequence[Mapping[int, float]], demand: Sequence[float]) -> float:
+    def _thread_weight(
+        self, i: int, c: int, spread: Sequence[Mapping[int, float]], demand: Sequence[float]
+    ) -> float:
         if i >= self.count_jobs:
             return self.weights[i] / self.cores_of_services[i - self.count_jobs]
         return self.weights[i] / max(demand[i], _TINY) * spread[i][c]
@@ -393,7 +397,9 @@ def _water_fill(amount: float, loads: Sequence[float], sizes: Sequence[int]) -> 
     level = marks[0]
     for here, above in zip(marks, marks[1:], strict=False):
         width = sum(
-            size for load, size in zip(loads, sizes, strict=True) if load <= here + _TINY and load + 1.0 >= above - _TINY
+            size
+            for load, size in zip(loads, sizes, strict=True)
+            if load <= here + _TINY and load + 1.0 >= above - _TINY
         )
         room = width * (above - here)
         if poured + room >= amount and width > 0:

@@ -43,3 +43,8 @@ class Scenario:
     arrivals: Arrivals = field(default_factory=Arrivals)
     start_delay: StartDelay = field(default_factory=StartDelay)
     source: str = "<memory>"
+
+    def batch_cores(self) -> dict[str, tuple[int, ...]]:
+        """By machine, the virtual CPUs that belong to no service."""
+        taken = {(s.machine, c) for s in self.services for c in s.cores}
+        return {m.name: tuple(c for c in range(m.vcpus) if (m.name, c) not in taken) for m in self.machines}

@@ -26,7 +26,7 @@ class ScheduledTask:
     start_s: float | None = None
     after: str | None = None
     request_milli: int | None = None
-    """CPU request, which is its weight where cores are shared; None: an equal split of every core it may use."""
+    """CPU request, its weight where cores are shared; None: an equal split of every core it may use."""
     limit_milli: int | None = None
     """CPU limit, or None for no limit."""
 

@@ -1,0 +1,187 @@
+"""The state of a cluster, kept from events, and what is believed of its running tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from flowsched.events import (
+    Event,
+    MachineAdded,
+    MachineRemoved,
+    RoundDecided,
+    TaskBound,
+    TaskFinished,
+    TaskSubmitted,
+    TaskWithdrawn,
+)
+from flowsched.snapshot import (
+    MILLI,
+    Machine,
+    PlannedStart,
+    Reservation,
+    Running,
+    Service,
+    Snapshot,
+    StartDelay,
+    Task,
+)
+from flowsched_models.catalogue import Catalogue
+from flowsched_models.execution import Execution, Resident
+from flowsched_models.runtime import HostFactory, ServiceLoad
+
+BELIEF_CEILING = 0.95
+"""A task that should be done by the models and is not: at least 5 % of its work is believed to be left. (Correcting a
+prediction that ran out, as in Tsafrir, Etsion, Feitelson: Backfilling Using System-Generated Predictions, 2007.)"""
+
+
+def service_load(service: Service) -> ServiceLoad:
+    """A service as the run-time model sees it."""
+    return ServiceLoad(
+        service.profile,
+        service.cores,
+        service.threads,
+        service.width_milli / MILLI,
+        service.qps,
+        service.client,
+    )
+
+
+@dataclass
+class _Node:
+    machine: Machine
+    services: tuple[Service, ...]
+    belief: Execution[str]
+
+
+class ClusterState:
+    """Machines, services, running and pending tasks. Every change is one event; a snapshot is an immutable view.
+
+    Nobody measures how far a task is: its progress is believed from its start and the models, and a start or an end on a
+    machine changes the belief about everybody there.
+    """
+
+    def __init__(
+        self, catalogue: Catalogue, start_delay: StartDelay | None = None, hosts: HostFactory | None = None
+    ) -> None:
+        """An empty cluster; ``hosts`` may be shared so that rates are computed once."""
+        self._catalogue = catalogue
+        self._start_delay = start_delay or StartDelay()
+        self._hosts = hosts or HostFactory(catalogue)
+        self._nodes: dict[str, _Node] = {}
+        self._pending: dict[str, Task] = {}
+        self._running: dict[str, Running] = {}
+        self._plan: dict[str, PlannedStart] = {}
+        self._reservations: tuple[Reservation, ...] = ()
+        self._now_s = 0.0
+        self._rounds = 0
+
+    def apply(self, event: Event, now_s: float) -> None:
+        """Take note of an event. Events come in the order of time.
+
+        Raises ``ValueError`` for an event that cannot be true (an unknown task, a machine that overcommits).
+        """
+        if now_s < self._now_s - 1e-9:
+            raise ValueError(f"an event of {now_s} s comes after one of {self._now_s} s")
+        self._now_s = max(now_s, self._now_s)
+        match event:
+            case MachineAdded(machine, services):
+                host = self._hosts.host(machine.type, (service_load(s) for s in services))
+                self._nodes[machine.name] = _Node(machine, services, Execution(host, now_s, BELIEF_CEILING))
+            case MachineRemoved(name):
+                del self._nodes[name]
+                self._running = {t: r for t, r in self._running.items() if r.machine != name}
+                self._plan = {t: p for t, p in self._plan.items() if p.machine != name}
+            case TaskSubmitted(task):
+                if task.name in self._pending or task.name in self._running:
+                    raise ValueError(f"a task named {task.name} is there already")
+                self._pending[task.name] = task
+            case TaskBound():
+                self._bind(event)
+            case TaskFinished(name):
+                self._finish(name)
+            case TaskWithdrawn(name):
+                del self._pending[name]
+                self._plan.pop(name, None)
+            case RoundDecided(plan, reservations):
+                self._plan = {p.task: p for p in plan}
+                self._reservations = reservations
+                self._rounds += 1
+
+    def snapshot(self, now_s: float) -> Snapshot:
+        """The cluster as it is believed to be at ``now_s``."""
+        self._now_s = max(now_s, self._now_s)
+        for node in self._nodes.values():
+            self._believe(node)
+        running = tuple(
+            replace(r, progress=self._nodes[r.machine].belief.progress(name))
+            for name, r in self._running.items()
+        )
+        return Snapshot(
+            now_s=now_s,
+            catalogue=self._catalogue,
+            machines=tuple(n.machine for n in self._nodes.values()),
+            services=tuple(s for n in self._nodes.values() for s in n.services),
+            running=running,
+            pending=tuple(self._pending.values()),
+            plan=tuple(p for t, p in self._plan.items() if t in self._pending),
+            reservations=tuple(
+                r for r in self._reservations if r.task in self._pending and r.machine in self._nodes
+            ),
+            start_delay=self._start_delay,
+            round=self._rounds,
+        )
+
+    @property
+    def pending(self) -> int:
+        """Number of tasks that wait."""
+        return len(self._pending)
+
+    def _believe(self, node: _Node) -> None:
+        belief = node.belief
+        while belief.now_s < self._now_s:
+            belief.advance(min(self._now_s, belief.next_event_s()))
+
+    def _bind(self, event: TaskBound) -> None:
+        task = self._pending.pop(event.task, None)
+        if task is None:
+            raise ValueError(f"{event.task} was bound but does not wait")
+        self._plan.pop(event.task, None)
+        node = self._nodes[event.machine]
+        self._believe(node)
+        node.belief.start(
+            event.task,
+            Resident(
+                task.profile,
+                task.scale,
+                event.threads,
+                event.cores,
+                event.width_milli / MILLI,
+                task.memory_mib,
+                ready_s=event.start_s,
+            ),
+        )
+        self._running[event.task] = Running(
+            task, event.machine, event.width_milli, event.threads, event.cores, self._now_s, event.start_s
+        )
+        self._forbid_overcommit(node)
+
+    def _finish(self, name: str) -> None:
+        running = self._running.pop(name, None)
+        if running is None:
+            raise ValueError(f"{name} finished but does not run")
+        node = self._nodes[running.machine]
+        self._believe(node)
+        node.belief.stop(name)
+        for task, plan in self._plan.items():
+            if plan.machine == running.machine and plan.slot > 0:
+                self._plan[task] = replace(plan, slot=plan.slot - 1)
+
+    def _forbid_overcommit(self, node: _Node) -> None:
+        here = [r for r in self._running.values() if r.machine == node.machine.name]
+        cpu = sum(r.width_milli for r in here) + sum(s.width_milli for s in node.services)
+        memory = sum(r.task.memory_mib for r in here) + sum(s.memory_mib for s in node.services)
+        if cpu > node.machine.cpu_milli or memory > node.machine.memory_mib:
+            raise ValueError(
+                f"{node.machine.name} is overcommitted: {cpu} of {node.machine.cpu_milli} milli-CPU and "
+                f"{memory} of {node.machine.memory_mib} MiB are requested"
+            )

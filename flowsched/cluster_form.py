@@ -1,0 +1,269 @@
+"""Machines and services as they stand in a file, and what must hold between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from pydantic import Field
+
+from flowsched.snapshot import MILLI, Machine, Service
+from flowsched_models.catalogue import Catalogue
+from flowsched_models.document import Document, InputError, KeyPath, Problems, name_help
+from flowsched_models.form import CoreSet, DurationUs, Form, MemoryMib, MilliCpu, Name, PositiveInt, Rate
+from flowsched_models.profiles import load_catalogue
+from flowsched_models.quantity import (
+    format_cores,
+    format_duration_us,
+    format_memory,
+    format_milli,
+    format_rate,
+)
+from flowsched_models.service import LatencyCurve, ServiceProfile
+
+
+class MachineForm(Form):
+    """A machine in a file. What is left out is as its type has it."""
+
+    name: Name
+    type: Name
+    cpu: MilliCpu | None = None
+    memory: MemoryMib | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+
+
+class ServiceForm(Form):
+    """A latency service in a file."""
+
+    name: Name
+    profile: Name
+    machine: Name
+    cores: CoreSet
+    threads: PositiveInt = 1
+    request: MilliCpu = MILLI
+    memory: MemoryMib = 512
+    qps: Rate
+    slo_p95: DurationUs
+    client: Name
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 core``, ``2 cores``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def refer(
+    problems: Problems, document: Document, path: KeyPath, noun: str, name: str, known: Iterable[str]
+) -> bool:
+    """Report a name that does not exist. Whether it exists."""
+    names = list(known)
+    if name in names:
+        return True
+    problems.add(document.problem(path, f"there is no {noun} '{name}'", name_help(name, names)))
+    return False
+
+
+def unique(problems: Problems, document: Document, names: Iterable[tuple[KeyPath, str]]) -> None:
+    """Report every name that stands more than once."""
+    first: dict[str, KeyPath] = {}
+    for path, name in names:
+        if name in first:
+            line = document.line(first[name])
+            problems.add(document.problem(path, f"the name '{name}' stands twice (first on line {line})"))
+        first.setdefault(name, path)
+
+
+def read_profiles(problems: Problems, document: Document, names: Iterable[str]) -> Catalogue | None:
+    """The bundled profiles and the files that a document names; None after mistakes in them."""
+    paths: list[Path] = []
+    sound = True
+    for index, name in enumerate(names):
+        path = document.beside(name)
+        if path.is_file():
+            paths.append(path)
+        else:
+            sound = False
+            problems.add(document.problem(("profiles", index), f"there is no file '{path}'"))
+    try:
+        catalogue = load_catalogue(extra=paths)
+    except InputError as error:
+        problems.extend(error.problems)
+        return None
+    return catalogue if sound else None
+
+
+def build_machines(
+    problems: Problems,
+    document: Document,
+    forms: Iterable[tuple[KeyPath, MachineForm]],
+    catalogue: Catalogue,
+) -> list[Machine]:
+    """Machines with the defaults of their types; those with mistakes are left out."""
+    machines = []
+    for path, form in forms:
+        if not refer(problems, document, (*path, "type"), "machine type", form.type, catalogue.machine_types):
+            continue
+        kind = catalogue.machine_types[form.type]
+        vcpus = getattr(form, "vcpus", None) or kind.vcpus
+        cpu = form.cpu if form.cpu is not None else vcpus * MILLI
+        if cpu > vcpus * MILLI:
+            has = plural(vcpus, "virtual CPU")
+            message = f"{format_milli(cpu)} cores are more than the {has} of {form.name}"
+            problems.add(document.problem((*path, "cpu"), message))
+        memory = form.memory if form.memory is not None else kind.memory_mib
+        labels = tuple(form.labels.items())
+        machines.append(Machine(form.name, form.type, cpu, memory, vcpus, labels))
+    return machines
+
+
+def build_services(
+    problems: Problems,
+    document: Document,
+    forms: Iterable[tuple[KeyPath, ServiceForm]],
+    machines: Mapping[str, Machine],
+    machine_names: Iterable[str],
+    catalogue: Catalogue,
+) -> list[Service]:
+    """Services at their places; those that refer to something unknown are left out.
+
+    ``machine_names`` are all names that the file gives, also of machines whose entries are broken.
+    """
+    services = []
+    owner: dict[tuple[str, int], str] = {}
+    known_machines = list(machine_names)
+    for path, form in forms:
+        known = refer(problems, document, (*path, "machine"), "machine", form.machine, known_machines)
+        if not refer(
+            problems, document, (*path, "profile"), "service profile", form.profile, catalogue.services
+        ):
+            continue
+        profile = catalogue.services[form.profile]
+        client = refer(
+            problems, document, (*path, "client"), f"client of {profile.name}", form.client, profile.clients
+        )
+        curve = find_curve(problems, document, path, profile, form.threads, form.cores)
+        machine = machines.get(form.machine)
+        if machine is not None:
+            check_cores(problems, document, (*path, "cores"), form.cores, machine)
+        shared = sorted({owner[c] for core in form.cores if (c := (form.machine, core)) in owner})
+        if shared:
+            others = ", ".join(shared)
+            message = f"cores {format_cores(form.cores)} of {form.machine} overlap those of {others}"
+            problems.add(document.problem((*path, "cores"), message, "every service needs cores of its own"))
+        owner |= {(form.machine, core): form.name for core in form.cores}
+        if client and curve is not None:
+            _check_slo(problems, document, path, form, profile, curve)
+        if known and client and machine is not None:
+            services.append(service_of(form))
+    return services
+
+
+def service_of(form: ServiceForm) -> Service:
+    """The plain value."""
+    return Service(
+        name=form.name,
+        profile=form.profile,
+        machine=form.machine,
+        cores=form.cores,
+        threads=form.threads,
+        width_milli=form.request,
+        memory_mib=form.memory,
+        qps=form.qps,
+        slo_us=form.slo_p95,
+        client=form.client,
+    )
+
+
+def check_cores(
+    problems: Problems, document: Document, path: KeyPath, cores: Iterable[int], machine: Machine
+) -> None:
+    """Report cores that a machine does not have."""
+    outside = [c for c in cores if c >= machine.vcpus]
+    if outside:
+        has = format_cores(range(machine.vcpus))
+        verb = "does" if len(outside) == 1 else "do"
+        noun = "core" if len(outside) == 1 else "cores"
+        problems.add(
+            document.problem(
+                path, f"{noun} {format_cores(outside)} {verb} not exist on {machine.name}, which has {has}"
+            )
+        )
+
+
+def find_curve(
+    problems: Problems,
+    document: Document,
+    path: KeyPath,
+    profile: ServiceProfile,
+    threads: int,
+    cores: tuple[int, ...],
+) -> LatencyCurve | None:
+    """The latency curve for a place; report if none was measured."""
+    curve = profile.curve(threads, len(cores))
+    if curve is None:
+        measured = ", ".join(_on(c.threads, c.cores) for c in profile.curves)
+        message = f"no latency of {profile.name} was measured for {_on(threads, len(cores))}"
+        key = "threads" if document.line((*path, "threads")) != document.line(path) else "cores"
+        problems.add(document.problem((*path, key), message, f"measured: {measured}"))
+    return curve
+
+
+def _on(threads: int, cores: int) -> str:
+    return f"{plural(threads, 'thread')} on {plural(cores, 'core')}"
+
+
+def _check_slo(
+    problems: Problems,
+    document: Document,
+    path: KeyPath,
+    form: ServiceForm,
+    profile: ServiceProfile,
+    curve: LatencyCurve,
+) -> None:
+    p95 = profile.p95_us(curve, form.qps, form.client)
+    if p95 <= form.slo_p95:
+        return
+    message = (
+        f"no machine can serve {format_rate(form.qps)} QPS within {format_duration_us(form.slo_p95)} with "
+        f"{_on(form.threads, len(form.cores))}: p95 is {format_duration_us(p95)} even without neighbours"
+    )
+    able = [
+        _on(c.threads, c.cores)
+        for c in profile.curves
+        if profile.p95_us(c, form.qps, form.client) <= form.slo_p95
+    ]
+    help = f"{', '.join(able)} would do" if able else "no measured number of threads and cores would do"
+    problems.add(document.problem((*path, "qps"), message, help))
+
+
+def check_room(
+    problems: Problems,
+    document: Document,
+    places: Mapping[str, KeyPath],
+    services: Iterable[Service],
+    machines: Mapping[str, Machine],
+) -> None:
+    """Report services that ask for more than their machine has, all on it together."""
+    cpu: dict[str, int] = {}
+    memory: dict[str, int] = {}
+    for service in services:
+        machine = machines[service.machine]
+        path = places[service.name]
+        cpu[machine.name] = cpu.get(machine.name, 0) + service.width_milli
+        memory[machine.name] = memory.get(machine.name, 0) + service.memory_mib
+        if cpu[machine.name] > machine.cpu_milli:
+            problems.add(
+                document.problem(
+                    (*path, "request"),
+                    f"the services on {machine.name} request {format_milli(cpu[machine.name])} cores; "
+                    f"it has {format_milli(machine.cpu_milli)}",
+                )
+            )
+        if memory[machine.name] > machine.memory_mib:
+            problems.add(
+                document.problem(
+                    (*path, "memory"),
+                    f"the services on {machine.name} ask for {format_memory(memory[machine.name])}; "
+                    f"it has {format_memory(machine.memory_mib)}",
+                )
+            )

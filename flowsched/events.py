@@ -1,0 +1,68 @@
+"""What may happen to a cluster, as values. The cluster state is made of nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flowsched.snapshot import Machine, PlannedStart, Reservation, Service, Task
+
+
+@dataclass(frozen=True)
+class MachineAdded:
+    """A machine with its services joins the cluster."""
+
+    machine: Machine
+    services: tuple[Service, ...] = ()
+
+
+@dataclass(frozen=True)
+class MachineRemoved:
+    """A machine leaves; tasks that ran on it are gone."""
+
+    machine: str
+
+
+@dataclass(frozen=True)
+class TaskSubmitted:
+    """A task waits to be placed."""
+
+    task: Task
+
+
+@dataclass(frozen=True)
+class TaskBound:
+    """A task was bound to a machine; its program runs from ``start_s``."""
+
+    task: str
+    machine: str
+    width_milli: int
+    threads: int
+    cores: tuple[int, ...]
+    start_s: float
+
+
+@dataclass(frozen=True)
+class TaskFinished:
+    """A running task ended."""
+
+    task: str
+
+
+@dataclass(frozen=True)
+class TaskWithdrawn:
+    """A pending task is not wanted any more."""
+
+    task: str
+
+
+@dataclass(frozen=True)
+class RoundDecided:
+    """A round ended with these intentions for tasks that it postponed."""
+
+    plan: tuple[PlannedStart, ...]
+    reservations: tuple[Reservation, ...] = ()
+
+
+Event = (
+    MachineAdded | MachineRemoved | TaskSubmitted | TaskBound | TaskFinished | TaskWithdrawn | RoundDecided
+)

@@ -1,0 +1,154 @@
+"""A min-cost flow network as arrays: what every solver takes and every record keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+
+COST_LIMIT = 1 << 38
+"""Largest unit cost handed to a solver. OR-tools multiplies costs by the number of nodes inside and refuses what overflows."""
+_TARGET = 1 << 30
+
+
+@dataclass(frozen=True)
+class Network:
+    """Nodes are 0..n-1; arc i runs from ``tails[i]`` to ``heads[i]``. Costs are integers: ``cost_scale`` per unit."""
+
+    tails: IntArray
+    heads: IntArray
+    capacities: IntArray
+    unit_costs: IntArray
+    supplies: IntArray
+    cost_scale: float
+    """Unit costs are true costs times this, rounded."""
+    nodes: tuple[str, ...] = ()
+    """What each node stands for, as ``kind:name``; empty where nobody asks."""
+    terms: tuple[Mapping[str, float], ...] = ()
+    """The cost terms of each arc, in true units; empty where nobody asks."""
+
+    @property
+    def arc_count(self) -> int:
+        """Number of arcs."""
+        return len(self.tails)
+
+    def cost_of(self, flow: IntArray) -> int:
+        """Cost of a flow, in scaled units. Exact: Python integers where 64 bits might not do."""
+        if self.arc_count and int(np.abs(self.unit_costs).max()) * int(np.abs(flow).sum()) >= 1 << 62:
+            return sum(int(c) * int(f) for c, f in zip(self.unit_costs, flow, strict=True))
+        return int(self.unit_costs @ flow)
+
+    def to_plain(self, flow: IntArray) -> dict[str, Any]:
+        """Plain data for a record, with the flow that solved it."""
+        return {
+            "nodes": list(self.nodes),
+            "supplies": self.supplies.tolist(),
+            "tails": self.tails.tolist(),
+            "heads": self.heads.tolist(),
+            "capacities": self.capacities.tolist(),
+            "unit_costs": self.unit_costs.tolist(),
+            "cost_scale": self.cost_scale,
+            "terms": [dict(t) for t in self.terms],
+            "flow": flow.tolist(),
+        }
+
+
+@dataclass
+class NetworkBuilder:
+    """Collects arcs with true costs and scales them once all are known."""
+
+    nodes: list[str] = field(default_factory=list)
+    supplies: list[int] = field(default_factory=list)
+    _tails: list[int] = field(default_factory=list)
+    _heads: list[int] = field(default_factory=list)
+    _capacities: list[int] = field(default_factory=list)
+    _costs: list[float] = field(default_factory=list)
+    _units: list[int] = field(default_factory=list)
+    _terms: list[Mapping[str, float]] = field(default_factory=list)
+
+    def node(self, label: str, supply: int = 0) -> int:
+        """A new node; its number."""
+        self.nodes.append(label)
+        self.supplies.append(supply)
+        return len(self.nodes) - 1
+
+    def arc(
+        self,
+        tail: int,
+        head: int,
+        capacity: int,
+        cost: float = 0.0,
+        units: int = 1,
+        terms: Mapping[str, float] | None = None,
+    ) -> int:
+        """A new arc; its number. ``cost`` is for ``units`` units of flow together, so the unit cost is their quotient."""
+        self._tails.append(tail)
+        self._heads.append(head)
+        self._capacities.append(capacity)
+        self._costs.append(cost)
+        self._units.append(units)
+        self._terms.append(terms or {})
+        return len(self._tails) - 1
+
+    def build(self, sink: int) -> Network:
+        """The network, with the sink's supply set so that supplies add up to 0.
+
+        The scale is a power of two times the least common multiple of the units, so that costs per task stay as exact
+        as integers allow and no unit cost passes ``COST_LIMIT``.
+        """
+        supplies = np.array(self.supplies, dtype=np.int64)
+        supplies[sink] = 0
+        supplies[sink] = -supplies.sum()
+        costs = np.array(self._costs, dtype=np.float64)
+        units = np.array(self._units, dtype=np.int64)
+        scale = _cost_scale(costs, units)
+        return Network(
+            np.array(self._tails, dtype=np.int64),
+            np.array(self._heads, dtype=np.int64),
+            np.array(self._capacities, dtype=np.int64),
+            np.rint(costs / units * scale).astype(np.int64),
+            supplies,
+            scale,
+            tuple(self.nodes),
+            tuple(self._terms),
+        )
+
+
+def _cost_scale(costs: NDArray[np.float64], units: IntArray) -> float:
+    multiple = int(np.lcm.reduce(units)) if len(units) else 1
+    if multiple > 1 << 16:
+        multiple = (
+            1  # widths with little in common: rounding the quotient is finer than such a scale would allow
+        )
+    largest = float(np.abs(costs / units).max(initial=0.0)) * multiple
+    power = 0 if largest == 0.0 else int(np.floor(np.log2(_TARGET / largest)))
+    return float(multiple) * 2.0 ** min(power, 30)
+
+
+def potentials(network: Network, flow: Sequence[int] | IntArray) -> IntArray:
+    """Node potentials that prove a flow optimal: no residual arc has a negative reduced cost.
+
+    Bellman-Ford over the residual network from a virtual source, so O(nodes * arcs): for small networks and for
+    readers of records, off the decision path.
+
+    Raises ``ValueError`` if the flow is not optimal (a residual cycle has negative cost).
+    """
+    flow = np.asarray(flow, dtype=np.int64)
+    forward = flow < network.capacities
+    backward = flow > 0
+    tails = np.concatenate([network.tails[forward], network.heads[backward]])
+    heads = np.concatenate([network.heads[forward], network.tails[backward]])
+    costs = np.concatenate([network.unit_costs[forward], -network.unit_costs[backward]])
+    distance = np.zeros(len(network.supplies), dtype=np.int64)
+    for _ in range(len(network.supplies) + 1):
+        reached = distance.copy()
+        np.minimum.at(reached, heads, distance[tails] + costs)
+        if np.array_equal(reached, distance):
+            return distance
+        distance = reached
+    raise ValueError("the flow is not optimal: a residual cycle has negative cost")

@@ -1,0 +1,161 @@
+"""What the models predict for a group's machine and the newcomers that join it; each question is answered once a round."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from flowsched.assignment import Company
+from flowsched.compaction import View
+from flowsched.snapshot import MILLI
+from flowsched_models.execution import Resident
+from flowsched_models.forecast import Forecast, Waiting, forecast
+from flowsched_models.runtime import Host
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """The future of one machine; times in seconds from now."""
+
+    residents_s: tuple[float, ...]
+    """Completion of each running task."""
+    newcomers_s: tuple[float, ...]
+    """Completion of each newcomer, in the company's order."""
+    starts_s: tuple[float, ...]
+    """When each newcomer is bound; 0 for slot 0."""
+    peak_p95_us: tuple[float, ...]
+    """Highest p95 of each service until the last completion."""
+
+
+class Outlook:
+    """Prospects of a view's groups, remembered."""
+
+    def __init__(self, view: View) -> None:
+        """Nothing is computed before it is asked for."""
+        self.view = view
+        self.forecasts = 0
+        """Number of forecasts made."""
+        self._memory: dict[tuple[int, Company], Prospect | None] = {}
+        self._alone: dict[tuple[Host, tuple[int, ...], str, float], float] = {}
+        self._fluid: float | None = None
+        self._threads = {
+            (g, c): snapshot_threads(view, g, c)
+            for g in range(len(view.groups))
+            for c in range(len(view.classes))
+        }
+
+    def threads(self, group: int, task_class: int) -> int:
+        """Threads that a class starts on a group's machines: all cores that batch may use there."""
+        return self._threads[group, task_class]
+
+    def prospect(self, group: int, company: Company) -> Prospect | None:
+        """What happens if this company joins a machine of the group; None if it does not fit there."""
+        key = (group, company)
+        if key not in self._memory:
+            self._memory[key] = self._predict(group, company)
+        return self._memory[key]
+
+    def best_alone_s(self, group: int, task_class: int) -> float:
+        """Run time of a whole task with the group's batch cores to itself: nothing is ever faster there."""
+        task = self.view.classes[task_class].task
+        here = self.view.groups[group]
+        return self.alone_s(here.host, here.batch_cores, task.profile, task.scale)
+
+    def alone_s(self, host: Host, cores: tuple[int, ...], profile: str, scale: float) -> float:
+        """Run time on these cores alone, in seconds, with as many threads as the program takes there."""
+        key = (host, cores, profile, scale)
+        found = self._alone.get(key)
+        if found is None:
+            threads = self.view.snapshot.catalogue.jobs[profile].threads_for(len(cores))
+            found = self._alone[key] = host.alone_s(profile, threads, cores, scale)
+        return found
+
+    def fluid_s(self) -> float:
+        """Seconds that all remaining work needs if every core of the cluster shared in it at its best speed.
+
+        A task's CPU-seconds are its run time on one core of its fastest group; nothing finishes everything sooner, as
+        no number of threads speeds up more than linearly.
+        """
+        if self._fluid is None:
+            view = self.view
+            cores = sum(len(group.batch_cores) * len(group.members) for group in view.groups)
+            total = 0.0
+            for c, cls in enumerate(view.classes):
+                task = cls.task
+                total += len(cls.members) * min(
+                    (
+                        self.alone_s(group.host, group.batch_cores[:1], task.profile, task.scale)
+                        for group in view.groups
+                        if group.batch_cores and view.allowed(c, group.members[0])
+                    ),
+                    default=0.0,
+                )
+            for group in view.groups:
+                for resident in group.residents:
+                    one_core_s = self.alone_s(
+                        group.host, resident.cores[:1], resident.profile, resident.scale
+                    )
+                    total += len(group.members) * (1.0 - resident.progress) * one_core_s
+            self._fluid = total / max(1, cores)
+        return self._fluid
+
+    def delay_s(self, task_class: int, slot: int) -> float:
+        """Seconds from binding to the program's start."""
+        delay = self.view.snapshot.start_delay
+        fresh = slot == 0 and self.view.classes[task_class].task.submit_s >= self.view.snapshot.now_s
+        return delay.at_submission_s if fresh else delay.after_waiting_s
+
+    def _predict(self, group: int, company: Company) -> Prospect | None:
+        here = self.view.groups[group]
+        if company and not here.batch_cores:
+            return None
+        cpu = sum(n.width_milli for n in company if n.slot == 0)
+        memory = sum(self.view.classes[n.task_class].task.memory_mib for n in company if n.slot == 0)
+        if cpu > here.free_milli or memory > here.free_memory_mib:
+            return None
+        self.forecasts += 1
+        joined = []
+        waiting = []
+        for n in company:
+            task = self.view.classes[n.task_class].task
+            resident = Resident(
+                task.profile,
+                task.scale,
+                self.threads(group, n.task_class),
+                here.batch_cores,
+                n.width_milli / MILLI,
+                task.memory_mib,
+            )
+            if n.slot == 0:
+                joined.append(replace(resident, ready_s=self.delay_s(n.task_class, 0)))
+            else:
+                waiting.append(Waiting(resident, n.slot))
+        outcome = forecast(
+            here.host,
+            [*here.residents, *joined],
+            waiting,
+            free_cores=(here.free_milli - cpu) / MILLI,
+            free_memory_mib=here.free_memory_mib - memory,
+            start_delay_s=self.view.snapshot.start_delay.after_waiting_s,
+        )
+        return _sorted_out(company, len(here.residents), outcome)
+
+
+def snapshot_threads(view: View, group: int, task_class: int) -> int:
+    """Threads of a class on all batch cores of a group's machine."""
+    profile = view.snapshot.catalogue.jobs[view.classes[task_class].task.profile]
+    return profile.threads_for(len(view.groups[group].batch_cores))
+
+
+def _sorted_out(company: Company, residents: int, outcome: Forecast) -> Prospect | None:
+    """Back from the forecast's order (slot 0 first) to the company's."""
+    joined = iter(outcome.residents_s[residents:])
+    waiting = iter(zip(outcome.waiting_s, outcome.starts_s, strict=True))
+    ends = []
+    starts = []
+    for n in company:
+        end, start = (next(joined), 0.0) if n.slot == 0 else next(waiting)
+        ends.append(end)
+        starts.append(start)
+    if any(end == float("inf") for end in ends):
+        return None
+    return Prospect(outcome.residents_s[:residents], tuple(ends), tuple(starts), outcome.peak_p95_us)

@@ -1,0 +1,221 @@
+"""The ``flow`` policy: completion goals and latency headroom, valued on measured performance models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flowsched.assignment import Company, Newcomer
+from flowsched.outlook import Outlook, Prospect
+from flowsched.policies.policy import FORBIDDEN
+from flowsched.settings import Settings
+from flowsched.utility import penalty
+
+
+class FlowPolicy:
+    """Every task has a penalty on its predicted completion time; a machine's cost is the sum over all that is on it."""
+
+    name = "flow"
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        """Keep the settings."""
+        self.settings = settings or Settings()
+
+    def price(self, outlook: Outlook) -> FlowPrices:
+        """Open a round."""
+        return FlowPrices(outlook, self.settings)
+
+
+class FlowPrices:
+    """Prices of one round. ``goal_s`` None: each task's own goal, counted from its submission."""
+
+    def __init__(self, outlook: Outlook, settings: Settings, goal_s: float | None = None) -> None:
+        """Work out the goals; nothing is forecast yet."""
+        self._outlook = outlook
+        self._settings = settings
+        self._goal_s = goal_s
+        self._cost: dict[tuple[int, Company], float] = {}
+        view = outlook.view
+        now = view.snapshot.now_s
+        self._elapsed = [0.0 if goal_s is not None else now - c.task.submit_s for c in view.classes]
+        self._best_run_s = [self._best_run(c) for c in range(len(view.classes))]
+        self._tau = [
+            goal_s
+            if goal_s is not None
+            else (c.task.goal_s if c.task.goal_s is not None else settings.goal_factor * self._best_run_s[i])
+            for i, c in enumerate(view.classes)
+        ]
+        self._weight = [self._importance(c.task.priority) for c in view.classes]
+        self._running = [self._running_goals(g) for g in range(len(view.groups))]
+        self._waiting = [self._price_waiting(c) for c in range(len(view.classes))]
+
+    def with_goal(self, goal_s: float) -> FlowPrices:
+        """The same prices with one goal for all, ``goal_s`` from now."""
+        return FlowPrices(self._outlook, self._settings, goal_s)
+
+    def machine_cost(self, group: int, company: Company) -> float:
+        """Penalties of all who are on the machine, plus the price of the headroom that is used."""
+        key = (group, company)
+        cost = self._cost.get(key)
+        if cost is None:
+            prospect = self._outlook.prospect(group, company)
+            cost = FORBIDDEN if prospect is None else self._value(group, company, prospect)
+            self._cost[key] = cost
+        return cost
+
+    def machine_terms(self, group: int, company: Company, member: int) -> Mapping[str, float]:
+        """Own run time undisturbed, interference suffered, interference caused, wait for the slot, SLO headroom."""
+        newcomer = company[member]
+        others = company[:member] + company[member + 1 :]
+        with_it = self._outlook.prospect(group, company)
+        without = self._outlook.prospect(group, others)
+        if with_it is None or without is None:
+            return {}
+        total = self.machine_cost(group, company) - self.machine_cost(group, others)
+        own = self._penalty(newcomer, with_it.newcomers_s[member])
+        alone_s = self._outlook.best_alone_s(group, newcomer.task_class)
+        begin = self._outlook.delay_s(newcomer.task_class, newcomer.slot)
+        undisturbed = self._penalty(newcomer, begin + alone_s)
+        delayed = self._penalty(newcomer, with_it.starts_s[member] + begin + alone_s)
+        headroom = self._headroom(group, with_it) - self._headroom(group, without)
+        return {
+            "run_time": undisturbed,
+            "wait_for_slot": delayed - undisturbed,
+            "interference_suffered": own - delayed,
+            "interference_caused": total - own - headroom,
+            "slo_headroom": headroom,
+        }
+
+    def waiting_cost(self, task_class: int) -> float:
+        """Equation 13: the penalty of starting when the backlog is worked off and a machine has drained, plus W.
+
+        The expected further wait is not one round: with nothing running yet that would make waiting for the widest
+        machine look cheap to everybody at once. A task that waits *for* something has a column of a later slot.
+        """
+        return sum(self._waiting[task_class].values())
+
+    def waiting_terms(self, task_class: int) -> Mapping[str, float]:
+        """Penalty and W."""
+        return self._waiting[task_class]
+
+    def least_cost(self, group: int, task_class: int) -> float:
+        """Its own penalty with the machine's batch cores to itself from now on; nothing is ever faster.
+
+        What it does to the others is left out: it is not below what they are bound to cost (``resident_least_cost``).
+        """
+        delay = self._outlook.delay_s(task_class, 0)
+        end = delay + self._outlook.best_alone_s(group, task_class)
+        return self._penalty(Newcomer(task_class, 0, 0), end)
+
+    def resident_least_cost(self, group: int) -> float:
+        """Every running task alone on its cores from now on, and the headroom that idle services use."""
+        here = self._outlook.view.groups[group]
+        total = self._headroom_of(group, here.host.rates(()).p95_us)
+        for resident, (elapsed, tau, weight) in zip(here.residents, self._running[group], strict=True):
+            left_s = here.host.alone_s(
+                resident.profile, resident.threads, resident.cores, resident.scale, resident.progress
+            )
+            total += weight * self._g(elapsed + resident.ready_s + left_s, tau)
+        return total
+
+    def makespan_s(self, group: int, company: Company) -> float:
+        """Last predicted completion on a machine, in seconds from now."""
+        prospect = self._outlook.prospect(group, company)
+        if prospect is None:
+            return FORBIDDEN
+        return max((*prospect.residents_s, *prospect.newcomers_s), default=0.0)
+
+    def _value(self, group: int, company: Company, prospect: Prospect) -> float:
+        before = self._outlook.view.groups[group].host.rates(()).p95_us if company else ()
+        for service, peak, idle in zip(
+            self._outlook.view.groups[group].services, prospect.peak_p95_us, before, strict=False
+        ):
+            limit = self._settings.slo_margin * service.slo_us
+            if peak > limit and peak > self._peak_without(group, service.name, idle) + 1e-9:
+                return FORBIDDEN
+        total = self._headroom(group, prospect)
+        for end, (elapsed, tau, weight) in zip(prospect.residents_s, self._running[group], strict=True):
+            total += weight * self._g(elapsed + end, tau)
+        for newcomer, end in zip(company, prospect.newcomers_s, strict=True):
+            total += self._penalty(newcomer, end)
+        return total
+
+    def _peak_without(self, group: int, service: str, idle: float) -> float:
+        """Peak p95 with nobody joining: what is above its goal already is not the newcomer's doing."""
+        prospect = self._outlook.prospect(group, ())
+        if prospect is None:
+            return idle
+        names = [s.name for s in self._outlook.view.groups[group].services]
+        return prospect.peak_p95_us[names.index(service)]
+
+    def _penalty(self, newcomer: Newcomer, end_s: float) -> float:
+        c = newcomer.task_class
+        return self._weight[c] * self._g(self._elapsed[c] + end_s, self._tau[c])
+
+    def _g(self, phi_s: float, tau_s: float) -> float:
+        return penalty(phi_s, tau_s, self._settings.eps, self._settings.beta)
+
+    def _headroom(self, group: int, prospect: Prospect) -> float:
+        return self._headroom_of(group, prospect.peak_p95_us)
+
+    def _headroom_of(self, group: int, p95_us: tuple[float, ...]) -> float:
+        price = 0.0
+        for service, p95 in zip(self._outlook.view.groups[group].services, p95_us, strict=True):
+            used = min(0.99, p95 / service.slo_us)
+            price += self._settings.headroom_weight * used / (1.0 - used)
+        return price
+
+    def _importance(self, priority: int) -> float:
+        return 2.0 ** max(-10, min(10, priority))
+
+    def _best_run(self, task_class: int) -> float:
+        view = self._outlook.view
+        task = view.classes[task_class].task
+        times = [
+            self._outlook.best_alone_s(g, task_class)
+            for g, group in enumerate(view.groups)
+            if group.batch_cores and view.allowed(task_class, group.members[0])
+        ]
+        if times:
+            return min(times)
+        return view.snapshot.catalogue.jobs[task.profile].work_s * task.scale
+
+    def _running_goals(self, group: int) -> list[tuple[float, float, float]]:
+        """(elapsed, goal, weight) of everything that runs on a group's machine."""
+        view = self._outlook.view
+        goals = []
+        for running, resident in zip(view.groups[group].running, view.groups[group].residents, strict=True):
+            weight = self._importance(running.task.priority)
+            if self._goal_s is not None:
+                goals.append((0.0, self._goal_s, weight))
+                continue
+            elapsed = view.snapshot.now_s - running.task.submit_s
+            tau = running.task.goal_s
+            if tau is None:
+                tau = self._settings.goal_factor * min(
+                    self._outlook.alone_s(g.host, g.batch_cores, resident.profile, resident.scale)
+                    for g in view.groups
+                    if g.batch_cores
+                )
+            goals.append((elapsed, tau, weight))
+        return goals
+
+    def _price_waiting(self, task_class: int) -> dict[str, float]:
+        view = self._outlook.view
+        settings = self._settings
+        backlog_s = self._outlook.fluid_s()
+        soonest = FORBIDDEN
+        for g, group in enumerate(view.groups):
+            if not group.batch_cores or not view.allowed(task_class, group.members[0]):
+                continue
+            empty = self._outlook.prospect(g, ())
+            drained = max(empty.residents_s, default=0.0) if empty is not None else 0.0
+            wait = max(drained, backlog_s, settings.round_period_s) + self._outlook.delay_s(task_class, 1)
+            soonest = min(soonest, wait + self._outlook.best_alone_s(g, task_class))
+        if soonest == FORBIDDEN:
+            soonest = self._best_run_s[task_class]
+        task = view.classes[task_class].task
+        age = max(0.0, view.snapshot.now_s - task.submit_s)
+        return {
+            "completion_if_postponed": self._penalty(Newcomer(task_class, 0, 0), soonest),
+            "waiting": settings.waiting_weight * min(1.0, age / settings.due_age_s),
+        }

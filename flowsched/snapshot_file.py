@@ -1,0 +1,386 @@
+"""Snapshots in YAML or JSON: what one round decides on, written down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from flowsched.cluster_form import (
+    MachineForm,
+    ServiceForm,
+    build_machines,
+    build_services,
+    check_cores,
+    check_room,
+    read_profiles,
+    refer,
+    unique,
+)
+from flowsched.snapshot import (
+    SNAPSHOT_VERSION,
+    Machine,
+    PlannedStart,
+    Running,
+    Service,
+    Snapshot,
+    StartDelay,
+    Task,
+)
+from flowsched_models.catalogue import Catalogue
+from flowsched_models.document import Document, KeyPath, Problems, read_document
+from flowsched_models.form import (
+    Checked,
+    CoreSet,
+    Form,
+    MemoryMib,
+    MilliCpu,
+    Name,
+    NotNegative,
+    Positive,
+    PositiveInt,
+    check,
+    check_header,
+)
+from flowsched_models.profiles import CatalogueForm, catalogue_problems, dump_catalogue
+from flowsched_models.quantity import format_cores, format_memory, format_milli
+
+_PLACEHOLDERS: Mapping[str, Any] = {"apiVersion": SNAPSHOT_VERSION, "kind": "Snapshot", "now_s": 0.0}
+
+
+class SnapshotMachineForm(MachineForm):
+    """A machine in a snapshot; its virtual CPUs may differ from those of its type."""
+
+    vcpus: PositiveInt | None = None
+
+
+class TaskForm(Form):
+    """A task in a snapshot."""
+
+    name: Name
+    job: Name | None = None
+    profile: Name
+    scale: Positive = 1.0
+    request: MilliCpu
+    widths: Annotated[list[MilliCpu], Field(min_length=1)] | None = None
+    memory: MemoryMib | None = None
+    submit_s: float = 0.0
+    goal_s: Positive | None = None
+    priority: int = 0
+    machines: list[Name] | None = None
+
+
+class RunningForm(Form):
+    """A bound task in a snapshot."""
+
+    task: TaskForm
+    machine: Name
+    width: MilliCpu
+    threads: PositiveInt
+    cores: CoreSet
+    bound_s: float
+    start_s: float
+    progress: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+
+class PlannedForm(Form):
+    """A planned start in a snapshot."""
+
+    task: Name
+    machine: Name
+    slot: Annotated[int, Field(ge=0)]
+    width: MilliCpu
+
+
+class StartDelayForm(Form):
+    """How long a program takes to start."""
+
+    at_submission_s: NotNegative = 0.0
+    after_waiting_s: NotNegative = 0.0
+
+
+class SnapshotForm(Form):
+    """A snapshot file."""
+
+    api_version: Literal["flowsched/v1"] = Field(alias="apiVersion")
+    kind: Literal["Snapshot"]
+    now_s: float
+    round: Annotated[int, Field(ge=0)] = 0
+    profiles: list[str] | None = None
+    catalogue: CatalogueForm | None = None
+    machines: list[SnapshotMachineForm]
+    services: list[ServiceForm] = Field(default_factory=list)
+    running: list[RunningForm] = Field(default_factory=list)
+    pending: list[TaskForm] = Field(default_factory=list)
+    plan: list[PlannedForm] = Field(default_factory=list)
+    start_delay: StartDelayForm = Field(default_factory=StartDelayForm)
+
+
+def load_snapshot(path: str | Path) -> Snapshot:
+    """Read a snapshot file.
+
+    Its profiles are the bundled ones and those of the files under ``profiles``, or else only those
+    written under ``catalogue``. Raises :class:`flowsched_models.document.InputError` with all mistakes.
+    """
+    document = read_document(Path(path), str(path))
+    check_header(document, "Snapshot")
+    return read_snapshot(document)
+
+
+def read_snapshot(document: Document) -> Snapshot:
+    """Read a snapshot from a document, or from plain data in one."""
+    problems = Problems()
+    checked = check(document, SnapshotForm, placeholders=_PLACEHOLDERS)
+    problems.extend(checked.problems)
+    snapshot = None
+    if checked.value is not None and {"profiles", "catalogue"}.isdisjoint(checked.broken):
+        catalogue = _catalogue(problems, document, checked.value)
+        if catalogue is not None:
+            snapshot = _build(problems, document, checked, checked.value, catalogue)
+    problems.raise_any()
+    assert snapshot is not None, "a snapshot without problems was read"
+    return snapshot
+
+
+def _catalogue(problems: Problems, document: Document, form: SnapshotForm) -> Catalogue | None:
+    if form.catalogue is None:
+        return read_profiles(problems, document, form.profiles or ())
+    if form.profiles is not None:
+        problems.add(
+            document.problem(("profiles",), "a snapshot with a catalogue of its own names no profiles")
+        )
+    # It may hold a selection of profiles, whose speeds name machine types that it left out.
+    problems.extend(
+        catalogue_problems(document, form.catalogue, ("catalogue",), None, sources_required=False)
+    )
+    return form.catalogue.catalogue(document.source)
+
+
+def _build(
+    problems: Problems,
+    document: Document,
+    checked: Checked[SnapshotForm],
+    form: SnapshotForm,
+    catalogue: Catalogue,
+) -> Snapshot:
+    named_machines = list(checked.items("machines", form.machines))
+    named_services = list(checked.items("services", form.services))
+    named_running = list(checked.items("running", form.running))
+    named_pending = list(checked.items("pending", form.pending))
+    unique(problems, document, (((*p, "name"), f.name) for p, f in named_machines))
+    unique(problems, document, (((*p, "name"), f.name) for p, f in named_services))
+    all_tasks = [((*p, "task"), f.task) for p, f in named_running] + named_pending
+    unique(problems, document, (((*p, "name"), f.name) for p, f in all_tasks))
+
+    names = document.names("machines")
+    machines = build_machines(problems, document, named_machines, catalogue)
+    by_name = {m.name: m for m in machines}
+    services = build_services(problems, document, named_services, by_name, names, catalogue)
+    check_room(problems, document, {f.name: p for p, f in named_services}, services, by_name)
+
+    tasks = {p: _task(problems, document, p, f, catalogue, names) for p, f in all_tasks}
+    running: list[Running] = []
+    places: list[KeyPath] = []
+    for path, bound in named_running:
+        task = tasks[(*path, "task")]
+        known = refer(problems, document, (*path, "machine"), "machine", bound.machine, names)
+        if known and task is not None and bound.machine in by_name:
+            running.append(_running(bound, task))
+            places.append(path)
+    _check_running(problems, document, list(zip(places, running, strict=True)), services, by_name)
+    pending_names = document.names("pending")
+    for path, planned in checked.items("plan", form.plan):
+        refer(problems, document, (*path, "task"), "pending task", planned.task, pending_names)
+        refer(problems, document, (*path, "machine"), "machine", planned.machine, names)
+    return Snapshot(
+        now_s=form.now_s,
+        catalogue=catalogue,
+        machines=tuple(machines),
+        services=tuple(services),
+        running=tuple(running),
+        pending=tuple(t for p, _ in named_pending if (t := tasks[p]) is not None),
+        plan=tuple(PlannedStart(p.task, p.machine, p.slot, p.width) for p in form.plan),
+        start_delay=StartDelay(**form.start_delay.model_dump()),
+        round=form.round,
+    )
+
+
+def _task(
+    problems: Problems,
+    document: Document,
+    path: KeyPath,
+    form: TaskForm,
+    catalogue: Catalogue,
+    machine_names: Iterable[str],
+) -> Task | None:
+    names = list(machine_names)
+    for index, name in enumerate(form.machines or ()):
+        refer(problems, document, (*path, "machines", index), "machine", name, names)
+    widths = form.widths or [form.request]
+    if len(set(widths)) < len(widths):
+        problems.add(document.problem((*path, "widths"), "names a width twice"))
+    if not refer(problems, document, (*path, "profile"), "job profile", form.profile, catalogue.jobs):
+        return None
+    return Task(
+        name=form.name,
+        job=form.job or form.name,
+        profile=form.profile,
+        scale=form.scale,
+        request_milli=form.request,
+        widths_milli=tuple(sorted(set(widths))),
+        memory_mib=form.memory if form.memory is not None else catalogue.jobs[form.profile].memory_mib,
+        submit_s=form.submit_s,
+        goal_s=form.goal_s,
+        priority=form.priority,
+        machines=tuple(form.machines) if form.machines is not None else None,
+    )
+
+
+def _running(form: RunningForm, task: Task) -> Running:
+    return Running(
+        task=task,
+        machine=form.machine,
+        width_milli=form.width,
+        threads=form.threads,
+        cores=form.cores,
+        bound_s=form.bound_s,
+        start_s=form.start_s,
+        progress=form.progress,
+    )
+
+
+def _check_running(
+    problems: Problems,
+    document: Document,
+    running: Iterable[tuple[KeyPath, Running]],
+    services: Iterable[Service],
+    machines: Mapping[str, Machine],
+) -> None:
+    """Nobody uses cores that are not there or belong to a service, and nothing is overcommitted."""
+    cpu = {m.name: m.cpu_milli for m in machines.values()}
+    memory = {m.name: m.memory_mib for m in machines.values()}
+    owner: dict[tuple[str, int], str] = {}
+    for service in services:
+        cpu[service.machine] -= service.width_milli
+        memory[service.machine] -= service.memory_mib
+        owner |= {(service.machine, core): service.name for core in service.cores}
+    for path, bound in running:
+        name = bound.machine
+        check_cores(problems, document, (*path, "cores"), bound.cores, machines[name])
+        taken = [c for c in bound.cores if (name, c) in owner]
+        if taken:
+            message = f"core {format_cores(taken)} of {name} belongs to {owner[name, taken[0]]}"
+            problems.add(document.problem((*path, "cores"), message))
+        # Only the task that goes beyond is named, not everyone after it.
+        if cpu[name] >= 0:
+            cpu[name] -= bound.width_milli
+            if cpu[name] < 0:
+                message = f"requests on {name} exceed its {format_milli(machines[name].cpu_milli)} cores"
+                problems.add(document.problem((*path, "width"), f"{message} by {format_milli(-cpu[name])}"))
+        if memory[name] >= 0:
+            memory[name] -= bound.task.memory_mib
+            if memory[name] < 0:
+                message = f"requests on {name} exceed its {format_memory(machines[name].memory_mib)}"
+                message += f" by {format_memory(-memory[name])}"
+                problems.add(document.problem((*path, "task", "memory"), message))
+
+
+def dump_snapshot(snapshot: Snapshot) -> dict[str, Any]:
+    """Plain data for YAML or JSON. It holds the profiles that the snapshot uses, so it stands alone."""
+    return {
+        "apiVersion": SNAPSHOT_VERSION,
+        "kind": "Snapshot",
+        "now_s": snapshot.now_s,
+        "round": snapshot.round,
+        "machines": [_dump_machine(m) for m in snapshot.machines],
+        "services": [_dump_service(s) for s in snapshot.services],
+        "running": [_dump_running(r) for r in snapshot.running],
+        "pending": [_dump_task(t) for t in snapshot.pending],
+        "plan": [
+            {"task": p.task, "machine": p.machine, "slot": p.slot, "width": _cores(p.width_milli)}
+            for p in snapshot.plan
+        ],
+        "start_delay": {
+            "at_submission_s": snapshot.start_delay.at_submission_s,
+            "after_waiting_s": snapshot.start_delay.after_waiting_s,
+        },
+        "catalogue": dump_catalogue(used_profiles(snapshot)),
+    }
+
+
+def used_profiles(snapshot: Snapshot) -> Catalogue:
+    """The catalogue with the profiles that the snapshot refers to, and no others."""
+    jobs = {r.task.profile for r in snapshot.running} | {t.profile for t in snapshot.pending}
+    services = {s.profile for s in snapshot.services}
+    types = {m.type for m in snapshot.machines}
+    whole = snapshot.catalogue
+    return Catalogue(
+        jobs={n: p for n, p in whole.jobs.items() if n in jobs},
+        services={n: p for n, p in whole.services.items() if n in services},
+        machine_types={n: p for n, p in whole.machine_types.items() if n in types},
+        source=whole.source,
+    )
+
+
+def _cores(milli: int) -> int | str:
+    return f"{milli}m" if milli % 1000 else milli // 1000
+
+
+def _dump_machine(machine: Machine) -> dict[str, Any]:
+    return {
+        "name": machine.name,
+        "type": machine.type,
+        "cpu": _cores(machine.cpu_milli),
+        "memory": format_memory(machine.memory_mib),
+        "vcpus": machine.vcpus,
+        "labels": dict(machine.labels),
+    }
+
+
+def _dump_service(service: Service) -> dict[str, Any]:
+    return {
+        "name": service.name,
+        "profile": service.profile,
+        "machine": service.machine,
+        "cores": format_cores(service.cores),
+        "threads": service.threads,
+        "request": _cores(service.width_milli),
+        "memory": format_memory(service.memory_mib),
+        "qps": service.qps,
+        "slo_p95": f"{service.slo_us!r}us",
+        "client": service.client,
+    }
+
+
+def _dump_task(task: Task) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "name": task.name,
+        "job": task.job,
+        "profile": task.profile,
+        "scale": task.scale,
+        "request": _cores(task.request_milli),
+        "widths": [_cores(w) for w in task.widths_milli],
+        "memory": format_memory(task.memory_mib),
+        "submit_s": task.submit_s,
+        "priority": task.priority,
+    }
+    if task.goal_s is not None:
+        data["goal_s"] = task.goal_s
+    if task.machines is not None:
+        data["machines"] = list(task.machines)
+    return data
+
+
+def _dump_running(running: Running) -> dict[str, Any]:
+    return {
+        "task": _dump_task(running.task),
+        "machine": running.machine,
+        "width": _cores(running.width_milli),
+        "threads": running.threads,
+        "cores": format_cores(running.cores),
+        "bound_s": running.bound_s,
+        "start_s": running.start_s,
+        "progress": running.progress,
+    }

@@ -1,0 +1,252 @@
+"""Profiles in YAML: the bundled ones, a user's own, and those written into another file."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from flowsched_models.catalogue import Catalogue
+from flowsched_models.document import Document, KeyPath, Problem, Problems, name_help, read_document
+from flowsched_models.form import (
+    Form,
+    MemoryMib,
+    Name,
+    NotNegative,
+    Positive,
+    PositiveInt,
+    Rate,
+    check,
+    check_header,
+)
+from flowsched_models.machine import MachineType
+from flowsched_models.profile import JobProfile, PhaseOrder
+from flowsched_models.quantity import format_memory
+from flowsched_models.service import LatencyCurve, ServiceProfile
+
+BUNDLED = Path(__file__).with_name("data") / "profiles.yaml"
+BUNDLED_SOURCE = "bundled profiles.yaml"
+
+Share = Annotated[float, Field(ge=0, le=1)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+class JobForm(Form):
+    """A job profile in a file."""
+
+    source: Text | None = None
+    work_s: Positive
+    serial_fraction: Annotated[float, Field(ge=0, lt=1)]
+    phase_order: Literal["serial-first", "mixed"]
+    smt_gain: Share
+    sensitivity: NotNegative
+    pressure: NotNegative
+    memory: MemoryMib
+    oversubscription: NotNegative = 0.0
+    threads_power_of_two: bool = False
+    speed: dict[str, Positive] = Field(default_factory=dict)
+
+    def profile(self, name: str) -> JobProfile:
+        """The plain value."""
+        plain = self.model_dump(exclude={"source", "memory", "phase_order"})
+        order = PhaseOrder(self.phase_order)
+        return JobProfile(name=name, memory_mib=self.memory, phase_order=order, **plain)
+
+
+class CurveForm(Form):
+    """One latency curve in a file."""
+
+    threads: PositiveInt
+    cores: PositiveInt
+    a_us: NotNegative
+    b_us: NotNegative
+    q0: Rate
+    qcap: Rate
+    psat_us: NotNegative
+    w: Rate
+    max_measured_qps: Rate
+
+
+class ServiceForm(Form):
+    """A service profile in a file."""
+
+    source: Text | None = None
+    curves: Annotated[list[CurveForm], Field(min_length=1)]
+    clients: Annotated[dict[str, Positive], Field(min_length=1)]
+    cpu_per_kqps: NotNegative = 0.0
+    pressure: NotNegative = 0.0
+    sensitivity: NotNegative = 0.0
+    sharing_slope: NotNegative = 0.0
+    sharing_capacity: NotNegative = 0.0
+
+    def profile(self, name: str) -> ServiceProfile:
+        """The plain value."""
+        plain = self.model_dump(exclude={"source", "curves"})
+        return ServiceProfile(
+            name=name, curves=tuple(LatencyCurve(**c.model_dump()) for c in self.curves), **plain
+        )
+
+
+class MachineTypeForm(Form):
+    """A machine type in a file."""
+
+    source: Text | None = None
+    vcpus: PositiveInt
+    memory: MemoryMib
+    speed: Positive = 1.0
+    bandwidth: NotNegative = 1.0
+    smt: bool = False
+
+    def profile(self, name: str) -> MachineType:
+        """The plain value."""
+        plain = self.model_dump(exclude={"source", "memory"})
+        return MachineType(name=name, memory_mib=self.memory, **plain)
+
+
+class CatalogueForm(Form):
+    """The three kinds of profiles by name, as they stand in a profiles file and inside other files."""
+
+    source: Text | None = None
+    jobs: dict[Name, JobForm] = Field(default_factory=dict)
+    services: dict[Name, ServiceForm] = Field(default_factory=dict)
+    machine_types: dict[Name, MachineTypeForm] = Field(default_factory=dict)
+
+    def catalogue(self, source: str) -> Catalogue:
+        """The plain value."""
+        return Catalogue(
+            jobs={n: f.profile(n) for n, f in self.jobs.items()},
+            services={n: f.profile(n) for n, f in self.services.items()},
+            machine_types={n: f.profile(n) for n, f in self.machine_types.items()},
+            source=self.source or source,
+        )
+
+
+class ProfilesForm(CatalogueForm):
+    """A profiles file."""
+
+    api_version: Literal["flowsched/v1"] = Field(alias="apiVersion")
+    kind: Literal["Profiles"]
+
+
+def load_catalogue(path: Path | None = None, extra: Sequence[Path] = ()) -> Catalogue:
+    """Profiles from a file, the bundled one by default, and from ``extra`` files.
+
+    A profile of a later file replaces one of the same name. Raises
+    :class:`flowsched_models.document.InputError` with all mistakes of all files.
+    """
+    found = Problems()
+    base = _bundled() if path is None else _read(path, str(path), found, None)
+    for more in extra:
+        base = _read(more, str(more), found, base)
+    found.raise_any()
+    return base
+
+
+@functools.cache
+def _bundled() -> Catalogue:
+    found = Problems()
+    catalogue = _read(BUNDLED, BUNDLED_SOURCE, found, None)
+    found.raise_any()
+    return catalogue
+
+
+def _read(path: Path, source: str, found: Problems, below: Catalogue | None) -> Catalogue:
+    document = read_document(path, source)
+    check_header(document, "Profiles")
+    checked = check(document, ProfilesForm, placeholders={"apiVersion": "flowsched/v1", "kind": "Profiles"})
+    found.extend(checked.problems)
+    form = checked.value
+    if form is None:
+        return below or Catalogue({}, {}, {}, source)
+    catalogue = merged(below, form.catalogue(source))
+    found.extend(catalogue_problems(document, form, (), catalogue.machine_types, sources_required=True))
+    return catalogue
+
+
+def merged(below: Catalogue | None, above: Catalogue) -> Catalogue:
+    """Both; a profile of ``above`` replaces one of the same name."""
+    if below is None:
+        return above
+    return Catalogue(
+        jobs={**below.jobs, **above.jobs},
+        services={**below.services, **above.services},
+        machine_types={**below.machine_types, **above.machine_types},
+        source=f"{below.source} + {above.source}",
+    )
+
+
+def catalogue_problems(
+    document: Document,
+    form: CatalogueForm,
+    base: KeyPath,
+    machine_types: Mapping[str, MachineType] | None,
+    sources_required: bool,
+) -> Iterator[Problem]:
+    """What the form alone cannot see. ``machine_types``: the known ones, or None to allow any name."""
+    sections: dict[str, Mapping[str, JobForm | ServiceForm | MachineTypeForm]] = {
+        "jobs": form.jobs,
+        "services": form.services,
+        "machine_types": form.machine_types,
+    }
+    if sources_required:
+        for section, entries in sections.items():
+            for name, entry in entries.items():
+                if entry.source is None:
+                    yield document.problem(
+                        (*base, section, name, "source"), "is missing", "say where the values come from"
+                    )
+    if machine_types is not None:
+        # A broken entry is still a name that may be referred to.
+        known = list(dict.fromkeys([*machine_types, *document.data.get("machine_types", {})]))
+        for name, job in form.jobs.items():
+            for type_name in job.speed:
+                if type_name not in known:
+                    yield document.problem(
+                        (*base, "jobs", name, "speed", type_name),
+                        f"there is no machine type '{type_name}'",
+                        name_help(type_name, known),
+                    )
+    for name, service in form.services.items():
+        seen: set[tuple[int, int]] = set()
+        for index, curve in enumerate(service.curves):
+            place = (*base, "services", name, "curves", index)
+            if (curve.threads, curve.cores) in seen:
+                yield document.problem(
+                    place, f"a second curve for {curve.threads} threads on {curve.cores} cores"
+                )
+            seen.add((curve.threads, curve.cores))
+            for key in ("q0", "qcap", "w"):
+                if getattr(curve, key) <= 0:
+                    yield document.problem((*place, key), "must be more than 0")
+    for name, machine in form.machine_types.items():
+        if machine.smt and machine.vcpus % 2:
+            yield document.problem(
+                (*base, "machine_types", name, "vcpus"),
+                f"must be even where virtual CPUs come in pairs (smt), but is {machine.vcpus}",
+            )
+
+
+def dump_catalogue(catalogue: Catalogue) -> dict[str, Any]:
+    """Plain data that :class:`CatalogueForm` reads back to an equal catalogue."""
+
+    def plain(value: Any) -> dict[str, Any]:
+        data = {f.name: getattr(value, f.name) for f in fields(value) if f.name != "name"}
+        if "memory_mib" in data:
+            data["memory"] = format_memory(data.pop("memory_mib"))
+        return data
+
+    jobs = {}
+    for name, job in catalogue.jobs.items():
+        jobs[name] = plain(job) | {"phase_order": job.phase_order.value, "speed": dict(job.speed)}
+    services = {}
+    for name, service in catalogue.services.items():
+        services[name] = plain(service) | {
+            "curves": [plain(c) for c in service.curves],
+            "clients": dict(service.clients),
+        }
+    types = {name: plain(machine) for name, machine in catalogue.machine_types.items()}
+    return {"source": catalogue.source, "jobs": jobs, "services": services, "machine_types": types}

@@ -1,0 +1,205 @@
+"""Values with units as people write them: core sets, CPU, memory, durations, loads."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+MAX_CORE = 4095
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
+_MEMORY_UNITS = {"Ki": Decimal(1) / 1024, "Mi": Decimal(1), "Gi": Decimal(1024), "Ti": Decimal(1024**2)}
+_DURATION_UNITS = {"us": 1, "µs": 1, "μs": 1, "ms": 1000, "s": 1_000_000}
+_RATE_UNITS = {"": 1, "K": 1000, "k": 1000, "M": 1_000_000}
+
+
+class QuantityError(ValueError):
+    """A value that was understood well enough to say what is wrong with it."""
+
+    def __init__(self, message: str, help: str = "") -> None:
+        self.message = message
+        self.help = help
+        super().__init__(message)
+
+
+def shown(value: Any) -> str:
+    """A value in an error message."""
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, str):
+        return f"'{value}'" if len(value) <= 60 else f"'{value[:57]}…'"
+    return str(value)
+
+
+def parse_cores(value: Any) -> tuple[int, ...]:
+    """A core set: ``"0-5"``, ``"1,3"``, ``"0-2,5"``, ``3`` or ``[0, 1, 2]``; ascending."""
+    parts: list[Any]
+    if isinstance(value, str):
+        parts = [p.strip() for p in value.split(",")]
+    elif isinstance(value, (list, tuple)):
+        parts = list(value)
+    else:
+        parts = [value]
+    cores: list[int] = []
+    for part in parts:
+        cores.extend(_core_range(part, value))
+    if not cores:
+        raise QuantityError("a core set must name at least one core")
+    twice = sorted(core for core, count in Counter(cores).items() if count > 1)
+    if twice:
+        raise QuantityError(f"the core set names core {', '.join(map(str, twice))} twice")
+    return tuple(sorted(cores))
+
+
+def _core_range(part: Any, whole: Any) -> range:
+    help = 'write a core set as "0-5", "1,3" or [0, 1, 2]'
+    if isinstance(part, bool) or not isinstance(part, (int, str)):
+        raise QuantityError(f"{shown(whole if part is None else part)} is not a core set", help)
+    match = re.fullmatch(r"(\d+)(?:\s*-\s*(\d+))?", str(part), re.ASCII)
+    if match is None:
+        if re.fullmatch(r"-\s*\d+", str(part), re.ASCII):
+            raise QuantityError(f"core {part} is negative: cores are numbered from 0", help)
+        raise QuantityError(f"{shown(whole)} is not a core set", help)
+    if max(len(match[1]), len(match[2] or "")) > 6:
+        raise QuantityError(f"{shown(part)} names a core beyond {MAX_CORE}")
+    first = int(match[1])
+    last = int(match[2]) if match[2] is not None else first
+    if last < first:
+        raise QuantityError(f"the range '{part}' is reversed", f"write '{last}-{first}'")
+    if last > MAX_CORE:
+        raise QuantityError(f"core {last} is beyond {MAX_CORE}, the highest number allowed")
+    return range(first, last + 1)
+
+
+def format_cores(cores: Iterable[int]) -> str:
+    """The shortest text that :func:`parse_cores` reads as these cores."""
+    runs: list[list[int]] = []
+    for core in sorted(cores):
+        if runs and core == runs[-1][1] + 1:
+            runs[-1][1] = core
+        else:
+            runs.append([core, core])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def parse_milli(value: Any) -> int:
+    """CPU in cores (``1``, ``0.9``) or thousandths (``"900m"``), as milli-CPU."""
+    help = "write cores as 2 or 0.9, or thousandths of a core as 900m"
+    text = "" if isinstance(value, bool) else str(value).strip()
+    unit = Decimal(1000)
+    if isinstance(value, str) and text.endswith("m"):
+        text, unit = text[:-1].rstrip(), Decimal(1)
+    if not re.fullmatch(f"[-+]?{_NUMBER}", text, re.ASCII):
+        raise QuantityError(f"{shown(value)} is not a number of cores", help)
+    milli = _decimal(text) * unit
+    if milli <= 0:
+        raise QuantityError(f"must be more than 0 cores, but is {shown(value)}")
+    if milli > 10**9:
+        raise QuantityError(f"{shown(value)} cores are more than any machine has")
+    if milli != int(milli):
+        raise QuantityError(f"{shown(value)} is finer than a thousandth of a core", help)
+    return int(milli)
+
+
+def format_milli(milli: int) -> str:
+    """Cores for a message or a file: ``2``, ``0.9``."""
+    return f"{Decimal(milli) / 1000:f}" if milli % 1000 else str(milli // 1000)
+
+
+def parse_memory(value: Any) -> int:
+    """Memory with a unit (``"512Mi"``, ``"2Gi"``), as whole MiB."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        raise QuantityError(f"{value} has no unit", f"give a unit: {value}Mi or {value}Gi")
+    text = value.strip() if isinstance(value, str) else ""
+    match = re.fullmatch(rf"({_NUMBER})\s*([A-Za-z]*)", text, re.ASCII)
+    if match is None:
+        if text.startswith("-"):
+            raise QuantityError(f"memory must not be negative, but is {shown(value)}")
+        raise QuantityError(f"{shown(value)} is not an amount of memory", "write it as 512Mi or 2Gi")
+    number, unit = match[1], match[2]
+    if not unit:
+        raise QuantityError(f"{shown(value)} has no unit", f"give a unit: {number}Mi or {number}Gi")
+    if unit not in _MEMORY_UNITS:
+        near = next((u for u in _MEMORY_UNITS if u[0].lower() == unit[0].lower()), None)
+        meant = f"did you mean '{number}{near}'? (units: Ki, Mi, Gi, Ti)" if near else "units: Ki, Mi, Gi, Ti"
+        raise QuantityError(f"'{unit}' is not a unit of memory here", meant)
+    mib = _decimal(number) * _MEMORY_UNITS[unit]
+    if mib > 10**12:
+        raise QuantityError(f"{shown(value)} is more memory than any machine has")
+    if mib != int(mib):
+        raise QuantityError(f"{shown(value)} is not a whole number of MiB", "write it in Mi")
+    return int(mib)
+
+
+def format_memory(mib: int) -> str:
+    """Memory that :func:`parse_memory` reads back."""
+    return f"{mib}Mi"
+
+
+def parse_duration_us(value: Any) -> float:
+    """A duration with a unit (``"1ms"``, ``"140 us"``, ``"1 s"``), in microseconds."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        raise QuantityError(f"{value} has no unit", f"give a unit: {value}us, {value}ms or {value}s")
+    text = value.strip() if isinstance(value, str) else ""
+    match = re.fullmatch(rf"({_NUMBER})\s*([A-Za-zµμ]*)", text)
+    if match is None:
+        if text.startswith("-"):
+            raise QuantityError(f"a duration must not be negative, but is {shown(value)}")
+        raise QuantityError(f"{shown(value)} is not a duration", "write it as 1ms, 140us or 2s")
+    number, unit = match[1], match[2]
+    if not unit:
+        raise QuantityError(
+            f"{shown(value)} has no unit", f"give a unit: {number}us, {number}ms or {number}s"
+        )
+    if unit not in _DURATION_UNITS:
+        raise QuantityError(f"'{unit}' is not a unit of time here", "units: us, ms, s")
+    duration = float(_decimal(number) * _DURATION_UNITS[unit])
+    if not 0 < duration < float("inf"):
+        raise QuantityError(f"a duration must be more than 0 and finite, but is {shown(value)}")
+    return duration
+
+
+def format_duration_us(us: float) -> str:
+    """A duration for a message: ``1 ms``, ``140 us``."""
+    for limit, unit in ((1e6, "s"), (1e3, "ms")):
+        if us >= limit:
+            return f"{us / limit:.3g} {unit}"
+    return f"{us:.3g} us"
+
+
+def parse_rate(value: Any) -> float:
+    """A load in queries per second: ``30000`` or ``"30K"``."""
+    text = "" if isinstance(value, bool) else str(value).strip()
+    match = re.fullmatch(rf"(-?{_NUMBER})\s*([A-Za-z]*)", text, re.ASCII)
+    help = "write it as 30000 or 30K"
+    if match is None:
+        raise QuantityError(f"{shown(value)} is not a load in queries per second", help)
+    if match[2] not in _RATE_UNITS:
+        raise QuantityError(f"'{match[2]}' is not a multiple of queries per second", help)
+    rate = float(_decimal(match[1]) * _RATE_UNITS[match[2]])
+    if not 0 <= rate < float("inf"):
+        raise QuantityError(f"a load must be finite and not negative, but is {shown(value)}")
+    return rate
+
+
+def format_rate(qps: float) -> str:
+    """A load for a message: ``30K``."""
+    return f"{qps / 1000:g}K" if qps >= 1000 else f"{qps:g}"
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise QuantityError(f"'{text}' is not a number") from None
+    if number.adjusted() > 300:
+        raise QuantityError(f"'{text}' is too large")
+    return number

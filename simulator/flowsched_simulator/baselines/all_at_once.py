@@ -1,0 +1,62 @@
+"""Everything at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowsched.snapshot import Task
+from flowsched_simulator.baselines.baseline import Baseline, Granting, Room, Round, by_arrival
+from flowsched_simulator.baselines.expectation import load_s
+
+EQUAL_WIDTH_MILLI = 100
+"""Everybody's request: equal, so that all have the same weight, and small, so that it hardly ever binds."""
+
+
+class AllAtOnce(Baseline):
+    """Start everything on arrival, where the least work is; a machine's cores are shared equally.
+
+    The rule: processor sharing in each machine (L. Kleinrock, "Queueing Systems, Volume 2: Computer
+    Applications", Wiley, 1976, chapter 4) behind a dispatcher that sends each job to the server with the
+    least work left (M. Harchol-Balter, "Performance Modeling and Design of Computer Systems", Cambridge
+    University Press, 2013, chapter 24). Work is in seconds that the machine, with all its batch cores busy,
+    needs for what is left there, the new task included: so larger and faster machines get more. Tasks of one
+    round are taken in order of falling work, which balances best (R. L. Graham, SIAM J. Applied Mathematics
+    17(2), 1969, pp. 416-429).
+
+    It has a granting of its own, whatever is passed: shared cores and the same small request for all. A task
+    waits only for memory, or where so many tasks are already that not even this request is free.
+    """
+
+    name = "all-at-once"
+    description = "Start everything on arrival, where the least work per core is; cores are shared equally"
+    uses_granting = False
+
+    def __init__(self, granting: Granting | None = None, seed: int = 0) -> None:
+        """Any granting is accepted and none is used."""
+        super().__init__(granting or Granting("declared", "shared"), seed)
+
+    def has_own_cores(self) -> bool:
+        """Never."""
+        return False
+
+    def width_milli(self, task: Task, this: Round) -> int:
+        """The same for all."""
+        return this.width_milli(task, EQUAL_WIDTH_MILLI)
+
+    def order(self, this: Round) -> Sequence[Task]:
+        """By priority, then the most work first."""
+        catalogue = this.snapshot.catalogue
+
+        def key(task: Task) -> tuple[int, float, tuple[int, float, str]]:
+            return -task.priority, -catalogue.jobs[task.profile].work_s * task.scale, by_arrival(task)
+
+        return sorted(this.snapshot.pending, key=key)
+
+    def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:  # noqa: ARG002
+        """The machine that would run empty first, with the task on it."""
+
+        def after(room: Room) -> tuple[float, str]:
+            added_s = load_s(this.snapshot.catalogue, task, room.type, room.batch_cores)
+            return room.load_s + added_s, room.name
+
+        return min(rooms, key=after)

@@ -1,0 +1,76 @@
+"""Run times alone, as a user of longest-processing-time-first would know them.
+
+Only what a job does by itself: its work, its serial share, the machine's speed, and hardware threads that
+share a core. Neighbours, and the small cost of very many threads, are left out: whoever sorts jobs by length
+does not know yet where, and next to whom, they will run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import lru_cache
+
+from flowsched.snapshot import Task
+from flowsched_models.catalogue import Catalogue
+from flowsched_models.machine import MachineType
+from flowsched_models.profile import JobProfile
+
+
+def sibling_map(machine_type: MachineType) -> dict[int, int]:
+    """Each virtual CPU's sibling on the same physical core, for those that have one."""
+    return {a: b for pair in machine_type.siblings for a, b in (pair, pair[::-1])}
+
+
+def spread(machine_type: MachineType, cores: Collection[int], count: int) -> tuple[int, ...]:
+    """The virtual CPUs that a task alone would take first: one of each physical core, then the siblings."""
+    sibling = sibling_map(machine_type)
+    seconds = {c for c in cores if sibling.get(c, c) < c and sibling[c] in cores}
+    return tuple(sorted(cores, key=lambda c: (c in seconds, c))[:count])
+
+
+def effective_cores(
+    profile: JobProfile, machine_type: MachineType, cores: Collection[int], threads: int
+) -> float:
+    """How many full cores' work the threads do on these virtual CPUs, with nobody else there.
+
+    Threads take physical cores first. The second hardware thread of a core brings only the profile's SMT
+    gain.
+    """
+    physical = _physical_cores(machine_type, tuple(cores))
+    busy = min(threads, len(cores))
+    return min(busy, physical) + profile.smt_gain * max(0, busy - physical)
+
+
+@lru_cache(maxsize=1024)
+def _physical_cores(machine_type: MachineType, cores: tuple[int, ...]) -> int:
+    sibling = sibling_map(machine_type)
+    return len({min(c, sibling.get(c, c)) for c in cores})
+
+
+def run_time_alone_s(
+    catalogue: Catalogue, task: Task, machine_type: MachineType, cores: Collection[int]
+) -> float:
+    """Predicted seconds of a task that has these virtual CPUs to itself, from start to end.
+
+    Amdahl's form ``W scale / v (f + (1 - f) / n)``, with ``n`` effective cores. Whether the serial share
+    comes first or is mixed in makes no difference to a run alone.
+    """
+    profile = catalogue.jobs[task.profile]
+    n = effective_cores(profile, machine_type, cores, profile.threads_for(len(cores)))
+    serial = profile.serial_fraction
+    return _work_s(catalogue, task, machine_type) * (serial + (1.0 - serial) / n)
+
+
+def load_s(catalogue: Catalogue, task: Task, machine_type: MachineType, cores: Collection[int]) -> float:
+    """Single-thread work of a task, spread evenly over these virtual CPUs, in seconds.
+
+    This is by how much the task postpones the moment at which a machine with these CPUs, always busy, runs
+    empty.
+    """
+    profile = catalogue.jobs[task.profile]
+    return _work_s(catalogue, task, machine_type) / effective_cores(profile, machine_type, cores, len(cores))
+
+
+def _work_s(catalogue: Catalogue, task: Task, machine_type: MachineType) -> float:
+    profile = catalogue.jobs[task.profile]
+    return profile.work_s * task.scale / catalogue.speed(profile.name, machine_type.name)

@@ -1,0 +1,33 @@
+"""Chance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowsched.snapshot import Task
+from flowsched_simulator.baselines.baseline import Baseline, Room, Round
+
+
+class RandomFit(Baseline):
+    """Tasks in random order, each onto a random machine where it fits.
+
+    The rule: the uniformly random choice that M. Mitzenmacher, "The Power of Two Choices in Randomized Load
+    Balancing", IEEE Trans. Parallel and Distributed Systems 12(10), 2001, pp. 1094-1104, and many after him
+    start from; what a scheduler is worth shows against it. Machines where the task does not fit are not in
+    the draw, and higher priorities still come first.
+
+    The draw depends on the seed, the round and its time only: the same snapshot gets the same decisions.
+    """
+
+    name = "random"
+    description = "Random order, random machine among those where the task fits"
+
+    def order(self, this: Round) -> Sequence[Task]:
+        """Random within each priority."""
+        tasks = sorted(this.snapshot.pending, key=lambda t: t.name)
+        drawn = [tasks[i] for i in this.rng.permutation(len(tasks))]
+        return sorted(drawn, key=lambda t: -t.priority)
+
+    def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:  # noqa: ARG002
+        """Any of the machines, each as likely as the others."""
+        return rooms[int(this.rng.integers(len(rooms)))]

@@ -1,0 +1,106 @@
+"""The comparison table: one row per policy, the best value of each column marked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flowsched_simulator.report.number import NOTHING, compact, fixed
+
+OWN_POLICY = "flow"
+"""The policy whose row is emphasised."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of figures of which less is better."""
+
+    key: str
+    group: str
+    """Heading shared with the neighbours of the same group, with the unit."""
+    heading: str
+    """Own heading below it."""
+    show: Callable[[float], str]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure as shown, with what to sort it by."""
+
+    text: str
+    order: str
+    """A number, or empty for nothing, which sorts last."""
+    best: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """A policy's figures."""
+
+    policy: str
+    variant: str
+    own: bool
+    cells: tuple[Cell, ...]
+    certificate: str
+
+
+def _decimals(count: int, factor: float = 1.0) -> Callable[[float], str]:
+    return lambda value: fixed(value * factor, count)
+
+
+COLUMNS = (
+    Column("makespan_s", "Makespan,\u00a0s", "all jobs", _decimals(1)),
+    Column("mean_completion_s", "Completion,\u00a0s", "mean", _decimals(1)),
+    Column("p95_completion_s", "Completion,\u00a0s", "p95", _decimals(1)),
+    Column("mean_waiting_s", "Waiting,\u00a0s", "mean", _decimals(1)),
+    Column("mean_slowdown", "Slowdown,\u00a0×", "mean", _decimals(2)),
+    Column("slo_violation_ratio", "Service latency", "over SLO,\u00a0%", _decimals(1, 100)),
+    Column("worst_p95_us", "Service latency", "worst p95,\u00a0ms", _decimals(2, 0.001)),
+    Column("round_ms_p50", "Round,\u00a0ms", "p50", _decimals(1)),
+    Column("round_ms_p99", "Round,\u00a0ms", "p99", _decimals(1)),
+    Column("gap_absolute_max", "Largest gap", "cost", lambda value: compact(value, 3)),
+    Column("gap_relative_max", "Largest gap", "%", lambda value: compact(value * 100, 3)),
+)
+
+
+def table_groups() -> list[tuple[str, int]]:
+    """Return the upper headings, each with how many columns it spans."""
+    groups: list[tuple[str, int]] = []
+    for column in COLUMNS:
+        if groups and groups[-1][0] == column.group:
+            groups[-1] = (column.group, groups[-1][1] + 1)
+        else:
+            groups.append((column.group, 1))
+    return groups
+
+
+def table_rows(table: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Return the rows in the order given."""
+    columns = [_cells(column, [row.get(column.key) for row in table]) for column in COLUMNS]
+    return [
+        Row(
+            policy=row["policy"],
+            variant=row.get("variant") or "",
+            own=row["policy"] == OWN_POLICY,
+            cells=tuple(cells[number] for cells in columns),
+            certificate=row.get("certificate") or NOTHING,
+        )
+        for number, row in enumerate(table)
+    ]
+
+
+def _cells(column: Column, values: Sequence[float | None]) -> list[Cell]:
+    known = [None if value is None or math.isnan(value) else value for value in values]
+    texts = [NOTHING if value is None else column.show(value) for value in known]
+    best = _best_text([(value, text) for value, text in zip(known, texts, strict=True) if value is not None])
+    return [
+        Cell(text, "" if value is None else repr(float(value)), text == best)
+        for value, text in zip(known, texts, strict=True)
+    ]
+
+
+def _best_text(shown: Sequence[tuple[float, str]]) -> str | None:
+    """Return the least value as shown, or None where all look the same and there is nothing to mark."""
+    return min(shown)[1] if len({text for _, text in shown}) > 1 else None

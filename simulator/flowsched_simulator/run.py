@@ -1,0 +1,175 @@
+"""The outcome of one simulated run, and the figures that users compare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from flowsched.decision import Certificate
+from flowsched.snapshot import MILLI
+
+WINDOW_S = 10.0
+"""Length of the windows over which p95 is reported."""
+
+
+@dataclass(frozen=True)
+class JobRun:
+    """One job, from submission to end. Times in seconds; None: it never started or ended."""
+
+    job: str
+    profile: str
+    machine: str | None
+    cores: tuple[int, ...]
+    width_milli: int
+    threads: int
+    submit_s: float
+    bound_s: float | None
+    start_s: float | None
+    end_s: float | None
+    alone_s: float
+    """Run time alone on the fastest machine of the cluster at the best width."""
+
+    @property
+    def completion_s(self) -> float | None:
+        """From submission to end."""
+        return None if self.end_s is None else self.end_s - self.submit_s
+
+    @property
+    def waiting_s(self) -> float | None:
+        """From submission until its program runs."""
+        return None if self.start_s is None else self.start_s - self.submit_s
+
+    @property
+    def slowdown(self) -> float | None:
+        """Completion time relative to running alone."""
+        completion = self.completion_s
+        return None if completion is None else completion / self.alone_s
+
+
+@dataclass(frozen=True)
+class LatencyWindow:
+    """Time-weighted p95 of a service over one window of at most ten seconds."""
+
+    service: str
+    t_s: float
+    end_s: float
+    qps: float
+    p95_us: float
+    slo_us: float
+
+
+@dataclass(frozen=True)
+class RoundSummary:
+    """What is kept of a scheduling round."""
+
+    t_s: float
+    pending: int
+    placed: int
+    solve_ms: float
+    certificate: Certificate | None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One policy on one scenario."""
+
+    scenario: str
+    policy: str
+    variant: str
+    seed: int
+    jobs: tuple[JobRun, ...]
+    latency: tuple[LatencyWindow, ...]
+    rounds: tuple[RoundSummary, ...]
+    records: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+
+    @property
+    def makespan_s(self) -> float:
+        """From the first submission to the last end; infinity when a job never ended."""
+        ends = [j.end_s for j in self.jobs]
+        if not ends:
+            return 0.0
+        if any(e is None for e in ends):
+            return float("inf")
+        return max(e for e in ends if e is not None) - min(j.submit_s for j in self.jobs)
+
+    @property
+    def slo_violation_ratio(self) -> float:
+        """Share of windows whose p95 exceeds the service's goal; 0 where there is no service."""
+        if not self.latency:
+            return 0.0
+        return sum(w.p95_us > w.slo_us for w in self.latency) / len(self.latency)
+
+    @property
+    def worst_p95_us(self) -> float | None:
+        """Highest p95 of a window, or None where there is no service."""
+        return max((w.p95_us for w in self.latency), default=None)
+
+    def _per_job(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+        values = [getattr(j, name) for j in self.jobs]
+        return np.array([np.inf if v is None else v for v in values], dtype=np.float64)
+
+    def summary(self) -> dict[str, Any]:
+        """One row of the comparison table. Times in seconds unless the key says otherwise."""
+        completion = self._per_job("completion_s")
+        solve = np.array([r.solve_ms for r in self.rounds]) if self.rounds else np.zeros(1)
+        certificates = [r.certificate for r in self.rounds if r.certificate is not None]
+        return {
+            "policy": self.policy,
+            "variant": self.variant,
+            "makespan_s": _plain(self.makespan_s),
+            "mean_completion_s": _plain(completion.mean()),
+            "p95_completion_s": _plain(np.percentile(completion, 95, method="higher")),
+            "mean_waiting_s": _plain(self._per_job("waiting_s").mean()),
+            "mean_slowdown": _plain(self._per_job("slowdown").mean()),
+            "slo_violation_ratio": self.slo_violation_ratio,
+            "worst_p95_us": self.worst_p95_us,
+            "round_ms_p50": float(np.percentile(solve, 50)),
+            "round_ms_p99": float(np.percentile(solve, 99)),
+            "gap_absolute_max": max((c.gap_absolute for c in certificates), default=None),
+            "gap_relative_max": max((c.gap_relative for c in certificates), default=None),
+            "certificate": "+".join(sorted({c.method for c in certificates})) or None,
+        }
+
+    def to_json(self) -> dict[str, Any]:
+        """The run as plain data, as ``--json`` prints it."""
+        solve = np.array([r.solve_ms for r in self.rounds]) if self.rounds else np.zeros(1)
+        gaps = [r.certificate.gap_relative for r in self.rounds if r.certificate is not None]
+        return {
+            "policy": self.policy,
+            "variant": self.variant,
+            "seed": self.seed,
+            "makespan_s": _plain(self.makespan_s),
+            "jobs": [
+                {
+                    "job": j.job,
+                    "profile": j.profile,
+                    "machine": j.machine,
+                    "cores": list(j.cores),
+                    "request": j.width_milli / MILLI,
+                    "threads": j.threads,
+                    "submit_s": j.submit_s,
+                    "start_s": j.start_s,
+                    "end_s": j.end_s,
+                    "alone_s": j.alone_s,
+                    "slowdown": j.slowdown,
+                }
+                for j in self.jobs
+            ],
+            "latency": [
+                {"service": w.service, "t_s": w.t_s, "end_s": w.end_s, "qps": w.qps, "p95_us": w.p95_us}
+                for w in self.latency
+            ],
+            "slo_violation_ratio": self.slo_violation_ratio,
+            "rounds": len(self.rounds),
+            "gap": {"max": max(gaps, default=None), "mean": sum(gaps) / len(gaps) if gaps else None},
+            "timings": {
+                "round_ms": {"p50": float(np.percentile(solve, 50)), "p99": float(np.percentile(solve, 99))}
+            },
+        }
+
+
+def _plain(value: float) -> float | None:
+    number = float(value)
+    return number if np.isfinite(number) else None

@@ -1,0 +1,280 @@
+"""Scenarios in YAML: the bundled ones by name, a user's own by path."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from flowsched.cluster_form import build_machines, build_services, check_room, read_profiles, refer, unique
+from flowsched.snapshot import MILLI, Machine, Service, StartDelay, Task
+from flowsched_models.catalogue import Catalogue
+from flowsched_models.document import (
+    Document,
+    InputError,
+    KeyPath,
+    Problem,
+    Problems,
+    name_help,
+    read_document,
+)
+from flowsched_models.form import Checked, check, check_header
+from flowsched_models.quantity import format_memory, format_milli
+from flowsched_simulator.scenario import Arrivals, Objective, Scenario
+from flowsched_simulator.scenario_form import JobEntry, ScenarioForm, read_arrivals
+
+BUNDLED = Path(__file__).with_name("scenarios")
+
+_PLACEHOLDERS: Mapping[str, Any] = {
+    "apiVersion": "flowsched/v1",
+    "kind": "Scenario",
+    "name": "unnamed",
+}
+_SCHEDULE_WORDS = ("apiVersion", "kind", "name", "description", "cluster", "tasks")
+
+
+def load_scenario(name_or_path: str | Path) -> Scenario:
+    """A bundled scenario by its name, or a scenario file by its path.
+
+    Raises :class:`flowsched_models.document.InputError` with all mistakes of the file and of those it names.
+    """
+    path = find_file(name_or_path, BUNDLED, "scenario")
+    document = read_document(path, source_of(path, BUNDLED))
+    check_header(document, "Scenario")
+    return _Reader(document).read()
+
+
+@functools.cache
+def bundled_scenarios() -> tuple[tuple[str, str], ...]:
+    """Name and description of every bundled scenario."""
+    return bundled(BUNDLED)
+
+
+def scenario_schema() -> dict[str, Any]:
+    """The JSON schema of a scenario file."""
+    schema = ScenarioForm.model_json_schema(by_alias=True)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "flowsched scenario",
+    }
+
+
+def bundled(folder: Path) -> tuple[tuple[str, str], ...]:
+    """Name and description of the files of a folder."""
+    documents = [(path, read_document(path)) for path in sorted(folder.glob("*.yaml"), key=lambda p: p.stem)]
+    return tuple((path.stem, " ".join(str(d.data.get("description", "")).split())) for path, d in documents)
+
+
+def find_file(name_or_path: str | Path, folder: Path, noun: str) -> Path:
+    """The bundled file of this name, or else the file at this path."""
+    text = str(name_or_path)
+    path = Path(name_or_path)
+    is_path = (
+        isinstance(name_or_path, Path) or len(path.parts) != 1 or path.suffix in (".yaml", ".yml", ".json")
+    )
+    names = sorted(p.stem for p in folder.glob("*.yaml"))
+    if not is_path and text in names:
+        return folder / f"{text}.yaml"
+    if is_path or path.is_file():
+        return path
+    help = f"{name_help(text, names)}, or give a path to a file"
+    raise InputError([Problem(text, None, "", f"there is no bundled {noun} '{text}'", help)])
+
+
+def source_of(path: Path, folder: Path) -> str:
+    """How a file is called in messages and results: a bundled one the same on every machine."""
+    return f"{path.name} (bundled)" if path.parent == folder else str(path)
+
+
+class _Reader:
+    """Reads one scenario and collects what is wrong with it."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.problems = Problems()
+
+    def read(self) -> Scenario:
+        checked = check(self.document, ScenarioForm, placeholders=_PLACEHOLDERS)
+        form = checked.value
+        catalogue = read_profiles(self.problems, self.document, form.profiles) if form is not None else None
+        self.problems.extend(checked.problems)
+        scenario = None
+        if form is not None and catalogue is not None and "profiles" not in checked.broken:
+            scenario = self._build(checked, form, catalogue)
+        self.problems.raise_any()
+        assert scenario is not None, "a scenario without problems was read"
+        return scenario
+
+    def _build(self, checked: Checked[ScenarioForm], form: ScenarioForm, catalogue: Catalogue) -> Scenario:
+        document, problems = self.document, self.problems
+        named_machines = list(checked.items("machines", form.machines))
+        named_services = list(checked.items("services", form.services))
+        unique(problems, document, (((*p, "name"), f.name) for p, f in named_machines))
+        unique(problems, document, (((*p, "name"), f.name) for p, f in named_services))
+        machine_names = document.names("machines")
+        machines = build_machines(problems, document, named_machines, catalogue)
+        by_name = {m.name: m for m in machines}
+        services = build_services(problems, document, named_services, by_name, machine_names, catalogue)
+        for path, service_form in named_services:
+            if service_form.name in _SCHEDULE_WORDS:
+                message = (
+                    f"a service cannot be called '{service_form.name}': the word has a meaning in schedules"
+                )
+                problems.add(document.problem((*path, "name"), message))
+        check_room(problems, document, {f.name: p for p, f in named_services}, services, by_name)
+        jobs = self._jobs(checked, form)
+        tasks = self._tasks(jobs, catalogue, machine_names)
+        # Whether a job fits anywhere can only be said where all machines and services are sound.
+        if {"machines", "services"}.isdisjoint(checked.broken) and len(by_name) == len(form.machines):
+            self._check_fit(tasks, machines, services)
+        poisson = form.arrivals.poisson
+        return Scenario(
+            name=form.name,
+            description=" ".join(form.description.split()),
+            catalogue=catalogue,
+            machines=tuple(machines),
+            services=tuple(services),
+            tasks=tuple(task for task, _ in tasks),
+            objective=Objective(form.objective),
+            arrivals=Arrivals("poisson", poisson.rate_per_minute) if poisson else Arrivals(),
+            start_delay=StartDelay(**form.start_delay.model_dump()),
+            source=document.source,
+        )
+
+    def _jobs(self, checked: Checked[ScenarioForm], form: ScenarioForm) -> list[JobEntry]:
+        entries = [JobEntry(f, self.document, path) for path, f in checked.items("jobs", form.jobs)]
+        if form.arrivals.poisson is not None:
+            for entry in entries:
+                if entry.form.submit_s:
+                    message = "has no meaning where arrivals are drawn at random"
+                    self.problems.add(
+                        entry.problem("submit_s", message, "leave it out; jobs arrive in the order listed")
+                    )
+        if form.arrivals.file is not None:
+            path = self.document.beside(form.arrivals.file)
+            if path.is_file():
+                entries += read_arrivals(self.problems, path)
+            else:
+                self.problems.add(self.document.problem(("arrivals", "file"), f"there is no file '{path}'"))
+        elif not entries and "jobs" not in checked.broken:
+            self.problems.add(self.document.problem(("jobs",), "a scenario needs at least one job"))
+        return entries
+
+    def _tasks(
+        self, entries: Iterable[JobEntry], catalogue: Catalogue, machine_names: Iterable[str]
+    ) -> list[tuple[Task, JobEntry]]:
+        tasks: list[tuple[Task, JobEntry]] = []
+        first: dict[str, JobEntry] = {}
+        known_machines = list(machine_names)
+        for entry in entries:
+            form = entry.form
+            for name in form.names():
+                if name in first:
+                    before = first[name]
+                    where = f"{before.document.source}:{before.document.line((*before.path, 'name'))}"
+                    self.problems.add(
+                        entry.problem("name", f"the name '{name}' stands twice (first at {where})")
+                    )
+                    break
+                first[name] = entry
+            for index, name in enumerate(form.machines or ()):
+                refer(
+                    self.problems,
+                    entry.document,
+                    (*entry.path, "machines", index),
+                    "machine",
+                    name,
+                    known_machines,
+                )
+            widths = form.widths or [form.request]
+            if len(set(widths)) < len(widths):
+                self.problems.add(entry.problem("widths", "names a width twice"))
+            profile_path: KeyPath = (*entry.path, "profile")
+            if refer(
+                self.problems, entry.document, profile_path, "job profile", form.profile, catalogue.jobs
+            ):
+                tasks += ((task, entry) for task in _tasks_of(entry, catalogue))
+        return tasks
+
+    def _check_fit(
+        self, tasks: Iterable[tuple[Task, JobEntry]], machines: Iterable[Machine], services: Iterable[Service]
+    ) -> None:
+        room = _room(machines, services)
+        seen: set[int] = set()
+        for task, entry in tasks:
+            if id(entry) in seen:
+                continue
+            # The copies of an entry differ by name only.
+            seen.add(id(entry))
+            allowed = {n: r for n, r in room.items() if task.machines is None or n in task.machines}
+            for key, milli, words in (
+                ("widths", task.widths_milli[0], "needs at least"),
+                ("request", task.request_milli, "requests"),
+            ):
+                if allowed and not any(milli <= c and task.memory_mib <= m for c, m in allowed.values()):
+                    key = key if getattr(entry.form, key) is not None else "request"
+                    self.problems.add(
+                        entry.problem(*_misfit(entry.form.name, key, words, milli, task, allowed))
+                    )
+                    break
+
+
+def _tasks_of(entry: JobEntry, catalogue: Catalogue) -> Iterator[Task]:
+    form = entry.form
+    for name in form.names():
+        yield Task(
+            name=name,
+            job=name,
+            profile=form.profile,
+            scale=form.scale,
+            request_milli=form.request,
+            widths_milli=tuple(sorted(set(form.widths or [form.request]))),
+            memory_mib=form.memory if form.memory is not None else catalogue.jobs[form.profile].memory_mib,
+            submit_s=form.submit_s,
+            goal_s=form.goal_s,
+            priority=form.priority,
+            machines=tuple(form.machines) if form.machines is not None else None,
+        )
+
+
+def _room(machines: Iterable[Machine], services: Iterable[Service]) -> dict[str, tuple[int, int]]:
+    """CPU and memory of each machine beside its services."""
+    room = {}
+    placed = list(services)
+    for machine in machines:
+        mine = [s for s in placed if s.machine == machine.name]
+        cpu = machine.cpu_milli - sum(s.width_milli for s in mine)
+        own_cores = machine.vcpus - len({c for s in mine for c in s.cores})
+        memory = machine.memory_mib - sum(s.memory_mib for s in mine)
+        room[machine.name] = (min(cpu, own_cores * MILLI), memory)
+    return room
+
+
+def _misfit(
+    name: str, key: str, words: str, milli: int, task: Task, room: Mapping[str, tuple[int, int]]
+) -> tuple[str, str, str]:
+    """Key, message and help for a job that fits nowhere."""
+    cores = f"{format_milli(milli)} {'core' if milli == MILLI else 'cores'}"
+    among = "" if task.machines is None else " of those it may run on"
+    widest = max(room, key=lambda n: room[n][0])
+    largest = max(room, key=lambda n: room[n][1])
+    if milli > room[widest][0]:
+        message = (
+            f"job '{name}' {words} {cores} on one machine; the widest{among}, {widest}, "
+            f"has {format_milli(room[widest][0])} beside its services"
+        )
+        return key, message, "ask for less, or add a wider machine"
+    memory = format_memory(task.memory_mib)
+    if task.memory_mib > room[largest][1]:
+        message = (
+            f"job '{name}' needs {memory} on one machine; the largest{among}, {largest}, "
+            f"has {format_memory(room[largest][1])} beside its services"
+        )
+        return "memory", message, "ask for less, or add a larger machine"
+    listed = ", ".join(f"{n} {format_milli(c)} and {format_memory(m)}" for n, (c, m) in room.items())
+    message = (
+        f"job '{name}' {words} {cores} and {memory} on the same machine; no machine{among} has both free"
+    )
+    return key, message, f"beside their services: {listed}"

@@ -1,0 +1,204 @@
+"""The discrete-event engine: one scheduler, or a given schedule, on one scenario."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from flowsched.cluster import ClusterState
+from flowsched.decision import Decisions, Scheduler
+from flowsched.events import MachineAdded, RoundDecided, TaskBound, TaskFinished, TaskSubmitted
+from flowsched.snapshot import MILLI, Task
+from flowsched_models.execution import Resident
+from flowsched_models.runtime import HostFactory
+from flowsched_simulator.run import JobRun, RoundSummary, Run
+from flowsched_simulator.scenario import Scenario
+from flowsched_simulator.workload import workload
+from flowsched_simulator.world import ModelError, World
+
+IDLE_ROUND_S = 1.0
+"""Period of rounds while tasks wait and nothing else is going to happen."""
+IDLE_ROUNDS = 200
+"""So many idle rounds in a row without a placement end the run: the scheduler never will."""
+_NEVER = float("inf")
+
+Progress = Callable[[float, int, int], None]
+"""Called with simulated seconds, jobs ended and jobs in all."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run. ``charge_scheduling_time`` makes a run depend on the speed of this machine: not reproducible."""
+
+    seed: int = 0
+    model_error: float = 0.0
+    charge_scheduling_time: bool = False
+    keep_records: bool = False
+    clock: Callable[[], float] = field(default=time.perf_counter, repr=False)
+
+
+class Simulation:
+    """One run of one scheduler. Events at the same instant are taken note of together, then one round decides."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        scheduler: Scheduler,
+        options: Options | None = None,
+        *,
+        hosts: HostFactory | None = None,
+        variant: str = "",
+        progress: Progress | None = None,
+    ) -> None:
+        """``hosts`` may be shared by runs on the same profiles, so that rates are computed once."""
+        self._scenario = scenario
+        self._scheduler = scheduler
+        self._options = options or Options()
+        self._variant = variant
+        self._progress = progress
+        hosts = hosts or HostFactory(scenario.catalogue)
+        error = ModelError(self._options.model_error, self._options.seed)
+        self._tasks = {t.name: t for t in workload(scenario, self._options.seed)}
+        self._arrivals = list(self._tasks.values())
+        self._world = World(scenario.machines, scenario.services, hosts, error)
+        self._state = ClusterState(scenario.catalogue, scenario.start_delay, hosts)
+        for machine in scenario.machines:
+            services = tuple(s for s in scenario.services if s.machine == machine.name)
+            self._state.apply(MachineAdded(machine, services), 0.0)
+        self._bound: dict[str, TaskBound] = {}
+        self._bound_s: dict[str, float] = {}
+        self._ended_s: dict[str, float] = {}
+        self._rounds: list[RoundSummary] = []
+        self._records: list[dict[str, object]] = []
+        self._now_s = 0.0
+        self._idle_rounds = 0
+        self._seen: set[str] = set()
+        self._fresh: set[str] = set()
+
+    def run(self) -> Run:
+        """Until every job has ended, or the scheduler refuses to place what is left."""
+        arrived = 0
+        wake_s = _NEVER
+        undelivered: tuple[float, Decisions] | None = None
+        while True:
+            arrival_s = self._arrivals[arrived].submit_s if arrived < len(self._arrivals) else _NEVER
+            delivery_s = undelivered[0] if undelivered else _NEVER
+            now = min(arrival_s, self._world.next_event_s(), delivery_s, wake_s)
+            if now == _NEVER:
+                break
+            self._now_s = now = max(now, self._now_s)
+            changed = now >= wake_s
+            for task in self._world.advance(now):
+                self._state.apply(TaskFinished(task), now)
+                self._ended_s[task] = now
+                changed = True
+            while arrived < len(self._arrivals) and self._arrivals[arrived].submit_s <= now:
+                self._state.apply(TaskSubmitted(self._arrivals[arrived]), now)
+                arrived += 1
+                changed = True
+            if undelivered and now >= undelivered[0]:
+                self._carry_out(undelivered[1])
+                undelivered = None
+                changed = True
+            if changed and self._progress is not None:
+                self._progress(now, len(self._ended_s), len(self._tasks))
+            if changed and self._state.pending and undelivered is None:
+                decisions, solve_ms = self._round()
+                if self._options.charge_scheduling_time and decisions.placements:
+                    undelivered = (now + solve_ms / 1e3, decisions)
+                else:
+                    self._carry_out(decisions)
+            wake_s = self._wake_s(arrived, undelivered is not None)
+        return self._outcome()
+
+    def _round(self) -> tuple[Decisions, float]:
+        snapshot = self._state.snapshot(self._now_s)
+        self._fresh = {t.name for t in snapshot.pending} - self._seen
+        self._seen |= self._fresh
+        began = self._options.clock()
+        decisions = self._scheduler.decide(snapshot)
+        solve_ms = decisions.timings_ms.get("decide", (self._options.clock() - began) * 1e3)
+        self._rounds.append(
+            RoundSummary(
+                self._now_s,
+                len(snapshot.pending),
+                len(decisions.placements),
+                solve_ms,
+                decisions.certificate,
+            )
+        )
+        self._idle_rounds = 0 if decisions.placements else self._idle_rounds + 1
+        if self._options.keep_records and decisions.record is not None:
+            self._records.append(dict(decisions.record))
+        return decisions, solve_ms
+
+    def _carry_out(self, decisions: Decisions) -> None:
+        delay = self._scenario.start_delay
+        for placement in decisions.placements:
+            task = self._tasks[placement.task]
+            wait = delay.at_submission_s if task.name in self._fresh else delay.after_waiting_s
+            bound = TaskBound(
+                placement.task,
+                placement.machine,
+                placement.width_milli,
+                placement.threads,
+                placement.cores,
+                self._now_s + wait,
+            )
+            self._state.apply(bound, self._now_s)
+            self._bound[task.name] = bound
+            self._bound_s[task.name] = self._now_s
+            resident = Resident(
+                task.profile,
+                task.scale,
+                placement.threads,
+                placement.cores,
+                placement.width_milli / MILLI,
+                task.memory_mib,
+                ready_s=bound.start_s,
+            )
+            self._world.start(task.name, placement.machine, resident, self._now_s)
+        plan = tuple(p.planned for p in decisions.postponements if p.planned is not None)
+        self._state.apply(RoundDecided(plan, decisions.reservations), self._now_s)
+
+    def _wake_s(self, arrived: int, undelivered: bool) -> float:
+        if undelivered or not self._state.pending or arrived < len(self._arrivals):
+            return _NEVER
+        if self._world.next_event_s() < _NEVER or self._idle_rounds >= IDLE_ROUNDS:
+            return _NEVER
+        return self._now_s + IDLE_ROUND_S
+
+    def _outcome(self) -> Run:
+        scenario = self._scenario
+        self._world.settle(self._now_s)
+        batch_cores = scenario.batch_cores()
+        jobs = tuple(self._job(task, batch_cores) for task in self._tasks.values())
+        starts = [j.start_s for j in jobs if j.start_s is not None]
+        latency = self._world.latency(min(starts), max(self._ended_s.values(), default=0.0)) if starts else ()
+        return Run(
+            scenario.name,
+            self._scheduler.name,
+            self._variant,
+            self._options.seed,
+            jobs,
+            latency,
+            tuple(self._rounds),
+            tuple(self._records),
+        )
+
+    def _job(self, task: Task, batch_cores: dict[str, tuple[int, ...]]) -> JobRun:
+        bound = self._bound.get(task.name)
+        return JobRun(
+            job=task.name,
+            profile=task.profile,
+            machine=bound.machine if bound else None,
+            cores=bound.cores if bound else (),
+            width_milli=bound.width_milli if bound else task.request_milli,
+            threads=bound.threads if bound else 0,
+            submit_s=task.submit_s,
+            bound_s=self._bound_s.get(task.name),
+            start_s=bound.start_s if bound else None,
+            end_s=self._ended_s.get(task.name),
+            alone_s=self._world.alone_s(task, self._scenario.machines, batch_cores),
+        )

@@ -1,0 +1,134 @@
+"""The machines as they truly are: what the simulator knows and no policy does."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flowsched.cluster import service_load
+from flowsched.snapshot import Machine, Service, Task
+from flowsched_models.execution import Execution, Resident
+from flowsched_models.runtime import Host, HostFactory
+from flowsched_simulator.run import WINDOW_S, LatencyWindow
+
+
+@dataclass(frozen=True)
+class ModelError:
+    """How far the true machines are from the models: a log-normal factor on the run time per job and machine.
+
+    ``sigma`` is the standard deviation of the factor's logarithm, 0 for machines that do what the models say. The
+    factor depends on the seed and the two names only, not on the order of events.
+    """
+
+    sigma: float = 0.0
+    seed: int = 0
+
+    def factor(self, task: str, machine: str) -> float:
+        """Run time of a task on a machine, relative to the models."""
+        if self.sigma == 0.0:
+            return 1.0
+        words = [self.seed, zlib.crc32(task.encode()), zlib.crc32(machine.encode())]
+        return float(np.exp(self.sigma * np.random.default_rng(words).standard_normal()))
+
+
+class World:
+    """The true machines in motion, and the latencies that their services show."""
+
+    def __init__(
+        self,
+        machines: Sequence[Machine],
+        services: Sequence[Service],
+        hosts: HostFactory,
+        error: ModelError | None = None,
+    ) -> None:
+        """All machines idle at time 0."""
+        self._services: dict[str, tuple[Service, ...]] = {
+            m.name: tuple(s for s in services if s.machine == m.name) for m in machines
+        }
+        self._hosts: dict[str, Host] = {
+            m.name: hosts.host(m.type, [service_load(s) for s in self._services[m.name]]) for m in machines
+        }
+        self._machines: dict[str, Execution[str]] = {
+            name: Execution(host) for name, host in self._hosts.items()
+        }
+        self._error = error or ModelError()
+        self._segments: dict[str, list[tuple[float, float, float]]] = {s.name: [] for s in services}
+
+    def start(self, task: str, machine: str, resident: Resident, now_s: float) -> None:
+        """Put a task on a machine."""
+        self._move(machine, now_s)
+        self._machines[machine].start(task, resident, self._error.factor(task, machine))
+
+    def next_event_s(self) -> float:
+        """When anything changes on any machine."""
+        return min((m.next_event_s() for m in self._machines.values()), default=float("inf"))
+
+    def advance(self, to_s: float) -> list[str]:
+        """Move every machine that has something to do by ``to_s``; the tasks that ended, by machine order."""
+        finished = []
+        for name, machine in self._machines.items():
+            while machine.next_event_s() <= to_s + 1e-9:
+                finished += self._move(name, max(machine.now_s, min(machine.next_event_s(), to_s)))
+        return finished
+
+    def settle(self, to_s: float) -> None:
+        """Bring every machine to the same time, at the end of a run."""
+        for name in self._machines:
+            self._move(name, to_s)
+
+    def alone_s(
+        self, task: Task, machines: Sequence[Machine], batch_cores: Mapping[str, tuple[int, ...]]
+    ) -> float:
+        """Run time of a task alone on the machine, and at the number of cores, where it is fastest."""
+        best = float("inf")
+        for machine in machines:
+            profile = self._hosts[machine.name].catalogue.jobs[task.profile]
+            cores = batch_cores[machine.name]
+            if task.machines is not None and machine.name not in task.machines:
+                continue
+            if task.memory_mib > machine.memory_mib:
+                continue
+            factor = self._error.factor(task.name, machine.name)
+            for n in range(1, len(cores) + 1):
+                time = self._hosts[machine.name].alone_s(
+                    task.profile, profile.threads_for(n), cores[:n], task.scale
+                )
+                best = min(best, time * factor)
+        return best
+
+    def latency(self, first_s: float, last_s: float) -> tuple[LatencyWindow, ...]:
+        """Time-weighted p95 of every service in windows of ten seconds; the last one may be shorter."""
+        windows = []
+        for services in self._services.values():
+            for service in services:
+                segments = self._segments[service.name]
+                start = first_s
+                while start < last_s - 1e-9:
+                    end = min(start + WINDOW_S, last_s)
+                    weighted = sum(
+                        max(0.0, min(b, end) - max(a, start)) * p95
+                        for a, b, p95 in segments
+                        if b > start and a < end
+                    )
+                    windows.append(
+                        LatencyWindow(
+                            service.name,
+                            start - first_s,
+                            end - first_s,
+                            service.qps,
+                            weighted / (end - start),
+                            service.slo_us,
+                        )
+                    )
+                    start = end
+        return tuple(windows)
+
+    def _move(self, name: str, to_s: float) -> list[str]:
+        machine = self._machines[name]
+        for service, p95 in zip(self._services[name], machine.p95_us, strict=True):
+            if to_s > machine.now_s:
+                self._segments[service.name].append((machine.now_s, to_s, p95))
+        return machine.advance(to_s)

@@ -1,0 +1,251 @@
+"""Small clusters in the domain's words, and random ones for properties."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from hypothesis import strategies as st
+
+from flowsched.snapshot import MILLI, Machine, Running, Service, Snapshot, Task
+from flowsched_models.catalogue import Catalogue
+from flowsched_models.machine import MachineType
+from flowsched_models.profile import JobProfile, PhaseOrder
+from flowsched_models.service import LatencyCurve, ServiceProfile
+
+SMALL = MachineType("small", vcpus=4, memory_mib=16_000)
+"""Four physical cores of the reference speed."""
+LARGE = MachineType("large", vcpus=8, memory_mib=32_000, speed=1.25, bandwidth=0.8, smt=True)
+"""Four physical cores with two hardware threads each, faster than the reference: k and k + 4 are siblings."""
+
+SCALING = JobProfile(
+    name="scaling",
+    work_s=100.0,
+    serial_fraction=0.0,
+    phase_order=PhaseOrder.MIXED,
+    smt_gain=0.5,
+    sensitivity=0.1,
+    pressure=0.1,
+    memory_mib=1000,
+)
+"""Uses every core it gets."""
+SERIAL = JobProfile(
+    name="serial",
+    work_s=60.0,
+    serial_fraction=0.5,
+    phase_order=PhaseOrder.SERIAL_FIRST,
+    smt_gain=0.2,
+    sensitivity=0.05,
+    pressure=0.02,
+    memory_mib=500,
+)
+"""Half of its work comes first and uses one core only."""
+HUNGRY = JobProfile(
+    name="hungry",
+    work_s=200.0,
+    serial_fraction=0.1,
+    phase_order=PhaseOrder.MIXED,
+    smt_gain=0.0,
+    sensitivity=0.6,
+    pressure=0.4,
+    memory_mib=6000,
+    threads_power_of_two=True,
+)
+"""Needs much memory, disturbs others and is disturbed; accepts 1, 2, 4, ... threads."""
+
+CACHE = ServiceProfile(
+    name="cache",
+    curves=(
+        LatencyCurve(
+            threads=1,
+            cores=1,
+            a_us=200.0,
+            b_us=200.0,
+            q0=20_000.0,
+            qcap=50_000.0,
+            psat_us=3000.0,
+            w=2000.0,
+            max_measured_qps=45_000.0,
+        ),
+        LatencyCurve(
+            threads=2,
+            cores=2,
+            a_us=200.0,
+            b_us=150.0,
+            q0=40_000.0,
+            qcap=95_000.0,
+            psat_us=3000.0,
+            w=3000.0,
+            max_measured_qps=88_000.0,
+        ),
+    ),
+    clients={"plain": 1.0},
+    cpu_per_kqps=0.018,
+    pressure=0.05,
+    sensitivity=0.3,
+    sharing_slope=1.0,
+    sharing_capacity=0.8,
+)
+"""A latency service that keeps its p95 below 1 ms at up to 45 thousand queries per second and core."""
+
+
+def catalogue(
+    jobs: Iterable[JobProfile] = (SCALING, SERIAL, HUNGRY),
+    services: Iterable[ServiceProfile] = (CACHE,),
+    machine_types: Iterable[MachineType] = (SMALL, LARGE),
+) -> Catalogue:
+    """Three jobs, one service, two machine types, unless told otherwise."""
+    return Catalogue(
+        jobs={p.name: p for p in jobs},
+        services={p.name: p for p in services},
+        machine_types={t.name: t for t in machine_types},
+    )
+
+
+CATALOGUE = catalogue()
+
+
+def machine(name: str = "m1", type: MachineType = SMALL, **changes: Any) -> Machine:
+    """A machine whose tasks may request all that its type has."""
+    values: dict[str, Any] = {
+        "cpu_milli": type.vcpus * MILLI,
+        "memory_mib": type.memory_mib,
+        "vcpus": type.vcpus,
+    }
+    return Machine(name=name, type=type.name, **(values | changes))
+
+
+def machines(count: int, type: MachineType = SMALL) -> tuple[Machine, ...]:
+    """Machines of one type, named m1, m2, ..."""
+    return tuple(machine(f"m{k}", type) for k in range(1, count + 1))
+
+
+def service(
+    name: str = "cache-1", machine: str = "m1", cores: tuple[int, ...] = (0,), **changes: Any
+) -> Service:
+    """A service on cores of its own, at half of what it can serve."""
+    values: dict[str, Any] = {
+        "profile": CACHE.name,
+        "threads": len(cores),
+        "width_milli": len(cores) * MILLI,
+        "memory_mib": 1000,
+        "qps": 25_000.0 * len(cores),
+        "slo_us": 1000.0,
+        "client": "plain",
+    }
+    return Service(name=name, machine=machine, cores=cores, **(values | changes))
+
+
+def task(name: str = "t1", profile: JobProfile = SCALING, *, cores: float = 2, **changes: Any) -> Task:
+    """A task whose user asked for so many cores; it could run at other widths too."""
+    values: dict[str, Any] = {
+        "job": name,
+        "scale": 1.0,
+        "request_milli": round(cores * MILLI),
+        "widths_milli": (1000, 2000, 4000),
+        "memory_mib": profile.memory_mib,
+        "submit_s": 0.0,
+    }
+    return Task(name=name, profile=profile.name, **(values | changes))
+
+
+def running(task: Task, machine: str = "m1", cores: tuple[int, ...] | None = None, **changes: Any) -> Running:
+    """A task that runs since time 0 on as many cores as requested, unless it is given other ones."""
+    mine = tuple(range(-(-task.request_milli // MILLI))) if cores is None else cores
+    values: dict[str, Any] = {
+        "width_milli": task.request_milli,
+        "threads": CATALOGUE.jobs[task.profile].threads_for(len(mine)),
+        "bound_s": 0.0,
+        "start_s": 0.0,
+    }
+    return Running(task=task, machine=machine, cores=mine, **(values | changes))
+
+
+def snapshot(
+    pending: Iterable[Task] = (), machines: Iterable[Machine] | None = None, **changes: Any
+) -> Snapshot:
+    """A moment of a cluster: one small, idle machine, unless told otherwise."""
+    values: dict[str, Any] = {"now_s": 0.0, "catalogue": CATALOGUE}
+    for name in ("services", "running", "plan"):
+        if name in changes:
+            changes[name] = tuple(changes[name])
+    cluster = (machine(),) if machines is None else tuple(machines)
+    return Snapshot(machines=cluster, pending=tuple(pending), **(values | changes))
+
+
+def profiles() -> st.SearchStrategy[JobProfile]:
+    """One of the catalogue's jobs."""
+    return st.sampled_from((SCALING, SERIAL, HUNGRY))
+
+
+@st.composite
+def clusters(draw: st.DrawFn, max_machines: int = 3) -> tuple[tuple[Machine, ...], tuple[Service, ...]]:
+    """Machines of both types, some with a little less than the type has, some with a service."""
+    found, services = [], []
+    for k in range(1, draw(st.integers(1, max_machines)) + 1):
+        type = draw(st.sampled_from((SMALL, LARGE)))
+        reserved = draw(st.sampled_from((0, 0, 100, 1000)))
+        found.append(machine(f"m{k}", type, cpu_milli=type.vcpus * MILLI - reserved))
+        cores = draw(st.sampled_from(((), (), (0,), (1, 2), tuple(range(type.vcpus - 1)))))
+        if cores and len(cores) * MILLI <= found[-1].cpu_milli:
+            services.append(
+                service(f"cache-{k}", f"m{k}", cores, memory_mib=draw(st.sampled_from((100, 2000))))
+            )
+    return tuple(found), tuple(services)
+
+
+@st.composite
+def tasks(draw: st.DrawFn, name: str, machine_names: tuple[str, ...], now_s: float = 0.0) -> Task:
+    """A task of any profile and size, which may be bound to some machines, submitted until now."""
+    profile = draw(profiles())
+    bound = st.lists(st.sampled_from(machine_names), min_size=1, unique=True).map(tuple)
+    return task(
+        name,
+        profile,
+        scale=draw(st.sampled_from((0.5, 1.0, 3.0))),
+        request_milli=draw(st.sampled_from((100, 500, 1000, 1500, 2000, 3000, 4000, 8000, 16_000))),
+        memory_mib=draw(st.sampled_from((1, profile.memory_mib, 9000, 20_000, 40_000))),
+        submit_s=draw(st.sampled_from((0.0, now_s / 2, now_s))),
+        priority=draw(st.sampled_from((0, 0, 0, 5))),
+        machines=draw(st.one_of(st.none(), st.none(), bound)),
+    )
+
+
+@st.composite
+def running_tasks(
+    draw: st.DrawFn, machine: Machine, services: tuple[Service, ...], now_s: float, max_running: int = 3
+) -> tuple[Running, ...]:
+    """What may run on a machine without exceeding it: all on cores of their own, or all on shared ones."""
+    here = [s for s in services if s.machine == machine.name]
+    cores = [c for c in range(machine.vcpus) if all(c not in s.cores for s in here)]
+    milli = machine.cpu_milli - sum(s.width_milli for s in here)
+    memory = machine.memory_mib - sum(s.memory_mib for s in here)
+    shared, found = draw(st.booleans()), []
+    for k in range(draw(st.integers(0, max_running))):
+        wanted = draw(tasks(f"{machine.name}-running-{k}", (machine.name,), now_s))
+        mine = cores if shared else draw(st.permutations(cores))[: -(-wanted.request_milli // MILLI)]
+        too_narrow = not mine or (not shared and len(mine) * MILLI < wanted.request_milli)
+        if too_narrow or wanted.request_milli > milli or wanted.memory_mib > memory:
+            continue
+        milli, memory = milli - wanted.request_milli, memory - wanted.memory_mib
+        cores = cores if shared else [c for c in cores if c not in mine]
+        progress = draw(st.sampled_from((0.0, 0.25, 0.9)))
+        found.append(running(wanted, machine.name, tuple(sorted(mine)), progress=progress))
+    return tuple(found)
+
+
+@st.composite
+def snapshots(draw: st.DrawFn, max_machines: int = 3, max_pending: int = 6, max_running: int = 3) -> Snapshot:
+    """Any small cluster at any moment; nothing in it is overcommitted, nothing is in order."""
+    found, services = draw(clusters(max_machines))
+    now_s = draw(st.sampled_from((0.0, 30.0, 1000.0)))
+    names = tuple(m.name for m in found)
+    count = draw(st.integers(0, max_pending))
+    return snapshot(
+        [draw(tasks(f"pending-{k}", names, now_s)) for k in draw(st.permutations(range(count)))],
+        draw(st.permutations(found)),
+        services=services,
+        running=[r for m in found for r in draw(running_tasks(m, services, now_s, max_running))],
+        now_s=now_s,
+        round=draw(st.integers(0, 3)),
+    )

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from flowsched.snapshot import PlannedStart, Snapshot, StartDelay
+from flowsched.snapshot_file import dump_snapshot, load_snapshot, used_profiles
+from flowsched_models.document import InputError
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "snapshot.yaml"
+
+
+def problems(tmp_path: Path, content: str) -> list[str]:
+    path = tmp_path / "now.yaml"
+    path.write_text(content)
+    with pytest.raises(InputError) as caught:
+        load_snapshot(path)
+    return [str(p).replace(f"{tmp_path}/", "") for p in caught.value.problems]
+
+
+def awkward() -> Snapshot:
+    """The example with values that a careless format would lose."""
+    snapshot = load_snapshot(EXAMPLE)
+    bound = snapshot.running[0]
+    task = snapshot.pending[0]
+    return replace(
+        snapshot,
+        now_s=0.1 + 0.2,
+        round=7,
+        catalogue=used_profiles(snapshot),
+        machines=(
+            replace(snapshot.machines[0], cpu_milli=1930, vcpus=3, labels=(("zone", "1"), ("a", "true"))),
+            *snapshot.machines[1:],
+        ),
+        services=(replace(snapshot.services[0], slo_us=2e3 / 3, qps=1e4 / 3, width_milli=501),),
+        running=(replace(bound, width_milli=3999, progress=1 / 3, cores=(0, 2, 3, 7), start_s=-0.1),),
+        pending=(
+            replace(task, name="ns/a-1", job="ns/a", scale=1e-7, goal_s=2 / 3, machines=("node-b-4core",), priority=-2),
+            *snapshot.pending[1:],
+        ),
+        plan=(PlannedStart("canneal", "node-c-8core", 1, 1500),),
+        start_delay=StartDelay(0.3, 1e-3),
+    )
+
+
+def test_example() -> None:
+    snapshot = load_snapshot(EXAMPLE)
+    assert [m.name for m in snapshot.machines] == ["node-a-2core", "node-b-4core", "node-c-8core"]
+    assert [r.task.name for r in snapshot.running] == ["freqmine"]
+    assert [t.name for t in snapshot.pending] == ["blackscholes", "canneal", "ferret"]
+    assert snapshot.free_milli() == {"node-a-2core": 1000, "node-b-4core": 4000, "node-c-8core": 4000}
+    assert snapshot.running[0].task.memory_mib == 2048
+    assert len(snapshot.catalogue.jobs) == 7
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_round_trip_is_exact(tmp_path: Path, form: str) -> None:
+    snapshot = awkward()
+    data = dump_snapshot(snapshot)
+    path = tmp_path / f"dump.{form}"
+    path.write_text(yaml.safe_dump(data, sort_keys=False) if form == "yaml" else json.dumps(data, indent=1))
+    again = load_snapshot(path)
+    assert again == snapshot
+    assert dump_snapshot(again) == data
+
+
+def test_a_dump_holds_only_the_profiles_it_uses() -> None:
+    catalogue = dump_snapshot(load_snapshot(EXAMPLE))["catalogue"]
+    assert set(catalogue["jobs"]) == {"freqmine", "blackscholes", "canneal", "ferret"}
+    assert set(catalogue["services"]) == {"memcached"}
+    assert set(catalogue["machine_types"]) == {"n2d-highcpu-2", "n2d-highmem-4", "e2-standard-8"}
+
+
+def test_all_mistakes_at_once(tmp_path: Path) -> None:
+    content = """\
+apiVersion: flowsched/v1
+kind: Snapshot
+now_s: soon
+machines:
+  - {name: a, type: n2d-highcpu-2}
+  - {name: c, type: e2-standard-8}
+services:
+  - {name: m, profile: memcached, machine: a, cores: 1, qps: 30K, slo_p95: 1ms, client: mcperf-30k}
+running:
+  - task: {name: x, profile: freqmine, request: 4}
+    machine: c
+    width: 6
+    threads: 8
+    cores: 4-9
+    bound_s: 0
+    start_s: 0
+  - task: {name: y, profile: blackscholes, request: 1}
+    machine: c
+    width: 3
+    threads: 1
+    cores: 0
+    bound_s: 0
+    start_s: 0
+    progress: 1.5
+  - {task: {name: x, profile: vips, request: 3}, machine: c, width: 3, threads: 1, cores: 0, bound_s: 0, start_s: 0}
+  - {task: {name: z, profile: vips, request: 1}, machine: a, width: 1, threads: 1, cores: 1, bound_s: 0, start_s: 0}
+pending:
+  - {name: w, profile: vips, request: 1, memry: 1Gi}
+  - {name: v, profile: vip, request: 1}
+plan:
+  - {task: u, machine: b, slot: 1, width: 1}
+"""
+    assert problems(tmp_path, content) == [
+        "now.yaml:3: now_s: must be a number, but is 'soon'",
+        "now.yaml:14: running[0].cores: cores 8-9 do not exist on c, which has 0-7",
+        "now.yaml:24: running[1].progress: must be at most 1, but is 1.5",
+        "now.yaml:25: running[2].task.name: the name 'x' stands twice (first on line 10)",
+        "now.yaml:25: running[2].width: requests on c exceed its 8 cores by 1",
+        "now.yaml:26: running[3].cores: core 1 of a belongs to m",
+        "now.yaml:26: running[3].task.memory: requests on a exceed its 1400Mi by 72Mi",
+        "now.yaml:28: pending[0].memry: there is no key 'memry' here; did you mean 'memory'? (known: name, job, "
+        "profile, scale, request, widths, memory, submit_s, goal_s, priority, machines)",
+        "now.yaml:29: pending[1].profile: there is no job profile 'vip'; did you mean 'vips'? (known: blackscholes, "
+        "canneal, dedup, ferret, freqmine, radix, vips)",
+        "now.yaml:31: plan[0].task: there is no pending task 'u'; known: w, v",
+        "now.yaml:31: plan[0].machine: there is no machine 'b'; known: a, c",
+    ]
+
+
+def test_catalogue_within(tmp_path: Path) -> None:
+    content = """\
+apiVersion: flowsched/v1
+kind: Snapshot
+now_s: 0
+profiles: [x.yaml]
+catalogue:
+  machine_types: {mine: {vcpus: 2, memory: 4Gi}}
+machines: [{name: a, type: mine}]
+pending: [{name: v, profile: vips, request: 1}]
+"""
+    assert problems(tmp_path, content) == [
+        "now.yaml:4: profiles: a snapshot with a catalogue of its own names no profiles",
+        "now.yaml:8: pending[0].profile: there is no job profile 'vips'; there is none to choose from",
+    ]
+    content = content.replace("profiles: [x.yaml]\n", "").replace("4Gi", "4")
+    assert problems(tmp_path, content) == [
+        "now.yaml:5: catalogue.machine_types.mine.memory: 4 has no unit; give a unit: 4Mi or 4Gi"
+    ]

@@ -58,9 +58,7 @@ class Assignment:
         """Tasks that are planned for a machine, ascending."""
         return tuple(sorted(self._by_machine[machine]))
 
-    def company(
-        self, machine: int, without: int | None = None, plus: tuple[int, Column] | None = None
-    ) -> Company:
+    def company(self, machine: int, without: int | None = None, plus: tuple[int, Column] | None = None) -> Company:
         """The newcomers of a machine, with one task left out and one put in."""
         members = [
             Newcomer(self.class_of[t], c.slot, c.width_milli)

@@ -27,12 +27,9 @@ def certify(search: Search, plan: Assignment, first: FirstSolution, settings: Se
     """The certificate of a plan: exact for small rounds, Lagrangian otherwise."""
     primal = search.total(plan)
     view = search.view
-    residents = sum(
-        search.prices.resident_least_cost(g) * len(group.members) for g, group in enumerate(view.groups)
-    )
+    residents = sum(search.prices.resident_least_cost(g) * len(group.members) for g, group in enumerate(view.groups))
     unconstrained = residents + sum(
-        len(cls.members)
-        * min(search.prices.waiting_cost(c), _least(search, c, {}, cls.task.widths_milli[:1]))
+        len(cls.members) * min(search.prices.waiting_cost(c), _least(search, c, {}, cls.task.widths_milli[:1]))
         for c, cls in enumerate(view.classes)
     )
     lambdas = tier_prices(first) if search.slots == 1 and not search.widths else {}
@@ -67,9 +64,7 @@ def tier_prices(first: FirstSolution) -> dict[tuple[int, int], float]:
     return prices
 
 
-def _least(
-    search: Search, task_class: int, lambdas: dict[tuple[int, int], float], widths: tuple[int, ...]
-) -> float:
+def _least(search: Search, task_class: int, lambdas: dict[tuple[int, int], float], widths: tuple[int, ...]) -> float:
     """Least price of a task of a class over groups and widths, capacity priced at ``lambdas``."""
     best = FORBIDDEN
     for g, group in enumerate(search.view.groups):

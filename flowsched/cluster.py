@@ -113,8 +113,7 @@ class ClusterState:
         for node in self._nodes.values():
             self._believe(node)
         running = tuple(
-            replace(r, progress=self._nodes[r.machine].belief.progress(name))
-            for name, r in self._running.items()
+            replace(r, progress=self._nodes[r.machine].belief.progress(name)) for name, r in self._running.items()
         )
         return Snapshot(
             now_s=now_s,
@@ -124,9 +123,7 @@ class ClusterState:
             running=running,
             pending=tuple(self._pending.values()),
             plan=tuple(p for t, p in self._plan.items() if t in self._pending),
-            reservations=tuple(
-                r for r in self._reservations if r.task in self._pending and r.machine in self._nodes
-            ),
+            reservations=tuple(r for r in self._reservations if r.task in self._pending and r.machine in self._nodes),
             start_delay=self._start_delay,
             round=self._rounds,
         )

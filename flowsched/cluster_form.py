@@ -52,9 +52,7 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def refer(
-    problems: Problems, document: Document, path: KeyPath, noun: str, name: str, known: Iterable[str]
-) -> bool:
+def refer(problems: Problems, document: Document, path: KeyPath, noun: str, name: str, known: Iterable[str]) -> bool:
     """Report a name that does not exist. Whether it exists."""
     names = list(known)
     if name in names:
@@ -133,14 +131,10 @@ def build_services(
     known_machines = list(machine_names)
     for path, form in forms:
         known = refer(problems, document, (*path, "machine"), "machine", form.machine, known_machines)
-        if not refer(
-            problems, document, (*path, "profile"), "service profile", form.profile, catalogue.services
-        ):
+        if not refer(problems, document, (*path, "profile"), "service profile", form.profile, catalogue.services):
             continue
         profile = catalogue.services[form.profile]
-        client = refer(
-            problems, document, (*path, "client"), f"client of {profile.name}", form.client, profile.clients
-        )
+        client = refer(problems, document, (*path, "client"), f"client of {profile.name}", form.client, profile.clients)
         curve = find_curve(problems, document, path, profile, form.threads, form.cores)
         machine = machines.get(form.machine)
         if machine is not None:
@@ -174,9 +168,7 @@ def service_of(form: ServiceForm) -> Service:
     )
 
 
-def check_cores(
-    problems: Problems, document: Document, path: KeyPath, cores: Iterable[int], machine: Machine
-) -> None:
+def check_cores(problems: Problems, document: Document, path: KeyPath, cores: Iterable[int], machine: Machine) -> None:
     """Report cores that a machine does not have."""
     outside = [c for c in cores if c >= machine.vcpus]
     if outside:
@@ -227,11 +219,7 @@ def _check_slo(
         f"no machine can serve {format_rate(form.qps)} QPS within {format_duration_us(form.slo_p95)} with "
         f"{_on(form.threads, len(form.cores))}: p95 is {format_duration_us(p95)} even without neighbours"
     )
-    able = [
-        _on(c.threads, c.cores)
-        for c in profile.curves
-        if profile.p95_us(c, form.qps, form.client) <= form.slo_p95
-    ]
+    able = [_on(c.threads, c.cores) for c in profile.curves if profile.p95_us(c, form.qps, form.client) <= form.slo_p95]
     help = f"{', '.join(able)} would do" if able else "no measured number of threads and cores would do"
     problems.add(document.problem((*path, "qps"), message, help))
 

@@ -102,7 +102,7 @@ def compact(snapshot: Snapshot, hosts: HostFactory) -> View:
 
     keyed = []
     for machine in snapshot.machines:
-        here = sorted(running[machine.name], key=_running_order)
+        here = tuple(sorted(running[machine.name], key=_running_order))
         loads = tuple(service_load(s) for s in services[machine.name])
         goals = tuple((s.slo_us, s.memory_mib) for s in services[machine.name])
         key = (
@@ -116,7 +116,7 @@ def compact(snapshot: Snapshot, hosts: HostFactory) -> View:
             tuple(_running_order(r) for r in here),
             tuple(machine.name in names for names in named_lists),
         )
-        keyed.append((key, machine.name, machine, tuple(here), loads))
+        keyed.append((key, machine.name, machine, here, loads))
     keyed.sort(key=lambda row: row[:2])
     by_group: dict[Hashable, list[int]] = {}
     for i, row in enumerate(keyed):

@@ -63,6 +63,4 @@ class RoundDecided:
     reservations: tuple[Reservation, ...] = ()
 
 
-Event = (
-    MachineAdded | MachineRemoved | TaskSubmitted | TaskBound | TaskFinished | TaskWithdrawn | RoundDecided
-)
+Event = MachineAdded | MachineRemoved | TaskSubmitted | TaskBound | TaskFinished | TaskWithdrawn | RoundDecided

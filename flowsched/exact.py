@@ -53,9 +53,7 @@ def exact_bound(search: Search, plan: Assignment) -> float:
         model.add_exactly_one(chosen)
     for kind, n in kinds.items():
         forced = sum(
-            1
-            for t in search.must_start
-            if search.view.class_of[t] == kind[0] and _width(search, plan, t) == kind[1]
+            1 for t in search.must_start if search.view.class_of[t] == kind[0] and _width(search, plan, t) == kind[1]
         )
         wait = model.new_int_var(0, n - forced, f"wait_{kind}")
         model.add(sum(uses[kind]) + wait == n)
@@ -67,9 +65,7 @@ def exact_bound(search: Search, plan: Assignment) -> float:
     solver.parameters.max_deterministic_time = _DETERMINISTIC_LIMIT
     status = solver.solve(model)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        raise RuntimeError(
-            f"CP-SAT answers {solver.status_name(status)} to a model that has the round's own plan"
-        )
+        raise RuntimeError(f"CP-SAT answers {solver.status_name(status)} to a model that has the round's own plan")
     summands = len(search.view.machines) + len(search.view.tasks)
     return solver.best_objective_bound / _SCALE - summands * 0.5 / _SCALE  # each summand was rounded once
 

@@ -85,16 +85,12 @@ def build_first_network(
                 continue
             price = cost - prices.machine_cost(g, ())
             terms = prices.machine_terms(g, company, 0)
-            arc = builder.arc(
-                node, tier_of[g, widths_milli[c]], min(fits, counts[c]) * units, price, units, terms
-            )
+            arc = builder.arc(node, tier_of[g, widths_milli[c]], min(fits, counts[c]) * units, price, units, terms)
             arcs[arc] = (c, g)
         job = cls.task.job
         if job not in unscheduled:
             unscheduled[job] = builder.node(f"unscheduled:{job}")
-        builder.arc(
-            node, unscheduled[job], counts[c] * units, prices.waiting_cost(c), units, prices.waiting_terms(c)
-        )
+        builder.arc(node, unscheduled[job], counts[c] * units, prices.waiting_cost(c), units, prices.waiting_terms(c))
     total = sum(builder.supplies)
     for node in unscheduled.values():
         builder.arc(node, sink, total)
@@ -112,9 +108,7 @@ class FirstSolution:
     solves: int
 
 
-def solve_first(
-    view: View, prices: Prices, solver: Solver, resolves: int, blocked: frozenset[int]
-) -> FirstSolution:
+def solve_first(view: View, prices: Prices, solver: Solver, resolves: int, blocked: frozenset[int]) -> FirstSolution:
     """Solve, floor to whole tasks, pack, and solve again for leftovers. ``blocked`` machines take nobody.
 
     Raises ``RuntimeError`` if the solver refuses the network: unscheduled arcs make every network feasible.
@@ -134,9 +128,7 @@ def solve_first(
         solution = solver.solve(network.network)
         solves += 1
         if solution.status is not Status.OPTIMAL:
-            raise RuntimeError(
-                f"{solver.name} answers {solution.status} to the first network: {solution.report}"
-            )
+            raise RuntimeError(f"{solver.name} answers {solution.status} to the first network: {solution.report}")
         if first is None:
             first, kept = network, solution
         placed = _place(view, network, solution.flow, rooms)

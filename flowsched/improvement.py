@@ -33,9 +33,7 @@ def settle(search: Search, starts: Sequence[Assignment], settings: Settings) -> 
     return search, plan
 
 
-def bisect(
-    search: Search, starts: Sequence[Assignment], settings: Settings
-) -> tuple[Search, Assignment, float]:
+def bisect(search: Search, starts: Sequence[Assignment], settings: Settings) -> tuple[Search, Assignment, float]:
     """The plan with the smallest predicted makespan, and the goal under which it was found.
 
     Bisection between what the cores could do at best and what the best start is predicted to do; a goal is feasible when

@@ -122,9 +122,7 @@ class NetworkBuilder:
 def _cost_scale(costs: NDArray[np.float64], units: IntArray) -> float:
     multiple = int(np.lcm.reduce(units)) if len(units) else 1
     if multiple > 1 << 16:
-        multiple = (
-            1  # widths with little in common: rounding the quotient is finer than such a scale would allow
-        )
+        multiple = 1  # widths with little in common: rounding the quotient is finer than such a scale would allow
     largest = float(np.abs(costs / units).max(initial=0.0)) * multiple
     power = 0 if largest == 0.0 else int(np.floor(np.log2(_TARGET / largest)))
     return float(multiple) * 2.0 ** min(power, 30)

@@ -38,9 +38,7 @@ class Outlook:
         self._alone: dict[tuple[Host, tuple[int, ...], str, float], float] = {}
         self._fluid: float | None = None
         self._threads = {
-            (g, c): snapshot_threads(view, g, c)
-            for g in range(len(view.groups))
-            for c in range(len(view.classes))
+            (g, c): snapshot_threads(view, g, c) for g in range(len(view.groups)) for c in range(len(view.classes))
         }
 
     def threads(self, group: int, task_class: int) -> int:
@@ -91,9 +89,7 @@ class Outlook:
                 )
             for group in view.groups:
                 for resident in group.residents:
-                    one_core_s = self.alone_s(
-                        group.host, resident.cores[:1], resident.profile, resident.scale
-                    )
+                    one_core_s = self.alone_s(group.host, resident.cores[:1], resident.profile, resident.scale)
                     total += len(group.members) * (1.0 - resident.progress) * one_core_s
             self._fluid = total / max(1, cores)
         return self._fluid

@@ -53,8 +53,7 @@ def build_record(
         "settings": asdict(settings),
         "snapshot": dump_snapshot(view.snapshot),
         "classes": [
-            {"task": cls.task.name, "members": [view.tasks[i].name for i in cls.members]}
-            for cls in view.classes
+            {"task": cls.task.name, "members": [view.tasks[i].name for i in cls.members]} for cls in view.classes
         ],
         "groups": [
             {

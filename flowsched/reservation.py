@@ -60,9 +60,7 @@ def settle_dues(view: View, outlook: Outlook, prices: Prices, settings: Settings
     if not due:
         return Dues(frozenset(), {}, ())
     held = {r.task: r for r in snapshot.reservations}
-    due.sort(
-        key=lambda t: (view.tasks[t].name not in held, -view.tasks[t].priority, view.tasks[t].submit_s, t)
-    )
+    due.sort(key=lambda t: (view.tasks[t].name not in held, -view.tasks[t].priority, view.tasks[t].submit_s, t))
     for first in due:
         c = view.class_of[first]
         task = view.tasks[first]

@@ -13,13 +13,14 @@ from flowsched.decision import Certificate, Decisions, Placement, Postponement
 from flowsched.first_network import FirstSolution, solve_first
 from flowsched.improvement import bisect, settle
 from flowsched.outlook import Outlook
+from flowsched.policies.flow import FlowPolicy
 from flowsched.policies.policy import FORBIDDEN, Policy
 from flowsched.record import build_record
 from flowsched.reservation import Dues, settle_dues
 from flowsched.search import Search
 from flowsched.settings import Settings
 from flowsched.snapshot import PlannedStart, Snapshot
-from flowsched.solvers import Solver
+from flowsched.solvers import Solver, make_solver
 from flowsched_models.runtime import HostFactory
 
 
@@ -152,9 +153,7 @@ def _carried_over(search: Search, snapshot: Snapshot) -> Assignment:
     for task in view.tasks:
         p = planned.get(task.name)
         columns.append(
-            None
-            if p is None
-            else Column(machine_of[p.machine], min(p.slot, max(0, search.slots - 1)), p.width_milli)
+            None if p is None else Column(machine_of[p.machine], min(p.slot, max(0, search.slots - 1)), p.width_milli)
         )
     plan = Assignment(columns, view.class_of, len(view.machines))
     for t, column in enumerate(columns):
@@ -271,15 +270,12 @@ def _why_unscheduled(search: Search, task: int, reservation: object) -> str:
         g
         for g in allowed
         if width <= view.groups[g].machine.cpu_milli - sum(s.width_milli for s in view.groups[g].services)
-        and wanted.memory_mib
-        <= view.groups[g].machine.memory_mib - sum(s.memory_mib for s in view.groups[g].services)
+        and wanted.memory_mib <= view.groups[g].machine.memory_mib - sum(s.memory_mib for s in view.groups[g].services)
     ]
     if not large:
         return f"needs {width / 1000:g} cores and {wanted.memory_mib} MiB on one machine; no machine is that large"
     roomy = [
-        g
-        for g in large
-        if view.groups[g].free_milli >= width and view.groups[g].free_memory_mib >= wanted.memory_mib
+        g for g in large if view.groups[g].free_milli >= width and view.groups[g].free_memory_mib >= wanted.memory_mib
     ]
     if not roomy:
         most = max(large, key=lambda g: (view.groups[g].free_milli, -g))
@@ -291,3 +287,13 @@ def _why_unscheduled(search: Search, task: int, reservation: object) -> str:
     if all(search.prices.machine_cost(g, (Newcomer(c, 0, width),)) == FORBIDDEN for g in roomy):
         return "every machine with room has a latency service whose p95 goal it would break"
     return "waiting costs less than any machine with room"
+
+
+def solve(snapshot: Snapshot, *, settings: Settings | None = None, solver: str = "ortools") -> Decisions:
+    """One round of the ``flow`` policy on a snapshot, with its record.
+
+    Raises ``KeyError`` for a solver that there is not (``flowsched.solvers.SOLVERS`` has the names).
+    """
+    settings = settings or Settings()
+    scheduler = FlowScheduler(FlowPolicy(settings), make_solver(solver), settings, keep_records=True)
+    return scheduler.decide(snapshot)

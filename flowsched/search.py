@@ -34,11 +34,7 @@ class Search:
     def machine_cost(self, machine: int, company: Company) -> float:
         """Cost of a machine that a company joins; ``FORBIDDEN`` where it must not, reservations included."""
         hold = self.holds.get(machine)
-        if (
-            hold is not None
-            and company
-            and not hold.admits(self.outlook, self.view.group_of[machine], company)
-        ):
+        if hold is not None and company and not hold.admits(self.outlook, self.view.group_of[machine], company):
             return FORBIDDEN
         return self.prices.machine_cost(self.view.group_of[machine], company)
 
@@ -60,10 +56,7 @@ class Search:
         if any(column is None for column in plan.columns):
             return FORBIDDEN
         return max(
-            (
-                self.prices.makespan_s(self.view.group_of[m], plan.company(m))
-                for m in range(len(self.view.machines))
-            ),
+            (self.prices.makespan_s(self.view.group_of[m], plan.company(m)) for m in range(len(self.view.machines))),
             default=0.0,
         )
 

@@ -148,13 +148,9 @@ def _catalogue(problems: Problems, document: Document, form: SnapshotForm) -> Ca
     if form.catalogue is None:
         return read_profiles(problems, document, form.profiles or ())
     if form.profiles is not None:
-        problems.add(
-            document.problem(("profiles",), "a snapshot with a catalogue of its own names no profiles")
-        )
+        problems.add(document.problem(("profiles",), "a snapshot with a catalogue of its own names no profiles"))
     # It may hold a selection of profiles, whose speeds name machine types that it left out.
-    problems.extend(
-        catalogue_problems(document, form.catalogue, ("catalogue",), None, sources_required=False)
-    )
+    problems.extend(catalogue_problems(document, form.catalogue, ("catalogue",), None, sources_required=False))
     return form.catalogue.catalogue(document.source)
 
 

@@ -17,7 +17,7 @@ class NetworkxSolver:
     def solve(self, network: Network) -> Solution:
         """Solve from scratch."""
         nothing = np.zeros(network.arc_count, dtype=np.int64)
-        graph = nx.MultiDiGraph()
+        graph: nx.MultiDiGraph[int] = nx.MultiDiGraph()
         for node, supply in enumerate(network.supplies.tolist()):
             graph.add_node(node, demand=-supply)
         columns = zip(

@@ -14,6 +14,8 @@ import yaml
 KeyPath = tuple[str | int, ...]
 """Where a value stands in a document: keys and list indices from the top."""
 
+MAX_DEPTH = 100
+"""No form needs a tenth of it."""
 ALIASED_VALUES = 100_000
 """Aliases may repeat parts of a document; this many on top is an attack or an accident."""
 _SHOWN_NAMES = 12
@@ -155,6 +157,7 @@ def parse_document(text: str, source: str, path: Path | None = None) -> Document
     """Read YAML text whose top level is a mapping. Raises :class:`InputError`."""
     loader: Any = None
     try:
+        _check_depth(text)
         loader = _Loader(text)
         root = loader.get_single_node()
         if root is None:
@@ -164,6 +167,7 @@ def parse_document(text: str, source: str, path: Path | None = None) -> Document
     except yaml.YAMLError as error:
         raise InputError([_syntax_problem(error, source)]) from None
     except RecursionError:
+        # Aliases within aliases nest deeper than the text does.
         raise InputError([Problem(source, None, "", "the file is nested too deeply")]) from None
     finally:
         if loader is not None:
@@ -173,6 +177,19 @@ def parse_document(text: str, source: str, path: Path | None = None) -> Document
         message = f"the file must hold 'key: value' pairs, but it is {kind}"
         raise InputError([Problem(source, root.start_mark.line + 1, "", message)])
     return Document(source, data, builder.lines, path, tuple(builder.duplicates))
+
+
+def _check_depth(text: str) -> None:
+    """Refuse deep nesting before the composer recurses into it: in its C form it has no limit of its own."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                mark: Any = event.start_mark
+                raise yaml.MarkedYAMLError(problem="the file is nested too deeply", problem_mark=mark)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 def _syntax_problem(error: yaml.YAMLError, source: str) -> Problem:

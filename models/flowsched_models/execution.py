@@ -44,15 +44,11 @@ class _Entry:
 
     def __init__(self, host: Host, resident: Resident, slowdown: float) -> None:
         def occupant(stage: Stage) -> Occupant:
-            return Occupant(
-                resident.profile, stage, resident.threads, resident.cores, resident.weight, resident.limit
-            )
+            return Occupant(resident.profile, stage, resident.threads, resident.cores, resident.weight, resident.limit)
 
         first = host.stage(resident.profile, 0.0)
         self.later = occupant(host.stage(resident.profile, 1.0))
-        self.serial_until = (
-            host.catalogue.jobs[resident.profile].serial_fraction if first is Stage.SERIAL else 0.0
-        )
+        self.serial_until = host.catalogue.jobs[resident.profile].serial_fraction if first is Stage.SERIAL else 0.0
         self.progress = resident.progress
         self.now = occupant(first) if resident.progress < self.serial_until - _TINY else self.later
         self.ready_s = resident.ready_s

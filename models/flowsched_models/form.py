@@ -33,9 +33,7 @@ def _name(value: Any) -> Any:
     if isinstance(value, str) and (not value or not value.isprintable() or any(c.isspace() for c in value)):
         raise QuantityError(f"{shown(value)} is not a name", "a name is one word, without spaces")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
-        raise QuantityError(
-            f"a name must be text, but is the number {value}", f'write it in quotes: "{value}"'
-        )
+        raise QuantityError(f"a name must be text, but is the number {value}", f'write it in quotes: "{value}"')
     return value
 
 
@@ -49,18 +47,12 @@ CoreSet = Annotated[
     BeforeValidator(parse_cores),
     _schema('core set: "0-5", "1,3", 3 or [0, 1, 2]', "string", "integer", "array"),
 ]
-MilliCpu = Annotated[
-    int, BeforeValidator(parse_milli), _schema("CPU in cores: 2, 0.9 or 900m", "number", "string")
-]
-MemoryMib = Annotated[
-    int, BeforeValidator(parse_memory), _schema("memory with its unit: 512Mi, 2Gi", "string")
-]
+MilliCpu = Annotated[int, BeforeValidator(parse_milli), _schema("CPU in cores: 2, 0.9 or 900m", "number", "string")]
+MemoryMib = Annotated[int, BeforeValidator(parse_memory), _schema("memory with its unit: 512Mi, 2Gi", "string")]
 DurationUs = Annotated[
     float, BeforeValidator(parse_duration_us), _schema("duration with its unit: 1ms, 140us", "string")
 ]
-Rate = Annotated[
-    float, BeforeValidator(parse_rate), _schema("queries per second: 30000 or 30K", "number", "string")
-]
+Rate = Annotated[float, BeforeValidator(parse_rate), _schema("queries per second: 30000 or 30K", "number", "string")]
 PositiveInt = Annotated[int, Field(gt=0)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -155,9 +147,7 @@ def _without_broken(
     return rest, kept
 
 
-def _problems(
-    document: Document, model: type[Form], errors: Sequence[Any], base: KeyPath
-) -> Iterator[Problem]:
+def _problems(document: Document, model: type[Form], errors: Sequence[Any], base: KeyPath) -> Iterator[Problem]:
     unknown = {e["loc"] for e in errors if e["type"] == "extra_forbidden"}
     for error in errors:
         loc: KeyPath = tuple(error["loc"])

@@ -86,9 +86,7 @@ class ServiceForm(Form):
     def profile(self, name: str) -> ServiceProfile:
         """The plain value."""
         plain = self.model_dump(exclude={"source", "curves"})
-        return ServiceProfile(
-            name=name, curves=tuple(LatencyCurve(**c.model_dump()) for c in self.curves), **plain
-        )
+        return ServiceProfile(name=name, curves=tuple(LatencyCurve(**c.model_dump()) for c in self.curves), **plain)
 
 
 class MachineTypeForm(Form):
@@ -201,7 +199,8 @@ def catalogue_problems(
                     )
     if machine_types is not None:
         # A broken entry is still a name that may be referred to.
-        known = list(dict.fromkeys([*machine_types, *document.data.get("machine_types", {})]))
+        own = document.data.get("machine_types")
+        known = list(dict.fromkeys([*machine_types, *(own if isinstance(own, dict) else ())]))
         for name, job in form.jobs.items():
             for type_name in job.speed:
                 if type_name not in known:
@@ -215,9 +214,7 @@ def catalogue_problems(
         for index, curve in enumerate(service.curves):
             place = (*base, "services", name, "curves", index)
             if (curve.threads, curve.cores) in seen:
-                yield document.problem(
-                    place, f"a second curve for {curve.threads} threads on {curve.cores} cores"
-                )
+                yield document.problem(place, f"a second curve for {curve.threads} threads on {curve.cores} cores")
             seen.add((curve.threads, curve.cores))
             for key in ("q0", "qcap", "w"):
                 if getattr(curve, key) <= 0:

@@ -156,9 +156,7 @@ def parse_duration_us(value: Any) -> float:
         raise QuantityError(f"{shown(value)} is not a duration", "write it as 1ms, 140us or 2s")
     number, unit = match[1], match[2]
     if not unit:
-        raise QuantityError(
-            f"{shown(value)} has no unit", f"give a unit: {number}us, {number}ms or {number}s"
-        )
+        raise QuantityError(f"{shown(value)} has no unit", f"give a unit: {number}us, {number}ms or {number}s")
     if unit not in _DURATION_UNITS:
         raise QuantityError(f"'{unit}' is not a unit of time here", "units: us, ms, s")
     duration = float(_decimal(number) * _DURATION_UNITS[unit])

@@ -216,9 +216,7 @@ class Host:
                 self._bandwidth * (total_pressure - caused_by_services[k]),
                 shares.weight_share[k],
             )
-            for k, (load, (profile, curve)) in enumerate(
-                zip(self.services, self._service_models, strict=True)
-            )
+            for k, (load, (profile, curve)) in enumerate(zip(self.services, self._service_models, strict=True))
         )
         return Rates(_mean(progress), _mean(busy_by), p95)
 
@@ -287,9 +285,7 @@ class _Sharing:
         self.cores_of_services = [len(s.cores) for s in services]
         everywhere = frozenset().union(*core_sets) if core_sets else frozenset()
         users = {k: tuple(i for i, cores in enumerate(core_sets) if k in cores) for k in everywhere}
-        key_of = {
-            k: (users[k], users.get(sibling[k], ()) if k in sibling else None) for k in sorted(everywhere)
-        }
+        key_of = {k: (users[k], users.get(sibling[k], ()) if k in sibling else None) for k in sorted(everywhere)}
         keys = sorted(set(key_of.values()), key=lambda key: (key[0], key[1] is not None, key[1] or ()))
         index = {key: c for c, key in enumerate(keys)}
         self.size = [0] * len(keys)
@@ -297,9 +293,7 @@ class _Sharing:
             self.size[index[key]] += 1
         self.users = [key[0] for key in keys]
         self.sibling_cell = [None if key[1] is None else index.get((key[1], key[0])) for key in keys]
-        self.cells_of = [
-            [c for c, members in enumerate(self.users) if i in members] for i in range(len(core_sets))
-        ]
+        self.cells_of = [[c for c, members in enumerate(self.users) if i in members] for i in range(len(core_sets))]
 
     def shares(self, mean_threads: Sequence[float], gains: Sequence[float]) -> _Shares:
         demand = [*mean_threads, *self.service_busy]
@@ -345,9 +339,7 @@ class _Sharing:
                     load[c] = other + x
         return spread
 
-    def _thread_weight(
-        self, i: int, c: int, spread: Sequence[Mapping[int, float]], demand: Sequence[float]
-    ) -> float:
+    def _thread_weight(self, i: int, c: int, spread: Sequence[Mapping[int, float]], demand: Sequence[float]) -> float:
         if i >= self.count_jobs:
             return self.weights[i] / self.cores_of_services[i - self.count_jobs]
         return self.weights[i] / max(demand[i], _TINY) * spread[i][c]
@@ -382,9 +374,7 @@ class _Sharing:
             mine = self.weights[i] / cores
             share = 0.0
             for c in self.cells_of[i]:
-                others = sum(
-                    self._thread_weight(j, c, spread, demand) for j in self.users[c] if j < self.count_jobs
-                )
+                others = sum(self._thread_weight(j, c, spread, demand) for j in self.users[c] if j < self.count_jobs)
                 share += self.size[c] * others / (others + mine)
             result.append(share / cores)
         return result

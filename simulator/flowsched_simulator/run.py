@@ -164,9 +164,7 @@ class Run:
             "slo_violation_ratio": self.slo_violation_ratio,
             "rounds": len(self.rounds),
             "gap": {"max": max(gaps, default=None), "mean": sum(gaps) / len(gaps) if gaps else None},
-            "timings": {
-                "round_ms": {"p50": float(np.percentile(solve, 50)), "p99": float(np.percentile(solve, 99))}
-            },
+            "timings": {"round_ms": {"p50": float(np.percentile(solve, 50)), "p99": float(np.percentile(solve, 99))}},
         }
 
 

@@ -71,9 +71,7 @@ def find_file(name_or_path: str | Path, folder: Path, noun: str) -> Path:
     """The bundled file of this name, or else the file at this path."""
     text = str(name_or_path)
     path = Path(name_or_path)
-    is_path = (
-        isinstance(name_or_path, Path) or len(path.parts) != 1 or path.suffix in (".yaml", ".yml", ".json")
-    )
+    is_path = isinstance(name_or_path, Path) or len(path.parts) != 1 or path.suffix in (".yaml", ".yml", ".json")
     names = sorted(p.stem for p in folder.glob("*.yaml"))
     if not is_path and text in names:
         return folder / f"{text}.yaml"
@@ -119,9 +117,7 @@ class _Reader:
         services = build_services(problems, document, named_services, by_name, machine_names, catalogue)
         for path, service_form in named_services:
             if service_form.name in _SCHEDULE_WORDS:
-                message = (
-                    f"a service cannot be called '{service_form.name}': the word has a meaning in schedules"
-                )
+                message = f"a service cannot be called '{service_form.name}': the word has a meaning in schedules"
                 problems.add(document.problem((*path, "name"), message))
         check_room(problems, document, {f.name: p for p, f in named_services}, services, by_name)
         jobs = self._jobs(checked, form)
@@ -174,9 +170,7 @@ class _Reader:
                 if name in first:
                     before = first[name]
                     where = f"{before.document.source}:{before.document.line((*before.path, 'name'))}"
-                    self.problems.add(
-                        entry.problem("name", f"the name '{name}' stands twice (first at {where})")
-                    )
+                    self.problems.add(entry.problem("name", f"the name '{name}' stands twice (first at {where})"))
                     break
                 first[name] = entry
             for index, name in enumerate(form.machines or ()):
@@ -192,9 +186,7 @@ class _Reader:
             if len(set(widths)) < len(widths):
                 self.problems.add(entry.problem("widths", "names a width twice"))
             profile_path: KeyPath = (*entry.path, "profile")
-            if refer(
-                self.problems, entry.document, profile_path, "job profile", form.profile, catalogue.jobs
-            ):
+            if refer(self.problems, entry.document, profile_path, "job profile", form.profile, catalogue.jobs):
                 tasks += ((task, entry) for task in _tasks_of(entry, catalogue))
         return tasks
 
@@ -215,9 +207,7 @@ class _Reader:
             ):
                 if allowed and not any(milli <= c and task.memory_mib <= m for c, m in allowed.values()):
                     key = key if getattr(entry.form, key) is not None else "request"
-                    self.problems.add(
-                        entry.problem(*_misfit(entry.form.name, key, words, milli, task, allowed))
-                    )
+                    self.problems.add(entry.problem(*_misfit(entry.form.name, key, words, milli, task, allowed)))
                     break
 
 
@@ -274,7 +264,5 @@ def _misfit(
         )
         return "memory", message, "ask for less, or add a larger machine"
     listed = ", ".join(f"{n} {format_milli(c)} and {format_memory(m)}" for n, (c, m) in room.items())
-    message = (
-        f"job '{name}' {words} {cores} and {memory} on the same machine; no machine{among} has both free"
-    )
+    message = f"job '{name}' {words} {cores} and {memory} on the same machine; no machine{among} has both free"
     return key, message, f"beside their services: {listed}"

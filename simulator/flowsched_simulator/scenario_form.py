@@ -143,18 +143,12 @@ def _rows(problems: Problems, text: str, source: str) -> Iterator[JobEntry]:
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     header = [cell.strip() for cell in next(reader, [])]
     if not header:
-        problems.add(
-            Problem(source, None, "", "the file is empty", f"the first line is {','.join(_COLUMNS)}")
-        )
+        problems.add(Problem(source, None, "", "the file is empty", f"the first line is {','.join(_COLUMNS)}"))
         return
     faults = [
-        Problem(source, 1, "", f"there is no column '{c}'", name_help(c, _COLUMNS))
-        for c in header
-        if c not in _COLUMNS
+        Problem(source, 1, "", f"there is no column '{c}'", name_help(c, _COLUMNS)) for c in header if c not in _COLUMNS
     ]
-    faults += [
-        Problem(source, 1, "", f"the column '{c}' stands twice") for c in _COLUMNS if header.count(c) > 1
-    ]
+    faults += [Problem(source, 1, "", f"the column '{c}' stands twice") for c in _COLUMNS if header.count(c) > 1]
     faults += [Problem(source, 1, "", f"the column '{c}' is missing") for c in _REQUIRED if c not in header]
     if faults:
         # Without a sound header every line would complain.

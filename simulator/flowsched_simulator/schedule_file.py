@@ -159,9 +159,7 @@ class _Reader:
                 self._unknown_key(key, [*services, *KEYS])
                 continue
             if not isinstance(document.data[key], dict):
-                problems.add(
-                    document.problem((key,), "must say where the service is", "{machine: …, cores: …}")
-                )
+                problems.add(document.problem((key,), "must say where the service is", "{machine: …, cores: …}"))
                 continue
             checked = check(document, PlaceForm, document.data[key], (key,))
             problems.extend(checked.problems)
@@ -207,13 +205,13 @@ class _Reader:
                     problems.add(document.problem((*path, "threads"), message))
             if (form.start_s is None) == (form.after is None):
                 message = "needs a start" if form.after is None else "has both start_s and after"
-                problems.add(
-                    document.problem(path, message, "give one of start_s (seconds) and after (a job)")
-                )
+                problems.add(document.problem(path, message, "give one of start_s (seconds) and after (a job)"))
             if form.after is not None:
                 refer(problems, document, (*path, "after"), "job", form.after, jobs)
         absent = [name for name in jobs if name not in listed]
-        if absent and isinstance(document.data.get("tasks"), list):
+        # An entry whose job cannot be read may be any of them.
+        raw = document.data.get("tasks")
+        if absent and isinstance(raw, list) and len(raw) == len(listed):
             words = f"job {absent[0]} is" if len(absent) == 1 else f"jobs {', '.join(absent)} are"
             help = f"every job of {scenario.name} needs a place"
             problems.add(document.problem(("tasks",), f"the {words} missing", help))

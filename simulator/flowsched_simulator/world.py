@@ -51,9 +51,7 @@ class World:
         self._hosts: dict[str, Host] = {
             m.name: hosts.host(m.type, [service_load(s) for s in self._services[m.name]]) for m in machines
         }
-        self._machines: dict[str, Execution[str]] = {
-            name: Execution(host) for name, host in self._hosts.items()
-        }
+        self._machines: dict[str, Execution[str]] = {name: Execution(host) for name, host in self._hosts.items()}
         self._error = error or ModelError()
         self._segments: dict[str, list[tuple[float, float, float]]] = {s.name: [] for s in services}
 
@@ -79,9 +77,7 @@ class World:
         for name in self._machines:
             self._move(name, to_s)
 
-    def alone_s(
-        self, task: Task, machines: Sequence[Machine], batch_cores: Mapping[str, tuple[int, ...]]
-    ) -> float:
+    def alone_s(self, task: Task, machines: Sequence[Machine], batch_cores: Mapping[str, tuple[int, ...]]) -> float:
         """Run time of a task alone on the machine, and at the number of cores, where it is fastest."""
         best = float("inf")
         for machine in machines:
@@ -93,9 +89,7 @@ class World:
                 continue
             factor = self._error.factor(task.name, machine.name)
             for n in range(1, len(cores) + 1):
-                time = self._hosts[machine.name].alone_s(
-                    task.profile, profile.threads_for(n), cores[:n], task.scale
-                )
+                time = self._hosts[machine.name].alone_s(task.profile, profile.threads_for(n), cores[:n], task.scale)
                 best = min(best, time * factor)
         return best
 
@@ -109,9 +103,7 @@ class World:
                 while start < last_s - 1e-9:
                     end = min(start + WINDOW_S, last_s)
                     weighted = sum(
-                        max(0.0, min(b, end) - max(a, start)) * p95
-                        for a, b, p95 in segments
-                        if b > start and a < end
+                        max(0.0, min(b, end) - max(a, start)) * p95 for a, b, p95 in segments if b > start and a < end
                     )
                     windows.append(
                         LatencyWindow(

@@ -39,7 +39,15 @@ def awkward() -> Snapshot:
         services=(replace(snapshot.services[0], slo_us=2e3 / 3, qps=1e4 / 3, width_milli=501),),
         running=(replace(bound, width_milli=3999, progress=1 / 3, cores=(0, 2, 3, 7), start_s=-0.1),),
         pending=(
-            replace(task, name="ns/a-1", job="ns/a", scale=1e-7, goal_s=2 / 3, machines=("node-b-4core",), priority=-2),
+            replace(
+                task,
+                name="ns/a-1",
+                job="ns/a",
+                scale=1e-7,
+                goal_s=2 / 3,
+                machines=("node-b-4core",),
+                priority=-2,
+            ),
             *snapshot.pending[1:],
         ),
         plan=(PlannedStart("canneal", "node-c-8core", 1, 1500),),

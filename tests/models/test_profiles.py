@@ -4,6 +4,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+
 from flowsched_models.document import InputError
 from flowsched_models.profile import PhaseOrder
 from flowsched_models.profiles import CatalogueForm, dump_catalogue, load_catalogue
@@ -16,7 +17,11 @@ def test_bundled_profiles() -> None:
     assert list(catalogue.jobs) == ["blackscholes", "canneal", "dedup", "ferret", "freqmine", "radix", "vips"]
     assert catalogue is load_catalogue()
     freqmine = catalogue.jobs["freqmine"]
-    assert (freqmine.work_s, freqmine.serial_fraction, freqmine.phase_order) == (489.3, 0.016, PhaseOrder.MIXED)
+    assert (freqmine.work_s, freqmine.serial_fraction, freqmine.phase_order) == (
+        489.3,
+        0.016,
+        PhaseOrder.MIXED,
+    )
     assert catalogue.jobs["canneal"].phase_order is PhaseOrder.SERIAL_FIRST
     assert [n for n, j in catalogue.jobs.items() if j.threads_power_of_two] == ["radix"]
     assert {n for n, t in catalogue.machine_types.items() if t.smt} == {

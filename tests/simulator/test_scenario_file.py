@@ -100,7 +100,12 @@ def test_defaults_copies_and_text_paths(tmp_path: Path) -> None:
     scenario = load_scenario(str(write(tmp_path, HEAD + MACHINES + "services:\n" + MEMCACHED + jobs)))
     assert [t.name for t in scenario.tasks] == ["radix-1", "radix-2", "radix-3"]
     task = scenario.tasks[0]
-    assert (task.widths_milli, task.memory_mib, task.goal_s, task.machines) == ((500,), 2560, 60.0, ("large",))
+    assert (task.widths_milli, task.memory_mib, task.goal_s, task.machines) == (
+        (500,),
+        2560,
+        60.0,
+        ("large",),
+    )
     assert scenario.objective is Objective.COMPLETION
     assert scenario.machines[1].labels == (("zone", "a"),)
     (memcached,) = scenario.services
@@ -203,9 +208,7 @@ def test_jobs_that_fit_nowhere(tmp_path: Path, job: str, message: str) -> None:
 
 
 def test_no_machine_has_both(tmp_path: Path) -> None:
-    machines = (
-        "machines:\n  - {name: wide, type: e2-standard-8, memory: 1Gi}\n  - {name: deep, type: n2d-highmem-4}\n"
-    )
+    machines = "machines:\n  - {name: wide, type: e2-standard-8, memory: 1Gi}\n  - {name: deep, type: n2d-highmem-4}\n"
     text = HEAD + machines + "jobs:\n  - {name: x, profile: radix, request: 8}\n"
     assert "no machine has both free; beside their services: wide 8 and 1024Mi, deep 4 and" in one(tmp_path, text)
 
@@ -296,7 +299,10 @@ def test_mistakes_in_an_arrivals_file(tmp_path: Path) -> None:
         ("weekly", "'weekly' is not a kind of arrivals"),
         ("{poisson: {rate_per_minute: 6}, file: a.csv}", "must be exactly one kind of arrivals"),
         ("{}", "must be exactly one kind of arrivals"),
-        ("{poisson: {rate_per_minute: 0}}", "arrivals.poisson.rate_per_minute: must be more than 0, but is 0"),
+        (
+            "{poisson: {rate_per_minute: 0}}",
+            "arrivals.poisson.rate_per_minute: must be more than 0, but is 0",
+        ),
     ],
 )
 def test_arrivals_that_make_no_sense(tmp_path: Path, arrivals: str, message: str) -> None:

@@ -122,9 +122,7 @@ class Round:
     @cached_property
     def rng(self) -> np.random.Generator:
         """Chance that depends on the seed and the round alone: the same snapshot meets the same fate."""
-        return np.random.default_rng(
-            [self._seed, self.snapshot.round, max(0, round(self.snapshot.now_s * 1000))]
-        )
+        return np.random.default_rng([self._seed, self.snapshot.round, max(0, round(self.snapshot.now_s * 1000))])
 
     def width_milli(self, task: Task, request_milli: int) -> int:
         """The request, or the widest that fits somewhere if the request fits on no machine even when idle."""
@@ -189,9 +187,7 @@ class Round:
         most_memory = max(r.free_memory_mib for r in allowed)
         if most_memory < task.memory_mib:
             return f"needs {memory} on one machine; {_emptiest(allowed)} has {most_memory} MiB free"
-        best = max(
-            (r for r in allowed if self.available_milli(r) >= width_milli), key=lambda r: r.free_memory_mib
-        )
+        best = max((r for r in allowed if self.available_milli(r) >= width_milli), key=lambda r: r.free_memory_mib)
         return (
             f"needs {cpu} and {memory} on the same machine; {best.name} has "
             f"{_number(self.available_milli(best))} and only {best.free_memory_mib} MiB free"
@@ -220,9 +216,7 @@ class Round:
     def _capacity_milli(self, room: Room) -> int:
         if not room.batch_cores:
             return 0
-        return (
-            min(room.capacity_milli, len(room.batch_cores) * MILLI) if self.own_cores else room.capacity_milli
-        )
+        return min(room.capacity_milli, len(room.batch_cores) * MILLI) if self.own_cores else room.capacity_milli
 
 
 class Baseline(ABC):

@@ -28,9 +28,7 @@ def spread(machine_type: MachineType, cores: Collection[int], count: int) -> tup
     return tuple(sorted(cores, key=lambda c: (c in seconds, c))[:count])
 
 
-def effective_cores(
-    profile: JobProfile, machine_type: MachineType, cores: Collection[int], threads: int
-) -> float:
+def effective_cores(profile: JobProfile, machine_type: MachineType, cores: Collection[int], threads: int) -> float:
     """How many full cores' work the threads do on these virtual CPUs, with nobody else there.
 
     Threads take physical cores first. The second hardware thread of a core brings only the profile's SMT
@@ -47,9 +45,7 @@ def _physical_cores(machine_type: MachineType, cores: tuple[int, ...]) -> int:
     return len({min(c, sibling.get(c, c)) for c in cores})
 
 
-def run_time_alone_s(
-    catalogue: Catalogue, task: Task, machine_type: MachineType, cores: Collection[int]
-) -> float:
+def run_time_alone_s(catalogue: Catalogue, task: Task, machine_type: MachineType, cores: Collection[int]) -> float:
     """Predicted seconds of a task that has these virtual CPUs to itself, from start to end.
 
     Amdahl's form ``W scale / v (f + (1 - f) / n)``, with ``n`` effective cores. Whether the serial share

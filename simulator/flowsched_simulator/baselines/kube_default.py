@@ -42,9 +42,7 @@ class KubeDefault(Baseline):
 
     def score(self, task: Task, width_milli: int, room: Room) -> int:
         """Sum of the scores of both plugins for the task on this machine."""
-        return allocation_score(least_requested, task, width_milli, room) + balanced_score(
-            task, width_milli, room
-        )
+        return allocation_score(least_requested, task, width_milli, room) + balanced_score(task, width_milli, room)
 
 
 def allocation_score(points: Score, task: Task, width_milli: int, room: Room) -> int:

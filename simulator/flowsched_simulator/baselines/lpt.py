@@ -23,9 +23,7 @@ class LongestProcessingTimeFirst(Baseline):
     """
 
     name = "lpt"
-    description = (
-        "Longest processing time first: longest predicted run first, onto the machine with most free cores"
-    )
+    description = "Longest processing time first: longest predicted run first, onto the machine with most free cores"
 
     def order(self, this: Round) -> Sequence[Task]:
         """By priority, then the longest first."""

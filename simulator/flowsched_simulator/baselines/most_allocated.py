@@ -23,12 +23,8 @@ class MostAllocated(KubeDefault):
     """
 
     name = "most-allocated"
-    description = (
-        "kube-scheduler set to bin packing: NodeResourcesFit with MostAllocated, and BalancedAllocation"
-    )
+    description = "kube-scheduler set to bin packing: NodeResourcesFit with MostAllocated, and BalancedAllocation"
 
     def score(self, task: Task, width_milli: int, room: Room) -> int:
         """Sum of the scores of both plugins for the task on this machine."""
-        return allocation_score(most_requested, task, width_milli, room) + balanced_score(
-            task, width_milli, room
-        )
+        return allocation_score(most_requested, task, width_milli, room) + balanced_score(task, width_milli, room)

@@ -22,18 +22,14 @@ def draw_time_axis(root: Tree.Element, scale: TimeScale, top: float, bottom: flo
         svg.add(root, "text", words, klass="tick", x=x, y=bottom + 15, text_anchor="middle")
 
 
-def draw_makespan(
-    root: Tree.Element, makespan_s: float | None, scale: TimeScale, top: float, bottom: float
-) -> None:
+def draw_makespan(root: Tree.Element, makespan_s: float | None, scale: TimeScale, top: float, bottom: float) -> None:
     """Draw the line that marks the makespan."""
     if _is_shown(makespan_s, scale):
         x = scale.x(makespan_s or 0.0)
         svg.add(root, "line", klass="makespan", x1=x, x2=x, y1=top, y2=bottom)
 
 
-def draw_makespan_label(
-    root: Tree.Element, makespan_s: float | None, scale: TimeScale, baseline: float
-) -> None:
+def draw_makespan_label(root: Tree.Element, makespan_s: float | None, scale: TimeScale, baseline: float) -> None:
     """Write the makespan beside its line, on the side that has room."""
     if _is_shown(makespan_s, scale):
         x = scale.x(makespan_s or 0.0)

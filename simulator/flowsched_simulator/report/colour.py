@@ -69,10 +69,7 @@ def _with_ink(colour: tuple[int, int, int]) -> Colour:
 
 
 def _luminance(colour: tuple[int, int, int]) -> float:
-    linear = [
-        part / 255 / 12.92 if part / 255 <= 0.04045 else ((part / 255 + 0.055) / 1.055) ** 2.4
-        for part in colour
-    ]
+    linear = [part / 255 / 12.92 if part / 255 <= 0.04045 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in colour]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 

@@ -78,9 +78,7 @@ def is_placed(job: Mapping[str, Any]) -> bool:
 
 def row_heights(machines: Sequence[Rack], runs: Sequence[Sequence[Bar]]) -> dict[str, float]:
     """Return the height of a core's row on each machine, in user units, that suits all runs."""
-    lanes = {
-        rack.name: max((most_lanes(_pieces(rack, bars)[1]) for bars in runs), default=1) for rack in machines
-    }
+    lanes = {rack.name: max((most_lanes(_pieces(rack, bars)[1]) for bars in runs), default=1) for rack in machines}
     wanted = {name: min(max(LINE * count, 24.0), 52.0) for name, count in lanes.items()}
     total = sum(rack.cores * wanted[rack.name] for rack in machines)
     shrink = min(1.0, FULL_HEIGHT / total) if total else 1.0
@@ -141,9 +139,7 @@ def _job_bar(job: Mapping[str, Any], end_s: float, colour: Colour) -> Bar:
         words.append(f"req {compact(job['request'])}")
     if not finished:
         words.append("unfinished")
-    return Bar(
-        job["job"], ", ".join(words), _job_hover(job, cores), job["machine"], occupant, colour, finished
-    )
+    return Bar(job["job"], ", ".join(words), _job_hover(job, cores), job["machine"], occupant, colour, finished)
 
 
 def _job_hover(job: Mapping[str, Any], cores: tuple[int, ...]) -> str:
@@ -227,9 +223,7 @@ def _draw_bar(root: Tree.Element, bar: Bar, own: Sequence[Block], hatching: str,
 
 
 def _draw_block(group: Tree.Element, klass: str, block: Block) -> Tree.Element:
-    return svg.add(
-        group, "rect", klass=klass, x=block.left, y=block.top, width=block.width, height=block.height
-    )
+    return svg.add(group, "rect", klass=klass, x=block.left, y=block.top, width=block.width, height=block.height)
 
 
 def _draw_label(root: Tree.Element, bar: Bar, own: Sequence[Block], row: float) -> None:

@@ -26,9 +26,7 @@ class Label:
 
 def text_width(text: str) -> float:
     """Return about how wide ``text`` is, in user units, rather too much than too little."""
-    return _EM * sum(
-        0.42 if c in _NARROW else 0.9 if c in _WIDE else 0.7 if c.isupper() else 0.59 for c in text
-    )
+    return _EM * sum(0.42 if c in _NARROW else 0.9 if c in _WIDE else 0.7 if c.isupper() else 0.59 for c in text)
 
 
 def best_label(name: str, detail: str, blocks: Sequence[Block]) -> Label | None:

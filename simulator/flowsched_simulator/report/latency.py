@@ -46,9 +46,7 @@ def latency_scale(service: str, slo_us: float | None, runs: Sequence[Mapping[str
 
 def service_rows(run: Mapping[str, Any], service: str) -> list[Mapping[str, Any]]:
     """Return a run's windows of one service that have a latency, in order of time."""
-    rows = [
-        row for row in run.get("latency", ()) if row["service"] == service and row.get("p95_us") is not None
-    ]
+    rows = [row for row in run.get("latency", ()) if row["service"] == service and row.get("p95_us") is not None]
     return sorted(rows, key=lambda row: (row["t_s"], row["end_s"]))
 
 

@@ -79,9 +79,7 @@ def render_report(result: Mapping[str, Any]) -> str:
         rows=table_rows(result.get("table", ())),
         legend=profile_colours(profiles),
         has_services=bool(frame.latencies),
-        has_unfinished=any(
-            is_placed(j) and j.get("end_s") is None for run in runs for j in run.get("jobs", ())
-        ),
+        has_unfinished=any(is_placed(j) and j.get("end_s") is None for run in runs for j in run.get("jobs", ())),
         sections=_sections(result.get("table", ()), runs, frame),
         css=Markup(_text("report.css")),
         js=Markup(_text("report.js")),
@@ -131,14 +129,10 @@ def _extent(frame: Frame, runs: Sequence[Mapping[str, Any]]) -> str:
 
 def _columns() -> list[tuple[str, bool]]:
     """Return the lower headings, each with whether its column begins a group."""
-    return [
-        (column.heading, n == 0 or COLUMNS[n - 1].group != column.group) for n, column in enumerate(COLUMNS)
-    ]
+    return [(column.heading, n == 0 or COLUMNS[n - 1].group != column.group) for n, column in enumerate(COLUMNS)]
 
 
-def _sections(
-    table: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]], frame: Frame
-) -> list[Section]:
+def _sections(table: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]], frame: Frame) -> list[Section]:
     """Return one section per policy and variant, in the order of the table, then any that only runs name."""
     members: dict[tuple[str, str], list[Figure]] = {(r["policy"], r.get("variant") or ""): [] for r in table}
     numbered = sorted(enumerate(runs), key=lambda pair: pair[1].get("seed") or 0)

@@ -1,0 +1,56 @@
+"""The one command, ``flowsched``: finds its sub-commands by entry points and says errors in one sentence each."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import entry_points
+
+import click
+
+from flowsched_models.document import InputError
+
+GROUP = "flowsched.commands"
+
+
+class _Commands(click.Group):
+    """Loads a sub-command when it is asked for, so that one that cannot be loaded breaks nothing else."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(entry.name for entry in entry_points(group=GROUP))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        found = entry_points(group=GROUP, name=cmd_name)
+        if not found:
+            return None
+        command = next(iter(found)).load()
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Example: flowsched simulate parsec-memcached-2024 --policy flow --policy fcfs",
+)
+@click.version_option(package_name="flowsched")
+def flowsched() -> None:
+    """A cluster scheduler that writes every round down as one min-cost flow network.
+
+    Exit codes: 0 done, 1 a fault of flowsched, 2 bad input (nothing was written), 3 done but some jobs never ended.
+    """
+
+
+def main() -> None:
+    """Run the command line; bad input ends with exit code 2 and no traceback."""
+    try:
+        flowsched()
+    except InputError as e:
+        click.echo(str(e), err=True)
+        sys.exit(e.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

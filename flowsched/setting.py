@@ -1,0 +1,62 @@
+"""One setting as a user gives it: ``KEY=VALUE``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields, replace
+
+from flowsched.settings import Settings
+from flowsched_models.document import InputError, Problem, name_help
+
+_TRUE = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
+
+
+def apply_settings(settings: Settings, assignments: Iterable[str], source: str = "--set") -> Settings:
+    """Settings with ``KEY=VALUE`` assignments applied; raises :class:`InputError` with every mistake among them."""
+    known = {f.name: type(getattr(settings, f.name)) for f in fields(settings)}
+    changes: dict[str, object] = {}
+    problems = []
+    for text in assignments:
+        key, equals, value = text.partition("=")
+        key = key.strip().replace("-", "_")
+        if not equals or key not in known:
+            problems.append(
+                Problem(
+                    source,
+                    None,
+                    text,
+                    f"there is no setting '{key}'" if equals else "give KEY=VALUE",
+                    name_help(key, known),
+                )
+            )
+            continue
+        try:
+            changes[key] = _parse(value.strip(), known[key])
+        except ValueError as e:
+            problems.append(Problem(source, None, key, str(e), ""))
+    if "objective" in changes and changes["objective"] not in ("makespan", "completion"):
+        problems.append(
+            Problem(
+                source, None, "objective", f"there is no objective '{changes['objective']}'", "makespan or completion"
+            )
+        )
+    if problems:
+        raise InputError(problems)
+    return replace(settings, **changes)  # type: ignore[arg-type]
+
+
+def _parse(text: str, kind: type) -> object:
+    if kind is bool:
+        if text.lower() not in _TRUE:
+            raise ValueError(f"'{text}' is neither true nor false")
+        return _TRUE[text.lower()]
+    if kind is str:
+        return text
+    try:
+        number = kind(text)
+    except ValueError:
+        what = "a whole number" if kind is int else "a number"
+        raise ValueError(f"'{text}' is not {what}") from None
+    if number != number or number < 0:
+        raise ValueError(f"{text} is not a number from 0 up")
+    return number

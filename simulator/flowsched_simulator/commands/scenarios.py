@@ -1,0 +1,17 @@
+"""``flowsched scenarios``: what there is to simulate."""
+
+from __future__ import annotations
+
+import click
+
+from flowsched_simulator.scenario_file import bundled_scenarios
+from flowsched_simulator.schedule_file import bundled_schedules
+
+
+@click.command(epilog="Example: flowsched scenarios", context_settings={"help_option_names": ["-h", "--help"]})
+def scenarios() -> None:
+    """List the bundled scenarios and the schedules to replay on them, a line each."""
+    rows = [*bundled_scenarios(), *((f"--schedule {name}", text) for name, text in bundled_schedules())]
+    width = max(len(name) for name, _ in rows)
+    for name, text in rows:
+        click.echo(f"{name.ljust(width)}  {text}")

@@ -1,0 +1,186 @@
+"""``flowsched simulate``: policies, or a given schedule, on a scenario."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flowsched.record import write_record
+from flowsched.setting import apply_settings
+from flowsched.settings import Settings
+from flowsched.solvers import SOLVERS
+from flowsched_models.document import InputError, Problem
+from flowsched_simulator.comparison import compare, result
+from flowsched_simulator.policies import POLICIES, EngineOptions, check_policies
+from flowsched_simulator.replay import beyond_measured, placed_services, replay
+from flowsched_simulator.report import render_report
+from flowsched_simulator.run import Run
+from flowsched_simulator.scenario import Scenario
+from flowsched_simulator.scenario_file import load_scenario
+from flowsched_simulator.schedule_file import load_schedule
+from flowsched_simulator.simulation import Options
+from flowsched_simulator.table import render_table
+
+UNFINISHED = 3
+"""Exit code when some job of some run never ended."""
+
+
+@click.command(
+    epilog="Example: flowsched simulate parsec-memcached-2024 --policy flow --policy lpt --out out/try",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.argument("scenario", metavar="SCENARIO")
+@click.option("--policy", "policies", multiple=True, metavar="NAME", help="A policy; repeat for more. Default: all.")
+@click.option("--schedule", metavar="FILE", help="Replay a given schedule instead of asking a policy.")
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of arrivals, `random`, model error."
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for report.html and result.json.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
+@click.option("--records", type=click.Path(path_type=Path), help="Folder for one record per round of `flow`.")
+@click.option("--charge-scheduling-time", is_flag=True, help="Let the clock include the measured time of each round.")
+@click.option(
+    "--model-error",
+    type=click.FloatRange(0.0, 3.0),
+    default=0.0,
+    metavar="SIGMA",
+    help="Machines differ from the models by a log-normal factor per job and machine.",
+)
+@click.option("--solver", type=click.Choice(sorted(SOLVERS)), default="ortools", show_default=True)
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of `flow`; repeat for more.")
+def simulate(
+    scenario: str,
+    policies: tuple[str, ...],
+    schedule: str | None,
+    seed: int,
+    out: Path | None,
+    as_json: bool,
+    records: Path | None,
+    charge_scheduling_time: bool,
+    model_error: float,
+    solver: str,
+    settings: tuple[str, ...],
+) -> None:
+    """Run SCENARIO (a bundled name or a file) under several policies and compare them.
+
+    Prints a table with a row per policy and writes a report that opens offline. Progress goes to stderr.
+    """
+    loaded = load_scenario(scenario)
+    engine = EngineOptions(apply_settings(Settings(), settings), solver, keep_records=records is not None)
+    options = Options(
+        seed=seed,
+        model_error=model_error,
+        charge_scheduling_time=charge_scheduling_time,
+        keep_records=records is not None,
+    )
+    if schedule is not None:
+        if policies or records is not None or charge_scheduling_time:
+            raise InputError(
+                [
+                    Problem(
+                        "--schedule",
+                        None,
+                        "",
+                        "a given schedule has no policy to choose, no rounds to record and no scheduling time to charge",
+                        "leave out --policy, --records and --charge-scheduling-time",
+                    )
+                ]
+            )
+        loaded, runs = _replayed(loaded, schedule, options)
+    else:
+        names = check_policies(policies or tuple(POLICIES))
+        for folder in (out, records):
+            _forbid_file(folder)
+        with _Progress() as progress:
+            runs = compare(loaded, names, options=options, engine=engine, report=progress.show)
+    outcome = result(loaded, runs)
+    if records is not None:
+        _write_records(records, runs)
+    if as_json:
+        click.echo(json.dumps(outcome, allow_nan=False))
+    else:
+        click.echo(render_table(outcome["table"]))
+    if out is None and not as_json:
+        out = Path("out") / re.sub(r"[^A-Za-z0-9._-]+", "-", loaded.name)
+    if out is not None:
+        _write(out, outcome)
+    unfinished = [f"{run.policy}: {j.job}" for run in runs for j in run.jobs if j.end_s is None]
+    if unfinished:
+        click.echo(f"never ended: {', '.join(unfinished)}", err=True)
+        sys.exit(UNFINISHED)
+
+
+def _replayed(scenario: Scenario, schedule: str, options: Options) -> tuple[Scenario, tuple[Run, ...]]:
+    """The scenario as the schedule has it, and the one run."""
+    plan = load_schedule(schedule, lambda _: scenario if _ == scenario.name else load_scenario(_))
+    if plan.cluster != scenario.name:
+        raise InputError(
+            [
+                Problem(
+                    plan.source,
+                    None,
+                    "cluster",
+                    f"the schedule is for '{plan.cluster}', not for '{scenario.name}'",
+                    f"run: flowsched simulate {plan.cluster} --schedule {schedule}",
+                )
+            ]
+        )
+    for sentence in beyond_measured(scenario, plan):
+        click.echo(f"note: {sentence}", err=True)
+    run = replay(scenario, plan, options)
+    return replace(scenario, services=placed_services(scenario, plan)), (run,)
+
+
+def _write(out: Path, outcome: dict[str, Any]) -> None:
+    _forbid_file(out)
+    out.mkdir(parents=True, exist_ok=True)
+    report = out / "report.html"
+    for path, text in ((report, render_report(outcome)), (out / "result.json", json.dumps(outcome, indent=1) + "\n")):
+        draft = path.with_name(path.name + ".part")
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    click.echo(f"report: {report}", err=True)
+
+
+def _write_records(folder: Path, runs: tuple[Run, ...]) -> None:
+    count = 0
+    for run in runs:
+        for record in run.records:
+            write_record(record, folder / f"{run.policy}-{record['round']:04d}.json")
+            count += 1
+    click.echo(f"records: {count} in {folder}", err=True)
+
+
+def _forbid_file(folder: Path | None) -> None:
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise InputError([Problem(str(folder), None, "", "is a file, not a folder", "name a folder, new or old")])
+
+
+class _Progress:
+    """One line on stderr that follows the run; on a terminal it is written over, elsewhere one line per policy."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._last = ""
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._terminal and self._last:
+            click.echo("\r" + " " * len(self._last) + "\r", err=True, nl=False)
+
+    def show(self, policy: str, variant: str, t_s: float, ended: int, count: int) -> None:
+        name = f"{policy} ({variant})" if variant else policy
+        if self._terminal:
+            line = f"{name}: {ended} of {count} jobs done at {t_s:.0f} s"
+            click.echo("\r" + line.ljust(len(self._last)), err=True, nl=False)
+            self._last = line
+        elif ended == count:
+            click.echo(f"{name}: {count} jobs done at {t_s:.0f} s", err=True)

@@ -1,0 +1,67 @@
+"""Everybody who can place tasks in a simulation, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from flowsched.decision import Scheduler
+from flowsched.policies.flow import FlowPolicy
+from flowsched.round import FlowScheduler
+from flowsched.settings import Settings
+from flowsched.solvers import make_solver
+from flowsched_models.document import InputError, Problem, name_help
+from flowsched_models.runtime import HostFactory
+from flowsched_simulator.baselines import BASELINES, DESCRIPTIONS, variants_of
+from flowsched_simulator.scenario import Scenario
+
+FLOW = "flow"
+POLICIES: dict[str, str] = {
+    FLOW: "flowsched: min-cost flow priced by completion goals, interference and SLO headroom",
+    **DESCRIPTIONS,
+}
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """How the engine runs where it is one of the policies."""
+
+    settings: Settings = Settings()
+    """The scenario's objective replaces the one of these settings."""
+    solver: str = "ortools"
+    keep_records: bool = False
+
+
+def check_policies(names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names without repetition; raises :class:`InputError` for those that there are not."""
+    problems = [
+        Problem("--policy", None, name, "there is no such policy", name_help(name, POLICIES))
+        for name in names
+        if name not in POLICIES
+    ]
+    if problems:
+        raise InputError(problems)
+    return tuple(dict.fromkeys(names))
+
+
+def schedulers(
+    name: str, scenario: Scenario, seed: int, engine: EngineOptions, hosts: HostFactory
+) -> Iterator[tuple[str, Scheduler]]:
+    """Every variant of a policy, with the text that tells it from the others. Each scheduler serves one run."""
+    if name == FLOW:
+        settings = replace(engine.settings, objective=scenario.objective.value)
+        yield (
+            "",
+            FlowScheduler(
+                FlowPolicy(settings),
+                make_solver(engine.solver),
+                settings,
+                hosts=hosts,
+                keep_records=engine.keep_records,
+            ),
+        )
+        return
+    variants = variants_of(name)
+    for granting in variants:
+        label = granting.label if len(variants) > 1 else ""
+        yield label, BASELINES[name](granting, seed)

@@ -1,0 +1,155 @@
+"""Replays a given schedule in the simulator: somebody's placement, on our machines."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+from flowsched.snapshot import MILLI, Service
+from flowsched_models.document import InputError, Problem
+from flowsched_models.execution import Resident
+from flowsched_models.runtime import HostFactory
+from flowsched_simulator.run import JobRun, Run
+from flowsched_simulator.scenario import Scenario
+from flowsched_simulator.schedule import Schedule, ScheduledTask
+from flowsched_simulator.simulation import Options
+from flowsched_simulator.world import ModelError, World
+
+_NEVER = float("inf")
+
+
+def replay(scenario: Scenario, schedule: Schedule, options: Options | None = None) -> Run:
+    """Run a schedule of a scenario's jobs.
+
+    A task starts at its ``start_s`` sharp, or ``after`` another ends plus the scenario's delay for a container that is made
+    after a wait. Its weight is its request; without one, an equal split of each core among the schedule's tasks that may
+    use it. Raises :class:`InputError` if requests exceed a machine at some moment: such a schedule cannot be placed.
+    """
+    options = options or Options()
+    services = placed_services(scenario, schedule)
+    placed = replace(scenario, services=services)
+    hosts = HostFactory(scenario.catalogue)
+    world = World(scenario.machines, services, hosts, ModelError(options.model_error, options.seed))
+    weights = _weights(schedule)
+    tasks = {t.name: t for t in scenario.tasks}
+    waiting = {t.job: t for t in schedule.tasks}
+    starts: dict[str, float] = {job: t.start_s for job, t in waiting.items() if t.start_s is not None}
+    begun: dict[str, float] = {}
+    ended: dict[str, float] = {}
+    now = 0.0
+    while waiting or len(ended) < len(begun):
+        due = min((at for job, at in starts.items() if job in waiting), default=_NEVER)
+        now = max(now, min(due, world.next_event_s()))
+        for job in world.advance(now):
+            ended[job] = now
+            for other in waiting.values():
+                if other.after == job:
+                    starts[other.job] = now + scenario.start_delay.after_waiting_s
+        for job in [j for j in waiting if starts.get(j, _NEVER) <= now + 1e-9]:
+            entry = waiting.pop(job)
+            begun[job] = now
+            _forbid_overcommit(placed, schedule, weights, begun, ended, entry, now)
+            task = tasks[job]
+            resident = Resident(
+                task.profile,
+                task.scale,
+                entry.threads,
+                entry.cores,
+                weights[job],
+                task.memory_mib,
+                ready_s=now,
+                limit=None if entry.limit_milli is None else entry.limit_milli / MILLI,
+            )
+            world.start(job, entry.machine, resident, now)
+    world.settle(now)
+    batch_cores = placed.batch_cores()
+    jobs = tuple(
+        JobRun(
+            job=entry.job,
+            profile=tasks[entry.job].profile,
+            machine=entry.machine,
+            cores=entry.cores,
+            width_milli=round(weights[entry.job] * MILLI),
+            threads=entry.threads,
+            submit_s=0.0,
+            bound_s=begun[entry.job],
+            start_s=begun[entry.job],
+            end_s=ended[entry.job],
+            alone_s=world.alone_s(tasks[entry.job], scenario.machines, batch_cores),
+        )
+        for entry in schedule.tasks
+    )
+    latency = world.latency(min(begun.values()), max(ended.values()))
+    return Run(scenario.name, "schedule", schedule.name, options.seed, jobs, latency, ())
+
+
+def placed_services(scenario: Scenario, schedule: Schedule) -> tuple[Service, ...]:
+    """The scenario's services where the schedule has them."""
+    places = {s.name: s for s in schedule.services}
+    return tuple(
+        s
+        if (place := places.get(s.name)) is None
+        else replace(s, machine=place.machine, cores=place.cores, threads=place.threads)
+        for s in scenario.services
+    )
+
+
+def beyond_measured(scenario: Scenario, schedule: Schedule) -> tuple[str, ...]:
+    """A sentence for every task that asks for more memory than its machine has beside the services."""
+    free = {m.name: m.memory_mib for m in scenario.machines}
+    for service in placed_services(scenario, schedule):
+        free[service.machine] -= service.memory_mib
+    needs = {t.name: t.memory_mib for t in scenario.tasks}
+    return tuple(
+        f"{t.job} asks for {needs[t.job]} MiB and {t.machine} has {free[t.machine]} MiB beside its services: "
+        "no policy would place it there, and its run time there is a guess"
+        for t in schedule.tasks
+        if needs[t.job] > free[t.machine]
+    )
+
+
+def _weights(schedule: Schedule) -> dict[str, float]:
+    """Request of each task in cores."""
+    users: dict[tuple[str, int], int] = defaultdict(int)
+    for t in schedule.tasks:
+        for core in t.cores:
+            users[t.machine, core] += 1
+    return {
+        t.job: (
+            sum(1.0 / users[t.machine, core] for core in t.cores)
+            if t.request_milli is None
+            else t.request_milli / MILLI
+        )
+        for t in schedule.tasks
+    }
+
+
+def _forbid_overcommit(
+    scenario: Scenario,
+    schedule: Schedule,
+    weights: dict[str, float],
+    begun: dict[str, float],
+    ended: dict[str, float],
+    entry: ScheduledTask,
+    now_s: float,
+) -> None:
+    machine = next(m for m in scenario.machines if m.name == entry.machine)
+    here = [t for t in schedule.tasks if t.machine == machine.name and t.job in begun and t.job not in ended]
+    if all(t.request_milli is None for t in here):
+        return
+    asked = sum(weights[t.job] for t in here if t.request_milli is not None)
+    asked += sum(s.width_milli for s in scenario.services if s.machine == machine.name) / MILLI
+    if asked > machine.cpu_milli / MILLI + 1e-9:
+        names = ", ".join(t.job for t in here)
+        raise InputError(
+            [
+                Problem(
+                    schedule.source,
+                    None,
+                    f"tasks of {machine.name}",
+                    f"requests of {asked:g} cores at {now_s:g} s ({names} and the services) exceed the machine's "
+                    f"{machine.cpu_milli / MILLI:g}",
+                    "lower a request, or leave it out for an equal split of the cores",
+                )
+            ]
+        )

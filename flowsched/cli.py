@@ -15,10 +15,10 @@ GROUP = "flowsched.commands"
 class _Commands(click.Group):
     """Loads a sub-command when it is asked for, so that one that cannot be loaded breaks nothing else."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return sorted(entry.name for entry in entry_points(group=GROUP))
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         found = entry_points(group=GROUP, name=cmd_name)
         if not found:
             return None

@@ -70,10 +70,9 @@ def _exchange(search: Search, plan: Assignment, total: float) -> Assignment | No
         return None
     successor = {i: (k, column, cost_of[a]) for a, (i, k, column) in move_of.items() if solution.flow[a]}
     cycles = _cycles(successor)
-    candidates = [[step for cycle in cycles for step in cycle]] + sorted(
-        cycles, key=lambda cycle: sum(successor[i][2] for i in cycle)
-    )[:1]
-    for steps in candidates:
+    together = [step for cycle in cycles for step in cycle]
+    alone = min(cycles, key=lambda cycle: sum(successor[i][2] for i in cycle))
+    for steps in (together, alone):
         changed = plan.copy()
         for i in steps:
             if i < tasks:

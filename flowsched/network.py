@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 IntArray = NDArray[np.int64]
 
 COST_LIMIT = 1 << 38
-"""Largest unit cost handed to a solver. OR-tools multiplies costs by the number of nodes inside and refuses what overflows."""
+"""Largest unit cost handed to a solver: OR-tools multiplies costs by the number of nodes and refuses what overflows."""
 _TARGET = 1 << 30
 
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from flowsched.assignment import Assignment, Column, Newcomer
+from flowsched.assignment import Assignment, Column
 from flowsched.certificate import certify
 from flowsched.chain import chain
 from flowsched.compaction import compact
-from flowsched.decision import Certificate, Decisions, Placement, Postponement
+from flowsched.decision import Certificate, Decisions
 from flowsched.first_network import FirstSolution, solve_first
 from flowsched.improvement import bisect, settle
 from flowsched.outlook import Outlook
 from flowsched.policies.flow import FlowPolicy
 from flowsched.policies.policy import FORBIDDEN, Policy
+from flowsched.readout import placements, postponements
 from flowsched.record import build_record
-from flowsched.reservation import Dues, settle_dues
+from flowsched.reservation import settle_dues
 from flowsched.search import Search
 from flowsched.settings import Settings
-from flowsched.snapshot import PlannedStart, Snapshot
+from flowsched.snapshot import Snapshot
 from flowsched.solvers import Solver, make_solver
 from flowsched_models.runtime import HostFactory
 
@@ -91,8 +92,8 @@ class FlowScheduler:
             search, plan = settle(search, starts, settings)
         stage("improve")
         decided = _start_idle_machines(search, plan)
-        placements = _placements(search, decided)
-        postponements = _postponements(search, decided, dues)
+        bound = placements(search, decided)
+        left = postponements(search, decided, dues)
         stage("read off")
         timings["decide"] = (lap - began) * 1e3
         certificate: Certificate | None = None
@@ -109,12 +110,12 @@ class FlowScheduler:
                 first=first,
                 dues=dues,
                 goal_s=goal_s,
-                placements=placements,
-                postponements=postponements,
+                placements=bound,
+                postponements=left,
                 certificate=certificate,
                 timings_ms=timings,
             )
-        return Decisions(placements, postponements, dues.reservations, certificate, record, timings)
+        return Decisions(bound, left, dues.reservations, certificate, record, timings)
 
     def _starts(self, search: Search, first: FirstSolution, snapshot: Snapshot) -> list[Assignment]:
         """Plans to search from: the first network's, the chain, and the one that the last round carried over."""
@@ -184,109 +185,6 @@ def _start_idle_machines(search: Search, plan: Assignment) -> Assignment:
             if search.cost(decided, m) == FORBIDDEN:
                 decided.move(task, column)
     return decided
-
-
-def _placements(search: Search, plan: Assignment) -> tuple[Placement, ...]:
-    view = search.view
-    placements = []
-    for task, column in enumerate(plan.columns):
-        if column is None or column.slot > 0:
-            continue
-        g = view.group_of[column.machine]
-        company = plan.company(column.machine)
-        c = view.class_of[task]
-        member = company.index((c, 0, column.width_milli))
-        terms = search.prices.machine_terms(g, company, member)
-        placements.append(
-            Placement(
-                view.tasks[task].name,
-                view.machines[column.machine].name,
-                column.width_milli,
-                search.outlook.threads(g, c),
-                view.groups[g].batch_cores,
-                sum(terms.values()),
-                terms,
-            )
-        )
-    return tuple(placements)
-
-
-def _postponements(search: Search, plan: Assignment, dues: Dues) -> tuple[Postponement, ...]:
-    view = search.view
-    now = view.snapshot.now_s
-    reserved = {r.task: r for r in dues.reservations}
-    postponements = []
-    for t, column in enumerate(plan.columns):
-        task = view.tasks[t]
-        waited = now - task.submit_s
-        if column is not None and column.slot == 0:
-            continue
-        if column is not None:
-            machine = view.machines[column.machine].name
-            planned = PlannedStart(task.name, machine, column.slot, column.width_milli)
-            g = view.group_of[column.machine]
-            company = plan.company(column.machine)
-            member = company.index((view.class_of[t], column.slot, column.width_milli))
-            prospect = search.outlook.prospect(g, company)
-            start = f" (in about {prospect.starts_s[member]:.0f} s)" if prospect is not None else ""
-            count = "the next completion" if column.slot == 1 else f"{column.slot} completions"
-            terms = search.prices.machine_terms(g, company, member)
-            postponements.append(
-                Postponement(
-                    task.name,
-                    f"waits for {count} on {machine}{start}: starting now anywhere costs more",
-                    waited,
-                    sum(terms.values()),
-                    terms,
-                    planned,
-                )
-            )
-            continue
-        terms = search.prices.waiting_terms(view.class_of[t])
-        postponements.append(
-            Postponement(
-                task.name,
-                _why_unscheduled(search, t, reserved.get(task.name)),
-                waited,
-                sum(terms.values()),
-                terms,
-            )
-        )
-    return tuple(postponements)
-
-
-def _why_unscheduled(search: Search, task: int, reservation: object) -> str:
-    """The first sentence an operator needs: no machine at all, none with room, or none worth it now."""
-    view = search.view
-    wanted = view.tasks[task]
-    c = view.class_of[task]
-    width = wanted.widths_milli[0]
-    if reservation is not None:
-        return f"is due and {getattr(reservation, 'machine', '')} is reserved for it, predicted to be free at {getattr(reservation, 'start_s', 0.0):.0f} s"
-    allowed = [g for g, group in enumerate(view.groups) if view.allowed(c, group.members[0])]
-    if not allowed:
-        return "none of the machines that it may run on is in the cluster"
-    large = [
-        g
-        for g in allowed
-        if width <= view.groups[g].machine.cpu_milli - sum(s.width_milli for s in view.groups[g].services)
-        and wanted.memory_mib <= view.groups[g].machine.memory_mib - sum(s.memory_mib for s in view.groups[g].services)
-    ]
-    if not large:
-        return f"needs {width / 1000:g} cores and {wanted.memory_mib} MiB on one machine; no machine is that large"
-    roomy = [
-        g for g in large if view.groups[g].free_milli >= width and view.groups[g].free_memory_mib >= wanted.memory_mib
-    ]
-    if not roomy:
-        most = max(large, key=lambda g: (view.groups[g].free_milli, -g))
-        group = view.groups[most]
-        return (
-            f"needs {width / 1000:g} cores and {wanted.memory_mib} MiB on one machine; the emptiest, "
-            f"{group.machine.name}, has {group.free_milli / 1000:g} cores and {group.free_memory_mib} MiB free"
-        )
-    if all(search.prices.machine_cost(g, (Newcomer(c, 0, width),)) == FORBIDDEN for g in roomy):
-        return "every machine with room has a latency service whose p95 goal it would break"
-    return "waiting costs less than any machine with room"
 
 
 def solve(snapshot: Snapshot, *, settings: Settings | None = None, solver: str = "ortools") -> Decisions:

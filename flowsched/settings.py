@@ -15,8 +15,12 @@ class Settings:
     """Slope of the penalty before the goal: those in time still want to be early."""
     beta: float = 20.0
     """Slope beyond the goal."""
-    goal_factor: float = 2.0
+    goal_factor: float = 3.0
     """Goal of a task that has none: this times its best predicted run time."""
+    length_weight: float = 1.5
+    """How much more a long task counts, with goals of their own: its penalty is multiplied by (best run time / 60 s) to
+    this power. 0 weighs relative lateness (mean slowdown), 1 weighs every second alike (mean completion time); more favours
+    the last to finish."""
     headroom_weight: float = 0.05
     """Price of a latency service's headroom: this times u/(1 - u), u = p95 over its goal."""
     slo_margin: float = 1.0
@@ -39,7 +43,7 @@ class Settings:
     """Least further wait that an unscheduled task is charged for."""
     resolves: int = 3
     """How often leftovers of rounding are solved again."""
-    exact_limit: int = 20_000
+    exact_limit: int = 40_000
     """Rounds with at most so many machine companies are certified by CP-SAT; 0 turns that off."""
     exact_tasks: int = 20
     """Rounds with more pending tasks are never certified by CP-SAT."""

@@ -23,6 +23,7 @@ from flowsched.snapshot import (
     SNAPSHOT_VERSION,
     Machine,
     PlannedStart,
+    Reservation,
     Running,
     Service,
     Snapshot,
@@ -94,6 +95,15 @@ class PlannedForm(Form):
     width: MilliCpu
 
 
+class ReservationForm(Form):
+    """A machine that is held for a due task."""
+
+    task: Name
+    machine: Name
+    width: MilliCpu
+    start_s: float
+
+
 class StartDelayForm(Form):
     """How long a program takes to start."""
 
@@ -115,6 +125,7 @@ class SnapshotForm(Form):
     running: list[RunningForm] = Field(default_factory=list)
     pending: list[TaskForm] = Field(default_factory=list)
     plan: list[PlannedForm] = Field(default_factory=list)
+    reservations: list[ReservationForm] = Field(default_factory=list)
     start_delay: StartDelayForm = Field(default_factory=StartDelayForm)
 
 
@@ -190,6 +201,9 @@ def _build(
     for path, planned in checked.items("plan", form.plan):
         refer(problems, document, (*path, "task"), "pending task", planned.task, pending_names)
         refer(problems, document, (*path, "machine"), "machine", planned.machine, names)
+    for path, held in checked.items("reservations", form.reservations):
+        refer(problems, document, (*path, "task"), "pending task", held.task, pending_names)
+        refer(problems, document, (*path, "machine"), "machine", held.machine, names)
     return Snapshot(
         now_s=form.now_s,
         catalogue=catalogue,
@@ -198,6 +212,7 @@ def _build(
         running=tuple(running),
         pending=tuple(t for p, _ in named_pending if (t := tasks[p]) is not None),
         plan=tuple(PlannedStart(p.task, p.machine, p.slot, p.width) for p in form.plan),
+        reservations=tuple(Reservation(r.task, r.machine, r.width, r.start_s) for r in form.reservations),
         start_delay=StartDelay(**form.start_delay.model_dump()),
         round=form.round,
     )
@@ -297,6 +312,10 @@ def dump_snapshot(snapshot: Snapshot) -> dict[str, Any]:
         "plan": [
             {"task": p.task, "machine": p.machine, "slot": p.slot, "width": _cores(p.width_milli)}
             for p in snapshot.plan
+        ],
+        "reservations": [
+            {"task": r.task, "machine": r.machine, "width": _cores(r.width_milli), "start_s": r.start_s}
+            for r in snapshot.reservations
         ],
         "start_delay": {
             "at_submission_s": snapshot.start_delay.at_submission_s,

@@ -1,9 +1,9 @@
 """Utility of a completion time, and what it costs (Amaral 2019, PhD thesis, UPC, equations 11 to 13).
 
-``U(phi) = (tau - phi)/tau`` before the goal ``tau``, and the same times ``(10 - z)/9`` beyond it; the cost of placing a task is
-``(1 - U) P``, of leaving it unscheduled ``(1 - U) + W``. As they stand the slope is the same before and after the goal with
-z = 1, which makes for plans that are late by 10 to 20 %. The penalty here is ``1 - U`` with the preference P as a slope:
-``eps`` before the goal and ``beta`` beyond it.
+``U(phi) = (tau - phi)/tau`` before the goal ``tau``, and the same times ``(10 - z)/9`` beyond it; the cost of placing a task
+is ``(1 - U) P``, of leaving it unscheduled ``(1 - U) + W``. As they stand the slope is the same before and after the goal
+with z = 1, which makes for plans that are late by 10 to 20 %. The penalty here is ``1 - U`` with the preference P as a
+slope: ``eps`` before the goal and ``beta`` beyond it.
 """
 
 from __future__ import annotations

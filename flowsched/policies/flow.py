@@ -10,6 +10,9 @@ from flowsched.policies.policy import FORBIDDEN
 from flowsched.settings import Settings
 from flowsched.utility import penalty
 
+REFERENCE_RUN_S = 60.0
+"""Run time of a task whose penalty ``length_weight`` leaves alone."""
+
 
 class FlowPolicy:
     """Every task has a penalty on its predicted completion time; a machine's cost is the sum over all that is on it."""
@@ -44,7 +47,7 @@ class FlowPrices:
             else (c.task.goal_s if c.task.goal_s is not None else settings.goal_factor * self._best_run_s[i])
             for i, c in enumerate(view.classes)
         ]
-        self._weight = [self._importance(c.task.priority) for c in view.classes]
+        self._weight = [self._importance(c.task.priority, self._best_run_s[i]) for i, c in enumerate(view.classes)]
         self._running = [self._running_goals(g) for g in range(len(view.groups))]
         self._waiting = [self._price_waiting(c) for c in range(len(view.classes))]
 
@@ -164,8 +167,11 @@ class FlowPrices:
             price += self._settings.headroom_weight * used / (1.0 - used)
         return price
 
-    def _importance(self, priority: int) -> float:
-        return 2.0 ** max(-10, min(10, priority))
+    def _importance(self, priority: int, best_run_s: float) -> float:
+        weight: float = 2.0 ** max(-10, min(10, priority))
+        if self._goal_s is None:
+            weight *= (best_run_s / REFERENCE_RUN_S) ** self._settings.length_weight
+        return weight
 
     def _best_run(self, task_class: int) -> float:
         view = self._outlook.view
@@ -184,19 +190,18 @@ class FlowPrices:
         view = self._outlook.view
         goals = []
         for running, resident in zip(view.groups[group].running, view.groups[group].residents, strict=True):
-            weight = self._importance(running.task.priority)
+            best_s = min(
+                self._outlook.alone_s(g.host, g.batch_cores, resident.profile, resident.scale)
+                for g in view.groups
+                if g.batch_cores
+            )
+            weight = self._importance(running.task.priority, best_s)
             if self._goal_s is not None:
                 goals.append((0.0, self._goal_s, weight))
                 continue
             elapsed = view.snapshot.now_s - running.task.submit_s
             tau = running.task.goal_s
-            if tau is None:
-                tau = self._settings.goal_factor * min(
-                    self._outlook.alone_s(g.host, g.batch_cores, resident.profile, resident.scale)
-                    for g in view.groups
-                    if g.batch_cores
-                )
-            goals.append((elapsed, tau, weight))
+            goals.append((elapsed, self._settings.goal_factor * best_s if tau is None else tau, weight))
         return goals
 
     def _price_waiting(self, task_class: int) -> dict[str, float]:

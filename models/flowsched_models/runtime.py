@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from itertools import pairwise
 
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.profile import PhaseOrder
@@ -111,7 +112,7 @@ class Host:
     @cached_property
     def _sibling(self) -> dict[int, int]:
         pairs = self.catalogue.machine_types[self.machine_type].siblings
-        return {a: b for a, b in pairs} | {b: a for a, b in pairs}
+        return dict(pairs) | {b: a for a, b in pairs}
 
     @cached_property
     def _service_models(self) -> tuple[tuple[ServiceProfile, LatencyCurve], ...]:
@@ -385,7 +386,7 @@ def _water_fill(amount: float, loads: Sequence[float], sizes: Sequence[int]) -> 
     marks = sorted({*loads, *(load + 1.0 for load in loads)})
     poured = 0.0
     level = marks[0]
-    for here, above in zip(marks, marks[1:], strict=False):
+    for here, above in pairwise(marks):
         width = sum(
             size
             for load, size in zip(loads, sizes, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from flowsched.decision import Scheduler
 from flowsched.policies.flow import FlowPolicy
@@ -26,7 +26,7 @@ POLICIES: dict[str, str] = {
 class EngineOptions:
     """How the engine runs where it is one of the policies."""
 
-    settings: Settings = Settings()
+    settings: Settings = field(default_factory=Settings)
     """The scenario's objective replaces the one of these settings."""
     solver: str = "ortools"
     keep_records: bool = False

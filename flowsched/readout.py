@@ -1,0 +1,116 @@
+"""Reads a plan off: what is bound now, what waits, and the reason in a sentence, made where the prices still are."""
+
+from __future__ import annotations
+
+from flowsched.assignment import Assignment, Newcomer
+from flowsched.decision import Placement, Postponement
+from flowsched.policies.policy import FORBIDDEN
+from flowsched.reservation import Dues
+from flowsched.search import Search
+from flowsched.snapshot import PlannedStart, Reservation
+
+
+def placements(search: Search, plan: Assignment) -> tuple[Placement, ...]:
+    """Tasks that start now, with the terms of their cost."""
+    view = search.view
+    bound = []
+    for task, column in enumerate(plan.columns):
+        if column is None or column.slot > 0:
+            continue
+        g = view.group_of[column.machine]
+        company = plan.company(column.machine)
+        c = view.class_of[task]
+        member = company.index((c, 0, column.width_milli))
+        terms = search.prices.machine_terms(g, company, member)
+        bound.append(
+            Placement(
+                view.tasks[task].name,
+                view.machines[column.machine].name,
+                column.width_milli,
+                search.outlook.threads(g, c),
+                view.groups[g].batch_cores,
+                sum(terms.values()),
+                terms,
+            )
+        )
+    return tuple(bound)
+
+
+def postponements(search: Search, plan: Assignment, dues: Dues) -> tuple[Postponement, ...]:
+    """Tasks that wait: planned for later on some machine, or on the unscheduled node."""
+    view = search.view
+    now = view.snapshot.now_s
+    reserved = {r.task: r for r in dues.reservations}
+    left = []
+    for t, column in enumerate(plan.columns):
+        task = view.tasks[t]
+        waited = now - task.submit_s
+        if column is not None and column.slot == 0:
+            continue
+        if column is not None:
+            machine = view.machines[column.machine].name
+            planned = PlannedStart(task.name, machine, column.slot, column.width_milli)
+            g = view.group_of[column.machine]
+            company = plan.company(column.machine)
+            member = company.index((view.class_of[t], column.slot, column.width_milli))
+            prospect = search.outlook.prospect(g, company)
+            start = f" (in about {prospect.starts_s[member]:.0f} s)" if prospect is not None else ""
+            count = "the next completion" if column.slot == 1 else f"{column.slot} completions"
+            terms = search.prices.machine_terms(g, company, member)
+            left.append(
+                Postponement(
+                    task.name,
+                    f"waits for {count} on {machine}{start}: starting now anywhere costs more",
+                    waited,
+                    sum(terms.values()),
+                    terms,
+                    planned,
+                )
+            )
+            continue
+        terms = search.prices.waiting_terms(view.class_of[t])
+        left.append(
+            Postponement(
+                task.name,
+                _why_unscheduled(search, t, reserved.get(task.name)),
+                waited,
+                sum(terms.values()),
+                terms,
+            )
+        )
+    return tuple(left)
+
+
+def _why_unscheduled(search: Search, task: int, reservation: Reservation | None) -> str:
+    """The first sentence an operator needs: no machine at all, none with room, or none worth it now."""
+    view = search.view
+    wanted = view.tasks[task]
+    c = view.class_of[task]
+    width = wanted.widths_milli[0]
+    if reservation is not None:
+        at = f"{reservation.start_s:.0f} s"
+        return f"is due, and {reservation.machine} is reserved for it, predicted to be free at {at}"
+    allowed = [g for g, group in enumerate(view.groups) if view.allowed(c, group.members[0])]
+    if not allowed:
+        return "none of the machines that it may run on is in the cluster"
+    large = [
+        g
+        for g in allowed
+        if width <= view.groups[g].machine.cpu_milli - sum(s.width_milli for s in view.groups[g].services)
+        and wanted.memory_mib <= view.groups[g].machine.memory_mib - sum(s.memory_mib for s in view.groups[g].services)
+    ]
+    if not large:
+        return f"needs {width / MILLI:g} cores and {wanted.memory_mib} MiB on one machine; no machine is that large"
+    roomy = [
+        g for g in large if view.groups[g].free_milli >= width and view.groups[g].free_memory_mib >= wanted.memory_mib
+    ]
+    if not roomy:
+        most = max(large, key=lambda g: (view.groups[g].free_milli, -g))
+        group = view.groups[most]
+        return (
+            f"needs {width / MILLI:g} cores and {wanted.memory_mib} MiB on one machine; the emptiest, "
+            f"{group.machine.name}, has {group.free_milli / MILLI:g} cores and {group.free_memory_mib} MiB free"
+        )
+    if all(search.prices.machine_cost(g, (Newcomer(c, 0, width),)) == FORBIDDEN for g in roomy):
+        return "every machine with room has a latency service whose p95 goal it would break"
+    return "waiting costs less than any machine with room"

@@ -33,35 +33,35 @@ def settle(search: Search, starts: Sequence[Assignment], settings: Settings) -> 
     return search, plan
 
 
-def bisect(search: Search, starts: Sequence[Assignment], settings: Settings) -> tuple[Search, Assignment, float]:
+def tighten(search: Search, starts: Sequence[Assignment], settings: Settings) -> tuple[Search, Assignment, float]:
     """The plan with the smallest predicted makespan, and the goal under which it was found.
 
-    Bisection between what the cores could do at best and what the best start is predicted to do; a goal is feasible when
-    every predicted completion keeps it. Each step starts from the best plan so far.
+    The goal is set a step below the best makespan seen, every start is improved under it, and the step is halved when
+    nobody gets better; the goal never goes below what the cores could do at best. A goal far away makes for plans that
+    care about the mean, one that is out of reach for all makes every task equally late.
     """
     ideal = search.outlook.fluid_s()
     best = min(starts, key=search.makespan_s)
-    high = search.makespan_s(best)
-    if high == FORBIDDEN:
-        # somebody waits for want of a place: goals are set by what the machines are known to need
-        high = 4.0 * max(ideal, 1.0)
-    goal = high
-    search, best = _improve_all(search, starts, settings, high)
-    high = goal = min(high, search.makespan_s(best))
-    low = min(ideal, high)
-    for step in range(settings.halvings):
-        middle = (low + high) / 2.0
-        trial, plan = _improve_all(search, [best] if step else [best, *starts], settings, middle)
-        reached = trial.makespan_s(plan)
-        if reached < search.makespan_s(best) - 1e-9:
-            search, best, goal = trial, plan, middle
-        if reached <= middle + 1e-9:
-            high = min(middle, reached)
+    reached = search.makespan_s(best)
+    goal = reached if reached < FORBIDDEN else 4.0 * max(ideal, 1.0)
+    found = search
+    step = settings.goal_step
+    for _ in range(settings.goal_steps):
+        target = max(ideal, goal * (1.0 - step))
+        trial, plan = _improve_all(search, [best, *starts], settings, target)
+        makespan = trial.makespan_s(plan)
+        if makespan < reached - 1e-6:
+            found, best, reached = trial, plan, makespan
+            goal = makespan
         else:
-            low = middle
+            step /= 2.0
+            if found is search:
+                found = trial
+        if search.exhausted() or target <= ideal:
+            break
     if settings.refine_widths and _moldable(search):
-        search, best, goal = _refine_widths(search, best, settings, goal)
-    return search, best, goal
+        found, best, goal = _refine_widths(found, best, settings, goal)
+    return found, best, goal
 
 
 def _improve_all(
@@ -77,7 +77,7 @@ def _refine_widths(
     search: Search, best: Assignment, settings: Settings, goal: float
 ) -> tuple[Search, Assignment, float]:
     """Offer all widths around the best plan at the narrowest, and tighten the goal as long as that pays."""
-    for _ in range(settings.halvings):
+    for _ in range(settings.goal_steps):
         reached = search.makespan_s(best)
         target = min(goal, reached * 0.97)
         trial, plan = _improve_all(replace(search, widths=True), [best], settings, target)

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from flowsched.assignment import Assignment, Column
 from flowsched.certificate import certify
-from flowsched.chain import chain
+from flowsched.chain import chains
 from flowsched.compaction import compact
 from flowsched.decision import Certificate, Decisions
 from flowsched.first_network import FirstSolution, solve_first
-from flowsched.improvement import bisect, settle
+from flowsched.improvement import settle, tighten
 from flowsched.outlook import Outlook
 from flowsched.policies.flow import FlowPolicy
 from flowsched.policies.policy import FORBIDDEN, Policy
@@ -87,7 +87,7 @@ class FlowScheduler:
         if not view.tasks:
             plan = starts[0]
         elif settings.objective == "makespan":
-            search, plan, goal_s = bisect(search, starts, settings)
+            search, plan, goal_s = tighten(search, starts, settings)
         else:
             search, plan = settle(search, starts, settings)
         stage("improve")
@@ -120,8 +120,7 @@ class FlowScheduler:
     def _starts(self, search: Search, first: FirstSolution, snapshot: Snapshot) -> list[Assignment]:
         """Plans to search from: the first network's, the chain, and the one that the last round carried over."""
         starts = [_mended(search, first.assignment)]
-        if self._settings.starts > 1:
-            starts.insert(0, chain(search))
+        starts = [*chains(search, self._settings.starts - 1), *starts]
         if snapshot.plan:
             starts.append(_mended(search, _carried_over(search, snapshot)))
         possible = [plan for plan in starts if search.total(plan) < FORBIDDEN]

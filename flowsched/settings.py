@@ -31,10 +31,12 @@ class Settings:
     """Most re-pricing passes from one start."""
     exchanges: int = 6
     """Most exchange networks from one start."""
-    halvings: int = 6
-    """Steps of the bisection of a makespan goal."""
-    starts: int = 2
-    """Starts of the search besides the plan carried over: 1 = the first network, 2 = the longest-first chain too."""
+    goal_steps: int = 6
+    """Most goals tried for a makespan."""
+    goal_step: float = 0.04
+    """How far below the best makespan seen the next goal is set, at first."""
+    starts: int = 3
+    """Starts of the search besides the plan carried over: the first network, then chains in several orders."""
     waiting_weight: float = 1.0
     """W of equation 13 at the due age; it grows linearly up to there and then stops."""
     due_age_s: float = 600.0

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
 
+from flowsched.cluster import ClusterState
+from flowsched.events import MachineAdded, TaskBound, TaskSubmitted
+from flowsched.policies.flow import FlowPolicy
+from flowsched.round import FlowScheduler
+from flowsched.settings import Settings
 from flowsched.snapshot import MILLI, Machine, Running, Service, Snapshot, Task
+from flowsched.solvers import make_solver
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.machine import MachineType
 from flowsched_models.profile import JobProfile, PhaseOrder
@@ -154,7 +162,7 @@ def running(task: Task, machine: str = "m1", cores: tuple[int, ...] | None = Non
     mine = tuple(range(-(-task.request_milli // MILLI))) if cores is None else cores
     values: dict[str, Any] = {
         "width_milli": task.request_milli,
-        "threads": CATALOGUE.jobs[task.profile].threads_for(len(mine)),
+        "threads": (CATALOGUE.jobs.get(task.profile) or SINGLE).threads_for(len(mine)),
         "bound_s": 0.0,
         "start_s": 0.0,
     }
@@ -249,3 +257,50 @@ def snapshots(draw: st.DrawFn, max_machines: int = 3, max_pending: int = 6, max_
         now_s=now_s,
         round=draw(st.integers(0, 3)),
     )
+
+
+SINGLE = JobProfile(
+    name="single",
+    work_s=20.0,
+    serial_fraction=0.99,
+    phase_order=PhaseOrder.SERIAL_FIRST,
+    smt_gain=1.0,
+    sensitivity=0.0,
+    pressure=0.0,
+    memory_mib=10,
+)
+"""Uses one core nearly all the time, and disturbs nobody."""
+
+
+@st.composite
+def rounds(draw: st.DrawFn, max_machines: int = 3, max_pending: int = 4, max_running: int = 2) -> Snapshot:
+    """A snapshot that a round can decide on: services where they were measured, some of them near their goal."""
+    drawn = draw(snapshots(max_machines, max_pending, max_running))
+    found = []
+    for s in drawn.services:
+        cores = s.cores[:2]
+        load = draw(st.sampled_from((25_000.0, 46_500.0)))
+        changes: dict[str, Any] = {"memory_mib": s.memory_mib, "qps": load * len(cores)}
+        found.append(service(s.name, s.machine, cores, **changes))
+    return replace(drawn, services=tuple(found))
+
+
+def state_of(snapshot: Snapshot) -> ClusterState:
+    """The same cluster as events make it; everything that runs was bound at the snapshot's time."""
+    state = ClusterState(snapshot.catalogue, snapshot.start_delay)
+    now_s = snapshot.now_s
+    for m in snapshot.machines:
+        here = tuple(s for s in snapshot.services if s.machine == m.name)
+        state.apply(MachineAdded(m, here), now_s)
+    for r in snapshot.running:
+        state.apply(TaskSubmitted(r.task), now_s)
+        state.apply(TaskBound(r.task.name, r.machine, r.width_milli, r.threads, r.cores, r.start_s), now_s)
+    for t in snapshot.pending:
+        state.apply(TaskSubmitted(t), now_s)
+    return state
+
+
+def flow_scheduler(solver: str = "ortools", *, clock: Any = time.perf_counter, **changes: Any) -> FlowScheduler:
+    """The ``flow`` policy with these settings, keeping records."""
+    chosen = Settings(**changes)
+    return FlowScheduler(FlowPolicy(chosen), make_solver(solver), chosen, keep_records=True, clock=clock)

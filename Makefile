@@ -1,0 +1,68 @@
+# Needs make, git and Python 3.11 or newer with venv; everything else goes into .venv.
+
+# Tried in this order; `make PYTHON=/path/to/python` tries that one only.
+PYTHON ?= python3.13 python3.12 python3.11 python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo check test bench clean
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+setup: $(READY) ## make .venv and install flowsched into it with its tools; again only when pyproject.toml changes
+	@:
+
+demo: setup ## compare the default policies on seven PARSEC jobs beside memcached; the report goes to out/demo
+	@$(BIN)/flowsched simulate parsec-memcached-2024 --out out/demo
+
+check: setup ## lint, format, types and the rules of the house
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q tests/test_house.py
+
+test: check ## all checks, then all tests
+	$(BIN)/pytest -n auto
+
+bench: setup ## list the benchmarks and how to run them
+	@found=; \
+	for file in $$(grep -l __main__ benchmarks/*.py 2>/dev/null); do \
+	  found=yes; \
+	  name=$$(basename "$$file" .py); \
+	  printf '%s -m benchmarks.%s --help\n    %s\n' $(BIN)/python "$$name" "$$(sed -n '1s/"""//gp' "$$file")"; \
+	done; \
+	if [ -z "$$found" ]; then echo "There are no benchmarks yet."; fi
+
+clean: ## remove all that was made here: .venv, out, builds, caches
+	rm -rf .venv out build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+
+FITS := import sys; sys.exit(sys.version_info < (3, 11))
+
+$(READY): pyproject.toml
+	@set -e; \
+	if ! $(BIN)/python -c '$(FITS)' 2>/dev/null || ! $(BIN)/python -c 'import pip' 2>/dev/null; then \
+	  python=; bare=; old=; \
+	  for name in $(PYTHON); do \
+	    if "$$name" -c '$(FITS)' >/dev/null 2>&1; then \
+	      if "$$name" -c 'import venv, ensurepip' >/dev/null 2>&1; then python=$$name; break; fi; \
+	      bare=$${bare:-$$name}; \
+	    elif version=$$("$$name" -V 2>&1); then old="; $$name is $$version"; \
+	    fi; \
+	  done; \
+	  if [ -z "$$python" ] && [ -n "$$bare" ]; then \
+	    package=$$("$$bare" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'); \
+	    echo "$$bare cannot make virtual environments; on Debian or Ubuntu: apt-get install $$package" >&2; exit 1; \
+	  fi; \
+	  if [ -z "$$python" ]; then \
+	    echo "flowsched needs Python 3.11 or newer, and there is none among: $(PYTHON)$$old" >&2; exit 1; \
+	  fi; \
+	  echo "setting up .venv (about a minute) …"; \
+	  "$$python" -m venv --clear .venv; \
+	else \
+	  echo "bringing .venv up to date …"; \
+	fi; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'; \
+	touch $@

@@ -1,0 +1,178 @@
+"""The cluster's state: what events make of it, what is believed, what cannot be true."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import CATALOGUE, HUNGRY, SERIAL, machine, machines, rounds, service, snapshot, state_of, task
+from flowsched.cluster import BELIEF_CEILING, ClusterState
+from flowsched.events import (
+    Event,
+    MachineAdded,
+    MachineRemoved,
+    RoundDecided,
+    TaskBound,
+    TaskFinished,
+    TaskSubmitted,
+    TaskWithdrawn,
+)
+from flowsched.snapshot import PlannedStart, Reservation, Snapshot
+from flowsched_models.execution import Execution, Resident
+from flowsched_models.runtime import HostFactory
+
+ALL = (0, 1, 2, 3)
+
+
+def cluster(*events: Event, at: float = 0.0) -> ClusterState:
+    state = ClusterState(CATALOGUE)
+    for event in (MachineAdded(machine()), *events):
+        state.apply(event, at)
+    return state
+
+
+def bound(name: str, width: int = 1000, cores: tuple[int, ...] = ALL, start_s: float = 0.0) -> TaskBound:
+    return TaskBound(name, "m1", width, len(cores), cores, start_s)
+
+
+def names(items: Iterable[Any]) -> list[str]:
+    return sorted(i.name for i in items)
+
+
+@settings(max_examples=50)
+@given(rounds())
+def test_events_make_the_snapshot_that_one_would_write_down(now: Snapshot) -> None:
+    seen = state_of(now).snapshot(now.now_s)
+
+    fresh = [replace(r, progress=0.0, bound_s=now.now_s) for r in now.running]
+    assert (seen.now_s, seen.catalogue, seen.start_delay) == (now.now_s, now.catalogue, now.start_delay)
+    assert set(seen.machines) == set(now.machines)
+    assert set(seen.services) == set(now.services)
+    assert set(seen.pending) == set(now.pending)
+    assert set(seen.running) == set(fresh)
+    assert seen.free_milli() == now.free_milli()
+    assert seen.free_memory_mib() == now.free_memory_mib()
+
+
+def test_a_life_from_submission_to_end() -> None:
+    state = cluster(TaskSubmitted(task("a")), TaskSubmitted(task("b")))
+    state.apply(bound("a"), 5.0)
+    (running,) = state.snapshot(5.0).running
+    assert (running.bound_s, running.width_milli, running.machine) == (5.0, 1000, "m1")
+    state.apply(TaskFinished("a"), 9.0)
+    state.apply(TaskWithdrawn("b"), 9.0)
+    assert state.snapshot(9.0) == snapshot(now_s=9.0)
+    state.apply(TaskSubmitted(task("a")), 10.0)
+    assert names(state.snapshot(10.0).pending) == ["a"]
+    state.apply(bound("a"), 11.0)
+    state.apply(MachineRemoved("m1"), 12.0)
+    assert state.snapshot(12.0) == snapshot((), (), now_s=12.0)
+
+
+def test_plans_count_completions_and_end_with_their_task() -> None:
+    state = cluster(*(TaskSubmitted(task(n)) for n in "abc"))
+    state.apply(bound("a"), 0.0)
+    plan = (PlannedStart("b", "m1", 2, 1000), PlannedStart("c", "m1", 1, 1000))
+    held = (Reservation("b", "m1", 1000, 3.0),)
+    state.apply(RoundDecided(plan, held), 0.0)
+    assert state.snapshot(0.0).round == 1
+    state.apply(TaskFinished("a"), 1.0)
+    seen = state.snapshot(1.0)
+    assert {p.task: p.slot for p in seen.plan} == {"b": 1, "c": 0}
+    assert seen.reservations == held
+    state.apply(bound("b"), 2.0)
+    seen = state.snapshot(2.0)
+    assert [p.task for p in seen.plan] == ["c"]
+    assert seen.reservations == ()
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(TaskSubmitted(task("a")), id="the same task twice"),
+        pytest.param(bound("z"), id="bound but never submitted"),
+        pytest.param(TaskFinished("a"), id="finished but never bound"),
+        pytest.param(bound("a", 4001), id="too many cores"),
+        pytest.param(bound("large"), id="too much memory"),
+        pytest.param(TaskBound("a", "nowhere", 1000, 1, (0,), 0.0), id="unknown machine"),
+        pytest.param(TaskWithdrawn("z"), id="withdrawn but unknown"),
+        pytest.param(MachineRemoved("nowhere"), id="unknown machine removed"),
+    ],
+)
+def test_what_cannot_be_true_is_refused_and_changes_nothing(event: Event) -> None:
+    state = cluster(TaskSubmitted(task("a")), TaskSubmitted(task("large", memory_mib=16_001)))
+    before = state.snapshot(0.0)
+
+    with pytest.raises(ValueError, match=r"."):
+        state.apply(event, 0.0)
+
+    assert state.snapshot(0.0) == before
+
+
+def test_overcommitment_counts_services_and_everybody_else() -> None:
+    state = ClusterState(CATALOGUE)
+    state.apply(MachineAdded(machine(), (service(),)), 0.0)
+    for name in "ab":
+        state.apply(TaskSubmitted(task(name)), 0.0)
+    state.apply(bound("a", 2000, (1, 2, 3)), 0.0)
+    with pytest.raises(ValueError, match="overcommitted"):
+        state.apply(bound("b", 1001, (1, 2, 3)), 0.0)
+
+
+def test_time_does_not_go_backwards() -> None:
+    state = cluster(TaskSubmitted(task("a")), at=10.0)
+
+    with pytest.raises(ValueError, match="comes after"):
+        state.apply(bound("a"), 9.0)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.floats(0.01, 60.0), min_size=1, max_size=12), st.sampled_from((0.0, 1000.0)))
+def test_belief_grows_and_nobody_is_believed_to_be_done(steps: list[float], begin: float) -> None:
+    state = cluster(TaskSubmitted(task("a", SERIAL)), TaskSubmitted(task("b", HUNGRY, scale=0.3)), at=begin)
+    state.apply(bound("a", start_s=begin), begin)
+    state.apply(bound("b", start_s=begin + 3.0), begin)
+    now, last = begin, {"a": 0.0, "b": 0.0}
+    for step in steps:
+        now += step
+        progress = {r.task.name: r.progress for r in state.snapshot(now).running}
+        for name, share in progress.items():
+            assert last[name] <= share <= BELIEF_CEILING + 1e-12 < 1.0
+            assert share > last[name] or share >= BELIEF_CEILING - 1e-9 or (name == "b" and now <= begin + 3.0)
+        last = progress
+
+
+def test_belief_is_what_the_models_say_with_everybody_who_was_there() -> None:
+    state = cluster(TaskSubmitted(task("a")), TaskSubmitted(task("b", HUNGRY)))
+    by_hand: Execution[str] = Execution(HostFactory(CATALOGUE).host("small"))
+    state.apply(bound("a"), 0.0)
+    by_hand.start("a", Resident("scaling", 1.0, 4, ALL, 1.0))
+    by_hand.advance(4.0)
+    state.apply(bound("b", start_s=6.0), 4.0)
+    by_hand.start("b", Resident("hungry", 1.0, 4, ALL, 1.0, ready_s=6.0))
+    by_hand.advance(6.0)
+    by_hand.advance(10.0)
+    state.apply(TaskFinished("a"), 10.0)
+    lonely = by_hand.progress("b")
+    (b,) = state.snapshot(10.0).running
+    assert b.progress == pytest.approx(lonely)
+    by_hand.stop("a")
+    by_hand.advance(20.0)
+    (b,) = state.snapshot(20.0).running
+    assert b.progress == pytest.approx(by_hand.progress("b"))
+
+
+def test_shared_hosts_change_nothing() -> None:
+    hosts = HostFactory(CATALOGUE)
+    states = [ClusterState(CATALOGUE, hosts=hosts), ClusterState(CATALOGUE, hosts=hosts), ClusterState(CATALOGUE)]
+    for state in states:
+        for m in machines(2):
+            state.apply(MachineAdded(m), 0.0)
+        state.apply(TaskSubmitted(task("a")), 0.0)
+        state.apply(bound("a"), 0.0)
+    assert len({state.snapshot(7.0).running for state in states}) == 1

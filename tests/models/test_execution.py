@@ -1,0 +1,300 @@
+"""One machine in motion, and the forecast that looks ahead with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import CATALOGUE, HUNGRY, LARGE, SCALING, SERIAL, SMALL
+from flowsched_models.execution import Execution, Resident
+from flowsched_models.forecast import Waiting, forecast
+from flowsched_models.runtime import Host, HostFactory, ServiceLoad
+
+HOSTS = HostFactory(CATALOGUE)
+ALL = (0, 1, 2, 3)
+ALONE = Resident("scaling", 1.0, 4, ALL, 1.0, 1000)
+"""25 seconds alone on the small machine."""
+
+
+def small() -> Host:
+    return HOSTS.host("small")
+
+
+@st.composite
+def residents(draw: st.DrawFn, vcpus: int = 4) -> Resident:
+    profile = draw(st.sampled_from((SCALING, SERIAL, HUNGRY)))
+    first = draw(st.integers(0, vcpus - 1))
+    cores = draw(st.sampled_from((tuple(range(vcpus)), tuple(range(first, vcpus)))))
+    return Resident(
+        profile.name,
+        draw(st.sampled_from((0.01, 0.5, 1.0, 3.0))),
+        profile.threads_for(len(cores)),
+        cores,
+        draw(st.sampled_from((0.1, 1.0, 2.0))),
+        profile.memory_mib,
+        draw(st.sampled_from((0.0, 0.3, 0.5, 0.95, 1.0))),
+        draw(st.sampled_from((0.0, 0.0, 1.0, 30.0))),
+    )
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> tuple[Host, list[Resident]]:
+    type = draw(st.sampled_from((SMALL, LARGE)))
+    load = draw(st.sampled_from(((), (ServiceLoad("cache", (0,), 1, 1.0, 25_000.0, "plain"),))))
+    return HOSTS.host(type.name, load), draw(st.lists(residents(type.vcpus), max_size=4))
+
+
+def run(machine: Execution[int]) -> dict[int, float]:
+    ends: dict[int, float] = {}
+    for _ in range(200):
+        at = machine.next_event_s()
+        if at == float("inf"):
+            break
+        for key in machine.advance(at):
+            ends[key] = machine.now_s
+    return ends
+
+
+@settings(max_examples=150)
+@given(machines(), st.sampled_from((0.0, 1000.0)))
+def test_a_forecast_is_the_execution_run_to_its_end(case: tuple[Host, list[Resident]], begin: float) -> None:
+    host, here = case
+    machine: Execution[int] = Execution(host, begin)
+    for i, resident in enumerate(here):
+        machine.start(i, replace(resident, ready_s=begin + resident.ready_s))
+
+    ends = run(machine)
+    ahead = forecast(host, here)
+
+    assert sorted(ends) == list(range(len(here)))
+    assert [ends[i] - begin for i in range(len(here))] == pytest.approx(ahead.residents_s, abs=1e-6)
+    assert all(end >= r.ready_s for end, r in zip(ahead.residents_s, here, strict=True))
+    assert ahead.waiting_s == ahead.starts_s == ()
+
+
+@settings(max_examples=150)
+@given(machines(), st.lists(st.floats(0.1, 20.0), max_size=10))
+def test_looking_at_a_machine_changes_nothing(case: tuple[Host, list[Resident]], looks: list[float]) -> None:
+    """Advancing in small steps comes to the same ends: work is conserved."""
+    host, here = case
+    machine: Execution[int] = Execution(host)
+    for i, resident in enumerate(here):
+        machine.start(i, resident)
+    ends: dict[int, float] = {}
+    for look in looks:
+        target = machine.now_s + look
+        while machine.now_s < target:
+            ends |= {key: machine.now_s for key in machine.advance(min(target, machine.next_event_s()))}
+    ends |= run(machine)
+
+    assert [ends[i] for i in range(len(here))] == pytest.approx(forecast(host, here).residents_s, rel=1e-6, abs=1e-6)
+
+
+@settings(max_examples=100)
+@given(machines())
+def test_the_integral_of_the_rates_is_the_work(case: tuple[Host, list[Resident]]) -> None:
+    """Progress is what the model's rates come to, event by event."""
+    host, here = case
+    machine: Execution[int] = Execution(host)
+    for i, resident in enumerate(here):
+        machine.start(i, resident)
+    done = [r.progress for r in here]
+    left = set(range(len(here)))
+    for _ in range(200):
+        at = machine.next_event_s()
+        if at == float("inf"):
+            break
+        before = {i: machine.progress(i) for i in left}
+        step = at - machine.now_s
+        busy = machine.busy_cpus()
+        finished = machine.advance(at)
+        for i in left:
+            gain = (1.0 if i in finished else machine.progress(i)) - before[i]
+            done[i] += gain
+            assert gain >= -1e-12
+            assert i in busy or gain <= 1e-9
+            assert not step or gain / step <= 1.0 / (0.99 * shortest_s(host, here[i])) + 1e-9
+        left -= set(finished)
+
+    assert not left
+    assert done == pytest.approx([1.0] * len(here))
+
+
+def shortest_s(host: Host, resident: Resident) -> float:
+    """Seconds for all of its work at the fastest rate of any of its stages."""
+    job = CATALOGUE.jobs[resident.profile]
+    times = []
+    for progress in (0.0, job.serial_fraction):
+        left = host.alone_s(resident.profile, resident.threads, resident.cores, resident.scale, progress)
+        times.append(left / (1.0 - progress))
+    return min(times)
+
+
+def test_a_program_that_has_not_started_uses_nothing() -> None:
+    machine: Execution[str] = Execution(small())
+    machine.start("a", replace(ALONE, ready_s=5.0))
+    machine.start("b", ALONE)
+
+    assert set(machine.busy_cpus()) == {"b"}
+    assert machine.next_event_s() == 5.0
+    assert machine.advance(5.0) == []
+    assert machine.progress("a") == 0.0
+    assert machine.progress("b") == pytest.approx(0.2)
+    assert set(machine.busy_cpus()) == {"a", "b"}
+
+
+def test_a_phase_change_is_an_event_and_changes_the_neighbours_pace() -> None:
+    machine: Execution[str] = Execution(small())
+    machine.start("serial", Resident("serial", 1.0, 4, ALL, 1.0))
+
+    assert machine.next_event_s() == pytest.approx(30.0)
+    assert machine.advance(machine.next_event_s()) == []
+    assert machine.busy_cpus()["serial"] == pytest.approx(4.0)
+    assert machine.next_event_s() == pytest.approx(37.5)
+    assert machine.advance(machine.next_event_s()) == ["serial"]
+    assert machine.next_event_s() == float("inf")
+
+
+def test_slowdown_multiplies_the_work() -> None:
+    machine: Execution[str] = Execution(small())
+    machine.start("a", ALONE, slowdown=1.5)
+
+    assert machine.next_event_s() == pytest.approx(37.5)
+
+
+def test_nobody_moves_past_an_event() -> None:
+    machine: Execution[str] = Execution(small())
+    machine.start("a", ALONE)
+
+    with pytest.raises(ValueError, match="something happens at 25"):
+        machine.advance(26.0)
+
+
+def test_a_believed_task_stays_at_the_ceiling_and_goes_on_using_its_cores() -> None:
+    machine: Execution[str] = Execution(small(), 0.0, 0.95)
+    machine.start("a", ALONE)
+    machine.start("b", Resident("serial", 3.0, 4, ALL, 1.0))
+    while machine.next_event_s() < 1e6:
+        assert machine.advance(machine.next_event_s()) == []
+    machine.advance(1e6)
+
+    assert machine.progress("a") == machine.progress("b") == 0.95
+    assert set(machine.busy_cpus()) == {"a", "b"}
+
+
+@pytest.mark.parametrize("begin", [0.0, 1e6, 1.7e9])
+@pytest.mark.parametrize("ceiling", [1.0, 0.95])
+def test_clocks_may_start_anywhere(begin: float, ceiling: float) -> None:
+    """Seconds since 1970 leave 0.2 microseconds to a float: every event must still be passed."""
+    begin += 0.123
+    machine: Execution[int] = Execution(small(), begin, ceiling)
+    for k in range(3):
+        resident = Resident("serial", 0.37 + 0.11 * k, 4, ALL, 1.0, ready_s=begin + 1.0)
+        machine.start(k, resident)
+    for _ in range(20):
+        at = machine.next_event_s()
+        if at < float("inf"):
+            machine.advance(at)
+
+    assert machine.next_event_s() == float("inf")
+
+
+# --- those who wait ---------------------------------------------------------------------------------------
+
+
+def waiting(slot: int, weight: float = 1.0, memory_mib: int = 0, profile: str = "scaling") -> Waiting:
+    return Waiting(Resident(profile, 1.0, 4, ALL, weight, memory_mib), slot)
+
+
+@pytest.mark.parametrize("slot", [1, 2, 3])
+def test_a_job_starts_after_as_many_completions_as_its_slot_says(slot: int) -> None:
+    here = [replace(ALONE, scale=s) for s in (1.0, 2.0, 3.0)]
+
+    ahead = forecast(small(), here, [waiting(slot)], free_cores=1.0, start_delay_s=2.0)
+
+    assert ahead.starts_s[0] == pytest.approx(sorted(ahead.residents_s)[slot - 1])
+    assert ahead.waiting_s[0] >= ahead.starts_s[0] + 2.0 + 25.0 - 1e-6
+
+
+def test_a_job_waits_on_until_it_fits() -> None:
+    here = [replace(ALONE, scale=s) for s in (1.0, 2.0, 3.0)]
+
+    by_cpu = forecast(small(), here, [waiting(1, weight=3.0)], free_cores=1.0)
+    by_memory = forecast(small(), here, [waiting(1, memory_mib=3000)], free_cores=4.0)
+
+    assert by_cpu.starts_s[0] == pytest.approx(by_cpu.residents_s[1])
+    assert by_memory.starts_s[0] == pytest.approx(by_memory.residents_s[2])
+
+
+def test_an_idle_machine_starts_its_lowest_slot_at_once_and_in_turn() -> None:
+    ahead = forecast(small(), [], [waiting(3), waiting(2), waiting(2)], free_cores=4.0)
+
+    assert ahead.starts_s[1:] == (0.0, 0.0)
+    assert ahead.starts_s[0] == pytest.approx(min(ahead.waiting_s[1:]))
+
+
+def test_what_never_fits_never_starts() -> None:
+    ahead = forecast(small(), [ALONE], [waiting(1, weight=9.0)], free_cores=3.0)
+
+    assert ahead.waiting_s == ahead.starts_s == (float("inf"),)
+    assert ahead.residents_s == pytest.approx((25.0,))
+
+
+@pytest.mark.parametrize("slots", [(1, 1), (1, 2), (2, 1)])
+def test_what_never_fits_keeps_nobody_else_from_starting(slots: tuple[int, int]) -> None:
+    ahead = forecast(small(), [], [waiting(slots[0], weight=9.0), waiting(slots[1])], free_cores=4.0)
+
+    assert ahead.starts_s == (float("inf"), 0.0)
+    assert ahead.waiting_s[1] == pytest.approx(25.0)
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(residents(), max_size=3),
+    st.lists(st.tuples(residents(), st.integers(1, 4)), min_size=1, max_size=3),
+)
+def test_waiting_jobs_start_at_completions_and_never_overcommit(
+    here: list[Resident], queue: list[tuple[Resident, int]]
+) -> None:
+    here = [replace(r, progress=min(r.progress, 0.95)) for r in here]
+    wait = [Waiting(replace(r, progress=0.0), slot) for r, slot in queue]
+    free = 1.5
+    memory = 8000.0
+    ahead = forecast(small(), here, wait, free_cores=free, free_memory_mib=memory, start_delay_s=1.0)
+
+    total = free + sum(r.weight for r in here)
+    ends = [*ahead.residents_s, *ahead.waiting_s]
+    for w, start, end in zip(wait, ahead.starts_s, ahead.waiting_s, strict=True):
+        if start == float("inf"):
+            continue
+        assert end >= start + 1.0
+        assert start == 0.0 or any(start == e for e in ends)
+        alive = [e > start for e in ends]
+        assert sum(e <= start for e in ends) >= w.slot or not any(alive[: len(here)])
+        held = sum(r.weight for r, e in zip(here, ahead.residents_s, strict=True) if e > start)
+        held += sum(
+            o.resident.weight
+            for o, s, e in zip(wait, ahead.starts_s, ahead.waiting_s, strict=True)
+            if s <= start < e
+        )
+        assert held <= total + 1e-6
+    assert (float("inf") in ahead.waiting_s) == any(
+        w.resident.weight > total + 1e-6
+        or w.resident.memory_mib > memory + sum(r.memory_mib for r in here)
+        for w in wait
+    )
+
+
+def test_the_peak_of_a_service_is_that_of_the_loudest_moment() -> None:
+    host = HOSTS.host("small", (ServiceLoad("cache", (0,), 1, 1.0, 25_000.0, "plain"),))
+    loud = Resident("hungry", 1.0, 2, (1, 2, 3), 1.0)
+
+    idle = forecast(host, []).peak_p95_us[0]
+    now = forecast(host, [loud]).peak_p95_us[0]
+    later = forecast(host, [replace(ALONE, cores=(1, 2, 3), threads=3)], [Waiting(loud, 1)], free_cores=3.0)
+
+    assert idle == host.rates(()).p95_us[0] < now
+    assert later.peak_p95_us[0] == pytest.approx(now)

@@ -1,0 +1,241 @@
+"""The rules of the house: who may import whom, what is documented, what is shipped."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+HOUSE = Path(__file__).parent.parent
+MAY_IMPORT = {
+    "flowsched_models": set(),
+    "flowsched": {"flowsched_models"},
+    "flowsched_simulator": {"flowsched", "flowsched_models"},
+    "flowsched_k8s": {"flowsched", "flowsched_models"},
+    "flowsched_agent": {"flowsched", "flowsched_models"},
+}
+"""Who may import whom, at any level of a file. The arrows have one direction."""
+OUTSIDE = {"benchmarks", "builders", "conftest", "tests"}
+"""What uses the packages and is never used by them."""
+
+SETUPTOOLS = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+
+
+def find_roots(house: Path) -> dict[str, Path]:
+    """Every package that stands at the top of the house or one folder below."""
+    found = [*house.glob("flowsched*/__init__.py"), *house.glob("[!.]*/flowsched*/__init__.py")]
+    return {path.parent.name: path.parent for path in found if "build" not in path.parts}
+
+
+ROOTS = find_roots(HOUSE)
+
+
+def sources_of(root: Path) -> dict[str, ast.Module]:
+    """The modules of a package by their dotted names."""
+    found = {}
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root.parent).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name] = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    return found
+
+
+SOURCES = {name: sources_of(root) for name, root in ROOTS.items()}
+
+
+def is_package(module: str, modules: Mapping[str, ast.Module]) -> bool:
+    return any(name.startswith(f"{module}.") for name in modules)
+
+
+def imports(node: ast.AST, module: str, package: bool) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What an import statement names: a dotted module and the names taken from it."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield alias.name, ()
+    elif isinstance(node, ast.ImportFrom):
+        base = node.module or ""
+        if node.level:
+            parts = module.split(".")
+            above = parts[: len(parts) - node.level + package]
+            base = ".".join([*above, base] if base else above)
+        yield base, tuple(alias.name for alias in node.names)
+
+
+def forbidden_imports(root: str, modules: Mapping[str, ast.Module]) -> list[str]:
+    """Imports of a package that the house does not allow, wherever in a file they stand."""
+    allowed = MAY_IMPORT[root] | {root}
+    found = []
+    for module, tree in modules.items():
+        for node in ast.walk(tree):
+            for target, _ in imports(node, module, is_package(module, modules)):
+                top = target.split(".")[0]
+                if top in OUTSIDE or (top in MAY_IMPORT and top not in allowed):
+                    found.append(f"{module}:{node.lineno} imports {target}")  # type: ignore[attr-defined]
+    return found
+
+
+def executed(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements that run, or are read by a type checker, when a module is imported."""
+    for node in body:
+        yield node
+        if isinstance(node, (ast.If, ast.Try, ast.With, ast.For, ast.While, ast.ClassDef)):
+            for part in ("body", "orelse", "finalbody"):
+                yield from executed(getattr(node, part, []))
+            for handler in getattr(node, "handlers", []):
+                yield from executed(handler.body)
+
+
+def needed_modules(module: str, modules: Mapping[str, ast.Module]) -> set[str]:
+    """Modules of the same package that must have been imported before this one is ready."""
+    found = set()
+    for node in executed(modules[module].body):
+        for target, names in imports(node, module, is_package(module, modules)):
+            submodules = {f"{target}.{name}" for name in names} & modules.keys()
+            # A package that is only passed through on the way to its submodules does not count.
+            wanted = submodules if submodules and len(submodules) == len(names) else submodules | {target}
+            for name in wanted & modules.keys():
+                found.add(name)
+                # Importing a.b.c runs a and a.b first; those that hold this module are running already.
+                parts = name.split(".")
+                above = {".".join(parts[:n]) for n in range(1, len(parts))}
+                found |= {a for a in above if not f"{module}.".startswith(f"{a}.")}
+    return found - {module}
+
+
+def find_cycle(modules: Mapping[str, ast.Module]) -> list[str]:
+    """The path of one cycle of imports, its first module again at its end; empty without any."""
+    needed = {module: sorted(needed_modules(module, modules)) for module in modules}
+    done: set[str] = set()
+
+    def visit(module: str, path: list[str]) -> list[str]:
+        if module in path:
+            return [*path[path.index(module) :], module]
+        if module in done:
+            return []
+        for other in needed[module]:
+            cycle = visit(other, [*path, module])
+            if cycle:
+                return cycle
+        done.add(module)
+        return []
+
+    return next((cycle for module in sorted(needed) if (cycle := visit(module, []))), [])
+
+
+def without_docstring(module: str, tree: ast.Module) -> Iterator[str]:
+    """Public names of a module that say nothing about themselves."""
+    if any(part.startswith("_") and part != "__main__" for part in module.split(".")):
+        return
+    if tree.body and not ast.get_docstring(tree):
+        yield module
+
+    def inside(owner: str, body: list[ast.stmt]) -> Iterator[str]:
+        for node in body:
+            if not isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                continue
+            if node.name.startswith("_") or any(is_exempt(d) for d in node.decorator_list):
+                continue
+            if not ast.get_docstring(node):
+                yield f"{owner}.{node.name}"
+            if isinstance(node, ast.ClassDef):
+                yield from inside(f"{owner}.{node.name}", node.body)
+
+    yield from inside(module, tree.body)
+
+
+def is_exempt(decorator: ast.expr) -> bool:
+    """Whether a function says the same as another one that has a docstring."""
+    return ast.unparse(decorator).split(".")[-1] in ("overload", "override", "setter", "deleter")
+
+
+def parsed(**texts: str) -> dict[str, ast.Module]:
+    """Modules from their text; ``__`` stands for a dot in a name."""
+    return {name.replace("__", "."): ast.parse(text) for name, text in texts.items()}
+
+
+def test_every_package_has_its_place_in_the_order() -> None:
+    assert {"flowsched", "flowsched_models", "flowsched_simulator"} <= ROOTS.keys() <= MAY_IMPORT.keys()
+
+
+@pytest.mark.parametrize("root", sorted(ROOTS))
+def test_imports_go_one_way(root: str) -> None:
+    assert forbidden_imports(root, SOURCES[root]) == []
+
+
+@pytest.mark.parametrize("root", sorted(ROOTS))
+def test_no_module_needs_itself(root: str) -> None:
+    cycle = find_cycle(SOURCES[root])
+    assert not cycle, "imports in a circle: " + " -> ".join(cycle)
+
+
+@pytest.mark.parametrize("root", sorted(ROOTS))
+def test_whatever_is_public_has_a_docstring(root: str) -> None:
+    assert [name for module, tree in SOURCES[root].items() for name in without_docstring(module, tree)] == []
+
+
+def test_pyproject_lists_every_package() -> None:
+    folders = {
+        ".".join(path.parent.relative_to(root.parent).parts) for root in ROOTS.values() for path in root.rglob("*.py")
+    }
+    assert sorted(SETUPTOOLS["packages"]) == sorted(folders)
+    homes = {name: (HOUSE / folder).resolve() for name, folder in SETUPTOOLS["package-dir"].items()}
+    assert homes == {name: root.resolve() for name, root in ROOTS.items()}
+
+
+@pytest.mark.parametrize("root", sorted(ROOTS))
+def test_every_folder_with_modules_is_a_package(root: str) -> None:
+    folders = {path.parent for path in ROOTS[root].rglob("*.py")}
+    assert [str(f.relative_to(HOUSE)) for f in sorted(folders) if not (f / "__init__.py").is_file()] == []
+
+
+@pytest.mark.parametrize("root", sorted(ROOTS))
+def test_the_wheel_takes_every_file_that_is_not_python(root: str) -> None:
+    top = ROOTS[root]
+    files = {
+        path
+        for path in top.rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc") and not path.name.startswith(".")
+    }
+    taken: set[Path] = set()
+    for package, patterns in SETUPTOOLS["package-data"].items():
+        if package.split(".")[0] == root:
+            folder = top.joinpath(*package.split(".")[1:])
+            taken |= {path for pattern in patterns for path in folder.glob(pattern)}
+    assert sorted(str(path.relative_to(HOUSE)) for path in files - taken) == []
+
+
+def test_a_forbidden_import_is_found_wherever_it_hides() -> None:
+    modules = parsed(
+        flowsched="",
+        flowsched__good="import flowsched_models.x\nfrom . import bad\nfrom flowsched_models import y",
+        flowsched__bad="def f():\n    from flowsched_simulator.run import g",
+    )
+    assert forbidden_imports("flowsched", modules) == ["flowsched.bad:2 imports flowsched_simulator.run"]
+
+
+def test_a_cycle_is_told_as_a_path() -> None:
+    modules = parsed(p="", p__a="from p import b", p__b="import p.c", p__c="try:\n    from .a import x\nexcept E: pass")
+    assert find_cycle(modules) == ["p.a", "p.b", "p.c", "p.a"]
+
+
+def test_a_package_that_gathers_its_modules_is_no_cycle_unless_they_ask_it_back() -> None:
+    gathered = parsed(p="", p__q="from p.q.a import x", p__q__a="from p.q.b import y", p__q__b="")
+    assert find_cycle(gathered) == []
+    asked = parsed(p="", p__q="from p.q.a import x", p__q__a="from p.q import z")
+    assert find_cycle(asked) == ["p.q", "p.q.a", "p.q"]
+    through = parsed(p="", p__n="from p.q.a import x", p__q="from p.q.b import y", p__q__a="", p__q__b="import p.n")
+    assert find_cycle(through) == ["p.n", "p.q", "p.q.b", "p.n"]
+    late = parsed(p="", p__a="from p import b", p__b="def f():\n    from p import a")
+    assert find_cycle(late) == []
+
+
+def test_a_missing_docstring_is_found() -> None:
+    text = (
+        '"""M."""\nclass A:\n    """A."""\n    def f(self): ...\n    def _g(self): ...\ndef h(): ...\nclass _B: ...\n'
+    )
+    assert list(without_docstring("m", ast.parse(text))) == ["m.A.f", "m.h"]
+    assert list(without_docstring("m", ast.parse(""))) == []
+    assert list(without_docstring("m", ast.parse("x = 1"))) == ["m"]

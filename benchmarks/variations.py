@@ -57,8 +57,6 @@ def copied(scenario: Scenario, count: int) -> Scenario:
     return replace(
         scenario,
         machines=tuple(replace(m, name=m.name + s) for s in suffixes for m in scenario.machines),
-        services=tuple(
-            replace(v, name=v.name + s, machine=v.machine + s) for s in suffixes for v in scenario.services
-        ),
+        services=tuple(replace(v, name=v.name + s, machine=v.machine + s) for s in suffixes for v in scenario.services),
         tasks=tuple(replace(t, name=t.name + s, job=t.job + s) for s in suffixes for t in scenario.tasks),
     )

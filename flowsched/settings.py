@@ -51,5 +51,5 @@ class Settings:
     """Rounds with more pending tasks are never certified by CP-SAT."""
     refine_widths: bool = True
     """Choose the width of moldable tasks at prices; otherwise every task runs at its narrowest."""
-    pricings: int = 60_000
+    pricings: int = 20_000
     """Most forecasts per round; the search keeps the best plan when it runs out."""

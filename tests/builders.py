@@ -128,9 +128,7 @@ def machines(count: int, type: MachineType = SMALL) -> tuple[Machine, ...]:
     return tuple(machine(f"m{k}", type) for k in range(1, count + 1))
 
 
-def service(
-    name: str = "cache-1", machine: str = "m1", cores: tuple[int, ...] = (0,), **changes: Any
-) -> Service:
+def service(name: str = "cache-1", machine: str = "m1", cores: tuple[int, ...] = (0,), **changes: Any) -> Service:
     """A service on cores of its own, at half of what it can serve."""
     values: dict[str, Any] = {
         "profile": CACHE.name,
@@ -169,9 +167,7 @@ def running(task: Task, machine: str = "m1", cores: tuple[int, ...] | None = Non
     return Running(task=task, machine=machine, cores=mine, **(values | changes))
 
 
-def snapshot(
-    pending: Iterable[Task] = (), machines: Iterable[Machine] | None = None, **changes: Any
-) -> Snapshot:
+def snapshot(pending: Iterable[Task] = (), machines: Iterable[Machine] | None = None, **changes: Any) -> Snapshot:
     """A moment of a cluster: one small, idle machine, unless told otherwise."""
     values: dict[str, Any] = {"now_s": 0.0, "catalogue": CATALOGUE}
     for name in ("services", "running", "plan"):
@@ -196,9 +192,7 @@ def clusters(draw: st.DrawFn, max_machines: int = 3) -> tuple[tuple[Machine, ...
         found.append(machine(f"m{k}", type, cpu_milli=type.vcpus * MILLI - reserved))
         cores = draw(st.sampled_from(((), (), (0,), (1, 2), tuple(range(type.vcpus - 1)))))
         if cores and len(cores) * MILLI <= found[-1].cpu_milli:
-            services.append(
-                service(f"cache-{k}", f"m{k}", cores, memory_mib=draw(st.sampled_from((100, 2000))))
-            )
+            services.append(service(f"cache-{k}", f"m{k}", cores, memory_mib=draw(st.sampled_from((100, 2000)))))
     return tuple(found), tuple(services)
 
 

@@ -50,7 +50,7 @@ class JobRun:
 
 @dataclass(frozen=True)
 class LatencyWindow:
-    """Time-weighted p95 of a service over one window of at most ten seconds."""
+    """Time-weighted p95 of a service over one window of at most ten seconds, on the run's clock."""
 
     service: str
     t_s: float

@@ -108,8 +108,8 @@ class World:
                     windows.append(
                         LatencyWindow(
                             service.name,
-                            start - first_s,
-                            end - first_s,
+                            start,
+                            end,
                             service.qps,
                             weighted / (end - start),
                             service.slo_us,

@@ -116,9 +116,7 @@ def test_every_pending_task_is_placed_or_postponed_and_the_machines_can_take_it(
         assert p.width_milli in tasks[p.task].widths_milli
         assert p.cores and set(p.cores) <= set(now.batch_cores(on[p.machine]))
         # raises if a machine were overcommitted
-        state.apply(
-            TaskBound(p.task, p.machine, p.width_milli, p.threads, p.cores, now.now_s), now.now_s
-        )
+        state.apply(TaskBound(p.task, p.machine, p.width_milli, p.threads, p.cores, now.now_s), now.now_s)
     assert all(p.reason and p.waited_s >= 0.0 for p in decisions.postponements)
 
 
@@ -169,7 +167,9 @@ def test_bounds_against_every_possible_plan(now: Snapshot, slots: int) -> None:
     if not now.pending:
         return
     best = optimum(search)
-    search, plan = settle(search, [Assignment([None] * len(now.pending), search.view.class_of, len(now.machines))], chosen)
+    search, plan = settle(
+        search, [Assignment([None] * len(now.pending), search.view.class_of, len(now.machines))], chosen
+    )
 
     lagrangian = certify(search, plan, first, replace(chosen, exact_limit=0))
     exact = certify(search, plan, first, chosen)
@@ -293,9 +293,7 @@ def test_the_bound_holds_where_waiting_starts_sooner_than_submission() -> None:
 
 def test_the_bound_holds_where_a_reserved_machine_is_filled_up_to_its_reservation() -> None:
     """The first network leaves the reserved machine out; the plan may use it for those who are gone in time."""
-    busy = [
-        running(task(f"r{k}", SINGLE, scale=15.0), f"m{k}", (0,), width_milli=3000, threads=1) for k in (1, 2)
-    ]
+    busy = [running(task(f"r{k}", SINGLE, scale=15.0), f"m{k}", (0,), width_milli=3000, threads=1) for k in (1, 2)]
     narrow = [
         task(f"n{k}", SINGLE, scale=3 + 0.03 * k, widths_milli=(1000,), submit_s=990.0, goal_s=80.0) for k in (0, 1)
     ]
@@ -332,8 +330,6 @@ def test_a_newcomer_that_starts_once_the_noise_is_gone_answers_for_its_own() -> 
     loud = running(task("loud", CATALOGUE.jobs["hungry"]), "m1", (1, 2, 3), progress=0.999)
     service_1 = service(qps=47_000.0)
     newcomer = task("new", CATALOGUE.jobs["hungry"], memory_mib=100, widths_milli=(1000,))
-    now = snapshot(
-        [newcomer], services=[service_1], running=[loud], now_s=10.0, start_delay=StartDelay(3.0, 3.0)
-    )
+    now = snapshot([newcomer], services=[service_1], running=[loud], now_s=10.0, start_delay=StartDelay(3.0, 3.0))
 
     assert where(flow_scheduler(slots=1).decide(now)) == {}

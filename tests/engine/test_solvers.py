@@ -120,9 +120,7 @@ def test_potentials_refuse_a_flow_that_is_not_optimal() -> None:
 
 
 @given(
-    st.lists(
-        st.tuples(st.floats(-1e9, 1e9), st.sampled_from((1, 2, 3, 7, 8, 100, 1500, 4001))), min_size=1, max_size=8
-    )
+    st.lists(st.tuples(st.floats(-1e9, 1e9), st.sampled_from((1, 2, 3, 7, 8, 100, 1500, 4001))), min_size=1, max_size=8)
 )
 def test_scaled_costs_stay_in_range_and_close_to_the_true_ones(arcs: list[tuple[float, int]]) -> None:
     builder = NetworkBuilder()

@@ -276,14 +276,11 @@ def test_waiting_jobs_start_at_completions_and_never_overcommit(
         assert sum(e <= start for e in ends) >= w.slot or not any(alive[: len(here)])
         held = sum(r.weight for r, e in zip(here, ahead.residents_s, strict=True) if e > start)
         held += sum(
-            o.resident.weight
-            for o, s, e in zip(wait, ahead.starts_s, ahead.waiting_s, strict=True)
-            if s <= start < e
+            o.resident.weight for o, s, e in zip(wait, ahead.starts_s, ahead.waiting_s, strict=True) if s <= start < e
         )
         assert held <= total + 1e-6
     assert (float("inf") in ahead.waiting_s) == any(
-        w.resident.weight > total + 1e-6
-        or w.resident.memory_mib > memory + sum(r.memory_mib for r in here)
+        w.resident.weight > total + 1e-6 or w.resident.memory_mib > memory + sum(r.memory_mib for r in here)
         for w in wait
     )
 

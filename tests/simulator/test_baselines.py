@@ -74,9 +74,7 @@ def test_only_strict_order_lets_a_wide_head_block_a_small_task(name: str, starte
 
 def test_fcfs_names_the_task_that_blocks_the_queue() -> None:
     busy = running(task("busy", cores=1))
-    view = snapshot(
-        [task("canneal-2", cores=4), task("next", cores=1, submit_s=2)], running=[busy], now_s=5.0
-    )
+    view = snapshot([task("canneal-2", cores=4), task("next", cores=1, submit_s=2)], running=[busy], now_s=5.0)
 
     reasons = why(decide("fcfs", view))
 
@@ -311,9 +309,7 @@ def test_a_request_is_not_lowered_for_a_machine_that_is_only_busy() -> None:
 
 def test_lowering_looks_only_at_machines_that_the_task_may_use_and_that_have_its_memory() -> None:
     both = [machine("m1"), machine("m2", LARGE), machine("m3", LARGE, memory_mib=100)]
-    view = snapshot(
-        [task("here", cores=8, machines=("m1",)), task("there", cores=16, machines=("m1", "m3"))], both
-    )
+    view = snapshot([task("here", cores=8, machines=("m1",)), task("there", cores=16, machines=("m1", "m3"))], both)
 
     widths = {t.name: Round(view, own_cores=True).width_milli(t, t.request_milli) for t in view.pending}
 
@@ -515,9 +511,7 @@ def test_own_cores_never_overlap(chosen: Chosen, view: Snapshot) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(chosen=ANY_SCHEDULER, view=snapshots(), data=st.data())
-def test_same_snapshot_same_decisions_whatever_its_order(
-    chosen: Chosen, view: Snapshot, data: st.DataObject
-) -> None:
+def test_same_snapshot_same_decisions_whatever_its_order(chosen: Chosen, view: Snapshot, data: st.DataObject) -> None:
     before = deepcopy(view)
     shuffled = replace(
         view,

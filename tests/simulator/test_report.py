@@ -161,9 +161,7 @@ def test_charts_of_a_run_are_aligned(page):
     assert upright[0] == upright[1]
     makespans = [having(root, "line", "makespan")[0].get("x1") for root in (gantt, latency)]
     assert makespans[0] == makespans[1]
-    grounds = [
-        {(e.get("x"), e.get("width")) for e in having(root, "rect", "ground")} for root in (gantt, latency)
-    ]
+    grounds = [{(e.get("x"), e.get("width")) for e in having(root, "rect", "ground")} for root in (gantt, latency)]
     assert grounds[0] == grounds[1]
     service_left, _, _, _ = edges(having(having(gantt, "g", "service")[0], "rect", "piece")[0])
     assert service_left == edges(having(latency, "rect", "bar")[0])[0] == LEFT
@@ -288,9 +286,7 @@ def test_lanes_of_a_core_never_overlap_and_hide_nobody(users):
         for one, other in combinations(rects, 2):
             in_time = min(one[2], other[2]) > max(one[0], other[0])
             assert not (in_time and min(one[3], other[3]) > max(one[1], other[1]) + 1e-9)
-    wanted = {
-        (n, c): u.end_s - u.start_s for n, u in enumerate(users) for c in u.cores if u.end_s > u.start_s
-    }
+    wanted = {(n, c): u.end_s - u.start_s for n, u in enumerate(users) for c in u.cores if u.end_s > u.start_s}
     assert seconds == wanted
 
 
@@ -305,9 +301,7 @@ def test_drawn_rectangles_never_overlap(users):
 @given(occupants)
 def test_joining_blocks_keeps_their_area(users):
     pieces = [p for p in split_lanes(users) if p.occupant == 0]
-    blocks = [
-        Block(p.start_s, p.core + p.lane / p.lanes, p.end_s, p.core + (p.lane + 1) / p.lanes) for p in pieces
-    ]
+    blocks = [Block(p.start_s, p.core + p.lane / p.lanes, p.end_s, p.core + (p.lane + 1) / p.lanes) for p in pieces]
     area = sum(b.width * b.height for b in blocks)
     for joined in (join_rows(blocks), join_columns(blocks), join_rows(join_columns(blocks))):
         assert len(joined) <= len(blocks)

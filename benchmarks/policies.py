@@ -1,0 +1,189 @@
+"""Policy quality: `flow` against every baseline, on the bundled scenario in many clothes and on random scenarios.
+
+Two presets, one table each; results are kept as JSON under benchmarks/results.
+
+    python -m benchmarks.policies --preset bundled
+    python -m benchmarks.policies --preset random
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from benchmarks.machine import describe_machine
+from benchmarks.variations import NAMES, variations
+from flowsched.settings import Settings
+from flowsched_models.profiles import load_catalogue
+from flowsched_simulator import POLICIES, EngineOptions, Options, Run, load_scenario, load_schedule, replay, simulate
+from flowsched_simulator.generator import Recipe, random_scenario
+
+RESULTS = Path(__file__).parent / "results"
+BASELINES = tuple(name for name in POLICIES if name != "flow")
+ENGINE = EngineOptions(Settings(exact_limit=0))
+"""Without the CP-SAT certificate: it decides nothing, and would only take time."""
+METRICS = ("mean_completion_s", "p95_completion_s", "makespan_s", "slo_violation_percent")
+
+
+@click.command()
+@click.option("--preset", type=click.Choice(["bundled", "random"]), default="bundled", show_default=True)
+@click.option("--scenarios", default=20, show_default=True, help="Random scenarios per load and model error.")
+@click.option("--loads", default="0.5,0.8,1.1", show_default=True)
+@click.option("--model-errors", default="0,0.1,0.2,0.4", show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead of a table.")
+@click.option("--keep/--no-keep", default=True, help="Keep the result under benchmarks/results.")
+def main(preset: str, scenarios: int, loads: str, model_errors: str, as_json: bool, keep: bool) -> None:
+    """Run one preset and print its table."""
+    began = time.perf_counter()
+    if preset == "bundled":
+        outcome: dict[str, Any] = {"preset": preset, "rows": list(bundled())}
+        text = bundled_table(outcome["rows"])
+    else:
+        cells = [
+            (seed, float(load), float(error))
+            for error in model_errors.split(",")
+            for load in loads.split(",")
+            for seed in range(scenarios)
+        ]
+        outcome = {"preset": preset, "scenarios": scenarios, "rows": list(at_random(cells))}
+        text = random_table(outcome["rows"])
+    outcome["machine"] = describe_machine()
+    outcome["seconds"] = round(time.perf_counter() - began, 1)
+    if keep:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"policies-{preset}.json").write_text(json.dumps(outcome, indent=1) + "\n", encoding="utf-8")
+        (RESULTS / f"policies-{preset}.txt").write_text(text + "\n", encoding="utf-8")
+    click.echo(json.dumps(outcome) if as_json else text)
+
+
+def bundled() -> Iterator[dict[str, Any]]:
+    """One row per variation: makespan of `flow`, of each baseline, and ratios."""
+    plan = replay(load_scenario(NAMES[0]), load_schedule("group-048"))
+    yield {"what": "published plan of group 048, replayed", "makespan_s": {"schedule": plan.makespan_s}}
+    with multiprocessing.Pool() as pool:
+        yield from pool.imap(_bundled_row, range(len(list(variations()))))
+
+
+def _bundled_row(index: int) -> dict[str, Any]:
+    what, scenario = list(variations())[index]
+    runs = {name: simulate(scenario, name, engine=ENGINE) for name in POLICIES}
+    return {
+        "what": what,
+        "makespan_s": {name: run.makespan_s for name, run in runs.items()},
+        "slo_violation_ratio": {name: run.slo_violation_ratio for name, run in runs.items()},
+        "slowest_round_ms": max(r.solve_ms for r in runs["flow"].rounds),
+    }
+
+
+def bundled_table(rows: list[dict[str, Any]]) -> str:
+    """Makespans in seconds; the last columns are `flow` against the published plan and the best baseline."""
+    plan = rows[0]["makespan_s"]["schedule"]
+    heads = ["scenario", *POLICIES, "flow/plan", "flow/best", "SLO viol. %", "slowest round ms"]
+    lines = [heads]
+    for row in rows[1:]:
+        spans = row["makespan_s"]
+        best = min(spans[name] for name in BASELINES)
+        same_jobs = "times" not in row["what"] and "copies" not in row["what"]
+        lines.append(
+            [
+                row["what"],
+                *(f"{spans[name]:.1f}" for name in POLICIES),
+                f"{spans['flow'] / plan:.3f}" if same_jobs else "-",
+                f"{spans['flow'] / best:.3f}",
+                f"{100 * row['slo_violation_ratio']['flow']:.1f}",
+                f"{row['slowest_round_ms']:.0f}",
+            ]
+        )
+    return f"published plan of group 048, replayed: {plan:.2f} s\n\n" + _aligned(lines)
+
+
+def at_random(cells: list[tuple[int, float, float]]) -> Iterator[dict[str, Any]]:
+    """One row per scenario, load and model error, with the figures of every policy."""
+    with multiprocessing.Pool() as pool:
+        for i, row in enumerate(pool.imap(_random_row, cells)):
+            if sys.stderr.isatty():
+                click.echo(f"\r{i + 1} of {len(cells)} scenarios", err=True, nl=False)
+            yield row
+
+
+def _random_row(cell: tuple[int, float, float]) -> dict[str, Any]:
+    seed, load, error = cell
+    scenario = random_scenario(load_catalogue(), seed, Recipe(load=load))
+    options = Options(seed=seed, model_error=error)
+    figures = {name: _figures(simulate(scenario, name, options=options, engine=ENGINE)) for name in POLICIES}
+    return {"seed": seed, "load": load, "model_error": error, "figures": figures}
+
+
+def _figures(run: Run) -> dict[str, float]:
+    summary = run.summary()
+    return {
+        "mean_completion_s": summary["mean_completion_s"],
+        "p95_completion_s": summary["p95_completion_s"],
+        "makespan_s": summary["makespan_s"],
+        "slo_violation_percent": 100.0 * summary["slo_violation_ratio"],
+        "mean_slowdown": summary["mean_slowdown"],
+        "slowest_round_ms": summary["round_ms_p99"],
+    }
+
+
+def random_table(rows: list[dict[str, Any]]) -> str:
+    """Paired differences of `flow` to each baseline in % of the baseline, mean [95 % interval], and who wins how often."""
+    by_cell: dict[tuple[float, float], list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_cell[row["model_error"], row["load"]].append(row["figures"])
+    lines = [
+        [
+            "error",
+            "load",
+            "baseline",
+            "mean completion",
+            "wins",
+            "p95 completion",
+            "wins",
+            "makespan",
+            "wins",
+            "SLO viol. %",
+        ]
+    ]
+    for (error, load), figures in by_cell.items():
+        for name in BASELINES:
+            line = [f"{error:g}", f"{load:.0%}", name]
+            for metric in METRICS[:3]:
+                ours = np.array([f["flow"][metric] for f in figures])
+                theirs = np.array([f[name][metric] for f in figures])
+                mean, low, high = interval(100.0 * (ours - theirs) / theirs)
+                line += [f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]", f"{int((ours < theirs).sum())}/{len(ours)}"]
+            ours_slo = float(np.mean([f["flow"]["slo_violation_percent"] for f in figures]))
+            theirs_slo = float(np.mean([f[name]["slo_violation_percent"] for f in figures]))
+            line.append(f"{ours_slo:.2f} / {theirs_slo:.2f}")
+            lines.append(line)
+    return (
+        "flow minus baseline in % of the baseline (less is better), mean [95 % bootstrap interval], wins of flow;\n"
+        "SLO violations: flow / baseline\n\n" + _aligned(lines)
+    )
+
+
+def interval(values: np.ndarray[Any, Any], draws: int = 10_000) -> tuple[float, float, float]:
+    """Mean and its 95 % percentile-bootstrap interval, seeded."""
+    rng = np.random.default_rng(0)
+    means = values[rng.integers(len(values), size=(draws, len(values)))].mean(axis=1)
+    low, high = np.percentile(means, [2.5, 97.5])
+    return float(values.mean()), float(low), float(high)
+
+
+def _aligned(lines: list[list[str]]) -> str:
+    widths = [max(len(line[c]) for line in lines) for c in range(len(lines[0]))]
+    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,7 @@ from flowsched.decision import Placement, Postponement
 from flowsched.policies.policy import FORBIDDEN
 from flowsched.reservation import Dues
 from flowsched.search import Search
-from flowsched.snapshot import PlannedStart, Reservation
+from flowsched.snapshot import MILLI, PlannedStart, Reservation
 
 
 def placements(search: Search, plan: Assignment) -> tuple[Placement, ...]:

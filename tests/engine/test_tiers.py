@@ -35,7 +35,7 @@ def test_largest_sum_of_nothing_and_of_one_width() -> None:
 def test_no_packable_set_exceeds_a_tier(free: list[int], data: st.DataObject) -> None:
     """Tasks drawn onto machines are packable by construction."""
     widths = data.draw(ARBITRARY)
-    taken = {w: 0 for w in widths}
+    taken = dict.fromkeys(widths, 0)
     for room in free:
         left = room
         for w in data.draw(st.lists(st.sampled_from(widths), max_size=8)):

@@ -87,7 +87,7 @@ def test_looking_at_a_machine_changes_nothing(case: tuple[Host, list[Resident]],
     for look in looks:
         target = machine.now_s + look
         while machine.now_s < target:
-            ends |= {key: machine.now_s for key in machine.advance(min(target, machine.next_event_s()))}
+            ends |= dict.fromkeys(machine.advance(min(target, machine.next_event_s())), machine.now_s)
     ends |= run(machine)
 
     assert [ends[i] for i in range(len(here))] == pytest.approx(forecast(host, here).residents_s, rel=1e-6, abs=1e-6)

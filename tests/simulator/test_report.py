@@ -5,14 +5,15 @@ from itertools import combinations
 from xml.etree import ElementTree as Tree
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from flowsched_simulator.report import render_report
 from flowsched_simulator.report.block import Block, join_columns, join_rows, outline
 from flowsched_simulator.report.colour import job_colours
 from flowsched_simulator.report.lane import Occupant, split_lanes
 from flowsched_simulator.report.number import compact, core_list, fixed
 from flowsched_simulator.report.scale import LEFT, RIGHT, WIDTH, TimeScale, even_ticks
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 

@@ -32,7 +32,7 @@ def certify(search: Search, plan: Assignment, first: FirstSolution, settings: Se
         len(cls.members) * min(search.prices.waiting_cost(c), _least(search, c, {}, cls.task.widths_milli[:1]))
         for c, cls in enumerate(view.classes)
     )
-    lambdas = tier_prices(first) if search.slots == 1 and not search.widths else {}
+    lambdas = tier_prices(first) if search.slots == 1 and not search.widths and not search.holds else {}
     bound = residents + sum(
         len(cls.members)
         * min(search.prices.waiting_cost(c), _least(search, c, lambdas, (first.first.widths_milli[c],)))

@@ -85,9 +85,13 @@ class ClusterState:
         self._now_s = max(now_s, self._now_s)
         match event:
             case MachineAdded(machine, services):
+                if machine.name in self._nodes:
+                    raise ValueError(f"a machine named {machine.name} is there already")
                 host = self._hosts.host(machine.type, (service_load(s) for s in services))
                 self._nodes[machine.name] = _Node(machine, services, Execution(host, now_s, BELIEF_CEILING))
             case MachineRemoved(name):
+                if name not in self._nodes:
+                    raise ValueError(f"{name} was removed but is not in the cluster")
                 del self._nodes[name]
                 self._running = {t: r for t, r in self._running.items() if r.machine != name}
                 self._plan = {t: p for t, p in self._plan.items() if p.machine != name}
@@ -100,6 +104,8 @@ class ClusterState:
             case TaskFinished(name):
                 self._finish(name)
             case TaskWithdrawn(name):
+                if name not in self._pending:
+                    raise ValueError(f"{name} was withdrawn but does not wait")
                 del self._pending[name]
                 self._plan.pop(name, None)
             case RoundDecided(plan, reservations):
@@ -139,11 +145,15 @@ class ClusterState:
             belief.advance(min(self._now_s, belief.next_event_s()))
 
     def _bind(self, event: TaskBound) -> None:
-        task = self._pending.pop(event.task, None)
+        task = self._pending.get(event.task)
         if task is None:
             raise ValueError(f"{event.task} was bound but does not wait")
+        node = self._nodes.get(event.machine)
+        if node is None:
+            raise ValueError(f"{event.task} was bound to {event.machine}, which is not in the cluster")
+        self._forbid_overcommit(node, event.width_milli, task.memory_mib)
+        del self._pending[event.task]
         self._plan.pop(event.task, None)
-        node = self._nodes[event.machine]
         self._believe(node)
         node.belief.start(
             event.task,
@@ -160,7 +170,6 @@ class ClusterState:
         self._running[event.task] = Running(
             task, event.machine, event.width_milli, event.threads, event.cores, self._now_s, event.start_s
         )
-        self._forbid_overcommit(node)
 
     def _finish(self, name: str) -> None:
         running = self._running.pop(name, None)
@@ -173,12 +182,13 @@ class ClusterState:
             if plan.machine == running.machine and plan.slot > 0:
                 self._plan[task] = replace(plan, slot=plan.slot - 1)
 
-    def _forbid_overcommit(self, node: _Node) -> None:
+    def _forbid_overcommit(self, node: _Node, width_milli: int, memory_mib: int) -> None:
+        """Raise if one more task of this size would make the requests on a machine exceed what it has."""
         here = [r for r in self._running.values() if r.machine == node.machine.name]
-        cpu = sum(r.width_milli for r in here) + sum(s.width_milli for s in node.services)
-        memory = sum(r.task.memory_mib for r in here) + sum(s.memory_mib for s in node.services)
+        cpu = width_milli + sum(r.width_milli for r in here) + sum(s.width_milli for s in node.services)
+        memory = memory_mib + sum(r.task.memory_mib for r in here) + sum(s.memory_mib for s in node.services)
         if cpu > node.machine.cpu_milli or memory > node.machine.memory_mib:
             raise ValueError(
-                f"{node.machine.name} is overcommitted: {cpu} of {node.machine.cpu_milli} milli-CPU and "
-                f"{memory} of {node.machine.memory_mib} MiB are requested"
+                f"{node.machine.name} would be overcommitted: {cpu} of {node.machine.cpu_milli} milli-CPU and "
+                f"{memory} of {node.machine.memory_mib} MiB would be requested"
             )

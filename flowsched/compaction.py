@@ -81,6 +81,19 @@ class View:
         """Whether a class's user lets it run on a machine. Groups never mix allowed and forbidden machines."""
         return self._allowed[task_class, machine]
 
+    def could_fit(self, task_class: int, group: int, width_milli: int) -> bool:
+        """Whether a task of a class would fit on a machine of the group with only its services there."""
+        task = self.classes[task_class].task
+        here = self.groups[group]
+        cpu = here.machine.cpu_milli - sum(s.width_milli for s in here.services)
+        memory = here.machine.memory_mib - sum(s.memory_mib for s in here.services)
+        return (
+            bool(here.batch_cores)
+            and self.allowed(task_class, here.members[0])
+            and width_milli <= cpu
+            and task.memory_mib <= memory
+        )
+
 
 def compact(snapshot: Snapshot, hosts: HostFactory) -> View:
     """The view of a snapshot."""
@@ -151,6 +164,7 @@ def _task_order(t: Task) -> tuple[object, ...]:
         t.request_milli,
         t.memory_mib,
         goal,
+        t.machines is not None,
         t.machines or (),
     )
 

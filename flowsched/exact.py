@@ -81,17 +81,7 @@ def _kinds(search: Search, plan: Assignment) -> Counter[Kind]:
 
 def _kinds_for(search: Search, group: int, kinds: Counter[Kind]) -> list[Kind]:
     """Kinds that can ever run on a group's machines."""
-    here = search.view.groups[group]
-    services_milli = sum(s.width_milli for s in here.services)
-    services_mib = sum(s.memory_mib for s in here.services)
-    return [
-        (c, w)
-        for c, w in sorted(kinds)
-        if search.view.allowed(c, here.members[0])
-        and here.batch_cores
-        and w <= here.machine.cpu_milli - services_milli
-        and search.view.classes[c].task.memory_mib <= here.machine.memory_mib - services_mib
-    ]
+    return [(c, w) for c, w in sorted(kinds) if search.view.could_fit(c, group, w)]
 
 
 def _cheapest_companies(

@@ -1,8 +1,8 @@
 """Exchanges, for when no single move pays: a min-cost circulation over places, every place at most once.
 
 Arc i -> k: task i takes the place of task k on another machine; i -> m: i comes and nobody leaves; m -> k: k leaves and
-nobody comes. Negative cycles are swaps, rotations and moves. As every node has one way in and one way out (itself, at cost
-0), the circulation is an assignment and solves as a bipartite flow.
+nobody comes; m -> n: what began at n ends at m. Negative cycles are swaps, rotations and chains. As every node has one way
+in and one way out (itself, at cost 0), the circulation is an assignment and solves as a bipartite flow.
 """
 
 from __future__ import annotations
@@ -61,6 +61,9 @@ def _exchange(search: Search, plan: Assignment, total: float) -> Assignment | No
                 price, column = _joining(search, plan, i, home[k], k)
                 arc(i, k, price - search.leaving(plan, k), column)
     for p, place in enumerate(places):
+        for q in range(len(places)):
+            if q != p:
+                arc(tasks + p, tasks + q, 0.0, None)
         for k in range(tasks):
             if home[k] == place:
                 arc(tasks + p, k, -search.leaving(plan, k), None)

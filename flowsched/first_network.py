@@ -63,7 +63,7 @@ def build_first_network(
         capacity = tier_capacities([rooms[m].cpu_milli for m in group.members], present)
         for w in present:
             tier_of[g, w] = builder.node(f"tier:{group.machine.name}/{w}m")
-        for w, narrower in zip(present, [*present[1:], None], strict=True):
+        for w, narrower in zip(present, [*present[1:], None], strict=False):
             head = sink if narrower is None else tier_of[g, narrower]
             tier_arc[g, w] = builder.arc(tier_of[g, w], head, capacity[w] // unit)
     arcs: dict[int, tuple[int, int]] = {}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from flowsched.assignment import Assignment
 from flowsched.exchange import run_exchanges
 from flowsched.passes import run_passes
-from flowsched.policies.policy import FORBIDDEN, Prices
+from flowsched.policies.policy import Prices
 from flowsched.search import Search
 from flowsched.settings import Settings
 
@@ -41,18 +41,18 @@ def tighten(search: Search, starts: Sequence[Assignment], settings: Settings) ->
     care about the mean, one that is out of reach for all makes every task equally late.
     """
     ideal = search.outlook.fluid_s()
-    best = min(starts, key=search.makespan_s)
-    reached = search.makespan_s(best)
-    goal = reached if reached < FORBIDDEN else 4.0 * max(ideal, 1.0)
+    best = min(starts, key=search.finish)
+    reached = search.finish(best)
+    goal = max(ideal, reached[1])
     found = search
     step = settings.goal_step
     for _ in range(settings.goal_steps):
         target = max(ideal, goal * (1.0 - step))
         trial, plan = _improve_all(search, [best, *starts], settings, target)
-        makespan = trial.makespan_s(plan)
-        if makespan < reached - 1e-6:
-            found, best, reached = trial, plan, makespan
-            goal = makespan
+        finish = trial.finish(plan)
+        if _sooner(finish, reached):
+            found, best, reached = trial, plan, finish
+            goal = finish[1]
         else:
             step /= 2.0
             if found is search:
@@ -70,7 +70,7 @@ def _improve_all(
     prices: Prices = search.prices.with_goal(max(goal_s, 1e-3))
     trial = replace(search, prices=prices)
     plans = [improve(trial, start, settings) for start in starts]
-    return trial, min(plans, key=lambda plan: (trial.makespan_s(plan), trial.total(plan)))
+    return trial, min(plans, key=lambda plan: (*trial.finish(plan), trial.total(plan)))
 
 
 def _refine_widths(
@@ -78,13 +78,17 @@ def _refine_widths(
 ) -> tuple[Search, Assignment, float]:
     """Offer all widths around the best plan at the narrowest, and tighten the goal as long as that pays."""
     for _ in range(settings.goal_steps):
-        reached = search.makespan_s(best)
-        target = min(goal, reached * 0.97)
+        reached = search.finish(best)
+        target = min(goal, reached[1] * 0.97)
         trial, plan = _improve_all(replace(search, widths=True), [best], settings, target)
-        if trial.makespan_s(plan) >= reached - 1e-6:
+        if not _sooner(trial.finish(plan), reached):
             return replace(search, widths=True), best, goal
         search, best, goal = trial, plan, target
     return search, best, goal
+
+
+def _sooner(one: tuple[int, float], other: tuple[int, float]) -> bool:
+    return one[0] < other[0] or (one[0] == other[0] and one[1] < other[1] - 1e-6)
 
 
 def _moldable(search: Search) -> bool:

@@ -131,22 +131,23 @@ def _cost_scale(costs: NDArray[np.float64], units: IntArray) -> float:
 def potentials(network: Network, flow: Sequence[int] | IntArray) -> IntArray:
     """Node potentials that prove a flow optimal: no residual arc has a negative reduced cost.
 
-    Bellman-Ford over the residual network from a virtual source, so O(nodes * arcs): for small networks and for
-    readers of records, off the decision path.
+    Distances *to* the sink's side, negated: where a node's own arcs and a tier are both full, the tier gets the price.
+    Bellman-Ford over the residual network, so O(nodes * arcs): for small networks and for readers of records, off the
+    decision path.
 
     Raises ``ValueError`` if the flow is not optimal (a residual cycle has negative cost).
     """
     flow = np.asarray(flow, dtype=np.int64)
     forward = flow < network.capacities
     backward = flow > 0
-    tails = np.concatenate([network.tails[forward], network.heads[backward]])
-    heads = np.concatenate([network.heads[forward], network.tails[backward]])
+    heads = np.concatenate([network.tails[forward], network.heads[backward]])
+    tails = np.concatenate([network.heads[forward], network.tails[backward]])
     costs = np.concatenate([network.unit_costs[forward], -network.unit_costs[backward]])
     distance = np.zeros(len(network.supplies), dtype=np.int64)
     for _ in range(len(network.supplies) + 1):
         reached = distance.copy()
         np.minimum.at(reached, heads, distance[tails] + costs)
         if np.array_equal(reached, distance):
-            return distance
+            return -distance
         distance = reached
     raise ValueError("the flow is not optimal: a residual cycle has negative cost")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from flowsched.assignment import Company
+from flowsched.assignment import Company, Newcomer
 from flowsched.compaction import View
 from flowsched.snapshot import MILLI
 from flowsched_models.execution import Resident
@@ -37,6 +37,7 @@ class Outlook:
         self._memory: dict[tuple[int, Company], Prospect | None] = {}
         self._alone: dict[tuple[Host, tuple[int, ...], str, float], float] = {}
         self._fluid: float | None = None
+        self._lone_peaks: dict[tuple[int, Company], tuple[float, ...]] = {}
         self._threads = {
             (g, c): snapshot_threads(view, g, c) for g in range(len(view.groups)) for c in range(len(view.classes))
         }
@@ -67,6 +68,17 @@ class Outlook:
             found = self._alone[key] = host.alone_s(profile, threads, cores, scale)
         return found
 
+    def lone_peak_p95_us(self, group: int, company: Company) -> tuple[float, ...]:
+        """Highest p95 of each service if a company's first slot had a machine of the group to itself."""
+        here = self.view.groups[group]
+        joined = tuple(n for n in company if n.slot == 0)
+        key = (group, joined)
+        found = self._lone_peaks.get(key)
+        if found is None:
+            residents = [self._resident(group, n) for n in joined]
+            found = self._lone_peaks[key] = forecast(here.host, residents).peak_p95_us
+        return found
+
     def fluid_s(self) -> float:
         """Seconds that all remaining work needs if every core of the cluster shared in it at its best speed.
 
@@ -82,8 +94,8 @@ class Outlook:
                 total += len(cls.members) * min(
                     (
                         self.alone_s(group.host, group.batch_cores[:1], task.profile, task.scale)
-                        for group in view.groups
-                        if group.batch_cores and view.allowed(c, group.members[0])
+                        for g, group in enumerate(view.groups)
+                        if view.could_fit(c, g, task.widths_milli[0])
                     ),
                     default=0.0,
                 )
@@ -100,27 +112,30 @@ class Outlook:
         fresh = slot == 0 and self.view.classes[task_class].task.submit_s >= self.view.snapshot.now_s
         return delay.at_submission_s if fresh else delay.after_waiting_s
 
+    def _resident(self, group: int, newcomer: Newcomer) -> Resident:
+        task = self.view.classes[newcomer.task_class].task
+        return Resident(
+            task.profile,
+            task.scale,
+            self.threads(group, newcomer.task_class),
+            self.view.groups[group].batch_cores,
+            newcomer.width_milli / MILLI,
+            task.memory_mib,
+        )
+
     def _predict(self, group: int, company: Company) -> Prospect | None:
         here = self.view.groups[group]
         if company and not here.batch_cores:
             return None
         cpu = sum(n.width_milli for n in company if n.slot == 0)
         memory = sum(self.view.classes[n.task_class].task.memory_mib for n in company if n.slot == 0)
-        if cpu > here.free_milli or memory > here.free_memory_mib:
+        if company and (cpu > here.free_milli or memory > here.free_memory_mib):
             return None
         self.forecasts += 1
         joined = []
         waiting = []
         for n in company:
-            task = self.view.classes[n.task_class].task
-            resident = Resident(
-                task.profile,
-                task.scale,
-                self.threads(group, n.task_class),
-                here.batch_cores,
-                n.width_milli / MILLI,
-                task.memory_mib,
-            )
+            resident = self._resident(group, n)
             if n.slot == 0:
                 joined.append(replace(resident, ready_s=self.delay_s(n.task_class, 0)))
             else:

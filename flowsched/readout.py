@@ -93,12 +93,7 @@ def _why_unscheduled(search: Search, task: int, reservation: Reservation | None)
     allowed = [g for g, group in enumerate(view.groups) if view.allowed(c, group.members[0])]
     if not allowed:
         return "none of the machines that it may run on is in the cluster"
-    large = [
-        g
-        for g in allowed
-        if width <= view.groups[g].machine.cpu_milli - sum(s.width_milli for s in view.groups[g].services)
-        and wanted.memory_mib <= view.groups[g].machine.memory_mib - sum(s.memory_mib for s in view.groups[g].services)
-    ]
+    large = [g for g in allowed if view.could_fit(c, g, width)]
     if not large:
         return f"needs {width / MILLI:g} cores and {wanted.memory_mib} MiB on one machine; no machine is that large"
     roomy = [

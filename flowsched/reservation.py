@@ -59,7 +59,7 @@ def settle_dues(view: View, outlook: Outlook, prices: Prices, settings: Settings
     due = [t for t, task in enumerate(view.tasks) if snapshot.now_s - task.submit_s > settings.due_age_s]
     if not due:
         return Dues(frozenset(), {}, ())
-    held = {r.task: r for r in snapshot.reservations}
+    held = {r.task: r for r in snapshot.reservations if _still_suits(view, prices, r)}
     due.sort(key=lambda t: (view.tasks[t].name not in held, -view.tasks[t].priority, view.tasks[t].submit_s, t))
     for first in due:
         c = view.class_of[first]
@@ -70,12 +70,19 @@ def settle_dues(view: View, outlook: Outlook, prices: Prices, settings: Settings
             for g, group in enumerate(view.groups)
         ):
             return Dues(frozenset({first}), {}, ())
-        reservation = held.get(task.name) or _reserve(view, outlook, first)
+        reservation = held.get(task.name) or _reserve(view, outlook, prices, first)
         if reservation is not None:
             machine = next(i for i, m in enumerate(view.machines) if m.name == reservation.machine)
             hold = Hold(reservation.width_milli, task.memory_mib, reservation.start_s - snapshot.now_s)
             return Dues(frozenset(), {machine: hold}, (reservation,))
     return Dues(frozenset(), {}, ())
+
+
+def _still_suits(view: View, prices: Prices, reservation: Reservation) -> bool:
+    """Whether the reserved machine would take the task once it has drained: its services may have changed."""
+    machine = next((i for i, m in enumerate(view.machines) if m.name == reservation.machine), None)
+    task = next((i for i, t in enumerate(view.tasks) if t.name == reservation.task), None)
+    return machine is not None and task is not None and prices.welcome(view.group_of[machine], view.class_of[task])
 
 
 def drained_s(outlook: Outlook, group: int, company: Company, width_milli: int, memory_mib: int) -> float:
@@ -101,15 +108,16 @@ def drained_s(outlook: Outlook, group: int, company: Company, width_milli: int, 
     return at if cpu >= width_milli and memory >= memory_mib else FORBIDDEN
 
 
-def _reserve(view: View, outlook: Outlook, task: int) -> Reservation | None:
+def _reserve(view: View, outlook: Outlook, prices: Prices, task: int) -> Reservation | None:
     """The machine that drains soonest for a task; None where it can never run."""
     wanted = view.tasks[task]
     width = wanted.widths_milli[0]
     best: tuple[float, int] | None = None
     for m in range(len(view.machines)):
-        if not view.allowed(view.class_of[task], m) or not view.groups[view.group_of[m]].batch_cores:
+        g, c = view.group_of[m], view.class_of[task]
+        if not view.allowed(c, m) or not view.groups[g].batch_cores or not prices.welcome(g, c):
             continue
-        at = drained_s(outlook, view.group_of[m], (), width, wanted.memory_mib)
+        at = drained_s(outlook, g, (), width, wanted.memory_mib)
         if at < FORBIDDEN and (best is None or (at, m) < best):
             best = (at, m)
     if best is None:

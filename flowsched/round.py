@@ -120,7 +120,7 @@ class FlowScheduler:
     def _starts(self, search: Search, first: FirstSolution, snapshot: Snapshot) -> list[Assignment]:
         """Plans to search from: the first network's, the chain, and the one that the last round carried over."""
         starts = [_mended(search, first.assignment)]
-        starts = [*chains(search, self._settings.starts - 1), *starts]
+        starts = [*chains(search, max(self._settings.starts - 1, len(search.must_start))), *starts]
         if snapshot.plan:
             starts.append(_mended(search, _carried_over(search, snapshot)))
         possible = [plan for plan in starts if search.total(plan) < FORBIDDEN]

@@ -48,17 +48,25 @@ class Search:
 
     def total(self, plan: Assignment) -> float:
         """Cost of everything: machines with all who are on them, and tasks that wait."""
+        if any((column := plan.columns[t]) is None or column.slot > 0 for t in self.must_start):
+            return FORBIDDEN
         machines = sum(self.cost(plan, m) for m in range(len(self.view.machines)))
         return machines + sum(self.waiting(t) for t, column in enumerate(plan.columns) if column is None)
 
-    def makespan_s(self, plan: Assignment) -> float:
-        """Last predicted completion; a task without a column counts as done when its waiting price says."""
-        if any(column is None for column in plan.columns):
-            return FORBIDDEN
-        return max(
-            (self.prices.makespan_s(self.view.group_of[m], plan.company(m)) for m in range(len(self.view.machines))),
-            default=0.0,
+    def finish(self, plan: Assignment) -> tuple[int, float]:
+        """What a makespan is judged by: tasks without a column that could have one, then the last predicted completion.
+
+        A task that no machine could ever take spoils no plan.
+        """
+        ends = [self.prices.makespan_s(self.view.group_of[m], plan.company(m)) for m in range(len(self.view.machines))]
+        return sum(self._placeable(t) for t, column in enumerate(plan.columns) if column is None), max(
+            ends, default=0.0
         )
+
+    def _placeable(self, task: int) -> bool:
+        c = self.view.class_of[task]
+        width = self.view.tasks[task].widths_milli[0]
+        return any(self.view.could_fit(c, g, width) and self.prices.welcome(g, c) for g in range(len(self.view.groups)))
 
     def exhausted(self) -> bool:
         """Whether the round's forecasts are used up."""

@@ -105,7 +105,7 @@ class FlowPrices:
 
         What it does to the others is left out: it is not below what they are bound to cost (``resident_least_cost``).
         """
-        delay = self._outlook.delay_s(task_class, 0)
+        delay = min(self._outlook.delay_s(task_class, 0), self._outlook.delay_s(task_class, 1))
         end = delay + self._outlook.best_alone_s(group, task_class)
         return self._penalty(Newcomer(task_class, 0, 0), end)
 
@@ -120,6 +120,15 @@ class FlowPrices:
             total += weight * self._g(elapsed + resident.ready_s + left_s, tau)
         return total
 
+    def welcome(self, group: int, task_class: int) -> bool:
+        """Whether a class breaks no p95 goal on a machine of the group that runs nothing else."""
+        here = self._outlook.view.groups[group]
+        peaks = self._outlook.lone_peak_p95_us(group, (Newcomer(task_class, 0, 1000),))
+        return all(
+            peak <= self._settings.slo_margin * service.slo_us
+            for service, peak in zip(here.services, peaks, strict=True)
+        )
+
     def makespan_s(self, group: int, company: Company) -> float:
         """Last predicted completion on a machine, in seconds from now."""
         prospect = self._outlook.prospect(group, company)
@@ -128,13 +137,8 @@ class FlowPrices:
         return max((*prospect.residents_s, *prospect.newcomers_s), default=0.0)
 
     def _value(self, group: int, company: Company, prospect: Prospect) -> float:
-        before = self._outlook.view.groups[group].host.rates(()).p95_us if company else ()
-        for service, peak, idle in zip(
-            self._outlook.view.groups[group].services, prospect.peak_p95_us, before, strict=False
-        ):
-            limit = self._settings.slo_margin * service.slo_us
-            if peak > limit and peak > self._peak_without(group, service.name, idle) + 1e-9:
-                return FORBIDDEN
+        if company and self._breaks_a_goal(group, company, prospect):
+            return FORBIDDEN
         total = self._headroom(group, prospect)
         for end, (elapsed, tau, weight) in zip(prospect.residents_s, self._running[group], strict=True):
             total += weight * self._g(elapsed + end, tau)
@@ -142,13 +146,19 @@ class FlowPrices:
             total += self._penalty(newcomer, end)
         return total
 
-    def _peak_without(self, group: int, service: str, idle: float) -> float:
-        """Peak p95 with nobody joining: what is above its goal already is not the newcomer's doing."""
-        prospect = self._outlook.prospect(group, ())
-        if prospect is None:
-            return idle
-        names = [s.name for s in self._outlook.view.groups[group].services]
-        return prospect.peak_p95_us[names.index(service)]
+    def _breaks_a_goal(self, group: int, company: Company, prospect: Prospect) -> bool:
+        """Whether a p95 goal is predicted to be broken by a company, and not by what runs there already."""
+        here = self._outlook.view.groups[group]
+        for k, service in enumerate(here.services):
+            limit = self._settings.slo_margin * service.slo_us
+            if prospect.peak_p95_us[k] <= limit:
+                continue
+            before = self._outlook.prospect(group, ())
+            if before is None or prospect.peak_p95_us[k] > before.peak_p95_us[k] + 1e-9:
+                return True
+            if self._outlook.lone_peak_p95_us(group, company)[k] > limit:
+                return True
+        return False
 
     def _penalty(self, newcomer: Newcomer, end_s: float) -> float:
         c = newcomer.task_class
@@ -191,9 +201,12 @@ class FlowPrices:
         goals = []
         for running, resident in zip(view.groups[group].running, view.groups[group].residents, strict=True):
             best_s = min(
-                self._outlook.alone_s(g.host, g.batch_cores, resident.profile, resident.scale)
-                for g in view.groups
-                if g.batch_cores
+                (
+                    self._outlook.alone_s(g.host, g.batch_cores, resident.profile, resident.scale)
+                    for g in view.groups
+                    if g.batch_cores
+                ),
+                default=REFERENCE_RUN_S,
             )
             weight = self._importance(running.task.priority, best_s)
             if self._goal_s is not None:
@@ -204,23 +217,26 @@ class FlowPrices:
             goals.append((elapsed, self._settings.goal_factor * best_s if tau is None else tau, weight))
         return goals
 
-    def _price_waiting(self, task_class: int) -> dict[str, float]:
+    def _expected_end(self, task_class: int) -> float:
+        """When a task is done that starts once the backlog is worked off and a machine has drained."""
         view = self._outlook.view
-        settings = self._settings
         backlog_s = self._outlook.fluid_s()
         soonest = FORBIDDEN
-        for g, group in enumerate(view.groups):
-            if not group.batch_cores or not view.allowed(task_class, group.members[0]):
+        for g in range(len(view.groups)):
+            if not view.could_fit(task_class, g, view.classes[task_class].task.widths_milli[0]):
                 continue
             empty = self._outlook.prospect(g, ())
             drained = max(empty.residents_s, default=0.0) if empty is not None else 0.0
-            wait = max(drained, backlog_s, settings.round_period_s) + self._outlook.delay_s(task_class, 1)
+            wait = max(drained, backlog_s, self._settings.round_period_s) + self._outlook.delay_s(task_class, 1)
             soonest = min(soonest, wait + self._outlook.best_alone_s(g, task_class))
-        if soonest == FORBIDDEN:
-            soonest = self._best_run_s[task_class]
-        task = view.classes[task_class].task
-        age = max(0.0, view.snapshot.now_s - task.submit_s)
+        return self._best_run_s[task_class] if soonest == FORBIDDEN else soonest
+
+    def _price_waiting(self, task_class: int) -> dict[str, float]:
+        task = self._outlook.view.classes[task_class].task
+        age = max(0.0, self._outlook.view.snapshot.now_s - task.submit_s)
+        due = self._settings.due_age_s
+        end = self._expected_end(task_class)
         return {
-            "completion_if_postponed": self._penalty(Newcomer(task_class, 0, 0), soonest),
-            "waiting": settings.waiting_weight * min(1.0, age / settings.due_age_s),
+            "completion_if_postponed": self._penalty(Newcomer(task_class, 0, 0), end),
+            "waiting": self._settings.waiting_weight * (min(1.0, age / due) if due > 0.0 else 1.0),
         }

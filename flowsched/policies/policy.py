@@ -42,6 +42,10 @@ class Prices(Protocol):
         """A lower bound on the cost of what runs on one machine of a group, in any company."""
         ...
 
+    def welcome(self, group: int, task_class: int) -> bool:
+        """Whether a task of a class may run on a machine of the group that runs nothing else."""
+        ...
+
     def makespan_s(self, group: int, company: Company) -> float:
         """Last predicted completion on a machine, in seconds from now."""
         ...

@@ -17,6 +17,9 @@ class NetworkxSolver:
     def solve(self, network: Network) -> Solution:
         """Solve from scratch."""
         nothing = np.zeros(network.arc_count, dtype=np.int64)
+        if network.arc_count == 0:
+            balanced = not np.any(network.supplies)
+            return Solution(Status.OPTIMAL if balanced else Status.INFEASIBLE, nothing, 0)
         graph: nx.MultiDiGraph[int] = nx.MultiDiGraph()
         for node, supply in enumerate(network.supplies.tolist()):
             graph.add_node(node, demand=-supply)

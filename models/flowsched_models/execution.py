@@ -69,6 +69,8 @@ class Execution(Generic[Key]):
         self._ceiling = ceiling
         self._entries: dict[Key, _Entry] = {}
         self._paces: dict[Key, float] | None = None
+        self._marks: dict[Key, tuple[float, float]] = {}
+        """When each job reaches its next mark, and the progress that it has then: no rounding can make it miss it."""
         self._p95: tuple[float, ...] = ()
         self._next_s = _NEVER
 
@@ -118,15 +120,16 @@ class Execution(Generic[Key]):
         changed = False
         for key, pace in self._paces.items():
             entry = self._entries[key]
-            entry.progress += pace * step
-            if entry.progress >= self._ceiling - _TINY:
-                entry.progress = self._ceiling
-                changed = True
-                if self._ceiling >= 1.0:
-                    finished.append(key)
-            elif entry.now is not entry.later and entry.progress >= entry.serial_until - _TINY:
+            at, mark = self._marks[key]
+            if to_s < at:
+                entry.progress = min(mark, entry.progress + pace * step)
+                continue
+            changed = True
+            entry.progress = mark
+            if mark < self._ceiling:
                 entry.now = entry.later
-                changed = True
+            elif self._ceiling >= 1.0:
+                finished.append(key)
         for key in finished:
             del self._entries[key]
         if changed or to_s >= self._next_s - _TINY:
@@ -148,12 +151,13 @@ class Execution(Generic[Key]):
             soonest = min(e.ready_s for e in self._entries.values() if e.ready_s > limit)
         paces: dict[Key, float] = {}
         for key, entry in running.items():
-            if entry.progress >= self._ceiling - _TINY:
+            if self._ceiling < 1.0 and entry.progress >= self._ceiling:
                 continue
             pace = rates.progress[entry.now] / entry.scale
             paces[key] = pace
             mark = self._ceiling if entry.now is entry.later else min(entry.serial_until, self._ceiling)
-            at = self.now_s + (mark - entry.progress) / pace
+            at = self.now_s + max(0.0, mark - entry.progress) / pace
+            self._marks[key] = (at, mark)
             if at < soonest:
                 soonest = at
         self._paces = paces

@@ -79,7 +79,11 @@ def forecast(
                     bound_at[i] = machine.now_s
                     machine.start(i, replace(entry, ready_s=machine.now_s + start_delay_s))
             if not active:
-                break  # what is left is larger than the whole machine
+                later = [waiting[i - count].slot for i in queue if waiting[i - count].slot > floor]
+                if not later:
+                    break  # what is left is larger than the whole machine
+                completions = min(later)
+                continue
         while True:
             for k, p95 in enumerate(machine.p95_us):
                 if p95 > peak[k]:

@@ -112,6 +112,13 @@ class Run:
 
     def summary(self) -> dict[str, Any]:
         """One row of the comparison table. Times in seconds unless the key says otherwise."""
+        if not self.jobs:
+            return {
+                **dict.fromkeys(_FIGURES),
+                "policy": self.policy,
+                "variant": self.variant,
+                "slo_violation_ratio": 0.0,
+            }
         completion = self._per_job("completion_s")
         solve = np.array([r.solve_ms for r in self.rounds]) if self.rounds else np.zeros(1)
         certificates = [r.certificate for r in self.rounds if r.certificate is not None]
@@ -152,7 +159,7 @@ class Run:
                     "submit_s": j.submit_s,
                     "start_s": j.start_s,
                     "end_s": j.end_s,
-                    "alone_s": j.alone_s,
+                    "alone_s": _plain(j.alone_s),
                     "slowdown": j.slowdown,
                 }
                 for j in self.jobs
@@ -166,6 +173,24 @@ class Run:
             "gap": {"max": max(gaps, default=None), "mean": sum(gaps) / len(gaps) if gaps else None},
             "timings": {"round_ms": {"p50": float(np.percentile(solve, 50)), "p99": float(np.percentile(solve, 99))}},
         }
+
+
+_FIGURES = (
+    "policy",
+    "variant",
+    "makespan_s",
+    "mean_completion_s",
+    "p95_completion_s",
+    "mean_waiting_s",
+    "mean_slowdown",
+    "slo_violation_ratio",
+    "worst_p95_us",
+    "round_ms_p50",
+    "round_ms_p99",
+    "gap_absolute_max",
+    "gap_relative_max",
+    "certificate",
+)
 
 
 def _plain(value: float) -> float | None:

@@ -17,7 +17,7 @@ from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.workload import workload
 from flowsched_simulator.world import ModelError, World
 
-IDLE_ROUND_S = 1.0
+IDLE_ROUND_S = 10.0
 """Period of rounds while tasks wait and nothing else is going to happen."""
 IDLE_ROUNDS = 200
 """So many idle rounds in a row without a placement end the run: the scheduler never will."""
@@ -109,7 +109,7 @@ class Simulation:
                     undelivered = (now + solve_ms / 1e3, decisions)
                 else:
                     self._carry_out(decisions)
-            wake_s = self._wake_s(arrived, undelivered is not None)
+            wake_s = self._wake_s(undelivered is not None)
         return self._outcome()
 
     def _round(self) -> tuple[Decisions, float]:
@@ -162,8 +162,8 @@ class Simulation:
         plan = tuple(p.planned for p in decisions.postponements if p.planned is not None)
         self._state.apply(RoundDecided(plan, decisions.reservations), self._now_s)
 
-    def _wake_s(self, arrived: int, undelivered: bool) -> float:
-        if undelivered or not self._state.pending or arrived < len(self._arrivals):
+    def _wake_s(self, undelivered: bool) -> float:
+        if undelivered or not self._state.pending:
             return _NEVER
         if self._world.next_event_s() < _NEVER or self._idle_rounds >= IDLE_ROUNDS:
             return _NEVER

@@ -69,7 +69,7 @@ class World:
         finished = []
         for name, machine in self._machines.items():
             while machine.next_event_s() <= to_s + 1e-9:
-                finished += self._move(name, max(machine.now_s, min(machine.next_event_s(), to_s)))
+                finished += self._move(name, machine.next_event_s())
         return finished
 
     def settle(self, to_s: float) -> None:
@@ -120,6 +120,7 @@ class World:
 
     def _move(self, name: str, to_s: float) -> list[str]:
         machine = self._machines[name]
+        to_s = max(to_s, machine.now_s)  # events closer than a nanosecond count as one instant
         for service, p95 in zip(self._services[name], machine.p95_us, strict=True):
             if to_s > machine.now_s:
                 self._segments[service.name].append((machine.now_s, to_s, p95))

@@ -38,7 +38,7 @@ from flowsched.policies.flow import FlowPolicy
 from flowsched.reservation import settle_dues
 from flowsched.search import Search
 from flowsched.settings import Settings
-from flowsched.snapshot import Reservation, Snapshot, StartDelay
+from flowsched.snapshot import Reservation, Snapshot, StartDelay, Task
 from flowsched.solvers import make_solver
 from flowsched_models.execution import Resident
 from flowsched_models.forecast import forecast
@@ -280,6 +280,27 @@ def test_one_machine_that_promised_more_than_it_has_does_not_stop_the_others() -
     decisions = flow_scheduler().decide(snapshot([task("a")], machines(2), running=[too_much]))
 
     assert where(decisions) == {"a": "m2"}
+
+
+def test_an_impossible_task_does_not_end_the_search_for_a_short_makespan() -> None:
+    """With it the makespan is infinite whatever the plan: the others' is still worth something."""
+    kinds = [("serial", 3.0), ("hungry", 1.0), ("serial", 1.0), ("scaling", 2.0), ("hungry", 0.5), ("serial", 2.0)]
+    jobs = [task(f"job-{k}", CATALOGUE.jobs[p], scale=s) for k, (p, s) in enumerate(kinds)]
+    giant = task("giant", memory_mib=99_999)
+
+    def last_s(pending: list[Task]) -> float:
+        record = flow_scheduler(objective="makespan", exact_limit=0).decide(snapshot(pending, machines(2))).record
+        assert record is not None
+        search, _ = machinery(snapshot(jobs, machines(2)), Settings())
+        number = {m.name: i for i, m in enumerate(search.view.machines)}
+        column = {
+            p["task"]: None if p["machine"] is None else Column(number[p["machine"]], p["slot"], p["width_milli"])
+            for p in record["plan"]
+        }
+        columns = [column[t.name] for t in search.view.tasks]
+        return search.finish(Assignment(columns, search.view.class_of, 2))[1]
+
+    assert last_s([*jobs, giant]) <= 1.01 * last_s(jobs)
 
 
 def test_the_bound_holds_where_waiting_starts_sooner_than_submission() -> None:

@@ -56,6 +56,12 @@ def companies(draw: st.DrawFn, max_size: int = 5) -> tuple[Host, tuple[Occupant,
     return host, tuple(draw(st.lists(one, min_size=1, max_size=max_size)))
 
 
+def alike_or_apart(company: tuple[Occupant, ...]) -> bool:
+    """Whether core sets are equal or have nothing in common."""
+    sets = {o.cores for o in company}
+    return sum(map(len, sets)) == len({c for cores in sets for c in cores})
+
+
 def share(host: Host, occupant: Occupant, *others: Occupant) -> float:
     return host.rates((occupant, *others)).progress[occupant]
 
@@ -104,14 +110,14 @@ def test_time_alone_is_a_bound_on_every_stage(case: tuple[Host, tuple[Occupant, 
 
 
 @settings(max_examples=200)
-@given(companies(4), st.data())
-def test_a_neighbour_on_cores_of_its_own_speeds_nobody_up(
-    case: tuple[Host, tuple[Occupant, ...]], data: st.DataObject
-) -> None:
-    host, company = case
-    used = {c for o in company for c in o.cores}
-    left = tuple(c for c in batch_cores(host) if c not in used)
-    assume(left)
+@given(hosts(), st.data())
+def test_a_neighbour_on_cores_of_its_own_speeds_nobody_up(host: Host, data: st.DataObject) -> None:
+    """Where core sets overlap in part, a sibling that gets busy may shift the others' threads in either direction."""
+    cores = data.draw(st.permutations(batch_cores(host)))
+    assume(len(cores) > 1)
+    cut = data.draw(st.integers(1, len(cores) - 1))
+    mine, left = tuple(sorted(cores[:cut])), tuple(sorted(cores[cut:]))
+    company = tuple(data.draw(st.lists(occupants(mine, shared=True), min_size=1, max_size=4)))
     before = host.rates(company).progress
     after = host.rates((*company, data.draw(occupants(left)))).progress
 
@@ -132,15 +138,13 @@ def test_order_carries_no_meaning(case: tuple[Host, tuple[Occupant, ...]], data:
 def test_equals_share_equally(case: tuple[Host, tuple[Occupant, ...]], count: int) -> None:
     """Rates are by kind of occupant; weights that differ by nothing that counts must not tell equals apart."""
     host, company = case
+    assume(alike_or_apart(company))
     first, *others = company
     twins = [replace(first, weight=first.weight * (1 + k * 1e-12)) for k in range(count)]
     rates = host.rates((*twins, *others)).progress
     mean = sum(rates[t] for t in twins) / count
 
-    if len({o.cores for o in company}) == 1:
-        assert all(rates[t] == pytest.approx(mean, rel=1e-6) for t in twins)
-    else:  # core sets that overlap in part settle in a few sweeps only
-        assert all(rates[t] == pytest.approx(mean, rel=0.1) for t in twins)
+    assert all(rates[t] == pytest.approx(mean, rel=1e-6) for t in twins)
 
 
 # --- what a job needs -------------------------------------------------------------------------------------

@@ -9,6 +9,8 @@ from flowsched.settings import Settings
 from flowsched_models.document import InputError, Problem, name_help
 
 _TRUE = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
+_AT_LEAST_ONE = frozenset({"slots", "starts", "pricings"})
+_ABOVE_ZERO = frozenset({"beta", "goal_factor", "goal_step", "slo_margin"})
 
 
 def apply_settings(settings: Settings, assignments: Iterable[str], source: str = "--set") -> Settings:
@@ -31,7 +33,7 @@ def apply_settings(settings: Settings, assignments: Iterable[str], source: str =
             )
             continue
         try:
-            changes[key] = _parse(value.strip(), known[key])
+            changes[key] = _parse(key, value.strip(), known[key])
         except ValueError as e:
             problems.append(Problem(source, None, key, str(e), ""))
     if "objective" in changes and changes["objective"] not in ("makespan", "completion"):
@@ -45,18 +47,21 @@ def apply_settings(settings: Settings, assignments: Iterable[str], source: str =
     return replace(settings, **changes)  # type: ignore[arg-type]
 
 
-def _parse(text: str, kind: type) -> object:
+def _parse(key: str, text: str, kind: type) -> object:
     if kind is bool:
         if text.lower() not in _TRUE:
             raise ValueError(f"'{text}' is neither true nor false")
         return _TRUE[text.lower()]
     if kind is str:
         return text
+    what = "a whole number" if kind is int else "a number"
+    least = 1 if key in _AT_LEAST_ONE else 0
     try:
         number = kind(text)
     except ValueError:
-        what = "a whole number" if kind is int else "a number"
         raise ValueError(f"'{text}' is not {what}") from None
-    if number != number or number < 0:
-        raise ValueError(f"{text} is not a number from 0 up")
+    if key in _ABOVE_ZERO and not number > 0:
+        raise ValueError(f"{text} is not above 0")
+    if not least <= number < float("inf"):
+        raise ValueError(f"{text} is not {what} from {least} up")
     return number

@@ -1,0 +1,169 @@
+"""The commands as a user types them: output, exit codes, and what bad input leaves behind."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PARSEC = "parsec-memcached-2024"
+FAST = ("--set", "exact_limit=0")
+
+
+def run(*args: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "flowsched.cli", *map(str, args)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_simulate_prints_one_json_object(tmp_path: Path) -> None:
+    done = run("simulate", PARSEC, "--policy", "flow", "--policy", "fcfs", "--seed", 3, "--json", *FAST, cwd=tmp_path)
+
+    assert done.returncode == 0
+    result = json.loads(done.stdout)
+    assert result["scenario"] == PARSEC
+    assert [r["policy"] for r in result["runs"]] == ["flow", "fcfs"]
+    for one in result["runs"]:
+        assert set(one) >= {
+            "policy",
+            "seed",
+            "makespan_s",
+            "jobs",
+            "latency",
+            "slo_violation_ratio",
+            "rounds",
+            "gap",
+            "timings",
+        }
+        assert one["seed"] == 3
+        assert set(one["gap"]) == {"max", "mean"}
+        assert set(one["timings"]["round_ms"]) == {"p50", "p99"}
+        for job in one["jobs"]:
+            assert set(job) >= {
+                "job", "machine", "cores", "request", "threads", "submit_s", "start_s", "end_s", "alone_s", "slowdown",
+            }  # fmt: skip
+            assert job["slowdown"] == pytest.approx((job["end_s"] - job["submit_s"]) / job["alone_s"])
+        assert {"t_s", "qps", "p95_us"} <= set(one["latency"][0])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_simulate_writes_a_report_and_a_table(tmp_path: Path) -> None:
+    done = run("simulate", PARSEC, "--policy", "flow", "--out", "here", "--records", "rec", *FAST, cwd=tmp_path)
+
+    assert done.returncode == 0
+    heads, _, row = done.stdout.splitlines()
+    assert "makespan s" in heads
+    assert row.startswith("flow")
+    assert "flow: 7 jobs done" in done.stderr
+    assert (tmp_path / "here" / "report.html").read_text().startswith("<!doctype html>")
+    assert json.loads((tmp_path / "here" / "result.json").read_text())["runs"][0]["policy"] == "flow"
+    records = sorted((tmp_path / "rec").iterdir())
+    assert records[0].name == "flow-0000.json"
+    assert json.loads(records[0].read_text())["kind"] == "Record"
+
+
+def test_the_same_seed_gives_the_same_bytes_but_for_timings(tmp_path: Path) -> None:
+    texts = []
+    for folder in ("one", "two"):
+        done = run("simulate", "parsec-poisson", "--policy", "flow", "--policy", "random", "--seed", 5, "--out", folder,
+                   "--records", f"{folder}-records", *FAST, cwd=tmp_path)  # fmt: skip
+        assert done.returncode == 0
+        result = json.loads((tmp_path / folder / "result.json").read_text())
+        for one in result["runs"]:
+            del one["timings"]
+        for row in result["table"]:
+            del row["round_ms_p50"], row["round_ms_p99"]
+        records = [json.loads(p.read_text()) for p in sorted((tmp_path / f"{folder}-records").iterdir())]
+        for record in records:
+            del record["timings_ms"]
+        texts.append(json.dumps([result, records]))
+    assert texts[0] == texts[1]
+
+
+def test_a_given_schedule_is_replayed(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.yaml"
+    plan.write_text(
+        f"""cluster: {PARSEC}
+memcached: {{machine: node-a-2core, cores: "1", threads: 1}}
+tasks:
+  - {{job: blackscholes, machine: node-a-2core, cores: "0", threads: 2, start_s: 0}}
+  - {{job: ferret, machine: node-b-4core, cores: "0-3", threads: 6, start_s: 0}}
+  - {{job: vips, machine: node-b-4core, cores: "0-3", threads: 6, after: ferret}}
+  - {{job: radix, machine: node-b-4core, cores: "0-3", threads: 8, after: vips}}
+  - {{job: freqmine, machine: node-c-8core, cores: "0-5", threads: 8, start_s: 0, request: 3.9, limit: 6}}
+  - {{job: canneal, machine: node-c-8core, cores: "2,3,4-7", threads: 8, start_s: 0, request: 3.9}}
+  - {{job: dedup, machine: node-c-8core, cores: "0-7", threads: 8, after: freqmine}}
+"""
+    )
+    done = run("simulate", PARSEC, "--schedule", plan, "--json", cwd=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    (one,) = json.loads(done.stdout)["runs"]
+    jobs = {j["job"]: j for j in one["jobs"]}
+    assert jobs["vips"]["start_s"] == pytest.approx(jobs["ferret"]["end_s"] + 3.0)
+    assert jobs["freqmine"]["request"] == 3.9
+    assert jobs["canneal"]["cores"] == [2, 3, 4, 5, 6, 7]
+    assert one["rounds"] == 0
+
+
+BAD = {
+    "unknown scenario": (("simulate", "parsec-memcached-2042"), ["parsec-memcached-2024"]),
+    "unknown policy": (("simulate", PARSEC, "--policy", "fcsf", "--policy", "ltp"), ["fcfs", "lpt"]),
+    "unknown setting": (("simulate", PARSEC, "--set", "bta=3"), ["did you mean 'beta'"]),
+    "two bad settings at once": (("simulate", PARSEC, "--set", "beta=x", "--set", "slots=1.5"), ["beta", "slots"]),
+    "zero slots": (("simulate", PARSEC, "--set", "slots=0"), ["slots"]),
+    "unknown schedule": (("simulate", PARSEC, "--schedule", "group-84"), ["group-048"]),
+    "schedule and policy": (("simulate", PARSEC, "--schedule", "group-048", "--policy", "flow"), ["--policy"]),
+    "schedule of another cluster": (("simulate", "parsec-poisson", "--schedule", "group-048"), [PARSEC]),
+    "no snapshot": (("solve", "nothing.yaml"), ["nothing.yaml"]),
+    "out is a file": (("simulate", PARSEC, "--out", "file"), ["file"]),
+    "negative seed": (("simulate", PARSEC, "--seed", "-1"), ["-1"]),
+}
+
+
+@pytest.mark.parametrize(("args", "said"), BAD.values(), ids=BAD)
+def test_bad_input_gets_a_sentence_and_nothing_is_written(
+    args: tuple[str, ...], said: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("mine")
+    done = run(*args, cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    for word in said:
+        assert word in done.stderr
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_lists_and_help(tmp_path: Path) -> None:
+    for command in ("scenarios", "policies"):
+        done = run(command, cwd=tmp_path)
+        assert done.returncode == 0
+        assert all(len(line.split()) > 2 for line in done.stdout.splitlines())
+    for command in ([], ["simulate"], ["solve"], ["scenarios"], ["policies"]):
+        done = run(*command, "--help", cwd=tmp_path)
+        assert done.returncode == 0
+        assert "Example: flowsched" in done.stdout
+
+
+def test_a_job_that_never_ends_is_named_and_the_exit_code_says_so(tmp_path: Path) -> None:
+    """Under a reservation-free baseline a job whose memory no machine has left waits for ever."""
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text(
+        """apiVersion: flowsched/v1
+kind: Scenario
+name: crowded
+machines: [{name: a, type: n2d-highcpu-2}]
+services:
+  - {name: memcached, profile: memcached, machine: a, cores: "0", threads: 1, request: 1, memory: 512Mi, qps: 30K,
+     slo_p95: 560us, client: mcperf-30k}
+jobs: [{name: b, profile: blackscholes, request: 1}]
+"""
+    )
+    done = run("simulate", scenario, "--policy", "flow", "--set", "slo_margin=0.5", "--json", *FAST, cwd=tmp_path)
+
+    assert done.returncode == 3
+    assert "never ended: flow: b" in done.stderr
+    assert json.loads(done.stdout)["runs"][0]["makespan_s"] is None

@@ -1,0 +1,92 @@
+"""The bundled scenario: a published plan replayed, and `flow` against it and against every baseline."""
+
+from dataclasses import replace
+
+import pytest
+
+from flowsched.settings import Settings
+from flowsched_simulator import (
+    POLICIES,
+    EngineOptions,
+    Scenario,
+    load_scenario,
+    load_schedule,
+    replay,
+    simulate,
+)
+
+ENGINE = EngineOptions(Settings(exact_limit=0))
+
+# "Cloud Computing Architecture", semester project report, group 048, ETH Zurich, May 2024, Part 3: means of three runs.
+MEASURED_S = {
+    "blackscholes": 114.33,
+    "canneal": 139.33,
+    "dedup": 10.33,
+    "ferret": 94.33,
+    "freqmine": 140.67,
+    "radix": 10.00,
+    "vips": 29.33,
+}
+MEASURED_MAKESPAN_S = 153.67
+
+
+@pytest.fixture(scope="module")
+def published_makespan_s() -> float:
+    return replay(load_scenario("parsec-memcached-2024"), load_schedule("group-048")).makespan_s
+
+
+def test_the_published_plan_takes_as_long_as_it_was_measured() -> None:
+    run = replay(load_scenario("parsec-memcached-2024"), load_schedule("group-048"))
+
+    assert run.makespan_s == pytest.approx(MEASURED_MAKESPAN_S, rel=0.05)
+    assert run.slo_violation_ratio == 0.0
+    simulated = {j.job: j.end_s - j.start_s for j in run.jobs if j.end_s is not None and j.start_s is not None}
+    assert simulated == pytest.approx(MEASURED_S, rel=0.15)
+
+
+@pytest.mark.parametrize(("name", "share"), [("parsec-memcached-2024", 0.97), ("parsec-memcached-2024-c", 0.93)])
+def test_flow_beats_the_published_plan_and_every_baseline(name: str, share: float, published_makespan_s: float) -> None:
+    scenario = load_scenario(name)
+    spans = {policy: simulate(scenario, policy, engine=ENGINE) for policy in POLICIES}
+
+    ours = spans.pop("flow")
+    assert ours.slo_violation_ratio == 0.0
+    assert ours.makespan_s <= share * published_makespan_s
+    assert ours.makespan_s < min(run.makespan_s for run in spans.values())
+
+
+def shuffled(scenario: Scenario) -> Scenario:
+    return replace(scenario, tasks=scenario.tasks[::-1])
+
+
+def renamed(scenario: Scenario) -> Scenario:
+    names = ["z", "y", "x", "w", "v", "u", "t"]
+    tasks = (replace(t, name=n, job=n) for t, n in zip(scenario.tasks, names, strict=True))
+    return replace(scenario, tasks=tuple(tasks))
+
+
+@pytest.mark.parametrize("change", [shuffled, renamed])
+def test_names_and_order_of_jobs_decide_nothing(change: object) -> None:
+    assert callable(change)
+    scenario = load_scenario("parsec-memcached-2024")
+
+    def placed(s: Scenario) -> dict[tuple[object, ...], tuple[object, ...]]:
+        run = simulate(s, "flow", engine=ENGINE)
+        return {(j.profile,): (j.machine, j.width_milli, j.start_s, j.end_s) for j in run.jobs}
+
+    assert placed(change(scenario)) == placed(scenario)
+
+
+def test_a_job_that_waits_on_purpose_says_what_for() -> None:
+    scenario = load_scenario("parsec-memcached-2024")
+    from flowsched_simulator.simulation import Options
+
+    run = simulate(
+        scenario,
+        "flow",
+        options=Options(keep_records=True),
+        engine=EngineOptions(Settings(exact_limit=0), keep_records=True),
+    )
+    reasons = [p["reason"] for record in run.records for p in record["postponements"]]
+    assert reasons
+    assert all("completion" in reason and "node-" in reason for reason in reasons)

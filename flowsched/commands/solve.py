@@ -11,8 +11,8 @@ import click
 from flowsched.decision import Decisions
 from flowsched.record import write_record
 from flowsched.round import solve as solve_round
-from flowsched.setting import apply_settings
 from flowsched.settings import Settings
+from flowsched.settings_form import apply_settings
 from flowsched.snapshot import MILLI
 from flowsched.snapshot_file import load_snapshot
 from flowsched.solvers import SOLVERS

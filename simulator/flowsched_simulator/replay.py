@@ -95,17 +95,28 @@ def placed_services(scenario: Scenario, schedule: Schedule) -> tuple[Service, ..
 
 
 def beyond_measured(scenario: Scenario, schedule: Schedule) -> tuple[str, ...]:
-    """A sentence for every task that asks for more memory than its machine has beside the services."""
+    """Sentences for what no policy would do and the models can only guess: too little memory, odd thread counts."""
     free = {m.name: m.memory_mib for m in scenario.machines}
     for service in placed_services(scenario, schedule):
         free[service.machine] -= service.memory_mib
-    needs = {t.name: t.memory_mib for t in scenario.tasks}
-    return tuple(
-        f"{t.job} asks for {needs[t.job]} MiB and {t.machine} has {free[t.machine]} MiB beside its services: "
-        "no policy would place it there, and its run time there is a guess"
-        for t in schedule.tasks
-        if needs[t.job] > free[t.machine]
-    )
+    tasks = {t.name: t for t in scenario.tasks}
+    notes = []
+    for t in schedule.tasks:
+        needs = tasks[t.job].memory_mib
+        if needs > free[t.machine]:
+            notes.append(
+                f"{t.job} asks for {needs} MiB and {t.machine} has {free[t.machine]} MiB beside its services; "
+                "its run time there is a guess"
+            )
+        if scenario.catalogue.jobs[tasks[t.job].profile].threads_power_of_two and t.threads & (t.threads - 1):
+            notes.append(
+                f"{t.job} was measured with 1, 2, 4 and 8 threads only; its run time with {t.threads} is a guess"
+            )
+    placed = {t.job for t in schedule.tasks}
+    absent = [name for name in tasks if name not in placed]
+    if absent:
+        notes.append(f"the schedule leaves out {', '.join(absent)}")
+    return tuple(notes)
 
 
 def _weights(schedule: Schedule) -> dict[str, float]:

@@ -195,26 +195,16 @@ class _Reader:
         listed = document.names("tasks", "job")
         unique(problems, document, (((*p, "job"), f.job) for p, f in tasks))
         for path, form in tasks:
-            known = refer(problems, document, (*path, "job"), "job", form.job, jobs)
+            refer(problems, document, (*path, "job"), "job", form.job, jobs)
             if refer(problems, document, (*path, "machine"), "machine", form.machine, machines):
                 check_cores(problems, document, (*path, "cores"), form.cores, machines[form.machine])
-            if known:
-                profile = scenario.catalogue.jobs[jobs[form.job].profile]
-                if profile.threads_power_of_two and form.threads & (form.threads - 1):
-                    message = f"{form.job} runs with 1, 2, 4, 8, … threads only, not with {form.threads}"
-                    problems.add(document.problem((*path, "threads"), message))
             if (form.start_s is None) == (form.after is None):
                 message = "needs a start" if form.after is None else "has both start_s and after"
                 problems.add(document.problem(path, message, "give one of start_s (seconds) and after (a job)"))
             if form.after is not None:
-                refer(problems, document, (*path, "after"), "job", form.after, jobs)
-        absent = [name for name in jobs if name not in listed]
-        # An entry whose job cannot be read may be any of them.
-        raw = document.data.get("tasks")
-        if absent and isinstance(raw, list) and len(raw) == len(listed):
-            words = f"job {absent[0]} is" if len(absent) == 1 else f"jobs {', '.join(absent)} are"
-            help = f"every job of {scenario.name} needs a place"
-            problems.add(document.problem(("tasks",), f"the {words} missing", help))
+                refer(problems, document, (*path, "after"), "job of this schedule", form.after, listed)
+        if document.data.get("tasks") == []:
+            problems.add(document.problem(("tasks",), "are empty", f"place some of: {', '.join(jobs)}"))
         self._check_cycles(tasks)
 
     def _check_cycles(self, tasks: list[tuple[KeyPath, TaskForm]]) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import click
 
 from flowsched.record import write_record
-from flowsched.setting import apply_settings
 from flowsched.settings import Settings
+from flowsched.settings_form import apply_settings
 from flowsched.solvers import SOLVERS
 from flowsched_models.document import InputError, Problem
 from flowsched_simulator.comparison import compare, result

@@ -1,4 +1,4 @@
-"""One setting as a user gives it: ``KEY=VALUE``."""
+"""Settings as a user gives them: ``KEY=VALUE``, checked all together."""
 
 from __future__ import annotations
 

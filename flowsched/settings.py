@@ -31,7 +31,7 @@ class Settings:
     """Most re-pricing passes from one start."""
     exchanges: int = 6
     """Most exchange networks from one start."""
-    goal_steps: int = 6
+    goal_steps: int = 3
     """Most goals tried for a makespan."""
     goal_step: float = 0.04
     """How far below the best makespan seen the next goal is set, at first."""

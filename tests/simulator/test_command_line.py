@@ -51,8 +51,9 @@ def test_simulate_writes_a_report_and_a_table(tmp_path: Path) -> None:
     done = run("simulate", PARSEC, "--policy", "flow", "--out", "here", "--records", "rec", *FAST, cwd=tmp_path)
 
     assert done.returncode == 0
-    heads, _, row = done.stdout.splitlines()
-    assert "makespan s" in heads
+    heads, units, _, row = done.stdout.splitlines()
+    assert "makespan" in heads
+    assert "p95 ms" in units
     assert row.startswith("flow")
     assert "flow: 7 jobs done" in done.stderr
     assert (tmp_path / "here" / "report.html").read_text().startswith("<!doctype html>")

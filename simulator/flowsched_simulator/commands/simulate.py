@@ -163,24 +163,39 @@ def _forbid_file(folder: Path | None) -> None:
 
 
 class _Progress:
-    """One line on stderr that follows the run; on a terminal it is written over, elsewhere one line per policy."""
+    """What is going on, on stderr: a line that is written over on a terminal, elsewhere one line per policy."""
 
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
         self._last = ""
+        self._done: dict[str, list[float]] = {}
 
     def __enter__(self) -> _Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._terminal and self._last:
+        if self._terminal:
             click.echo("\r" + " " * len(self._last) + "\r", err=True, nl=False)
+        else:
+            self._finish()
 
     def show(self, policy: str, variant: str, t_s: float, ended: int, count: int) -> None:
-        name = f"{policy} ({variant})" if variant else policy
         if self._terminal:
+            name = f"{policy} ({variant})" if variant else policy
             line = f"{name}: {ended} of {count} jobs done at {t_s:.0f} s"
             click.echo("\r" + line.ljust(len(self._last)), err=True, nl=False)
             self._last = line
-        elif ended == count:
-            click.echo(f"{name}: {count} jobs done at {t_s:.0f} s", err=True)
+            return
+        if policy not in self._done:
+            self._finish()
+        ends = self._done.setdefault(policy, [])
+        if ended == count:
+            ends.append(t_s)
+            self._last = f"{policy}: {count} jobs done at {min(ends):.0f} s"
+            if len(ends) > 1:
+                self._last += f", best of {len(ends)} variants"
+
+    def _finish(self) -> None:
+        if self._last:
+            click.echo(self._last, err=True)
+        self._last = ""

@@ -1,6 +1,6 @@
 """The record of a round, version 1: the complete, replayable account as plain data.
 
-Everything but ``timings_ms`` is a function of the snapshot and the settings. Costs are in units of penalty, times in
+Everything but ``timings`` is a function of the snapshot and the settings. Costs are in units of penalty, times in
 seconds, widths in milli-CPU. Networks are arrays: arc i runs from node ``tails[i]`` to node ``heads[i]``.
 """
 
@@ -89,7 +89,7 @@ def build_record(
             "gap_relative": certificate.gap_relative,
         },
         "counts": {"forecasts": search.outlook.forecasts, "solves": search.solves},
-        "timings_ms": dict(timings_ms),
+        "timings": {f"{stage.replace(' ', '_')}_ms": ms for stage, ms in timings_ms.items()},
     }
 
 

@@ -93,5 +93,5 @@ def _plain(decisions: Decisions) -> dict[str, object]:
             "gap_absolute": certificate.gap_absolute,
             "gap_relative": certificate.gap_relative,
         },
-        "timings_ms": dict(decisions.timings_ms),
+        "timings": {f"{stage.replace(' ', '_')}_ms": ms for stage, ms in decisions.timings_ms.items()},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,38 +111,38 @@ class Run:
         values = [getattr(j, name) for j in self.jobs]
         return np.array([np.inf if v is None else v for v in values], dtype=np.float64)
 
+    def _mean(self, name: str) -> float | None:
+        return _plain(self._per_job(name).mean()) if self.jobs else None
+
+    def _percentile(self, name: str, q: float) -> float | None:
+        return _plain(np.percentile(self._per_job(name), q, method="higher")) if self.jobs else None
+
+    def _timings(self) -> dict[str, dict[str, float]]:
+        """What the clock of this machine measured: the only part of a run that differs between equal runs."""
+        solve = np.array([r.solve_ms for r in self.rounds]) if self.rounds else np.zeros(1)
+        return {"round_ms": {"p50": float(np.percentile(solve, 50)), "p99": float(np.percentile(solve, 99))}}
+
     def summary(self) -> dict[str, Any]:
         """One row of the comparison table. Times in seconds unless the key says otherwise."""
-        if not self.jobs:
-            return {
-                **dict.fromkeys(_FIGURES),
-                "policy": self.policy,
-                "variant": self.variant,
-                "slo_violation_ratio": 0.0,
-            }
-        completion = self._per_job("completion_s")
-        solve = np.array([r.solve_ms for r in self.rounds]) if self.rounds else np.zeros(1)
         certificates = [r.certificate for r in self.rounds if r.certificate is not None]
         return {
             "policy": self.policy,
             "variant": self.variant,
             "makespan_s": _plain(self.makespan_s),
-            "mean_completion_s": _plain(completion.mean()),
-            "p95_completion_s": _plain(np.percentile(completion, 95, method="higher")),
-            "mean_waiting_s": _plain(self._per_job("waiting_s").mean()),
-            "mean_slowdown": _plain(self._per_job("slowdown").mean()),
+            "mean_completion_s": self._mean("completion_s"),
+            "p95_completion_s": self._percentile("completion_s", 95),
+            "mean_waiting_s": self._mean("waiting_s"),
+            "mean_slowdown": self._mean("slowdown"),
             "slo_violation_ratio": self.slo_violation_ratio,
             "worst_p95_us": self.worst_p95_us,
-            "round_ms_p50": float(np.percentile(solve, 50)),
-            "round_ms_p99": float(np.percentile(solve, 99)),
             "gap_absolute_max": max((c.gap_absolute for c in certificates), default=None),
             "gap_relative_max": max((c.gap_relative for c in certificates), default=None),
             "certificate": "+".join(sorted({c.method for c in certificates})) or None,
+            "timings": self._timings(),
         }
 
     def to_json(self) -> dict[str, Any]:
         """The run as plain data, as ``--json`` prints it."""
-        solve = np.array([r.solve_ms for r in self.rounds]) if self.rounds else np.zeros(1)
         gaps = [r.certificate.gap_relative for r in self.rounds if r.certificate is not None]
         return {
             "policy": self.policy,
@@ -171,26 +172,16 @@ class Run:
             "slo_violation_ratio": self.slo_violation_ratio,
             "rounds": len(self.rounds),
             "gap": {"max": max(gaps, default=None), "mean": sum(gaps) / len(gaps) if gaps else None},
-            "timings": {"round_ms": {"p50": float(np.percentile(solve, 50)), "p99": float(np.percentile(solve, 99))}},
+            "timings": self._timings(),
         }
 
 
-_FIGURES = (
-    "policy",
-    "variant",
-    "makespan_s",
-    "mean_completion_s",
-    "p95_completion_s",
-    "mean_waiting_s",
-    "mean_slowdown",
-    "slo_violation_ratio",
-    "worst_p95_us",
-    "round_ms_p50",
-    "round_ms_p99",
-    "gap_absolute_max",
-    "gap_relative_max",
-    "certificate",
-)
+def figure(row: Mapping[str, Any], key: str) -> Any:
+    """A figure of a summary by its key; ``timings.round_ms.p50`` reaches inside. None where there is none."""
+    value: Any = row
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
 
 
 def _plain(value: float) -> float | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from flowsched_simulator.run import figure
+
 _Cell = Callable[[Any], str]
 
 
@@ -31,8 +33,8 @@ _COLUMNS: tuple[tuple[str, str, str, _Cell], ...] = (
     ("mean_slowdown", "slow-", "down", _number(2)),
     ("slo_violation_ratio", "over", "SLO %", lambda v: f"{100 * v:.1f}"),
     ("worst_p95_us", "worst", "p95 ms", _optional(lambda v: f"{v / 1000:.2f}")),
-    ("round_ms_p50", "round", "p50 ms", _optional(_number(1))),
-    ("round_ms_p99", "round", "p99 ms", _optional(_number(1))),
+    ("timings.round_ms.p50", "round", "p50 ms", _optional(_number(1))),
+    ("timings.round_ms.p99", "round", "p99 ms", _optional(_number(1))),
     ("gap_absolute_max", "gap", "cost", _optional(lambda v: f"{v:.3f}")),
     ("gap_relative_max", "gap", "%", _optional(lambda v: f"{100 * v:.1f}")),
     ("certificate", "", "certificate", _optional(str)),
@@ -41,7 +43,7 @@ _COLUMNS: tuple[tuple[str, str, str, _Cell], ...] = (
 
 def render_table(rows: Sequence[dict[str, Any]]) -> str:
     """One line per run under two lines of headings; numbers to the right. Columns that say nothing anywhere are left out."""
-    cells = [[text(row[key]) for key, _, _, text in _COLUMNS] for row in rows]
+    cells = [[text(figure(row, key)) for key, _, _, text in _COLUMNS] for row in rows]
     shown = [c for c in range(len(_COLUMNS)) if any(line[c] not in ("", "-") for line in cells)]
     lines = [[head[1] for head in _COLUMNS], [head[2] for head in _COLUMNS], *cells]
     widths = {c: max(len(line[c]) for line in lines) for c in shown}

@@ -59,7 +59,7 @@ def where(decisions: Decisions) -> dict[str, str]:
 
 
 def plain(record: Any) -> str:
-    return json.dumps({k: v for k, v in record.items() if k != "timings_ms"}, allow_nan=False)
+    return json.dumps({k: v for k, v in record.items() if k != "timings"}, allow_nan=False)
 
 
 def machinery(view_of: Snapshot, chosen: Settings, solver: str = "ortools") -> tuple[Search, FirstSolution]:

@@ -41,7 +41,7 @@ def row(policy="flow", **more):
     return {
         "policy": policy, "variant": "", "makespan_s": 100.0, "mean_completion_s": 50.0,
         "p95_completion_s": 90.0, "mean_waiting_s": 1.0, "mean_slowdown": 1.2, "slo_violation_ratio": 0.0,
-        "worst_p95_us": None, "round_ms_p50": 1.0, "round_ms_p99": 2.0, "gap_absolute_max": None,
+        "worst_p95_us": None, "timings": {"round_ms": {"p50": 1.0, "p99": 2.0}}, "gap_absolute_max": None,
         "gap_relative_max": None, "certificate": None,
     } | more  # fmt: skip
 

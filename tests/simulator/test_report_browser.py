@@ -83,7 +83,10 @@ def sample() -> dict[str, Any]:
          "slo_violation_ratio": 0.5, "rounds": 3}
         for policy, seed in [*((p, 0) for p in POLICIES), (POLICIES[1], 1)]
     ]  # fmt: skip
-    table = [{"policy": policy, "makespan_s": 90.0 + n, "round_ms_p50": 1.0} for n, policy in enumerate(POLICIES)]
+    table = [
+        {"policy": policy, "makespan_s": 90.0 + n, "timings": {"round_ms": {"p50": 1.0}}}
+        for n, policy in enumerate(POLICIES)
+    ]
     return {"scenario": "in-a-browser", "objective": "makespan", "cluster": cluster, "table": table, "runs": runs}
 
 

@@ -343,7 +343,7 @@ def test_figures_of_a_run_by_hand() -> None:
     assert summary["mean_completion_s"] == 20.0
     assert summary["p95_completion_s"] == 30.0
     assert summary["mean_waiting_s"] == 3.5
-    assert summary["round_ms_p50"] == 6.0
+    assert summary["timings"]["round_ms"]["p50"] == 6.0
     assert (summary["slo_violation_ratio"], summary["worst_p95_us"]) == (0.0, None)
     assert (summary["gap_absolute_max"], summary["certificate"]) == (None, None)
 

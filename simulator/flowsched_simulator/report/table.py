@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowsched_simulator.report.number import NOTHING, compact, fixed
+from flowsched_simulator.run import figure
 
 OWN_POLICY = "flow"
 """The policy whose row is emphasised."""
@@ -58,8 +59,8 @@ COLUMNS = (
     Column("mean_slowdown", "Slowdown,\u00a0×", "mean", _decimals(2)),
     Column("slo_violation_ratio", "Service latency", "over SLO,\u00a0%", _decimals(1, 100)),
     Column("worst_p95_us", "Service latency", "worst p95,\u00a0ms", _decimals(2, 0.001)),
-    Column("round_ms_p50", "Round,\u00a0ms", "p50", _decimals(1)),
-    Column("round_ms_p99", "Round,\u00a0ms", "p99", _decimals(1)),
+    Column("timings.round_ms.p50", "Round,\u00a0ms", "p50", _decimals(1)),
+    Column("timings.round_ms.p99", "Round,\u00a0ms", "p99", _decimals(1)),
     Column("gap_absolute_max", "Largest gap", "cost", lambda value: compact(value, 3)),
     Column("gap_relative_max", "Largest gap", "%", lambda value: compact(value * 100, 3)),
 )
@@ -78,7 +79,7 @@ def table_groups() -> list[tuple[str, int]]:
 
 def table_rows(table: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Return the rows in the order given."""
-    columns = [_cells(column, [row.get(column.key) for row in table]) for column in COLUMNS]
+    columns = [_cells(column, [figure(row, column.key) for row in table]) for column in COLUMNS]
     return [
         Row(
             policy=row["policy"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,6 +25,12 @@ class Newcomer(NamedTuple):
 
 Company = tuple[Newcomer, ...]
 """All newcomers of one machine, sorted."""
+
+
+def joined(company: Company, newcomer: Newcomer) -> Company:
+    """A company with one more member."""
+    at = bisect_left(company, newcomer)
+    return (*company[:at], newcomer, *company[at:])
 
 
 @dataclass
@@ -58,15 +65,12 @@ class Assignment:
         """Tasks that are planned for a machine, ascending."""
         return tuple(sorted(self._by_machine[machine]))
 
-    def company(self, machine: int, without: int | None = None, plus: tuple[int, Column] | None = None) -> Company:
-        """The newcomers of a machine, with one task left out and one put in."""
+    def company(self, machine: int, without: int | None = None) -> Company:
+        """The newcomers of a machine, with one task left out."""
         members = [
             Newcomer(self.class_of[t], c.slot, c.width_milli)
             for t in self._by_machine[machine]
             if t != without and (c := self.columns[t]) is not None
         ]
-        if plus is not None:
-            task, column = plus
-            members.append(Newcomer(self.class_of[task], column.slot, column.width_milli))
         members.sort()
         return tuple(members)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from flowsched.assignment import Assignment, Column
+from flowsched.assignment import Assignment, Column, Newcomer, joined
 from flowsched.policies.policy import FORBIDDEN
 from flowsched.search import Search
 
@@ -50,7 +50,8 @@ def soonest_chain(search: Search, order: Sequence[int]) -> Assignment:
         best: tuple[float, Column | None] = (FORBIDDEN, None)
         for machine in range(len(view.machines)):
             for column in search.columns(task, machine)[:1]:
-                company = plan.company(machine, plus=(task, column))
+                newcomer = Newcomer(view.class_of[task], column.slot, column.width_milli)
+                company = joined(plan.company(machine), newcomer)
                 if search.machine_cost(machine, company) == FORBIDDEN:
                     continue
                 end = search.prices.makespan_s(view.group_of[machine], company)

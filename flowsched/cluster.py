@@ -26,8 +26,8 @@ from flowsched.snapshot import (
     Task,
 )
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.execution import Execution, Resident
-from flowsched_models.runtime import HostFactory, ServiceLoad
+from flowsched_models.execution import Execution
+from flowsched_models.runtime import HostFactory, Resident, ServiceLoad
 
 BELIEF_CEILING = 0.95
 """A task that should be done by the models and is not: at least 5 % of its work is believed to be left. (Correcting a

@@ -13,8 +13,7 @@ from functools import cached_property
 
 from flowsched.cluster import service_load
 from flowsched.snapshot import MILLI, Machine, Running, Service, Snapshot, Task
-from flowsched_models.execution import Resident
-from flowsched_models.runtime import Host, HostFactory
+from flowsched_models.runtime import Host, HostFactory, Resident
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from flowsched.assignment import Company, Newcomer
 from flowsched.compaction import View
 from flowsched.snapshot import MILLI
-from flowsched_models.execution import Resident
 from flowsched_models.forecast import Forecast, Waiting, forecast
-from flowsched_models.runtime import Host
+from flowsched_models.runtime import Host, Resident
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ as a potential.
 
 from __future__ import annotations
 
-from flowsched.assignment import Assignment, Column
+from flowsched.assignment import Assignment, Column, Newcomer, joined
 from flowsched.network import IntArray, Network, NetworkBuilder
 from flowsched.policies.policy import FORBIDDEN
 from flowsched.search import Search
@@ -83,7 +83,8 @@ def _terms(search: Search, plan: Assignment, task: int, column: Column) -> dict[
     group = search.view.group_of[column.machine]
     here = plan.columns[task]
     without = task if here is not None and here.machine == column.machine else None
-    company = plan.company(column.machine, without=without, plus=(task, column))
     c = search.view.class_of[task]
-    member = company.index((c, column.slot, column.width_milli))
+    newcomer = Newcomer(c, column.slot, column.width_milli)
+    company = joined(plan.company(column.machine, without=without), newcomer)
+    member = company.index(newcomer)
     return dict(search.prices.machine_terms(group, company, member))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from flowsched.assignment import Assignment, Column, Company
+from flowsched.assignment import Assignment, Column, Company, Newcomer, joined
 from flowsched.compaction import View
 from flowsched.outlook import Outlook
 from flowsched.policies.policy import FORBIDDEN, Prices
@@ -104,10 +104,12 @@ class Search:
         stays = here is not None and here.machine == machine
         if gone is None and stays:
             gone = task
-        base = self.machine_cost(machine, plan.company(machine, without=gone))
+        others = plan.company(machine, without=gone)
+        base = self.machine_cost(machine, others)
+        c = self.view.class_of[task]
         best: tuple[float, Column | None] = (FORBIDDEN, None)
         for column in self.columns(task, machine):
-            cost = self.machine_cost(machine, plan.company(machine, without=gone, plus=(task, column)))
+            cost = self.machine_cost(machine, joined(others, Newcomer(c, column.slot, column.width_milli)))
             if cost - base < best[0] - 1e-12:
                 best = (cost - base, column)
         return best

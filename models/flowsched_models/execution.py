@@ -7,10 +7,9 @@ what it believes of them, and :func:`flowsched_models.forecast.forecast` looks a
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from flowsched_models.runtime import Host, Occupant, Stage
+from flowsched_models.runtime import Host, Occupant, Resident
 
 _TINY = 1e-9
 _NEVER = float("inf")
@@ -18,39 +17,13 @@ _NEVER = float("inf")
 Key = TypeVar("Key", bound=Hashable)
 
 
-@dataclass(frozen=True)
-class Resident:
-    """A job that is bound to the machine."""
-
-    profile: str
-    scale: float
-    """Its work relative to the profile's."""
-    threads: int
-    cores: tuple[int, ...]
-    """Virtual CPUs it may use."""
-    weight: float
-    """Cores requested: capacity it holds, and its weight where cores are shared."""
-    memory_mib: int = 0
-    progress: float = 0.0
-    """Share of its work that is done, in [0, 1]."""
-    ready_s: float = 0.0
-    """When its program runs, on the clock of the execution; it holds its request before and uses no CPU."""
-    limit: float | None = None
-    """CPU limit in cores, or None."""
-
-
 class _Entry:
     __slots__ = ("later", "now", "progress", "ready_s", "scale", "serial_until")
 
     def __init__(self, host: Host, resident: Resident, slowdown: float) -> None:
-        def occupant(stage: Stage) -> Occupant:
-            return Occupant(resident.profile, stage, resident.threads, resident.cores, resident.weight, resident.limit)
-
-        first = host.stage(resident.profile, 0.0)
-        self.later = occupant(host.stage(resident.profile, 1.0))
-        self.serial_until = host.catalogue.jobs[resident.profile].serial_fraction if first is Stage.SERIAL else 0.0
+        first, self.later, self.serial_until = host.course(resident)
         self.progress = resident.progress
-        self.now = occupant(first) if resident.progress < self.serial_until - _TINY else self.later
+        self.now = first if resident.progress < self.serial_until - _TINY else self.later
         self.ready_s = resident.ready_s
         self.scale = resident.scale * slowdown
 

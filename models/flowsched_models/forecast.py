@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from flowsched_models.execution import Execution, Resident
-from flowsched_models.runtime import Host
+from flowsched_models.execution import Execution
+from flowsched_models.runtime import Host, Resident
 
 _TINY = 1e-9
 _NEVER = float("inf")

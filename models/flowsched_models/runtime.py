@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from itertools import pairwise
+from typing import NamedTuple
 
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.profile import PhaseOrder
@@ -44,9 +45,8 @@ class Stage(IntEnum):
     MIXED = 2
 
 
-@dataclass(frozen=True)
-class Occupant:
-    """A job on a machine, as its neighbours feel it."""
+class Occupant(NamedTuple):
+    """A job on a machine, as its neighbours feel it. A tuple, because rates are looked up by it all the time."""
 
     profile: str
     stage: Stage
@@ -63,6 +63,31 @@ class Occupant:
         """Threads that can run at once in parallel work."""
         n = float(min(self.threads, len(self.cores)))
         return n if self.limit is None else min(n, self.limit)
+
+
+@dataclass(frozen=True)
+class Resident:
+    """A job that is bound to a machine."""
+
+    profile: str
+    scale: float
+    """Its work relative to the profile's."""
+    threads: int
+    cores: tuple[int, ...]
+    """Virtual CPUs it may use."""
+    weight: float
+    """Cores requested: capacity it holds, and its weight where cores are shared."""
+    memory_mib: int = 0
+    progress: float = 0.0
+    """Share of its work that is done, in [0, 1]."""
+    ready_s: float = 0.0
+    """When its program runs, on the clock of the execution; it holds its request before and uses no CPU."""
+    limit: float | None = None
+    """CPU limit in cores, or None."""
+
+
+Course = tuple[Occupant, Occupant, float]
+"""First stage, last stage, and the progress at which the first ends (0 for a job with one stage)."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +131,10 @@ class Host:
         return {}
 
     @cached_property
+    def _courses(self) -> dict[tuple[object, ...], Course]:
+        return {}
+
+    @cached_property
     def _bandwidth(self) -> float:
         return self.catalogue.machine_types[self.machine_type].bandwidth
 
@@ -144,6 +173,16 @@ class Host:
         if job.phase_order is PhaseOrder.MIXED:
             return Stage.MIXED
         return Stage.SERIAL if progress < job.serial_fraction - _TINY else Stage.PARALLEL
+
+    def course(self, resident: Resident) -> Course:
+        """The two stages of a job on this host, and the progress at which it passes from one to the other."""
+        key = (resident.profile, resident.threads, resident.cores, resident.weight, resident.limit)
+        found = self._courses.get(key)
+        if found is None:
+            first, last = (Occupant(key[0], self.stage(key[0], progress), *key[1:]) for progress in (0.0, 1.0))
+            serial = self.catalogue.jobs[key[0]].serial_fraction if first.stage is Stage.SERIAL else 0.0
+            found = self._courses[key] = (first, last, serial)
+        return found
 
     def alone_s(
         self, profile: str, threads: int, cores: tuple[int, ...], scale: float = 1.0, progress: float = 0.0

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from flowsched.snapshot import MILLI, Service
 from flowsched_models.document import InputError, Problem
-from flowsched_models.execution import Resident
-from flowsched_models.runtime import HostFactory
+from flowsched_models.runtime import HostFactory, Resident
 from flowsched_simulator.run import JobRun, Run
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.schedule import Schedule, ScheduledTask

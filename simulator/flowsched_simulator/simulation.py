@@ -10,8 +10,7 @@ from flowsched.cluster import ClusterState
 from flowsched.decision import Decisions, Scheduler
 from flowsched.events import MachineAdded, RoundDecided, TaskBound, TaskFinished, TaskSubmitted
 from flowsched.snapshot import MILLI, Task
-from flowsched_models.execution import Resident
-from flowsched_models.runtime import HostFactory
+from flowsched_models.runtime import HostFactory, Resident
 from flowsched_simulator.run import JobRun, RoundSummary, Run
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.workload import workload

@@ -10,8 +10,8 @@ import numpy as np
 
 from flowsched.cluster import service_load
 from flowsched.snapshot import Machine, Service, Task
-from flowsched_models.execution import Execution, Resident
-from flowsched_models.runtime import Host, HostFactory
+from flowsched_models.execution import Execution
+from flowsched_models.runtime import Host, HostFactory, Resident
 from flowsched_simulator.run import WINDOW_S, LatencyWindow
 
 

@@ -23,8 +23,8 @@ from flowsched.events import (
     TaskWithdrawn,
 )
 from flowsched.snapshot import PlannedStart, Reservation, Snapshot
-from flowsched_models.execution import Execution, Resident
-from flowsched_models.runtime import HostFactory
+from flowsched_models.execution import Execution
+from flowsched_models.runtime import HostFactory, Resident
 
 ALL = (0, 1, 2, 3)
 

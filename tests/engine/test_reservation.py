@@ -13,8 +13,8 @@ from flowsched.cluster import ClusterState, service_load
 from flowsched.decision import Decisions, Scheduler
 from flowsched.events import MachineAdded, RoundDecided, TaskBound, TaskFinished, TaskSubmitted
 from flowsched.snapshot import Machine, Reservation, Service, Snapshot, Task
-from flowsched_models.execution import Execution, Resident
-from flowsched_models.runtime import HostFactory
+from flowsched_models.execution import Execution
+from flowsched_models.runtime import HostFactory, Resident
 
 CATALOGUE = catalogue((SINGLE, HUNGRY))
 DUE_S = 60.0

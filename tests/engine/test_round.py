@@ -40,9 +40,8 @@ from flowsched.search import Search
 from flowsched.settings import Settings
 from flowsched.snapshot import Reservation, Snapshot, StartDelay, Task
 from flowsched.solvers import make_solver
-from flowsched_models.execution import Resident
 from flowsched_models.forecast import forecast
-from flowsched_models.runtime import HostFactory
+from flowsched_models.runtime import HostFactory, Resident
 
 VARIANTS = st.fixed_dictionaries(
     {

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import CATALOGUE, HUNGRY, LARGE, SCALING, SERIAL, SMALL
-from flowsched_models.execution import Execution, Resident
+from flowsched_models.execution import Execution
 from flowsched_models.forecast import Waiting, forecast
-from flowsched_models.runtime import Host, HostFactory, ServiceLoad
+from flowsched_models.runtime import Host, HostFactory, Resident, ServiceLoad
 
 HOSTS = HostFactory(CATALOGUE)
 ALL = (0, 1, 2, 3)

@@ -140,7 +140,7 @@ def test_equals_share_equally(case: tuple[Host, tuple[Occupant, ...]], count: in
     host, company = case
     assume(alike_or_apart(company))
     first, *others = company
-    twins = [replace(first, weight=first.weight * (1 + k * 1e-12)) for k in range(count)]
+    twins = [first._replace(weight=first.weight * (1 + k * 1e-12)) for k in range(count)]
     rates = host.rates((*twins, *others)).progress
     mean = sum(rates[t] for t in twins) / count
 
@@ -190,7 +190,7 @@ def test_more_threads_than_cores_give_no_larger_share(threads: int) -> None:
     cores = (0, 1, 2, 3)
     rival = Occupant("scaling", Stage.MIXED, 4, cores, 1.0)
     few = Occupant("scaling", Stage.MIXED, 4, cores, 1.0 + 1e-9)
-    many = replace(few, threads=threads)
+    many = few._replace(threads=threads)
 
     assert share(host, many, rival) == pytest.approx(share(host, few, rival))
 
@@ -201,7 +201,7 @@ def test_contended_cores_are_split_by_weight(weight: float) -> None:
     cores = (0, 1, 2, 3)
     heavy = Occupant("scaling", Stage.MIXED, 4, cores, weight)
     light = Occupant("hungry", Stage.MIXED, 4, cores, 1.0)
-    parallel = replace(light, profile="serial", stage=Stage.PARALLEL)
+    parallel = light._replace(profile="serial", stage=Stage.PARALLEL)
 
     busy = host.rates((heavy, parallel)).busy
 
@@ -217,7 +217,7 @@ def test_a_serial_phase_leaves_its_neighbours_nearly_everything() -> None:
 
     assert share(host, serial, worker) == pytest.approx(share(host, serial), rel=0.05)
     assert share(host, worker, serial) >= 0.74 * share(host, worker)
-    parallel = replace(serial, stage=Stage.PARALLEL)
+    parallel = serial._replace(stage=Stage.PARALLEL)
     assert share(host, worker, parallel) < 0.55 * share(host, worker)
 
 
@@ -287,7 +287,7 @@ def test_p95_grows_with_the_weight_on_a_services_cores(weight: float, more: floa
     host = HOSTS.host("small", (LOAD,))
     intruder = Occupant("serial", Stage.PARALLEL, 1, (0,), weight)
 
-    heavier = host.rates((replace(intruder, weight=weight + more),)).p95_us
+    heavier = host.rates((intruder._replace(weight=weight + more),)).p95_us
 
     assert heavier[0] >= host.rates((intruder,)).p95_us[0] - 1e-9
     assert host.rates((intruder,)).p95_us[0] > host.rates(()).p95_us[0]

@@ -15,8 +15,7 @@ from builders import CATALOGUE, SERIAL, flow_scheduler, machine, machines, profi
 from flowsched.cluster import service_load
 from flowsched.decision import Decisions, Placement, Scheduler
 from flowsched.snapshot import Machine, Service, Snapshot, StartDelay, Task
-from flowsched_models.execution import Resident
-from flowsched_models.runtime import HostFactory
+from flowsched_models.runtime import HostFactory, Resident
 from flowsched_simulator.baselines import BASELINES, Granting
 from flowsched_simulator.run import JobRun, LatencyWindow, RoundSummary, Run
 from flowsched_simulator.scenario import Arrivals, Scenario

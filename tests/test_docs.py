@@ -1,0 +1,274 @@
+"""What the documents say is what the code does: examples, commands, links and tables are tried here."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from flowsched import Settings, load_snapshot, solve
+from flowsched.cli import flowsched
+from flowsched.snapshot_file import RunningForm, SnapshotForm
+from flowsched_models import profiles
+from flowsched_models.document import InputError
+from flowsched_models.form import Form
+from flowsched_simulator import load_scenario, load_schedule, replay, scenario_form, schedule_file, simulate
+from flowsched_simulator.comparison import result
+
+HOUSE = Path(__file__).parent.parent
+DOCS = sorted((HOUSE / "docs").glob("*.md"))
+PAGES = [*DOCS, *(p for p in (HOUSE / "README.md", HOUSE / "CONTRIBUTING.md") if p.is_file())]
+PLAN = "group-048"
+LAB = Path("lab.yaml")
+
+
+def text_of(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def blocks(text: str) -> Iterator[tuple[str, str, str]]:
+    """Of every fenced block: the line before it that says something, its language, its content."""
+    before, language, content = "", None, list[str]()
+    for line in text.splitlines():
+        if language is None and (opening := re.fullmatch(r"```(\w*)", line)):
+            language, content = opening[1], []
+        elif language is not None and line == "```":
+            yield before, language, "".join(f"{c}\n" for c in content)
+            before, language = f"```{language}", None
+        elif language is not None:
+            content.append(line)
+        elif line.strip():
+            before = line
+    assert language is None, "a block is not closed"
+
+
+def examples(page: Path) -> list[tuple[str, str]]:
+    """Python blocks with the text block that follows at once, which is what they print."""
+    found: list[tuple[str, str]] = []
+    for before, language, content in blocks(text_of(page)):
+        if language == "python":
+            found.append((content, ""))
+        elif language == "text" and before == "```python":
+            found[-1] = (found[-1][0], content)
+    return found
+
+
+PYTHON = [(p.name, k) for p in DOCS for k in range(len(examples(p)))]
+
+
+@pytest.mark.parametrize(("page", "number"), PYTHON, ids=[f"{page}-{k + 1}" for page, k in PYTHON])
+def test_python_examples_print_what_they_say(page: str, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, printed = examples(HOUSE / "docs" / page)[number]
+    monkeypatch.chdir(HOUSE)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code, f"{page}, example {number + 1}", "exec"), {"__name__": "__main__"})
+    assert out.getvalue() == printed
+
+
+@pytest.mark.parametrize("page", ["python.md", "records.md"])
+def test_these_pages_have_examples_with_output(page: str) -> None:
+    assert any(printed for _, printed in examples(HOUSE / "docs" / page))
+
+
+def files_of(page: Path) -> dict[str, tuple[str, str]]:
+    """Name to language and content of blocks under a line that names a file and ends with a colon."""
+    found = {}
+    for before, language, content in blocks(text_of(page)):
+        if named := re.fullmatch(r"`([\w.-]+\.\w+)`.*:", before):
+            found[named[1]] = language, content
+    return found
+
+
+@pytest.fixture
+def example_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The files that ``docs/files.md`` shows, in the present folder; names to kinds."""
+    kinds = {}
+    for name, (language, content) in files_of(HOUSE / "docs" / "files.md").items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        if language == "yaml":
+            kinds[name] = re.search(r"^kind: (\w+)$", content, re.MULTILINE)[1]  # type: ignore[index]
+    monkeypatch.chdir(tmp_path)
+    return kinds
+
+
+def test_every_yaml_example_is_a_file_that_loads(example_files: dict[str, str]) -> None:
+    shown = [content for _, language, content in blocks(text_of(HOUSE / "docs" / "files.md")) if language == "yaml"]
+    assert len(shown) == len(example_files)
+    assert set(example_files.values()) == {"Scenario", "Profiles", "Schedule", "Snapshot"}
+    for name, kind in example_files.items():
+        if name == "faulty.yaml":
+            continue
+        if kind == "Scenario":
+            assert load_scenario(Path(name)).tasks
+        elif kind == "Profiles":
+            profiles.load_catalogue(extra=[Path(name)])
+        elif kind == "Schedule":
+            assert replay(load_scenario(LAB), load_schedule(Path(name), lambda _: load_scenario(LAB))).makespan_s > 0.0
+        else:
+            snapshot = load_snapshot(name)
+            assert len(solve(snapshot).reservations) == len(snapshot.reservations)
+
+
+def test_the_faulty_file_has_the_mistakes_that_are_shown(example_files: dict[str, str]) -> None:
+    consoles = [
+        content for _, language, content in blocks(text_of(HOUSE / "docs" / "files.md")) if language == "console"
+    ]
+    command, shown = consoles[0].split("\n", 1)
+    assert command == "$ flowsched simulate faulty.yaml"
+    with pytest.raises(InputError) as error:
+        load_scenario("faulty.yaml")
+    assert f"{error.value}\n" == shown
+
+
+def commands_of(text: str) -> Iterator[list[str]]:
+    """The arguments of every ``flowsched`` command in shell blocks."""
+    for _, language, content in blocks(text):
+        if language not in ("sh", "console", "bash"):
+            continue
+        for line in content.replace("\\\n", " ").splitlines():
+            stripped = line.removeprefix("$ ")
+            if not re.match(r"(\S*/)?flowsched( |$)", stripped) or (language == "console" and stripped == line):
+                continue
+            words = shlex.split(stripped, comments=True)
+            end = next((i for i, word in enumerate(words) if word in ("|", ">", "2>", "&&", ";")), len(words))
+            yield words[1:end]
+
+
+COMMANDS = [(p.name, args) for p in PAGES for args in commands_of(text_of(p))]
+
+
+@pytest.mark.parametrize(("page", "args"), COMMANDS, ids=[f"{page}: {' '.join(args)}" for page, args in COMMANDS])
+def test_commands_have_the_options_that_they_are_shown_with(page: str, args: list[str]) -> None:
+    if not args or args[0].startswith("-"):
+        assert CliRunner().invoke(flowsched, args).exit_code in (0, 2)
+        return
+    command = flowsched.get_command(click.Context(flowsched), args[0])
+    assert command is not None, f"{page} has the command {args[0]}, which there is not"
+    with contextlib.suppress(click.exceptions.Exit):  # --help
+        command.make_context(args[0], args[1:])
+
+
+def test_there_are_commands() -> None:
+    assert {args[0] for _, args in COMMANDS if args} >= {"simulate", "solve"}
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub makes them."""
+    heads = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text_of(page), flags=re.M | re.S), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[p.name for p in PAGES])
+def test_links_inside_the_house_lead_somewhere(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.MULTILINE | re.DOTALL)
+    lost = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        there = (page.parent / path).resolve() if path else page
+        if not there.exists() or (anchor and there.suffix == ".md" and anchor not in anchors(there)):
+            lost.append(target)
+    assert lost == []
+
+
+def rows(text: str, head: str) -> list[list[str]]:
+    """The cells of the table under a heading line."""
+    found = text[text.index(head) :].splitlines()[2:]
+    end = next((i for i, line in enumerate(found) if not line.startswith("|")), len(found))
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in found[:end]]
+
+
+def test_every_setting_is_listed_with_its_default() -> None:
+    table = rows(text_of(HOUSE / "docs" / "how-it-works.md"), "| Setting | Default | Meaning |")
+    assert [(name, default) for name, default, _ in table] == [
+        (f"`{f.name}`", f"`{f.default}`") for f in fields(Settings)
+    ]
+
+
+def test_the_published_plan_takes_as_long_as_the_table_says() -> None:
+    run = replay(load_scenario("parsec-memcached-2024"), load_schedule(PLAN))
+    simulated = {j.job: (j.end_s or 0.0) - (j.start_s or 0.0) for j in run.jobs} | {"total": run.makespan_s}
+    table = rows(text_of(HOUSE / "docs" / "model.md"), "| Job | Measured s | Simulated s | Difference % |")
+    assert {job for job, *_ in table} == set(simulated)
+    for job, measured, shown, difference in table:
+        assert shown == f"{simulated[job]:.2f}", job
+        assert difference == f"{100 * (simulated[job] / float(measured) - 1):+.1f}", job
+
+
+def keys_of(text: str, head: str, after: str = "") -> set[str]:
+    """The keys in the first column of a table, without what stands inside others."""
+    table = rows(text[text.index(after) :], head)
+    return {key.split(".")[0] for first, *_ in table for key in re.findall(r"`([^`]+)`", first)}
+
+
+FORMS: list[tuple[str, type[Form]]] = [
+    ("## Scenario", scenario_form.ScenarioForm),
+    ("\nA machine:", scenario_form.MachineForm),
+    ("\nA service:", scenario_form.ServiceForm),
+    ("\nA job:", scenario_form.JobForm),
+    ("## Profiles", profiles.ProfilesForm),
+    ("\nA job profile:", profiles.JobForm),
+    ("\nA service profile:", profiles.ServiceForm),
+    ("\nA machine type:", profiles.MachineTypeForm),
+    ("## Schedule", schedule_file.ScheduleForm),
+    ("\nA task:", schedule_file.TaskForm),
+    ("## Snapshot", SnapshotForm),
+    ("\nA running task:", RunningForm),
+]
+HEADER = {"apiVersion", "kind"}
+
+
+@pytest.mark.parametrize(("after", "form"), FORMS, ids=[after.strip(" #\n:") for after, _ in FORMS])
+def test_every_key_of_a_file_is_listed(after: str, form: type[Form]) -> None:
+    listed = keys_of(text_of(HOUSE / "docs" / "files.md"), "| Key | Default | Meaning |", after)
+    assert listed - HEADER == {f.alias or name for name, f in form.model_fields.items()} - HEADER
+
+
+def test_every_key_of_a_record_is_listed() -> None:
+    text = text_of(HOUSE / "docs" / "records.md")
+    record = solve(load_snapshot(HOUSE / "docs" / "examples" / "snapshot.yaml")).record
+    assert record is not None
+    assert keys_of(text, "| Key | Value |") == set(record)
+    assert keys_of(text, "| Key of a network | Value |") == set(record["first_network"])
+    assert keys_of(text, "| Key of the certificate | Value |") == set(record["certificate"])
+    terms = {t for p in (*record["placements"], *record["postponements"]) for t in p["terms"]}
+    terms |= {t for arc in record["first_network"]["terms"] for t in arc}
+    assert keys_of(text, "| Term | Meaning |") == terms
+    timings = next(cells[1] for cells in rows(text, "| Key | Value |") if cells[0] == "`timings`")
+    assert set(re.findall(r"`(\w+)`", timings)) == set(record["timings"])
+
+
+def test_every_key_of_the_result_is_listed() -> None:
+    text = text_of(HOUSE / "docs" / "files.md")
+    scenario = load_scenario("parsec-memcached-2024")
+    outcome = result(scenario, [simulate(scenario, "all-at-once")])
+    run = outcome["runs"][0]
+    assert keys_of(text, "| Key | Value |", "## What simulate prints") == set(outcome)
+    assert keys_of(text, "| Key | Value |", "\nA summary:") == set(outcome["table"][0])
+    assert keys_of(text, "| Key | Value |", "\nA run:") == set(run)
+    assert keys_of(text, "| Key | Value |", "\nA job of a run:") == set(run["jobs"][0])
+
+
+def test_a_round_on_a_record_gives_the_same_record(tmp_path: Path) -> None:
+    record = solve(load_snapshot(HOUSE / "docs" / "examples" / "snapshot.yaml")).record
+    assert record is not None
+    path = tmp_path / "again.json"
+    path.write_text(json.dumps(record["snapshot"]), encoding="utf-8")
+    again = solve(load_snapshot(path), settings=Settings(**record["settings"])).record
+    assert again is not None
+    plain = json.loads(json.dumps({**record, "timings": {}}))
+    other = json.loads(json.dumps({**again, "timings": {}}))
+    for each in (plain, other):
+        each["snapshot"]["catalogue"].pop("source")
+    assert other == plain

@@ -44,8 +44,9 @@ def certify(search: Search, plan: Assignment, first: FirstSolution, settings: Se
     bound = max(bound, unconstrained)
     method = "lagrangian"
     small = len(view.tasks) <= settings.exact_tasks and company_count(search, plan) <= settings.exact_limit
-    if small:
-        bound = max(bound, exact_bound(search, plan))
+    optimum = exact_bound(search, plan) if small else None
+    if optimum is not None:
+        bound = max(bound, optimum)
         method = "exact"
     named = {f"{view.groups[g].machine.name}/{w}m": price for (g, w), price in lambdas.items() if price}
     return Certificate(method, primal, bound, unconstrained, named)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.metadata import entry_points
 
@@ -10,6 +11,8 @@ import click
 from flowsched_models.document import InputError
 
 GROUP = "flowsched.commands"
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
 
 
 class _Commands(click.Group):
@@ -36,20 +39,29 @@ class _Commands(click.Group):
 def flowsched() -> None:
     """A cluster scheduler that writes every round down as one min-cost flow network.
 
-    Exit codes: 0 done, 1 a fault of flowsched, 2 bad input (nothing was written), 3 done but some jobs never ended.
+    Exit codes: 0 done, 1 a fault of flowsched, 2 bad input (nothing was written), 3 done but some jobs never
+    ended, 130 interrupted.
     """
 
 
 def main() -> None:
     """Run the command line; bad input ends with exit code 2 and no traceback."""
     try:
-        flowsched()
+        code = flowsched.main(standalone_mode=False)
     except InputError as e:
         click.echo(str(e), err=True)
-        sys.exit(e.exit_code)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+        code = e.exit_code
+    except click.ClickException as e:
+        e.show()
+        code = e.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        code = INTERRUPTED
+    except OSError as e:
+        click.echo(f"cannot write: {e.strerror or e}", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 if __name__ == "__main__":

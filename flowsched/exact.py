@@ -19,6 +19,8 @@ from flowsched.policies.policy import FORBIDDEN
 from flowsched.search import Search
 
 _SCALE = 1_000_000
+_LARGEST = 2.0**52
+"""A plan that costs more is not worth being in CP-SAT's model; sums of it would leave 64 bits."""
 _DETERMINISTIC_LIMIT = 20.0
 """CP-SAT's own measure of work, so that the answer does not depend on the speed of the machine."""
 
@@ -35,8 +37,13 @@ def company_count(search: Search, plan: Assignment) -> int:
     )
 
 
-def exact_bound(search: Search, plan: Assignment) -> float:
-    """A lower bound on the cost of any plan at the chosen widths: the optimum, unless CP-SAT runs out of its limit."""
+def exact_bound(search: Search, plan: Assignment) -> float | None:
+    """A lower bound on the cost of any plan at the chosen widths: the optimum, unless CP-SAT runs out of its limit.
+
+    None where costs are beyond the integers that CP-SAT takes.
+    """
+    if search.total(plan) * _SCALE > _LARGEST:
+        return None
     kinds = _kinds(search, plan)
     model = cp_model.CpModel()
     uses: dict[Kind, list[cp_model.LinearExpr]] = {k: [] for k in kinds}
@@ -55,9 +62,11 @@ def exact_bound(search: Search, plan: Assignment) -> float:
         forced = sum(
             1 for t in search.must_start if search.view.class_of[t] == kind[0] and _width(search, plan, t) == kind[1]
         )
-        wait = model.new_int_var(0, n - forced, f"wait_{kind}")
+        waiting_cost = search.prices.waiting_cost(kind[0])
+        most = n - forced if waiting_cost * _SCALE <= _LARGEST else 0
+        wait = model.new_int_var(0, most, f"wait_{kind}")
         model.add(sum(uses[kind]) + wait == n)
-        objective.append(round(search.prices.waiting_cost(kind[0]) * _SCALE) * wait)
+        objective.append(round(min(waiting_cost * _SCALE, _LARGEST)) * wait)
     model.minimize(sum(objective))
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
@@ -91,8 +100,8 @@ def _cheapest_companies(
     best: dict[tuple[tuple[Kind, int], ...], float] = {}
     for company in _companies(search, group, kinds):
         cost = search.machine_cost(machine, company)
-        if cost == FORBIDDEN:
-            continue
+        if cost * _SCALE > _LARGEST:
+            continue  # forbidden, or dearer than any plan worth having: it can be in no optimum
         counts = tuple(sorted(Counter((n.task_class, n.width_milli) for n in company).items()))
         if cost < best.get(counts, FORBIDDEN):
             best[counts] = cost

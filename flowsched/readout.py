@@ -90,12 +90,14 @@ def _why_unscheduled(search: Search, task: int, reservation: Reservation | None)
     if reservation is not None:
         at = f"{reservation.start_s:.0f} s"
         return f"is due, and {reservation.machine} is reserved for it, predicted to be free at {at}"
+    if not view.groups:
+        return "there is no machine in the cluster"
     allowed = [g for g, group in enumerate(view.groups) if view.allowed(c, group.members[0])]
     if not allowed:
         return "none of the machines that it may run on is in the cluster"
     large = [g for g in allowed if view.could_fit(c, g, width)]
     if not large:
-        return f"needs {width / MILLI:g} cores and {wanted.memory_mib} MiB on one machine; no machine is that large"
+        return f"needs {_cores(width)} and {wanted.memory_mib} MiB on one machine; no machine is that large"
     roomy = [
         g for g in large if view.groups[g].free_milli >= width and view.groups[g].free_memory_mib >= wanted.memory_mib
     ]
@@ -103,9 +105,13 @@ def _why_unscheduled(search: Search, task: int, reservation: Reservation | None)
         most = max(large, key=lambda g: (view.groups[g].free_milli, -g))
         group = view.groups[most]
         return (
-            f"needs {width / MILLI:g} cores and {wanted.memory_mib} MiB on one machine; the emptiest, "
-            f"{group.machine.name}, has {group.free_milli / MILLI:g} cores and {group.free_memory_mib} MiB free"
+            f"needs {_cores(width)} and {wanted.memory_mib} MiB on one machine; the emptiest, "
+            f"{group.machine.name}, has {_cores(group.free_milli)} and {group.free_memory_mib} MiB free"
         )
     if all(search.prices.machine_cost(g, (Newcomer(c, 0, width),)) == FORBIDDEN for g in roomy):
         return "every machine with room has a latency service whose p95 goal it would break"
     return "waiting costs less than any machine with room"
+
+
+def _cores(milli: int) -> str:
+    return f"{milli / MILLI:g} core{'' if milli == MILLI else 's'}"

@@ -15,6 +15,7 @@ from typing import Any
 from flowsched.assignment import Assignment
 from flowsched.decision import Certificate, Placement, Postponement
 from flowsched.first_network import FirstSolution
+from flowsched.output import make_folder, write_whole
 from flowsched.passes import PassNetwork
 from flowsched.reservation import Dues
 from flowsched.search import Search
@@ -95,10 +96,8 @@ def build_record(
 
 def write_record(record: Mapping[str, Any], path: Path) -> None:
     """Write a record as JSON; a crash leaves nothing half-written under its final name."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".part")
-    draft.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    draft.replace(path)
+    make_folder(path.parent)
+    write_whole(path, json.dumps(record, indent=1, allow_nan=False) + "\n")
 
 
 def _plain(value: Any) -> dict[str, Any]:

@@ -6,11 +6,31 @@ from collections.abc import Iterable
 from dataclasses import fields, replace
 
 from flowsched.settings import Settings
-from flowsched_models.document import InputError, Problem, name_help
+from flowsched_models.document import InputError, Problem, nearest
 
 _TRUE = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
-_AT_LEAST_ONE = frozenset({"slots", "starts", "pricings"})
-_ABOVE_ZERO = frozenset({"beta", "goal_factor", "goal_step", "slo_margin"})
+_RANGES: dict[str, tuple[float, float]] = {
+    "eps": (0.0, 1e6),
+    "beta": (1e-6, 1e6),
+    "goal_factor": (1e-3, 1e6),
+    "length_weight": (0.0, 10.0),
+    "headroom_weight": (0.0, 1e6),
+    "slo_margin": (1e-3, 1e3),
+    "slots": (1, 16),
+    "passes": (0, 1000),
+    "exchanges": (0, 1000),
+    "goal_steps": (0, 100),
+    "goal_step": (1e-6, 0.5),
+    "starts": (1, 100),
+    "waiting_weight": (0.0, 1e6),
+    "due_age_s": (0.0, 1e9),
+    "round_period_s": (0.0, 1e9),
+    "resolves": (0, 100),
+    "exact_limit": (0, 10_000_000),
+    "exact_tasks": (0, 100),
+    "pricings": (1, 1_000_000_000),
+}
+"""What a number may be: wide enough for any experiment, narrow enough that a round ends and costs stay in range."""
 
 
 def apply_settings(settings: Settings, assignments: Iterable[str], source: str = "--set") -> Settings:
@@ -22,15 +42,10 @@ def apply_settings(settings: Settings, assignments: Iterable[str], source: str =
         key, equals, value = text.partition("=")
         key = key.strip().replace("-", "_")
         if not equals or key not in known:
-            problems.append(
-                Problem(
-                    source,
-                    None,
-                    text,
-                    f"there is no setting '{key}'" if equals else "give KEY=VALUE",
-                    name_help(key, known),
-                )
-            )
+            message = f"there is no setting '{key}'" if equals else "is not of the form KEY=VALUE"
+            close = nearest(key, known)
+            hint = f"did you mean '{close}'? " if close else ""
+            problems.append(Problem(source, None, text, message, f"{hint}(known: {', '.join(known)})"))
             continue
         try:
             changes[key] = _parse(key, value.strip(), known[key])
@@ -55,13 +70,11 @@ def _parse(key: str, text: str, kind: type) -> object:
     if kind is str:
         return text
     what = "a whole number" if kind is int else "a number"
-    least = 1 if key in _AT_LEAST_ONE else 0
+    least, most = _RANGES[key]
     try:
         number = kind(text)
     except ValueError:
         raise ValueError(f"'{text}' is not {what}") from None
-    if key in _ABOVE_ZERO and not number > 0:
-        raise ValueError(f"{text} is not above 0")
-    if not least <= number < float("inf"):
-        raise ValueError(f"{text} is not {what} from {least} up")
+    if not least <= number <= most:
+        raise ValueError(f"{text} is not {what} from {least:g} to {most:g}")
     return number

@@ -38,6 +38,7 @@ from flowsched_models.form import (
     Form,
     MemoryMib,
     MilliCpu,
+    Moment,
     Name,
     NotNegative,
     Positive,
@@ -67,7 +68,7 @@ class TaskForm(Form):
     request: MilliCpu
     widths: Annotated[list[MilliCpu], Field(min_length=1)] | None = None
     memory: MemoryMib | None = None
-    submit_s: float = 0.0
+    submit_s: Moment = 0.0
     goal_s: Positive | None = None
     priority: int = 0
     machines: list[Name] | None = None
@@ -81,8 +82,8 @@ class RunningForm(Form):
     width: MilliCpu
     threads: PositiveInt
     cores: CoreSet
-    bound_s: float
-    start_s: float
+    bound_s: Moment
+    start_s: Moment
     progress: Annotated[float, Field(ge=0, le=1)] = 0.0
 
 
@@ -101,7 +102,7 @@ class ReservationForm(Form):
     task: Name
     machine: Name
     width: MilliCpu
-    start_s: float
+    start_s: Moment
 
 
 class StartDelayForm(Form):
@@ -116,7 +117,7 @@ class SnapshotForm(Form):
 
     api_version: Literal["flowsched/v1"] = Field(alias="apiVersion")
     kind: Literal["Snapshot"]
-    now_s: float
+    now_s: Moment
     round: Annotated[int, Field(ge=0)] = 0
     profiles: list[str] | None = None
     catalogue: CatalogueForm | None = None
@@ -201,6 +202,20 @@ def _build(
     for path, planned in checked.items("plan", form.plan):
         refer(problems, document, (*path, "task"), "pending task", planned.task, pending_names)
         refer(problems, document, (*path, "machine"), "machine", planned.machine, names)
+    widths = {t.name: t.widths_milli for t in tasks.values() if t is not None}
+    for path, planned in checked.items("plan", form.plan):
+        if planned.task in widths and planned.width not in widths[planned.task]:
+            offered = ", ".join(format_milli(w) for w in widths[planned.task])
+            message = f"{planned.task} does not run at {format_milli(planned.width)} cores"
+            problems.add(document.problem((*path, "width"), message, f"its widths: {offered}"))
+    for path, task in tasks.items():
+        if task is not None and task.submit_s > form.now_s:
+            message = f"{task.name} was submitted at {task.submit_s:g} s, after now_s"
+            problems.add(document.problem((*path, "submit_s"), message, f"now_s is {form.now_s:g}"))
+    for path, bound in named_running:
+        if bound.bound_s > form.now_s:
+            message = f"{bound.task.name} was bound at {bound.bound_s:g} s, after now_s"
+            problems.add(document.problem((*path, "bound_s"), message, f"now_s is {form.now_s:g}"))
     for path, held in checked.items("reservations", form.reservations):
         refer(problems, document, (*path, "task"), "pending task", held.task, pending_names)
         refer(problems, document, (*path, "machine"), "machine", held.machine, names)

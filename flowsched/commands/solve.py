@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from flowsched.decision import Decisions
+from flowsched.output import make_folder
 from flowsched.record import write_record
 from flowsched.round import solve as solve_round
 from flowsched.settings import Settings
@@ -40,7 +41,10 @@ def solve(
     settings = apply_settings(Settings(), assignments)
     if objective is not None:
         settings = replace(settings, objective=objective)
-    decisions = solve_round(load_snapshot(snapshot), settings=settings, solver=solver)
+    loaded = load_snapshot(snapshot)
+    if record is not None:
+        make_folder(record.parent)
+    decisions = solve_round(loaded, settings=settings, solver=solver)
     if record is not None and decisions.record is not None:
         write_record(decisions.record, record)
     click.echo(json.dumps(_plain(decisions), allow_nan=False) if as_json else render_decisions(decisions))
@@ -52,9 +56,10 @@ def render_decisions(decisions: Decisions) -> str:
     """The decisions as text for a terminal."""
     lines = []
     for p in decisions.placements:
-        cores = ",".join(map(str, p.cores))
+        cores = f"core{'' if len(p.cores) == 1 else 's'} {','.join(map(str, p.cores))}"
+        threads = f"{p.threads} thread{'' if p.threads == 1 else 's'}"
         lines.append(
-            f"place     {p.task} on {p.machine}: width {p.width_milli / MILLI:g}, {p.threads} threads on cores {cores}; "
+            f"place     {p.task} on {p.machine}: width {p.width_milli / MILLI:g}, {threads} on {cores}; "
             f"cost {p.cost:.3f} ({_terms(p.terms)})"
         )
     for w in decisions.postponements:

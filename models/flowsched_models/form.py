@@ -54,8 +54,12 @@ DurationUs = Annotated[
 ]
 Rate = Annotated[float, BeforeValidator(parse_rate), _schema("queries per second: 30000 or 30K", "number", "string")]
 PositiveInt = Annotated[int, Field(gt=0)]
-Positive = Annotated[float, Field(gt=0)]
-NotNegative = Annotated[float, Field(ge=0)]
+LARGEST = 1e12
+"""No time or factor in a file is larger: beyond it, sums lose seconds."""
+Positive = Annotated[float, Field(gt=0, le=LARGEST)]
+NotNegative = Annotated[float, Field(ge=0, le=LARGEST)]
+Moment = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+"""A point in time, in seconds; before 0 is allowed."""
 
 F = TypeVar("F", bound=Form)
 T = TypeVar("T")

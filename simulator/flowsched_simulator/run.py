@@ -31,6 +31,8 @@ class JobRun:
     end_s: float | None
     alone_s: float
     """Run time alone on the fastest machine of the cluster at the best width."""
+    reason: str = ""
+    """Why it still waited in the last round, for a job that never started."""
 
     @property
     def completion_s(self) -> float | None:

@@ -133,7 +133,11 @@ def read_arrivals(problems: Problems, path: Path) -> list[JobEntry]:
         problems.extend(error.problems)
         return []
     try:
-        return list(_rows(problems, text, source))
+        before = len(problems.found)
+        entries = list(_rows(problems, text, source))
+        if not entries and len(problems.found) == before:
+            problems.add(Problem(source, None, "", "there is no job below the header", "give one line per job"))
+        return entries
     except csv.Error as error:
         problems.add(Problem(source, None, "", f"not a valid CSV file: {error}"))
         return []

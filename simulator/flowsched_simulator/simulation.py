@@ -72,6 +72,7 @@ class Simulation:
         self._records: list[dict[str, object]] = []
         self._now_s = 0.0
         self._idle_rounds = 0
+        self._reasons: dict[str, str] = {}
         self._seen: set[str] = set()
         self._fresh: set[str] = set()
 
@@ -127,6 +128,7 @@ class Simulation:
                 decisions.certificate,
             )
         )
+        self._reasons = {p.task: p.reason for p in decisions.postponements}
         self._idle_rounds = 0 if decisions.placements else self._idle_rounds + 1
         if self._options.keep_records and decisions.record is not None:
             self._records.append(dict(decisions.record))
@@ -200,4 +202,5 @@ class Simulation:
             start_s=bound.start_s if bound else None,
             end_s=self._ended_s.get(task.name),
             alone_s=self._world.alone_s(task, self._scenario.machines, batch_cores),
+            reason="" if bound else self._reasons.get(task.name, ""),
         )

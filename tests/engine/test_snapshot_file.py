@@ -29,7 +29,7 @@ def awkward() -> Snapshot:
     task = snapshot.pending[0]
     return replace(
         snapshot,
-        now_s=0.1 + 0.2,
+        now_s=30.1 + 0.2,
         round=7,
         catalogue=used_profiles(snapshot),
         machines=(
@@ -50,7 +50,7 @@ def awkward() -> Snapshot:
             ),
             *snapshot.pending[1:],
         ),
-        plan=(PlannedStart("canneal", "node-c-8core", 1, 1500),),
+        plan=(PlannedStart("canneal", "node-c-8core", 1, 2000),),
         start_delay=StartDelay(0.3, 1e-3),
     )
 
@@ -153,3 +153,17 @@ pending: [{name: v, profile: vips, request: 1}]
     assert problems(tmp_path, content) == [
         "now.yaml:5: catalogue.machine_types.mine.memory: 4 has no unit; give a unit: 4Mi or 4Gi"
     ]
+
+
+def test_what_contradicts_itself_is_named(tmp_path: Path) -> None:
+    data = dump_snapshot(awkward())
+    data["now_s"] = -1.0
+    data["plan"][0]["width"] = 1.5
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(InputError) as caught:
+        load_snapshot(path)
+    text = str(caught.value)
+    assert "plan[0].width: canneal does not run at 1.5 cores; its widths: 1, 2, 4" in text
+    assert "was submitted at 30 s, after now_s; now_s is -1" in text
+    assert "was bound at" in text

@@ -11,13 +11,14 @@ from typing import Any
 
 import click
 
+from flowsched.output import make_folder, write_whole
 from flowsched.record import write_record
 from flowsched.settings import Settings
 from flowsched.settings_form import apply_settings
 from flowsched.solvers import SOLVERS
 from flowsched_models.document import InputError, Problem
 from flowsched_simulator.comparison import compare, result
-from flowsched_simulator.policies import POLICIES, EngineOptions, check_policies
+from flowsched_simulator.policies import FLOW, POLICIES, EngineOptions, check_policies
 from flowsched_simulator.replay import beyond_measured, placed_services, replay
 from flowsched_simulator.report import render_report
 from flowsched_simulator.run import Run
@@ -71,7 +72,12 @@ def simulate(
 
     Prints a table with a row per policy and writes a report that opens offline. Progress goes to stderr.
     """
+    if not model_error >= 0.0:
+        raise InputError([Problem("--model-error", None, "", f"{model_error} is not a number from 0 to 3")])
     loaded = load_scenario(scenario)
+    if any(text.partition("=")[0].strip() == "objective" for text in settings):
+        hint = f"change 'objective:' in {loaded.source}, or in a copy of it"
+        raise InputError([Problem("--set", None, "objective", "a scenario has its own objective", hint)])
     engine = EngineOptions(apply_settings(Settings(), settings), solver, keep_records=records is not None)
     options = Options(
         seed=seed,
@@ -80,57 +86,53 @@ def simulate(
         keep_records=records is not None,
     )
     if schedule is not None:
-        if policies or records is not None or charge_scheduling_time:
-            raise InputError(
-                [
-                    Problem(
-                        "--schedule",
-                        None,
-                        "",
-                        "a given schedule has no policy to choose, no rounds to record and no scheduling time to charge",
-                        "leave out --policy, --records and --charge-scheduling-time",
-                    )
-                ]
-            )
-        loaded, runs = _replayed(loaded, schedule, options)
+        needless = {
+            "--policy": policies,
+            "--records": records,
+            "--charge-scheduling-time": charge_scheduling_time,
+            "--set": settings,
+        }
+        given = [option for option, value in needless.items() if value]
+        if given:
+            message = "a given schedule asks no policy: there is no round to set, record or charge"
+            raise InputError([Problem("--schedule", None, "", message, f"leave out {', '.join(given)}")])
+        loaded, runs = _replayed(loaded, scenario, schedule, options, out)
     else:
         names = check_policies(policies or tuple(POLICIES))
+        if records is not None and FLOW not in names:
+            raise InputError([Problem("--records", None, "", f"only {FLOW} keeps records", f"add --policy {FLOW}")])
         for folder in (out, records):
-            _forbid_file(folder)
+            if folder is not None:
+                make_folder(folder)
         with _Progress() as progress:
             runs = compare(loaded, names, options=options, engine=engine, report=progress.show)
     outcome = result(loaded, runs)
     if records is not None:
         _write_records(records, runs)
-    if as_json:
-        click.echo(json.dumps(outcome, allow_nan=False))
-    else:
-        click.echo(render_table(outcome["table"]))
     if out is None and not as_json:
-        out = Path("out") / re.sub(r"[^A-Za-z0-9._-]+", "-", loaded.name)
+        out = Path("out") / (re.sub(r"[^A-Za-z0-9_-]+", "-", loaded.name).strip("-") or "scenario")
     if out is not None:
         _write(out, outcome)
-    unfinished = [f"{run.policy}: {j.job}" for run in runs for j in run.jobs if j.end_s is None]
+    click.echo(json.dumps(outcome, allow_nan=False) if as_json else render_table(outcome["table"]))
+    unfinished = [(run.policy, j) for run in runs for j in run.jobs if j.end_s is None]
+    for policy, job in unfinished:
+        click.echo(f"never ended: {policy}: {job.job}" + (f": {job.reason}" if job.reason else ""), err=True)
     if unfinished:
-        click.echo(f"never ended: {', '.join(unfinished)}", err=True)
-        sys.exit(UNFINISHED)
+        click.get_current_context().exit(UNFINISHED)
 
 
-def _replayed(scenario: Scenario, schedule: str, options: Options) -> tuple[Scenario, tuple[Run, ...]]:
-    """The scenario as the schedule has it, and the one run."""
-    plan = load_schedule(schedule, lambda _: scenario if _ == scenario.name else load_scenario(_))
-    if plan.cluster != scenario.name:
-        raise InputError(
-            [
-                Problem(
-                    plan.source,
-                    None,
-                    "cluster",
-                    f"the schedule is for '{plan.cluster}', not for '{scenario.name}'",
-                    f"run: flowsched simulate {plan.cluster} --schedule {schedule}",
-                )
-            ]
-        )
+def _replayed(
+    scenario: Scenario, asked: str, schedule: str, options: Options, out: Path | None
+) -> tuple[Scenario, tuple[Run, ...]]:
+    """The scenario as the schedule has it, and the one run. ``asked`` is how the user named the scenario."""
+    plan = load_schedule(schedule, lambda name: scenario if name == scenario.name else load_scenario(name))
+    same = plan.cluster in (scenario.name, asked) or Path(plan.cluster).resolve() == Path(asked).resolve()
+    if not same:
+        message = f"the schedule is for '{plan.cluster}', not for '{scenario.name}'"
+        hint = f"run: flowsched simulate {plan.cluster} --schedule {schedule}"
+        raise InputError([Problem(plan.source, None, "cluster", message, hint)])
+    if out is not None:
+        make_folder(out)
     for sentence in beyond_measured(scenario, plan):
         click.echo(f"note: {sentence}", err=True)
     run = replay(scenario, plan, options)
@@ -138,13 +140,10 @@ def _replayed(scenario: Scenario, schedule: str, options: Options) -> tuple[Scen
 
 
 def _write(out: Path, outcome: dict[str, Any]) -> None:
-    _forbid_file(out)
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     report = out / "report.html"
-    for path, text in ((report, render_report(outcome)), (out / "result.json", json.dumps(outcome, indent=1) + "\n")):
-        draft = path.with_name(path.name + ".part")
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
+    write_whole(report, render_report(outcome))
+    write_whole(out / "result.json", json.dumps(outcome, indent=1) + "\n")
     click.echo(f"report: {report}", err=True)
 
 
@@ -155,11 +154,6 @@ def _write_records(folder: Path, runs: tuple[Run, ...]) -> None:
             write_record(record, folder / f"{run.policy}-{record['round']:04d}.json")
             count += 1
     click.echo(f"records: {count} in {folder}", err=True)
-
-
-def _forbid_file(folder: Path | None) -> None:
-    if folder is not None and folder.exists() and not folder.is_dir():
-        raise InputError([Problem(str(folder), None, "", "is a file, not a folder", "name a folder, new or old")])
 
 
 class _Progress:
@@ -191,9 +185,9 @@ class _Progress:
         ends = self._done.setdefault(policy, [])
         if ended == count:
             ends.append(t_s)
-            self._last = f"{policy}: {count} jobs done at {min(ends):.0f} s"
-            if len(ends) > 1:
-                self._last += f", best of {len(ends)} variants"
+            jobs = "1 job" if count == 1 else f"{count} jobs"
+            done = f"at {t_s:.0f} s" if len(ends) == 1 else f"in {len(ends)} variants"
+            self._last = f"{policy}: {jobs} done {done}"
 
     def _finish(self) -> None:
         if self._last:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -120,7 +121,7 @@ class NetworkBuilder:
 
 
 def _cost_scale(costs: NDArray[np.float64], units: IntArray) -> float:
-    multiple = int(np.lcm.reduce(units)) if len(units) else 1
+    multiple = math.lcm(*set(units.tolist()))
     if multiple > 1 << 16:
         multiple = 1  # widths with little in common: rounding the quotient is finer than such a scale would allow
     largest = float(np.abs(costs / units).max(initial=0.0)) * multiple

@@ -108,9 +108,16 @@ def _why_unscheduled(search: Search, task: int, reservation: Reservation | None)
             f"needs {_cores(width)} and {wanted.memory_mib} MiB on one machine; the emptiest, "
             f"{group.machine.name}, has {_cores(group.free_milli)} and {group.free_memory_mib} MiB free"
         )
-    if all(search.prices.machine_cost(g, (Newcomer(c, 0, width),)) == FORBIDDEN for g in roomy):
+    offers = [
+        (search.prices.machine_cost(g, (Newcomer(c, 0, width),)) - search.prices.machine_cost(g, ()), g) for g in roomy
+    ]
+    price, cheapest = min(offers)
+    if price == FORBIDDEN:
         return "every machine with room has a latency service whose p95 goal it would break"
-    return "waiting costs less than any machine with room"
+    return (
+        f"waiting costs {search.waiting(task):.2f}; the cheapest machine with room, "
+        f"{view.groups[cheapest].machine.name}, would cost {price:.2f} by itself now"
+    )
 
 
 def _cores(milli: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from flowsched.assignment import Assignment, Column
 from flowsched.certificate import certify
@@ -91,7 +92,7 @@ class FlowScheduler:
         else:
             search, plan = settle(search, starts, settings)
         stage("improve")
-        decided = _start_idle_machines(search, plan)
+        decided = _never_idle(search, _start_idle_machines(search, plan))
         bound = placements(search, decided)
         left = postponements(search, decided, dues)
         stage("read off")
@@ -162,6 +163,27 @@ def _carried_over(search: Search, snapshot: Snapshot) -> Assignment:
             best = min(offers, key=lambda offer: offer[0], default=(FORBIDDEN, None))
             if best[0] < search.waiting(t):
                 plan.move(t, best[1])
+    return plan
+
+
+def _never_idle(search: Search, plan: Assignment) -> Assignment:
+    """With nothing running anywhere there is nothing to wait for: if nobody would start, the cheapest one does."""
+    starts_now = any(column is not None and column.slot == 0 for column in plan.columns)
+    if starts_now or any(group.running for group in search.view.groups):
+        return plan
+    now = replace(search, slots=1)
+    offers = [
+        (price - search.waiting(task), task, column)
+        for task in range(len(plan.columns))
+        for machine in range(len(search.view.machines))
+        for price, column in [now.best_column(plan, task, machine)]
+        if column is not None
+    ]
+    if not offers:
+        return plan
+    _, task, column = min(offers, key=lambda offer: offer[:2])
+    plan = plan.copy()
+    plan.move(task, column)
     return plan
 
 

@@ -43,8 +43,8 @@ def apply_settings(settings: Settings, assignments: Iterable[str], source: str =
         key = key.strip().replace("-", "_")
         if not equals or key not in known:
             message = f"there is no setting '{key}'" if equals else "is not of the form KEY=VALUE"
-            close = nearest(key, known)
-            hint = f"did you mean '{close}'? " if close else ""
+            close = key if key in known else nearest(key, known)
+            hint = f"did you mean '{close}={value or '...'}'? " if close else ""
             problems.append(Problem(source, None, text, message, f"{hint}(known: {', '.join(known)})"))
             continue
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,7 +32,7 @@ from flowsched.snapshot import (
     Task,
 )
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.document import Document, KeyPath, Problems, read_document
+from flowsched_models.document import Document, KeyPath, Problems, parse_document, read_document
 from flowsched_models.form import (
     Checked,
     CoreSet,
@@ -131,12 +132,14 @@ class SnapshotForm(Form):
 
 
 def load_snapshot(path: str | Path) -> Snapshot:
-    """Read a snapshot file.
+    """Read a snapshot file, or the snapshot in a round's record.
 
     Its profiles are the bundled ones and those of the files under ``profiles``, or else only those
     written under ``catalogue``. Raises :class:`flowsched_models.document.InputError` with all mistakes.
     """
     document = read_document(Path(path), str(path))
+    if document.data.get("kind") == "Record" and isinstance(document.data.get("snapshot"), dict):
+        document = parse_document(json.dumps(document.data["snapshot"]), f"{path} (its snapshot)")
     check_header(document, "Snapshot")
     return read_snapshot(document)
 

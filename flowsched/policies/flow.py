@@ -80,13 +80,15 @@ class FlowPrices:
         undisturbed = self._penalty(newcomer, begin + alone_s)
         delayed = self._penalty(newcomer, with_it.starts_s[member] + begin + alone_s)
         headroom = self._headroom(group, with_it) - self._headroom(group, without)
-        return {
+        terms = {
             "run_time": undisturbed,
             "wait_for_slot": delayed - undisturbed,
             "interference_suffered": own - delayed,
             "interference_caused": total - own - headroom,
             "slo_headroom": headroom,
         }
+        # Differences of equal sums leave a few bits that mean nothing.
+        return {name: value if abs(value) > 1e-12 else 0.0 for name, value in terms.items()}
 
     def waiting_cost(self, task_class: int) -> float:
         """Equation 13: the penalty of starting when the backlog is worked off and a machine has drained, plus W.
@@ -188,8 +190,8 @@ class FlowPrices:
         task = view.classes[task_class].task
         times = [
             self._outlook.best_alone_s(g, task_class)
-            for g, group in enumerate(view.groups)
-            if group.batch_cores and view.allowed(task_class, group.members[0])
+            for g in range(len(view.groups))
+            if view.could_fit(task_class, g, task.widths_milli[0]) and self.welcome(g, task_class)
         ]
         if times:
             return min(times)
@@ -223,7 +225,8 @@ class FlowPrices:
         backlog_s = self._outlook.fluid_s()
         soonest = FORBIDDEN
         for g in range(len(view.groups)):
-            if not view.could_fit(task_class, g, view.classes[task_class].task.widths_milli[0]):
+            width = view.classes[task_class].task.widths_milli[0]
+            if not view.could_fit(task_class, g, width) or not self.welcome(g, task_class):
                 continue
             empty = self._outlook.prospect(g, ())
             drained = max(empty.residents_s, default=0.0) if empty is not None else 0.0

@@ -12,6 +12,7 @@ from flowsched_simulator.run import JobRun, Run
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.schedule import Schedule, ScheduledTask
 from flowsched_simulator.simulation import Options
+from flowsched_simulator.workload import workload
 from flowsched_simulator.world import ModelError, World
 
 _NEVER = float("inf")
@@ -30,7 +31,7 @@ def replay(scenario: Scenario, schedule: Schedule, options: Options | None = Non
     hosts = HostFactory(scenario.catalogue)
     world = World(scenario.machines, services, hosts, ModelError(options.model_error, options.seed))
     weights = _weights(schedule)
-    tasks = {t.name: t for t in scenario.tasks}
+    tasks = {t.name: t for t in workload(scenario, options.seed)}
     waiting = {t.job: t for t in schedule.tasks}
     starts: dict[str, float] = {job: t.start_s for job, t in waiting.items() if t.start_s is not None}
     begun: dict[str, float] = {}
@@ -70,7 +71,7 @@ def replay(scenario: Scenario, schedule: Schedule, options: Options | None = Non
             cores=entry.cores,
             width_milli=round(weights[entry.job] * MILLI),
             threads=entry.threads,
-            submit_s=0.0,
+            submit_s=tasks[entry.job].submit_s,
             bound_s=begun[entry.job],
             start_s=begun[entry.job],
             end_s=ended[entry.job],
@@ -93,23 +94,26 @@ def placed_services(scenario: Scenario, schedule: Schedule) -> tuple[Service, ..
     )
 
 
-def beyond_measured(scenario: Scenario, schedule: Schedule) -> tuple[str, ...]:
-    """Sentences for what no policy would do and the models can only guess: too little memory, odd thread counts."""
+def caveats(scenario: Scenario, schedule: Schedule, seed: int = 0) -> tuple[str, ...]:
+    """Sentences for what no policy would do or the models can only guess: memory, thread counts, early starts."""
     free = {m.name: m.memory_mib for m in scenario.machines}
     for service in placed_services(scenario, schedule):
         free[service.machine] -= service.memory_mib
-    tasks = {t.name: t for t in scenario.tasks}
+    tasks = {t.name: t for t in workload(scenario, seed)}
     notes = []
     for t in schedule.tasks:
+        submitted = tasks[t.job].submit_s
+        if t.start_s is not None and t.start_s < submitted:
+            notes.append(f"{t.job} starts at {t.start_s:g} s and is submitted only at {submitted:g} s")
         needs = tasks[t.job].memory_mib
         if needs > free[t.machine]:
             notes.append(
                 f"{t.job} asks for {needs} MiB and {t.machine} has {free[t.machine]} MiB beside its services; "
-                "its run time there is a guess"
+                "how long it runs there is a guess"
             )
         if scenario.catalogue.jobs[tasks[t.job].profile].threads_power_of_two and t.threads & (t.threads - 1):
             notes.append(
-                f"{t.job} was measured with 1, 2, 4 and 8 threads only; its run time with {t.threads} is a guess"
+                f"{t.job} was measured with 1, 2, 4 and 8 threads only; how long it runs with {t.threads} is a guess"
             )
     placed = {t.job for t in schedule.tasks}
     absent = [name for name in tasks if name not in placed]

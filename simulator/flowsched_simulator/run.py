@@ -119,9 +119,11 @@ class Run:
     def _percentile(self, name: str, q: float) -> float | None:
         return _plain(np.percentile(self._per_job(name), q, method="higher")) if self.jobs else None
 
-    def _timings(self) -> dict[str, dict[str, float]]:
+    def _timings(self) -> dict[str, dict[str, float | None]]:
         """What the clock of this machine measured: the only part of a run that differs between equal runs."""
-        solve = np.array([r.solve_ms for r in self.rounds]) if self.rounds else np.zeros(1)
+        if not self.rounds:
+            return {"round_ms": {"p50": None, "p99": None}}
+        solve = np.array([r.solve_ms for r in self.rounds])
         return {"round_ms": {"p50": float(np.percentile(solve, 50)), "p99": float(np.percentile(solve, 99))}}
 
     def summary(self) -> dict[str, Any]:
@@ -176,6 +178,11 @@ class Run:
             "gap": {"max": max(gaps, default=None), "mean": sum(gaps) / len(gaps) if gaps else None},
             "timings": self._timings(),
         }
+
+
+def bound_words(certificate: str) -> str:
+    """What a gap is measured to, in a user's words: the proven optimum of the round, or a lower bound."""
+    return certificate.replace("exact", "optimum").replace("lagrangian", "bound")
 
 
 def figure(row: Mapping[str, Any], key: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from flowsched_simulator.run import figure
+from flowsched_simulator.run import bound_words, figure
 
 _Cell = Callable[[Any], str]
 
@@ -25,7 +25,7 @@ def _short(variant: str) -> str:
 
 _COLUMNS: tuple[tuple[str, str, str, _Cell], ...] = (
     ("policy", "", "policy", str),
-    ("variant", "its best", "request, cores", _short),
+    ("variant", "best", "variant", _short),
     ("makespan_s", "makespan", "s", _number(1)),
     ("mean_completion_s", "compl.", "mean s", _number(1)),
     ("p95_completion_s", "compl.", "p95 s", _number(1)),
@@ -37,7 +37,7 @@ _COLUMNS: tuple[tuple[str, str, str, _Cell], ...] = (
     ("timings.round_ms.p99", "round", "p99 ms", _optional(_number(1))),
     ("gap_absolute_max", "gap", "cost", _optional(lambda v: f"{v:.3f}")),
     ("gap_relative_max", "gap", "%", _optional(lambda v: f"{100 * v:.1f}")),
-    ("certificate", "", "certificate", _optional(str)),
+    ("certificate", "gap", "to", _optional(bound_words)),
 )
 
 

@@ -167,3 +167,10 @@ def test_what_contradicts_itself_is_named(tmp_path: Path) -> None:
     assert "plan[0].width: canneal does not run at 1.5 cores; its widths: 1, 2, 4" in text
     assert "was submitted at 30 s, after now_s; now_s is -1" in text
     assert "was bound at" in text
+
+
+def test_the_snapshot_in_a_record_is_read_too(tmp_path: Path) -> None:
+    snapshot = awkward()
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps({"apiVersion": "flowsched/v1", "kind": "Record", "snapshot": dump_snapshot(snapshot)}))
+    assert load_snapshot(path) == snapshot

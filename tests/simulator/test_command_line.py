@@ -110,7 +110,9 @@ tasks:
 BAD = {
     "unknown scenario": (("simulate", "parsec-memcached-2042"), ["parsec-memcached-2024"]),
     "unknown policy": (("simulate", PARSEC, "--policy", "fcsf", "--policy", "ltp"), ["fcfs", "lpt"]),
-    "unknown setting": (("simulate", PARSEC, "--set", "bta=3"), ["did you mean 'beta'"]),
+    "unknown setting": (("simulate", PARSEC, "--set", "bta=3"), ["did you mean 'beta=3'"]),
+    "half a setting": (("simulate", PARSEC, "--set", "slots"), ["slots=..."]),
+    "settings without flow": (("simulate", PARSEC, "--policy", "lpt", "--set", "slots=1"), ["--policy flow"]),
     "two bad settings at once": (("simulate", PARSEC, "--set", "beta=x", "--set", "slots=1.5"), ["beta", "slots"]),
     "zero slots": (("simulate", PARSEC, "--set", "slots=0"), ["slots"]),
     "unknown schedule": (("simulate", PARSEC, "--schedule", "group-84"), ["group-048"]),

@@ -14,6 +14,7 @@ from flowsched_simulator import (
     replay,
     simulate,
 )
+from flowsched_simulator.replay import caveats
 
 ENGINE = EngineOptions(Settings(exact_limit=0))
 
@@ -90,3 +91,28 @@ def test_a_job_that_waits_on_purpose_says_what_for() -> None:
     reasons = [p["reason"] for record in run.records for p in record["postponements"]]
     assert reasons
     assert all("completion" in reason and "node-" in reason for reason in reasons)
+
+
+def test_nobody_waits_for_a_machine_that_will_never_take_them() -> None:
+    """The large machine's cache has no headroom for the job; the small one is idle."""
+    small, _, large = (m.name for m in load_scenario("parsec-memcached-2024-c").machines)
+    base = load_scenario("parsec-memcached-2024-c")
+    cache = replace(base.services[0], slo_us=492.0)
+    job = replace(next(t for t in base.tasks if t.name == "canneal"), submit_s=0.0)
+    scenario = replace(base, services=(cache,), tasks=(job,), machines=(base.machines[0], base.machines[2]))
+
+    run = simulate(scenario, "flow", engine=ENGINE)
+
+    assert cache.machine == large
+    assert [(j.machine, j.bound_s) for j in run.jobs] == [(small, 0.0)]
+    assert run.slo_violation_ratio == 0.0
+
+
+def test_a_replay_keeps_the_times_of_submission() -> None:
+    base = load_scenario("parsec-memcached-2024")
+    late = replace(base, tasks=tuple(replace(t, submit_s=5.0) for t in base.tasks))
+    schedule = load_schedule("group-048")
+
+    assert {j.submit_s for j in replay(late, schedule).jobs} == {5.0}
+    assert any("is submitted only at 5 s" in note for note in caveats(late, schedule))
+    assert caveats(base, schedule) == ()

@@ -19,7 +19,7 @@ from flowsched.solvers import SOLVERS
 from flowsched_models.document import InputError, Problem
 from flowsched_simulator.comparison import compare, result
 from flowsched_simulator.policies import FLOW, POLICIES, EngineOptions, check_policies
-from flowsched_simulator.replay import beyond_measured, placed_services, replay
+from flowsched_simulator.replay import caveats, placed_services, replay
 from flowsched_simulator.report import render_report
 from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Scenario
@@ -42,7 +42,11 @@ UNFINISHED = 3
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of arrivals, `random`, model error."
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for report.html and result.json.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Folder for report.html and result.json. Default: out/SCENARIO, and none with --json.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
 @click.option("--records", type=click.Path(path_type=Path), help="Folder for one record per round of `flow`.")
 @click.option("--charge-scheduling-time", is_flag=True, help="Let the clock include the measured time of each round.")
@@ -99,8 +103,9 @@ def simulate(
         loaded, runs = _replayed(loaded, scenario, schedule, options, out)
     else:
         names = check_policies(policies or tuple(POLICIES))
-        if records is not None and FLOW not in names:
-            raise InputError([Problem("--records", None, "", f"only {FLOW} keeps records", f"add --policy {FLOW}")])
+        for option, value in (("--records", records), ("--set", settings)):
+            if value and FLOW not in names:
+                raise InputError([Problem(option, None, "", f"is for {FLOW} only", f"add --policy {FLOW}")])
         for folder in (out, records):
             if folder is not None:
                 make_folder(folder)
@@ -111,6 +116,8 @@ def simulate(
         _write_records(records, runs)
     if out is None and not as_json:
         out = Path("out") / (re.sub(r"[^A-Za-z0-9_-]+", "-", loaded.name).strip("-") or "scenario")
+        if schedule is not None:
+            out = out.with_name(f"{out.name}-schedule")
     if out is not None:
         _write(out, outcome)
     click.echo(json.dumps(outcome, allow_nan=False) if as_json else render_table(outcome["table"]))
@@ -133,7 +140,7 @@ def _replayed(
         raise InputError([Problem(plan.source, None, "cluster", message, hint)])
     if out is not None:
         make_folder(out)
-    for sentence in beyond_measured(scenario, plan):
+    for sentence in caveats(scenario, plan, options.seed):
         click.echo(f"note: {sentence}", err=True)
     run = replay(scenario, plan, options)
     return replace(scenario, services=placed_services(scenario, plan)), (run,)

@@ -8,7 +8,7 @@ from typing import Any
 from xml.etree import ElementTree as Tree
 
 from flowsched_simulator.report import svg
-from flowsched_simulator.report.axis import FOOT, draw_makespan, draw_makespan_label, draw_time_axis
+from flowsched_simulator.report.axis import FOOT, draw_makespan, draw_makespan_label, draw_time_axis, finish_s
 from flowsched_simulator.report.block import Block, join_columns, join_rows, outline
 from flowsched_simulator.report.colour import Colour
 from flowsched_simulator.report.label import LINE, PADDING, Label, best_label
@@ -116,8 +116,8 @@ def draw_gantt(
             _draw_separators(root, rack, top, row)
         for bar, own in zip(used, blocks, strict=True):
             _draw_label(root, bar, own, row)
-    draw_makespan(root, run.get("makespan_s"), scale, 2, height - FOOT)
-    draw_makespan_label(root, run.get("makespan_s"), scale, HEAD - 6)
+    draw_makespan(root, finish_s(run), scale, 2, height - FOOT)
+    draw_makespan_label(root, run, scale, HEAD - 6)
     return root
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from xml.etree import ElementTree as Tree
 
 from flowsched_simulator.report import svg
-from flowsched_simulator.report.axis import FOOT, draw_makespan, draw_time_axis
+from flowsched_simulator.report.axis import FOOT, draw_makespan, draw_time_axis, finish_s
 from flowsched_simulator.report.number import compact, counted, fixed
 from flowsched_simulator.report.scale import LEFT, RIGHT, WIDTH, TimeScale, even_ticks
 
@@ -68,7 +68,7 @@ def draw_latency(ident: str, run: Mapping[str, Any], axis: LatencyScale, scale: 
         svg.add(root, "text", compact(tick, 3), klass="tick", x=LEFT - 8, y=y + 4, text_anchor="end")
     for row in rows:
         _draw_window(root, row, axis, scale, over_fill)
-    draw_makespan(root, run.get("makespan_s"), scale, 0, base)
+    draw_makespan(root, finish_s(run), scale, 0, base)
     _draw_slo(root, axis, _slo_end(run, scale))
     return root
 

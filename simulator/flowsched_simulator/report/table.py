@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowsched_simulator.report.number import NOTHING, compact, fixed
-from flowsched_simulator.run import figure
+from flowsched_simulator.run import bound_words, figure
 
 OWN_POLICY = "flow"
 """The policy whose row is emphasised."""
@@ -86,7 +86,7 @@ def table_rows(table: Sequence[Mapping[str, Any]]) -> list[Row]:
             variant=row.get("variant") or "",
             own=row["policy"] == OWN_POLICY,
             cells=tuple(cells[number] for cells in columns),
-            certificate=row.get("certificate") or NOTHING,
+            certificate=bound_words(row.get("certificate") or NOTHING),
         )
         for number, row in enumerate(table)
     ]

@@ -68,7 +68,7 @@ def _exchange(search: Search, plan: Assignment, total: float) -> Assignment | No
             if home[k] == place:
                 arc(tasks + p, k, -search.leaving(plan, k), None)
     solution = search.solver.solve(builder.build(sink))
-    search.solves += 1
+    search.tally.solves += 1
     if solution.status is not Status.OPTIMAL or solution.cost >= 0:
         return None
     successor = {i: (k, column, cost_of[a]) for a, (i, k, column) in move_of.items() if solution.flow[a]}

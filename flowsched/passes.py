@@ -67,7 +67,7 @@ def run_passes(search: Search, plan: Assignment, most: int) -> Assignment:
             break
         pass_network = PassNetwork(search, current)
         solution = search.solver.solve(pass_network.network)
-        search.solves += 1
+        search.tally.solves += 1
         if solution.status is not Status.OPTIMAL or solution.cost >= 0:
             break
         current = current.copy()

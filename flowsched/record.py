@@ -89,7 +89,7 @@ def build_record(
             "gap_absolute": certificate.gap_absolute,
             "gap_relative": certificate.gap_relative,
         },
-        "counts": {"forecasts": search.outlook.forecasts, "solves": search.solves},
+        "counts": {"forecasts": search.outlook.forecasts, "solves": search.tally.solves},
         "timings": {f"{stage.replace(' ', '_')}_ms": ms for stage, ms in timings_ms.items()},
     }
 

@@ -81,7 +81,7 @@ class FlowScheduler:
         )
         stage("price")
         first = solve_first(view, prices, self._solver, settings.resolves, frozenset(dues.holds))
-        search.solves += first.solves
+        search.tally.solves += first.solves
         stage("solve")
         starts = self._starts(search, first, snapshot)
         goal_s: float | None = None

@@ -14,6 +14,14 @@ from flowsched.solvers import Solver
 
 
 @dataclass
+class Tally:
+    """Work done in a round, counted across all its searches."""
+
+    solves: int = 0
+    """Networks solved."""
+
+
+@dataclass
 class Search:
     """One round's search. A reserved machine takes only what is predicted to be gone before it is needed."""
 
@@ -29,7 +37,7 @@ class Search:
     """Tasks that may neither wait nor be planned for later."""
     widths: bool = False
     """Whether other widths than the narrowest are offered."""
-    solves: int = 0
+    tally: Tally = field(default_factory=Tally)
 
     def machine_cost(self, machine: int, company: Company) -> float:
         """Cost of a machine that a company joins; ``FORBIDDEN`` where it must not, reservations included."""

@@ -23,8 +23,8 @@ command here again and then that one, and the page is yours. All makespans are s
 on the machine, which is named with each table.
 
 Every baseline is shown at its best: each rule runs with the declared requests and with 1, 2 and 4 cores for all jobs,
-with cores of their own or shared, and the variant with the least makespan (bundled) or mean completion (random) counts.
-The rule itself has no such hindsight.
+with cores of their own or shared, and the best variant counts: the one with the least makespan (bundled), or for every
+figure by itself the one where that figure is least (random). The rule itself has no such hindsight.
 """
 
 BUNDLED = """

@@ -1,4 +1,4 @@
-"""From several starts to one plan: passes and exchanges, under a goal that is given or found by bisection."""
+"""From several starts to one plan: passes and exchanges, under goals that are given or one that is tightened."""
 
 from __future__ import annotations
 

@@ -31,7 +31,9 @@ class Network:
     nodes: tuple[str, ...] = ()
     """What each node stands for, as ``kind:name``; empty where nobody asks."""
     terms: tuple[Mapping[str, float], ...] = ()
-    """The cost terms of each arc, in true units; empty where nobody asks."""
+    """The cost terms of each arc, in true units, for ``units`` units of flow together; empty where nobody asks."""
+    units: tuple[int, ...] = ()
+    """Units of flow that one task is on each arc; empty where nobody asks."""
 
     @property
     def arc_count(self) -> int:
@@ -55,6 +57,7 @@ class Network:
             "unit_costs": self.unit_costs.tolist(),
             "cost_scale": self.cost_scale,
             "terms": [dict(t) for t in self.terms],
+            "units": list(self.units),
             "flow": flow.tolist(),
         }
 
@@ -117,6 +120,7 @@ class NetworkBuilder:
             scale,
             tuple(self.nodes),
             tuple(self._terms),
+            tuple(self._units),
         )
 
 

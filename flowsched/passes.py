@@ -16,6 +16,9 @@ from flowsched.policies.policy import FORBIDDEN
 from flowsched.search import Search
 from flowsched.solvers import Status
 
+LEFT = "place_left"
+"""Term of a move: what the task costs where it is, with the sign of a gain. With it the terms add up to the arc's cost."""
+
 
 class PassNetwork:
     """The network of one pass, and the moves that its arcs stand for."""
@@ -34,7 +37,7 @@ class PassNetwork:
             builder.arc(node, stay, 1)
             if here is not None and task not in search.must_start:
                 gain = search.waiting(task) - leaving
-                terms = search.prices.waiting_terms(view.class_of[task]) if explain else None
+                terms = {**search.prices.waiting_terms(view.class_of[task]), LEFT: -leaving} if explain else None
                 self.moves[builder.arc(node, stay, 1, gain, terms=terms)] = (task, None)
             for machine in range(len(view.machines)):
                 price, column = search.best_column(plan, task, machine)
@@ -45,7 +48,7 @@ class PassNetwork:
                     arrive[machine],
                     1,
                     price - leaving,
-                    terms=_terms(search, plan, task, column) if explain else None,
+                    terms={**_terms(search, plan, task, column), LEFT: -leaving} if explain else None,
                 )
                 self.moves[arc] = (task, column)
         builder.arc(stay, sink, len(plan.columns))

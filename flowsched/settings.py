@@ -10,7 +10,7 @@ class Settings:
     """Settings of the engine and of the ``flow`` policy."""
 
     objective: str = "completion"
-    """``makespan``: one goal for all tasks, found by bisection. ``completion``: every task has its own goal."""
+    """``makespan``: one goal for all tasks, tightened step by step. ``completion``: every task has its own goal."""
     eps: float = 1.0
     """Slope of the penalty before the goal: those in time still want to be early."""
     beta: float = 20.0

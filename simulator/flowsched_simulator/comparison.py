@@ -29,6 +29,20 @@ def simulate(
     The best has the fewest SLO violations, then the least makespan or mean completion, whichever is the scenario's
     objective: a rule is judged at its best, with hindsight that the rule itself does not have.
     """
+    runs = simulate_variants(scenario, policy, options=options, engine=engine, hosts=hosts, report=report)
+    return min(runs, key=lambda run: _rank(run, scenario.objective))
+
+
+def simulate_variants(
+    scenario: Scenario,
+    policy: str,
+    *,
+    options: Options | None = None,
+    engine: EngineOptions | None = None,
+    hosts: HostFactory | None = None,
+    report: Report | None = None,
+) -> tuple[Run, ...]:
+    """One run for every variant of a policy; ``flow`` has one."""
     options = options or Options()
     hosts = hosts or HostFactory(scenario.catalogue)
     runs = []
@@ -40,7 +54,7 @@ def simulate(
                 report(policy, variant, t, ended, count)
 
         runs.append(Simulation(scenario, scheduler, options, hosts=hosts, variant=variant, progress=progress).run())
-    return min(runs, key=lambda run: _rank(run, scenario.objective))
+    return tuple(runs)
 
 
 def compare(

@@ -12,6 +12,8 @@ from flowsched.snapshot import MILLI, Machine, Service, StartDelay, Task
 from flowsched_models.catalogue import Catalogue
 from flowsched_simulator.scenario import Arrivals, Objective, Scenario
 
+MOST_DRAWS = 1000
+"""Clusters drawn until one has a place for every job."""
 WIDTHS_MILLI = (1000, 2000, 4000)
 
 
@@ -33,16 +35,25 @@ class Recipe:
 
 
 def random_scenario(catalogue: Catalogue, seed: int, recipe: Recipe | None = None) -> Scenario:
-    """A scenario with Poisson arrivals. The same seed draws the same cluster and jobs at every load."""
+    """A scenario with Poisson arrivals. The same seed draws the same cluster and jobs at every load.
+
+    Raises ``ValueError`` if the recipe's machine types leave some job without a place in every cluster that was drawn.
+    """
     recipe = recipe or Recipe()
     rng = np.random.default_rng([seed, 7])
     tasks = _draw_tasks(catalogue, recipe, rng)
-    while True:
+    for _ in range(MOST_DRAWS):
         machines = _draw_machines(catalogue, recipe, rng)
         services = _draw_services(machines, recipe, rng)
         room = {m.name: m.memory_mib - sum(s.memory_mib for s in services if s.machine == m.name) for m in machines}
         if all(any(t.memory_mib <= free for free in room.values()) for t in tasks):
             break
+    else:
+        largest = max(tasks, key=lambda t: t.memory_mib)
+        raise ValueError(
+            f"none of {MOST_DRAWS} clusters of {recipe.machines} machines had a place for {largest.name}, which needs "
+            f"{largest.memory_mib} MiB; name larger machine types than {', '.join(recipe.machine_types)}"
+        )
     taken = {(s.machine, c) for s in services for c in s.cores}
     batch_cores = {m.name: [c for c in range(m.vcpus) if (m.name, c) not in taken] for m in machines}
     work_s = float(np.mean([catalogue.jobs[t.profile].work_s * t.scale for t in tasks]))

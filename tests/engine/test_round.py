@@ -353,3 +353,17 @@ def test_a_newcomer_that_starts_once_the_noise_is_gone_answers_for_its_own() -> 
     now = snapshot([newcomer], services=[service_1], running=[loud], now_s=10.0, start_delay=StartDelay(3.0, 3.0))
 
     assert where(flow_scheduler(slots=1).decide(now)) == {}
+
+
+def test_the_terms_of_every_arc_add_up_to_its_cost() -> None:
+    jobs = [
+        task(f"j{k}", CATALOGUE.jobs[p], scale=s) for k, (p, s) in enumerate([("serial", 2.0), ("scaling", 1.0)] * 3)
+    ]
+    cluster = snapshot(jobs, machines(2), running=[running(task("r"), "m1", progress=0.25)])
+    record = flow_scheduler(exact_limit=0).decide(cluster).record
+    assert record is not None
+    for name in ("first_network", "last_network"):
+        network = record[name]
+        assert any(network["terms"])
+        for cost, units, terms in zip(network["unit_costs"], network["units"], network["terms"], strict=True):
+            assert sum(terms.values()) == pytest.approx(cost * units / network["cost_scale"], abs=1e-5)

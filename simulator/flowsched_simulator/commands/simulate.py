@@ -95,6 +95,7 @@ def simulate(
             "--records": records,
             "--charge-scheduling-time": charge_scheduling_time,
             "--set": settings,
+            "--solver": solver != "ortools",
         }
         given = [option for option, value in needless.items() if value]
         if given:
@@ -109,6 +110,11 @@ def simulate(
         for folder in (out, records):
             if folder is not None:
                 make_folder(folder)
+        if records is not None and any(records.glob(f"{FLOW}-*.json")):
+            message = "holds the records of another run"
+            raise InputError(
+                [Problem(str(records), None, "--records", message, "name an empty folder, or remove them")]
+            )
         with _Progress() as progress:
             runs = compare(loaded, names, options=options, engine=engine, report=progress.show)
     outcome = result(loaded, runs)

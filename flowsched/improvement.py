@@ -33,8 +33,12 @@ def settle(search: Search, starts: Sequence[Assignment], settings: Settings) -> 
     return search, plan
 
 
-def tighten(search: Search, starts: Sequence[Assignment], settings: Settings) -> tuple[Search, Assignment, float]:
-    """The plan with the smallest predicted makespan, and the goal under which it was found.
+def tighten(
+    search: Search, starts: Sequence[Assignment], settings: Settings
+) -> tuple[Search, Assignment, float | None]:
+    """The plan with the smallest predicted makespan, and the goal that the prices of the search returned have.
+
+    None where no goal was tried (``goal_steps`` 0): the prices are then those of each task's own goal.
 
     The goal is set a step below the best makespan seen, every start is improved under it, and the step is halved when
     nobody gets better; the goal never goes below what the cores could do at best. A goal far away makes for plans that
@@ -45,23 +49,24 @@ def tighten(search: Search, starts: Sequence[Assignment], settings: Settings) ->
     reached = search.finish(best)
     goal = max(ideal, reached[1])
     found = search
+    priced_at: float | None = None
     step = settings.goal_step
     for _ in range(settings.goal_steps):
         target = max(ideal, goal * (1.0 - step))
         trial, plan = _improve_all(search, [best, *starts], settings, target)
         finish = trial.finish(plan)
         if _sooner(finish, reached):
-            found, best, reached = trial, plan, finish
+            found, best, reached, priced_at = trial, plan, finish, target
             goal = finish[1]
         else:
             step /= 2.0
             if found is search:
-                found = trial
+                found, priced_at = trial, target
         if search.exhausted() or target <= ideal:
             break
     if settings.refine_widths and _moldable(search):
-        found, best, goal = _refine_widths(found, best, settings, goal)
-    return found, best, goal
+        found, best, priced_at = _refine_widths(found, best, settings, goal, priced_at)
+    return found, best, priced_at
 
 
 def _improve_all(
@@ -74,17 +79,17 @@ def _improve_all(
 
 
 def _refine_widths(
-    search: Search, best: Assignment, settings: Settings, goal: float
-) -> tuple[Search, Assignment, float]:
+    search: Search, best: Assignment, settings: Settings, goal: float, priced_at: float | None
+) -> tuple[Search, Assignment, float | None]:
     """Offer all widths around the best plan at the narrowest, and tighten the goal as long as that pays."""
     for _ in range(settings.goal_steps):
         reached = search.finish(best)
         target = min(goal, reached[1] * 0.97)
         trial, plan = _improve_all(replace(search, widths=True), [best], settings, target)
         if not _sooner(trial.finish(plan), reached):
-            return replace(search, widths=True), best, goal
-        search, best, goal = trial, plan, target
-    return search, best, goal
+            return replace(search, widths=True), best, priced_at
+        search, best, goal, priced_at = trial, plan, target, target
+    return search, best, priced_at
 
 
 def _sooner(one: tuple[int, float], other: tuple[int, float]) -> bool:

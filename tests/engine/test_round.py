@@ -367,3 +367,23 @@ def test_the_terms_of_every_arc_add_up_to_its_cost() -> None:
         assert any(network["terms"])
         for cost, units, terms in zip(network["unit_costs"], network["units"], network["terms"], strict=True):
             assert sum(terms.values()) == pytest.approx(cost * units / network["cost_scale"], abs=1e-5)
+
+
+@pytest.mark.parametrize("moldable", [False, True])
+def test_recorded_costs_are_those_of_the_recorded_goal(moldable: bool) -> None:
+    kinds = [("serial", 2.0), ("scaling", 1.0), ("serial", 1.0), ("scaling", 3.0)]
+    jobs = [task(f"j{k}", CATALOGUE.jobs[p], scale=s) for k, (p, s) in enumerate(kinds)]
+    cluster = snapshot(jobs, machines(2), running=[running(task("r"), "m1", progress=0.25)])
+    record = flow_scheduler(objective="makespan", exact_limit=0, refine_widths=moldable).decide(cluster).record
+    assert record is not None
+    search, _ = machinery(cluster, Settings())
+    search = replace(search, prices=search.prices.with_goal(record["goal_s"]))
+    number = {m.name: i for i, m in enumerate(search.view.machines)}
+    at = {
+        p["task"]: None if p["machine"] is None else Column(number[p["machine"]], p["slot"], p["width_milli"])
+        for p in record["plan"]
+    }
+    plan = Assignment([at[t.name] for t in search.view.tasks], search.view.class_of, 2)
+    for name, cost in record["machine_costs"].items():
+        assert search.cost(plan, number[name]) == pytest.approx(cost, abs=1e-9)
+    assert search.total(plan) == pytest.approx(record["certificate"]["primal"], abs=1e-9)

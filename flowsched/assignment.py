@@ -43,6 +43,8 @@ class Assignment:
 
     def __post_init__(self) -> None:
         """Index the tasks by machine."""
+        self.moves = 0
+        """How often it was changed: a plan with as many moves as before is as it was."""
         self._by_machine: list[list[int]] = [[] for _ in range(self.machines)]
         for task, column in enumerate(self.columns):
             if column is not None:
@@ -54,6 +56,7 @@ class Assignment:
 
     def move(self, task: int, column: Column | None) -> None:
         """Change one task's column."""
+        self.moves += 1
         old = self.columns[task]
         if old is not None:
             self._by_machine[old.machine].remove(task)

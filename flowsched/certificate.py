@@ -8,7 +8,7 @@ For prices lambda >= 0 on tiers,
 is below the cost of any plan by weak duality. ``k_cg`` is a class's least cost on a group in *any* company: terms between
 tasks of the same round, and what running neighbours do, are at least 0 and dropped. Where tasks may be planned for later
 (slots), a later place takes no capacity now, so tiers are priced at 0 and the bound is looser. It belongs to the first
-network; reservations only remove capacity.
+network; reservations, relations and task groups only remove plans.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def certify(search: Search, plan: Assignment, first: FirstSolution, settings: Se
     """The certificate of a plan: exact for small rounds, Lagrangian otherwise."""
     primal = search.total(plan)
     view = search.view
-    residents = sum(search.prices.resident_least_cost(g) * len(group.members) for g, group in enumerate(view.groups))
+    residents = sum(search.prices.resident_least_cost(g) * group.size for g, group in enumerate(view.groups))
     unconstrained = residents + sum(
         len(cls.members) * min(search.prices.waiting_cost(c), _least(search, c, {}, cls.task.widths_milli[:1]))
         for c, cls in enumerate(view.classes)

@@ -49,6 +49,8 @@ def soonest_chain(search: Search, order: Sequence[int]) -> Assignment:
     for task in order:
         best: tuple[float, Column | None] = (FORBIDDEN, None)
         for machine in range(len(view.machines)):
+            if search.refused(plan, task, machine):
+                continue
             for column in search.columns(task, machine)[:1]:
                 newcomer = Newcomer(view.class_of[task], column.slot, column.width_milli)
                 company = joined(plan.company(machine), newcomer)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from flowsched.events import (
@@ -14,6 +16,8 @@ from flowsched.events import (
     TaskSubmitted,
     TaskWithdrawn,
 )
+from flowsched.relation import Relation, TaskGroup
+from flowsched.resource import amount_text, covers, missing, without
 from flowsched.snapshot import (
     MILLI,
     Machine,
@@ -61,9 +65,18 @@ class ClusterState:
     """
 
     def __init__(
-        self, catalogue: Catalogue, start_delay: StartDelay | None = None, hosts: HostFactory | None = None
+        self,
+        catalogue: Catalogue,
+        start_delay: StartDelay | None = None,
+        hosts: HostFactory | None = None,
+        *,
+        relations: Iterable[Relation] = (),
+        task_groups: Iterable[TaskGroup] = (),
     ) -> None:
-        """An empty cluster; ``hosts`` may be shared so that rates are computed once."""
+        """An empty cluster; ``hosts`` may be shared so that rates are computed once.
+
+        ``relations`` and ``task_groups`` are all that tasks may name.
+        """
         self._catalogue = catalogue
         self._start_delay = start_delay or StartDelay()
         self._hosts = hosts or HostFactory(catalogue)
@@ -72,6 +85,9 @@ class ClusterState:
         self._running: dict[str, Running] = {}
         self._plan: dict[str, PlannedStart] = {}
         self._reservations: tuple[Reservation, ...] = ()
+        self._relations = {r.name: r for r in relations}
+        self._task_groups = {g.name: g for g in task_groups}
+        self._ended: Counter[str] = Counter()
         self._now_s = 0.0
         self._rounds = 0
 
@@ -98,6 +114,7 @@ class ClusterState:
             case TaskSubmitted(task):
                 if task.name in self._pending or task.name in self._running:
                     raise ValueError(f"a task named {task.name} is there already")
+                self._forbid_unknown_names(task)
                 self._pending[task.name] = task
             case TaskBound():
                 self._bind(event)
@@ -132,6 +149,8 @@ class ClusterState:
             reservations=tuple(r for r in self._reservations if r.task in self._pending and r.machine in self._nodes),
             start_delay=self._start_delay,
             round=self._rounds,
+            relations=tuple(self._relations.values()),
+            task_groups=tuple(self._group_now(g) for g in self._task_groups.values()),
         )
 
     @property
@@ -151,7 +170,7 @@ class ClusterState:
         node = self._nodes.get(event.machine)
         if node is None:
             raise ValueError(f"{event.task} was bound to {event.machine}, which is not in the cluster")
-        self._forbid_overcommit(node, event.width_milli, task.memory_mib)
+        self._forbid_overcommit(node, event.width_milli, task)
         del self._pending[event.task]
         self._plan.pop(event.task, None)
         self._believe(node)
@@ -178,17 +197,35 @@ class ClusterState:
         node = self._nodes[running.machine]
         self._believe(node)
         node.belief.stop(name)
+        if running.task.group is not None:
+            self._ended[running.task.group] += 1
         for task, plan in self._plan.items():
             if plan.machine == running.machine and plan.slot > 0:
                 self._plan[task] = replace(plan, slot=plan.slot - 1)
 
-    def _forbid_overcommit(self, node: _Node, width_milli: int, memory_mib: int) -> None:
+    def _group_now(self, group: TaskGroup) -> TaskGroup:
+        """A group without its members that ended: those who are left need not wait for others in their place."""
+        return replace(group, minimum=max(1, group.minimum - self._ended[group.name]))
+
+    def _forbid_unknown_names(self, task: Task) -> None:
+        unknown = [f"relation {name}" for name in (*task.holds, *task.joins) if name not in self._relations]
+        if task.group is not None and task.group not in self._task_groups:
+            unknown.append(f"task group {task.group}")
+        if unknown:
+            raise ValueError(f"{task.name} names {unknown[0]}, which is not there")
+
+    def _forbid_overcommit(self, node: _Node, width_milli: int, task: Task) -> None:
         """Raise if one more task of this size would make the requests on a machine exceed what it has."""
         here = [r for r in self._running.values() if r.machine == node.machine.name]
         cpu = width_milli + sum(r.width_milli for r in here) + sum(s.width_milli for s in node.services)
-        memory = memory_mib + sum(r.task.memory_mib for r in here) + sum(s.memory_mib for s in node.services)
+        memory = task.memory_mib + sum(r.task.memory_mib for r in here) + sum(s.memory_mib for s in node.services)
         if cpu > node.machine.cpu_milli or memory > node.machine.memory_mib:
             raise ValueError(
                 f"{node.machine.name} would be overcommitted: {cpu} of {node.machine.cpu_milli} milli-CPU and "
                 f"{memory} of {node.machine.memory_mib} MiB would be requested"
             )
+        if task.resources:
+            left = without(dict(node.machine.resources), *(r.task.resources for r in here))
+            if not covers(left, task.resources):
+                short = amount_text(missing(left, task.resources))
+                raise ValueError(f"{node.machine.name} would be overcommitted: {short} more than are free")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from flowsched.relation import MACHINE, Relation, RelationKind
 from flowsched.snapshot import MILLI, Machine, Service
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import Document, InputError, KeyPath, Problems, name_help
-from flowsched_models.form import CoreSet, DurationUs, Form, MemoryMib, MilliCpu, Name, PositiveInt, Rate
+from flowsched_models.form import CoreSet, DurationUs, Form, MemoryMib, MilliCpu, Moment, Name, PositiveInt, Rate
 from flowsched_models.profiles import load_catalogue
 from flowsched_models.quantity import (
     format_cores,
@@ -21,6 +23,9 @@ from flowsched_models.quantity import (
 )
 from flowsched_models.service import LatencyCurve, ServiceProfile
 
+Units = Annotated[int, Field(ge=0)]
+"""A number of things."""
+
 
 class MachineForm(Form):
     """A machine in a file. What is left out is as its type has it."""
@@ -30,6 +35,38 @@ class MachineForm(Form):
     cpu: MilliCpu | None = None
     memory: MemoryMib | None = None
     labels: dict[str, str] = Field(default_factory=dict)
+    resources: dict[str, Units] = Field(default_factory=dict)
+
+
+class RelationForm(Form):
+    """A relation between tasks in a file."""
+
+    name: Name
+    kind: Literal["limit", "apart", "spread", "together", "count"]
+    key: Name = MACHINE
+    most: PositiveInt | None = None
+    skew: PositiveInt | None = None
+    min_domains: PositiveInt | None = None
+
+
+class TaskGroupForm(Form):
+    """A task group in a file."""
+
+    name: Name
+    minimum: PositiveInt
+    deadline_s: Moment | None = None
+
+
+class BoundForm(Form):
+    """What binds a task to machines and to other tasks: the same keys for jobs and for tasks."""
+
+    resources: dict[str, Units] = Field(default_factory=dict)
+    relations: list[Name] = Field(default_factory=list)
+    holds: list[Name] = Field(default_factory=list)
+    joins: list[Name] = Field(default_factory=list)
+    group: Name | None = None
+    threads: Annotated[list[PositiveInt], Field(min_length=1)] | None = None
+    min_utility: Annotated[float, Field(le=1)] | None = None
 
 
 class ServiceForm(Form):
@@ -110,8 +147,62 @@ def build_machines(
             problems.add(document.problem((*path, "cpu"), message))
         memory = form.memory if form.memory is not None else kind.memory_mib
         labels = tuple(form.labels.items())
-        machines.append(Machine(form.name, form.type, cpu, memory, vcpus, labels))
+        resources = tuple(sorted(form.resources.items()))
+        machines.append(Machine(form.name, form.type, cpu, memory, vcpus, labels, resources))
     return machines
+
+
+_ONLY_FOR = {"most": "limit", "skew": "spread", "min_domains": "spread"}
+
+
+def build_relations(
+    problems: Problems, document: Document, forms: Iterable[tuple[KeyPath, RelationForm]]
+) -> tuple[Relation, ...]:
+    """Relations with the defaults of their kinds."""
+    relations = []
+    for path, form in forms:
+        for key, kind in _ONLY_FOR.items():
+            if getattr(form, key) is not None and form.kind != kind:
+                message = f"has no meaning for a relation of kind '{form.kind}'"
+                problems.add(document.problem((*path, key), message, f"leave it out; it is for '{kind}'"))
+        relations.append(
+            Relation(
+                form.name,
+                RelationKind(form.kind),
+                form.key,
+                form.most if form.most is not None else 1,
+                form.skew if form.skew is not None else 1,
+                form.min_domains or 0,
+            )
+        )
+    return tuple(relations)
+
+
+def bound_values(
+    problems: Problems,
+    document: Document,
+    path: KeyPath,
+    form: BoundForm,
+    relations: Iterable[str],
+    groups: Iterable[str],
+) -> dict[str, Any]:
+    """The fields of a task that bind it; names that do not exist are reported."""
+    known = list(relations)
+    for key in ("relations", "holds", "joins"):
+        for index, name in enumerate(getattr(form, key)):
+            refer(problems, document, (*path, key, index), "relation", name, known)
+    if form.group is not None:
+        refer(problems, document, (*path, "group"), "task group", form.group, groups)
+    if form.threads is not None and len(set(form.threads)) < len(form.threads):
+        problems.add(document.problem((*path, "threads"), "names a number twice"))
+    return {
+        "resources": tuple(sorted((name, units) for name, units in form.resources.items() if units)),
+        "holds": tuple(dict.fromkeys((*form.relations, *form.holds))),
+        "joins": tuple(dict.fromkeys((*form.relations, *form.joins))),
+        "group": form.group,
+        "threads": tuple(sorted(set(form.threads or ()))),
+        "min_utility": form.min_utility,
+    }
 
 
 def build_services(

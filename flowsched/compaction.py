@@ -7,13 +7,22 @@ content determines.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from flowsched.census import Census
 from flowsched.cluster import service_load
+from flowsched.resource import covers, without
 from flowsched.snapshot import MILLI, Machine, Running, Service, Snapshot, Task
+from flowsched_models.profile import PhaseOrder
 from flowsched_models.runtime import Host, HostFactory, Resident
+
+LARGE_GROUP = 32
+"""Groups with more members than this, and than there are tasks to place, are searched by as many members as there are
+tasks: no plan uses more of them. Smaller ones are searched whole."""
+ENDLESS_WORK_S = 1e10
+"""Single-thread seconds that a task without an end is forecast with: beyond everybody else's completion."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +42,7 @@ class MachineGroup:
     machine: Machine
     """Any member."""
     members: tuple[int, ...]
-    """Indices into the view's machines."""
+    """Indices into the view's machines: those that the search looks at."""
     host: Host
     services: tuple[Service, ...]
     running: tuple[Running, ...]
@@ -43,6 +52,24 @@ class MachineGroup:
     batch_cores: tuple[int, ...]
     free_milli: int
     free_memory_mib: int
+    free_resources: Mapping[str, int] = field(default_factory=dict)
+    spares: tuple[str, ...] = ()
+    """Names of further members, which no plan of this round needs."""
+
+    @property
+    def size(self) -> int:
+        """Number of machines in the group."""
+        return len(self.members) + len(self.spares)
+
+    @cached_property
+    def endless(self) -> tuple[Running, ...]:
+        """Tasks on the representative member that nobody waits for."""
+        return tuple(r for r in self.running if r.task.endless)
+
+    @property
+    def completes(self) -> bool:
+        """Whether anything here will end by itself."""
+        return len(self.running) > len(self.endless)
 
 
 @dataclass(frozen=True)
@@ -54,6 +81,11 @@ class View:
     machines: tuple[Machine, ...]
     classes: tuple[TaskClass, ...]
     groups: tuple[MachineGroup, ...]
+
+    @cached_property
+    def census(self) -> Census:
+        """The running tasks, counted by relation. Whoever changes it takes a copy."""
+        return Census.of(self.snapshot)
 
     @cached_property
     def class_of(self) -> tuple[int, ...]:
@@ -81,17 +113,30 @@ class View:
         return self._allowed[task_class, machine]
 
     def could_fit(self, task_class: int, group: int, width_milli: int) -> bool:
-        """Whether a task of a class would fit on a machine of the group with only its services there."""
+        """Whether a task of a class would fit on a machine of the group with only its services, and the tasks that
+        have no end, there.
+        """
         task = self.classes[task_class].task
         here = self.groups[group]
-        cpu = here.machine.cpu_milli - sum(s.width_milli for s in here.services)
+        stay = here.endless
+        cpu = here.machine.cpu_milli - sum(s.width_milli for s in here.services) - sum(r.width_milli for r in stay)
         memory = here.machine.memory_mib - sum(s.memory_mib for s in here.services)
+        memory -= sum(r.task.memory_mib for r in stay)
         return (
             bool(here.batch_cores)
             and self.allowed(task_class, here.members[0])
             and width_milli <= cpu
             and task.memory_mib <= memory
+            and self.has_resources(task, group)
         )
+
+    def has_resources(self, task: Task, group: int) -> bool:
+        """Whether a machine of the group ever has the further resources that a task asks for."""
+        if not task.resources:
+            return True
+        here = self.groups[group]
+        whole = without(dict(here.machine.resources), *(r.task.resources for r in here.endless))
+        return covers(whole, task.resources)
 
 
 def compact(snapshot: Snapshot, hosts: HostFactory) -> View:
@@ -110,11 +155,16 @@ def compact(snapshot: Snapshot, hosts: HostFactory) -> View:
         services[s.machine].append(s)
     free = snapshot.free_milli()
     free_memory = snapshot.free_memory_mib()
-    named_lists = sorted({t.machines for t in tasks if t.machines is not None})
+    free_resources = snapshot.free_resources()
+    named_lists = [frozenset(names) for names in sorted({t.machines for t in tasks if t.machines is not None})]
+
+    # A label that no relation uses, such as a host's name, would leave a large cluster without machines alike.
+    keep_labels = len(snapshot.machines) <= LARGE_GROUP
+    label_keys = {r.key for r in snapshot.relations}
 
     keyed = []
     for machine in snapshot.machines:
-        here = tuple(sorted(running[machine.name], key=_running_order))
+        here = tuple(sorted(running[machine.name], key=lambda r: _running_order(r, snapshot.now_s)))
         loads = tuple(service_load(s) for s in services[machine.name])
         goals = tuple((s.slo_us, s.memory_mib) for s in services[machine.name])
         key = (
@@ -122,34 +172,49 @@ def compact(snapshot: Snapshot, hosts: HostFactory) -> View:
             machine.cpu_milli,
             machine.memory_mib,
             machine.vcpus,
-            machine.labels,
+            machine.labels if keep_labels else tuple(pair for pair in machine.labels if pair[0] in label_keys),
             tuple((x.profile, x.cores, x.threads, x.weight, x.qps, x.client) for x in loads),
             goals,
-            tuple(_running_order(r) for r in here),
+            tuple(_running_order(r, snapshot.now_s) for r in here),
             tuple(machine.name in names for names in named_lists),
+            tuple(sorted(machine.resources)),
         )
         keyed.append((key, machine.name, machine, here, loads))
     keyed.sort(key=lambda row: row[:2])
     by_group: dict[Hashable, list[int]] = {}
     for i, row in enumerate(keyed):
         by_group.setdefault(row[0], []).append(i)
+    named = {p.machine for p in snapshot.plan} | {r.machine for r in snapshot.reservations}
+    machines: list[Machine] = []
     groups = []
     for rows in by_group.values():
         _, name, machine, here, loads = keyed[rows[0]]
+        searched = _searched([keyed[i][1] for i in rows], len(tasks), named)
         groups.append(
             MachineGroup(
                 machine,
-                tuple(rows),
+                tuple(range(len(machines), len(machines) + len(searched))),
                 hosts.host(machine.type, loads),
                 tuple(services[name]),
                 here,
-                tuple(_resident(r, snapshot.now_s) for r in here),
+                tuple(_resident(r, snapshot) for r in here),
                 snapshot.batch_cores(machine),
                 free[name],
                 free_memory[name],
+                free_resources[name],
+                tuple(keyed[i][1] for i in rows if keyed[i][1] not in searched) if len(searched) < len(rows) else (),
             )
         )
-    return View(snapshot, tasks, tuple(row[2] for row in keyed), classes, tuple(groups))
+        machines += (keyed[i][2] for i in rows if keyed[i][1] in searched)
+    return View(snapshot, tasks, tuple(machines), classes, tuple(groups))
+
+
+def _searched(names: list[str], tasks: int, named: set[str]) -> set[str]:
+    """The members of a group that the search looks at, its first one among them."""
+    if len(names) <= max(LARGE_GROUP, tasks):
+        return set(names)
+    others = [name for name in names if name not in named]
+    return {names[0], *(name for name in names if name in named), *others[: max(1, tasks)]}
 
 
 def _task_order(t: Task) -> tuple[object, ...]:
@@ -165,15 +230,28 @@ def _task_order(t: Task) -> tuple[object, ...]:
         goal,
         t.machines is not None,
         t.machines or (),
+        t.resources,
+        t.holds,
+        t.joins,
+        t.group or "",
+        t.threads,
+        t.min_utility is not None,
+        t.min_utility or 0.0,
+        t.endless,
     )
 
 
-def _running_order(r: Running) -> tuple[object, ...]:
+def _running_order(r: Running, now_s: float) -> tuple[object, ...]:
+    if r.task.endless:
+        # When it came and how far it is believed to be tell machines apart that are alike from now on.
+        timeless = replace(r.task, submit_s=0.0, goal_s=None, machines=None, min_utility=None, group=None)
+        return (_task_order(timeless), 0.0, max(r.start_s, now_s), r.width_milli, r.threads, r.cores)
     return (_task_order(r.task), r.progress, r.start_s, r.width_milli, r.threads, r.cores)
 
 
-def _resident(r: Running, now_s: float) -> Resident:
-    return Resident(
+def _resident(r: Running, snapshot: Snapshot) -> Resident:
+    ready_s = max(0.0, r.start_s - snapshot.now_s)
+    resident = Resident(
         r.task.profile,
         r.task.scale,
         r.threads,
@@ -181,5 +259,17 @@ def _resident(r: Running, now_s: float) -> Resident:
         r.width_milli / MILLI,
         r.task.memory_mib,
         r.progress,
-        max(0.0, r.start_s - now_s),
+        ready_s,
+    )
+    return endless_resident(resident, snapshot) if r.task.endless else resident
+
+
+def endless_resident(resident: Resident, snapshot: Snapshot) -> Resident:
+    """A task without an end as the model sees it: in its last phase, with work that outlasts everybody."""
+    profile = snapshot.catalogue.jobs[resident.profile]
+    serial_first = profile.phase_order is PhaseOrder.SERIAL_FIRST
+    return replace(
+        resident,
+        scale=ENDLESS_WORK_S / profile.work_s,
+        progress=profile.serial_fraction if serial_first else 0.0,
     )

@@ -2,7 +2,8 @@
 
 Every company that may join a machine of a group is priced, as the search prices it, same-round terms included; of the slots
 that a set of tasks can take on a machine only the cheapest distribution can be part of an optimum. CP-SAT then gives every
-machine one company so that each task is in one or waits. The widths are those that the round chose.
+machine one company so that each task is in one or waits. The widths are those that the round chose. Relations whose domains
+are labels are left out, which only lowers the bound.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def exact_bound(search: Search, plan: Assignment) -> float | None:
     if status != cp_model.OPTIMAL:
         return None
     summands = len(search.view.machines) + len(search.view.tasks)
-    return solver.best_objective_bound / _SCALE - summands * 0.5 / _SCALE  # each summand was rounded once
+    # Each summand was rounded once.
+    return solver.best_objective_bound / _SCALE - summands * 0.5 / _SCALE + search.spare_cost()
 
 
 def _width(search: Search, plan: Assignment, task: int) -> int:
@@ -87,7 +89,8 @@ def _kinds(search: Search, plan: Assignment) -> Counter[Kind]:
 
 def _kinds_for(search: Search, group: int, kinds: Counter[Kind]) -> list[Kind]:
     """Kinds that can ever run on a group's machines."""
-    return [(c, w) for c, w in sorted(kinds) if search.view.could_fit(c, group, w)]
+    barred = {search.view.class_of[t] for t in search.barred}
+    return [(c, w) for c, w in sorted(kinds) if c not in barred and search.view.could_fit(c, group, w)]
 
 
 def _cheapest_companies(

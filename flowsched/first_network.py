@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from flowsched.assignment import Assignment, Column, Newcomer
+from flowsched.census import Census
 from flowsched.compaction import View
 from flowsched.network import IntArray, Network, NetworkBuilder
 from flowsched.packing import Parcel, Room, pack
 from flowsched.policies.policy import FORBIDDEN, Prices
+from flowsched.snapshot import Task
 from flowsched.solvers import Solution, Solver, Status
 from flowsched.tiers import tier_capacities
 
@@ -51,8 +53,13 @@ def build_first_network(
     widths_milli: Sequence[int],
     counts: Sequence[int],
     rooms: Sequence[Room],
+    census: Census | None = None,
+    barred: frozenset[int] = frozenset(),
 ) -> FirstNetwork:
-    """The network for ``counts[c]`` tasks of each class at ``widths_milli[c]`` on machines with these rooms."""
+    """The network for ``counts[c]`` tasks of each class at ``widths_milli[c]`` on machines with these rooms.
+
+    ``census``: who is counted by relations so far, None without any; ``barred``: classes that may not start.
+    """
     unit = math.gcd(*(w for w, n in zip(widths_milli, counts, strict=True) if n)) or 1
     present = sorted({w for w, n in zip(widths_milli, counts, strict=True) if n}, reverse=True)
     builder = NetworkBuilder()
@@ -74,9 +81,9 @@ def build_first_network(
         units = widths_milli[c] // unit
         node = builder.node(f"class:{cls.task.name}", counts[c] * units)
         for g, group in enumerate(view.groups):
-            if not view.allowed(c, group.members[0]):
+            if not view.allowed(c, group.members[0]) or c in barred:
                 continue
-            fits = sum(_whole_tasks(rooms[m], widths_milli[c], cls.task.memory_mib) for m in group.members)
+            fits = _whole_tasks(view, g, cls.task, widths_milli[c], rooms, census)
             if not fits:
                 continue
             company = (Newcomer(c, 0, widths_milli[c]),)
@@ -108,8 +115,16 @@ class FirstSolution:
     solves: int
 
 
-def solve_first(view: View, prices: Prices, solver: Solver, resolves: int, blocked: frozenset[int]) -> FirstSolution:
-    """Solve, floor to whole tasks, pack, and solve again for leftovers. ``blocked`` machines take nobody.
+def solve_first(
+    view: View,
+    prices: Prices,
+    solver: Solver,
+    resolves: int,
+    blocked: frozenset[int],
+    barred: frozenset[int] = frozenset(),
+) -> FirstSolution:
+    """Solve, floor to whole tasks, pack, and solve again for leftovers. ``blocked`` machines take nobody, and tasks of
+    ``barred`` classes do not start.
 
     Raises ``RuntimeError`` if the solver refuses the network: unscheduled arcs make every network feasible.
     """
@@ -117,6 +132,7 @@ def solve_first(view: View, prices: Prices, solver: Solver, resolves: int, block
     rooms = [_room(view, m) if m not in blocked else Room(0, -1) for m in range(len(view.machines))]
     waiting = {c: list(cls.members) for c, cls in enumerate(view.classes)}
     assignment = Assignment([None] * len(view.tasks), view.class_of, len(view.machines))
+    census = view.census.copy() if view.census.relations else None
     first: FirstNetwork | None = None
     kept: Solution | None = None
     solves = 0
@@ -124,14 +140,14 @@ def solve_first(view: View, prices: Prices, solver: Solver, resolves: int, block
         counts = [len(waiting[c]) for c in range(len(view.classes))]
         if not any(counts):
             break
-        network = build_first_network(view, prices, widths, counts, rooms)
+        network = build_first_network(view, prices, widths, counts, rooms, census, barred)
         solution = solver.solve(network.network)
         solves += 1
         if solution.status is not Status.OPTIMAL:
             raise RuntimeError(f"{solver.name} answers {solution.status} to the first network: {solution.report}")
         if first is None:
             first, kept = network, solution
-        placed = _place(view, network, solution.flow, rooms)
+        placed = _place(view, network, solution.flow, rooms, census)
         for c, m in placed:
             assignment.move(waiting[c].pop(0), Column(m, 0, widths[c]))
         if not placed:
@@ -142,24 +158,43 @@ def solve_first(view: View, prices: Prices, solver: Solver, resolves: int, block
     return FirstSolution(first, kept, assignment, solves)
 
 
-def _place(view: View, network: FirstNetwork, flow: IntArray, rooms: Sequence[Room]) -> list[tuple[int, int]]:
+def _place(
+    view: View, network: FirstNetwork, flow: IntArray, rooms: Sequence[Room], census: Census | None
+) -> list[tuple[int, int]]:
     by_group: dict[int, list[Parcel]] = {}
     for (c, g), count in network.whole_tasks(flow).items():
-        memory = view.classes[c].task.memory_mib
-        by_group.setdefault(g, []).append(Parcel(c, count, network.widths_milli[c], memory))
+        task = view.classes[c].task
+        parcel = Parcel(c, count, network.widths_milli[c], task.memory_mib, task.resources)
+        by_group.setdefault(g, []).append(parcel)
+
+    def permits(c: int, m: int) -> bool:
+        return census is None or census.refusal(view.classes[c].task, view.machines[m].name) is None
+
+    def note(c: int, m: int) -> None:
+        if census is not None:
+            census.add(view.classes[c].task, view.machines[m].name)
+
     placed = []
     for g, parcels in by_group.items():
-        placed += pack(parcels, {m: rooms[m] for m in view.groups[g].members})
+        placed += pack(parcels, {m: rooms[m] for m in view.groups[g].members}, permits, note)
     return placed
 
 
 def _room(view: View, machine: int) -> Room:
     group = view.groups[view.group_of[machine]]
-    return Room(group.free_milli, group.free_memory_mib)
+    return Room(group.free_milli, group.free_memory_mib, group.free_resources)
 
 
-def _whole_tasks(room: Room, width_milli: int, memory_mib: int) -> int:
-    if not room.takes(width_milli, memory_mib):
-        return 0
-    by_cpu = room.cpu_milli // width_milli
-    return by_cpu if memory_mib == 0 else min(by_cpu, room.memory_mib // memory_mib)
+def _whole_tasks(
+    view: View, group: int, task: Task, width_milli: int, rooms: Sequence[Room], census: Census | None
+) -> int:
+    """Whole tasks that a group takes at most: machine by machine what fits, and what relations leave each domain."""
+    members = view.groups[group].members
+    fits = [rooms[m].count(width_milli, task.memory_mib, task.resources) for m in members]
+    if census is None or not census.concerns(task):
+        return sum(fits)
+    alone = sum(
+        min(n, census.room(task, view.machines[m].name, local=True)) for n, m in zip(fits, members, strict=True)
+    )
+    # The members have the same labels, so they are in the same domains.
+    return min(alone, census.room(task, view.machines[members[0]].name, local=False))

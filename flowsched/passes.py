@@ -75,7 +75,9 @@ def run_passes(search: Search, plan: Assignment, most: int) -> Assignment:
             break
         current = current.copy()
         for task, column in pass_network.chosen(solution.flow):
-            current.move(task, column)
+            # Each move was priced as if nobody else moved: together they may be too many for a relation.
+            if column is None or not search.refused(current, task, column.machine):
+                current.move(task, column)
         total = search.total(current)
         if total < best_total - 1e-9:
             best, best_total = current, total

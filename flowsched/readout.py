@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from flowsched.assignment import Assignment, Newcomer
+from flowsched.census import demand_text
 from flowsched.decision import Placement, Postponement
 from flowsched.policies.policy import FORBIDDEN
+from flowsched.relation import Relation
 from flowsched.reservation import Dues
+from flowsched.resource import amount_text, covers
 from flowsched.search import Search
-from flowsched.snapshot import MILLI, PlannedStart, Reservation
+from flowsched.snapshot import MILLI, PlannedStart, Reservation, Task
 
 
 def placements(search: Search, plan: Assignment) -> tuple[Placement, ...]:
@@ -36,9 +41,15 @@ def placements(search: Search, plan: Assignment) -> tuple[Placement, ...]:
     return tuple(bound)
 
 
-def postponements(search: Search, plan: Assignment, dues: Dues) -> tuple[Postponement, ...]:
-    """Tasks that wait: planned for later on some machine, or on the unscheduled node."""
+def postponements(
+    search: Search, plan: Assignment, dues: Dues, reasons: Mapping[int, str] | None = None
+) -> tuple[Postponement, ...]:
+    """Tasks that wait: planned for later on some machine, or on the unscheduled node.
+
+    ``reasons`` are known already for those whose task group waits, and for those whom a relation refused at last.
+    """
     view = search.view
+    known = reasons or {}
     now = view.snapshot.now_s
     reserved = {r.task: r for r in dues.reservations}
     left = []
@@ -69,10 +80,14 @@ def postponements(search: Search, plan: Assignment, dues: Dues) -> tuple[Postpon
             )
             continue
         terms = search.prices.waiting_terms(view.class_of[t])
+        reason = known.get(t)
+        if reason is not None and task.name in reserved:
+            held = reserved[task.name]
+            reason += f"; {held.machine} is reserved for it, predicted to be free at {held.start_s:.0f} s"
         left.append(
             Postponement(
                 task.name,
-                _why_unscheduled(search, t, reserved.get(task.name)),
+                reason or _why_unscheduled(search, plan, t, reserved.get(task.name)),
                 waited,
                 sum(terms.values()),
                 terms,
@@ -81,7 +96,7 @@ def postponements(search: Search, plan: Assignment, dues: Dues) -> tuple[Postpon
     return tuple(left)
 
 
-def _why_unscheduled(search: Search, task: int, reservation: Reservation | None) -> str:
+def _why_unscheduled(search: Search, plan: Assignment, task: int, reservation: Reservation | None) -> str:
     """The first sentence an operator needs: no machine at all, none with room, or none worth it now."""
     view = search.view
     wanted = view.tasks[task]
@@ -95,29 +110,72 @@ def _why_unscheduled(search: Search, task: int, reservation: Reservation | None)
     allowed = [g for g, group in enumerate(view.groups) if view.allowed(c, group.members[0])]
     if not allowed:
         return "none of the machines that it may run on is in the cluster"
+    needs = f"needs {_cores(width)} and {wanted.memory_mib} MiB{_further(wanted)} on one machine"
     large = [g for g in allowed if view.could_fit(c, g, width)]
     if not large:
-        return f"needs {_cores(width)} and {wanted.memory_mib} MiB on one machine; no machine is that large"
+        if any(view.groups[g].endless for g in allowed):
+            return f"{needs}; no machine is that large beside its tasks that have no end"
+        return f"{needs}; no machine is that large"
     roomy = [
-        g for g in large if view.groups[g].free_milli >= width and view.groups[g].free_memory_mib >= wanted.memory_mib
+        g
+        for g in large
+        if view.groups[g].free_milli >= width
+        and view.groups[g].free_memory_mib >= wanted.memory_mib
+        and covers(view.groups[g].free_resources, wanted.resources)
     ]
     if not roomy:
         most = max(large, key=lambda g: (view.groups[g].free_milli, -g))
         group = view.groups[most]
-        return (
-            f"needs {_cores(width)} and {wanted.memory_mib} MiB on one machine; the emptiest, "
-            f"{group.machine.name}, has {_cores(group.free_milli)} and {group.free_memory_mib} MiB free"
+        free = "".join(
+            f" and {group.free_resources.get(name, 0)} {name}" for name, units in wanted.resources if units > 0
         )
+        return (
+            f"{needs}; the emptiest, "
+            f"{group.machine.name}, has {_cores(group.free_milli)} and {group.free_memory_mib} MiB{free} free"
+        )
+    refusal = _refused_everywhere(search, plan, task, roomy)
+    if refusal is not None:
+        return f"every machine with room is closed to it by {demand_text(refusal)}"
     offers = [
         (search.prices.machine_cost(g, (Newcomer(c, 0, width),)) - search.prices.machine_cost(g, ()), g) for g in roomy
     ]
     price, cheapest = min(offers)
     if price == FORBIDDEN:
+        utilities = [search.prices.utility(g, (Newcomer(c, 0, width),), 0) for g in roomy]
+        best = max((u for u in utilities if u is not None), default=None)
+        if wanted.min_utility is not None and best is not None and best < wanted.min_utility:
+            return f"its utility now would be {best:.2f} at best, below the {wanted.min_utility:g} that it demands"
         return "every machine with room has a latency service whose p95 goal it would break"
     return (
         f"waiting costs {search.waiting(task):.2f}; the cheapest machine with room, "
         f"{view.groups[cheapest].machine.name}, would cost {price:.2f} by itself now"
     )
+
+
+def _refused_everywhere(search: Search, plan: Assignment, task: int, roomy: list[int]) -> Relation | None:
+    """The relation that keeps a task off every machine with room, with those there who start now; None if one is open."""
+    if not search.related(task):
+        return None
+    view = search.view
+    census = view.census.copy()
+    for t, column in enumerate(plan.columns):
+        if column is not None and column.slot == 0:
+            census.add(view.tasks[t], view.machines[column.machine].name)
+    width = view.tasks[task].widths_milli[0]
+    members = (m for g in roomy for m in view.groups[g].members)
+    # What newcomers take of a machine matters here: the relation is to blame for those with room left.
+    refusals = [
+        census.refusal(view.tasks[task], view.machines[m].name)
+        for m in members
+        if sum(n.width_milli for n in plan.company(m) if n.slot == 0) + width
+        <= view.groups[view.group_of[m]].free_milli
+    ]
+    return None if None in refusals or not refusals else refusals[0]
+
+
+def _further(task: Task) -> str:
+    text = amount_text(task.resources)
+    return f" and {text}" if text else ""
 
 
 def _cores(milli: int) -> str:

@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from flowsched.assignment import Assignment
+from flowsched.compaction import View
 from flowsched.decision import Certificate, Placement, Postponement
 from flowsched.first_network import FirstSolution
+from flowsched.gang import Gangs
 from flowsched.output import make_folder, write_whole
 from flowsched.passes import PassNetwork
+from flowsched.repair import Repair
 from flowsched.reservation import Dues
 from flowsched.search import Search
 from flowsched.settings import Settings
@@ -34,6 +37,8 @@ def build_record(
     plan: Assignment,
     first: FirstSolution,
     dues: Dues,
+    gangs: Gangs,
+    repairs: tuple[Repair, ...],
     goal_s: float | None,
     placements: tuple[Placement, ...],
     postponements: tuple[Postponement, ...],
@@ -44,6 +49,10 @@ def build_record(
     view = search.view
     last = PassNetwork(search, plan, explain=True)
     answer = search.solver.solve(last.network)
+    bound_together: dict[str, Any] = {}
+    if view.snapshot.relations or view.snapshot.task_groups:
+        bound_together["task_groups"] = _task_groups(view, gangs, placements)
+        bound_together["repairs"] = [asdict(r) for r in repairs]
     return {
         "apiVersion": RECORD_VERSION,
         "kind": "Record",
@@ -59,9 +68,10 @@ def build_record(
         "groups": [
             {
                 "machine": group.machine.name,
-                "members": [view.machines[i].name for i in group.members],
+                "members": [*(view.machines[i].name for i in group.members), *group.spares],
                 "free_milli": group.free_milli,
                 "free_memory_mib": group.free_memory_mib,
+                **({"free_resources": dict(group.free_resources)} if group.free_resources else {}),
                 "running": [r.task.name for r in group.running],
             }
             for group in view.groups
@@ -78,10 +88,14 @@ def build_record(
             }
             for t, column in enumerate(plan.columns)
         ],
-        "machine_costs": {machine.name: search.cost(plan, m) for m, machine in enumerate(view.machines)},
+        "machine_costs": {
+            **{machine.name: search.cost(plan, m) for m, machine in enumerate(view.machines)},
+            **{name: search.prices.machine_cost(g, ()) for g, group in enumerate(view.groups) for name in group.spares},
+        },
         "placements": [_plain(p) for p in placements],
         "postponements": [_plain(p) for p in postponements],
         "reservations": [asdict(r) for r in dues.reservations],
+        **bound_together,
         "certificate": None
         if certificate is None
         else {
@@ -92,6 +106,21 @@ def build_record(
         "counts": {"forecasts": search.outlook.forecasts, "solves": search.tally.solves},
         "timings": {f"{stage.replace(' ', '_')}_ms": ms for stage, ms in timings_ms.items()},
     }
+
+
+def _task_groups(view: View, gangs: Gangs, placements: tuple[Placement, ...]) -> list[dict[str, Any]]:
+    """What the round decided about the groups that did not run before."""
+    placed = {p.task for p in placements}
+    return [
+        {
+            "name": gang.group.name,
+            "minimum": gang.group.minimum,
+            "running": gang.running,
+            "members": [view.tasks[t].name for t in gang.members],
+            "starts": any(view.tasks[t].name in placed for t in gang.members),
+        }
+        for gang in gangs.all
+    ]
 
 
 def write_record(record: Mapping[str, Any], path: Path) -> None:

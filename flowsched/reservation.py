@@ -1,44 +1,28 @@
-"""Never for ever: the earliest due task gets a machine that is held for it.
+"""Never for ever: the earliest due task, or task group, gets machines that are held for it.
 
 A task is *due* once it has waited longer than the due age. If it fits somewhere it starts in this round. If not, it gets a
 hard reservation on the feasible machine that drains soonest, and keeps it: nothing starts there unless it is predicted to
 end before the reserved start (EASY backfill: Lifka, The ANL/IBM SP Scheduling System, 1995). The reserved start never moves
 later, so once it has passed nothing joins at all, and a task waits at most
 ``due age + (B + 1)(T + one round)``: B tasks that had arrived earlier and still waited when it arrived, T the longest run.
-The bound holds within a priority.
+The bound holds within a priority. A due member of a task group asks for all that have to start together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from flowsched.assignment import Company, Newcomer
+from flowsched.assignment import Assignment, Newcomer
+from flowsched.census import Census
 from flowsched.compaction import View
+from flowsched.gang import Gang, fit_now, gangs_of
+from flowsched.hold import Hold, drained_s
 from flowsched.outlook import Outlook
 from flowsched.policies.policy import FORBIDDEN, Prices
+from flowsched.resource import without
 from flowsched.settings import Settings
-from flowsched.snapshot import Reservation
-
-_TINY = 1e-6
-
-
-@dataclass(frozen=True)
-class Hold:
-    """A reservation as the search sees it. Times in seconds from now."""
-
-    width_milli: int
-    memory_mib: int
-    start_s: float
-
-    def admits(self, outlook: Outlook, group: int, company: Company) -> bool:
-        """Whether everybody who joins is gone, and the room is there, by the reserved start."""
-        if self.start_s <= 0.0 or any(n.slot > 0 for n in company):
-            return False
-        prospect = outlook.prospect(group, company)
-        if prospect is None or max(prospect.newcomers_s) > self.start_s + _TINY:
-            return False
-        return drained_s(outlook, group, company, self.width_milli, self.memory_mib) <= self.start_s + _TINY
+from flowsched.snapshot import Reservation, Task
 
 
 @dataclass(frozen=True)
@@ -51,6 +35,8 @@ class Dues:
     """Reserved machines."""
     reservations: tuple[Reservation, ...]
     """What to remember for the next round."""
+    seed: Assignment | None = field(default=None, repr=False)
+    """Where a due task group fits; None for a single task."""
 
 
 def settle_dues(view: View, outlook: Outlook, prices: Prices, settings: Settings) -> Dues:
@@ -59,67 +45,126 @@ def settle_dues(view: View, outlook: Outlook, prices: Prices, settings: Settings
     due = [t for t, task in enumerate(view.tasks) if snapshot.now_s - task.submit_s > settings.due_age_s]
     if not due:
         return Dues(frozenset(), {}, ())
+    gang_of = {t: gang for gang in gangs_of(view) for t in gang.members}
     held = {r.task: r for r in snapshot.reservations if _still_suits(view, prices, r)}
     due.sort(key=lambda t: (view.tasks[t].name not in held, -view.tasks[t].priority, view.tasks[t].submit_s, t))
     for first in due:
+        if first in gang_of:
+            answer = _settle_gang(view, outlook, prices, gang_of[first], held)
+            if answer is not None:
+                return answer
+            continue
         c = view.class_of[first]
         task = view.tasks[first]
         width = task.widths_milli[0]
         if any(
-            view.allowed(c, group.members[0]) and prices.machine_cost(g, (Newcomer(c, 0, width),)) < FORBIDDEN
+            view.allowed(c, group.members[0])
+            and prices.machine_cost(g, (Newcomer(c, 0, width),)) < FORBIDDEN
+            and any(_permitted(view.census, view, task, m) for m in group.members)
             for g, group in enumerate(view.groups)
         ):
             return Dues(frozenset({first}), {}, ())
         reservation = held.get(task.name) or _reserve(view, outlook, prices, first)
         if reservation is not None:
-            machine = next(i for i, m in enumerate(view.machines) if m.name == reservation.machine)
-            hold = Hold(reservation.width_milli, task.memory_mib, reservation.start_s - snapshot.now_s)
-            return Dues(frozenset(), {machine: hold}, (reservation,))
+            return Dues(frozenset(), _holds(view, (reservation,)), (reservation,))
     return Dues(frozenset(), {}, ())
 
 
+def _settle_gang(
+    view: View, outlook: Outlook, prices: Prices, gang: Gang, held: Mapping[str, Reservation]
+) -> Dues | None:
+    """Start a due task group, or hold a machine for each who has to start; None where neither helps."""
+    if len(gang.members) < gang.needed or gang.expired(view.snapshot.now_s):
+        return None
+    placed, seed = fit_now(view, outlook, prices, gang, {})
+    if placed:
+        return Dues(placed, {}, (), seed)
+    reservations = [r for t in gang.members if (r := held.get(view.tasks[t].name)) is not None]
+    if len(reservations) < gang.needed:
+        reservations = _reserve_together(view, outlook, prices, gang)
+    if not reservations:
+        return None
+    return Dues(frozenset(), _holds(view, reservations), tuple(reservations))
+
+
+def _holds(view: View, reservations: tuple[Reservation, ...] | list[Reservation]) -> dict[int, Hold]:
+    """What is held on each machine: several members of a group may have reserved the same one."""
+    number = {m.name: i for i, m in enumerate(view.machines)}
+    tasks = {t.name: t for t in view.tasks}
+    holds: dict[int, Hold] = {}
+    for r in reservations:
+        start_s = r.start_s - view.snapshot.now_s
+        machine = number[r.machine]
+        holds[machine] = _and_also(holds.get(machine), tasks[r.task], r.width_milli, start_s)
+    return holds
+
+
+def _and_also(hold: Hold | None, task: Task, width_milli: int, start_s: float) -> Hold:
+    """A hold that is large enough for one more task."""
+    if hold is None:
+        return Hold(width_milli, task.memory_mib, start_s, dict(task.resources))
+    more = without(hold.resources, tuple((name, -units) for name, units in task.resources))
+    return Hold(hold.width_milli + width_milli, hold.memory_mib + task.memory_mib, max(hold.start_s, start_s), more)
+
+
 def _still_suits(view: View, prices: Prices, reservation: Reservation) -> bool:
-    """Whether the reserved machine would take the task once it has drained: its services may have changed."""
+    """Whether the reserved machine would take the task once it has drained: who is there for good may have changed."""
     machine = next((i for i, m in enumerate(view.machines) if m.name == reservation.machine), None)
     task = next((i for i, t in enumerate(view.tasks) if t.name == reservation.task), None)
-    return machine is not None and task is not None and prices.welcome(view.group_of[machine], view.class_of[task])
+    if machine is None or task is None or not _permitted(view.census, view, view.tasks[task], machine):
+        return False
+    return prices.welcome(view.group_of[machine], view.class_of[task])
 
 
-def drained_s(outlook: Outlook, group: int, company: Company, width_milli: int, memory_mib: int) -> float:
-    """When a machine of the group will have room, in seconds from now, if this company joins; infinity for never."""
-    here = outlook.view.groups[group]
-    prospect = outlook.prospect(group, company)
-    if prospect is None:
-        return FORBIDDEN
-    cpu = here.free_milli - sum(n.width_milli for n in company)
-    memory = here.free_memory_mib
-    releases = []
-    for running, end in zip(here.running, prospect.residents_s, strict=True):
-        releases.append((end, running.width_milli, running.task.memory_mib))
-    for newcomer, end in zip(company, prospect.newcomers_s, strict=True):
-        needs = outlook.view.classes[newcomer.task_class].task.memory_mib
-        memory -= needs
-        releases.append((end, newcomer.width_milli, needs))
-    at = 0.0
-    for end, freed_cpu, freed_memory in sorted(releases):
-        if cpu >= width_milli and memory >= memory_mib:
-            return at
-        at, cpu, memory = end, cpu + freed_cpu, memory + freed_memory
-    return at if cpu >= width_milli and memory >= memory_mib else FORBIDDEN
+def _permitted(census: Census, view: View, task: Task, machine: int) -> bool:
+    return census.refusal(task, view.machines[machine].name) is None
 
 
 def _reserve(view: View, outlook: Outlook, prices: Prices, task: int) -> Reservation | None:
     """The machine that drains soonest for a task; None where it can never run."""
+    found = _soonest(view, outlook, prices, task, {}, view.census)
+    if found is None:
+        return None
+    at, machine, hold = found
     wanted = view.tasks[task]
-    width = wanted.widths_milli[0]
-    best: tuple[float, int] | None = None
+    return Reservation(wanted.name, view.machines[machine].name, hold.width_milli, view.snapshot.now_s + at)
+
+
+def _reserve_together(view: View, outlook: Outlook, prices: Prices, gang: Gang) -> list[Reservation]:
+    """A place for each who has to start, all at the time when the last of them is there; nobody if one has none."""
+    census = view.census.copy()
+    holds: dict[int, Hold] = {}
+    places: list[tuple[Task, str, int]] = []
+    start_s = 0.0
+    for t in sorted(gang.members, key=lambda t: (-view.tasks[t].widths_milli[0], t)):
+        if len(places) == gang.needed:
+            break
+        found = _soonest(view, outlook, prices, t, holds, census)
+        if found is None:
+            continue
+        at, machine, holds[machine] = found
+        start_s = max(start_s, at)
+        census.add(view.tasks[t], view.machines[machine].name)
+        places.append((view.tasks[t], view.machines[machine].name, view.tasks[t].widths_milli[0]))
+    if len(places) < gang.needed:
+        return []
+    return [Reservation(task.name, machine, width, view.snapshot.now_s + start_s) for task, machine, width in places]
+
+
+def _soonest(
+    view: View, outlook: Outlook, prices: Prices, task: int, holds: Mapping[int, Hold], census: Census
+) -> tuple[float, int, Hold] | None:
+    """The machine that is soonest drained enough for a task beside what is held there already: when, which, and the hold."""
+    wanted = view.tasks[task]
+    best: tuple[float, int, Hold] | None = None
     for m in range(len(view.machines)):
         g, c = view.group_of[m], view.class_of[task]
         if not view.allowed(c, m) or not view.groups[g].batch_cores or not prices.welcome(g, c):
             continue
-        at = drained_s(outlook, g, (), width, wanted.memory_mib)
-        if at < FORBIDDEN and (best is None or (at, m) < best):
-            best = (at, m)
-    if best is None:
-        return None
-    return Reservation(wanted.name, view.machines[best[1]].name, width, view.snapshot.now_s + best[0])
+        if not _permitted(census, view, wanted, m):
+            continue
+        hold = _and_also(holds.get(m), wanted, wanted.widths_milli[0], 0.0)
+        at = drained_s(outlook, g, (), hold)
+        if at < FORBIDDEN and (best is None or (at, m) < best[:2]):
+            best = (at, m, hold)
+    return best

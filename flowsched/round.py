@@ -12,12 +12,14 @@ from flowsched.chain import chains
 from flowsched.compaction import compact
 from flowsched.decision import Certificate, Decisions
 from flowsched.first_network import FirstSolution, solve_first
+from flowsched.gang import Gangs, settle_gangs
 from flowsched.improvement import settle, tighten
 from flowsched.outlook import Outlook
 from flowsched.policies.flow import FlowPolicy
 from flowsched.policies.policy import FORBIDDEN, Policy
 from flowsched.readout import placements, postponements
 from flowsched.record import build_record
+from flowsched.repair import repair
 from flowsched.reservation import settle_dues
 from flowsched.search import Search
 from flowsched.settings import Settings
@@ -69,6 +71,7 @@ class FlowScheduler:
         outlook = Outlook(view)
         prices = self._policy.price(outlook)
         dues = settle_dues(view, outlook, prices, settings)
+        gangs = settle_gangs(view, outlook, prices, dues.must_start, dues.holds, dues.seed)
         search = Search(
             view,
             outlook,
@@ -77,13 +80,15 @@ class FlowScheduler:
             settings.slots,
             settings.pricings,
             dues.holds,
-            dues.must_start,
+            dues.must_start | gangs.must_start,
+            barred=gangs.barred,
         )
         stage("price")
-        first = solve_first(view, prices, self._solver, settings.resolves, frozenset(dues.holds))
+        barred = frozenset(view.class_of[t] for t in gangs.barred)
+        first = solve_first(view, prices, self._solver, settings.resolves, frozenset(dues.holds), barred)
         search.tally.solves += first.solves
         stage("solve")
-        starts = self._starts(search, first, snapshot)
+        starts = self._starts(search, first, snapshot, gangs)
         goal_s: float | None = None
         if not view.tasks:
             plan = starts[0]
@@ -92,9 +97,10 @@ class FlowScheduler:
         else:
             search, plan = settle(search, starts, settings)
         stage("improve")
-        decided = _never_idle(search, _start_idle_machines(search, plan))
+        repaired = repair(search, _never_idle(search, _start_idle_machines(search, plan)), gangs)
+        decided = repaired.plan
         bound = placements(search, decided)
-        left = postponements(search, decided, dues)
+        left = postponements(search, decided, dues, {**gangs.reasons, **repaired.reasons})
         stage("read off")
         timings["decide"] = (lap - began) * 1e3
         certificate: Certificate | None = None
@@ -110,6 +116,8 @@ class FlowScheduler:
                 plan=plan,
                 first=first,
                 dues=dues,
+                gangs=gangs,
+                repairs=repaired.repairs,
                 goal_s=goal_s,
                 placements=bound,
                 postponements=left,
@@ -118,12 +126,16 @@ class FlowScheduler:
             )
         return Decisions(bound, left, dues.reservations, certificate, record, timings)
 
-    def _starts(self, search: Search, first: FirstSolution, snapshot: Snapshot) -> list[Assignment]:
-        """Plans to search from: the first network's, the chain, and the one that the last round carried over."""
+    def _starts(self, search: Search, first: FirstSolution, snapshot: Snapshot, gangs: Gangs) -> list[Assignment]:
+        """Plans to search from: the first network's, the chain, the one that the last round carried over, and the one in
+        which task groups were found to fit.
+        """
         starts = [_mended(search, first.assignment)]
-        starts = [*chains(search, max(self._settings.starts - 1, len(search.must_start))), *starts]
+        starts = [*chains(search, max(self._settings.starts - 1, min(1, len(search.must_start)))), *starts]
         if snapshot.plan:
             starts.append(_mended(search, _carried_over(search, snapshot)))
+        if gangs.seed is not None:
+            starts.append(gangs.seed)
         possible = [plan for plan in starts if search.total(plan) < FORBIDDEN]
         return possible or [
             Assignment([None] * len(search.view.tasks), search.view.class_of, len(search.view.machines))
@@ -135,8 +147,12 @@ def _mended(search: Search, plan: Assignment) -> Assignment:
     plan = plan.copy()
     for machine in range(len(search.view.machines)):
         for task in plan.on(machine):
-            if search.cost(plan, machine) == FORBIDDEN:
+            if search.cost(plan, machine) == FORBIDDEN or task in search.barred:
                 plan.move(task, None)
+    related = [t for t, column in enumerate(plan.columns) if column is not None and search.related(t)]
+    orderly = search.in_order(plan, related, search.view.census.copy())
+    for task in sorted(set(related) - set(orderly)):
+        plan.move(task, None)
     for task, column in enumerate(plan.columns):
         if task in search.must_start and (column is None or column.slot > 0):
             plan.move(task, None)
@@ -169,7 +185,7 @@ def _carried_over(search: Search, snapshot: Snapshot) -> Assignment:
 def _never_idle(search: Search, plan: Assignment) -> Assignment:
     """With nothing running anywhere there is nothing to wait for: if nobody would start, the cheapest one does."""
     starts_now = any(column is not None and column.slot == 0 for column in plan.columns)
-    if starts_now or any(group.running for group in search.view.groups):
+    if starts_now or any(group.completes for group in search.view.groups):
         return plan
     now = replace(search, slots=1)
     offers = [
@@ -195,7 +211,7 @@ def _start_idle_machines(search: Search, plan: Assignment) -> Assignment:
         group = view.groups[view.group_of[m]]
         tasks = decided.on(m)
         slots = {t: column.slot for t in tasks if (column := decided.columns[t]) is not None}
-        if group.running or not slots or min(slots.values()) == 0:
+        if group.completes or not slots or min(slots.values()) == 0:
             continue
         lowest = min(slots.values())
         for task in tasks:

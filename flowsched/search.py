@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flowsched.assignment import Assignment, Column, Company, Newcomer, joined
+from flowsched.census import Census
 from flowsched.compaction import View
+from flowsched.hold import Hold
 from flowsched.outlook import Outlook
 from flowsched.policies.policy import FORBIDDEN, Prices
-from flowsched.reservation import Hold
 from flowsched.solvers import Solver
 
 
@@ -23,7 +24,11 @@ class Tally:
 
 @dataclass
 class Search:
-    """One round's search. A reserved machine takes only what is predicted to be gone before it is needed."""
+    """One round's search. A reserved machine takes only what is predicted to be gone before it is needed.
+
+    Relations between tasks hold for every plan that has a cost: machine by machine in the prospects of companies, by
+    domain in ``refused`` and ``total``.
+    """
 
     view: View
     outlook: Outlook
@@ -38,6 +43,14 @@ class Search:
     widths: bool = False
     """Whether other widths than the narrowest are offered."""
     tally: Tally = field(default_factory=Tally)
+    barred: frozenset[int] = frozenset()
+    """Tasks that may not start or be planned: their task group cannot start."""
+
+    def __post_init__(self) -> None:
+        """Note which tasks are bound by relations; most rounds have none."""
+        census = self.view.census
+        self._related = frozenset(t for t, task in enumerate(self.view.tasks) if census.concerns(task))
+        self._counted: tuple[Assignment, int, Census] | None = None
 
     def machine_cost(self, machine: int, company: Company) -> float:
         """Cost of a machine that a company joins; ``FORBIDDEN`` where it must not, reservations included."""
@@ -58,8 +71,75 @@ class Search:
         """Cost of everything: machines with all who are on them, and tasks that wait."""
         if any((column := plan.columns[t]) is None or column.slot > 0 for t in self.must_start):
             return FORBIDDEN
-        machines = sum(self.cost(plan, m) for m in range(len(self.view.machines)))
+        if self._related and not self.orderly(plan):
+            return FORBIDDEN
+        machines = sum(self.cost(plan, m) for m in range(len(self.view.machines))) + self.spare_cost()
         return machines + sum(self.waiting(t) for t, column in enumerate(plan.columns) if column is None)
+
+    def spare_cost(self) -> float:
+        """Cost of the machines that no plan of this round uses."""
+        groups = enumerate(self.view.groups)
+        return sum(len(group.spares) * self.prices.machine_cost(g, ()) for g, group in groups if group.spares)
+
+    def refused(self, plan: Assignment, task: int, machine: int, gone: int | None = None) -> bool:
+        """Whether a relation keeps a task off a machine beside the rest of a plan; who is planned counts as there."""
+        if task not in self._related:
+            return False
+        census = self._count(plan)
+        away = [
+            (self.view.tasks[t], self.view.machines[column.machine].name)
+            for t in {task, gone}
+            if t is not None and t in self._related and (column := plan.columns[t]) is not None
+        ]
+        for other, place in away:
+            census.remove(other, place)
+        refusal = census.refusal(self.view.tasks[task], self.view.machines[machine].name)
+        for other, place in away:
+            census.add(other, place)
+        return refusal is not None
+
+    def orderly(self, plan: Assignment) -> bool:
+        """Whether there is an order in which relations let everybody go where the plan has them."""
+        placed = [t for t in sorted(self._related) if plan.columns[t] is not None]
+        return len(self.in_order(plan, placed, self.view.census.copy())) == len(placed)
+
+    def in_order(self, plan: Assignment, tasks: Sequence[int], census: Census) -> list[int]:
+        """Those of some tasks that can go to their machines one after the other, in an order that relations allow.
+
+        They are added to ``census``. Those who come later may let in who was refused before.
+        """
+        admitted: list[int] = []
+        left = list(tasks)
+        while left:
+            refused = []
+            for t in left:
+                column = plan.columns[t]
+                assert column is not None, "only tasks with a column are asked for"
+                place = self.view.machines[column.machine].name
+                if census.refusal(self.view.tasks[t], place) is None:
+                    census.add(self.view.tasks[t], place)
+                    admitted.append(t)
+                else:
+                    refused.append(t)
+            if len(refused) == len(left):
+                break
+            left = refused
+        return admitted
+
+    def related(self, task: int) -> bool:
+        """Whether any relation binds or counts a task."""
+        return task in self._related
+
+    def _count(self, plan: Assignment) -> Census:
+        """Everybody who runs or has a column, counted by relation."""
+        if self._counted is None or self._counted[0] is not plan or self._counted[1] != plan.moves:
+            census = self.view.census.copy()
+            for t in self._related:
+                column = plan.columns[t]
+                if column is not None:
+                    census.add(self.view.tasks[t], self.view.machines[column.machine].name)
+            self._counted = (plan, plan.moves, census)
+        return self._counted[2]
 
     def finish(self, plan: Assignment) -> tuple[int, float]:
         """What a makespan is judged by: tasks without a column that could have one, then the last predicted completion.
@@ -67,11 +147,14 @@ class Search:
         A task that no machine could ever take spoils no plan.
         """
         ends = [self.prices.makespan_s(self.view.group_of[m], plan.company(m)) for m in range(len(self.view.machines))]
+        ends += [self.prices.makespan_s(g, ()) for g, group in enumerate(self.view.groups) if group.spares]
         return sum(self._placeable(t) for t, column in enumerate(plan.columns) if column is None), max(
             ends, default=0.0
         )
 
     def _placeable(self, task: int) -> bool:
+        if task in self.barred:
+            return False
         c = self.view.class_of[task]
         width = self.view.tasks[task].widths_milli[0]
         return any(self.view.could_fit(c, g, width) and self.prices.welcome(g, c) for g in range(len(self.view.groups)))
@@ -83,7 +166,7 @@ class Search:
     def columns(self, task: int, machine: int) -> list[Column]:
         """Columns of a machine that a task may take, narrow and early ones first."""
         c = self.view.class_of[task]
-        if not self.view.allowed(c, machine):
+        if not self.view.allowed(c, machine) or task in self.barred:
             return []
         widths = self.view.classes[c].task.widths_milli
         if not self.widths:
@@ -112,6 +195,8 @@ class Search:
         stays = here is not None and here.machine == machine
         if gone is None and stays:
             gone = task
+        if self._related and self.refused(plan, task, machine, gone):
+            return FORBIDDEN, None
         others = plan.company(machine, without=gone)
         base = self.machine_cost(machine, others)
         c = self.view.class_of[task]

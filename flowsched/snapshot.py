@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from flowsched.relation import Relation, TaskGroup
+from flowsched.resource import without
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.profile import JobProfile
 
 SNAPSHOT_VERSION = "flowsched/v1"
 MILLI = 1000
@@ -20,6 +23,8 @@ class Machine:
     memory_mib: int
     vcpus: int
     labels: tuple[tuple[str, str], ...] = ()
+    resources: tuple[tuple[str, int], ...] = ()
+    """Further allocatable resources, in whole units."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,28 @@ class Task:
     priority: int = 0
     machines: tuple[str, ...] | None = None
     """Names of the machines it may run on, or None for all."""
+    resources: tuple[tuple[str, int], ...] = ()
+    """What it asks for of further resources, in whole units."""
+    holds: tuple[str, ...] = ()
+    """Names of the relations that it demands."""
+    joins: tuple[str, ...] = ()
+    """Names of the relations that count it."""
+    group: str | None = None
+    """The task group that it is placed with, all or none."""
+    threads: tuple[int, ...] = ()
+    """Thread counts that it may start with, ascending; empty for any."""
+    min_utility: float | None = None
+    """Below this utility it is postponed, unless it is due."""
+    endless: bool = False
+    """Whether it runs until somebody deletes it, so that nobody waits for its end."""
+
+    def threads_on(self, cores: int, profile: JobProfile) -> int:
+        """Threads that it starts on so many cores: of its allowed counts the largest that has a core each, else the
+        smallest; then what the program accepts.
+        """
+        if self.threads:
+            cores = max((n for n in self.threads if n <= cores), default=min(self.threads))
+        return profile.threads_for(cores)
 
 
 @dataclass(frozen=True)
@@ -121,6 +148,8 @@ class Snapshot:
     reservations: tuple[Reservation, ...] = ()
     start_delay: StartDelay = field(default_factory=StartDelay)
     round: int = 0
+    relations: tuple[Relation, ...] = ()
+    task_groups: tuple[TaskGroup, ...] = ()
 
     def service_cores(self, machine: str) -> frozenset[int]:
         """Virtual CPUs of a machine that belong to its services."""
@@ -147,4 +176,12 @@ class Snapshot:
             free[s.machine] -= s.memory_mib
         for r in self.running:
             free[r.machine] -= r.task.memory_mib
+        return free
+
+    def free_resources(self) -> dict[str, dict[str, int]]:
+        """Unrequested units of further resources by machine."""
+        free = {m.name: dict(m.resources) for m in self.machines}
+        for r in self.running:
+            if r.task.resources:
+                free[r.machine] = without(free[r.machine], r.task.resources)
         return free

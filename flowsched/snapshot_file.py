@@ -10,9 +10,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from flowsched.cluster_form import (
+    BoundForm,
     MachineForm,
+    RelationForm,
     ServiceForm,
+    TaskGroupForm,
+    bound_values,
     build_machines,
+    build_relations,
     build_services,
     check_cores,
     check_room,
@@ -20,6 +25,7 @@ from flowsched.cluster_form import (
     refer,
     unique,
 )
+from flowsched.relation import Relation, RelationKind, TaskGroup
 from flowsched.snapshot import (
     SNAPSHOT_VERSION,
     Machine,
@@ -59,8 +65,8 @@ class SnapshotMachineForm(MachineForm):
     vcpus: PositiveInt | None = None
 
 
-class TaskForm(Form):
-    """A task in a snapshot."""
+class _TaskKeys(Form):
+    """The keys of a task by itself."""
 
     name: Name
     job: Name | None = None
@@ -73,6 +79,11 @@ class TaskForm(Form):
     goal_s: Positive | None = None
     priority: int = 0
     machines: list[Name] | None = None
+    endless: bool = False
+
+
+class TaskForm(BoundForm, _TaskKeys):
+    """A task in a snapshot."""
 
 
 class RunningForm(Form):
@@ -129,6 +140,8 @@ class SnapshotForm(Form):
     plan: list[PlannedForm] = Field(default_factory=list)
     reservations: list[ReservationForm] = Field(default_factory=list)
     start_delay: StartDelayForm = Field(default_factory=StartDelayForm)
+    relations: list[RelationForm] = Field(default_factory=list)
+    task_groups: list[TaskGroupForm] = Field(default_factory=list)
 
 
 def load_snapshot(path: str | Path) -> Snapshot:
@@ -191,7 +204,14 @@ def _build(
     services = build_services(problems, document, named_services, by_name, names, catalogue)
     check_room(problems, document, {f.name: p for p, f in named_services}, services, by_name)
 
-    tasks = {p: _task(problems, document, p, f, catalogue, names) for p, f in all_tasks}
+    named_relations = list(checked.items("relations", form.relations))
+    named_groups = list(checked.items("task_groups", form.task_groups))
+    unique(problems, document, (((*p, "name"), f.name) for p, f in named_relations))
+    unique(problems, document, (((*p, "name"), f.name) for p, f in named_groups))
+    relations = build_relations(problems, document, named_relations)
+    names_to_hold = (document.names("relations"), document.names("task_groups"))
+    bound_by = {p: bound_values(problems, document, p, f, *names_to_hold) for p, f in all_tasks}
+    tasks = {p: _task(problems, document, p, f, catalogue, names, bound_by[p]) for p, f in all_tasks}
     running: list[Running] = []
     places: list[KeyPath] = []
     for path, bound in named_running:
@@ -233,6 +253,8 @@ def _build(
         reservations=tuple(Reservation(r.task, r.machine, r.width, r.start_s) for r in form.reservations),
         start_delay=StartDelay(**form.start_delay.model_dump()),
         round=form.round,
+        relations=relations,
+        task_groups=tuple(TaskGroup(g.name, g.minimum, g.deadline_s) for _, g in named_groups),
     )
 
 
@@ -243,6 +265,7 @@ def _task(
     form: TaskForm,
     catalogue: Catalogue,
     machine_names: Iterable[str],
+    bound: Mapping[str, Any],
 ) -> Task | None:
     names = list(machine_names)
     for index, name in enumerate(form.machines or ()):
@@ -264,6 +287,8 @@ def _task(
         goal_s=form.goal_s,
         priority=form.priority,
         machines=tuple(form.machines) if form.machines is not None else None,
+        endless=form.endless,
+        **bound,
     )
 
 
@@ -290,6 +315,7 @@ def _check_running(
     """Nobody uses cores that are not there or belong to a service, and nothing is overcommitted."""
     cpu = {m.name: m.cpu_milli for m in machines.values()}
     memory = {m.name: m.memory_mib for m in machines.values()}
+    further = {m.name: dict(m.resources) for m in machines.values()}
     owner: dict[tuple[str, int], str] = {}
     for service in services:
         cpu[service.machine] -= service.width_milli
@@ -314,10 +340,22 @@ def _check_running(
                 message = f"requests on {name} exceed its {format_memory(machines[name].memory_mib)}"
                 message += f" by {format_memory(-memory[name])}"
                 problems.add(document.problem((*path, "task", "memory"), message))
+        for resource, units in bound.task.resources:
+            has = dict(machines[name].resources).get(resource, 0)
+            before = further[name].get(resource, 0)
+            further[name][resource] = before - units
+            if before >= 0 and before < units:
+                message = f"requests on {name} exceed its {has} {resource} by {units - before}"
+                problems.add(document.problem((*path, "task", "resources", resource), message))
 
 
 def dump_snapshot(snapshot: Snapshot) -> dict[str, Any]:
     """Plain data for YAML or JSON. It holds the profiles that the snapshot uses, so it stands alone."""
+    bound: dict[str, Any] = {}
+    if snapshot.relations:
+        bound["relations"] = [_dump_relation(r) for r in snapshot.relations]
+    if snapshot.task_groups:
+        bound["task_groups"] = [_dump_group(g) for g in snapshot.task_groups]
     return {
         "apiVersion": SNAPSHOT_VERSION,
         "kind": "Snapshot",
@@ -339,6 +377,7 @@ def dump_snapshot(snapshot: Snapshot) -> dict[str, Any]:
             "at_submission_s": snapshot.start_delay.at_submission_s,
             "after_waiting_s": snapshot.start_delay.after_waiting_s,
         },
+        **bound,
         "catalogue": dump_catalogue(used_profiles(snapshot)),
     }
 
@@ -369,7 +408,26 @@ def _dump_machine(machine: Machine) -> dict[str, Any]:
         "memory": format_memory(machine.memory_mib),
         "vcpus": machine.vcpus,
         "labels": dict(machine.labels),
+        **({"resources": dict(machine.resources)} if machine.resources else {}),
     }
+
+
+def _dump_relation(relation: Relation) -> dict[str, Any]:
+    data: dict[str, Any] = {"name": relation.name, "kind": relation.kind.value, "key": relation.key}
+    if relation.kind is RelationKind.LIMIT:
+        data["most"] = relation.most
+    if relation.kind is RelationKind.SPREAD:
+        data["skew"] = relation.skew
+        if relation.min_domains:
+            data["min_domains"] = relation.min_domains
+    return data
+
+
+def _dump_group(group: TaskGroup) -> dict[str, Any]:
+    data: dict[str, Any] = {"name": group.name, "minimum": group.minimum}
+    if group.deadline_s is not None:
+        data["deadline_s"] = group.deadline_s
+    return data
 
 
 def _dump_service(service: Service) -> dict[str, Any]:
@@ -403,6 +461,16 @@ def _dump_task(task: Task) -> dict[str, Any]:
         data["goal_s"] = task.goal_s
     if task.machines is not None:
         data["machines"] = list(task.machines)
+    if task.resources:
+        data["resources"] = dict(task.resources)
+    for key in ("holds", "joins", "threads"):
+        if getattr(task, key):
+            data[key] = list(getattr(task, key))
+    for key in ("group", "min_utility"):
+        if getattr(task, key) is not None:
+            data[key] = getattr(task, key)
+    if task.endless:
+        data["endless"] = True
     return data
 
 

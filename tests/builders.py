@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from flowsched.cluster import ClusterState
 from flowsched.events import MachineAdded, TaskBound, TaskSubmitted
 from flowsched.policies.flow import FlowPolicy
+from flowsched.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.round import FlowScheduler
 from flowsched.settings import Settings
 from flowsched.snapshot import MILLI, Machine, Running, Service, Snapshot, Task
@@ -279,9 +280,122 @@ def rounds(draw: st.DrawFn, max_machines: int = 3, max_pending: int = 4, max_run
     return replace(drawn, services=tuple(found))
 
 
+ZONES = ("a", "b", "c")
+
+
+@st.composite
+def relations(draw: st.DrawFn, name: str) -> Relation:
+    """A relation of any kind, by machine or by zone."""
+    kind, key = draw(st.sampled_from(RelationKind)), draw(st.sampled_from((MACHINE, "zone")))
+    if kind is RelationKind.LIMIT:
+        return Relation(name, kind, key, most=draw(st.integers(1, 3)))
+    if kind is RelationKind.SPREAD:
+        return Relation(name, kind, key, skew=draw(st.integers(1, 2)), min_domains=draw(st.sampled_from((0, 0, 2, 4))))
+    return Relation(name, kind, key)
+
+
+@st.composite
+def bound_rounds(draw: st.DrawFn, max_machines: int = 4, max_pending: int = 6) -> Snapshot:
+    """A round whose tasks ask for devices, are related, come in groups, limit their threads or have no end.
+
+    What runs already may stand against the relations: they may be newer.
+    """
+    drawn = draw(rounds(max_machines, max_pending, 2))
+    known = [draw(relations(f"relation-{k}")) for k in range(draw(st.integers(1, 3)))]
+    groups = [TaskGroup(f"group-{k}", draw(st.integers(1, 4)), draw(st.sampled_from((None, 10.0)))) for k in range(2)]
+    names = st.lists(st.sampled_from([r.name for r in known]), unique=True, max_size=2).map(tuple)
+
+    def bound(t: Task, devices: int) -> Task:
+        return replace(
+            t,
+            widths_milli=draw(st.sampled_from(((1000,), (1000, 2000), (2000,)))),
+            memory_mib=min(t.memory_mib, 6000),
+            resources=(("device", units),) if (units := draw(st.integers(0, devices))) else (),
+            holds=draw(names),
+            joins=draw(names),
+            group=draw(st.sampled_from((None, "group-0", "group-0", "group-1"))),
+            threads=draw(st.sampled_from(((), (), (2,), (1, 4)))),
+            min_utility=draw(st.sampled_from((None, None, 0.3))),
+            endless=draw(st.sampled_from((False, False, False, True))),
+        )
+
+    found = []
+    for m in drawn.machines:
+        zone = draw(st.sampled_from((*ZONES, None)))
+        labels = () if zone is None else (("zone", zone),)
+        found.append(replace(m, labels=labels, resources=draw(st.sampled_from(((), (("device", 4),))))))
+    devices = {m.name: 2 if m.resources else 0 for m in found}
+    there = [
+        replace(r, task=replace(bound(r.task, devices[r.machine]), memory_mib=r.task.memory_mib)) for r in drawn.running
+    ]
+    return replace(
+        drawn,
+        machines=tuple(found),
+        running=tuple(there),
+        pending=tuple(bound(t, 3) for t in drawn.pending),
+        relations=tuple(known),
+        task_groups=tuple(groups),
+    )
+
+
+Placed = tuple[Task, str]
+"""A task and the name of its machine."""
+
+
+def permits(
+    relation: Relation, newcomer: Task, place: str, there: Iterable[Placed], machines: Iterable[Machine]
+) -> bool:
+    """What a relation says to one more task, read off its definition with no regard to speed."""
+    domain = {m.name: m.name if relation.key == MACHINE else dict(m.labels).get(relation.key) for m in machines}
+    here = domain[place]
+    holds, joins = relation.name in newcomer.holds, relation.name in newcomer.joins
+    members = [(t, domain[m], m) for t, m in there if relation.name in t.joins and domain[m] is not None]
+    if here is None:
+        return not (holds and relation.kind in (RelationKind.SPREAD, RelationKind.TOGETHER))
+    around = sum(d == here for _, d, _ in members)
+    if relation.kind is RelationKind.LIMIT:
+        return not joins or around < relation.most
+    if relation.kind is RelationKind.APART:
+        holders = any(relation.name in t.holds and domain[m] == here for t, m in there)
+        return not (holds and around) and not (joins and holders)
+    if not holds:
+        return True
+    if relation.kind is RelationKind.TOGETHER:
+        return around > 0 or (joins and not members)
+    if relation.kind is RelationKind.SPREAD:
+        eligible = {m for m in domain if newcomer.machines is None or m in newcomer.machines}
+        level = {domain[m]: 0 for m in eligible if domain[m] is not None}
+        for _, d, m in members:
+            if m in eligible:
+                level[d] += 1
+        least = 0 if not level or len(level) < relation.min_domains else min(level.values())
+        return level.get(here, 0) + joins - least <= relation.skew
+    return True
+
+
+def can_be_bound_in_some_order(
+    relations: Iterable[Relation], there: Iterable[Placed], placed: Iterable[Placed], machines: Iterable[Machine]
+) -> bool:
+    """Whether tasks can be bound one after the other with every relation kept at every step."""
+    known, now, left = list(relations), list(there), list(placed)
+    cluster = list(machines)
+    while left:
+        let_in = [p for p in left if all(permits(r, *p, now, cluster) for r in known)]
+        if not let_in:
+            return False
+        now.append(let_in[0])
+        left.remove(let_in[0])
+    return True
+
+
 def state_of(snapshot: Snapshot) -> ClusterState:
     """The same cluster as events make it; everything that runs was bound at the snapshot's time."""
-    state = ClusterState(snapshot.catalogue, snapshot.start_delay)
+    state = ClusterState(
+        snapshot.catalogue,
+        snapshot.start_delay,
+        relations=snapshot.relations,
+        task_groups=snapshot.task_groups,
+    )
     now_s = snapshot.now_s
     for m in snapshot.machines:
         here = tuple(s for s in snapshot.services if s.machine == m.name)

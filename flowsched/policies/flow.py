@@ -8,10 +8,11 @@ from flowsched.assignment import Company, Newcomer
 from flowsched.outlook import Outlook, Prospect
 from flowsched.policies.policy import FORBIDDEN
 from flowsched.settings import Settings
+from flowsched.snapshot import Task
 from flowsched.utility import penalty
 
 REFERENCE_RUN_S = 60.0
-"""Run time of a task whose penalty ``length_weight`` leaves alone."""
+"""Run time of a task whose penalty ``length_weight`` leaves alone; tasks without an end are priced as if they had it."""
 
 
 class FlowPolicy:
@@ -39,15 +40,21 @@ class FlowPrices:
         self._cost: dict[tuple[int, Company], float] = {}
         view = outlook.view
         now = view.snapshot.now_s
-        self._elapsed = [0.0 if goal_s is not None else now - c.task.submit_s for c in view.classes]
-        self._best_run_s = [self._best_run(c) for c in range(len(view.classes))]
+        self._age = [now - c.task.submit_s for c in view.classes]
+        self._elapsed = [0.0 if goal_s is not None else age for age in self._age]
+        self._whole_run_s = [self._whole_run(c) for c in range(len(view.classes))]
+        self._best_run_s = [
+            REFERENCE_RUN_S if c.task.endless else self._whole_run_s[i] for i, c in enumerate(view.classes)
+        ]
         self._tau = [
-            goal_s
-            if goal_s is not None
-            else (c.task.goal_s if c.task.goal_s is not None else settings.goal_factor * self._best_run_s[i])
+            goal_s if goal_s is not None else self._own_goal(c.task, self._best_run_s[i])
             for i, c in enumerate(view.classes)
         ]
-        self._weight = [self._importance(c.task.priority, self._best_run_s[i]) for i, c in enumerate(view.classes)]
+        self._weight = [self._importance(c.task, self._best_run_s[i]) for i, c in enumerate(view.classes)]
+        self._own_tau = [self._own_goal(c.task, self._best_run_s[i]) for i, c in enumerate(view.classes)]
+        self._demands_utility = any(c.task.min_utility is not None for c in view.classes)
+        # Distinct places only: clusters have many machines alike.
+        self._places = list(dict.fromkeys((g.host, g.batch_cores) for g in view.groups if g.batch_cores))
         self._running = [self._running_goals(g) for g in range(len(view.groups))]
         self._waiting = [self._price_waiting(c) for c in range(len(view.classes))]
 
@@ -74,8 +81,8 @@ class FlowPrices:
         if with_it is None or without is None:
             return {}
         total = self.machine_cost(group, company) - self.machine_cost(group, others)
-        own = self._penalty(newcomer, with_it.newcomers_s[member])
-        alone_s = self._outlook.best_alone_s(group, newcomer.task_class)
+        own = self._penalty(newcomer, self._ends(group, company, with_it)[member])
+        alone_s = self._alone_s(group, newcomer.task_class)
         begin = self._outlook.delay_s(newcomer.task_class, newcomer.slot)
         undisturbed = self._penalty(newcomer, begin + alone_s)
         delayed = self._penalty(newcomer, with_it.starts_s[member] + begin + alone_s)
@@ -108,14 +115,19 @@ class FlowPrices:
         What it does to the others is left out: it is not below what they are bound to cost (``resident_least_cost``).
         """
         delay = min(self._outlook.delay_s(task_class, 0), self._outlook.delay_s(task_class, 1))
-        end = delay + self._outlook.best_alone_s(group, task_class)
+        end = delay + self._alone_s(group, task_class)
         return self._penalty(Newcomer(task_class, 0, 0), end)
 
     def resident_least_cost(self, group: int) -> float:
         """Every running task alone on its cores from now on, and the headroom that idle services use."""
         here = self._outlook.view.groups[group]
         total = self._headroom_of(group, here.host.rates(()).p95_us)
-        for resident, (elapsed, tau, weight) in zip(here.residents, self._running[group], strict=True):
+        for running, resident, (elapsed, tau, weight) in zip(
+            here.running, here.residents, self._running[group], strict=True
+        ):
+            if running.task.endless:
+                total += weight * self._slowness(1.0)
+                continue
             left_s = here.host.alone_s(
                 resident.profile, resident.threads, resident.cores, resident.scale, resident.progress
             )
@@ -136,17 +148,73 @@ class FlowPrices:
         prospect = self._outlook.prospect(group, company)
         if prospect is None:
             return FORBIDDEN
-        return max((*prospect.residents_s, *prospect.newcomers_s), default=0.0)
+        here = self._outlook.view.groups[group]
+        classes = self._outlook.view.classes
+        ends = [end for r, end in zip(here.running, prospect.residents_s, strict=True) if not r.task.endless]
+        ends += [
+            end for n, end in zip(company, prospect.newcomers_s, strict=True) if not classes[n.task_class].task.endless
+        ]
+        return max(ends, default=0.0)
+
+    def utility(self, group: int, company: Company, member: int) -> float | None:
+        """U = (tau - phi)/tau with the task's own goal tau, phi counted from its submission."""
+        prospect = self._outlook.prospect(group, company)
+        if prospect is None:
+            return None
+        return self._utility(company[member], self._ends(group, company, prospect)[member])
 
     def _value(self, group: int, company: Company, prospect: Prospect) -> float:
         if company and self._breaks_a_goal(group, company, prospect):
             return FORBIDDEN
+        ends = self._ends(group, company, prospect)
+        if self._demands_utility and any(self._falls_short(n, end) for n, end in zip(company, ends, strict=True)):
+            return FORBIDDEN
+        here = self._outlook.view.groups[group]
         total = self._headroom(group, prospect)
-        for end, (elapsed, tau, weight) in zip(prospect.residents_s, self._running[group], strict=True):
-            total += weight * self._g(elapsed + end, tau)
-        for newcomer, end in zip(company, prospect.newcomers_s, strict=True):
+        slower = self._outlook.slowdowns(group, company)[0] if here.endless else ()
+        for i, (end, (elapsed, tau, weight)) in enumerate(zip(prospect.residents_s, self._running[group], strict=True)):
+            if here.running[i].task.endless:
+                total += weight * self._slowness(slower[i])
+            else:
+                total += weight * self._g(elapsed + end, tau)
+        for newcomer, end in zip(company, ends, strict=True):
             total += self._penalty(newcomer, end)
         return total
+
+    def _ends(self, group: int, company: Company, prospect: Prospect) -> tuple[float, ...]:
+        """When each newcomer is done; for one without an end, as if it had ``REFERENCE_RUN_S`` to run at its best place."""
+        classes = self._outlook.view.classes
+        if not any(classes[n.task_class].task.endless for n in company):
+            return prospect.newcomers_s
+        slower = self._outlook.slowdowns(group, company)[1]
+        return tuple(
+            start + self._outlook.delay_s(n.task_class, n.slot) + self._alone_s(group, n.task_class) * factor
+            if classes[n.task_class].task.endless
+            else end
+            for n, end, start, factor in zip(company, prospect.newcomers_s, prospect.starts_s, slower, strict=True)
+        )
+
+    def _alone_s(self, group: int, task_class: int) -> float:
+        """Run time on the group's machines alone; for a task without an end, relative to its best place."""
+        alone_s = self._outlook.best_alone_s(group, task_class)
+        if not self._outlook.view.classes[task_class].task.endless:
+            return alone_s
+        return REFERENCE_RUN_S * alone_s / self._whole_run_s[task_class]
+
+    def _slowness(self, factor: float) -> float:
+        """Penalty of a running task without an end that is so many times slower than alone, whatever its length."""
+        return self._settings.eps * factor / self._settings.goal_factor
+
+    def _utility(self, newcomer: Newcomer, end_s: float) -> float:
+        tau = self._own_tau[newcomer.task_class]
+        return (tau - self._age[newcomer.task_class] - end_s) / tau
+
+    def _falls_short(self, newcomer: Newcomer, end_s: float) -> bool:
+        """Whether a task that is not due yet would be of less use than it demands."""
+        task = self._outlook.view.classes[newcomer.task_class].task
+        if task.min_utility is None or self._age[newcomer.task_class] > self._settings.due_age_s:
+            return False
+        return self._utility(newcomer, end_s) < task.min_utility - 1e-12
 
     def _breaks_a_goal(self, group: int, company: Company, prospect: Prospect) -> bool:
         """Whether a p95 goal is predicted to be broken by a company, and not by what runs there already."""
@@ -179,13 +247,17 @@ class FlowPrices:
             price += self._settings.headroom_weight * used / (1.0 - used)
         return price
 
-    def _importance(self, priority: int, best_run_s: float) -> float:
-        weight: float = 2.0 ** max(-10, min(10, priority))
-        if self._goal_s is None:
+    def _own_goal(self, task: Task, best_run_s: float) -> float:
+        """What a task's completion is measured by, in seconds after its submission."""
+        return self._settings.goal_factor * best_run_s if task.goal_s is None else task.goal_s
+
+    def _importance(self, task: Task, best_run_s: float) -> float:
+        weight: float = 2.0 ** max(-10, min(10, task.priority))
+        if self._goal_s is None and not task.endless:
             weight *= (best_run_s / REFERENCE_RUN_S) ** self._settings.length_weight
         return weight
 
-    def _best_run(self, task_class: int) -> float:
+    def _whole_run(self, task_class: int) -> float:
         view = self._outlook.view
         task = view.classes[task_class].task
         times = [
@@ -201,45 +273,55 @@ class FlowPrices:
         """(elapsed, goal, weight) of everything that runs on a group's machine."""
         view = self._outlook.view
         goals = []
-        for running, resident in zip(view.groups[group].running, view.groups[group].residents, strict=True):
+        for running in view.groups[group].running:
             best_s = min(
-                (
-                    self._outlook.alone_s(g.host, g.batch_cores, resident.profile, resident.scale)
-                    for g in view.groups
-                    if g.batch_cores
-                ),
+                (self._outlook.task_alone_s(host, cores, running.task) for host, cores in self._places),
                 default=REFERENCE_RUN_S,
             )
-            weight = self._importance(running.task.priority, best_s)
+            weight = self._importance(running.task, best_s)
             if self._goal_s is not None:
                 goals.append((0.0, self._goal_s, weight))
                 continue
             elapsed = view.snapshot.now_s - running.task.submit_s
-            tau = running.task.goal_s
-            goals.append((elapsed, self._settings.goal_factor * best_s if tau is None else tau, weight))
+            goals.append((elapsed, self._own_goal(running.task, best_s), weight))
         return goals
 
-    def _expected_end(self, task_class: int) -> float:
-        """When a task is done that starts once the backlog is worked off and a machine has drained."""
+    def _price_later(self, task_class: int) -> float:
+        """Penalty of a task that starts once the backlog is worked off and a machine has drained.
+
+        Tasks without an end are there then too: what they do to it, and it to them, is not spared by waiting.
+        """
         view = self._outlook.view
         backlog_s = self._outlook.fluid_s()
-        soonest = FORBIDDEN
+        least = FORBIDDEN
         for g in range(len(view.groups)):
             width = view.classes[task_class].task.widths_milli[0]
             if not view.could_fit(task_class, g, width) or not self.welcome(g, task_class):
                 continue
             empty = self._outlook.prospect(g, ())
-            drained = max(empty.residents_s, default=0.0) if empty is not None else 0.0
+            ends = () if empty is None else zip(view.groups[g].running, empty.residents_s, strict=True)
+            drained = max((end for r, end in ends if not r.task.endless), default=0.0)
             wait = max(drained, backlog_s, self._settings.round_period_s) + self._outlook.delay_s(task_class, 1)
-            soonest = min(soonest, wait + self._outlook.best_alone_s(g, task_class))
-        return self._best_run_s[task_class] if soonest == FORBIDDEN else soonest
+            alone_s, caused = self._alone_s(g, task_class), 0.0
+            if view.groups[g].endless:
+                newcomer = Newcomer(task_class, 0, width)
+                before, _ = self._outlook.slowdowns_for_good(g, ())
+                after, (own,) = self._outlook.slowdowns_for_good(g, (newcomer,))
+                alone_s *= own
+                weights = [self._running[g][i][2] for i, r in enumerate(view.groups[g].running) if r.task.endless]
+                caused = sum(
+                    w * (self._slowness(a) - self._slowness(b)) for w, a, b in zip(weights, after, before, strict=True)
+                )
+            least = min(least, self._penalty(Newcomer(task_class, 0, 0), wait + alone_s) + caused)
+        if least == FORBIDDEN:
+            return self._penalty(Newcomer(task_class, 0, 0), self._best_run_s[task_class])
+        return least
 
     def _price_waiting(self, task_class: int) -> dict[str, float]:
         task = self._outlook.view.classes[task_class].task
         age = max(0.0, self._outlook.view.snapshot.now_s - task.submit_s)
         due = self._settings.due_age_s
-        end = self._expected_end(task_class)
         return {
-            "completion_if_postponed": self._penalty(Newcomer(task_class, 0, 0), end),
+            "completion_if_postponed": self._price_later(task_class),
             "waiting": self._settings.waiting_weight * (min(1.0, age / due) if due > 0.0 else 1.0),
         }

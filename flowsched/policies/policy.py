@@ -46,6 +46,10 @@ class Prices(Protocol):
         """Whether a task of a class may run on a machine of the group that runs nothing else."""
         ...
 
+    def utility(self, group: int, company: Company, member: int) -> float | None:
+        """Utility of the ``member``-th newcomer's completion, whatever it demands; None where the company does not fit."""
+        ...
+
     def makespan_s(self, group: int, company: Company) -> float:
         """Last predicted completion on a machine, in seconds from now."""
         ...

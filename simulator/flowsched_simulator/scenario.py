@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from flowsched.relation import Relation, TaskGroup
 from flowsched.snapshot import Machine, Service, StartDelay, Task
 from flowsched_models.catalogue import Catalogue
 
@@ -42,6 +43,8 @@ class Scenario:
     objective: Objective = Objective.COMPLETION
     arrivals: Arrivals = field(default_factory=Arrivals)
     start_delay: StartDelay = field(default_factory=StartDelay)
+    relations: tuple[Relation, ...] = ()
+    task_groups: tuple[TaskGroup, ...] = ()
     source: str = "<memory>"
 
     def batch_cores(self) -> dict[str, tuple[int, ...]]:

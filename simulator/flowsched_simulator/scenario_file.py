@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flowsched.cluster_form import build_machines, build_services, check_room, read_profiles, refer, unique
+from flowsched.cluster_form import (
+    bound_values,
+    build_machines,
+    build_relations,
+    build_services,
+    check_room,
+    plural,
+    read_profiles,
+    refer,
+    unique,
+)
+from flowsched.relation import MACHINE, Relation, TaskGroup
+from flowsched.resource import amount_text, covers
 from flowsched.snapshot import MILLI, Machine, Service, StartDelay, Task
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import (
@@ -122,6 +135,8 @@ class _Reader:
         check_room(problems, document, {f.name: p for p, f in named_services}, services, by_name)
         jobs = self._jobs(checked, form)
         tasks = self._tasks(jobs, catalogue, machine_names)
+        relations = self._relations(checked, form)
+        groups = self._task_groups(checked, form, jobs)
         # Whether a job fits anywhere can only be said where all machines and services are sound.
         if {"machines", "services"}.isdisjoint(checked.broken) and len(by_name) == len(form.machines):
             self._check_fit(tasks, machines, services)
@@ -136,8 +151,39 @@ class _Reader:
             objective=Objective(form.objective),
             arrivals=Arrivals("poisson", poisson.rate_per_minute) if poisson else Arrivals(),
             start_delay=StartDelay(**form.start_delay.model_dump()),
+            relations=relations,
+            task_groups=groups,
             source=document.source,
         )
+
+    def _relations(self, checked: Checked[ScenarioForm], form: ScenarioForm) -> tuple[Relation, ...]:
+        """Relations, whose domains some machine must be in."""
+        named = list(checked.items("relations", form.relations))
+        unique(self.problems, self.document, (((*p, "name"), f.name) for p, f in named))
+        keys = sorted({key for machine in form.machines for key in machine.labels})
+        for path, relation in named:
+            if relation.key != MACHINE and relation.key not in keys and "machines" not in checked.broken:
+                message = f"no machine has the label '{relation.key}'"
+                problem = self.document.problem((*path, "key"), message, name_help(relation.key, [MACHINE, *keys]))
+                self.problems.add(problem)
+        return build_relations(self.problems, self.document, named)
+
+    def _task_groups(
+        self, checked: Checked[ScenarioForm], form: ScenarioForm, jobs: Iterable[JobEntry]
+    ) -> tuple[TaskGroup, ...]:
+        """Task groups, with jobs enough to ever start."""
+        named = list(checked.items("task_groups", form.task_groups))
+        unique(self.problems, self.document, (((*p, "name"), f.name) for p, f in named))
+        count: Counter[str | None] = Counter()
+        for entry in jobs:
+            count[entry.form.group] += entry.form.copies
+        for path, group in named:
+            if group.minimum > count[group.name] and "jobs" not in checked.broken:
+                has = plural(count[group.name], "job")
+                message = f"task group '{group.name}' starts with at least {group.minimum}, and has {has}"
+                help = f"give more jobs 'group: {group.name}', or lower the minimum"
+                self.problems.add(self.document.problem((*path, "minimum"), message, help))
+        return tuple(TaskGroup(g.name, g.minimum, g.deadline_s) for _, g in named)
 
     def _jobs(self, checked: Checked[ScenarioForm], form: ScenarioForm) -> list[JobEntry]:
         entries = [JobEntry(f, self.document, path) for path, f in checked.items("jobs", form.jobs)]
@@ -185,13 +231,15 @@ class _Reader:
             widths = form.widths or [form.request]
             if len(set(widths)) < len(widths):
                 self.problems.add(entry.problem("widths", "names a width twice"))
+            known = (self.document.names("relations"), self.document.names("task_groups"))
+            bound = bound_values(self.problems, entry.document, entry.path, form, *known)
             profile_path: KeyPath = (*entry.path, "profile")
             if refer(self.problems, entry.document, profile_path, "job profile", form.profile, catalogue.jobs):
-                tasks += ((task, entry) for task in _tasks_of(entry, catalogue))
+                tasks += ((task, entry) for task in _tasks_of(entry, catalogue, bound))
         return tasks
 
     def _check_fit(
-        self, tasks: Iterable[tuple[Task, JobEntry]], machines: Iterable[Machine], services: Iterable[Service]
+        self, tasks: Iterable[tuple[Task, JobEntry]], machines: Sequence[Machine], services: Iterable[Service]
     ) -> None:
         room = _room(machines, services)
         seen: set[int] = set()
@@ -201,6 +249,16 @@ class _Reader:
             # The copies of an entry differ by name only.
             seen.add(id(entry))
             allowed = {n: r for n, r in room.items() if task.machines is None or n in task.machines}
+            able = {m.name for m in machines if covers(dict(m.resources), task.resources)}
+            if task.resources and allowed and not able & allowed.keys():
+                message = (
+                    f"job '{entry.form.name}' needs {amount_text(task.resources)} on one machine; none has that much"
+                )
+                self.problems.add(
+                    entry.problem("resources", message, "ask for less, or add it to a machine's resources")
+                )
+                continue
+            allowed = {n: r for n, r in allowed.items() if n in able}
             for key, milli, words in (
                 ("widths", task.widths_milli[0], "needs at least"),
                 ("request", task.request_milli, "requests"),
@@ -211,7 +269,7 @@ class _Reader:
                     break
 
 
-def _tasks_of(entry: JobEntry, catalogue: Catalogue) -> Iterator[Task]:
+def _tasks_of(entry: JobEntry, catalogue: Catalogue, bound: Mapping[str, Any]) -> Iterator[Task]:
     form = entry.form
     for name in form.names():
         yield Task(
@@ -226,6 +284,7 @@ def _tasks_of(entry: JobEntry, catalogue: Catalogue) -> Iterator[Task]:
             goal_s=form.goal_s,
             priority=form.priority,
             machines=tuple(form.machines) if form.machines is not None else None,
+            **bound,
         )
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from flowsched.cluster_form import MachineForm, ServiceForm
+from flowsched.cluster_form import BoundForm, MachineForm, RelationForm, ServiceForm, TaskGroupForm
 from flowsched_models.document import Document, InputError, KeyPath, Problem, Problems, name_help, read_text
 from flowsched_models.form import (
     Form,
@@ -27,8 +27,8 @@ from flowsched_models.quantity import QuantityError, shown
 MAX_COPIES = 100_000
 
 
-class JobForm(Form):
-    """A job in a file."""
+class _JobKeys(Form):
+    """The keys of a job by itself."""
 
     name: Name
     profile: Name
@@ -41,6 +41,10 @@ class JobForm(Form):
     memory: MemoryMib | None = None
     machines: Annotated[list[Name], Field(min_length=1)] | None = None
     copies: Annotated[int, Field(gt=0, le=MAX_COPIES)] = 1
+
+
+class JobForm(BoundForm, _JobKeys):
+    """A job in a file."""
 
     def names(self) -> list[str]:
         """The jobs that the entry stands for."""
@@ -95,6 +99,8 @@ class ScenarioForm(Form):
     jobs: list[JobForm] = Field(default_factory=list)
     arrivals: Annotated[ArrivalsForm, BeforeValidator(_one_of)] = Field(default_factory=ArrivalsForm)
     start_delay: StartDelayForm = Field(default_factory=StartDelayForm)
+    relations: list[RelationForm] = Field(default_factory=list)
+    task_groups: list[TaskGroupForm] = Field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,13 @@ class Simulation:
         self._tasks = {t.name: t for t in workload(scenario, self._options.seed)}
         self._arrivals = list(self._tasks.values())
         self._world = World(scenario.machines, scenario.services, hosts, error)
-        self._state = ClusterState(scenario.catalogue, scenario.start_delay, hosts)
+        self._state = ClusterState(
+            scenario.catalogue,
+            scenario.start_delay,
+            hosts,
+            relations=scenario.relations,
+            task_groups=scenario.task_groups,
+        )
         for machine in scenario.machines:
             services = tuple(s for s in scenario.services if s.machine == machine.name)
             self._state.apply(MachineAdded(machine, services), 0.0)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowsched.cluster import service_load
+from flowsched.resource import covers
 from flowsched.snapshot import Machine, Service, Task
 from flowsched_models.execution import Execution
 from flowsched_models.runtime import Host, HostFactory, Resident
@@ -85,11 +86,12 @@ class World:
             cores = batch_cores[machine.name]
             if task.machines is not None and machine.name not in task.machines:
                 continue
-            if task.memory_mib > machine.memory_mib:
+            if task.memory_mib > machine.memory_mib or not covers(dict(machine.resources), task.resources):
                 continue
             factor = self._error.factor(task.name, machine.name)
             for n in range(1, len(cores) + 1):
-                time = self._hosts[machine.name].alone_s(task.profile, profile.threads_for(n), cores[:n], task.scale)
+                threads = task.threads_on(n, profile)
+                time = self._hosts[machine.name].alone_s(task.profile, threads, cores[:n], task.scale)
                 best = min(best, time * factor)
         return best
 

@@ -10,7 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders import CATALOGUE, HUNGRY, SERIAL, machine, machines, rounds, service, snapshot, state_of, task
+from builders import (
+    CATALOGUE,
+    HUNGRY,
+    SERIAL,
+    bound_rounds,
+    machine,
+    machines,
+    rounds,
+    service,
+    snapshot,
+    state_of,
+    task,
+)
 from flowsched.cluster import BELIEF_CEILING, ClusterState
 from flowsched.events import (
     Event,
@@ -22,6 +34,7 @@ from flowsched.events import (
     TaskSubmitted,
     TaskWithdrawn,
 )
+from flowsched.relation import TaskGroup
 from flowsched.snapshot import PlannedStart, Reservation, Snapshot
 from flowsched_models.execution import Execution
 from flowsched_models.runtime import HostFactory, Resident
@@ -45,7 +58,7 @@ def names(items: Iterable[Any]) -> list[str]:
 
 
 @settings(max_examples=50)
-@given(rounds())
+@given(st.one_of(rounds(), bound_rounds()))
 def test_events_make_the_snapshot_that_one_would_write_down(now: Snapshot) -> None:
     seen = state_of(now).snapshot(now.now_s)
 
@@ -57,6 +70,8 @@ def test_events_make_the_snapshot_that_one_would_write_down(now: Snapshot) -> No
     assert set(seen.running) == set(fresh)
     assert seen.free_milli() == now.free_milli()
     assert seen.free_memory_mib() == now.free_memory_mib()
+    assert seen.free_resources() == now.free_resources()
+    assert (seen.relations, seen.task_groups) == (now.relations, now.task_groups)
 
 
 def test_a_life_from_submission_to_end() -> None:
@@ -176,3 +191,33 @@ def test_shared_hosts_change_nothing() -> None:
         state.apply(TaskSubmitted(task("a")), 0.0)
         state.apply(bound("a"), 0.0)
     assert len({state.snapshot(7.0).running for state in states}) == 1
+
+
+def test_nothing_is_bound_beyond_the_devices_of_a_machine() -> None:
+    needs = {"resources": (("gpu", 1),), "memory_mib": 1}
+    state = ClusterState(CATALOGUE)
+    state.apply(MachineAdded(machine(resources=(("gpu", 1),))), 0.0)
+    for name in ("a", "b"):
+        state.apply(TaskSubmitted(task(name, **needs)), 0.0)
+    state.apply(bound("a"), 0.0)
+    with pytest.raises(ValueError, match="m1 would be overcommitted: 1 gpu more than are free"):
+        state.apply(bound("b"), 0.0)
+
+
+def test_tasks_name_only_relations_and_groups_that_there_are() -> None:
+    state = ClusterState(CATALOGUE, task_groups=(TaskGroup("train", 2),))
+    with pytest.raises(ValueError, match="a names relation far, which is not there"):
+        state.apply(TaskSubmitted(task("a", holds=("far",), group="train")), 0.0)
+    with pytest.raises(ValueError, match="a names task group test, which is not there"):
+        state.apply(TaskSubmitted(task("a", group="test")), 0.0)
+
+
+def test_members_that_ended_are_not_waited_for() -> None:
+    state = ClusterState(CATALOGUE, task_groups=(TaskGroup("train", 3),))
+    state.apply(MachineAdded(machine()), 0.0)
+    for name in ("a", "b", "c"):
+        state.apply(TaskSubmitted(task(name, group="train", memory_mib=1)), 0.0)
+    for name, left in (("a", 2), ("b", 1), ("c", 1)):
+        state.apply(bound(name), 0.0)
+        state.apply(TaskFinished(name), 0.0)
+        assert state.snapshot(0.0).task_groups == (TaskGroup("train", left),)

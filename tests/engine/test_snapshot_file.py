@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hypothesis import given, settings
 
+from builders import bound_rounds
 from flowsched.snapshot import PlannedStart, Snapshot, StartDelay
-from flowsched.snapshot_file import dump_snapshot, load_snapshot, used_profiles
-from flowsched_models.document import InputError
+from flowsched.snapshot_file import dump_snapshot, load_snapshot, read_snapshot, used_profiles
+from flowsched_models.document import InputError, parse_document
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "snapshot.yaml"
 
@@ -76,6 +78,63 @@ def test_round_trip_is_exact(tmp_path: Path, form: str) -> None:
     assert dump_snapshot(again) == data
 
 
+@settings(max_examples=60)
+@given(now=bound_rounds())
+def test_what_binds_tasks_survives_a_round_trip(now: Snapshot) -> None:
+    now = replace(now, services=())
+    now = replace(now, catalogue=used_profiles(now))
+    data = dump_snapshot(now)
+    data["catalogue"].pop("source", None)
+    again = read_snapshot(parse_document(json.dumps(data), "now.yaml"))
+    assert replace(again, catalogue=now.catalogue) == now
+
+
+def test_a_dump_has_no_keys_that_nobody_uses() -> None:
+    text = json.dumps(dump_snapshot(load_snapshot(EXAMPLE)))
+    new = ("resources", "holds", "joins", "group", "threads_", "min_utility", "endless", "relations", "task_groups")
+    assert [key for key in new if f'"{key}"' in text] == []
+
+
+def test_names_that_bind_tasks_must_exist(tmp_path: Path) -> None:
+    assert problems(
+        tmp_path,
+        """apiVersion: flowsched/v1
+kind: Snapshot
+now_s: 0
+machines:
+  - {name: a, type: e2-standard-4, resources: {gpu: 1}}
+relations:
+  - {name: web, kind: limit, most: 2, skew: 1}
+  - {name: web, kind: aparted}
+  - {name: far, kind: apart, key: zone}
+task_groups:
+  - {name: train, minimum: 0}
+  - {name: test, minimum: 9}
+running:
+  - task: {name: r, profile: vips, request: 1, resources: {gpu: 2}}
+    machine: a
+    width: 1
+    threads: 1
+    cores: 0
+    bound_s: 0
+    start_s: 0
+pending:
+  - {name: v, profile: vips, request: 1, relations: [wbe], group: tset, threads: [2, 2]}
+  - {name: w, profile: vips, request: 1, holds: [web], joins: [afr], min_utility: 2}
+""",
+    ) == [
+        "now.yaml:7: relations[0].skew: has no meaning for a relation of kind 'limit'; leave it out; it is for 'spread'",
+        "now.yaml:8: relations[1].kind: must be one of limit, apart, spread, together, count, but is 'aparted'; "
+        "did you mean 'apart'?",
+        "now.yaml:11: task_groups[0].minimum: must be more than 0, but is 0",
+        "now.yaml:14: running[0].task.resources.gpu: requests on a exceed its 1 gpu by 1",
+        "now.yaml:22: pending[0].relations[0]: there is no relation 'wbe'; did you mean 'web'? (known: web, far)",
+        "now.yaml:22: pending[0].group: there is no task group 'tset'; did you mean 'test'? (known: train, test)",
+        "now.yaml:22: pending[0].threads: names a number twice",
+        "now.yaml:23: pending[1].min_utility: must be at most 1, but is 2",
+    ]
+
+
 def test_a_dump_holds_only_the_profiles_it_uses() -> None:
     catalogue = dump_snapshot(load_snapshot(EXAMPLE))["catalogue"]
     assert set(catalogue["jobs"]) == {"freqmine", "blackscholes", "canneal", "ferret"}
@@ -126,7 +185,7 @@ plan:
         "now.yaml:26: running[3].cores: core 1 of a belongs to m",
         "now.yaml:26: running[3].task.memory: requests on a exceed its 1400Mi by 72Mi",
         "now.yaml:28: pending[0].memry: there is no key 'memry' here; did you mean 'memory'? (known: name, job, "
-        "profile, scale, request, widths, memory, submit_s, goal_s, priority, machines)",
+        "profile, scale, request, widths, memory, submit_s, goal_s, priority, machines, endless, …)",
         "now.yaml:29: pending[1].profile: there is no job profile 'vip'; did you mean 'vips'? (known: blackscholes, "
         "canneal, dedup, ferret, freqmine, radix, vips)",
         "now.yaml:31: plan[0].task: there is no pending task 'u'; known: w, v",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from flowsched.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.snapshot import StartDelay
 from flowsched_models.document import InputError
 from flowsched_simulator.scenario import Arrivals, Objective
@@ -157,7 +158,7 @@ start_delay: {at_submission_s: -1}
 """
     assert problems(tmp_path, text) == [
         "s.yaml:4: objektive: there is no key 'objektive' here; did you mean 'objective'? (known: apiVersion, kind, "
-        "name, description, objective, profiles, machines, services, jobs, arrivals, start_delay)",
+        "name, description, objective, profiles, machines, services, jobs, arrivals, start_delay, relations, …)",
         "s.yaml:6: machines[0].type: there is no machine type 'n2d-highcpu2'; did you mean 'n2d-highcpu-2'? (known: "
         "n2d-highcpu-2, n2d-highcpu-4, n2d-highmem-4, t2d-standard-2, e2-standard-2, e2-standard-4, e2-standard-8)",
         "s.yaml:8: machines[2].memory: 512 has no unit; give a unit: 512Mi or 512Gi",
@@ -331,3 +332,53 @@ def test_schema_is_plain_json() -> None:
     schema = json.loads(json.dumps(scenario_schema()))
     assert {"apiVersion", "machines", "jobs", "arrivals"} <= set(schema["properties"])
     assert set(schema["required"]) == {"apiVersion", "kind", "name", "machines"}
+
+
+BOUND = """relations:
+  - {name: even, kind: spread, key: zone, min_domains: 2}
+  - {name: few, kind: limit, most: 3}
+task_groups:
+  - {name: train, minimum: 2, deadline_s: 60}
+"""
+
+
+def test_relations_groups_and_devices(tmp_path: Path) -> None:
+    text = (
+        HEAD
+        + MACHINES.replace("{zone: a}}", "{zone: a}, resources: {gpu: 2}}")
+        + BOUND
+        + "jobs:\n  - {name: w, profile: radix, request: 1, copies: 2, relations: [even], joins: [few], group: train,"
+        " resources: {gpu: 1}, threads: [4, 1], min_utility: 0.2}\n"
+    )
+    scenario = load_scenario(write(tmp_path, text))
+    assert scenario.relations == (
+        Relation("even", RelationKind.SPREAD, "zone", min_domains=2),
+        Relation("few", RelationKind.LIMIT, MACHINE, most=3),
+    )
+    assert scenario.task_groups == (TaskGroup("train", 2, 60.0),)
+    assert [dict(m.resources) for m in scenario.machines] == [{}, {"gpu": 2}]
+    for t in scenario.tasks:
+        assert (t.holds, t.joins, t.group) == (("even",), ("even", "few"), "train")
+        assert (t.resources, t.threads, t.min_utility, t.endless) == ((("gpu", 1),), (1, 4), 0.2, False)
+
+
+def test_what_binds_jobs_must_make_sense(tmp_path: Path) -> None:
+    text = (
+        HEAD
+        + MACHINES
+        + BOUND.replace("key: zone", "key: zonne").replace("minimum: 2", "minimum: 3")
+        + "  - {name: idle, minimum: 1}\n"
+        + "jobs:\n  - {name: w, profile: radix, request: 1, copies: 2, relations: [evne], group: trian}\n"
+        + "  - {name: v, profile: radix, request: 1, copies: 2, group: train, resources: {gpu: 1}}\n"
+    )
+    assert problems(tmp_path, text) == [
+        "s.yaml:8: relations[0].key: no machine has the label 'zonne'; did you mean 'zone'? (known: machine, zone)",
+        "s.yaml:11: task_groups[0].minimum: task group 'train' starts with at least 3, and has 2 jobs; give more jobs "
+        "'group: train', or lower the minimum",
+        "s.yaml:12: task_groups[1].minimum: task group 'idle' starts with at least 1, and has 0 jobs; give more jobs "
+        "'group: idle', or lower the minimum",
+        "s.yaml:14: jobs[0].relations[0]: there is no relation 'evne'; did you mean 'even'? (known: even, few)",
+        "s.yaml:14: jobs[0].group: there is no task group 'trian'; did you mean 'train'? (known: train, idle)",
+        "s.yaml:15: jobs[1].resources: job 'v' needs 1 gpu on one machine; none has that much; ask for less, or add it "
+        "to a machine's resources",
+    ]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
+from flowsched.census import Census, demand_text
 from flowsched.decision import Decisions, Placement, Postponement
+from flowsched.relation import TaskGroup
+from flowsched.resource import amount_text, covers, without
 from flowsched.snapshot import MILLI, Machine, Snapshot, Task
 from flowsched_models.machine import MachineType
 from flowsched_simulator.baselines.expectation import load_s, sibling_map
@@ -70,6 +74,9 @@ class Room:
     """Cores that a task may use already."""
     load_s: float
     """Work believed to be left here: seconds until the machine, all batch cores busy, has done it."""
+    capacity_resources: Mapping[str, int] = field(default_factory=dict)
+    free_resources: Mapping[str, int] = field(default_factory=dict)
+    """Units of further resources that nobody asked for."""
 
     @property
     def name(self) -> str:
@@ -115,6 +122,7 @@ class Round:
         self.snapshot = snapshot
         self.own_cores = own_cores
         self.rooms = _rooms(snapshot)
+        self.census = Census.of(snapshot)
         self._seed = seed
         self._placements: list[Placement] = []
         self._postponements: list[Postponement] = []
@@ -148,7 +156,10 @@ class Round:
         return [
             r
             for r in self.allowed(task)
-            if width_milli <= self.available_milli(r) and task.memory_mib <= r.free_memory_mib
+            if width_milli <= self.available_milli(r)
+            and task.memory_mib <= r.free_memory_mib
+            and covers(r.free_resources, task.resources)
+            and self.census.refusal(task, r.name) is None
         ]
 
     def available_milli(self, room: Room) -> int:
@@ -160,12 +171,27 @@ class Round:
     def place(self, task: Task, width_milli: int, room: Room) -> None:
         """Give the task its share of the machine."""
         cores = pick_cores(room, cores_for(width_milli)) if self.own_cores else room.batch_cores
-        threads = self.snapshot.catalogue.jobs[task.profile].threads_for(len(cores))
+        threads = task.threads_on(len(cores), self.snapshot.catalogue.jobs[task.profile])
         room.free_milli -= width_milli
         room.free_memory_mib -= task.memory_mib
-        room.busy.update(cores)
+        room.free_resources = without(room.free_resources, task.resources)
+        room.busy = room.busy | set(cores)
         room.load_s += load_s(self.snapshot.catalogue, task, room.type, room.batch_cores)
+        self.census.add(task, room.name)
         self._placements.append(Placement(task.name, room.name, width_milli, threads, cores))
+
+    def attempt(self) -> Callable[[], None]:
+        """Remember how things are; what is returned undoes all placements since."""
+        rooms = tuple(replace(r) for r in self.rooms)
+        census = self.census.copy()
+        placed = len(self._placements)
+
+        def undo() -> None:
+            self.rooms = rooms
+            self.census = census
+            del self._placements[placed:]
+
+        return undo
 
     def postpone(self, task: Task, reason: str) -> None:
         """Let the task wait."""
@@ -187,6 +213,15 @@ class Round:
         most_memory = max(r.free_memory_mib for r in allowed)
         if most_memory < task.memory_mib:
             return f"needs {memory} on one machine; {_emptiest(allowed)} has {most_memory} MiB free"
+        both = [r for r in allowed if self.available_milli(r) >= width_milli and r.free_memory_mib >= task.memory_mib]
+        roomy = [r for r in both if covers(r.free_resources, task.resources)]
+        if both and not roomy:
+            return (
+                f"needs {amount_text(task.resources)} on one machine beside {cpu} and {memory}; no machine has all free"
+            )
+        if roomy:
+            refusals = [r for room in roomy if (r := self.census.refusal(task, room.name)) is not None]
+            return f"every machine with room is closed to it by {demand_text(refusals[0])}"
         best = max((r for r in allowed if self.available_milli(r) >= width_milli), key=lambda r: r.free_memory_mib)
         return (
             f"needs {cpu} and {memory} on the same machine; {best.name} has "
@@ -204,6 +239,11 @@ class Round:
                 f"needs {task.memory_mib} MiB on one machine; the largest of {len(allowed)} offers "
                 f"{max(0, memory)} MiB even when idle"
             )
+        short = [r for r in allowed if not covers(r.capacity_resources, task.resources)]
+        if len(short) == len(allowed):
+            return (
+                f"needs {amount_text(task.resources)} on one machine; none of {len(allowed)} offers that even when idle"
+            )
         cpu = max((self._capacity_milli(r) for r in self._roomy(task)), default=0)
         return (
             f"needs {cores_text(width_milli)} and {task.memory_mib} MiB on one machine; with that much "
@@ -211,7 +251,11 @@ class Round:
         )
 
     def _roomy(self, task: Task) -> list[Room]:
-        return [r for r in self.allowed(task) if task.memory_mib <= r.capacity_memory_mib]
+        return [
+            r
+            for r in self.allowed(task)
+            if task.memory_mib <= r.capacity_memory_mib and covers(r.capacity_resources, task.resources)
+        ]
 
     def _capacity_milli(self, room: Room) -> int:
         if not room.batch_cores:
@@ -243,7 +287,15 @@ class Baseline(ABC):
         """One round over all pending tasks."""
         this = Round(snapshot, own_cores=self.has_own_cores(), seed=self.seed)
         blocking = ""
-        for task in self.order(this):
+        order = self.order(this)
+        together = _together(snapshot)
+        for task in order:
+            if task.group in together:
+                gang = together[task.group]
+                # The whole group is placed, or waits, when its first member's turn comes.
+                if gang.members and not gang.settled:
+                    blocking = self._settle_gang(gang, [t for t in order if t.group == task.group], this, blocking)
+                continue
             width = self.width_milli(task, this)
             rooms = [] if blocking else this.candidates(task, width)
             if rooms:
@@ -255,6 +307,42 @@ class Baseline(ABC):
                 needs = self._needs(task, width, this)
                 blocking = f"waits behind {task.name}, which needs {needs} (first come, first served)"
         return this.decisions()
+
+    def _settle_gang(self, gang: _Gang, members: Sequence[Task], this: Round, blocking: str) -> str:
+        """Place as many members of a task group as fit if they are enough, else nobody; who blocks the queue now."""
+        gang.settled = True
+        undo = this.attempt()
+        waiting = [] if blocking else list(members)
+        placed: set[str] = set()
+        progress = True
+        while waiting and progress:
+            left = []
+            for task in waiting:
+                width = self.width_milli(task, this)
+                rooms = this.candidates(task, width)
+                if rooms:
+                    this.place(task, width, self.choose(task, width, rooms, this))
+                    placed.add(task.name)
+                else:
+                    left.append(task)
+            progress = len(left) < len(waiting)
+            waiting = left
+        if len(placed) >= gang.needed:
+            for task in waiting:
+                this.postpone(task, this.shortage(task, self.width_milli(task, this)))
+            return blocking
+        undo()
+        there = gang.running + len(members)
+        if there < gang.group.minimum:
+            reason = f"{there} of {gang.group.minimum} are there; all wait"
+        else:
+            reason = f"{gang.running + len(placed)} of {gang.group.minimum} could start now; all wait"
+        for task in members:
+            this.postpone(task, blocking or f"task group {gang.group.name}: {reason}")
+        able = all(this.possible(t, self.width_milli(t, this)) for t in members)
+        if self.head_blocks and not blocking and able and there >= gang.group.minimum:
+            return f"waits behind task group {gang.group.name} (first come, first served)"
+        return blocking
 
     def has_own_cores(self) -> bool:
         """Whether each task gets cores that nobody else has."""
@@ -277,6 +365,28 @@ class Baseline(ABC):
         # The task fits nowhere: where it would find the cores, it must be memory that is missing.
         short_of_memory = any(width_milli <= this.available_milli(r) for r in this.allowed(task))
         return f"{cpu} and {task.memory_mib} MiB" if short_of_memory else cpu
+
+
+@dataclass
+class _Gang:
+    """A task group that does not run yet, or not in full."""
+
+    group: TaskGroup
+    running: int
+    members: int = 0
+    settled: bool = False
+
+    @property
+    def needed(self) -> int:
+        return self.group.minimum - self.running
+
+
+def _together(snapshot: Snapshot) -> dict[str | None, _Gang]:
+    """Groups whose next members have to start together."""
+    running = Counter(r.task.group for r in snapshot.running)
+    pending = Counter(t.group for t in snapshot.pending)
+    gangs = (_Gang(g, running[g.name], pending[g.name]) for g in snapshot.task_groups)
+    return {gang.group.name: gang for gang in gangs if gang.needed > 0}
 
 
 def by_arrival(task: Task) -> tuple[int, float, str]:
@@ -309,6 +419,7 @@ def _rooms(snapshot: Snapshot) -> tuple[Room, ...]:
         milli[s.machine] -= s.width_milli
         memory[s.machine] -= s.memory_mib
     free_milli, free_memory = snapshot.free_milli(), snapshot.free_memory_mib()
+    free_resources = snapshot.free_resources()
     rooms = {
         m.name: Room(
             machine=m,
@@ -321,6 +432,8 @@ def _rooms(snapshot: Snapshot) -> tuple[Room, ...]:
             free_memory_mib=free_memory[m.name],
             busy=set(),
             load_s=0.0,
+            capacity_resources=dict(m.resources),
+            free_resources=free_resources[m.name],
         )
         for m in sorted(snapshot.machines, key=lambda m: m.name)
     }

@@ -1,0 +1,51 @@
+"""What a wide round is asked to place: classes of equal tasks, with what they need and what they would cost where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flowsched.arrays import BoolArray, FloatArray
+
+ALWAYS_WORTH_IT = float("inf")
+"""Waiting cost of tasks that take any place rather than wait."""
+
+
+@dataclass(frozen=True, eq=False)
+class Demand:
+    """One class: tasks that neither a cost nor a constraint can tell apart. Arrays are by row of the fleet.
+
+    A task on machine m costs, in units of relative slow-down,
+
+        slowness[m] + sensitivity q[m] pressure[m] + pressure q[m] sensitivity[m] + pressure slope[m] + preference[m]
+
+    with the sums over all that is on m when it comes, and q the machine's bandwidth factor.
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+    """In the order in which they are served."""
+    needs: Mapping[str, int]
+    """By resource; ``cpu`` in milli-CPU is the width."""
+    allowed: BoolArray | None = None
+    """Machines that may take them; None for all."""
+    eligible: BoolArray | None = None
+    """Machines that their spreads compare; None for all."""
+    preference: FloatArray | None = None
+    """Cost of each machine, at least 0; infinite where it may not go."""
+    sensitivity: float = 0.0
+    """Relative slow-down per unit of neighbours' pressure."""
+    pressure: float = 0.0
+    """What one task adds to its neighbours' pressure: per core, times its cores."""
+    slowness: FloatArray | None = None
+    """Run time on each machine over the best one's, minus 1."""
+    holds: tuple[str, ...] = ()
+    """Names of the relations that they demand."""
+    joins: tuple[str, ...] = ()
+    """Names of the relations that count them."""
+    group: str | None = None
+    """The task group they are placed with, all or none."""
+    waiting_cost: float = ALWAYS_WORTH_IT
+    """Cost of leaving one task for a later round; no dearer place is taken."""
+    max_cost: float = float("inf")
+    """Dearer places are not offered."""

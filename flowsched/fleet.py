@@ -1,0 +1,476 @@
+"""The machines of a cluster as arrays, kept from events in O(changes), with what is booked on them.
+
+Every machine has a *row*; rows are reused, so their numbers say nothing but where to look. Nothing here depends on the
+order of the events that led to a state: sums are kept in integers, and rounds read machines in the order of their names.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.relation import MACHINE, Relation, RelationKind
+from flowsched.standing import Gate, Standing
+
+FIXED = 1 << 32
+"""Sensitivities and pressures are summed in units of 1/FIXED: exact, whatever the order of additions."""
+_LARGEST = 1e4
+"""Largest sensitivity or pressure of one task: sums stay far inside 64 bits."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """What one relation says against one more task, machine by machine."""
+
+    relation: Relation
+    role: str
+    """``holds`` or ``joins``: as which of the two the task is refused."""
+    refused: BoolArray
+    """Alive machines that take no such task, by row."""
+    missing_label: BoolArray
+    """Those of them that have no label of the relation's key."""
+
+
+@dataclass(frozen=True)
+class _Booking:
+    machine: str
+    needs: Mapping[str, int]
+    sensitivity: int
+    pressure: int
+    holds: tuple[str, ...]
+    joins: tuple[str, ...]
+
+
+class Fleet:
+    """Machines by row, bookings, and the relations between them."""
+
+    def __init__(self) -> None:
+        """No machines yet."""
+        self.names: list[str | None] = []
+        """Name of the machine in each row."""
+        self.alive: BoolArray = np.zeros(0, dtype=np.bool_)
+        """Rows that hold a machine."""
+        self.bandwidth: FloatArray = np.ones(0)
+        """Factor on what neighbours do to each other there."""
+        self.pressure_cap: FloatArray = np.full(0, np.inf)
+        """Pressure of all that is booked there beyond which a p95 goal breaks."""
+        self.headroom_slope: FloatArray = np.zeros(0)
+        """Price of a unit of pressure there."""
+        self._fixed_sensitivity: IntArray = np.zeros(0, dtype=np.int64)
+        self._fixed_pressure: IntArray = np.zeros(0, dtype=np.int64)
+        self._allocatable: IntArray = np.zeros((0, 0), dtype=np.int64)
+        self._used: IntArray = np.zeros((0, 0), dtype=np.int64)
+        self._columns: dict[str, int] = {}
+        self._row: dict[str, int] = {}
+        self._empty_rows: list[int] = []
+        self._labels: dict[str, Mapping[str, str]] = {}
+        self._bookings: dict[str, _Booking] = {}
+        self._booked_on: dict[str, dict[str, None]] | None = {}
+        self._relations: dict[str, Relation] = {}
+        self._joined: dict[str, set[str]] = {}
+        self._held: dict[str, set[str]] = {}
+        self._domain: dict[str, IntArray] = {}
+        self._values: dict[str, dict[str, int]] = {}
+        self._order: IntArray | None = None
+
+    @property
+    def rows(self) -> int:
+        """Length of every array by row; it grows by doubling."""
+        return len(self.alive)
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """Resource of each column."""
+        return tuple(self._columns)
+
+    @property
+    def machine_count(self) -> int:
+        """Machines that are alive."""
+        return len(self._row)
+
+    @property
+    def task_count(self) -> int:
+        """Tasks that are booked, on machines known or not."""
+        return len(self._bookings)
+
+    def row(self, name: str) -> int | None:
+        """Row of a machine, or None while it is not there."""
+        return self._row.get(name)
+
+    def labels(self, name: str) -> Mapping[str, str]:
+        """Labels of a machine; raises ``KeyError`` while it is not there."""
+        return self._labels[name]
+
+    def order(self) -> IntArray:
+        """Rows of all machines, in the order of their names."""
+        if self._order is None:
+            self._order = np.array([self._row[name] for name in sorted(self._row)], dtype=np.int64)
+        return self._order
+
+    def put_machine(
+        self, name: str, allocatable: Mapping[str, int], labels: Mapping[str, str], *, bandwidth: float = 1.0
+    ) -> int:
+        """Add or update a machine; bookings on it stay, services on it too. Its row."""
+        row = self._row.get(name)
+        if row is None:
+            row = self._take_row(name)
+            for task in self._tasks_on(name):
+                self._count(self._bookings[task], row, 1)
+        self._allocatable[row] = 0
+        for resource, amount in allocatable.items():
+            column = self._column(resource)
+            self._allocatable[row, column] = amount
+        self.bandwidth[row] = bandwidth
+        self._labels[name] = dict(labels)
+        for key in self._domain:
+            self._set_domain(key, row, name)
+        return row
+
+    def remove_machine(self, name: str) -> None:
+        """Take a machine away; bookings on it count again if it comes back. An unknown machine is nothing to do."""
+        row = self._row.pop(name, None)
+        if row is None:
+            return
+        self._order = None
+        del self._labels[name]
+        self.names[row] = None
+        self.alive[row] = False
+        self.bandwidth[row] = 1.0
+        self.pressure_cap[row] = np.inf
+        self.headroom_slope[row] = 0.0
+        self._fixed_sensitivity[row] = 0
+        self._fixed_pressure[row] = 0
+        self._allocatable[row] = 0
+        self._used[row] = 0
+        for domain in self._domain.values():
+            domain[row] = -1
+        self._empty_rows.append(row)
+
+    def set_service(self, machine: str, pressure_cap: float, headroom_slope: float) -> None:
+        """Latency services of a machine: the pressure they bear before a p95 goal breaks, and its price per unit.
+
+        The pressure is that of all bookings there; ``(inf, 0)`` means none. Raises ``KeyError`` for an unknown machine.
+        """
+        row = self._row[machine]
+        self.pressure_cap[row] = pressure_cap
+        self.headroom_slope[row] = headroom_slope
+
+    def book(
+        self,
+        task: str,
+        machine: str,
+        needs: Mapping[str, int],
+        *,
+        sensitivity: float = 0.0,
+        pressure: float = 0.0,
+        holds: Sequence[str] = (),
+        joins: Sequence[str] = (),
+    ) -> None:
+        """Count a task on a machine, known or not; a task that is booked already moves.
+
+        Raises ``KeyError`` for a relation that was not declared and ``ValueError`` for a sensitivity or pressure that is
+        below 0 or not finite; then nothing has changed.
+        """
+        for relation in (*holds, *joins):
+            if relation not in self._relations:
+                raise KeyError(f"relation {relation} was not declared")
+        booking = _Booking(machine, dict(needs), fixed(sensitivity), fixed(pressure), tuple(holds), tuple(joins))
+        self.release(task)
+        self._bookings[task] = booking
+        if self._booked_on is not None:
+            self._booked_on.setdefault(machine, {})[task] = None
+        for relation in booking.joins:
+            self._joined[relation].add(task)
+        for relation in booking.holds:
+            if relation in self._held:
+                self._held[relation].add(task)
+        row = self._row.get(machine)
+        if row is not None:
+            self._count(booking, row, 1)
+
+    def release(self, task: str) -> None:
+        """Take a task out; an unknown one is nothing to do."""
+        booking = self._bookings.pop(task, None)
+        if booking is None:
+            return
+        if self._booked_on is not None:
+            here = self._booked_on[booking.machine]
+            del here[task]
+            if not here:
+                del self._booked_on[booking.machine]
+        for relation in booking.joins:
+            self._joined.get(relation, set()).discard(task)
+        for relation in booking.holds:
+            self._held.get(relation, set()).discard(task)
+        row = self._row.get(booking.machine)
+        if row is not None:
+            self._count(booking, row, -1)
+
+    def machine_of(self, task: str) -> str | None:
+        """Where a task is booked."""
+        booking = self._bookings.get(task)
+        return None if booking is None else booking.machine
+
+    def declare(self, relation: Relation) -> None:
+        """Make a relation known; again is nothing to do."""
+        if relation.name in self._relations:
+            return
+        self._relations[relation.name] = relation
+        self._joined[relation.name] = set()
+        if relation.kind is RelationKind.APART:
+            self._held[relation.name] = set()
+        if relation.key not in self._domain and relation.key != MACHINE:
+            self._domain[relation.key] = np.full(self.rows, -1, dtype=np.int64)
+            self._values[relation.key] = {}
+            for name, row in self._row.items():
+                self._set_domain(relation.key, row, name)
+
+    def relation(self, name: str) -> Relation | None:
+        """A declared relation."""
+        return self._relations.get(name)
+
+    def enrol(self, relation: str, tasks: Iterable[str]) -> None:
+        """Let tasks that are booked already join a relation that was declared later; unknown tasks are left out.
+
+        Raises ``KeyError`` for a relation that was not declared.
+        """
+        joined = self._joined[relation]
+        for task in tasks:
+            booking = self._bookings.get(task)
+            if booking is not None and task not in joined:
+                self._bookings[task] = replace(booking, joins=(*booking.joins, relation))
+                joined.add(task)
+
+    def retire(self, relation: str) -> None:
+        """Forget a relation; nobody joins or holds it any more. An unknown one is nothing to do."""
+        gone = self._relations.pop(relation, None)
+        self._joined.pop(relation, None)
+        self._held.pop(relation, None)
+        if gone is not None and all(r.key != gone.key for r in self._relations.values()):
+            self._domain.pop(gone.key, None)
+            self._values.pop(gone.key, None)
+
+    def allocatable(self) -> IntArray:
+        """What tasks may use in total, by row and column of ``resources``."""
+        return self._allocatable
+
+    def used(self) -> IntArray:
+        """What bookings use."""
+        return self._used
+
+    def free(self) -> IntArray:
+        """What is left; below 0 where more is booked than allocatable."""
+        return self._allocatable - self._used
+
+    def sensitivity(self) -> FloatArray:
+        """Sum of the sensitivities of what is booked on each machine."""
+        return self._fixed_sensitivity / FIXED
+
+    def pressure(self) -> FloatArray:
+        """Sum of the pressures of what is booked on each machine."""
+        return self._fixed_pressure / FIXED
+
+    def fixed_sums(self, rows: IntArray) -> tuple[IntArray, IntArray]:
+        """Sums of sensitivities and pressures on the machines of ``rows``, in units of 1/FIXED: exact."""
+        return self._fixed_sensitivity[rows], self._fixed_pressure[rows]
+
+    def fits(self, needs: Mapping[str, int]) -> BoolArray:
+        """Alive machines that have room for all needs; a need of 0 asks for nothing."""
+        fitting = self.alive.copy()
+        for resource, amount in needs.items():
+            if amount > 0:
+                fitting &= self._free_of(resource) >= amount
+        return fitting
+
+    def fits_on(self, needs: Mapping[str, int], machine: str) -> bool:
+        """Whether one machine is there and has room for all needs."""
+        row = self._row.get(machine)
+        if row is None:
+            return False
+        free, used = self._allocatable[row], self._used[row]
+        for resource, amount in needs.items():
+            if amount <= 0:
+                continue
+            column = self._columns.get(resource)
+            if column is None or free[column] - used[column] < amount:
+                return False
+        return True
+
+    def lacking(self, needs: Mapping[str, int]) -> dict[str, BoolArray]:
+        """By resource, the alive machines that have too little of it."""
+        return {
+            resource: self.alive & (self._free_of(resource) < amount)
+            for resource, amount in needs.items()
+            if amount > 0
+        }
+
+    def refusals(self, holds: Sequence[str], joins: Sequence[str], eligible: BoolArray | None = None) -> list[Refusal]:
+        """What each relation of a task says against one more such task; in the order of ``holds``, then ``joins``.
+
+        Relations that refuse no machine are left out. Raises ``KeyError`` for a relation that was not declared.
+        """
+        answers = []
+        for name in dict.fromkeys((*holds, *joins)):
+            gate = self._gate(name, name in holds, name in joins, eligible)
+            for role, refused in gate.refused():
+                here = refused & self.alive
+                if here.any():
+                    missing = here & ~gate.standing.labelled
+                    answers.append(Refusal(gate.standing.relation, role, here, missing))
+        return answers
+
+    def permits(self, holds: Sequence[str], joins: Sequence[str], eligible: BoolArray | None = None) -> BoolArray:
+        """Alive machines that no relation refuses to one more such task."""
+        open_ = self.alive.copy()
+        for name in dict.fromkeys((*holds, *joins)):
+            open_ &= self._gate(name, name in holds, name in joins, eligible).open_machines()
+        return open_
+
+    def members(self, relation: str) -> IntArray:
+        """Tasks that join a relation in each machine's domain, by row; 0 for machines without the label."""
+        return self.standing(relation).members_around()
+
+    def standing(self, relation: str, rows: IntArray | None = None) -> Standing:
+        """A relation as it stands now, over all rows or the given ones in their order.
+
+        Raises ``KeyError`` for a relation that was not declared.
+        """
+        known = self._relations[relation]
+        if known.key == MACHINE:
+            domain, domains = np.where(self.alive, np.arange(self.rows), -1), self.rows
+        else:
+            domain, domains = self._domain[known.key], len(self._values[known.key])
+        members = self._tally(self._joined[relation])
+        holders = self._tally(self._held.get(relation, set()))
+        if rows is None:
+            return Standing(known, domain.copy(), domains, members, holders)
+        return Standing(known, domain[rows], domains, members[rows], holders[rows])
+
+    def copy(self) -> Fleet:
+        """An independent fleet in the same state, for a round in another thread."""
+        twin = Fleet()
+        twin.names = self.names.copy()
+        for name in (
+            "alive",
+            "bandwidth",
+            "pressure_cap",
+            "headroom_slope",
+            "_fixed_sensitivity",
+            "_fixed_pressure",
+            "_allocatable",
+            "_used",
+        ):
+            setattr(twin, name, getattr(self, name).copy())
+        twin._columns = self._columns.copy()
+        twin._row = self._row.copy()
+        twin._empty_rows = self._empty_rows.copy()
+        twin._labels = self._labels.copy()
+        twin._bookings = self._bookings.copy()
+        twin._booked_on = None
+        twin._relations = self._relations.copy()
+        twin._joined = {name: tasks.copy() for name, tasks in self._joined.items()}
+        twin._held = {name: tasks.copy() for name, tasks in self._held.items()}
+        twin._domain = {key: domain.copy() for key, domain in self._domain.items()}
+        twin._values = {key: values.copy() for key, values in self._values.items()}
+        twin._order = self._order
+        return twin
+
+    def _gate(self, relation: str, holds: bool, joins: bool, eligible: BoolArray | None) -> Gate:
+        return Gate(self.standing(relation), holds, joins, eligible)
+
+    def _tally(self, tasks: set[str]) -> IntArray:
+        row = self._row
+        bookings = self._bookings
+        at = [row.get(bookings[task].machine, -1) for task in tasks]
+        known = np.array(at, dtype=np.int64)
+        return np.bincount(known[known >= 0], minlength=self.rows).astype(np.int64)
+
+    def _tasks_on(self, machine: str) -> Iterable[str]:
+        if self._booked_on is None:
+            self._booked_on = {}
+            for task, booking in self._bookings.items():
+                self._booked_on.setdefault(booking.machine, {})[task] = None
+        return self._booked_on.get(machine, {})
+
+    def _free_of(self, resource: str) -> IntArray:
+        column = self._columns.get(resource)
+        if column is None:
+            return np.zeros(self.rows, dtype=np.int64)
+        return self._allocatable[:, column] - self._used[:, column]
+
+    def _count(self, booking: _Booking, row: int, sign: int) -> None:
+        for resource, amount in booking.needs.items():
+            column = self._column(resource)
+            self._used[row, column] += sign * amount
+        self._fixed_sensitivity[row] += sign * booking.sensitivity
+        self._fixed_pressure[row] += sign * booking.pressure
+
+    def _column(self, resource: str) -> int:
+        column = self._columns.get(resource)
+        if column is None:
+            column = self._columns[resource] = len(self._columns)
+            nothing = np.zeros((self.rows, 1), dtype=np.int64)
+            self._allocatable = np.hstack([self._allocatable, nothing])
+            self._used = np.hstack([self._used, nothing])
+        return column
+
+    def _take_row(self, name: str) -> int:
+        if not self._empty_rows:
+            self._grow()
+        row = self._empty_rows.pop()
+        self._row[name] = row
+        self._order = None
+        self.names[row] = name
+        self.alive[row] = True
+        return row
+
+    def _grow(self) -> None:
+        before = self.rows
+        more = max(16, before)
+        self.names += [None] * more
+        self.alive = np.concatenate([self.alive, np.zeros(more, dtype=np.bool_)])
+        self.bandwidth = np.concatenate([self.bandwidth, np.ones(more)])
+        self.pressure_cap = np.concatenate([self.pressure_cap, np.full(more, np.inf)])
+        self.headroom_slope = np.concatenate([self.headroom_slope, np.zeros(more)])
+        nothing = np.zeros(more, dtype=np.int64)
+        self._fixed_sensitivity = np.concatenate([self._fixed_sensitivity, nothing])
+        self._fixed_pressure = np.concatenate([self._fixed_pressure, nothing])
+        block = np.zeros((more, len(self._columns)), dtype=np.int64)
+        self._allocatable = np.concatenate([self._allocatable, block])
+        self._used = np.concatenate([self._used, block])
+        for key, domain in self._domain.items():
+            self._domain[key] = np.concatenate([domain, np.full(more, -1, dtype=np.int64)])
+        self._empty_rows += range(before + more - 1, before - 1, -1)
+
+    def _set_domain(self, key: str, row: int, name: str) -> None:
+        value = self._labels[name].get(key)
+        if value is None:
+            self._domain[key][row] = -1
+            return
+        values = self._values[key]
+        if value not in values and len(values) > 2 * len(self._row) + 64:
+            self._forget_values(key)
+            values = self._values[key]
+        self._domain[key][row] = values.setdefault(value, len(values))
+
+    def _forget_values(self, key: str) -> None:
+        """Number the values of a label anew, so that machines that come and go leave nothing behind."""
+        values: dict[str, int] = {}
+        domain = np.full(self.rows, -1, dtype=np.int64)
+        for name, row in self._row.items():
+            value = self._labels.get(name, {}).get(key)
+            if value is not None:
+                domain[row] = values.setdefault(value, len(values))
+        self._domain[key] = domain
+        self._values[key] = values
+
+
+def fixed(amount: float) -> int:
+    """A sensitivity or pressure in units of 1/FIXED. Raises ``ValueError`` for one below 0 or not finite."""
+    if not (math.isfinite(amount) and amount >= 0.0):
+        raise ValueError(f"sensitivity and pressure must be finite and at least 0, not {amount}")
+    return round(min(amount, _LARGEST) * FIXED)

@@ -1,0 +1,249 @@
+"""The fleet against a naive account, through any order of events."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wide_world import NAMES, RELATIONS, Box, Kind, Naive, World, boxes, kinds, put, worlds
+
+from flowsched.fleet import Fleet
+from flowsched.relation import MACHINE, Relation, RelationKind
+
+
+def by_name(fleet: Fleet, values: np.ndarray) -> dict[str, object]:
+    return {name: values[row].item() for row, name in enumerate(fleet.names) if name is not None}
+
+
+def view(fleet: Fleet) -> dict[str, object]:
+    """All that a fleet says, with no word about rows."""
+    state: dict[str, object] = {
+        name: by_name(fleet, getattr(fleet, name)) for name in ("bandwidth", "pressure_cap", "headroom_slope")
+    }
+    state["sensitivity"] = by_name(fleet, fleet.sensitivity())
+    state["pressure"] = by_name(fleet, fleet.pressure())
+    columns = sorted((r, k) for k, r in enumerate(fleet.resources))
+    state["free"] = {
+        name: {r: int(fleet.free()[row, k]) for r, k in columns if fleet.free()[row, k]}
+        for row, name in enumerate(fleet.names)
+        if name is not None
+    }
+    state["order"] = [fleet.names[row] for row in fleet.order().tolist()]
+    return state
+
+
+@settings(deadline=None, max_examples=60)
+@given(worlds(), st.data())
+def test_fits_and_refusals_are_what_the_definitions_say(world: World, data: st.DataObject) -> None:
+    fleet = world.fleet()
+    naive = Naive(world)
+    kind = data.draw(kinds("new", tuple(r.name for r in world.relations), ()))
+    eligible = np.array([name not in kind.ineligible for name in fleet.names], dtype=np.bool_)
+
+    fits = fleet.fits(kind.needs)
+    lacking = fleet.lacking(kind.needs)
+    permits = fleet.permits(kind.holds, kind.joins, eligible)
+    refusals = fleet.refusals(kind.holds, kind.joins, eligible)
+
+    assert fits[~fleet.alive].any() is np.False_ and permits[~fleet.alive].any() is np.False_
+    for name in naive.on:
+        row = fleet.row(name)
+        assert fits[row] == naive.fits(kind, name) == (not any(lacks[row] for lacks in lacking.values()))
+        said = {r.relation.name for r in refusals if r.refused[row]}
+        assert said == set(naive.refusals(kind, name))
+        assert permits[row] == (not said)
+        for refusal in refusals:
+            label = refusal.relation.key
+            assert refusal.missing_label[row] == (
+                bool(refusal.refused[row]) and label != MACHINE and label not in naive.boxes[name].labels
+            )
+    for relation in world.relations:
+        around = fleet.members(relation.name)
+        for name in naive.on:
+            domain = naive._domain(relation, name)
+            same = [m for m in naive.on if domain is not None and naive._domain(relation, m) == domain]
+            assert around[fleet.row(name)] == sum(relation.name in k.joins for m in same for k in naive.on[m])
+
+
+EVENTS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(0, 4)),
+        st.tuples(st.just("remove"), st.sampled_from(NAMES)),
+        st.tuples(st.just("book"), st.integers(0, 5), st.sampled_from(NAMES)),
+        st.tuples(st.just("release"), st.integers(0, 5)),
+        st.tuples(st.just("copy")),
+    ),
+    max_size=30,
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(boxes(), RELATIONS, EVENTS, st.data())
+def test_any_history_ends_in_the_same_state_as_the_straight_way(
+    machines: tuple[Box, ...], relations: tuple[Relation, ...], events: list[tuple], data: st.DataObject
+) -> None:
+    names = tuple(r.name for r in relations)
+    tasks = [replace(data.draw(kinds(f"t{i}", names, ())), count=1) for i in range(6)]
+    fleet = Fleet()
+    for relation in relations:
+        fleet.declare(relation)
+    there: dict[str, Box] = {}
+    booked: dict[int, str] = {}
+    for event in events:
+        match event:
+            case ("put", i) if i < len(machines):
+                put(fleet, machines[i])
+                there[machines[i].name] = machines[i]
+            case ("remove", name):
+                fleet.remove_machine(name)
+                there.pop(name, None)
+            case ("book", i, name):
+                kind = tasks[i]
+                fleet.book(
+                    kind.name,
+                    name,
+                    kind.needs,
+                    sensitivity=kind.sensitivity,
+                    pressure=kind.pressure,
+                    holds=kind.holds,
+                    joins=kind.joins,
+                )
+                booked[i] = name
+            case ("release", i):
+                fleet.release(tasks[i].name)
+                booked.pop(i, None)
+            case ("copy",):
+                old, fleet = fleet, fleet.copy()
+                old.put_machine("gone", {"cpu": 1}, {"zone": "gone"})
+                for task in tasks:
+                    old.release(task.name)
+
+    straight = World(
+        tuple(there.values()), relations, tuple((tasks[i], name) for i, name in sorted(booked.items()))
+    ).fleet()
+    assert view(fleet) == view(straight)
+    for relation in relations:
+        assert by_name(fleet, fleet.members(relation.name)) == by_name(straight, straight.members(relation.name))
+        kind = Kind("x", 1, {}, holds=(relation.name,), joins=(relation.name,))
+        assert by_name(fleet, fleet.permits(kind.holds, kind.joins)) == by_name(
+            straight, straight.permits(kind.holds, kind.joins)
+        )
+
+
+def test_bookings_wait_for_a_machine_that_is_not_there() -> None:
+    fleet = Fleet()
+    fleet.book("t", "n1", {"cpu": 300}, pressure=0.5)
+    assert fleet.machine_of("t") == "n1"
+
+    row = fleet.put_machine("n1", {"cpu": 1000}, {})
+    assert fleet.fits({"cpu": 700})[row] and not fleet.fits({"cpu": 701})[row]
+    fleet.remove_machine("n1")
+    assert fleet.row("n1") is None and not fleet.fits({}).any()
+    row = fleet.put_machine("n1", {"cpu": 1000}, {})
+    assert fleet.pressure()[row] == 0.5 and not fleet.fits({"cpu": 701})[row]
+
+
+def test_an_update_keeps_bookings_and_services() -> None:
+    fleet = Fleet()
+    row = fleet.put_machine("n1", {"cpu": 1000, "gpu": 2}, {"zone": "a"})
+    fleet.set_service("n1", 0.5, 2.0)
+    fleet.book("t", "n1", {"cpu": 300})
+
+    assert fleet.put_machine("n1", {"cpu": 500}, {"zone": "b"}) == row
+    assert fleet.fits({"cpu": 200})[row] and not fleet.fits({"cpu": 201})[row]
+    assert not fleet.fits({"gpu": 1})[row]
+    assert (fleet.pressure_cap[row], fleet.headroom_slope[row]) == (0.5, 2.0)
+
+
+def test_a_need_of_nothing_fits_even_where_too_much_is_booked() -> None:
+    fleet = Fleet()
+    row = fleet.put_machine("n1", {"cpu": 100}, {})
+    fleet.book("t", "n1", {"cpu": 300})
+
+    assert fleet.free()[row, 0] == -200
+    assert fleet.fits({"cpu": 0, "gpu": 0})[row] and not fleet.fits({"cpu": 1})[row]
+    assert fleet.lacking({"cpu": 1, "gpu": 0})["cpu"][row]
+
+
+def test_tasks_may_join_a_relation_that_is_declared_after_them() -> None:
+    fleet = Fleet()
+    for name, zone in (("n1", "a"), ("n2", "a"), ("n3", "b")):
+        fleet.put_machine(name, {}, {"zone": zone})
+    fleet.book("t", "n1", {})
+    apart = Relation("apart", RelationKind.APART, "zone")
+    fleet.declare(apart)
+    fleet.declare(apart)
+    fleet.enrol("apart", ["t", "nobody"])
+
+    assert by_name(fleet, fleet.members("apart")) == {"n1": 1, "n2": 1, "n3": 0}
+    assert by_name(fleet, fleet.permits(["apart"], [])) == {"n1": False, "n2": False, "n3": True}
+    fleet.book("t", "n3", {})
+    fleet.enrol("apart", ["t"])
+    fleet.release("t")
+    assert not fleet.members("apart").any()
+
+
+def test_a_retired_relation_is_forgotten_even_by_those_who_joined() -> None:
+    fleet = Fleet()
+    fleet.put_machine("n1", {}, {})
+    fleet.declare(Relation("one", RelationKind.LIMIT))
+    fleet.book("t", "n1", {}, holds=["one"], joins=["one"])
+    fleet.retire("one")
+    fleet.retire("one")
+    assert fleet.relation("one") is None
+
+    fleet.declare(Relation("one", RelationKind.LIMIT))
+    assert not fleet.members("one").any()
+    fleet.enrol("one", ["t"])
+    assert fleet.members("one").sum() == 1
+    fleet.release("t")
+    assert fleet.permits(["one"], ["one"]).sum() == 1
+
+
+def test_what_nobody_declared_is_an_error_and_changes_nothing() -> None:
+    fleet = Fleet()
+    fleet.put_machine("n1", {"cpu": 1}, {})
+    fleet.book("t", "n1", {"cpu": 1})
+
+    with pytest.raises(KeyError, match="nobody was not declared"):
+        fleet.book("t", "n1", {"cpu": 0}, holds=["nobody"])
+    with pytest.raises(ValueError, match="at least 0"):
+        fleet.book("t", "n1", {"cpu": 0}, pressure=float("nan"))
+    assert not fleet.fits({"cpu": 1}).any()
+    with pytest.raises(KeyError):
+        fleet.permits(["nobody"], [])
+    with pytest.raises(KeyError):
+        fleet.set_service("n2", 1.0, 0.0)
+
+
+def test_both_sides_of_apart_are_told_apart() -> None:
+    fleet = Fleet()
+    fleet.put_machine("n1", {}, {})
+    fleet.put_machine("n2", {}, {})
+    fleet.declare(Relation("no-db", RelationKind.APART))
+    fleet.book("db", "n1", {}, joins=["no-db"])
+    fleet.book("web", "n2", {}, holds=["no-db"])
+
+    refusals = fleet.refusals(["no-db"], ["no-db"])
+
+    assert [(r.role, by_name(fleet, r.refused)) for r in refusals] == [
+        ("holds", {"n1": True, "n2": False}),
+        ("joins", {"n1": False, "n2": True}),
+    ]
+
+
+def test_labels_that_come_and_go_leave_nothing_behind() -> None:
+    fleet = Fleet()
+    fleet.declare(Relation("r", RelationKind.LIMIT, "host"))
+    for i in range(1000):
+        fleet.put_machine(f"n{i}", {"cpu": 1}, {"host": f"n{i}"})
+        fleet.book("t", f"n{i}", {}, joins=["r"])
+        if i >= 3:
+            fleet.remove_machine(f"n{i - 3}")
+
+    assert fleet.machine_count == 3 and fleet.rows == 16
+    assert fleet.standing("r").domains < 100
+    assert by_name(fleet, fleet.members("r")) == {"n997": 0, "n998": 0, "n999": 1}

@@ -1,0 +1,310 @@
+"""Small random clusters for wide rounds, and a naive account of what is allowed in them, written from the definitions.
+
+Everything here is plain Python over dictionaries, one task at a time: slow, obvious, and independent of the engine's arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from hypothesis import strategies as st
+
+from flowsched.demand import Demand
+from flowsched.fleet import Fleet
+from flowsched.relation import MACHINE, Relation, RelationKind, TaskGroup
+
+RESOURCES = ("cpu", "memory", "gpu")
+
+
+@dataclass(frozen=True)
+class Box:
+    """A machine."""
+
+    name: str
+    allocatable: Mapping[str, int]
+    labels: Mapping[str, str]
+    bandwidth: float = 1.0
+    pressure_cap: float = float("inf")
+    headroom_slope: float = 0.0
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A class of tasks; by-machine values are dictionaries by name, missing ones are the default."""
+
+    name: str
+    count: int
+    needs: Mapping[str, int]
+    forbidden: frozenset[str] = frozenset()
+    ineligible: frozenset[str] = frozenset()
+    preference: Mapping[str, float] = field(default_factory=dict)
+    slowness: Mapping[str, float] = field(default_factory=dict)
+    sensitivity: float = 0.0
+    pressure: float = 0.0
+    holds: tuple[str, ...] = ()
+    joins: tuple[str, ...] = ()
+    group: str | None = None
+    waiting_cost: float = float("inf")
+    max_cost: float = float("inf")
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        return tuple(f"{self.name}-{i}" for i in range(self.count))
+
+
+@dataclass(frozen=True)
+class World:
+    """A cluster with what runs there, and what is pending."""
+
+    boxes: tuple[Box, ...]
+    relations: tuple[Relation, ...] = ()
+    running: tuple[tuple[Kind, str], ...] = ()
+    """A task of a kind on a machine; the machine need not exist."""
+    kinds: tuple[Kind, ...] = ()
+    groups: tuple[TaskGroup, ...] = ()
+    running_members: Mapping[str, int] = field(default_factory=dict)
+
+    def fleet(self, order: Iterable[int] | None = None) -> Fleet:
+        """As the engine sees it, machines added in some order."""
+        fleet = Fleet()
+        for relation in self.relations:
+            fleet.declare(relation)
+        for i in range(len(self.boxes)) if order is None else order:
+            put(fleet, self.boxes[i])
+        for i, (kind, machine) in enumerate(self.running):
+            book(fleet, f"running-{i}", kind, machine)
+        return fleet
+
+    def demands(self, fleet: Fleet) -> list[Demand]:
+        return [demand(kind, fleet) for kind in self.kinds]
+
+
+def put(fleet: Fleet, box: Box) -> None:
+    fleet.put_machine(box.name, box.allocatable, box.labels, bandwidth=box.bandwidth)
+    fleet.set_service(box.name, box.pressure_cap, box.headroom_slope)
+
+
+def book(fleet: Fleet, task: str, kind: Kind, machine: str) -> None:
+    fleet.book(
+        task,
+        machine,
+        kind.needs,
+        sensitivity=kind.sensitivity,
+        pressure=kind.pressure,
+        holds=kind.holds,
+        joins=kind.joins,
+    )
+
+
+def demand(kind: Kind, fleet: Fleet) -> Demand:
+    def by_row(values: Mapping[str, float]) -> np.ndarray:
+        return np.array([0.0 if name is None else values.get(name, 0.0) for name in fleet.names])
+
+    def without(names: frozenset[str]) -> np.ndarray | None:
+        return np.array([name not in names for name in fleet.names], dtype=np.bool_) if names else None
+
+    return Demand(
+        kind.name,
+        kind.tasks,
+        kind.needs,
+        allowed=without(kind.forbidden),
+        eligible=without(kind.ineligible),
+        preference=by_row(kind.preference) if kind.preference else None,
+        slowness=by_row(kind.slowness) if kind.slowness else None,
+        sensitivity=kind.sensitivity,
+        pressure=kind.pressure,
+        holds=kind.holds,
+        joins=kind.joins,
+        group=kind.group,
+        waiting_cost=kind.waiting_cost,
+        max_cost=kind.max_cost,
+    )
+
+
+class Naive:
+    """Where tasks are, and what that allows."""
+
+    def __init__(self, world: World) -> None:
+        self.boxes = {b.name: b for b in world.boxes}
+        self.relations = {r.name: r for r in world.relations}
+        self.on: dict[str, list[Kind]] = {b.name: [] for b in world.boxes}
+        for kind, machine in world.running:
+            if machine in self.on:
+                self.on[machine].append(kind)
+
+    def copy(self) -> Naive:
+        twin = object.__new__(Naive)
+        twin.boxes, twin.relations = self.boxes, self.relations
+        twin.on = {name: list(kinds) for name, kinds in self.on.items()}
+        return twin
+
+    def add(self, kind: Kind, machine: str) -> None:
+        self.on[machine].append(kind)
+
+    def fits(self, kind: Kind, machine: str) -> bool:
+        box = self.boxes[machine]
+        return all(
+            amount <= box.allocatable.get(resource, 0) - sum(k.needs.get(resource, 0) for k in self.on[machine])
+            for resource, amount in kind.needs.items()
+            if amount > 0
+        )
+
+    def refusals(self, kind: Kind, machine: str) -> list[str]:
+        names = dict.fromkeys((*kind.holds, *kind.joins))
+        return [name for name in names if self._refuses(self.relations[name], kind, machine)]
+
+    def bears(self, kind: Kind, machine: str) -> bool:
+        there = sum(k.pressure for k in self.on[machine])
+        return kind.pressure == 0.0 or there + kind.pressure <= self.boxes[machine].pressure_cap + 1e-9
+
+    def price(self, kind: Kind, machine: str) -> float:
+        box = self.boxes[machine]
+        others = self.on[machine]
+        return (
+            kind.slowness.get(machine, 0.0)
+            + kind.preference.get(machine, 0.0)
+            + kind.sensitivity * box.bandwidth * sum(k.pressure for k in others)
+            + kind.pressure * box.bandwidth * sum(k.sensitivity for k in others)
+            + kind.pressure * box.headroom_slope
+        )
+
+    def affords(self, kind: Kind, machine: str, slack: float = 1e-9) -> bool:
+        return self.price(kind, machine) <= min(kind.waiting_cost, kind.max_cost) + slack
+
+    def valid(self, kind: Kind, machine: str) -> bool:
+        return (
+            machine not in kind.forbidden
+            and self.fits(kind, machine)
+            and not self.refusals(kind, machine)
+            and self.bears(kind, machine)
+        )
+
+    def _domain(self, relation: Relation, machine: str) -> str | None:
+        return machine if relation.key == MACHINE else self.boxes[machine].labels.get(relation.key)
+
+    def _refuses(self, relation: Relation, kind: Kind, machine: str) -> bool:
+        holds, joins = relation.name in kind.holds, relation.name in kind.joins
+        domain = self._domain(relation, machine)
+        around = [m for m in self.on if domain is not None and self._domain(relation, m) == domain]
+        members = sum(relation.name in k.joins for m in around for k in self.on[m])
+        match relation.kind:
+            case RelationKind.LIMIT:
+                return joins and domain is not None and members + 1 > relation.most
+            case RelationKind.APART:
+                holders = sum(relation.name in k.holds for m in around for k in self.on[m])
+                return (holds and members > 0) or (joins and holders > 0)
+            case RelationKind.TOGETHER:
+                anywhere = sum(
+                    relation.name in k.joins
+                    for m in self.on
+                    if self._domain(relation, m) is not None
+                    for k in self.on[m]
+                )
+                return holds and (domain is None or (members == 0 and (anywhere > 0 or not joins)))
+            case RelationKind.SPREAD:
+                if not holds:
+                    return False
+                if domain is None:
+                    return True
+                counts: dict[str, int] = {}
+                for m in self.on:
+                    other = self._domain(relation, m)
+                    if other is not None and m not in kind.ineligible:
+                        counts[other] = counts.get(other, 0) + sum(relation.name in k.joins for k in self.on[m])
+                floor = 0 if len(counts) < max(1, relation.min_domains) else min(counts.values())
+                return counts.get(domain, 0) + joins - floor > relation.skew
+            case RelationKind.COUNT:
+                return False
+
+
+NAMES = tuple("abcdefg")
+RELATION_NAMES = ("r0", "r1", "r2")
+
+
+@st.composite
+def boxes(draw: st.DrawFn, most: int = 5, services: bool = True) -> tuple[Box, ...]:
+    made = []
+    for name in NAMES[: draw(st.integers(0, most))]:
+        resources = {r: draw(st.sampled_from((0, 2, 4, 7, 8))) for r in RESOURCES[: draw(st.integers(1, 3))]}
+        resources["cpu"] = draw(st.integers(0, 8))
+        labels = {} if draw(st.integers(0, 4)) == 0 else {"zone": draw(st.sampled_from(("x", "y", "z")))}
+        labels["host"] = name
+        box = Box(name, resources, labels, draw(st.sampled_from((1.0, 0.5))))
+        if services and draw(st.integers(0, 3)) == 0:
+            box = replace(box, pressure_cap=draw(st.sampled_from((0.25, 0.5, 1.0))), headroom_slope=0.5)
+        made.append(box)
+    return tuple(made)
+
+
+RELATIONS = st.tuples(
+    *(
+        st.builds(
+            Relation,
+            st.just(name),
+            st.sampled_from(RelationKind),
+            st.sampled_from((MACHINE, "zone", "host", "nowhere")),
+            most=st.integers(1, 3),
+            skew=st.integers(1, 2),
+            min_domains=st.integers(0, 3),
+        )
+        for name in RELATION_NAMES
+    )
+)
+
+
+@st.composite
+def kinds(draw: st.DrawFn, name: str, relations: Sequence[str], groups: Sequence[str], prices: bool = True) -> Kind:
+    some = st.frozensets(st.sampled_from(NAMES), max_size=2)
+    costs = st.dictionaries(st.sampled_from(NAMES), st.sampled_from((0.0, 0.125, 0.5, 1.0)), max_size=4)
+    names = st.lists(st.sampled_from(tuple(relations)), unique=True, max_size=2) if relations else st.just([])
+    kind = Kind(
+        name,
+        draw(st.integers(0, 5)),
+        {
+            "cpu": draw(st.integers(0, 4)),
+            **({"memory": draw(st.integers(0, 4))} if draw(st.booleans()) else {}),
+            **({"gpu": draw(st.integers(0, 2))} if draw(st.integers(0, 3)) == 0 else {}),
+        },
+        forbidden=draw(some) if draw(st.booleans()) else frozenset(),
+        ineligible=draw(some) if draw(st.booleans()) else frozenset(),
+        sensitivity=draw(st.sampled_from((0.0, 0.5, 1.0))),
+        pressure=draw(st.sampled_from((0.0, 0.125, 0.25))),
+        holds=tuple(draw(names)),
+        joins=tuple(draw(names)),
+        group=draw(st.sampled_from((None, *groups))) if groups else None,
+    )
+    if not prices:
+        return kind
+    return replace(
+        kind,
+        preference=draw(costs),
+        slowness=draw(costs),
+        waiting_cost=draw(st.sampled_from((float("inf"), float("inf"), 0.25, 1.0))),
+        max_cost=draw(st.sampled_from((float("inf"), float("inf"), 0.5))),
+    )
+
+
+@st.composite
+def worlds(draw: st.DrawFn, relations: bool = True, groups: bool = True) -> World:
+    """Everything at once, small enough to think about."""
+    known = draw(RELATIONS) if relations else ()
+    names = tuple(r.name for r in known)
+    machines = draw(boxes())
+    gangs = (
+        tuple(TaskGroup(name, draw(st.integers(1, 5))) for name in ("g", "h")) if groups and draw(st.booleans()) else ()
+    )
+    pending = tuple(draw(kinds(f"k{i}", names, tuple(g.name for g in gangs))) for i in range(draw(st.integers(0, 4))))
+    running = []
+    naive = Naive(World(machines, known))
+    for i in range(draw(st.integers(0, 4))):
+        kind = replace(draw(kinds(f"old{i}", names, ())), count=1)
+        at = draw(st.sampled_from(NAMES))
+        # What runs has room; relations may be broken, as they are when labels change.
+        if at not in naive.on or naive.fits(kind, at):
+            running.append((kind, at))
+            if at in naive.on:
+                naive.add(kind, at)
+    members = {g.name: draw(st.integers(0, 2)) for g in gangs}
+    return World(machines, known, tuple(running), pending, gangs, members)

@@ -6,10 +6,10 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check test bench clean
+.PHONY: help setup demo check control-plane test bench clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(READY) ## make .venv and install flowsched into it with its tools; again only when pyproject.toml changes
 	@:
@@ -23,7 +23,16 @@ check: setup ## lint, format, types and the rules of the house
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_house.py
 
-test: check ## all checks, then all tests
+control-plane: setup ## build etcd, kube-apiserver, kubectl and helm for the Kubernetes tests; needs Go, minutes the first time
+	@$(BIN)/python k8s/control_plane/control_plane.py build
+	@$(BIN)/python k8s/chart/helm.py
+
+test: check ## all checks, then all tests; those against a real Kubernetes API server where there is Go
+	@if command -v go >/dev/null; then \
+	  $(MAKE) -s control-plane; \
+	else \
+	  echo "skipped: the tests against a real Kubernetes API server, because Go is not installed"; \
+	fi
 	$(BIN)/pytest -n auto
 
 bench: setup ## list the benchmarks and how to run them

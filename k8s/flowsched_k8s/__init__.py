@@ -1,0 +1,1 @@
+"""The Kubernetes side of flowsched: a secondary scheduler that binds real pods."""

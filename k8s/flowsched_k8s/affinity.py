@@ -1,0 +1,421 @@
+"""How pods relate to other pods, as relations of the engine: affinity, anti-affinity, topology spread, host ports.
+
+Equal demands of different pods are one relation: its name is made from what it demands. Which pods a relation counts is
+decided here, by namespace and labels; how many there are in which domain is the engine's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
+from functools import lru_cache
+
+from flowsched.relation import MACHINE, Relation, RelationKind
+from flowsched_k8s.names import (
+    EXISTING_ANTI_AFFINITY,
+    POD_AFFINITY,
+    POD_ANTI_AFFINITY,
+    PORTS,
+    SPREAD,
+    SPREAD_NO_LABEL,
+)
+from flowsched_k8s.objects import (
+    ContainerPort,
+    LabelSelector,
+    Pod,
+    PodAffinityTerm,
+    TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
+)
+from flowsched_k8s.selector import Expression, LabelTest, label_test
+
+SPREAD_WEIGHT = 100.0
+"""Weight of a ``ScheduleAnyway`` constraint with ``maxSkew`` 1, beside the 1 to 100 of preferred affinity terms."""
+_WILDCARD = "0.0.0.0"
+_RESTARTABLE = "Always"
+_PREFIXES = {
+    RelationKind.TOGETHER: "affinity",
+    RelationKind.APART: "anti-affinity",
+    RelationKind.SPREAD: "spread",
+    RelationKind.COUNT: "count",
+}
+_PORTS = "ports"
+_REASONS = {
+    ("affinity", "holds"): POD_AFFINITY,
+    ("anti-affinity", "holds"): POD_ANTI_AFFINITY,
+    ("anti-affinity", "joins"): EXISTING_ANTI_AFFINITY,
+    ("spread", "holds"): SPREAD,
+}
+
+
+@dataclass(frozen=True)
+class PodTest:
+    """Which pods a term is about."""
+
+    namespaces: tuple[str, ...] = ()
+    """Named ones."""
+    namespace_labels: LabelTest | None = None
+    """And those with such labels."""
+    labels: LabelTest | None = None
+    """None for no pod at all."""
+
+    def matches(self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]) -> bool:
+        """Whether a pod of a namespace with such labels is meant."""
+        if self.labels is None or not self.labels.matches(labels):
+            return False
+        if namespace in self.namespaces:
+            return True
+        return self.namespace_labels is not None and self.namespace_labels.matches(namespace_labels)
+
+
+@dataclass(frozen=True)
+class SoftTerm:
+    """A wish about a relation that is only counted."""
+
+    relation: str
+    weight: float
+    """Of one member in the pod's domain: above 0 it is sought, below 0 avoided; 100 is the weight of a strong wish."""
+    key: str
+    """The label whose values are the domains."""
+
+
+@dataclass(frozen=True)
+class PodRelations:
+    """What one pod demands of others."""
+
+    holds: tuple[str, ...] = ()
+    declared: tuple[Relation, ...] = ()
+    """All relations that it names, those of its wishes included."""
+    soft: tuple[SoftTerm, ...] = ()
+    unsupported: str | None = None
+    """A field that would have to be honoured and cannot be."""
+
+
+_NONE = PodRelations()
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """Which pods join a relation: those that all tests mean."""
+
+    tests: tuple[PodTest, ...]
+    terminating: bool = True
+    """Whether pods that are being deleted count."""
+    nobody: bool = False
+
+    def matches(self, pod: Pod, namespace_labels: Mapping[str, str]) -> bool:
+        meta = pod.metadata
+        if self.nobody or (meta.deletion_timestamp is not None and not self.terminating):
+            return False
+        labels = meta.labels or {}
+        return all(t.matches(meta.namespace, labels, namespace_labels) for t in self.tests)
+
+
+class _Shelf:
+    """Relations of one namespace by a label that whoever joins must have, so that few have to be looked at."""
+
+    def __init__(self) -> None:
+        self._by_label: dict[tuple[str, str | None], dict[str, None]] = {}
+        self._others: dict[str, None] = {}
+
+    def put(self, name: str, test: LabelTest) -> None:
+        for shelf in self._places(test):
+            shelf[name] = None
+
+    def remove(self, name: str) -> None:
+        for shelf in (self._others, *self._by_label.values()):
+            shelf.pop(name, None)
+
+    def candidates(self, labels: Mapping[str, str]) -> Iterator[str]:
+        yield from self._others
+        for key, value in labels.items():
+            yield from self._by_label.get((key, value), ())
+            yield from self._by_label.get((key, None), ())
+
+    def _places(self, test: LabelTest) -> list[dict[str, None]]:
+        """Where a test belongs: under the demand whose fullest place is emptiest."""
+        options: list[list[tuple[str, str | None]]] = []
+        for expression in test.expressions:
+            if expression.operator == "In":
+                options.append([(expression.key, value) for value in expression.values])
+            elif expression.operator == "Exists":
+                options.append([(expression.key, None)])
+        if not options:
+            return [self._others]
+        best = min(options, key=lambda option: max(len(self._by_label.get(place, ())) for place in option))
+        return [self._by_label.setdefault(place, {}) for place in best]
+
+
+class RelationIndex:
+    """All relations that pods have declared, and who joins them.
+
+    A pod's joins change with its labels, its deletion, its namespace's labels, and whenever a relation is declared.
+    """
+
+    def __init__(self, namespace_selector: bool = True) -> None:
+        """``namespace_selector``: whether namespaces are read; if not, selectors of namespaces are refused aloud."""
+        self._reads_namespaces = namespace_selector
+        self._namespaces: Mapping[str, Mapping[str, str]] = {}
+        self._counted: dict[str, _Counted] = {}
+        self._texts: dict[str, str] = {}
+        self._shelves: dict[str | None, _Shelf] = {}
+
+    def declare(self, pod: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> PodRelations:
+        """What the pod demands of others, without host ports; its relations are known from now on.
+
+        ``namespaces``: labels by namespace. The mapping is kept and asked again as it is then.
+        """
+        self._namespaces = namespaces
+        affinity, spreads = pod.spec.affinity, pod.spec.topology_spread_constraints
+        if not spreads and (affinity is None or not (affinity.pod_affinity or affinity.pod_anti_affinity)):
+            return _NONE
+        unsupported = next(self._unsupported(pod), None)
+        if unsupported is not None:
+            return PodRelations(unsupported=unsupported)
+        hard = [*self._together(pod), *self._apart(pod), *self._spread(pod)]
+        soft = self._soft(pod)
+        relations = {r.name: r for r in (*hard, *(relation for relation, _ in soft))}
+        weights: dict[tuple[str, str], float] = {}
+        for relation, weight in soft:
+            weights[relation.name, relation.key] = weights.get((relation.name, relation.key), 0.0) + weight
+        return PodRelations(
+            tuple(sorted({r.name for r in hard})),
+            tuple(relations[name] for name in sorted(relations)),
+            tuple(SoftTerm(name, weight, key) for (name, key), weight in sorted(weights.items())),
+        )
+
+    def joins(self, pod: Pod) -> tuple[str, ...]:
+        """All declared relations that count the pod, without host ports; sorted."""
+        meta = pod.metadata
+        labels = meta.labels or {}
+        here = self._namespaces.get(meta.namespace, {})
+        found: set[str] = set()
+        for shelf in (self._shelves.get(meta.namespace), self._shelves.get(None)):
+            if shelf is not None:
+                found.update(name for name in shelf.candidates(labels) if self._counted[name].matches(pod, here))
+        return tuple(sorted(found))
+
+    def matches(self, relation: str, pod: Pod) -> bool:
+        """Whether a relation counts the pod; also one of host ports. False for one that nobody declared."""
+        if _prefix(relation) == _PORTS:
+            return relation in port_relations(pod)[1]
+        counted = self._counted.get(relation)
+        return counted is not None and counted.matches(pod, self._namespaces.get(pod.metadata.namespace, {}))
+
+    def describe(self, relation: str) -> str:
+        """A relation in words, for records: what it demands, of which pods."""
+        return self._texts.get(relation, relation)
+
+    def retain(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Forget all relations but these; returns what was forgotten."""
+        kept = set(names)
+        gone = tuple(sorted(self._counted.keys() - kept))
+        for name in gone:
+            for test in self._counted.pop(name).tests[:1]:
+                for place in _shelf_keys(test):
+                    self._shelves[place].remove(name)
+            del self._texts[name]
+        return gone
+
+    # Required terms
+
+    def _together(self, pod: Pod) -> Iterator[Relation]:
+        """One relation per term. A pod counts only if all terms mean it."""
+        terms = _required(pod, anti=False)
+        tests = tuple(sorted({_pod_test(pod, term) for term in terms}, key=repr))
+        for term in terms:
+            yield self._register(Relation("", RelationKind.TOGETHER, term.topology_key), _Counted(tests))
+
+    def _apart(self, pod: Pod) -> Iterator[Relation]:
+        for term in _required(pod, anti=True):
+            relation = Relation("", RelationKind.APART, term.topology_key)
+            yield self._register(relation, _Counted((_pod_test(pod, term),)))
+
+    def _spread(self, pod: Pod) -> Iterator[Relation]:
+        for constraint in pod.spec.topology_spread_constraints or ():
+            if constraint.when_unsatisfiable == "DoNotSchedule":
+                relation = Relation(
+                    "",
+                    RelationKind.SPREAD,
+                    constraint.topology_key,
+                    skew=constraint.max_skew,
+                    min_domains=constraint.min_domains or 1,
+                )
+                yield self._register(relation, _spread_counted(pod, constraint))
+
+    # Wishes
+
+    def _soft(self, pod: Pod) -> list[tuple[Relation, float]]:
+        found = []
+        for anti, sign in ((False, 1.0), (True, -1.0)):
+            for wish in _preferred(pod, anti):
+                term = wish.pod_affinity_term
+                relation = Relation("", RelationKind.COUNT, term.topology_key)
+                found.append((self._register(relation, _Counted((_pod_test(pod, term),))), sign * wish.weight))
+        for constraint in pod.spec.topology_spread_constraints or ():
+            if constraint.when_unsatisfiable == "ScheduleAnyway":
+                relation = Relation("", RelationKind.COUNT, constraint.topology_key)
+                weight = -SPREAD_WEIGHT / max(1, constraint.max_skew)
+                found.append((self._register(relation, _spread_counted(pod, constraint)), weight))
+        return found
+
+    def _unsupported(self, pod: Pod) -> Iterator[str]:
+        if self._reads_namespaces:
+            return
+        for where, term in _all_terms(pod):
+            # An empty selector means all namespaces: nothing has to be read for that.
+            if term.namespace_selector is not None and label_test(term.namespace_selector) != LabelTest():
+                feature = "flowsched reads namespaces only with the feature 'namespaceSelector'"
+                yield f"{where}.namespaceSelector is not supported: {feature}"
+
+    def _register(self, relation: Relation, counted: _Counted) -> Relation:
+        """The relation under its name, known from now on."""
+        named = _named(relation, counted)
+        if named.name not in self._counted:
+            self._counted[named.name] = counted
+            self._texts[named.name] = _text(relation, counted)
+            # Whoever joins is meant by every test, so to be found by one is enough.
+            for test in counted.tests[:1]:
+                if test.labels is not None and not counted.nobody:
+                    for place in _shelf_keys(test):
+                        self._shelves.setdefault(place, _Shelf()).put(named.name, test.labels)
+        return named
+
+
+def port_relations(pod: Pod) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Relation, ...]]:
+    """Relations for the host ports of a pod, by machine: (holds, joins, declared).
+
+    Per protocol and port, a pod that takes all addresses excludes everybody else, and one that takes an address excludes
+    those who take the same or all. Most pods take all: that alone is a plain limit of one.
+    """
+    holds: set[str] = set()
+    joins: set[str] = set()
+    declared: dict[str, Relation] = {}
+    for port in _host_ports(pod):
+        base = f"{_PORTS}/{(port.protocol or 'TCP').lower()}/{port.host_port}"
+        address = port.host_ip or _WILDCARD
+        limit = Relation(f"{base}/{address}", RelationKind.LIMIT, MACHINE, most=1)
+        apart = Relation(f"{base}/any", RelationKind.APART, MACHINE)
+        holds.add(limit.name)
+        joins.add(limit.name)
+        (joins if address == _WILDCARD else holds).add(apart.name)
+        declared |= {limit.name: limit, apart.name: apart}
+    return tuple(sorted(holds)), tuple(sorted(joins)), tuple(declared[name] for name in sorted(declared))
+
+
+def reason_of(relation: str, role: str, missing_label: bool = False) -> str:
+    """The reason text for a node that a relation refuses to a pod that ``holds`` or ``joins`` it.
+
+    ``missing_label``: the node is in no domain.
+    """
+    prefix = _prefix(relation)
+    if prefix == _PORTS:
+        return PORTS
+    if prefix == "spread" and missing_label:
+        return SPREAD_NO_LABEL
+    return _REASONS.get((prefix, role), _REASONS.get((prefix, "holds"), POD_AFFINITY))
+
+
+def _prefix(relation: str) -> str:
+    return relation.split("/", 1)[0]
+
+
+def _required(pod: Pod, anti: bool) -> Sequence[PodAffinityTerm]:
+    affinity = pod.spec.affinity
+    part = None if affinity is None else affinity.pod_anti_affinity if anti else affinity.pod_affinity
+    return (part.required if part is not None else None) or ()
+
+
+def _preferred(pod: Pod, anti: bool) -> Sequence[WeightedPodAffinityTerm]:
+    affinity = pod.spec.affinity
+    part = None if affinity is None else affinity.pod_anti_affinity if anti else affinity.pod_affinity
+    return (part.preferred if part is not None else None) or ()
+
+
+def _all_terms(pod: Pod) -> Iterator[tuple[str, PodAffinityTerm]]:
+    """All affinity terms, each with its place in the pod."""
+    for anti, name in ((False, "podAffinity"), (True, "podAntiAffinity")):
+        where = f"spec.affinity.{name}"
+        for index, term in enumerate(_required(pod, anti)):
+            yield f"{where}.requiredDuringSchedulingIgnoredDuringExecution[{index}]", term
+        for index, wish in enumerate(_preferred(pod, anti)):
+            place = f"{where}.preferredDuringSchedulingIgnoredDuringExecution[{index}].podAffinityTerm"
+            yield place, wish.pod_affinity_term
+
+
+def _pod_test(pod: Pod, term: PodAffinityTerm) -> PodTest:
+    """Which pods a term of this pod is about; those of its own namespace where it does not say."""
+    names = tuple(sorted(set(term.namespaces or ())))
+    by_label = None
+    if term.namespace_selector is not None:
+        by_label = label_test(term.namespace_selector)
+    elif not names:
+        names = (pod.metadata.namespace,)
+    labels = _merged(pod, term.label_selector, term.match_label_keys, term.mismatch_label_keys)
+    return PodTest(names, by_label, labels)
+
+
+def _spread_counted(pod: Pod, constraint: TopologySpreadConstraint) -> _Counted:
+    """Pods of the same namespace that are to stay. A selector without any demand counts nobody, as in Kubernetes."""
+    labels = _merged(pod, constraint.label_selector, constraint.match_label_keys, None)
+    test = PodTest((pod.metadata.namespace,), None, labels)
+    return _Counted((test,), terminating=False, nobody=labels == LabelTest())
+
+
+def _merged(
+    pod: Pod, selector: LabelSelector | None, equal: Iterable[str] | None, different: Iterable[str] | None
+) -> LabelTest | None:
+    """A selector with the pod's own values of some labels, the same or any others; labels it lacks are left out."""
+    test = label_test(selector)
+    own = pod.metadata.labels or {}
+    more = [Expression(key, "In", (own[key],)) for key in equal or () if key in own]
+    more += [Expression(key, "NotIn", (own[key],)) for key in different or () if key in own]
+    return test.narrowed(more) if test is not None and more else test
+
+
+@lru_cache(maxsize=1 << 14)
+def _named(relation: Relation, counted: _Counted) -> Relation:
+    """The relation with a name made from all that it demands."""
+    demand = (
+        relation.kind,
+        relation.key,
+        relation.skew,
+        relation.min_domains,
+        [astuple(test) for test in counted.tests],
+        counted.terminating,
+        counted.nobody,
+    )
+    digest = hashlib.blake2b(json.dumps(demand).encode(), digest_size=10).hexdigest()
+    name = f"{_PREFIXES[relation.kind]}/{relation.key}/{digest}"
+    return Relation(name, relation.kind, relation.key, relation.most, relation.skew, relation.min_domains)
+
+
+def _text(relation: Relation, counted: _Counted) -> str:
+    about = " and ".join(
+        f"{'nobody' if t.labels is None else t.labels} in {_shown_namespaces(t)}" for t in counted.tests
+    )
+    skew = f" (skew {relation.skew})" if relation.kind == RelationKind.SPREAD else ""
+    return f"{_PREFIXES[relation.kind]} by {relation.key}{skew}: pods {about}"
+
+
+def _shown_namespaces(test: PodTest) -> str:
+    parts = [", ".join(test.namespaces)] if test.namespaces else []
+    if test.namespace_labels is not None:
+        parts.append(f"namespaces with {test.namespace_labels}")
+    return " or ".join(parts) or "no namespace"
+
+
+def _shelf_keys(test: PodTest) -> tuple[str | None, ...]:
+    """Namespaces under which a test is found; None is looked at for pods of all."""
+    return test.namespaces if test.namespace_labels is None else (None,)
+
+
+def _host_ports(pod: Pod) -> Iterator[ContainerPort]:
+    """Ports of the node that a pod takes for as long as it runs."""
+    running = [c for c in pod.spec.init_containers or () if c.restart_policy == _RESTARTABLE]
+    for container in (*pod.spec.containers, *running):
+        for port in container.ports or ():
+            if port.host_port:
+                yield port

@@ -1,0 +1,172 @@
+"""Where the API server is and how to prove who we are, found by the official Python client.
+
+That client knows kubeconfigs, clusters from within, tokens that change, and credential plugins. Its own calls and
+models are not used: they cost ten times the CPU of a plain request.
+"""
+
+from __future__ import annotations
+
+import importlib
+import ipaddress
+import os
+import ssl
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from flowsched_models.document import InputError, Problem
+
+IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
+_NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+@dataclass(frozen=True)
+class Access:
+    """One API server and one identity."""
+
+    server: str
+    """Scheme, host and perhaps a path, without a slash at its end."""
+    tls: ssl.SSLContext | None
+    proxy: str | None
+    server_name: str | None
+    """The name that the server's certificate must bear, where it is not the host's."""
+    namespace: str
+    """Of the kubeconfig's context, or of the pod that this runs in; ``default`` if neither says."""
+    configuration: Any
+    """The official client's ``Configuration``: it renews the credentials."""
+
+    def authorization(self) -> str | None:
+        """The Authorization header as it is now. May run a credential plugin, so not for the event loop."""
+        settings = self.configuration.auth_settings()
+        # A plugin may hand out certificates instead; new connections then use the new one.
+        if self.tls is not None:
+            _load_certificate(self.tls, self.configuration)
+        return next((str(s["value"]).strip() for s in settings.values() if s.get("value")), None)
+
+
+def find_access(
+    kubeconfig: Path | None = None, context: str | None = None, environment: Mapping[str, str] = os.environ
+) -> Access:
+    """Find the cluster: the given kubeconfig, else ``$KUBECONFIG``, else the cluster around us, else ``~/.kube/config``.
+
+    Raises :class:`InputError` with one sentence if there is none or it cannot be used.
+    """
+    if kubeconfig is not None:
+        return _from_kubeconfig(str(kubeconfig), context)
+    if named := environment.get("KUBECONFIG"):
+        return _from_kubeconfig(named, context)
+    if environment.get(IN_CLUSTER):
+        return _from_within()
+    usual = Path(environment.get("HOME", "~")).expanduser() / ".kube" / "config"
+    if not usual.is_file():
+        message = f"there is no kubeconfig: neither --kubeconfig nor $KUBECONFIG is given, and {usual} does not exist"
+        raise InputError([Problem("kubeconfig", None, "", message)])
+    return _from_kubeconfig(str(usual), context)
+
+
+def _from_kubeconfig(paths: str, context: str | None) -> Access:
+    # Several files may be named, of which only one need exist.
+    named = [Path(p).expanduser() for p in paths.split(os.pathsep) if p]
+    found = [path for path in named if path.exists()]
+    if not found:
+        raise InputError([Problem(str(path), None, "", "there is no such kubeconfig") for path in named])
+    for path in found:
+        try:
+            path.read_bytes()
+        except OSError as error:
+            message = f"the kubeconfig cannot be read: {error.strerror}"
+            raise InputError([Problem(str(path), None, "", message)]) from None
+    config, configuration = _official_client()
+    joined = os.pathsep.join(map(str, found))
+    try:
+        config.load_kube_config(joined, context, configuration, persist_config=False)
+        contexts, active = config.list_kube_config_contexts(joined)
+        chosen = next((c for c in contexts if c["name"] == context), active) if context else active
+        namespace = str((chosen["context"] or {}).get("namespace") or "default")
+        access = _made(configuration, namespace, _proxy_of(found, chosen["context"]["cluster"]))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = None if mark is None else mark.line + 1
+        raise InputError([Problem(joined, line, "", f"not valid YAML: {getattr(error, 'problem', error)}")]) from None
+    # The loader fails in many ways on content of the wrong shape.
+    except (config.ConfigException, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        message = f"the kubeconfig cannot be used: {_one_line(error)}"
+        raise InputError([Problem(joined, None, "", message)]) from None
+    anonymous = not configuration.api_key and not configuration.cert_file
+    if access.tls is not None and anonymous:
+        message = "the kubeconfig has no credentials for its current context"
+        help = "if its user has an 'exec' plugin, run that by hand: it gave none"
+        raise InputError([Problem(joined, None, "", message, help)])
+    return access
+
+
+def _from_within() -> Access:
+    config, configuration = _official_client()
+    try:
+        config.load_incluster_config(configuration)
+        namespace = _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else "default"
+        return _made(configuration, namespace)
+    except (config.ConfigException, OSError, ValueError) as error:
+        message = f"the cluster cannot be reached from within: {_one_line(error)}"
+        raise InputError([Problem("ServiceAccount", None, "", message)]) from None
+
+
+def _official_client() -> tuple[Any, Any]:
+    """Its module ``config`` and a new ``Configuration``. Takes most of a second and 65 MiB, so only when needed."""
+    config = importlib.import_module("kubernetes.config")
+    client = importlib.import_module("kubernetes.client")
+    return config, client.Configuration()
+
+
+def _proxy_of(paths: list[Path], cluster: str) -> str | None:
+    """The proxy that kubeconfigs give for a cluster; the official client knows of it only since release 37."""
+    documents = [yaml.safe_load(path.read_text()) or {} for path in paths]
+    clusters = [c for document in documents for c in document.get("clusters") or [] if c["name"] == cluster]
+    return str(clusters[0]["cluster"].get("proxy-url") or "") or None if clusters else None
+
+
+def _made(configuration: Any, namespace: str, proxy: str | None = None) -> Access:
+    server = str(configuration.host).rstrip("/")
+    parts = urllib.parse.urlsplit(server)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"its server is {server!r}, which is not an http or https address")
+    tls = None
+    if parts.scheme == "https":
+        tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert or None)
+        if not configuration.verify_ssl:
+            tls.check_hostname = False
+            tls.verify_mode = ssl.CERT_NONE
+        _load_certificate(tls, configuration)
+    if proxy is None and not goes_direct(parts.hostname, configuration.no_proxy or ""):
+        # From the environment.
+        proxy = configuration.proxy or None
+    return Access(server, tls, proxy, getattr(configuration, "tls_server_name", None), namespace, configuration)
+
+
+def goes_direct(host: str, no_proxy: str) -> bool:
+    """Whether ``no_proxy`` names a host: by its name, its domain, its address, or a network around that."""
+    for entry in (e.strip().lower() for e in no_proxy.split(",")):
+        if entry == "*":
+            return True
+        name = entry.lstrip("*").lstrip(".")
+        if name and (host == name or host.endswith(f".{name}")):
+            return True
+        try:
+            if ipaddress.ip_address(host) in ipaddress.ip_network(entry, strict=False):
+                return True
+        except ValueError:
+            continue
+    return False
+
+
+def _load_certificate(tls: ssl.SSLContext, configuration: Any) -> None:
+    if configuration.cert_file:
+        tls.load_cert_chain(configuration.cert_file, configuration.key_file)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

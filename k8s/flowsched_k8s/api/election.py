@@ -1,0 +1,223 @@
+"""Which of several processes may write: a Lease that the others can see."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from flowsched_k8s.api.client import ApiError, Connection, UnreachableError, path_of
+
+_log = logging.getLogger(__name__)
+
+LEASES = "/apis/coordination.k8s.io/v1"
+_SPREAD = 1.2
+"""Candidates ask again after one to this many retry periods, so that they do not ask all at once."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """In seconds. Candidates wait for the duration; a leader gives up after the deadline, which must be earlier."""
+
+    lease_duration: float = 15.0
+    renew_deadline: float = 10.0
+    retry_period: float = 2.0
+
+    def __post_init__(self) -> None:
+        """Refuse times under which two processes could lead at once, or none could stay leader."""
+        if not self.lease_duration >= 1.0:
+            raise ValueError("the lease duration must be at least 1 s")
+        if not self.lease_duration > self.renew_deadline:
+            raise ValueError("the lease duration must be longer than the renew deadline")
+        if not self.renew_deadline > self.retry_period * _SPREAD > 0.0:
+            raise ValueError(f"the renew deadline must be longer than {_SPREAD:g} times the retry period")
+
+
+@dataclass
+class _Observed:
+    """What a lease said, and when that was first seen by the own clock: clocks of other machines may be wrong."""
+
+    record: tuple[Any, ...]
+    at: float
+
+
+class Election:
+    """One candidate. It leads from ``on_started`` on, at most until :meth:`holds` says no."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        namespace: str,
+        name: str,
+        identity: str,
+        times: Times = Times(),
+        release: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        rng: random.Random | None = None,
+    ) -> None:
+        """Prepare. ``identity`` must be another one for each process; with ``release`` a stop hands over at once."""
+        self.identity = identity
+        self.leader = ""
+        """Who leads, as far as is known."""
+        self._connection = connection
+        self._path = path_of(LEASES, "leases", namespace, name)
+        self._collection = path_of(LEASES, "leases", namespace)
+        self._metadata = {"name": name, "namespace": namespace}
+        self._times = times
+        self._release = release
+        self._clock = clock
+        self._now = now
+        self._sleep = sleep
+        self._rng = rng or random.Random(identity)
+        self._lease: dict[str, Any] | None = None
+        self._observed: _Observed | None = None
+        self._renewed_at: float | None = None
+
+    def holds(self) -> bool:
+        """Whether this process leads right now. Only the own clock is asked, so it is true also after a long sleep."""
+        at = self._renewed_at
+        return at is not None and self._clock() < at + self._times.renew_deadline
+
+    async def run(self, on_started: Callable[[], None], on_lost: Callable[[], None]) -> None:
+        """Become the leader, stay it, and return once that is lost. Cancel it to stop; the lease is then released."""
+        try:
+            await self._acquire()
+            on_started()
+            await self._renew()
+            self._renewed_at = None
+            _log.error("%s is not the leader any more", self.identity)
+            on_lost()
+        except asyncio.CancelledError:
+            await self._let_go()
+            raise
+
+    async def _acquire(self) -> None:
+        while not await self._tried(self._times.renew_deadline):
+            await self._sleep(self._times.retry_period * self._rng.uniform(1.0, _SPREAD))
+        _log.info("%s leads", self.identity)
+
+    async def _renew(self) -> None:
+        """Return when the leadership is lost."""
+        while True:
+            await self._sleep(self._times.retry_period)
+            while self.holds() and not await self._tried(self._left()):
+                if self.leader != self.identity:
+                    self._renewed_at = None
+                    break
+                await self._sleep(min(self._times.retry_period, max(self._left(), 0.0)))
+            if not self.holds():
+                return
+
+    def _left(self) -> float:
+        at = self._renewed_at
+        return 0.0 if at is None else at + self._times.renew_deadline - self._clock()
+
+    async def _tried(self, within: float) -> bool:
+        """Take or renew the lease once; whether it is ours now."""
+        if within <= 0.0:
+            return False
+        try:
+            return await self._try(within)
+        except UnreachableError as error:
+            _log.warning("lease: no answer: %s", error)
+        except ApiError as error:
+            _log.warning("lease: %s", error)
+        except msgspec.DecodeError as error:
+            _log.warning("lease: the answer is not what was expected: %s", error)
+        # What is known may be out of date.
+        self._lease = None
+        return False
+
+    async def _try(self, within: float) -> bool:
+        if self._lease is None or self.leader != self.identity:
+            reply = await self._connection.request("GET", self._path, timeout=within, urgent=True)
+            if reply.status == 404:
+                return await self._put(None, within)
+            if not reply.ok:
+                raise ApiError.of(reply)
+            self._observe(msgspec.json.decode(reply.body, type=dict[str, Any]))
+        assert self._lease is not None and self._observed is not None
+        if self.leader not in ("", self.identity) and self._clock() < self._observed.at + self._duration():
+            return False
+        return await self._put(self._lease, within)
+
+    def _duration(self) -> float:
+        """Seconds for which the holder asked."""
+        assert self._lease is not None
+        told = self._lease.get("spec", {}).get("leaseDurationSeconds")
+        return float(told) if isinstance(told, int) else self._times.lease_duration
+
+    def _observe(self, lease: dict[str, Any]) -> None:
+        spec = lease.get("spec") or {}
+        record = (
+            spec.get("holderIdentity"),
+            spec.get("renewTime"),
+            spec.get("acquireTime"),
+            spec.get("leaseTransitions"),
+        )
+        self._lease = lease
+        if self._observed is None or self._observed.record != record:
+            self._observed = _Observed(record, self._clock())
+        leader = spec.get("holderIdentity") or ""
+        if leader != self.leader:
+            _log.info("the leader is %s", leader or "nobody")
+        self.leader = leader
+
+    async def _put(self, lease: dict[str, Any] | None, within: float) -> bool:
+        """Write the lease as ours; somebody else may be faster."""
+        # Counted from before the request: the lease may be ours from any moment after that.
+        began = self._clock()
+        spec = dict((lease or {}).get("spec") or {})
+        now = self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        if spec.get("holderIdentity") != self.identity:
+            spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + (lease is not None)
+            spec["acquireTime"] = now
+        spec["holderIdentity"] = self.identity
+        spec["renewTime"] = now
+        spec["leaseDurationSeconds"] = max(1, round(self._times.lease_duration))
+        return await self._written(lease, spec, within, began)
+
+    async def _written(self, lease: dict[str, Any] | None, spec: dict[str, Any], within: float, began: float) -> bool:
+        if lease is None:
+            body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": self._metadata, "spec": spec}
+            method, path = "POST", self._collection
+        else:
+            # As it was read, with its resourceVersion: a change in between is a conflict, and labels stay.
+            body = {**lease, "spec": spec}
+            method, path = "PUT", self._path
+        reply = await self._connection.request(method, path, body=body, timeout=within, urgent=True)
+        if reply.status == 409:
+            self._lease = None
+            return False
+        if not reply.ok:
+            raise ApiError.of(reply)
+        self._observe(msgspec.json.decode(reply.body, type=dict[str, Any]))
+        self._renewed_at = began if spec["holderIdentity"] else None
+        return True
+
+    async def _let_go(self) -> None:
+        """Hand the lease over, so that another one need not wait for its end."""
+        held = self.holds()
+        self._renewed_at = None
+        if not (held and self._release and self._lease is not None):
+            return
+        spec = dict(self._lease.get("spec") or {})
+        spec |= {
+            "holderIdentity": "",
+            "leaseDurationSeconds": 1,
+            "renewTime": self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        }
+        try:
+            await self._written(self._lease, spec, self._times.retry_period, self._clock())
+        except (ApiError, UnreachableError, msgspec.DecodeError) as error:
+            _log.warning("the lease could not be handed over: %s", error)

@@ -1,0 +1,491 @@
+"""The objects of one kind, kept as the API server has them: list, watch, and list again when the watch has lost track."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, Protocol, TypeVar
+
+import msgspec
+
+from flowsched_k8s.api.backoff import Backoff
+from flowsched_k8s.api.client import ApiError, Connection, UnreachableError
+from flowsched_k8s.changes import Gone, Seen
+from flowsched_k8s.objects import ListMeta, Meta, ObjectList, Status, Struct, WatchEvent
+
+_log = logging.getLogger(__name__)
+
+STALL = 150.0
+"""Seconds without a byte after which a watch counts as dead: bookmarks come every minute."""
+WATCH_FOR = (300.0, 600.0)
+"""Seconds after which the server ends a watch, drawn at random so that watches do not all end at once."""
+QUICK = 1.0
+"""A watch that ends within so many seconds is one that failed."""
+LOST_AFTER = 5
+"""Refused watches in a row after which the position itself is held to be wrong."""
+_GONE = 410
+
+
+class Named(Protocol):
+    """Any API object."""
+
+    @property
+    def metadata(self) -> Meta:
+        """Its metadata."""
+
+
+Obj = TypeVar("Obj", bound=Named)
+Name = tuple[str, str]
+"""Namespace and name."""
+Happening = Seen[Obj] | Gone[Obj]
+
+
+class State(StrEnum):
+    """How far a reflector is."""
+
+    LISTING = "listing"
+    SYNCED = "synced"
+    UNAVAILABLE = "unavailable"
+    """The server has no such API (404), or does not let us read it (403)."""
+
+
+@dataclass
+class Counts:
+    """What has happened since the start."""
+
+    lists: int = 0
+    watches: int = 0
+    events: int = 0
+    expired: int = 0
+    """Positions that the server had forgotten (410)."""
+    checks: int = 0
+    differences: int = 0
+    undecodable: int = 0
+
+
+class _Brief(Struct):
+    metadata: Meta = Meta()
+
+
+class _RawList(Struct):
+    metadata: ListMeta = ListMeta()
+    items: list[msgspec.Raw] = msgspec.field(default_factory=list)
+
+
+class _LostTrackError(Exception):
+    """The cache is not what the API server has."""
+
+
+@dataclass
+class _Check:
+    """The API server's side of a comparison, until the watch has come as far."""
+
+    position: int
+    listed: dict[Name, tuple[str, int]]
+    removed: set[Name]
+
+
+class Reflector(Generic[Obj]):
+    """Lists and watches one path, and tells ``on_event`` in batches what is there and what is gone.
+
+    After the first list every happening is told once and in order; after a lost position only the difference is
+    told. ``cache`` holds the newest object of each name. An API that may not be there is no error: the state is
+    then ``unavailable``, with the reason, and is looked at again every ``unavailable_retry`` seconds.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        path: str,
+        type_: type[Obj],
+        on_event: Callable[[list[Happening[Obj]]], None],
+        *,
+        selectors: Mapping[str, str] | None = None,
+        page_size: int = 500,
+        reconcile_every: float = 0.0,
+        on_difference: Callable[[int], None] | None = None,
+        unavailable_retry: float = 60.0,
+        stall: float = STALL,
+        rng: random.Random | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Prepare. ``selectors`` are ``labelSelector`` and ``fieldSelector``; all times are in seconds.
+
+        With ``reconcile_every``, the API server is asked that often for what it has, beside the watch; objects
+        that differ are counted, told to ``on_difference`` and put right.
+        """
+        self.path = path
+        self.cache: dict[Name, Obj] = {}
+        self.state = State.LISTING
+        self.reason = ""
+        self.counts = Counts()
+        self.heard_at = 0.0
+        """When the API server last said something about these objects, by the clock."""
+        self._connection = connection
+        self._on_event = on_event
+        self._selectors = dict(selectors or {})
+        self._page_size = page_size
+        self._reconcile_every = reconcile_every
+        self._on_difference = on_difference
+        self._unavailable_retry = unavailable_retry
+        self._stall = stall
+        self._rng = rng or random.Random(0)
+        self._clock = clock
+        self._sleep = sleep
+        self._backoff = Backoff(self._rng)
+        self._list_decoder = msgspec.json.Decoder(ObjectList[type_])  # type: ignore[valid-type]
+        self._decoder = msgspec.json.Decoder(type_)
+        self._event_decoder = msgspec.json.Decoder(WatchEvent)
+        self._brief_decoder = msgspec.json.Decoder(_Brief)
+        self._position = ""
+        self._refusals = 0
+        self._settled = asyncio.Event()
+        self._synced = asyncio.Event()
+        self._check: _Check | None = None
+        self._removed: set[Name] | None = None
+        self._lost_track = False
+        self._unreadable: set[Name] = set()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._watch_task: asyncio.Task[None] | None = None
+
+    @property
+    def synced(self) -> bool:
+        """Whether the cache has been filled; it stays true while a lost position is being made good."""
+        return self._synced.is_set()
+
+    async def wait_synced(self) -> None:
+        """Return once the cache has been filled for the first time."""
+        await self._synced.wait()
+
+    async def wait_settled(self) -> None:
+        """Return once the cache has been filled, or the API has turned out not to be available."""
+        await self._settled.wait()
+
+    async def list_once(self, required: bool) -> None:
+        """Fill the cache once and follow nothing. Raises :class:`ApiError` if a required API refuses."""
+        try:
+            await self._list()
+        except ApiError as error:
+            if required or error.status not in (403, 404):
+                raise
+
+    async def refresh(self) -> None:
+        """Return once the cache is at least as new as the moment of the call: everything is listed again.
+
+        A watch that is merely open proves nothing about what it has not delivered yet.
+        """
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        if self._watch_task is not None:
+            self._watch_task.cancel()
+        await waiter
+
+    async def run(self) -> None:
+        """Follow the API server until cancelled. Nothing that the server does ends it."""
+        if self._reconcile_every > 0:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._follow())
+                tasks.create_task(self._reconcile())
+        else:
+            await self._follow()
+
+    async def _follow(self) -> None:
+        while True:
+            delay = await self._guarded(self._step())
+            if delay > 0:
+                await self._sleep(delay)
+
+    async def _step(self) -> float:
+        """One list or one watch; returns the seconds to wait after it."""
+        if not self._position or self._waiters:
+            waiters, self._waiters = self._waiters, []
+            try:
+                await self._list()
+            except BaseException:
+                self._waiters += waiters
+                raise
+            self._set(State.SYNCED)
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+            return 0.0
+        began = self._clock()
+        events = self.counts.events
+        self._watch_task = asyncio.create_task(self._watch())
+        try:
+            await self._watch_task
+        except asyncio.CancelledError:
+            me = asyncio.current_task()
+            if not self._waiters or (me is not None and me.cancelling()):
+                raise
+            return 0.0
+        finally:
+            self._watch_task = None
+        if self._clock() - began >= QUICK or self.counts.events > events:
+            self._backoff.reset()
+            self._refusals = 0
+            return 0.0
+        return self._backoff.next()
+
+    async def _guarded(self, step: Coroutine[Any, Any, float]) -> float:
+        """Turn every failure into a delay in seconds."""
+        try:
+            return await step
+        except UnreachableError as error:
+            _log.info("%s: no answer: %s", self.path, error)
+            return self._backoff.next()
+        except ApiError as error:
+            return self._refused(error)
+        except _LostTrackError:
+            self._position = ""
+            return 0.0
+        except msgspec.DecodeError as error:
+            _log.warning("%s: the answer is not what was expected: %s", self.path, error)
+            self._position = ""
+            return self._backoff.next()
+
+    def _refused(self, error: ApiError) -> float:
+        if error.status == _GONE:
+            _log.info("%s: the position is too old: listing again", self.path)
+            self.counts.expired += 1
+            self._position = ""
+            # At once the first time; a server that says so again and again is left some peace.
+            self._refusals += 1
+            return self._backoff.next() if self._refusals > 1 else 0.0
+        if error.status in (403, 404):
+            if error.status == 404:
+                # The API itself is gone, and its objects with it.
+                self._tell([Gone(o) for o in self.cache.values()])
+                self.cache.clear()
+            self._position = ""
+            self._set(State.UNAVAILABLE, str(error))
+            return self._unavailable_retry * self._rng.uniform(0.8, 1.2)
+        _log.warning("%s: %s", self.path, error)
+        if error.status != 429:
+            self._refusals += 1
+            if self._refusals >= LOST_AFTER:
+                self._position = ""
+        return self._backoff.next(error.retry_after)
+
+    def _set(self, state: State, reason: str = "") -> None:
+        if state is not self.state or reason != self.reason:
+            level = logging.WARNING if state is State.UNAVAILABLE else logging.INFO
+            _log.log(level, "%s: %s%s", self.path, state, f": {reason}" if reason else "")
+        self.state = state
+        self.reason = reason
+        if state is State.SYNCED:
+            self._synced.set()
+        self._settled.set()
+
+    # List
+
+    async def _list(self) -> None:
+        self.counts.lists += 1
+        self._check = self._removed = None
+        self._lost_track = False
+        self._unreadable.clear()
+        listed: set[Name] = set()
+        query = {"limit": str(self._page_size), **self._selectors}
+        while True:
+            page = await self._page(query)
+            self.heard_at = self._clock()
+            batch: list[Happening[Obj]] = []
+            for obj in page.items:
+                name = (obj.metadata.namespace, obj.metadata.name)
+                listed.add(name)
+                known = self.cache.get(name)
+                if known is not None:
+                    if known.metadata.uid != obj.metadata.uid:
+                        batch.append(Gone(known))
+                    elif known.metadata.resource_version == obj.metadata.resource_version:
+                        continue
+                self.cache[name] = obj
+                batch.append(Seen(obj))
+            self._tell(batch)
+            if not page.metadata.continue_:
+                break
+            query["continue"] = page.metadata.continue_
+        vanished = [name for name in self.cache if name not in listed]
+        self._tell([Gone(self.cache.pop(name)) for name in vanished])
+        self._position = page.metadata.resource_version
+
+    async def _page(self, query: Mapping[str, str]) -> ObjectList[Obj]:
+        reply = await self._connection.request("GET", self.path, query=query)
+        if not reply.ok:
+            raise ApiError.of(reply)
+        try:
+            return self._list_decoder.decode(reply.body)
+        except msgspec.ValidationError:
+            # One strange object must not hide all others.
+            raw = msgspec.json.decode(reply.body, type=_RawList)
+            items = [obj for item in raw.items if (obj := self._decoded(item)) is not None]
+            return ObjectList(metadata=raw.metadata, items=items)
+
+    def _decoded(self, raw: msgspec.Raw) -> Obj | None:
+        try:
+            return self._decoder.decode(raw)
+        except msgspec.ValidationError as error:
+            self.counts.undecodable += 1
+            try:
+                meta = self._brief_decoder.decode(raw).metadata
+                who = f"{meta.namespace}/{meta.name}"
+                self._unreadable.add((meta.namespace, meta.name))
+            except msgspec.DecodeError:
+                who = "an object"
+            _log.warning("%s: %s cannot be read and is left out: %s", self.path, who, error)
+            return None
+
+    # Watch
+
+    async def _watch(self) -> None:
+        self.counts.watches += 1
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._position,
+            "timeoutSeconds": str(round(self._rng.uniform(*WATCH_FOR))),
+            **self._selectors,
+        }
+        async with self._connection.stream(self.path, query, self._stall) as chunks:
+            async for lines in _lines(chunks):
+                self._take(lines)
+
+    def _take(self, lines: list[bytes]) -> None:
+        """Take in the events of one chunk."""
+        self.heard_at = self._clock()
+        batch: list[Happening[Obj]] = []
+        try:
+            for line in lines:
+                event = self._event_decoder.decode(line)
+                if event.type == "ERROR":
+                    status = msgspec.json.decode(event.object, type=Status)
+                    raise ApiError(status.code, status.reason, status.message)
+                if event.type == "BOOKMARK":
+                    self._position = self._brief_decoder.decode(event.object).metadata.resource_version
+                    continue
+                self._apply(event, batch)
+        finally:
+            # What came before an error did happen.
+            self._tell(batch)
+            if self._check is not None:
+                self._compare()
+        if self._lost_track:
+            raise _LostTrackError
+
+    def _apply(self, event: WatchEvent, batch: list[Happening[Obj]]) -> None:
+        self.counts.events += 1
+        obj = self._decoded(event.object)
+        if obj is None:
+            self._forget(event.object, batch)
+            return
+        name = (obj.metadata.namespace, obj.metadata.name)
+        if event.type == "DELETED":
+            self.cache.pop(name, None)
+            if self._removed is not None:
+                self._removed.add(name)
+            batch.append(Gone(obj))
+        else:
+            known = self.cache.get(name)
+            if known is not None and known.metadata.uid != obj.metadata.uid:
+                batch.append(Gone(known))
+            self.cache[name] = obj
+            batch.append(Seen(obj))
+        self._position = obj.metadata.resource_version
+
+    def _forget(self, raw: msgspec.Raw, batch: list[Happening[Obj]]) -> None:
+        """An object that has become unreadable is no longer known."""
+        meta = self._brief_decoder.decode(raw).metadata
+        known = self.cache.pop((meta.namespace, meta.name), None)
+        if known is not None:
+            batch.append(Gone(known))
+        self._position = meta.resource_version
+
+    def _tell(self, batch: list[Happening[Obj]]) -> None:
+        if batch:
+            self._on_event(batch)
+
+    # Reconcile
+
+    async def _reconcile(self) -> None:
+        while True:
+            await self._sleep(self._reconcile_every * self._rng.uniform(0.9, 1.1))
+            # One that has not come to its end yet is not given up for the next.
+            if self.state is not State.SYNCED or self._check is not None:
+                continue
+            try:
+                await self._begin_check()
+            except (ApiError, UnreachableError, msgspec.DecodeError) as error:
+                self._check = self._removed = None
+                _log.info("%s: not reconciled: %s", self.path, error)
+
+    async def _begin_check(self) -> None:
+        """Ask what the server has; it is compared when the watch has come to the same position."""
+        self._removed = removed = set[Name]()
+        listed: dict[Name, tuple[str, int]] = {}
+        query = {"limit": str(self._page_size), **self._selectors}
+        accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+        while True:
+            reply = await self._connection.request("GET", self.path, query=query, accept=accept)
+            if not reply.ok:
+                raise ApiError.of(reply)
+            page = msgspec.json.decode(reply.body, type=ObjectList[_Brief])
+            for brief in page.items:
+                meta = brief.metadata
+                listed[(meta.namespace, meta.name)] = (meta.uid, _number(meta.resource_version))
+            if not page.metadata.continue_:
+                break
+            query["continue"] = page.metadata.continue_
+        if self._removed is not removed:
+            # The cache was filled anew meanwhile: nothing to compare.
+            return
+        self._check = _Check(_number(page.metadata.resource_version), listed, removed)
+        self._compare()
+
+    def _compare(self) -> None:
+        check = self._check
+        if check is None or _number(self._position) < check.position:
+            return
+        self._check = self._removed = None
+        self.counts.checks += 1
+        wrong = 0
+        for name, (uid, version) in check.listed.items():
+            known = self.cache.get(name)
+            if known is None:
+                wrong += name not in check.removed and name not in self._unreadable
+            elif _number(known.metadata.resource_version) < version or (
+                known.metadata.uid != uid and _number(known.metadata.resource_version) <= check.position
+            ):
+                wrong += 1
+        for name, obj in self.cache.items():
+            if name not in check.listed and _number(obj.metadata.resource_version) <= check.position:
+                wrong += 1
+        if wrong:
+            _log.warning("%s: %d objects differ from what the API server has: listing again", self.path, wrong)
+            self.counts.differences += wrong
+            self._lost_track = True
+        if self._on_difference is not None and wrong:
+            self._on_difference(wrong)
+
+
+async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:
+    """The whole lines of each chunk, as one list."""
+    rest: list[bytes] = []
+    async for chunk in chunks:
+        *lines, last = chunk.split(b"\n")
+        if lines:
+            lines[0] = b"".join([*rest, lines[0]])
+            rest = [last]
+            yield [line for line in lines if line]
+        else:
+            rest.append(last)
+
+
+def _number(position: str) -> int:
+    """Resource versions of the Kubernetes API are numbers in the order of the writes."""
+    return int(position) if position.isdigit() else 0

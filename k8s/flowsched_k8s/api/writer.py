@@ -1,0 +1,443 @@
+"""Carries out what the scheduler decided: one request per instruction, and a plain word for what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from flowsched_k8s import names
+from flowsched_k8s.api.client import (
+    JSON,
+    MERGE,
+    STRATEGIC_MERGE,
+    ApiError,
+    Connection,
+    NotAllowedError,
+    Reply,
+    UnreachableError,
+    path_of,
+)
+from flowsched_k8s.api.rate_limit import RateLimit
+from flowsched_k8s.instructions import (
+    Bind,
+    Evict,
+    GroupStatus,
+    Instruction,
+    PatchClaim,
+    PatchCondition,
+    PodKey,
+    PostEvent,
+    Resize,
+)
+from flowsched_k8s.objects import Pod, Struct
+
+_log = logging.getLogger(__name__)
+
+CORE = "/api/v1"
+EVENTS = "/apis/events.k8s.io/v1"
+NOTE_BYTES = 1024
+"""The API server refuses events with a longer note."""
+MESSAGE_BYTES = 16 * 1024
+"""Of a condition; far below what an object may hold."""
+RESOLVE_WITHIN = 60.0
+"""Seconds for finding out what became of a binding; the API server gives up on a request within that time too."""
+_CORE_KINDS = {"Pod", "Node", "ConfigMap", "Namespace"}
+_NAME_BYTES = 253
+
+
+class Outcome(StrEnum):
+    """What came of an instruction."""
+
+    DONE = "done"
+    CONFLICT = "conflict"
+    """The API server has newer facts (409): another uid, already bound, gated."""
+    GONE = "gone"
+    """The object is not there (404)."""
+    LOST = "lost"
+    """It may or may not have been carried out: the answer did not arrive, or says only that the server failed."""
+    REFUSED = "refused"
+    """It will not be carried out as it is (400, 403, 422)."""
+    RETRY = "retry"
+    """It was not carried out (429, or never sent), and may be later."""
+    STOPPED = "stopped"
+    """It was not sent, because this process may not write any more."""
+    DRY = "dry"
+    """Nothing was sent: this is a dry run."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What came of an instruction, with the API server's words."""
+
+    outcome: Outcome
+    message: str = ""
+    retry_after: float = 0.0
+    """Seconds for which the API server wants to be left alone."""
+
+
+@dataclass
+class EventCounts:
+    """What became of events."""
+
+    posted: int = 0
+    dropped: int = 0
+    """The queue was full."""
+    failed: int = 0
+
+
+@dataclass
+class _Events:
+    queue: deque[tuple[PostEvent, datetime]] = field(default_factory=deque)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class _Cause(Struct):
+    field: str = ""
+
+
+class _Details(Struct):
+    causes: list[_Cause] = msgspec.field(default_factory=list)
+
+
+class _Refusal(Struct):
+    details: _Details = _Details()
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Writer:
+    """Writes to the API server under one scheduler name.
+
+    ``may_write`` is asked right before each request is sent, so that a process which has lost its lease writes
+    nothing more, however long the request had to wait.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        reporting_controller: str = names.SCHEDULER_NAME,
+        reporting_instance: str = names.SCHEDULER_NAME,
+        dry_run: bool = False,
+        may_write: Callable[[], bool] | None = None,
+        event_queue: int = 1000,
+        event_limit: RateLimit | None = None,
+        now: Callable[[], datetime] = _now,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """Prepare. ``event_queue`` is how many events may wait; by default 50 a second are posted, and 100 at once."""
+        self.event_counts = EventCounts()
+        self._connection = connection
+        self._controller = reporting_controller
+        self._instance = reporting_instance[:128]
+        self._dry_run = dry_run
+        self._may_write = may_write
+        self._event_queue = event_queue
+        self._event_limit = event_limit or RateLimit(50.0, 100)
+        self._events = _Events()
+        self._event_number = 0
+        self._now = now
+        self._clock = clock
+        self._sleep = sleep
+
+    async def carry_out(self, instruction: Instruction) -> Result:
+        """Carry out any instruction. A binding whose answer is lost is resolved; an event is queued."""
+        match instruction:
+            case Bind():
+                result = await self.bind(instruction)
+                return await self.resolve(instruction) if result.outcome is Outcome.LOST else result
+            case PatchCondition():
+                return await self.patch_condition(instruction)
+            case PostEvent():
+                return self.post_event(instruction)
+            case Evict():
+                return await self.evict(instruction)
+            case Resize():
+                return await self.resize(instruction)
+            case GroupStatus():
+                return await self.group_status(instruction)
+            case PatchClaim():
+                return await self.patch_claim(instruction)
+
+    async def bind(self, bind: Bind) -> Result:
+        """POST a binding, once. ``LOST`` must be settled by :meth:`resolve`."""
+        pod = bind.pod
+        metadata: dict[str, Any] = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid}
+        if bind.annotations:
+            metadata["annotations"] = dict(bind.annotations)
+        body = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": metadata,
+            "target": {"apiVersion": "v1", "kind": "Node", "name": bind.node},
+        }
+        return await self._write("POST", _pod(pod, "binding"), body, JSON, f"bind {pod} to {bind.node}")
+
+    async def resolve(self, bind: Bind, within: float = RESOLVE_WITHIN) -> Result:
+        """Find out what became of a binding whose answer was lost.
+
+        Reading alone cannot tell: the request may still be on its way when the pod is read. So as long as the pod
+        is unassigned the same binding is sent again, which is harmless, since the API server accepts one only. The
+        answer is ``LOST`` only if the API server cannot be asked within so many seconds.
+        """
+        until = self._clock() + within
+        delay = 0.05
+        while True:
+            result = await self._resolved(bind)
+            if result.outcome not in (Outcome.LOST, Outcome.RETRY):
+                return result
+            if self._clock() + delay >= until:
+                return Result(Outcome.LOST, result.message)
+            await self._sleep(max(delay, result.retry_after))
+            delay = min(delay * 2.0, 5.0)
+
+    async def _resolved(self, bind: Bind) -> Result:
+        try:
+            pod = await self.read_pod(bind.pod)
+        except UnreachableError as error:
+            return Result(Outcome.LOST, str(error))
+        except ApiError as error:
+            if error.status in (401, 403):
+                return Result(Outcome.REFUSED, str(error))
+            return Result(Outcome.LOST, str(error), error.retry_after)
+        if pod is None:
+            return Result(Outcome.GONE, f"pod {bind.pod} is gone")
+        node = pod.spec.node_name
+        if node == bind.node:
+            return Result(Outcome.DONE)
+        if node:
+            return Result(Outcome.CONFLICT, f"pod {bind.pod} is already assigned to node {node}")
+        result = await self.bind(bind)
+        if result.outcome is Outcome.CONFLICT:
+            # Either the first request has arrived after all, or something else has: reading tells.
+            again = await self._reread(bind)
+            return again or result
+        return result
+
+    async def _reread(self, bind: Bind) -> Result | None:
+        try:
+            pod = await self.read_pod(bind.pod)
+        except (UnreachableError, ApiError) as error:
+            return Result(Outcome.LOST, str(error))
+        if pod is None:
+            return Result(Outcome.GONE, f"pod {bind.pod} is gone")
+        return Result(Outcome.DONE) if pod.spec.node_name == bind.node else None
+
+    async def read_pod(self, key: PodKey) -> Pod | None:
+        """The pod as it is now; ``None`` if it is gone or another one has its name.
+
+        Raises :class:`~flowsched_k8s.api.client.ApiError` and :class:`~flowsched_k8s.api.client.UnreachableError`.
+        """
+        try:
+            pod = await self._connection.get(_pod(key), Pod)
+        except ApiError as error:
+            if error.status == 404:
+                return None
+            raise
+        return pod if pod.metadata.uid == key.uid else None
+
+    async def patch_condition(self, patch: PatchCondition, since: datetime | None = None) -> Result:
+        """Say that a pod is not scheduled and why. ``since`` is when that became so; now, if not given."""
+        condition: dict[str, Any] = {
+            "type": names.POD_SCHEDULED,
+            "status": "False",
+            "reason": patch.reason,
+            "message": cut(patch.message, MESSAGE_BYTES),
+            "lastTransitionTime": _seconds(since or self._now()),
+        }
+        if patch.generation is not None:
+            condition["observedGeneration"] = patch.generation
+        status: dict[str, Any] = {"conditions": [condition]}
+        if patch.nominated_node is not None:
+            status["nominatedNodeName"] = patch.nominated_node or None
+        return await self._patch_status(patch.pod, status, f"condition {patch.reason} of {patch.pod}")
+
+    async def evict(self, evict: Evict) -> Result:
+        """Mark a pod as disrupted, then delete it with the grace period that it asks for."""
+        condition = {
+            "type": names.DISRUPTION_TARGET,
+            "status": "True",
+            "reason": names.PREEMPTION_BY_SCHEDULER,
+            "message": cut(evict.message, MESSAGE_BYTES),
+            "lastTransitionTime": _seconds(self._now()),
+        }
+        what = f"evict {evict.pod}"
+        marked = await self._patch_status(evict.pod, {"conditions": [condition]}, what)
+        if marked.outcome is not Outcome.DONE:
+            return marked
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": evict.pod.uid}}
+        return await self._write("DELETE", _pod(evict.pod), body, JSON, what)
+
+    async def resize(self, resize: Resize) -> Result:
+        """Change the CPU requests of a running pod's containers."""
+        containers = [
+            {"name": name, "resources": {"requests": {"cpu": f"{milli}m"}}}
+            for name, milli in sorted(resize.cpu_milli.items())
+        ]
+        body = {"metadata": {"uid": resize.pod.uid}, "spec": {"containers": containers}}
+        what = f"resize {resize.pod}"
+        return await self._write("PATCH", _pod(resize.pod, "resize"), body, STRATEGIC_MERGE, what)
+
+    async def group_status(self, status: GroupStatus) -> Result:
+        """Say whether an in-tree pod group has been scheduled."""
+        condition = {
+            "type": "PodGroupInitiallyScheduled",
+            "status": "True" if status.scheduled else "False",
+            "reason": status.reason,
+            "message": cut(status.message, MESSAGE_BYTES),
+            "lastTransitionTime": _seconds(self._now()),
+        }
+        path = path_of(f"/apis/{status.api_version}", "podgroups", status.namespace, status.name, "status")
+        what = f"status of pod group {status.namespace}/{status.name}"
+        return await self._write("PATCH", path, {"status": {"conditions": [condition]}}, STRATEGIC_MERGE, what)
+
+    async def patch_claim(self, patch: PatchClaim) -> Result:
+        """Say where the volume of a claim shall be, or which one it gets."""
+        claim = patch.patch
+        path = path_of(CORE, "persistentvolumeclaims", claim.namespace, claim.name)
+        what = f"claim {claim.namespace}/{claim.name} of {patch.pod}"
+        return await self._write("PATCH", path, claim.body(), MERGE, what)
+
+    async def _patch_status(self, pod: PodKey, status: dict[str, Any], what: str) -> Result:
+        body = {"metadata": {"uid": pod.uid}, "status": status}
+        return await self._write("PATCH", _pod(pod, "status"), body, STRATEGIC_MERGE, what)
+
+    async def _write(self, method: str, path: str, body: Any, content_type: str, what: str) -> Result:
+        if self._dry_run:
+            _log.info("dry run: %s", what)
+            return Result(Outcome.DRY)
+        try:
+            reply = await self._connection.request(
+                method, path, body=body, content_type=content_type, guard=self._may_write
+            )
+        except NotAllowedError:
+            return Result(Outcome.STOPPED, f"{what}: not sent, this process may not write any more")
+        except UnreachableError as error:
+            return Result(Outcome.LOST if error.sent else Outcome.RETRY, f"{what}: {error}")
+        return result_of(reply, what)
+
+    # Events
+
+    def post_event(self, event: PostEvent) -> Result:
+        """Queue an event; never waits. :meth:`run_events` posts it."""
+        if self._dry_run:
+            _log.info("dry run: event %s on %s: %s", event.reason, event.regarding, event.note)
+            return Result(Outcome.DRY)
+        if len(self._events.queue) >= self._event_queue:
+            self.event_counts.dropped += 1
+            return Result(Outcome.REFUSED, "too many events wait")
+        self._events.queue.append((event, self._now()))
+        self._events.arrived.set()
+        return Result(Outcome.DONE)
+
+    async def run_events(self, workers: int = 4) -> None:
+        """Post queued events until cancelled, with so many requests at a time."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(workers):
+                tasks.create_task(self._post_events())
+
+    async def flush_events(self, within: float) -> None:
+        """Wait until no event is queued, but no more than so many seconds."""
+        until = self._clock() + within
+        while self._events.queue and self._clock() < until:
+            await self._sleep(0.02)
+
+    async def _post_events(self) -> None:
+        while True:
+            while not self._events.queue:
+                self._events.arrived.clear()
+                await self._events.arrived.wait()
+            event, at = self._events.queue.popleft()
+            await self._event_limit.wait()
+            result = await self._post(event, at)
+            if result.outcome is Outcome.RETRY:
+                await self._sleep(max(1.0, result.retry_after))
+                result = await self._post(event, at)
+            if result.outcome is Outcome.DONE:
+                self.event_counts.posted += 1
+            else:
+                self.event_counts.failed += 1
+                _log.info("event %s on %s: %s", event.reason, event.regarding, result.message)
+
+    async def _post(self, event: PostEvent, at: datetime) -> Result:
+        about = event.regarding
+        self._event_number += 1
+        # Unique over restarts: the microsecond, and a number within this process.
+        suffix = f".{int(at.timestamp() * 1e6):x}{self._event_number & 0xFFFF:04x}"
+        # Events on objects that belong to no namespace are in the default one.
+        namespace = about.namespace or "default"
+        regarding = {"kind": event.kind, "name": about.name, "namespace": about.namespace, "uid": about.uid}
+        if event.kind in _CORE_KINDS:
+            regarding["apiVersion"] = "v1"
+        body = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": about.name[: _NAME_BYTES - len(suffix)] + suffix, "namespace": namespace},
+            "eventTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "reportingController": self._controller,
+            "reportingInstance": self._instance,
+            "action": event.action,
+            "reason": event.reason,
+            "type": event.type,
+            "regarding": regarding,
+            "note": cut(event.note, NOTE_BYTES),
+        }
+        return await self._write("POST", path_of(EVENTS, "events", namespace), body, JSON, f"event {event.reason}")
+
+
+def result_of(reply: Reply, what: str) -> Result:
+    """The plain word for an answer to a write."""
+    if reply.ok:
+        return Result(Outcome.DONE)
+    error = ApiError.of(reply)
+    if reply.status == 404:
+        outcome = Outcome.GONE
+    elif reply.status == 409 or _is_other_uid(reply):
+        outcome = Outcome.CONFLICT
+    elif reply.status == 429:
+        outcome = Outcome.RETRY
+    elif reply.status >= 500:
+        # The write may have reached the store before something behind it failed.
+        outcome = Outcome.LOST
+    else:
+        outcome = Outcome.REFUSED
+    return Result(outcome, f"{what}: {error}", reply.retry_after)
+
+
+def _is_other_uid(reply: Reply) -> bool:
+    """A patch that names another uid than the object has is answered as an attempt to change it."""
+    if reply.status != 422:
+        return False
+    try:
+        causes = msgspec.json.decode(reply.body, type=_Refusal).details.causes
+    except msgspec.DecodeError:
+        return False
+    return any(cause.field == "metadata.uid" for cause in causes)
+
+
+def cut(text: str, limit: int) -> str:
+    """The text in no more than so many bytes of UTF-8, cut between characters."""
+    encoded = text.encode(errors="replace")
+    if len(encoded) <= limit:
+        return encoded.decode()
+    return encoded[: limit - len("…".encode())].decode(errors="ignore") + "…"
+
+
+def _pod(key: PodKey, sub: str = "") -> str:
+    return path_of(CORE, "pods", key.namespace, key.name, sub)
+
+
+def _seconds(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,631 @@
+"""The cluster as the API server last told it, plus what is assumed of bindings that it has not confirmed yet.
+
+Machines and their bookings live in an engine :class:`~flowsched.fleet.Fleet`: every event changes a few numbers of it, and
+a round works on a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.fleet import Fleet
+from flowsched.relation import Relation
+from flowsched.snapshot import MILLI
+from flowsched_k8s.affinity import RelationIndex, SoftTerm, port_relations
+from flowsched_k8s.configuration import Configuration
+from flowsched_k8s.filters import StaticFilter, static_filter
+from flowsched_k8s.instructions import PodKey
+from flowsched_k8s.intent import Intent, read_intent
+from flowsched_k8s.latency import Headroom, ServiceWish, choose_curve, headroom
+from flowsched_k8s.names import CORES, THREADS, WIDTH
+from flowsched_k8s.neutral import NEUTRAL, machine_type, with_neutral
+from flowsched_k8s.objects import Meta, Node, Pod
+from flowsched_k8s.pod_groups import GroupRef, PodGroupIndex, group_ref, unsupported_group
+from flowsched_k8s.requests import allocatable, pod_requests
+from flowsched_k8s.volumes import VolumeIndex
+from flowsched_models.catalogue import Catalogue
+from flowsched_models.document import InputError
+from flowsched_models.machine import MachineType
+from flowsched_models.quantity import format_cores, parse_cores
+
+_TERMINAL = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True)
+class Wants:
+    """All that decides where a pending pod of ours may go; pods with equal keys are one class."""
+
+    filter: StaticFilter
+    holds: tuple[str, ...]
+    joins: tuple[str, ...]
+    soft: tuple[SoftTerm, ...]
+    group: GroupRef | None
+    service: ServiceWish | None
+    problem: str | None
+    """Why it cannot be placed anywhere, whatever the nodes are; names the field."""
+    class_key: Hashable
+
+
+@dataclass
+class PodEntry:
+    """One pod that is not terminal."""
+
+    key: PodKey
+    pod: Pod
+    ours: bool
+    needs: dict[str, int]
+    intent: Intent
+    created_s: float
+    node: str = ""
+    """Where the API server says it is."""
+    assumed: str = ""
+    """Where we have bound it, until the API server says so."""
+    assumed_s: float = 0.0
+    threads: int = 1
+    cores: tuple[int, ...] = ()
+    width_milli: int = 0
+    """What it holds of its node's CPU: the larger of its request and a resize that is under way."""
+    started_s: float = 0.0
+    attempts: int = 0
+    """Rounds that it took part in until it was bound."""
+    wants: Wants | None = None
+    message: str = ""
+    """Why it waits, as it was told last."""
+
+    @property
+    def priority(self) -> int:
+        """spec.priority"""
+        return self.pod.spec.priority or 0
+
+    @property
+    def place(self) -> str:
+        """Where it is or is assumed to be; empty for a pod that waits."""
+        return self.node or self.assumed
+
+    @property
+    def request_milli(self) -> int:
+        """CPU that it asks for."""
+        return self.needs.get("cpu", 0)
+
+    @property
+    def nominated(self) -> str:
+        """Node that its preemption made room on."""
+        return self.pod.status.nominated_node_name
+
+
+@dataclass
+class NodeEntry:
+    """One node of the pool."""
+
+    node: Node
+    type: MachineType
+    allocatable: dict[str, int]
+    version: int
+    """Changes whenever a static filter may answer differently."""
+    pods: set[str] = field(default_factory=set)
+    """uids of pods that are or are assumed to be here."""
+
+
+@dataclass
+class Cache:
+    """See the module. Every method that may help waiting pods returns what happened as a word for the queue."""
+
+    configuration: Configuration
+    catalogue: Catalogue
+    fleet: Fleet = field(default_factory=Fleet)
+    nodes: dict[str, NodeEntry] = field(default_factory=dict)
+    """Nodes of the pool."""
+    others: dict[str, Node] = field(default_factory=dict)
+    """Nodes outside of the pool."""
+    pods: dict[str, PodEntry] = field(default_factory=dict)
+    by_name: dict[tuple[str, str], str] = field(default_factory=dict)
+    namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+    nominated: dict[str, str] = field(default_factory=dict)
+    """uid of a waiting pod -> the node where a preemption makes room for it."""
+
+    def __post_init__(self) -> None:
+        """Make the indices."""
+        self.catalogue = with_neutral(self.catalogue)
+        features = self.configuration.features
+        self.volumes = VolumeIndex(enabled=features.volumes)
+        self.relations = RelationIndex(namespace_selector=features.namespace_selector)
+        self.groups = PodGroupIndex()
+        self.version = 0
+        self.versions: NDArray[np.int64] = np.full(0, -1, np.int64)
+        """Version of the node in each row of the fleet; -1 for none."""
+        self.types: NDArray[np.int64] = np.zeros(0, np.int64)
+        """Index into ``type_list`` of each row's machine type."""
+        self.type_list: list[MachineType] = []
+        self._type_ids: dict[MachineType, int] = {}
+        self._declared: set[str] = set()
+        self._on_missing_node: dict[str, set[str]] = {}
+        self._namespaced: dict[str, set[str]] = {}
+        self._loads: Callable[[PodKey], float | None] = lambda _key: None
+
+    # Nodes
+
+    def put_node(self, node: Node) -> str | None:
+        """A node is there or changed. Returns the event that may help waiting pods, or None if nothing did."""
+        name = node.metadata.name
+        if not self.in_pool(node):
+            left = name in self.nodes
+            if left:
+                self._drop_node(name)
+            self.others[name] = node
+            return "NodeRemove" if left else None
+        self.others.pop(name, None)
+        room = {**allocatable(node), **self.volumes.node_volume_limits(name)}
+        old = self.nodes.get(name)
+        if old is None:
+            self.version += 1
+            kind = self._type_of(node, room)
+            pods = self._on_missing_node.pop(name, set())
+            self.nodes[name] = NodeEntry(node, kind, room, self.version, pods)
+            self._put_machine(name)
+            return "NodeAdd"
+        static = _static(node) != _static(old.node)
+        grown = any(n > old.allocatable.get(r, 0) for r, n in room.items())
+        resized = room != old.allocatable
+        old.node = node
+        if not static and not resized:
+            return None
+        if static:
+            self.version += 1
+            old.version = self.version
+        old.allocatable = room
+        old.type = self._type_of(node, room)
+        self._put_machine(name)
+        return "NodeUpdate" if static or grown else None
+
+    def remove_node(self, name: str) -> str | None:
+        """A node is gone."""
+        self.others.pop(name, None)
+        if name not in self.nodes:
+            return None
+        self._drop_node(name)
+        return "NodeRemove"
+
+    def in_pool(self, node: Node) -> bool:
+        """Whether the node is ours to fill."""
+        labels = node.metadata.labels or {}
+        return all(labels.get(k) == v for k, v in self.configuration.node_selector.items())
+
+    def refresh_volume_limits(self, name: str) -> None:
+        """A node's CSI drivers changed."""
+        entry = self.nodes.get(name)
+        if entry is not None:
+            entry.allocatable = {**allocatable(entry.node), **self.volumes.node_volume_limits(name)}
+            self._put_machine(name)
+
+    def refresh_all_volume_limits(self) -> None:
+        """A CSI driver is limited now that was not, or the other way round: nodes and bound pods are counted anew."""
+        for name in self.nodes:
+            self.refresh_volume_limits(name)
+        for entry in self.pods.values():
+            if entry.place and entry.pod.spec.volumes:
+                self._arrive(entry)
+        self.invalidate_wants(lambda e: bool(e.pod.spec.volumes))
+
+    def _drop_node(self, name: str) -> None:
+        self._on_missing_node[name] = self.nodes.pop(name).pods
+        row = self.fleet.row(name)
+        if row is not None:
+            self.versions[row] = -1
+        self.fleet.remove_machine(name)
+
+    def _type_of(self, node: Node, room: Mapping[str, int]) -> MachineType:
+        capacity = allocatable_cpu(node) or room.get("cpu", 0)
+        vcpus = max(1, -(-capacity // MILLI))
+        return machine_type(self.catalogue, node.metadata.labels or {}, vcpus)
+
+    def _put_machine(self, name: str) -> None:
+        entry = self.nodes[name]
+        labels = entry.node.metadata.labels or {}
+        row = self.fleet.put_machine(name, entry.allocatable, labels, bandwidth=entry.type.bandwidth)
+        if row >= len(self.versions):
+            more = max(64, 2 * row) - len(self.versions)
+            self.versions = np.concatenate([self.versions, np.full(more, -1, np.int64)])
+            self.types = np.concatenate([self.types, np.zeros(more, np.int64)])
+        self.versions[row] = entry.version
+        if entry.type not in self._type_ids:
+            self._type_ids[entry.type] = len(self.type_list)
+            self.type_list.append(entry.type)
+        self.types[row] = self._type_ids[entry.type]
+        self._settle_services(name)
+
+    # Pods
+
+    def put_pod(self, pod: Pod) -> PodEntry | None:
+        """A pod is there or changed. None if it is terminal now (or was never of interest)."""
+        meta = pod.metadata
+        if pod.status.phase in _TERMINAL:
+            self.remove_pod(meta.uid)
+            return None
+        entry = self.pods.get(meta.uid)
+        if entry is None:
+            return self._add_pod(pod)
+        old = entry.pod
+        entry.pod = pod
+        reshaped = old.spec != pod.spec or _resizing(pod) or _resizing(old)
+        relabelled = old.metadata.labels != meta.labels or (old.metadata.deletion_timestamp != meta.deletion_timestamp)
+        renamed = old.metadata.annotations != meta.annotations
+        if reshaped or renamed or relabelled:
+            entry.needs = pod_requests(pod)
+            entry.intent = read_intent(pod, self.catalogue)
+            entry.wants = None
+        self._note_nomination(entry)
+        if pod.spec.node_name:
+            moved = pod.spec.node_name != entry.place
+            if moved:
+                self._leave(entry)
+            entry.node, entry.assumed = pod.spec.node_name, ""
+            if moved or reshaped or relabelled or renamed or not old.spec.node_name:
+                self._read_bound(entry)
+                self._arrive(entry)
+            elif pod.status.start_time and not old.status.start_time:
+                entry.started_s = seconds(pod.status.start_time)
+        return entry
+
+    def remove_pod(self, uid: str) -> PodEntry | None:
+        """A pod is gone; returns what it was."""
+        entry = self.pods.pop(uid, None)
+        if entry is None:
+            return None
+        self.nominated.pop(uid, None)
+        self._leave(entry)
+        name = (entry.key.namespace, entry.key.name)
+        if self.by_name.get(name) == uid:
+            del self.by_name[name]
+        here = self._namespaced.get(entry.key.namespace)
+        if here is not None:
+            here.discard(uid)
+        return entry
+
+    def assume(
+        self, entry: PodEntry, node: str, width_milli: int, threads: int, cores: tuple[int, ...], now: float
+    ) -> None:
+        """Book a pod's place before the API server knows of it."""
+        entry.assumed, entry.assumed_s = node, now
+        entry.width_milli = max(width_milli, entry.request_milli)
+        entry.threads, entry.cores, entry.started_s = threads, cores, now
+        self._arrive(entry)
+
+    def forget(self, entry: PodEntry) -> None:
+        """Take an assumption back."""
+        if entry.assumed and not entry.node:
+            self._leave(entry)
+            entry.assumed = ""
+            entry.wants = None
+
+    def hold_width(self, entry: PodEntry, width_milli: int) -> None:
+        """Change what a bound pod holds of its node's CPU, never below its request."""
+        entry.width_milli = max(width_milli, entry.request_milli)
+        self._arrive(entry)
+
+    def _add_pod(self, pod: Pod) -> PodEntry:
+        meta = pod.metadata
+        key = PodKey(meta.namespace, meta.name, meta.uid)
+        earlier = self.by_name.get(key[:2])
+        if earlier is not None:
+            self.remove_pod(earlier)
+        ours = pod.spec.scheduler_name in self.configuration.scheduler_names
+        intent = read_intent(pod, self.catalogue)
+        entry = PodEntry(key, pod, ours, pod_requests(pod), intent, seconds(meta.creation_timestamp))
+        self.pods[meta.uid] = entry
+        self.by_name[key[:2]] = meta.uid
+        self._namespaced.setdefault(key.namespace, set()).add(meta.uid)
+        self._note_nomination(entry)
+        if pod.spec.node_name:
+            entry.node = pod.spec.node_name
+            self._read_bound(entry)
+            self._arrive(entry)
+        return entry
+
+    def _note_nomination(self, entry: PodEntry) -> None:
+        if entry.pod.spec.node_name:
+            self.nominated.pop(entry.key.uid, None)
+        elif entry.nominated:
+            self.nominated[entry.key.uid] = entry.nominated
+
+    def _read_bound(self, entry: PodEntry) -> None:
+        """What a bound pod was given: from its annotations, or what its request suggests."""
+        notes = entry.pod.metadata.annotations or {}
+        entry.width_milli = max(entry.width_milli if _resizing(entry.pod) else 0, entry.request_milli)
+        entry.threads = _positive(notes.get(THREADS, ""), max(1, -(-entry.request_milli // MILLI)))
+        entry.cores = _core_set(notes.get(CORES, ""))
+        started = entry.pod.status.start_time
+        if started:
+            entry.started_s = seconds(started)
+        elif not entry.started_s:
+            entry.started_s = entry.created_s
+
+    def _arrive(self, entry: PodEntry) -> None:
+        uid, name = entry.key.uid, entry.place
+        self._here(name).add(uid)
+        needs = dict(entry.needs)
+        needs["cpu"] = max(entry.width_milli, entry.request_milli)
+        if entry.pod.spec.volumes:
+            needs.update(self.volumes.pod_volume_needs(entry.pod))
+            self.volumes.use(entry.pod)
+        sensitivity, pressure = self.behaviour(entry)
+        holds, joins = self._bound_relations(entry)
+        self.fleet.book(uid, name, needs, sensitivity=sensitivity, pressure=pressure, holds=holds, joins=joins)
+        if entry.intent.service is not None:
+            self._settle_services(name)
+
+    def _leave(self, entry: PodEntry) -> None:
+        name = entry.place
+        if not name:
+            return
+        self._here(name).discard(entry.key.uid)
+        self.fleet.release(entry.key.uid)
+        if entry.pod.spec.volumes:
+            self.volumes.unuse(entry.pod)
+        if entry.intent.service is not None:
+            self._settle_services(name)
+
+    def _here(self, name: str) -> set[str]:
+        known = self.nodes.get(name)
+        return known.pods if known is not None else self._on_missing_node.setdefault(name, set())
+
+    # What pods are like
+
+    def behaviour(self, entry: PodEntry) -> tuple[float, float]:
+        """(sensitivity, pressure on its node): a service's, a measured job's or the neutral profile's."""
+        cores = entry.request_milli / MILLI
+        if entry.intent.service is not None:
+            profile = self.catalogue.services[entry.intent.service]
+            return 0.0, profile.pressure * min(cores, profile.cpu_per_kqps * (self.qps(entry) or 0.0) / 1000.0)
+        job = self.catalogue.jobs[entry.intent.profile or NEUTRAL]
+        return job.sensitivity * min(1.0, cores), job.pressure * cores
+
+    def qps(self, entry: PodEntry) -> float | None:
+        """Load of a service: measured, else annotated, else what its goal was stated for."""
+        measured = self._loads(entry.key)
+        if measured is not None:
+            return measured
+        slo = entry.intent.slo
+        return entry.intent.load_qps if entry.intent.load_qps is not None else (slo.qps if slo else None)
+
+    def read_loads(self, source: Callable[[PodKey], float | None]) -> None:
+        """Where measured loads come from from now on; places of services are priced anew."""
+        self._loads = source
+        for name, entry in self.nodes.items():
+            if any(self.pods[uid].intent.service is not None for uid in entry.pods):
+                self._settle_services(name)
+
+    def service_wish(self, entry: PodEntry) -> ServiceWish | None:
+        """The latency service that a pod is, if it says so and its profile was measured."""
+        intent = entry.intent
+        if intent.service is None or intent.slo is None:
+            return None
+        clients = self.catalogue.services[intent.service].clients
+        client = intent.client
+        if client is None or client not in clients:
+            # Whoever is not named sees the service at its slowest.
+            client = max(clients, key=lambda c: (clients[c], c))
+        qps = self.qps(entry)
+        return ServiceWish(
+            intent.service, intent.slo.p95_us, intent.slo.qps if qps is None else qps, client, entry.request_milli
+        )
+
+    def services_on(self, name: str) -> list[tuple[PodEntry, ServiceWish]]:
+        """Latency services on a node, by name."""
+        found = []
+        for uid in self._here(name):
+            entry = self.pods[uid]
+            wish = self.service_wish(entry)
+            if wish is not None:
+                found.append((entry, wish))
+        return sorted(found, key=lambda pair: pair[0].key)
+
+    def headroom_of(self, wish: ServiceWish, bandwidth: float, threads: tuple[int, ...] = ()) -> Headroom | None:
+        """What a service leaves its neighbours; None where nobody measured it for its cores."""
+        curve = choose_curve(self.catalogue.services[wish.profile], wish, threads)
+        if curve is None:
+            return None
+        settings = self.configuration.engine
+        return headroom(self.catalogue, wish, curve, bandwidth, settings.headroom_weight, settings.slo_margin)
+
+    def _settle_services(self, name: str) -> None:
+        entry = self.nodes.get(name)
+        if entry is None:
+            return
+        cap, slope = float("inf"), 0.0
+        for pod, wish in self.services_on(name):
+            left = self.headroom_of(wish, entry.type.bandwidth, (pod.threads,))
+            if left is not None:
+                # The fleet compares with all pressure on the node, the service's own included.
+                own = self.behaviour(pod)[1]
+                cap, slope = min(cap, left.pressure_cap + own), slope + left.slope
+        self.fleet.set_service(name, cap, slope)
+
+    # What pending pods want
+
+    def wants(self, entry: PodEntry) -> Wants:
+        """All that decides where a pending pod may go; worked out once and when the pod or its volumes change."""
+        if entry.wants is None:
+            entry.wants = self._wants(entry)
+        return entry.wants
+
+    def _wants(self, entry: PodEntry) -> Wants:
+        pod = entry.pod
+        entry.needs = {**pod_requests(pod), **self.volumes.pod_volume_needs(pod)}
+        found = static_filter(pod, self.volumes)
+        declared = self.relations.declare(pod, self.namespaces)
+        port_holds, port_joins, ports = port_relations(pod)
+        self._declare((*declared.declared, *ports))
+        holds = (*declared.holds, *port_holds)
+        joins = (*self.relations.joins(pod), *port_joins)
+        sources = self.configuration.features.pod_groups
+        problem = found.blocked or declared.unsupported or unsupported_group(pod, sources)
+        group = group_ref(pod, sources)
+        service = self.service_wish(entry)
+        intent = entry.intent
+        key = (
+            entry.priority,
+            found.key,
+            tuple(sorted(entry.needs.items())),
+            holds,
+            joins,
+            tuple((s.relation, s.weight) for s in declared.soft),
+            group,
+            intent.profile,
+            intent.service,
+            intent.scale,
+            intent.goal_s,
+            intent.min_utility,
+            intent.widths_milli,
+            service,
+        )
+        return Wants(found, holds, joins, declared.soft, group, service, problem, key)
+
+    def _bound_relations(self, entry: PodEntry) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        pod = entry.pod
+        port_holds, port_joins, ports = port_relations(pod)
+        spec = pod.spec
+        holds: tuple[str, ...] = port_holds
+        if spec.affinity is not None and spec.affinity.pod_anti_affinity is not None:
+            declared = self.relations.declare(pod, self.namespaces)
+            holds = (*declared.holds, *port_holds)
+            ports = (*declared.declared, *ports)
+        self._declare(ports)
+        return holds, (*self.relations.joins(pod), *port_joins)
+
+    def _declare(self, relations: Iterable[Relation]) -> None:
+        """Make relations known: who is bound and counts is counted, who waits and counts is looked at again."""
+        for relation in relations:
+            name = relation.name
+            if name in self._declared:
+                continue
+            self._declared.add(name)
+            self.fleet.declare(relation)
+            counted = [(uid, e) for uid, e in self.pods.items() if self.relations.matches(name, e.pod)]
+            self.fleet.enrol(name, [uid for uid, e in counted if e.place])
+            for _, entry in counted:
+                if not entry.place:
+                    entry.wants = None
+
+    def put_namespace(self, meta: Meta) -> None:
+        """A namespace is there; its labels decide which pods a namespace selector means."""
+        if self.namespaces.get(meta.name) == (meta.labels or {}):
+            return
+        self.namespaces[meta.name] = dict(meta.labels or {})
+        self._relabelled(meta.name)
+
+    def remove_namespace(self, name: str) -> None:
+        """A namespace is gone, and with it the labels that selectors of namespaces may mean."""
+        if self.namespaces.pop(name, None) is not None:
+            self._relabelled(name)
+
+    def _relabelled(self, namespace: str) -> None:
+        if not self._declared:
+            return
+        self.invalidate_wants(lambda e: e.pod.spec.affinity is not None or e.key.namespace == namespace)
+        for uid in self._namespaced.get(namespace, ()):
+            entry = self.pods[uid]
+            if entry.place:
+                self._arrive(entry)
+
+    def forget_relations(self) -> None:
+        """Let go of relations that no pod names any more; without this they would pile up for ever."""
+        named: set[str] = set()
+        for entry in self.pods.values():
+            if entry.place:
+                holds, joins, declared = port_relations(entry.pod)
+                named.update(holds, joins, (r.name for r in declared))
+            elif not entry.ours:
+                continue
+            found = self.relations.declare(entry.pod, self.namespaces)
+            named.update(found.holds, (r.name for r in found.declared))
+            if entry.wants is not None:
+                named.update(entry.wants.holds, entry.wants.joins)
+        gone = self._declared - named
+        if not gone:
+            return
+        self.relations.retain(named)
+        for name in gone:
+            self.fleet.retire(name)
+        self._declared -= gone
+        self.invalidate_wants(lambda e: not gone.isdisjoint(e.wants.joins if e.wants is not None else ()))
+
+    def invalidate_wants(self, which: Callable[[PodEntry], bool]) -> None:
+        """Pods whose wants have to be worked out again."""
+        for entry in self.pods.values():
+            if entry.wants is not None and which(entry):
+                entry.wants = None
+
+    def use_catalogue(self, catalogue: Catalogue) -> None:
+        """New profiles: what pods and nodes are like is read again."""
+        self.catalogue = with_neutral(catalogue)
+        for name, node in self.nodes.items():
+            node.type = self._type_of(node.node, node.allocatable)
+            self._put_machine(name)
+        for entry in self.pods.values():
+            entry.intent = read_intent(entry.pod, self.catalogue)
+            entry.wants = None
+            if entry.place:
+                self._arrive(entry)
+
+    def fits_on(self, needs: Mapping[str, int], node: str) -> bool:
+        """Whether a node has room now."""
+        return self.fleet.fits_on(needs, node)
+
+    def free_cores(self, name: str) -> tuple[int, ...]:
+        """Virtual CPUs of a node that belong to no latency service, ascending."""
+        taken = {c for entry, _ in self.services_on(name) for c in entry.cores}
+        return tuple(c for c in range(self.nodes[name].type.vcpus) if c not in taken)
+
+    def check(self) -> None:
+        """Raise ``AssertionError`` if the cache contradicts itself."""
+        for name, node in self.nodes.items():
+            for uid in node.pods:
+                assert self.pods[uid].place == name, f"{self.pods[uid].key} is listed on {name} but is elsewhere"
+        for uid, entry in self.pods.items():
+            if entry.place in self.nodes:
+                assert uid in self.nodes[entry.place].pods, f"{entry.key} is not listed on {entry.place}"
+
+
+def seconds(moment: str | None) -> float:
+    """Seconds since 1970 of a moment as the API server writes it; 0 for none."""
+    if not moment:
+        return 0.0
+    return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
+
+
+def allocatable_cpu(node: Node) -> int:
+    """CPU capacity in milli-CPU: virtual CPUs come from what the node has, not from what it lets out."""
+    from flowsched_k8s.quantity import cpu_milli
+
+    text = (node.status.capacity or {}).get("cpu")
+    return cpu_milli(text) if text else 0
+
+
+def _static(node: Node) -> tuple[object, ...]:
+    return (node.metadata.labels, node.spec.unschedulable, node.spec.taints, (node.status.capacity or {}).get("cpu"))
+
+
+def _resizing(pod: Pod) -> bool:
+    return bool(pod.status.resize) or any(
+        c.type in ("PodResizePending", "PodResizeInProgress") and c.status == "True"
+        for c in pod.status.conditions or ()
+    )
+
+
+def _positive(text: str, otherwise: int) -> int:
+    return int(text) if text.isascii() and text.isdigit() and int(text[:6]) > 0 else otherwise
+
+
+def _core_set(text: str) -> tuple[int, ...]:
+    try:
+        return parse_cores(text) if text else ()
+    except (ValueError, InputError):
+        return ()
+
+
+__all__ = ["WIDTH", "Cache", "NodeEntry", "PodEntry", "Wants", "format_cores", "seconds"]

@@ -1,0 +1,37 @@
+"""What a watch tells: an object is there (or changed), or it is gone."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+import msgspec
+
+from flowsched_k8s.objects import (
+    Budget,
+    Claim,
+    CsiNode,
+    Namespace,
+    Node,
+    PersistentVolume,
+    Pod,
+    PodGroup,
+    StorageClass,
+)
+
+Obj = TypeVar("Obj")
+
+
+class Seen(msgspec.Struct, Generic[Obj], frozen=True, gc=False):
+    """The object is there, new or changed."""
+
+    object: Obj
+
+
+class Gone(msgspec.Struct, Generic[Obj], frozen=True, gc=False):
+    """The object is no longer there (or outside of what is watched); this is how it was last seen."""
+
+    object: Obj
+
+
+Thing = Node | Pod | Namespace | Claim | PersistentVolume | StorageClass | CsiNode | PodGroup | Budget
+Change = Seen[Thing] | Gone[Thing]

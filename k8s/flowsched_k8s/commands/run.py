@@ -1,0 +1,57 @@
+"""``flowsched run``: the secondary scheduler, in a cluster or beside it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+
+@click.command(
+    epilog="Example: flowsched run --config flowsched.yaml --kubeconfig ~/.kube/config --dry-run",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="A FlowSchedulerConfiguration.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="How to reach the API server.")
+@click.option("--dry-run", is_flag=True, help="Decide and log, write nothing.")
+@click.option("--records", type=click.Path(path_type=Path), metavar="DIR", help="Folder for the records of rounds.")
+@click.option("-v", "verbosity", count=True, help="Say more; repeat for more still.")
+@click.option("--logging-format", type=click.Choice(["text", "json"]), help="How logs are written.")
+def run(
+    config: Path | None,
+    kubeconfig: Path | None,
+    dry_run: bool,
+    records: Path | None,
+    verbosity: int,
+    logging_format: str | None,
+) -> int:
+    """Run as a secondary Kubernetes scheduler until stopped.
+
+    It binds pods whose spec.schedulerName is flowsched. Without --kubeconfig it uses $KUBECONFIG, the cluster that it runs
+    in, or ~/.kube/config.
+
+    Exit codes: 0 stopped, 1 the lease was lost or a fault of flowsched, 2 bad input.
+    """
+    # Only what this command needs takes time to import.
+    from flowsched_k8s.api.access import find_access
+    from flowsched_k8s.configuration_form import load_configuration
+    from flowsched_k8s.logs import set_up_logging
+    from flowsched_k8s.process import Process
+
+    configuration = load_configuration(config)
+    logging = configuration.logging
+    configuration = replace(
+        configuration,
+        dry_run=dry_run or configuration.dry_run,
+        records=replace(configuration.records, directory=records or configuration.records.directory),
+        logging=replace(logging, format=logging_format or logging.format, verbosity=max(verbosity, logging.verbosity)),
+    )
+    set_up_logging(configuration.logging.format, configuration.logging.verbosity)
+    access = find_access(kubeconfig or configuration.client_connection.kubeconfig)
+
+    async def until_stopped() -> int:
+        return await Process(configuration, access).run()
+
+    return asyncio.run(until_stopped())

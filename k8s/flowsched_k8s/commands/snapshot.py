@@ -1,0 +1,44 @@
+"""``flowsched snapshot``: a live cluster, written down."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+
+@click.command(
+    epilog="Example: flowsched snapshot > cluster.yaml && flowsched solve cluster.yaml",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The scheduler's configuration.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="How to reach the API server.")
+@click.option(
+    "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Instead of standard output."
+)
+def snapshot(config: Path | None, kubeconfig: Path | None, out: Path | None) -> None:
+    """Write the live cluster's nodes and pods as a snapshot for solve and simulate. Only reads.
+
+    Pods whose constraints a snapshot cannot express are named on standard error.
+    """
+    # Only what this command needs takes time to import.
+    from flowsched.output import make_folder, write_whole
+    from flowsched_k8s.api.access import find_access
+    from flowsched_k8s.api.client import ApiError, UnreachableError
+    from flowsched_k8s.configuration_form import load_configuration
+    from flowsched_k8s.photograph import take_photograph
+
+    configuration = load_configuration(config)
+    access = find_access(kubeconfig or configuration.client_connection.kubeconfig)
+    try:
+        text, remarks = asyncio.run(take_photograph(configuration, access))
+    except (ApiError, UnreachableError) as error:
+        raise click.ClickException(f"{access.server} cannot be read: {error}") from None
+    for remark in remarks:
+        click.echo(remark, err=True)
+    if out is None:
+        click.echo(text, nl=False)
+    else:
+        make_folder(out.parent)
+        write_whole(out, text)

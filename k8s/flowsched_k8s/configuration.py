@@ -1,0 +1,137 @@
+"""What an operator configures, as plain values. :mod:`flowsched_k8s.configuration_form` reads them from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flowsched.settings import Settings
+from flowsched_k8s.names import COMPONENT, SCHEDULER_NAME
+
+DEFAULT_NAMESPACE = f"{COMPONENT}-system"
+"""Where flowsched runs, if nothing says otherwise."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where to listen. An empty host means every interface, port 0 any free port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """As in the file: ``:8081``, ``127.0.0.1:8081``, ``[::1]:8081``."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class ClientConnection:
+    """How to talk to the API server."""
+
+    kubeconfig: Path | None = None
+    """None: the usual places, or the pod's own service account."""
+    qps: float = 1000.0
+    """Requests per second on average."""
+    burst: int = 2000
+    """Requests at once."""
+
+
+@dataclass(frozen=True)
+class LeaderElection:
+    """One of several replicas decides; the others wait."""
+
+    leader_elect: bool = True
+    lease_duration_s: float = 15.0
+    renew_deadline_s: float = 10.0
+    retry_period_s: float = 2.0
+    resource_lock: str = "leases"
+    resource_name: str = COMPONENT
+    resource_namespace: str = DEFAULT_NAMESPACE
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """When a round starts, and how large the rounds are that are searched exactly."""
+
+    batch_window_s: float = 0.02
+    batch_limit: int = 2000
+    max_period_s: float = 5.0
+    unschedulable_retry_s: float = 300.0
+    search_tasks: int = 12
+    search_machines: int = 48
+    reconcile_every_s: float = 600.0
+
+
+@dataclass(frozen=True)
+class Features:
+    """What can be left out, each with the permissions it needs."""
+
+    volumes: bool = True
+    pod_groups: tuple[str, ...] = ("scheduling.x-k8s.io", "labels")
+    namespace_selector: bool = True
+    preemption: bool = False
+    resize: bool = False
+
+
+@dataclass(frozen=True)
+class LoadSource:
+    """Where the load and latency of services come from."""
+
+    kind: str = "annotation"
+    """``annotation`` or ``prometheus``."""
+    url: str | None = None
+    query: str | None = None
+    """Queries per second by pod."""
+    latency_query: str | None = None
+    """p95 in seconds by pod."""
+    interval_s: float = 15.0
+    stale_after_s: float = 60.0
+    timeout_s: float = 5.0
+
+
+@dataclass(frozen=True)
+class Records:
+    """How many records of rounds are kept, and in which folder besides memory."""
+
+    keep: int = 50
+    directory: Path | None = None
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where health, metrics and debugging are served; both may be the same."""
+
+    health: Address = Address("", 8081)
+    metrics: Address = Address("", 8443)
+
+
+@dataclass(frozen=True)
+class Logging:
+    """How logs are written."""
+
+    format: str = "text"
+    """``text`` or ``json``."""
+    verbosity: int = 0
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Everything that ``flowsched run`` can be told."""
+
+    client_connection: ClientConnection = field(default_factory=ClientConnection)
+    leader_election: LeaderElection = field(default_factory=LeaderElection)
+    scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    """Labels that a node must have to be ours; empty: every node."""
+    rounds: Rounds = field(default_factory=Rounds)
+    pod_initial_backoff_s: float = 1.0
+    pod_max_backoff_s: float = 10.0
+    engine: Settings = field(default_factory=Settings)
+    profiles_file: Path | None = None
+    features: Features = field(default_factory=Features)
+    load_source: LoadSource = field(default_factory=LoadSource)
+    records: Records = field(default_factory=Records)
+    server: Server = field(default_factory=Server)
+    logging: Logging = field(default_factory=Logging)
+    dry_run: bool = False

@@ -1,0 +1,656 @@
+"""The configuration file: read strictly, with all mistakes at once, and written back for ``/configz``."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from flowsched.settings import Settings
+from flowsched.settings_form import apply_settings
+from flowsched_k8s.configuration import (
+    DEFAULT_NAMESPACE,
+    Address,
+    ClientConnection,
+    Configuration,
+    Features,
+    LeaderElection,
+    LoadSource,
+    Logging,
+    Records,
+    Rounds,
+    Server,
+)
+from flowsched_k8s.names import CONFIG_KIND, CONFIG_VERSION, POOL
+from flowsched_models.document import (
+    Document,
+    InputError,
+    Problem,
+    Problems,
+    name_help,
+    nearest,
+    read_document,
+    read_text,
+)
+from flowsched_models.form import Form, Positive, PositiveInt, check
+from flowsched_models.quantity import QuantityError, shown
+
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+"""Where a pod finds the name of its own namespace."""
+PLACEHOLDERS = ("namespace", "pod", "node")
+"""What a Prometheus query may name as ``$namespace``."""
+LEASE_JITTER = 1.2
+"""Retries are spread by up to this factor, so a renewal takes that much longer at worst."""
+
+_LONGEST_S = 366 * 86400.0
+_SHORTEST_S = 1e-6
+_UNITS = {"us": "0.000001", "µs": "0.000001", "μs": "0.000001", "ms": "0.001", "s": "1", "m": "60", "h": "3600"}
+_PART = r"([0-9]+(?:\.[0-9]+)?)(us|µs|μs|ms|s|m|h)"
+_LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
+_DNS_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def parse_duration_s(value: Any) -> float:
+    """A duration as Kubernetes writes it (``15s``, ``20ms``, ``1h30m``), in seconds. Raises :class:`QuantityError`."""
+    help = "write it as 15s, 20ms, 5m or 1h30m"
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        raise QuantityError(f"{value} has no unit", f"give a unit: {value}s, {value}ms or {value}m")
+    text = value.strip() if isinstance(value, str) else ""
+    if text.startswith("-"):
+        raise QuantityError(f"a duration must not be negative, but is {shown(value)}", help)
+    if len(text) > 64 or not re.fullmatch(f"(?:{_PART})+", text, re.ASCII):
+        raise QuantityError(f"{shown(value)} is not a duration", help)
+    seconds = float(sum(Decimal(number) * Decimal(_UNITS[unit]) for number, unit in re.findall(_PART, text)))
+    if not _SHORTEST_S <= seconds <= _LONGEST_S:
+        raise QuantityError(f"must be from 1us to a year, but is {shown(value)}")
+    return seconds
+
+
+def format_duration_s(seconds: float) -> str:
+    """The duration that :func:`parse_duration_s` reads back: ``1h30m``, ``15s``, ``20ms``."""
+    exact = Decimal(repr(seconds))
+    if exact < 1:
+        milli = exact * 1000
+        return f"{milli.normalize():f}ms" if milli >= 1 else f"{(milli * 1000).normalize():f}us"
+    minutes, rest = divmod(exact, 60)
+    hours, minutes = divmod(minutes, 60)
+    parts = [f"{hours:f}h" if hours else "", f"{minutes:f}m" if minutes else ""]
+    return "".join(parts) + (f"{rest.normalize():f}s" if rest else "")
+
+
+def parse_address(value: Any) -> Address:
+    """Where to listen: ``:8081``, ``127.0.0.1:8081``, ``[::1]:8081``. Raises :class:`QuantityError`."""
+    help = 'write it as ":8081" (every interface), "127.0.0.1:8081" or "[::1]:8081"'
+    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]\s/]*):([0-9]{1,5})", value if isinstance(value, str) else "")
+    if match is None:
+        raise QuantityError(f"{shown(value)} is not an address to listen on", help)
+    host, port = match[1].strip("[]"), int(match[2])
+    if port > 65535:
+        raise QuantityError(f"there is no port {port}", "ports go up to 65535")
+    if match[1].startswith("["):
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            raise QuantityError(f"'{host}' is not an IPv6 address", help) from None
+    return Address(host, port)
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, (bool, int, float)):
+        raise QuantityError(f"must be text, but is {shown(value)}", f'write it in quotes: "{shown(value)}"')
+    return value
+
+
+def _label_value(value: Any) -> Any:
+    value = _as_text(value)
+    if isinstance(value, str) and value and not _LABEL_NAME.fullmatch(value):
+        raise QuantityError(
+            f"{shown(value)} cannot be the value of a label", "letters, digits, '-', '_' and '.', at most 63"
+        )
+    return value
+
+
+def _matching(pattern: re.Pattern[str], what: str, help: str, longest: int) -> BeforeValidator:
+    def look(value: Any) -> Any:
+        value = _as_text(value)
+        if isinstance(value, str) and (len(value) > longest or not pattern.fullmatch(value)):
+            raise QuantityError(f"{shown(value)} is not {what}", help)
+        return value
+
+    return BeforeValidator(look)
+
+
+def _path(value: Any) -> Any:
+    value = _as_text(value)
+    if isinstance(value, str) and (not value or "\0" in value):
+        raise QuantityError(f"{shown(value)} is not the name of a file")
+    return value
+
+
+Duration = Annotated[float, BeforeValidator(parse_duration_s)]
+Place = Annotated[str, BeforeValidator(_path)]
+Listen = Annotated[Any, BeforeValidator(parse_address)]
+LabelValue = Annotated[str, BeforeValidator(_label_value)]
+SchedulerName = Annotated[
+    str, _matching(_LABEL_NAME, "a scheduler name", "letters, digits, '-', '_' and '.', at most 63", 63)
+]
+ObjectName = Annotated[
+    str, _matching(_SUBDOMAIN, "a name for a Lease", "small letters, digits, '-' and '.', at most 253", 253)
+]
+Namespace = Annotated[str, _matching(_DNS_LABEL, "a namespace", "small letters, digits and '-', at most 63", 63)]
+
+
+class ConfigForm(Form):
+    """Base: keys are camelCase in the file."""
+
+    model_config = ConfigDict(alias_generator=to_camel)
+
+
+def _key(meaning: str, default: Any = None) -> Any:
+    return Field(default=default, description=meaning)
+
+
+class ClientConnectionForm(ConfigForm):
+    """clientConnection"""
+
+    kubeconfig: Place | None = _key("kubeconfig file; default: the usual places, or the pod's own service account")
+    qps: Annotated[float, Field(gt=0, le=1e6)] = _key(
+        "requests per second to the API server, on average", ClientConnection.qps
+    )
+    burst: Annotated[int, Field(gt=0, le=1_000_000)] = _key("requests at once", ClientConnection.burst)
+
+    def value(self, document: Document) -> ClientConnection:
+        """The plain value."""
+        return ClientConnection(_beside(document, self.kubeconfig), self.qps, self.burst)
+
+
+class LeaderElectionForm(ConfigForm):
+    """leaderElection"""
+
+    leader_elect: bool = _key("elect one of several replicas", LeaderElection.leader_elect)
+    lease_duration: Duration = _key(
+        "how long the others wait before they take over; whole seconds", LeaderElection.lease_duration_s
+    )
+    renew_deadline: Duration = _key("a leader that could not renew for so long stops", LeaderElection.renew_deadline_s)
+    retry_period: Duration = _key("time between attempts", LeaderElection.retry_period_s)
+    resource_lock: Literal["leases"] = _key("kind of the lock; only `leases`", LeaderElection.resource_lock)
+    resource_name: ObjectName = _key("name of the Lease", LeaderElection.resource_name)
+    resource_namespace: Namespace | None = _key("namespace of the Lease; default: the pod's own")
+
+    def value(self, namespace: str) -> LeaderElection:
+        """The plain value."""
+        return LeaderElection(
+            leader_elect=self.leader_elect,
+            lease_duration_s=self.lease_duration,
+            renew_deadline_s=self.renew_deadline,
+            retry_period_s=self.retry_period,
+            resource_lock=self.resource_lock,
+            resource_name=self.resource_name,
+            resource_namespace=self.resource_namespace or namespace,
+        )
+
+
+class ProfileForm(ConfigForm):
+    """One entry of profiles"""
+
+    scheduler_name: SchedulerName = Field(description="pods with this `spec.schedulerName` are ours")
+
+
+class RoundsForm(ConfigForm):
+    """rounds"""
+
+    batch_window: Duration = _key("how long to gather pods before a round", Rounds.batch_window_s)
+    batch_limit: PositiveInt = _key("so many pods start a round at once", Rounds.batch_limit)
+    max_period: Duration = _key("longest time between two rounds while pods wait", Rounds.max_period_s)
+    unschedulable_retry: Duration = _key(
+        "an unschedulable pod is looked at again after this time at the latest", Rounds.unschedulable_retry_s
+    )
+    search_tasks: Annotated[int, Field(ge=0, le=1000)] = _key(
+        "pods with measured profiles that one round searches exactly, at most; 0 turns the exact search off",
+        Rounds.search_tasks,
+    )
+    search_machines: Annotated[int, Field(ge=1, le=10_000)] = _key(
+        "candidate nodes of an exact search, at most", Rounds.search_machines
+    )
+    reconcile_every: Duration = _key("time between full comparisons with the API server", Rounds.reconcile_every_s)
+
+    def value(self) -> Rounds:
+        """The plain value."""
+        return Rounds(
+            batch_window_s=self.batch_window,
+            batch_limit=self.batch_limit,
+            max_period_s=self.max_period,
+            unschedulable_retry_s=self.unschedulable_retry,
+            search_tasks=self.search_tasks,
+            search_machines=self.search_machines,
+            reconcile_every_s=self.reconcile_every,
+        )
+
+
+PodGroupSource = Literal["scheduling.x-k8s.io", "labels", "scheduling.k8s.io"]
+
+
+class FeaturesForm(ConfigForm):
+    """features"""
+
+    volumes: bool = _key("read volumes and claims, and honour where they bind a pod to", Features.volumes)
+    pod_groups: list[PodGroupSource] = _key(
+        "forms of pod groups that are read: `scheduling.x-k8s.io` (scheduler-plugins), `labels`, `scheduling.k8s.io` "
+        "(in-tree, 1.36 and later)",
+        list(Features.pod_groups),
+    )
+    namespace_selector: bool = _key(
+        "read namespaces, for `namespaceSelector` in pod affinity", Features.namespace_selector
+    )
+    preemption: bool = _key("delete pods of lower priority to make room", Features.preemption)
+    resize: bool = _key("resize a pod's CPU requests in place to the width chosen", Features.resize)
+
+    def value(self) -> Features:
+        """The plain value."""
+        return Features(**{**self.model_dump(), "pod_groups": tuple(self.pod_groups)})
+
+
+class LoadSourceForm(ConfigForm):
+    """loadSource"""
+
+    kind: Literal["annotation", "prometheus"] = _key(
+        "where load and latency of services come from: `annotation` or `prometheus`", LoadSource.kind
+    )
+    url: str | None = _key("address of Prometheus, such as `http://prometheus.monitoring:9090`")
+    query: str | None = _key(
+        "PromQL for queries per second, by labels `namespace` and `pod`; may name `$namespace`, `$pod` and `$node`"
+    )
+    latency_query: str | None = _key("PromQL for p95 in seconds, likewise")
+    interval: Duration = _key("time between two readings", LoadSource.interval_s)
+    stale_after: Duration = _key(
+        "a reading older than this is not used: the load stated in the SLO is", LoadSource.stale_after_s
+    )
+    timeout: Duration = _key("longest time one reading may take", LoadSource.timeout_s)
+
+    def value(self) -> LoadSource:
+        """The plain value."""
+        return LoadSource(
+            kind=self.kind,
+            url=self.url.rstrip("/") if self.url is not None else None,
+            query=self.query,
+            latency_query=self.latency_query,
+            interval_s=self.interval,
+            stale_after_s=self.stale_after,
+            timeout_s=self.timeout,
+        )
+
+
+class RecordsForm(ConfigForm):
+    """records"""
+
+    keep: Annotated[int, Field(ge=1, le=10_000)] = _key("records of rounds to keep", Records.keep)
+    directory: Place | None = _key("folder to write them to as well; default: memory only")
+
+
+class ServerForm(ConfigForm):
+    """server"""
+
+    health: Listen = _key("address of `/livez`, `/readyz` and `/healthz`", Server.health)
+    metrics: Listen = _key("address of `/metrics`, `/configz` and `/debug`; may be the same", Server.metrics)
+
+
+class LoggingForm(ConfigForm):
+    """logging"""
+
+    format: Literal["text", "json"] = _key("`text`, or `json` for one object per line", Logging.format)
+    verbosity: Annotated[int, Field(ge=0, le=10)] = _key(
+        "0: what happens; 1: and why; 2 or more: and what libraries say", Logging.verbosity
+    )
+
+
+class ConfigurationForm(ConfigForm):
+    """The whole file"""
+
+    api_version: Literal["config.flowsched.io/v1alpha1"] = Field(description="version of this file")
+    kind: Literal["FlowSchedulerConfiguration"] = Field(description="kind of this file")
+    client_connection: ClientConnectionForm = Field(default_factory=ClientConnectionForm)
+    leader_election: LeaderElectionForm = Field(default_factory=LeaderElectionForm)
+    profiles: Annotated[list[ProfileForm], Field(min_length=1)] = Field(
+        default_factory=lambda: [
+            ProfileForm.model_validate({"schedulerName": n}) for n in Configuration.scheduler_names
+        ]
+    )
+    node_selector: dict[str, LabelValue] = Field(
+        default_factory=dict,
+        description=f'labels a node must have to be ours, such as `{POOL}: "true"`; default: every node',
+    )
+    rounds: RoundsForm = Field(default_factory=RoundsForm)
+    pod_initial_backoff_seconds: Positive = _key(
+        "wait before a pod that failed is tried again; doubles each time", Configuration.pod_initial_backoff_s
+    )
+    pod_max_backoff_seconds: Positive = _key("longest such wait", Configuration.pod_max_backoff_s)
+    engine: dict[str, Any] = Field(
+        default_factory=dict, description="settings of the engine in camelCase, such as `dueAgeS: 600`"
+    )
+    profiles_file: Place | None = _key(
+        "profiles besides the bundled ones: a YAML file or a folder of them, read again when it changes"
+    )
+    features: FeaturesForm = Field(default_factory=FeaturesForm)
+    load_source: LoadSourceForm = Field(default_factory=LoadSourceForm)
+    records: RecordsForm = Field(default_factory=RecordsForm)
+    server: ServerForm = Field(default_factory=ServerForm)
+    logging: LoggingForm = Field(default_factory=LoggingForm)
+    dry_run: bool = _key("decide and log, but write nothing", Configuration.dry_run)
+
+
+def load_configuration(path: Path | None, namespace_file: Path = NAMESPACE_FILE) -> Configuration:
+    """The configuration in a file, or the defaults. Raises :class:`InputError` with every mistake in it."""
+    namespace = _own_namespace(namespace_file)
+    if path is None:
+        return Configuration(leader_election=LeaderElection(resource_namespace=namespace))
+    document = read_document(path)
+    _check_header(document)
+    checked = check(document, ConfigurationForm, placeholders={"apiVersion": CONFIG_VERSION, "kind": CONFIG_KIND})
+    found = Problems()
+    found.extend(checked.problems)
+    form = checked.value
+    if form is None:
+        found.raise_any()
+        raise AssertionError("a form without a value has problems")
+    found.extend(_conflicts(document, form))
+    engine, wrong = _engine(document, form.engine)
+    found.extend(wrong)
+    found.raise_any()
+    return Configuration(
+        client_connection=form.client_connection.value(document),
+        leader_election=form.leader_election.value(namespace),
+        scheduler_names=tuple(p.scheduler_name for p in form.profiles),
+        node_selector=dict(form.node_selector),
+        rounds=form.rounds.value(),
+        pod_initial_backoff_s=form.pod_initial_backoff_seconds,
+        pod_max_backoff_s=form.pod_max_backoff_seconds,
+        engine=engine,
+        profiles_file=_beside(document, form.profiles_file),
+        features=form.features.value(),
+        load_source=form.load_source.value(),
+        records=Records(form.records.keep, _beside(document, form.records.directory)),
+        server=Server(form.server.health, form.server.metrics),
+        logging=Logging(form.logging.format, form.logging.verbosity),
+        dry_run=form.dry_run,
+    )
+
+
+def to_plain(configuration: Configuration) -> dict[str, Any]:
+    """The configuration as a file would say it, every key included; :func:`load_configuration` reads it back."""
+    c = configuration
+    return {
+        "apiVersion": CONFIG_VERSION,
+        "kind": CONFIG_KIND,
+        "clientConnection": {
+            "kubeconfig": _text(c.client_connection.kubeconfig),
+            "qps": c.client_connection.qps,
+            "burst": c.client_connection.burst,
+        },
+        "leaderElection": _plain(c.leader_election),
+        "profiles": [{"schedulerName": name} for name in c.scheduler_names],
+        "nodeSelector": dict(c.node_selector),
+        "rounds": _plain(c.rounds),
+        "podInitialBackoffSeconds": c.pod_initial_backoff_s,
+        "podMaxBackoffSeconds": c.pod_max_backoff_s,
+        "engine": {to_camel(f.name): getattr(c.engine, f.name) for f in fields(c.engine)},
+        "profilesFile": _text(c.profiles_file),
+        "features": _plain(c.features),
+        "loadSource": _plain(c.load_source),
+        "records": {"keep": c.records.keep, "directory": _text(c.records.directory)},
+        "server": {"health": str(c.server.health), "metrics": str(c.server.metrics)},
+        "logging": _plain(c.logging),
+        "dryRun": c.dry_run,
+    }
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of the file."""
+
+    key: str
+    """With the keys around it: ``leaderElection.leaseDuration``."""
+    default: str
+    """As it would stand in the file; empty if there is none."""
+    meaning: str
+
+
+def reference() -> tuple[Key, ...]:
+    """Every key of the file, in its order."""
+    return tuple(_reference(ConfigurationForm, to_plain(Configuration()), ""))
+
+
+def reference_table() -> str:
+    """The keys as a Markdown table, for the documentation."""
+    rows = [f"| `{k.key}` | {f'`{k.default}`' if k.default else ''} | {k.meaning} |" for k in reference()]
+    return "\n".join(["| Key | Default | Meaning |", "|---|---|---|", *rows]) + "\n"
+
+
+def _reference(form: type[ConfigForm], plain: Mapping[str, Any], prefix: str) -> Iterator[Key]:
+    for name, info in form.model_fields.items():
+        alias = info.alias or name
+        key, default = prefix + alias, plain[alias]
+        inner = info.annotation
+        if alias == "profiles":
+            yield Key(
+                f"{key}[].schedulerName",
+                default[0]["schedulerName"],
+                ProfileForm.model_fields["scheduler_name"].description or "",
+            )
+        elif isinstance(inner, type) and issubclass(inner, ConfigForm):
+            yield from _reference(inner, default, f"{key}.")
+        elif alias == "engine":
+            yield Key(key, "{}", info.description or "")
+        elif alias == "resourceNamespace":
+            yield Key(key, "", f"{info.description}, or `{DEFAULT_NAMESPACE}`")
+        else:
+            yield Key(key, _shown(default), info.description or "")
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return f"[{', '.join(map(str, value))}]"
+    if isinstance(value, str) and value.startswith(":"):
+        return f'"{value}"'
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """The fields of a section; durations lose their ``_s`` and get their unit."""
+    plain: dict[str, Any] = {}
+    for f in fields(value):
+        item = getattr(value, f.name)
+        if f.name.endswith("_s"):
+            plain[to_camel(f.name.removesuffix("_s"))] = format_duration_s(item)
+        else:
+            plain[to_camel(f.name)] = list(item) if isinstance(item, tuple) else item
+    return plain
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _beside(document: Document, name: str | None) -> Path | None:
+    return None if name is None else document.beside(name)
+
+
+def _own_namespace(file: Path) -> str:
+    if not file.is_file():
+        return DEFAULT_NAMESPACE
+    return read_text(file).strip() or DEFAULT_NAMESPACE
+
+
+def _check_header(document: Document) -> None:
+    wanted = {"apiVersion": CONFIG_VERSION, "kind": CONFIG_KIND}
+    found = [
+        document.problem((key,), f"must be {value} here, but is {shown(document.data[key])}")
+        for key, value in wanted.items()
+        if key in document.data and document.data[key] != value
+    ]
+    if found:
+        raise InputError(found)
+
+
+def _engine(document: Document, given: Mapping[str, Any]) -> tuple[Settings, list[Problem]]:
+    """The engine's settings; its own form knows what a value may be."""
+    settings = Settings()
+    names = {to_camel(f.name): f.name for f in fields(Settings)}
+    problems = []
+    for key, value in given.items():
+        place = ("engine", key)
+        if key not in names:
+            problems.append(document.problem(place, f"there is no key '{key}' here", name_help(key, names)))
+            continue
+        kind = type(getattr(settings, names[key]))
+        what = {bool: "true or false", str: "text"}.get(kind, "a number")
+        fits = isinstance(value, kind) if kind in (bool, str) else isinstance(value, (int, float))
+        if not fits or (isinstance(value, bool) and kind is not bool):
+            problems.append(document.problem(place, f"must be {what}, but is {shown(value)}"))
+            continue
+        text = ("true" if value else "false") if kind is bool else str(value)
+        try:
+            settings = apply_settings(settings, [f"{names[key]}={text}"])
+        except InputError as error:
+            problems += [document.problem(place, p.message, p.help) for p in error.problems]
+    return settings, problems
+
+
+def _conflicts(document: Document, form: ConfigurationForm) -> Iterator[Problem]:
+    """What no key shows alone."""
+    yield from _election_conflicts(document, form.leader_election)
+    yield from _name_conflicts(document)
+    yield from _selector_conflicts(document, form.node_selector)
+    yield from _load_conflicts(document, form.load_source)
+    rounds = form.rounds
+    if rounds.batch_window > rounds.max_period:
+        yield document.problem(
+            ("rounds", "batchWindow"),
+            f"must not be longer than maxPeriod ({format_duration_s(rounds.max_period)})",
+        )
+    if form.pod_max_backoff_seconds < form.pod_initial_backoff_seconds:
+        yield document.problem(
+            ("podMaxBackoffSeconds",),
+            f"must be at least podInitialBackoffSeconds ({form.pod_initial_backoff_seconds:g})",
+        )
+    twice = [g for i, g in enumerate(form.features.pod_groups) if g in form.features.pod_groups[:i]]
+    for group in dict.fromkeys(twice):
+        yield document.problem(("features", "podGroups"), f"'{group}' stands twice")
+    health, metrics = form.server.health, form.server.metrics
+    if health.port == metrics.port != 0 and health.host != metrics.host and "" in (health.host, metrics.host):
+        yield document.problem(
+            ("server", "metrics"), f"{metrics} and {health} overlap", "give both the same address or different ports"
+        )
+
+
+def _election_conflicts(document: Document, form: LeaderElectionForm) -> Iterator[Problem]:
+    if form.lease_duration % 1:
+        yield document.problem(
+            ("leaderElection", "leaseDuration"),
+            f"must be whole seconds, but is {format_duration_s(form.lease_duration)}",
+            "a Lease holds no fractions",
+        )
+    if form.renew_deadline >= form.lease_duration:
+        yield document.problem(
+            ("leaderElection", "renewDeadline"),
+            f"must be shorter than leaseDuration ({format_duration_s(form.lease_duration)}), but is "
+            f"{format_duration_s(form.renew_deadline)}",
+            "a leader must stop before another may start",
+        )
+    if form.retry_period * LEASE_JITTER >= form.renew_deadline:
+        yield document.problem(
+            ("leaderElection", "retryPeriod"),
+            f"must be shorter than renewDeadline / {LEASE_JITTER} "
+            f"({format_duration_s(round(form.renew_deadline / LEASE_JITTER, 6))}), but is "
+            f"{format_duration_s(form.retry_period)}",
+        )
+    if form.resource_name == "kube-scheduler":
+        yield document.problem(
+            ("leaderElection", "resourceName"),
+            "this Lease belongs to the cluster's own scheduler",
+            "choose another name",
+        )
+
+
+def _name_conflicts(document: Document) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    entries = document.data.get("profiles")
+    for index, entry in enumerate(entries if isinstance(entries, list) else []):
+        name = entry.get("schedulerName") if isinstance(entry, dict) else None
+        if not isinstance(name, str):
+            continue
+        place = ("profiles", index, "schedulerName")
+        if name == "default-scheduler":
+            yield document.problem(
+                place, "'default-scheduler' is the cluster's own scheduler", "choose another name, such as flowsched"
+            )
+        if name in first:
+            yield document.problem(place, f"'{name}' stands twice (first in profiles[{first[name]}])")
+        first.setdefault(name, index)
+
+
+def _selector_conflicts(document: Document, selector: Mapping[str, str]) -> Iterator[Problem]:
+    for key in selector:
+        prefix, slash, name = key.rpartition("/")
+        if not _LABEL_NAME.fullmatch(name) or (slash and not _SUBDOMAIN.fullmatch(prefix)) or len(prefix) > 253:
+            yield document.problem(("nodeSelector", key), f"{shown(key)} cannot be the name of a label")
+
+
+def _load_conflicts(document: Document, form: LoadSourceForm) -> Iterator[Problem]:
+    section = "loadSource"
+    if form.kind == "annotation":
+        for name, value in (("url", form.url), ("query", form.query), ("latencyQuery", form.latency_query)):
+            if value is not None:
+                yield document.problem(
+                    (section, name), "has no meaning with kind annotation", "write 'kind: prometheus'"
+                )
+    else:
+        for name, value in (("url", form.url), ("query", form.query)):
+            if not value:
+                yield document.problem((section, name), "is missing", "kind prometheus needs it")
+    if form.url:
+        yield from _url_problems(document, form.url)
+    for name, text in (("query", form.query), ("latencyQuery", form.latency_query)):
+        for placeholder in dict.fromkeys(re.findall(r"\$([A-Za-z_]\w*)", text or "")):
+            if placeholder not in PLACEHOLDERS:
+                close = nearest(placeholder, PLACEHOLDERS)
+                known = ", ".join(f"${p}" for p in PLACEHOLDERS)
+                help = f"did you mean '${close}'? (known: {known})" if close else f"known: {known}"
+                yield document.problem((section, name), f"there is no placeholder '${placeholder}'", help)
+    if form.timeout > form.interval:
+        yield document.problem(
+            (section, "timeout"), f"must not be longer than interval ({format_duration_s(form.interval)})"
+        )
+    if form.stale_after < form.interval:
+        yield document.problem(
+            (section, "staleAfter"),
+            f"must be at least interval ({format_duration_s(form.interval)})",
+            "otherwise every reading is stale before the next one",
+        )
+
+
+def _url_problems(document: Document, url: str) -> Iterator[Problem]:
+    place = ("loadSource", "url")
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018
+    except ValueError:
+        parts = None
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        yield document.problem(
+            place, f"{shown(url)} is not an address", "write it as http://prometheus.monitoring:9090"
+        )
+    elif parts.username is not None or parts.password is not None:
+        yield document.problem(place, "must not hold a user name or password", "configurations are shown on /configz")

@@ -1,0 +1,199 @@
+"""Whether a pod may run on a node, as far as that depends on the pod, the node and volumes, and on no other pod.
+
+Resources, host ports and everything about other pods is the engine's: see :mod:`flowsched_k8s.requests` and
+:mod:`flowsched_k8s.affinity`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from flowsched_k8s.names import CORDONED, NODE_AFFINITY, TAINTS
+from flowsched_k8s.objects import Node, NodeAffinity, Pod, Taint
+from flowsched_k8s.selector import NodeTerm, NodeTest, node_term, node_test
+from flowsched_k8s.volumes import NOTHING, VolumeIndex, VolumeNeeds
+
+AVOIDED_TAINT = 0.5
+"""What the first ``PreferNoSchedule`` taint costs; each further one half of the one before, so all stay below 1."""
+_FULL_WEIGHT = 100
+_CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+_FORBIDDING = ("NoSchedule", "NoExecute")
+_AVOIDING = "PreferNoSchedule"
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """A toleration."""
+
+    key: str
+    value: str | None
+    """None for any."""
+    effect: str
+
+    def covers(self, taint: Taint) -> bool:
+        """Whether it tolerates a taint: an empty key or effect stands for all."""
+        return (
+            self.effect in ("", taint.effect)
+            and self.key in ("", taint.key)
+            and (self.value is None or self.value == taint.value)
+        )
+
+
+@dataclass(frozen=True)
+class SpreadScope:
+    """Which nodes count when pods are spread."""
+
+    keys: tuple[str, ...] = ()
+    """Labels of all spread constraints that must hold: a node that lacks one is in no domain."""
+    by_affinity: bool = True
+    """Only nodes that the pod's selector and node affinity allow."""
+    by_taints: bool = False
+    """Only nodes whose taints the pod tolerates."""
+
+
+@dataclass(frozen=True)
+class StaticFilter:
+    """What one pod demands of nodes by themselves."""
+
+    blocked: str | None = None
+    """Why no node will do, whatever the nodes are like; it names the field."""
+    selector: tuple[tuple[str, str], ...] = ()
+    required: NodeTest | None = None
+    preferred: tuple[tuple[int, NodeTerm], ...] = ()
+    tolerances: tuple[Tolerance, ...] = ()
+    volumes: VolumeNeeds = NOTHING
+    spread: SpreadScope = field(default_factory=SpreadScope)
+
+    @cached_property
+    def key(self) -> Hashable:
+        """Equal for pods that get the same answers on every node."""
+        return (
+            self.blocked,
+            self.selector,
+            self.required,
+            self.preferred,
+            self.tolerances,
+            self.volumes,
+            self.spread,
+        )
+
+    def verdict(self, node: Node) -> str | None:
+        """The first reason why the pod may not run there, in the order in which operators expect them; or None."""
+        if node.spec.unschedulable and not self._tolerates(_CORDON):
+            return CORDONED
+        if not self._selected(node):
+            return NODE_AFFINITY
+        if self._untolerated(node, _FORBIDDING):
+            return TAINTS
+        return self.volumes.verdict(node)
+
+    def affine(self, node: Node) -> bool:
+        """Whether the node counts as one that the pod can be spread to.
+
+        By its selector and required node affinity; by taints, or not by affinity, where its constraints say so.
+        """
+        labels = node.metadata.labels or {}
+        if not all(key in labels for key in self.spread.keys):
+            return False
+        if self.spread.by_affinity and not self._selected(node):
+            return False
+        return not self.spread.by_taints or not self._untolerated(node, _FORBIDDING)
+
+    def preference(self, node: Node) -> float:
+        """What the pod's wishes about nodes cost there: 0 where all are met.
+
+        Missed node preferences cost their share of all weights (of 100, if they add up to less), so at most 1 together;
+        taints to be avoided add less than 1.
+        """
+        cost = 0.0
+        if self.preferred:
+            missed = sum(weight for weight, term in self.preferred if not term.matches(node))
+            cost = missed / max(_FULL_WEIGHT, sum(weight for weight, _ in self.preferred))
+        avoided = self._untolerated(node, (_AVOIDING,))
+        return cost + (1.0 - AVOIDED_TAINT**avoided if avoided else 0.0)
+
+    def _selected(self, node: Node) -> bool:
+        labels = node.metadata.labels or {}
+        if not all(labels.get(key) == value for key, value in self.selector):
+            return False
+        return self.required is None or self.required.matches(node)
+
+    def _tolerates(self, taint: Taint) -> bool:
+        return any(t.covers(taint) for t in self.tolerances)
+
+    def _untolerated(self, node: Node, effects: tuple[str, ...]) -> int:
+        return sum(t.effect in effects and not self._tolerates(t) for t in node.spec.taints or ())
+
+
+def static_filter(pod: Pod, volumes: VolumeIndex) -> StaticFilter:
+    """What the pod demands of nodes as things are now. Worked out again when its claims or their volumes change."""
+    needs = volumes.needs(pod)
+    blocked = next(_unsupported(pod), None) or needs.blocked
+    if blocked is not None:
+        return StaticFilter(blocked)
+    spec = pod.spec
+    affinity = (spec.affinity.node_affinity if spec.affinity is not None else None) or NodeAffinity()
+    return StaticFilter(
+        None,
+        tuple(sorted((spec.node_selector or {}).items())),
+        node_test(affinity.required) if affinity.required is not None else None,
+        tuple(_preferred(affinity)),
+        tuple(_tolerances(pod)),
+        needs,
+        _spread_scope(pod),
+    )
+
+
+def _unsupported(pod: Pod) -> Iterator[str]:
+    """Fields that would have to be honoured and are not."""
+    spec = pod.spec
+    if spec.resource_claims:
+        yield "spec.resourceClaims is not supported by flowsched"
+    if spec.workload_ref is not None:
+        yield "spec.workloadRef is not supported by flowsched; name the group by a label or by spec.schedulingGroup"
+    for index, toleration in enumerate(spec.tolerations or ()):
+        if toleration.operator not in ("", "Equal", "Exists"):
+            operator = toleration.operator
+            yield f"spec.tolerations[{index}].operator: {operator} is not supported by flowsched; use Equal or Exists"
+    policies = set()
+    for index, constraint in enumerate(spec.topology_spread_constraints or ()):
+        where = f"spec.topologySpreadConstraints[{index}]"
+        if constraint.when_unsatisfiable == "DoNotSchedule":
+            policies.add(_policies(constraint.node_affinity_policy, constraint.node_taints_policy))
+            if len(policies) > 1:
+                names = "nodeAffinityPolicy and nodeTaintsPolicy"
+                yield f"{where}: {names} that differ from those of an earlier constraint are not supported by flowsched"
+        elif constraint.when_unsatisfiable != "ScheduleAnyway":
+            yield f"{where}.whenUnsatisfiable: {constraint.when_unsatisfiable} is not supported by flowsched"
+
+
+def _policies(affinity: str | None, taints: str | None) -> tuple[bool, bool]:
+    return (affinity or "Honor") == "Honor", (taints or "Ignore") == "Honor"
+
+
+def _spread_scope(pod: Pod) -> SpreadScope:
+    hard = [c for c in pod.spec.topology_spread_constraints or () if c.when_unsatisfiable == "DoNotSchedule"]
+    if not hard:
+        return SpreadScope()
+    keys = tuple(sorted({c.topology_key for c in hard}))
+    return SpreadScope(keys, *_policies(hard[0].node_affinity_policy, hard[0].node_taints_policy))
+
+
+def _preferred(affinity: NodeAffinity) -> list[tuple[int, NodeTerm]]:
+    """Wishes that some node can meet."""
+    terms = ((p.weight, node_term(p.preference)) for p in affinity.preferred or () if p.weight > 0)
+    return sorted((weight, term) for weight, term in terms if term is not None)
+
+
+def _tolerances(pod: Pod) -> Iterable[Tolerance]:
+    return sorted(
+        {
+            Tolerance(t.key, None if t.operator == "Exists" else t.value, t.effect)
+            for t in pod.spec.tolerations or ()
+            # An empty key stands for all keys only together with Exists.
+            if t.key or t.operator == "Exists"
+        },
+        key=lambda t: (t.key, t.value is not None, t.value or "", t.effect),
+    )

@@ -1,0 +1,147 @@
+"""Pod groups: who belongs to which, how many of them are there and placed, and when a group gives up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flowsched.relation import TaskGroup
+from flowsched_k8s.cache import Cache, PodEntry
+from flowsched_k8s.instructions import GroupStatus
+from flowsched_k8s.names import UNSCHEDULABLE
+from flowsched_k8s.objects import PodGroup
+from flowsched_k8s.pod_groups import IN_TREE, GroupRef, GroupSpec, group_ref
+
+
+@dataclass
+class _Try:
+    since_s: float
+    """When the group was first complete and waited for room."""
+
+
+class Gangs:
+    """The groups of the cache's pods. Group and pods may come in either order."""
+
+    def __init__(self, cache: Cache) -> None:
+        """No groups yet."""
+        self._cache = cache
+        self._members: dict[GroupRef, set[str]] = {}
+        self._ref: dict[str, GroupRef] = {}
+        self._tries: dict[GroupRef, _Try] = {}
+        self._told: dict[GroupRef, tuple[bool, str]] = {}
+
+    def see(self, entry: PodEntry) -> None:
+        """A pod is there; others' pods count as well, whoever scheduled them."""
+        ref = group_ref(entry.pod, self._cache.configuration.features.pod_groups)
+        old = self._ref.get(entry.key.uid)
+        if ref == old:
+            return
+        self.forget(entry)
+        if ref is not None:
+            self._ref[entry.key.uid] = ref
+            self._members.setdefault(ref, set()).add(entry.key.uid)
+
+    def forget(self, entry: PodEntry) -> None:
+        """A pod is gone."""
+        ref = self._ref.pop(entry.key.uid, None)
+        if ref is not None:
+            members = self._members[ref]
+            members.discard(entry.key.uid)
+            if not members:
+                del self._members[ref]
+                self._tries.pop(ref, None)
+                self._told.pop(ref, None)
+
+    def put_group(self, group: PodGroup) -> None:
+        """A PodGroup object is there or changed."""
+        self._cache.groups.put(group)
+
+    def remove_group(self, group: PodGroup) -> None:
+        """A PodGroup object is gone."""
+        self._cache.groups.remove(group)
+
+    def spec(self, ref: GroupRef) -> GroupSpec | str:
+        """The group's minimum and timeout, or why nobody knows them."""
+        pods = [self._cache.pods[uid].pod for uid in sorted(self._members.get(ref, ()))]
+        return self._cache.groups.resolve(ref, pods)
+
+    def placed(self, ref: GroupRef) -> int:
+        """Members that are on a node or assumed to be."""
+        return sum(bool(self._cache.pods[uid].place) for uid in self._members.get(ref, ()))
+
+    def waiting(self, ref: GroupRef) -> list[PodEntry]:
+        """Members of ours that wait, in the order in which they are served."""
+        found = [self._cache.pods[uid] for uid in self._members.get(ref, ())]
+        mine = [e for e in found if e.ours and not e.place and e.pod.metadata.deletion_timestamp is None]
+        return sorted(mine, key=lambda e: (e.created_s, e.key))
+
+    def missing(self, uid: str) -> int:
+        """How many of a pod's group must be placed together now, at least."""
+        ref = self._ref.get(uid)
+        if ref is None:
+            return 0
+        spec = self.spec(ref)
+        return 1 << 30 if isinstance(spec, str) else max(0, spec.minimum - self.placed(ref))
+
+    def ref(self, entry: PodEntry) -> GroupRef | None:
+        """The group that a pod belongs to."""
+        return self._ref.get(entry.key.uid)
+
+    def blocked(self, ref: GroupRef, now: float, retry_s: float) -> str | None:
+        """Why a group takes no part in this round; None if it does.
+
+        A group that found no place within its timeout gives up: it is left alone for ``retry_s`` and tried anew.
+        """
+        spec = self.spec(ref)
+        if isinstance(spec, str):
+            return spec
+        there = len(self._members.get(ref, ()))
+        if there < spec.minimum:
+            self._tries.pop(ref, None)
+            return f"waiting for pod group {ref.name}: {there} of {spec.minimum} pods are there"
+        attempt = self._tries.setdefault(ref, _Try(now))
+        if self.placed(ref) >= spec.minimum:
+            attempt.since_s = now
+        waited = now - attempt.since_s
+        if waited <= spec.timeout_s:
+            return None
+        if waited > spec.timeout_s + retry_s:
+            attempt.since_s = now
+            return None
+        return (
+            f"pod group {ref.name} found no place for {spec.minimum} pods within {spec.timeout_s:g} s; "
+            f"it is tried again {retry_s:g} s later"
+        )
+
+    def status(self, ref: GroupRef, message: str) -> GroupStatus | None:
+        """What to write to an in-tree group: whether it has been scheduled, and why not. None if that is written already."""
+        group = self._cache.groups.get(ref)
+        if ref.source != IN_TREE or group is None:
+            return None
+        spec = self.spec(ref)
+        scheduled = not isinstance(spec, str) and self.placed(ref) >= spec.minimum
+        before = self._told.get(ref)
+        if (before is not None and before[0]) or before == (scheduled, message):
+            # Once it was scheduled it stays initially scheduled, whatever becomes of its pods.
+            return None
+        self._told[ref] = scheduled, message
+        reason = "Scheduled" if scheduled else UNSCHEDULABLE
+        return GroupStatus(ref.namespace, ref.name, group.api_version, scheduled, reason, "" if scheduled else message)
+
+    def task_group(self, ref: GroupRef) -> TaskGroup:
+        """The engine's group."""
+        spec = self.spec(ref)
+        minimum = spec.minimum if isinstance(spec, GroupSpec) else 1 << 30
+        return TaskGroup(group_name(ref), minimum)
+
+    def count(self) -> int:
+        """Groups that wait for members or for room."""
+        return sum(
+            1
+            for ref in self._members
+            if self.waiting(ref) and (isinstance(s := self.spec(ref), str) or self.placed(ref) < s.minimum)
+        )
+
+
+def group_name(ref: GroupRef) -> str:
+    """A group's name in the engine."""
+    return f"{ref.namespace}/{ref.name}"

@@ -1,0 +1,302 @@
+"""From the cache to a round's input: who takes part, folded into classes, with what every class may and would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.snapshot import PlannedStart, Reservation
+from flowsched_k8s.cache import Cache, PodEntry, Wants
+from flowsched_k8s.gangs import Gangs, group_name
+from flowsched_k8s.latency import ServiceWish, choose_curve
+from flowsched_k8s.neutral import NEUTRAL
+from flowsched_k8s.planning import ClassInput, RoundInput, SearchWorld
+from flowsched_k8s.pod_groups import GroupRef
+from flowsched_k8s.queue import Cause, PodQueue, causes_of
+from flowsched_k8s.recorder import histogram
+from flowsched_k8s.verdicts import VerdictCache, Verdicts
+from flowsched_k8s.world import Beliefs, build_world, task_of
+
+Blocked = tuple[PodEntry, str, frozenset[Cause]]
+_SEARCHABLE = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
+
+
+class InputBuilder:
+    """Makes rounds' inputs; remembers verdicts and beliefs between them."""
+
+    def __init__(self, cache: Cache, gangs: Gangs) -> None:
+        """Nothing is asked before a round needs it."""
+        self._cache = cache
+        self._gangs = gangs
+        self._verdicts = VerdictCache()
+        self.beliefs = Beliefs(cache.catalogue)
+
+    # Who takes part
+
+    def sort(self, entries: Iterable[PodEntry], queue: PodQueue, now: float) -> tuple[list[PodEntry], list[Blocked]]:
+        """Pods that take part in a round, and those that no node could take, with the reason.
+
+        A group takes part whole: its members that waited elsewhere in the queue are fetched.
+        """
+        fit: list[PodEntry] = []
+        blocked: list[Blocked] = []
+        by_group: dict[GroupRef, list[PodEntry]] = {}
+        entries = list(entries)
+        for entry in entries:
+            # A pod may declare a relation that counts one before it: all declare before any is read.
+            self._cache.wants(entry)
+        for entry in entries:
+            wants = self._cache.wants(entry)
+            if wants.problem is not None:
+                blocked.append(self._blocked(entry, wants.problem, causes_of((wants.problem,))))
+            elif wants.group is not None:
+                by_group.setdefault(wants.group, []).append(entry)
+            else:
+                fit.append(entry)
+        retry_s = self._cache.configuration.rounds.unschedulable_retry_s
+        for ref, members in by_group.items():
+            everybody = {e.key.uid: e for e in members}
+            for other in self._gangs.waiting(ref):
+                if other.key.uid not in everybody and queue.claim(other.key):
+                    everybody[other.key.uid] = other
+                    self._cache.wants(other)
+            sound = []
+            for entry in everybody.values():
+                wants = self._cache.wants(entry)
+                if wants.problem is not None:
+                    blocked.append(self._blocked(entry, wants.problem, causes_of((wants.problem,))))
+                else:
+                    sound.append(entry)
+            why = self._gangs.blocked(ref, now, retry_s)
+            if why is None:
+                fit += sound
+            else:
+                blocked += [self._blocked(e, why, frozenset({Cause.GROUP})) for e in sound]
+        fit.sort(key=lambda e: (-e.priority, e.created_s, e.key))
+        return fit, blocked
+
+    def _blocked(self, entry: PodEntry, why: str, causes: frozenset[Cause]) -> Blocked:
+        if Cause.OTHER in causes:
+            causes = (causes - {Cause.OTHER}) | {Cause.UNSUPPORTED, Cause.VOLUMES}
+        total = len(self._cache.nodes)
+        # A group that is not complete is no fault of the nodes.
+        waits = causes == {Cause.GROUP}
+        return entry, histogram(total, {}, more=why) if waits else histogram(total, {}, whole=why), causes
+
+    # The input
+
+    def build(
+        self,
+        entries: Sequence[PodEntry],
+        now: float,
+        *,
+        number: int,
+        plan: tuple[PlannedStart, ...],
+        reservations: tuple[Reservation, ...],
+        held_node: tuple[str, str, int] | None,
+        keep_record: bool,
+    ) -> RoundInput:
+        """A round's input. ``entries`` in the order in which they are served."""
+        cache = self._cache
+        by_class: dict[object, list[PodEntry]] = {}
+        due_age_s = cache.configuration.engine.due_age_s
+        for entry in entries:
+            # Once it is due, a pod takes what it would not take before.
+            due = entry.intent.min_utility is not None and now - entry.created_s > due_age_s
+            by_class.setdefault((cache.wants(entry).class_key, due), []).append(entry)
+        group_priority: dict[GroupRef, int] = {}
+        for entry in entries:
+            ref = cache.wants(entry).group
+            if ref is not None:
+                group_priority[ref] = max(group_priority.get(ref, entry.priority), entry.priority)
+        classes = [self._class(members, group_priority) for members in by_class.values()]
+        refs = sorted(group_priority, key=group_name)
+        nominated = {
+            uid: (waiting.priority, node, dict(waiting.needs))
+            for uid, node in cache.nominated.items()
+            if node in cache.nodes and not (waiting := cache.pods[uid]).place
+        }
+        return RoundInput(
+            number=number,
+            now_s=now,
+            fleet=cache.fleet.copy(),
+            classes=tuple(classes),
+            groups=tuple(self._gangs.task_group(ref) for ref in refs),
+            group_members={group_name(ref): self._gangs.placed(ref) for ref in refs},
+            catalogue=cache.catalogue,
+            world=self._world(classes, now, plan, reservations),
+            settings=cache.configuration.engine,
+            nominated=nominated,
+            held_node=held_node,
+            search_tasks=cache.configuration.rounds.search_tasks,
+            keep_record=keep_record,
+        )
+
+    def _class(self, members: Sequence[PodEntry], group_priority: Mapping[GroupRef, int]) -> ClassInput:
+        cache = self._cache
+        first = members[0]
+        wants = cache.wants(first)
+        verdicts = self.verdicts(wants)
+        rows = cache.fleet.rows
+        allowed = verdicts.passes[:rows]
+        preference = verdicts.preference[:rows] + self._soft(wants)
+        if wants.service is not None:
+            allowed = allowed & self._keeps_goal(wants.service, first)
+        sensitivity, pressure = cache.behaviour(first)
+        plain = wants.group is None and not wants.holds and not wants.joins and wants.service is None
+        measured = first.intent.profile is not None and first.request_milli > 0
+        searchable = plain and measured and set(first.needs) <= _SEARCHABLE
+        priority = first.priority if wants.group is None else group_priority[wants.group]
+        return ClassInput(
+            name=str(first.key),
+            uids=tuple(e.key.uid for e in members),
+            created_s=tuple(e.created_s for e in members),
+            priority=priority,
+            needs=first.needs,
+            allowed=allowed,
+            verdict=verdicts.reason[:rows],
+            reasons=verdicts.reasons,
+            eligible=verdicts.eligible[:rows],
+            preference=preference,
+            slowness=self._slowness(first) if measured else None,
+            sensitivity=sensitivity,
+            pressure=pressure,
+            holds=wants.holds,
+            joins=wants.joins,
+            group=group_name(wants.group) if wants.group is not None else None,
+            task=task_of(first, cache.configuration.features.resize) if searchable else None,
+            min_utility=first.intent.min_utility,
+            service=wants.service is not None,
+        )
+
+    def verdicts(self, wants: Wants) -> Verdicts:
+        """What the static filters of a kind of pod say of every node."""
+        cache = self._cache
+        return self._verdicts.ask(wants.filter, cache.nodes, cache.fleet.names, cache.versions)
+
+    def verdicts_of(self, entry: PodEntry) -> Verdicts:
+        """The same for one pod."""
+        return self.verdicts(self._cache.wants(entry))
+
+    def eligible(self, wants: Wants) -> NDArray[np.bool_]:
+        """Nodes that a pod's spreads compare."""
+        return self.verdicts(wants).eligible[: self._cache.fleet.rows]
+
+    def _soft(self, wants: Wants) -> NDArray[np.float64]:
+        """Preferred pod affinity and spreads that may be broken, as costs: a wish of weight 100 that fails costs 1."""
+        fleet = self._cache.fleet
+        cost = np.zeros(fleet.rows)
+        for term in wants.soft:
+            members = fleet.members(term.relation)
+            if term.weight > 0:
+                cost += term.weight / 100.0 * (members == 0)
+            else:
+                fullest = max(1, int(members.max(initial=0)))
+                cost += -term.weight / 100.0 * members / fullest
+        return cost
+
+    def _slowness(self, entry: PodEntry) -> NDArray[np.float64]:
+        """Run time on each node over that on the fastest type there is, minus 1; threads and cores are left out."""
+        cache = self._cache
+        profile = entry.intent.profile or NEUTRAL
+        speeds = np.array([cache.catalogue.speed(profile, t.name) for t in cache.type_list] or [1.0])
+        slow = speeds.max() / speeds - 1.0
+        found: NDArray[np.float64] = slow[cache.types[: cache.fleet.rows]]
+        return found
+
+    def _keeps_goal(self, wish: ServiceWish, entry: PodEntry) -> NDArray[np.bool_]:
+        """Nodes where a service would meet its p95 goal beside what is there, on cores of its own."""
+        cache = self._cache
+        fleet = cache.fleet
+        caps = np.array([self._cap(wish, entry, t.bandwidth) for t in cache.type_list] or [0.0])
+        ok: NDArray[np.bool_] = fleet.pressure() <= caps[cache.types[: fleet.rows]]
+        for name, node in cache.nodes.items():
+            row = fleet.row(name)
+            if row is not None and ok[row]:
+                ok[row] = (
+                    len(cache.free_cores(name)) >= wish.core_count
+                    if node.pods
+                    else (node.type.vcpus >= wish.core_count)
+                )
+        return ok
+
+    def _cap(self, wish: ServiceWish, entry: PodEntry, bandwidth: float) -> float:
+        left = self._cache.headroom_of(wish, bandwidth, entry.intent.threads)
+        return float("inf") if left is None else left.pressure_cap
+
+    def service_threads(self, wish: ServiceWish, entry: PodEntry) -> int:
+        """Threads with which a service was measured to be fastest at its load."""
+        curve = choose_curve(self._cache.catalogue.services[wish.profile], wish, entry.intent.threads)
+        return curve.threads if curve is not None else wish.core_count
+
+    # The search's machines
+
+    def _world(
+        self,
+        classes: Sequence[ClassInput],
+        now: float,
+        plan: tuple[PlannedStart, ...],
+        reservations: tuple[Reservation, ...],
+    ) -> SearchWorld:
+        cache = self._cache
+        rounds = cache.configuration.rounds
+        searched = [c for c in classes if c.task is not None]
+        count = sum(len(c.uids) for c in searched)
+        if not searched or count > rounds.search_tasks:
+            return SearchWorld()
+        fleet = cache.fleet
+        useful = np.zeros(fleet.rows, np.bool_)
+        for c in searched:
+            useful |= c.allowed
+        rows = np.array([r for r in fleet.order().tolist() if useful[r]], dtype=np.intp)
+        if len(rows) > rounds.search_machines:
+            rows = self._best_rows(searched, rows, rounds.search_machines)
+        return build_world(cache, self.beliefs, rows, now, plan, reservations)
+
+    def _best_rows(self, classes: Sequence[ClassInput], rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
+        """The machines that are cheapest for each class, taken in turn; with room before without."""
+        fleet = self._cache.fleet
+        rankings = []
+        for c in classes:
+            cost = (c.slowness if c.slowness is not None else 0.0) + c.preference
+            cost = cost + fleet.bandwidth * (c.sensitivity * fleet.pressure() + c.pressure * fleet.sensitivity())
+            cost = np.where(c.allowed & fleet.fits(c.needs), cost, cost + 1e6)
+            rankings.append(rows[np.argsort(cost[rows], kind="stable")])
+        chosen: dict[int, None] = {}
+        for turn in range(len(rows)):
+            for ranking in rankings:
+                chosen.setdefault(int(ranking[turn]))
+            if len(chosen) >= most:
+                break
+        kept = set(list(chosen)[:most])
+        return np.array([r for r in rows.tolist() if r in kept], dtype=np.intp)
+
+    # Preemption and due pods
+
+    def nominate(self, entry: PodEntry, node: str) -> None:
+        """Hold the room that victims leave for the pod that they leave it to."""
+        self._cache.nominated[entry.key.uid] = node
+
+    def drain_candidate(self, entry: PodEntry) -> str | None:
+        """The node that a due pod fits on once it is empty, and that misses least of what it needs now."""
+        cache = self._cache
+        fleet = cache.fleet
+        passes = self.verdicts_of(entry).passes[: fleet.rows] & fleet.alive
+        free = fleet.free()
+        columns = {r: i for i, r in enumerate(fleet.resources)}
+        able = passes.copy()
+        missing = np.zeros(fleet.rows)
+        for resource, amount in entry.needs.items():
+            if amount <= 0:
+                continue
+            column = columns.get(resource)
+            if column is None:
+                return None
+            able &= fleet.allocatable()[:, column] >= amount
+            missing += np.maximum(0, amount - free[:, column]) / amount
+        best = [r for r in fleet.order().tolist() if able[r]]
+        if not best:
+            return None
+        return min((float(missing[r]), str(fleet.names[r])) for r in best)[1]

@@ -1,0 +1,92 @@
+"""What the scheduler tells the API server, as values. The state machine returns them; the adapter carries them out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from flowsched_k8s.volumes import ClaimPatch
+
+
+class PodKey(NamedTuple):
+    """One pod for good: a pod that is made anew under the same name has another uid."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        """As people write it."""
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Bind:
+    """POST the binding, with annotations that the API server copies onto the pod in the same write."""
+
+    pod: PodKey
+    node: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PatchCondition:
+    """PATCH pods/status: the condition, and where given the nominated node ("" clears it)."""
+
+    pod: PodKey
+    reason: str
+    message: str
+    generation: int | None = None
+    nominated_node: str | None = None
+
+
+@dataclass(frozen=True)
+class PostEvent:
+    """POST an event (events.k8s.io/v1) about a pod, or about another object in a namespace."""
+
+    regarding: PodKey
+    reason: str
+    type: str
+    action: str
+    note: str
+    kind: str = "Pod"
+
+
+@dataclass(frozen=True)
+class Evict:
+    """Take a pod away for one of higher priority: patch its DisruptionTarget condition, then DELETE it with its grace."""
+
+    pod: PodKey
+    message: str
+
+
+@dataclass(frozen=True)
+class Resize:
+    """PATCH pods/resize: the CPU requests of containers, in milli-CPU."""
+
+    pod: PodKey
+    cpu_milli: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class GroupStatus:
+    """PATCH the status of an in-tree pod group: condition PodGroupInitiallyScheduled."""
+
+    namespace: str
+    name: str
+    api_version: str
+    scheduled: bool
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True)
+class PatchClaim:
+    """PATCH a PersistentVolumeClaim for a pod whose node is chosen: where its volume shall be made, or which one it gets."""
+
+    pod: PodKey
+    patch: ClaimPatch
+
+
+Instruction = Bind | PatchCondition | PostEvent | Evict | Resize | GroupStatus | PatchClaim

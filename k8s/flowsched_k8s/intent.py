@@ -1,0 +1,281 @@
+"""What a pod says of itself in labels and annotations.
+
+Users write these, so they are data: bounded, checked, and never a reason to fail. A value that cannot be used counts as
+not given, and one sentence says why.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TypeVar
+
+from flowsched.snapshot import MILLI
+from flowsched_k8s import names
+from flowsched_k8s.objects import Pod
+from flowsched_models.catalogue import Catalogue
+from flowsched_models.document import name_help
+from flowsched_models.quantity import QuantityError, parse_duration_us, parse_milli, parse_rate
+
+LATENCY_SENSITIVE = "latency-sensitive"
+BATCH = "batch"
+WORKLOAD_CLASSES = (BATCH, LATENCY_SENSITIVE)
+LONGEST_VALUE = 256
+MOST_WIDTHS = 16
+WIDEST_MILLI = 4096 * MILLI
+SCALE_RANGE = (0.001, 100_000.0)
+GOAL_RANGE_S = (0.1, 30 * 86_400.0)
+P95_RANGE_US = (1.0, 60e6)
+MOST_QPS = 1e9
+UTILITY_RANGE = (-100.0, 1.0)
+_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
+_DURATION = re.compile(r"(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)s)?", re.ASCII)
+_SLO = re.compile(r"p95\s*=\s*([^@]+)(?:@\s*([^@]+))?", re.ASCII)
+_SHOWN = 60
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Slo:
+    """A latency goal at a load."""
+
+    p95_us: float
+    qps: float
+
+
+@dataclass(frozen=True)
+class Intent:
+    """Everything a pod says of itself; a pod that says nothing has the neutral values."""
+
+    profile: str | None = None
+    """The measured batch job that it is."""
+    service: str | None = None
+    """The measured latency service that it is."""
+    workload_class: str | None = None
+    slo: Slo | None = None
+    load_qps: float | None = None
+    """What the service serves now, as far as its pod knows."""
+    client: str | None = None
+    """Load client that the latency is meant to be seen by."""
+    scale: float = 1.0
+    """Work relative to the profile's."""
+    goal_s: float | None = None
+    """Seconds from submission to completion that are wished for."""
+    widths_milli: tuple[int, ...] = ()
+    """Widths it may run at, ascending."""
+    threads: tuple[int, ...] = ()
+    """Thread counts that these widths allow, ascending."""
+    min_utility: float | None = None
+    """Below this utility it had rather wait, unless it is due."""
+    problems: tuple[str, ...] = ()
+    """One sentence for every value that could not be used."""
+
+
+NEUTRAL = Intent()
+
+
+def read_intent(pod: Pod, catalogue: Catalogue) -> Intent:
+    """Read a pod's labels and annotations; an annotation wins over a label of the same name. Never raises."""
+    given = _given(pod)
+    if not given:
+        return NEUTRAL
+    reader = _Reader(given)
+    workload_class = reader.read(names.WORKLOAD_CLASS, _workload_class)
+    profile, service = reader.read(names.PROFILE, lambda v: _profile(v, catalogue, workload_class)) or (None, None)
+    load_qps = reader.read(names.LOAD, _rate)
+    slo = reader.read(names.SLO, lambda v: _slo(v, load_qps))
+    clients = catalogue.services[service].clients if service is not None else None
+    client = reader.read(names.CLIENT, lambda v: _client(v, clients, service))
+    scale = reader.read(names.SCALE, lambda v: _number(v, *SCALE_RANGE))
+    goal_s = reader.read(names.GOAL, _goal)
+    widths_milli = reader.read(names.WIDTHS, _widths) or ()
+    min_utility = reader.read(names.MIN_UTILITY, lambda v: _number(v, *UTILITY_RANGE))
+    return Intent(
+        profile=profile,
+        service=service,
+        workload_class=workload_class,
+        slo=slo,
+        load_qps=load_qps,
+        client=client,
+        scale=1.0 if scale is None else scale,
+        goal_s=goal_s,
+        widths_milli=widths_milli,
+        threads=tuple(sorted({-(-width // MILLI) for width in widths_milli})),
+        min_utility=min_utility,
+        problems=tuple(reader.problems),
+    )
+
+
+_KNOWN = (
+    names.PROFILE,
+    names.WORKLOAD_CLASS,
+    names.SLO,
+    names.LOAD,
+    names.CLIENT,
+    names.SCALE,
+    names.GOAL,
+    names.WIDTHS,
+    names.MIN_UTILITY,
+)
+
+
+def _given(pod: Pod) -> dict[str, tuple[str, str]]:
+    """(value, where it stands) by name, of those that are read."""
+    labels, annotations = pod.metadata.labels or {}, pod.metadata.annotations or {}
+    found = {}
+    for name in _KNOWN:
+        if name in annotations:
+            found[name] = (annotations[name], "annotation")
+        elif name in labels:
+            found[name] = (labels[name], "label")
+    return found
+
+
+class _Reader:
+    """Reads values one by one and remembers what was wrong with them."""
+
+    def __init__(self, given: Mapping[str, tuple[str, str]]) -> None:
+        self._given = given
+        self.problems: list[str] = []
+
+    def read(self, name: str, parse: Callable[[str], T]) -> T | None:
+        """The value, or None if there is none that can be used."""
+        if name not in self._given:
+            return None
+        text, place = self._given[name]
+        try:
+            if len(text) > LONGEST_VALUE:
+                raise QuantityError(
+                    f"the value has {len(text)} characters, and {LONGEST_VALUE} are allowed", "write a shorter value"
+                )
+            return parse(text.strip())
+        except QuantityError as error:
+            message, help = error.message, error.help
+        except (ValueError, ArithmeticError):
+            message, help = f"{_shown(text)} cannot be read", ""
+        self.problems.append(_printable(f"{place} {name}: {message}" + (f"; {help}" if help else "")))
+        return None
+
+
+def _profile(text: str, catalogue: Catalogue, workload_class: str | None) -> tuple[str | None, str | None]:
+    """(job profile, service profile): one of them. A name that is both is what its workload class says."""
+    is_job, is_service = text in catalogue.jobs, text in catalogue.services
+    if is_job and not (is_service and workload_class == LATENCY_SENSITIVE):
+        return text, None
+    if is_service:
+        return None, text
+    known = (*catalogue.jobs, *catalogue.services)
+    raise QuantityError(f"there is no profile {_shown(text)}", name_help(text, known))
+
+
+def _workload_class(text: str) -> str:
+    if text not in WORKLOAD_CLASSES:
+        raise QuantityError(f"{_shown(text)} is not a workload class", name_help(text, WORKLOAD_CLASSES))
+    return text
+
+
+def _client(text: str, clients: Iterable[str] | None, service: str | None) -> str:
+    if clients is None:
+        raise QuantityError(
+            f"a load client ({_shown(text)}) needs a service to be the client of",
+            f"name a service profile in {names.PROFILE}",
+        )
+    if text not in clients:
+        raise QuantityError(f"service {service} was not measured with client {_shown(text)}", name_help(text, clients))
+    return text
+
+
+def _slo(text: str, load_qps: float | None) -> Slo:
+    """``p95=1ms@30000qps``; without the load it is the one of the load annotation."""
+    help = "write it as p95=1ms@30000qps or p95=800us@30Kqps"
+    match = _SLO.fullmatch(text)
+    if match is None:
+        raise QuantityError(f"{_shown(text)} is not a latency goal", help)
+    p95_us = _p95(match[1].strip(), help)
+    if match[2] is not None:
+        return Slo(p95_us, _positive_rate(match[2].strip(), help))
+    if not load_qps:
+        raise QuantityError(f"{_shown(text)} names no load", f"{help}, or give the load in {names.LOAD}")
+    return Slo(p95_us, load_qps)
+
+
+def _p95(text: str, help: str) -> float:
+    p95_us = parse_duration_us(text)
+    least, most = P95_RANGE_US
+    if not least <= p95_us <= most:
+        raise QuantityError(f"a p95 of {_shown(text)} is not between 1us and 60s", help)
+    return p95_us
+
+
+def _positive_rate(text: str, help: str) -> float:
+    qps = _rate(text)
+    if qps <= 0.0:
+        raise QuantityError(f"a load of {_shown(text)} is no load to keep a goal at", help)
+    return qps
+
+
+def _rate(text: str) -> float:
+    """``30000``, ``30K``, ``30Kqps``."""
+    qps = parse_rate(text.removesuffix("qps").rstrip())
+    if qps > MOST_QPS:
+        raise QuantityError(
+            f"{_shown(text)} is more than {MOST_QPS:,.0f} queries per second", "write it as 30000 or 30K"
+        )
+    return qps
+
+
+def _number(text: str, least: float, most: float) -> float:
+    help = f"give a number from {least:g} to {most:g}"
+    if _NUMBER.fullmatch(text) is None:
+        raise QuantityError(f"{_shown(text)} is not a number", help)
+    value = float(text)
+    if not least <= value <= most:
+        raise QuantityError(f"{_shown(text)} is out of range", help)
+    return value
+
+
+def _goal(text: str) -> float:
+    """``90s``, ``5m``, ``1h30m``, or plain seconds."""
+    help = "write it as 90s, 5m, 1h30m or as seconds, at most 720h"
+    match = _DURATION.fullmatch(text)
+    if match is not None and text:
+        hours, minutes, rest = match.groups("0")
+        seconds = float(3600 * int(hours) + 60 * int(minutes) + Decimal(rest))
+    elif _NUMBER.fullmatch(text) is not None:
+        seconds = float(text)
+    else:
+        raise QuantityError(f"{_shown(text)} is not a duration", help)
+    least, most = GOAL_RANGE_S
+    if not (math.isfinite(seconds) and least <= seconds <= most):
+        raise QuantityError(f"a goal of {_shown(text)} is not between {least:g}s and 720h", help)
+    return seconds
+
+
+def _widths(text: str) -> tuple[int, ...]:
+    """``1, 2, 4`` or ``500m,1``: CPU widths, ascending."""
+    help = "write widths as 1,2,4 or 500m,1"
+    parts = text.split(",")
+    if len(parts) > MOST_WIDTHS:
+        raise QuantityError(f"{len(parts)} widths are given, and {MOST_WIDTHS} are allowed", help)
+    widths = set()
+    for part in parts:
+        if not part.strip():
+            raise QuantityError(f"{_shown(text)} has an empty width", help)
+        width = parse_milli(part.strip())
+        if width > WIDEST_MILLI:
+            raise QuantityError(f"a width of {_shown(part.strip())} is more than {WIDEST_MILLI // MILLI} cores", help)
+        widths.add(width)
+    return tuple(sorted(widths))
+
+
+def _shown(text: str) -> str:
+    return f"'{text}'" if len(text) <= _SHOWN else f"'{text[: _SHOWN - 1]}…'"
+
+
+def _printable(text: str) -> str:
+    """One line, whatever users wrote."""
+    return "".join(c if c.isprintable() else "?" for c in text)

@@ -1,0 +1,73 @@
+"""Every name that operators, dashboards and autoscalers see. Strings here are interface."""
+
+from __future__ import annotations
+
+PREFIX = "flowsched.io"
+"""The one DNS prefix of the project."""
+SCHEDULER_NAME = "flowsched"
+CONFIG_VERSION = f"config.{PREFIX}/v1alpha1"
+CONFIG_KIND = "FlowSchedulerConfiguration"
+COMPONENT = "flowsched"
+"""Lease, component of events, value of ``app.kubernetes.io/name``."""
+
+# On pods, as a label or an annotation; the annotation wins.
+PROFILE = f"{PREFIX}/profile"
+WORKLOAD_CLASS = f"{PREFIX}/workload-class"
+SLO = f"{PREFIX}/slo"
+LOAD = f"{PREFIX}/load"
+CLIENT = f"{PREFIX}/client"
+SCALE = f"{PREFIX}/scale"
+GOAL = f"{PREFIX}/goal"
+WIDTHS = f"{PREFIX}/widths"
+MIN_UTILITY = f"{PREFIX}/min-utility"
+
+# Written on the binding, so that they are on the pod in the same write.
+PLACEMENT = f"{PREFIX}/placement"
+THREADS = f"{PREFIX}/threads"
+CORES = f"{PREFIX}/cores"
+WIDTH = f"{PREFIX}/width"
+
+# On nodes.
+MACHINE_TYPE = f"{PREFIX}/machine-type"
+POOL = f"{PREFIX}/pool"
+
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+REGION = "topology.kubernetes.io/region"
+INSTANCE_TYPE = "node.kubernetes.io/instance-type"
+
+# Conditions, their reasons, reasons of events.
+POD_SCHEDULED = "PodScheduled"
+UNSCHEDULABLE = "Unschedulable"
+SCHEDULER_ERROR = "SchedulerError"
+SCHEDULING_GATED = "SchedulingGated"
+DISRUPTION_TARGET = "DisruptionTarget"
+PREEMPTION_BY_SCHEDULER = "PreemptionByScheduler"
+FAILED_SCHEDULING = "FailedScheduling"
+SCHEDULED = "Scheduled"
+POSTPONED = "Postponed"
+PREEMPTED = "Preempted"
+PROFILES_REFUSED = "ProfilesRefused"
+
+# Reason texts of filters: what follows the count in "0/N nodes are available: ...".
+TOO_MANY_PODS = "Too many pods"
+NODE_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
+TAINTS = "node(s) had untolerated taint(s)"
+CORDONED = "node(s) were unschedulable"
+PORTS = "node(s) didn't have free ports for the requested pod ports"
+POD_AFFINITY = "node(s) didn't match pod affinity rules"
+POD_ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
+EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rules"
+SPREAD = "node(s) didn't match pod topology spread constraints"
+SPREAD_NO_LABEL = f"{SPREAD} (missing required label)"
+VOLUME_AFFINITY = "node(s) didn't match PersistentVolume's node affinity"
+NO_VOLUMES = "node(s) didn't find available persistent volumes to bind"
+TOO_MANY_VOLUMES = "node(s) exceed max volume count"
+UNBOUND_CLAIMS = "pod has unbound immediate PersistentVolumeClaims"
+NO_VICTIMS = "No preemption victims found for incoming pod"
+PREEMPTION_NOT_HELPFUL = "Preemption is not helpful for scheduling"
+
+
+def insufficient(resource: str) -> str:
+    """The reason text of a resource that does not suffice."""
+    return TOO_MANY_PODS if resource == "pods" else f"Insufficient {resource}"

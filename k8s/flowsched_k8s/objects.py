@@ -1,0 +1,554 @@
+"""The API objects that flowsched reads, with only the fields that it reads.
+
+Decoded by msgspec straight from the bytes of a list or a watch; what is not named here is skipped. Quantities stay strings:
+:mod:`flowsched_k8s.quantity` reads them exactly.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar, dataclass_transform
+
+import msgspec
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(msgspec.field,))
+class Struct(msgspec.Struct, rename="camel", frozen=True, gc=False, omit_defaults=True):
+    """Base: camelCase outside, snake_case inside, immutable."""
+
+
+class OwnerReference(Struct):
+    """Who made an object."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class Meta(Struct):
+    """metadata"""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+# Selectors
+
+
+class Requirement(Struct):
+    """One expression of a selector, of labels or of nodes."""
+
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class LabelSelector(Struct):
+    """matchLabels and matchExpressions; an empty one selects everything."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[Requirement] | None = None
+
+
+class NodeSelectorTerm(Struct):
+    """All of its requirements hold; an empty term matches nothing."""
+
+    match_expressions: list[Requirement] | None = None
+    match_fields: list[Requirement] | None = None
+
+
+class NodeSelector(Struct):
+    """Any of its terms holds."""
+
+    node_selector_terms: list[NodeSelectorTerm] = []
+
+
+class PreferredNodeTerm(Struct):
+    """A wish about nodes."""
+
+    weight: int
+    preference: NodeSelectorTerm
+
+
+class NodeAffinity(Struct):
+    """Node affinity."""
+
+    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    preferred: list[PreferredNodeTerm] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class PodAffinityTerm(Struct):
+    """Pods, and the label whose values are the domains."""
+
+    topology_key: str = ""
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: list[str] | None = None
+    mismatch_label_keys: list[str] | None = None
+
+
+class WeightedPodAffinityTerm(Struct):
+    """A wish about pods."""
+
+    weight: int
+    pod_affinity_term: PodAffinityTerm
+
+
+class PodAffinity(Struct):
+    """Pod affinity or anti-affinity."""
+
+    required: list[PodAffinityTerm] | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+    preferred: list[WeightedPodAffinityTerm] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class Affinity(Struct):
+    """spec.affinity"""
+
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(Struct):
+    """spec.topologySpreadConstraints"""
+
+    max_skew: int
+    topology_key: str
+    when_unsatisfiable: str
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
+
+
+# Pods
+
+
+class Toleration(Struct):
+    """spec.tolerations"""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class ContainerPort(Struct):
+    """A port of a container; only host ports matter."""
+
+    container_port: int = 0
+    host_port: int | None = None
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    protocol: str = "TCP"
+
+
+class ResourceClaimRef(Struct):
+    """A claim that a container uses."""
+
+    name: str = ""
+
+
+class Resources(Struct):
+    """resources of a container or a pod."""
+
+    requests: dict[str, str] | None = None
+    limits: dict[str, str] | None = None
+    claims: list[ResourceClaimRef] | None = None
+
+
+class Container(Struct):
+    """A container or an init container."""
+
+    name: str = ""
+    resources: Resources | None = None
+    ports: list[ContainerPort] | None = None
+    restart_policy: str | None = None
+
+
+class SchedulingGate(Struct):
+    """spec.schedulingGates"""
+
+    name: str = ""
+
+
+class ClaimSource(Struct):
+    """A volume from a claim."""
+
+    claim_name: str = ""
+
+
+class EphemeralSource(Struct):
+    """A volume whose claim is made for the pod: POD-VOLUME."""
+
+
+class DiskSource(Struct, rename={"pd_name": "pdName", "volume_id": "volumeID", "read_only": "readOnly"}):
+    """An in-tree disk named in the pod."""
+
+    pd_name: str = ""
+    volume_id: str = ""
+    read_only: bool = False
+
+
+class Volume(Struct):
+    """spec.volumes, as far as it may bind a pod to a place."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: EphemeralSource | None = None
+    gce_persistent_disk: DiskSource | None = None
+    aws_elastic_block_store: DiskSource | None = None
+    rbd: DiskSource | None = None
+    iscsi: DiskSource | None = None
+
+
+class PodResourceClaim(Struct):
+    """spec.resourceClaims"""
+
+    name: str = ""
+
+
+class SchedulingGroup(Struct):
+    """spec.schedulingGroup (1.36 and later)"""
+
+    pod_group_name: str = ""
+
+
+class WorkloadRef(Struct):
+    """spec.workloadRef (1.35)"""
+
+    name: str = ""
+    pod_group: str = ""
+
+
+class PodSpec(Struct):
+    """spec of a pod"""
+
+    scheduler_name: str = ""
+    node_name: str = ""
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    containers: list[Container] = []
+    init_containers: list[Container] | None = None
+    overhead: dict[str, str] | None = None
+    resources: Resources | None = None
+    priority: int | None = None
+    preemption_policy: str | None = None
+    scheduling_gates: list[SchedulingGate] | None = None
+    topology_spread_constraints: list[TopologySpreadConstraint] | None = None
+    volumes: list[Volume] | None = None
+    resource_claims: list[PodResourceClaim] | None = None
+    scheduling_group: SchedulingGroup | None = None
+    workload_ref: WorkloadRef | None = None
+
+
+class Condition(Struct):
+    """A condition of a pod or a node"""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+    observed_generation: int | None = None
+
+
+class ContainerStatus(Struct):
+    """status of a container, for resizes in progress"""
+
+    name: str = ""
+    allocated_resources: dict[str, str] | None = None
+    resources: Resources | None = None
+
+
+class PodStatus(Struct):
+    """status of a pod"""
+
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    start_time: str | None = None
+    nominated_node_name: str = ""
+    conditions: list[Condition] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+    init_container_statuses: list[ContainerStatus] | None = None
+    resources: Resources | None = None
+    allocated_resources: dict[str, str] | None = None
+    resize: str = ""
+
+
+class Pod(Struct):
+    """A pod"""
+
+    metadata: Meta = Meta()
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+# Nodes
+
+
+class Taint(Struct):
+    """spec.taints"""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class NodeSpec(Struct):
+    """spec of a node"""
+
+    unschedulable: bool = False
+    taints: list[Taint] | None = None
+
+
+class NodeStatus(Struct):
+    """status of a node"""
+
+    allocatable: dict[str, str] | None = None
+    capacity: dict[str, str] | None = None
+    conditions: list[Condition] | None = None
+
+
+class Node(Struct):
+    """A node"""
+
+    metadata: Meta = Meta()
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class Namespace(Struct):
+    """A namespace"""
+
+    metadata: Meta = Meta()
+
+
+# Volumes
+
+
+class ClaimSpec(Struct):
+    """spec of a claim"""
+
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    access_modes: list[str] | None = None
+    resources: Resources | None = None
+    selector: LabelSelector | None = None
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+
+
+class ClaimStatus(Struct):
+    """status of a claim"""
+
+    phase: str = ""
+
+
+class Claim(Struct):
+    """A PersistentVolumeClaim"""
+
+    metadata: Meta = Meta()
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+
+class VolumeNodeAffinity(Struct):
+    """spec.nodeAffinity of a volume"""
+
+    required: NodeSelector | None = None
+
+
+class ClaimReference(Struct):
+    """Whose volume it is"""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class CsiSource(Struct):
+    """A volume of a CSI driver"""
+
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class PersistentVolumeSpec(Struct):
+    """spec of a volume"""
+
+    capacity: dict[str, str] | None = None
+    access_modes: list[str] | None = None
+    storage_class_name: str = ""
+    node_affinity: VolumeNodeAffinity | None = None
+    claim_ref: ClaimReference | None = None
+    csi: CsiSource | None = None
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+
+
+class PersistentVolumeStatus(Struct):
+    """status of a volume"""
+
+    phase: str = ""
+
+
+class PersistentVolume(Struct):
+    """A PersistentVolume"""
+
+    metadata: Meta = Meta()
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: PersistentVolumeStatus = PersistentVolumeStatus()
+
+
+class TopologySelectorRequirement(Struct):
+    """One expression of allowedTopologies"""
+
+    key: str
+    values: list[str] = []
+
+
+class TopologySelectorTerm(Struct):
+    """One term of allowedTopologies"""
+
+    match_label_expressions: list[TopologySelectorRequirement] | None = None
+
+
+class StorageClass(Struct):
+    """A StorageClass"""
+
+    metadata: Meta = Meta()
+    provisioner: str = ""
+    volume_binding_mode: str = "Immediate"
+    allowed_topologies: list[TopologySelectorTerm] | None = None
+
+
+class VolumeLimits(Struct):
+    """How many volumes of a driver a node takes"""
+
+    count: int | None = None
+
+
+class CsiNodeDriver(Struct):
+    """A driver on a node"""
+
+    name: str = ""
+    allocatable: VolumeLimits | None = None
+
+
+class CsiNodeSpec(Struct):
+    """spec of a CSINode"""
+
+    drivers: list[CsiNodeDriver] | None = None
+
+
+class CsiNode(Struct):
+    """A CSINode"""
+
+    metadata: Meta = Meta()
+    spec: CsiNodeSpec = CsiNodeSpec()
+
+
+# Groups and budgets
+
+
+class GangPolicy(Struct):
+    """spec.schedulingPolicy.gang"""
+
+    min_count: int = 1
+
+
+class GroupPolicy(Struct):
+    """spec.schedulingPolicy of the in-tree form"""
+
+    gang: GangPolicy | None = None
+
+
+class PodGroupSpec(Struct):
+    """spec of a pod group, scheduler-plugins' and the in-tree form together"""
+
+    min_member: int | None = None
+    min_resources: dict[str, str] | None = None
+    schedule_timeout_seconds: int | None = None
+    scheduling_policy: GroupPolicy | None = None
+    scheduling_constraints: dict[str, Any] | None = None
+
+
+class PodGroup(Struct):
+    """A pod group of either API"""
+
+    metadata: Meta = Meta()
+    api_version: str = ""
+    spec: PodGroupSpec = PodGroupSpec()
+
+
+class BudgetSpec(Struct):
+    """spec of a PodDisruptionBudget"""
+
+    selector: LabelSelector | None = None
+
+
+class BudgetStatus(Struct):
+    """status of a PodDisruptionBudget"""
+
+    disruptions_allowed: int = 0
+
+
+class Budget(Struct):
+    """A PodDisruptionBudget"""
+
+    metadata: Meta = Meta()
+    spec: BudgetSpec = BudgetSpec()
+    status: BudgetStatus = BudgetStatus()
+
+
+# Lists and watches
+
+T = TypeVar("T")
+
+
+class ListMeta(Struct):
+    """metadata of a list"""
+
+    resource_version: str = ""
+    continue_: str = msgspec.field(name="continue", default="")
+    remaining_item_count: int | None = None
+
+
+class ObjectList(Struct, Generic[T]):
+    """One page of a list"""
+
+    metadata: ListMeta = ListMeta()
+    items: list[T] = []
+
+
+class WatchEvent(Struct):
+    """One line of a watch; the object is decoded once its type is known."""
+
+    type: str
+    object: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class Status(Struct):
+    """What the API server answers when it refuses."""
+
+    reason: str = ""
+    message: str = ""
+    code: int = 0

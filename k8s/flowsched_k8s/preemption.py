@@ -1,0 +1,412 @@
+"""Which pods of lower priority make room for one that fits nowhere: a plan, and nothing is done here.
+
+Of the nodes where it helps, the one is chosen that breaks the fewest disruption budgets, then whose most important victim
+matters least, then with the smallest sum of priorities, the fewest victims, and the victims that started last. On a node as
+many pods as possible stay, the most important ones first.
+
+All nodes are screened at once, over arrays; only the most promising are planned pod by pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched_k8s import names
+from flowsched_k8s.instructions import PodKey
+from flowsched_k8s.objects import Pod
+from flowsched_k8s.recorder import histogram
+
+SYSTEM_PRIORITY = 2_000_000_000
+"""From here on up priorities are ``system-cluster-critical`` and ``system-node-critical``; users' classes end below."""
+NEVER = "Never"
+"""The ``preemptionPolicy`` of pods that are first in line and evict nobody."""
+NOT_ELIGIBLE = "not eligible due to preemptionPolicy=Never."
+
+_MIRROR = "kubernetes.io/config.mirror"
+_KARPENTER = "karpenter.sh/do-not-disrupt"
+_AUTOSCALER = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+_NOBODY = np.iinfo(np.int64).min
+"""Below every priority: no victim is needed."""
+_UNREACHED = np.iinfo(np.int64).max
+_PRIORITY_OFFSET = 2**31
+"""Makes every priority count, so that a sum over fewer pods is smaller even where priorities are negative."""
+
+
+def is_movable(pod: Pod) -> bool:
+    """Whether the pod may be taken off its node: not if a node or DaemonSet owns it, the system needs it, or it says so."""
+    annotations = pod.metadata.annotations or {}
+    return not (
+        _MIRROR in annotations
+        or any(
+            owner.controller and owner.kind in ("DaemonSet", "Node") for owner in pod.metadata.owner_references or ()
+        )
+        or (pod.spec.priority or 0) >= SYSTEM_PRIORITY
+        or annotations.get(_KARPENTER) == "true"
+        or annotations.get(_AUTOSCALER) == "false"
+    )
+
+
+@dataclass(frozen=True)
+class Occupant:
+    """A pod on a node, as far as it matters whether it makes room."""
+
+    pod: PodKey
+    priority: int
+    requests: Mapping[str, int]
+    """What it frees; ``pods`` included."""
+    started_s: float
+    budgets: tuple[str, ...] = ()
+    """The disruption budgets that count it."""
+    movable: bool = True
+    leaving: bool = False
+    """It is being deleted already, so its room comes without a victim."""
+
+
+@dataclass(frozen=True)
+class Preemptor:
+    """The pod that needs room."""
+
+    needs: Mapping[str, int]
+    """``pods`` included."""
+    priority: int
+    policy: str = ""
+
+
+@dataclass(frozen=True)
+class PreemptionPlan:
+    """Where the pod goes once the victims, if any, are gone."""
+
+    node: str
+    victims: tuple[PodKey, ...]
+    """In the order of their importance, the most important one first."""
+    violations: int = 0
+    """Victims beyond what disruption budgets allow."""
+
+
+class Occupants:
+    """Who is on which node: rows of arrays, kept up to date pod by pod in constant time."""
+
+    def __init__(self) -> None:
+        """Nobody anywhere."""
+        self._rows: dict[PodKey, int] = {}
+        self._pods: list[Occupant] = []
+        self._numbers: dict[str, int] = {}
+        self._names: list[str] = []
+        self._population: list[int] = []
+        self._unused: list[int] = []
+        self._node = np.zeros(64, dtype=np.int64)
+        self._priority = np.zeros(64, dtype=np.int64)
+        self._movable = np.zeros(64, dtype=bool)
+        self._leaving = np.zeros(64, dtype=bool)
+        self._has_budget = np.zeros(64, dtype=bool)
+        self._requests: dict[str, NDArray[np.int64]] = {}
+
+    def __len__(self) -> int:
+        """Pods on all nodes."""
+        return len(self._pods)
+
+    def put(self, occupant: Occupant, node: str) -> None:
+        """A pod is on a node, or has changed there."""
+        row = self._rows.get(occupant.pod)
+        if row is None:
+            row = self._rows[occupant.pod] = len(self._pods)
+            self._pods.append(occupant)
+            if row == len(self._node):
+                self._grow()
+        else:
+            self._pods[row] = occupant
+            self._depart(int(self._node[row]))
+        self._node[row] = self._arrive(node)
+        self._priority[row] = occupant.priority
+        self._movable[row] = occupant.movable
+        self._leaving[row] = occupant.leaving
+        self._has_budget[row] = bool(occupant.budgets)
+        for column in self._requests.values():
+            column[row] = 0
+        for resource, amount in occupant.requests.items():
+            if resource not in self._requests:
+                self._requests[resource] = np.zeros(len(self._node), dtype=np.int64)
+            self._requests[resource][row] = amount
+
+    def remove(self, pod: PodKey) -> None:
+        """A pod is on no node any more; the last row moves into its place."""
+        row = self._rows.pop(pod, None)
+        if row is None:
+            return
+        self._depart(int(self._node[row]))
+        last = len(self._pods) - 1
+        moved = self._pods.pop()
+        if row != last:
+            self._pods[row] = moved
+            self._rows[moved.pod] = row
+            for column in self._columns():
+                column[row] = column[last]
+
+    def _arrive(self, node: str) -> int:
+        """The number of a node that has one pod more."""
+        number = self._numbers.get(node)
+        if number is None:
+            if self._unused:
+                number = self._unused.pop()
+                self._names[number] = node
+            else:
+                number = len(self._names)
+                self._names.append(node)
+                self._population.append(0)
+            self._numbers[node] = number
+        self._population[number] += 1
+        return number
+
+    def _depart(self, number: int) -> None:
+        """A node has one pod less; the number of an empty one is given to another."""
+        self._population[number] -= 1
+        if not self._population[number]:
+            del self._numbers[self._names[number]]
+            self._unused.append(number)
+
+    def _columns(self) -> list[NDArray[np.int64] | NDArray[np.bool_]]:
+        return [self._node, self._priority, self._movable, self._leaving, self._has_budget, *self._requests.values()]
+
+    def _grow(self) -> None:
+        rows = 2 * len(self._node)
+        self._node = np.resize(self._node, rows)
+        self._priority = np.resize(self._priority, rows)
+        self._movable = np.resize(self._movable, rows)
+        self._leaving = np.resize(self._leaving, rows)
+        self._has_budget = np.resize(self._has_budget, rows)
+        self._requests = {resource: np.resize(column, rows) for resource, column in self._requests.items()}
+
+    def select(self, nodes: Sequence[str], resources: Sequence[str]) -> Crowd:
+        """Those on the given nodes, with what they hold of the given resources."""
+        count = len(self._pods)
+        position = np.full(len(self._names), -1, dtype=np.int64)
+        for place, node in enumerate(nodes):
+            number = self._numbers.get(node)
+            if number is not None:
+                position[number] = place
+        at = position[self._node[:count]]
+        rows = np.flatnonzero(at >= 0)
+        none = np.zeros(len(rows), dtype=np.int64)
+        requests = [self._requests[r][rows] if r in self._requests else none for r in resources]
+        return Crowd(
+            rows,
+            at[rows],
+            self._priority[rows],
+            self._movable[rows],
+            self._leaving[rows],
+            np.stack(requests, axis=1) if requests else np.zeros((len(rows), 0), dtype=np.int64),
+            self._has_budget[rows],
+            self._pods,
+        )
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """The pods on some nodes, as columns: ``at`` is a node's position in what was asked for."""
+
+    rows: NDArray[np.int64]
+    at: NDArray[np.int64]
+    priority: NDArray[np.int64]
+    movable: NDArray[np.bool_]
+    leaving: NDArray[np.bool_]
+    requests: NDArray[np.int64]
+    """Pods x resources."""
+    has_budget: NDArray[np.bool_]
+    pods: Sequence[Occupant] = field(repr=False)
+
+    def total(self, chosen: NDArray[np.bool_], nodes: int) -> NDArray[np.int64]:
+        """What the chosen pods hold, nodes x resources."""
+        result = np.zeros((nodes, self.requests.shape[1]), dtype=np.int64)
+        np.add.at(result, self.at[chosen], self.requests[chosen])
+        return result
+
+
+def plan_preemption(
+    preemptor: Preemptor,
+    nodes: Sequence[str],
+    free: Mapping[str, NDArray[np.int64]],
+    occupants: Occupants,
+    allowed: Mapping[str, int],
+    *,
+    total: int,
+    fits: Callable[[str, AbstractSet[PodKey]], bool] | None = None,
+    limit: int = 100,
+) -> PreemptionPlan | str:
+    """The best plan, or why there is none: the part of the message after "preemption:".
+
+    ``nodes`` pass the filters that no eviction changes; ``total`` counts the others too. ``free`` has for each resource what
+    is free on each of them (pods that are leaving, and pods nominated there, count as use; negative where overcommitted).
+    ``allowed`` is how many more disruptions each budget allows. ``fits`` is asked for all that is not a sum, such as ports
+    and anti-affinity, were the given pods gone; fewer pods there may never make it fit less. Once there is a plan, at most
+    ``limit`` nodes are planned pod by pod, the most promising ones first.
+    """
+    if preemptor.policy == NEVER:
+        return NOT_ELIGIBLE
+    resources = [resource for resource, amount in preemptor.needs.items() if amount > 0]
+    missing = _missing(preemptor, resources, free, len(nodes))
+    crowd = occupants.select(nodes, resources)
+    lower = crowd.movable & ~crowd.leaving & (crowd.priority < preemptor.priority)
+    missing -= crowd.total(crowd.leaving, len(nodes))
+    enough: NDArray[np.bool_] = np.all(crowd.total(lower, len(nodes)) >= missing, axis=1)
+    bounds = _bounds(crowd, lower, missing, enough, allowed)
+
+    best: tuple[tuple[int, int, int, int, float, int], PreemptionPlan] | None = None
+    refused = 0
+    by_node = _by_node(crowd, lower, np.flatnonzero(enough))
+    leaving = _by_node(crowd, crowd.leaving, np.flatnonzero(enough))
+    for planned, (broken, highest, _, place) in enumerate(sorted(bounds)):
+        if best is not None and (planned >= limit or (broken, highest) > best[0][:2]):
+            break
+        plan = _plan_node(
+            nodes[place],
+            [crowd.pods[crowd.rows[i]] for i in by_node.get(place, ())],
+            {crowd.pods[crowd.rows[i]].pod for i in leaving.get(place, ())},
+            {resource: int(missing[place, r]) for r, resource in enumerate(resources)},
+            allowed,
+            fits,
+        )
+        if plan is None:
+            refused += 1
+        elif best is None or (*plan[0], place) < best[0]:
+            best = ((*plan[0], place), plan[1])
+    if best is not None:
+        return best[1]
+    return _explain(crowd, lower, missing, enough, resources, total, refused)
+
+
+def _missing(
+    preemptor: Preemptor, resources: Sequence[str], free: Mapping[str, NDArray[np.int64]], nodes: int
+) -> NDArray[np.int64]:
+    """What each node is short of, nodes x resources; a node without a resource has none of it."""
+    missing = np.zeros((nodes, len(resources)), dtype=np.int64)
+    for column, resource in enumerate(resources):
+        missing[:, column] = preemptor.needs[resource]
+        if resource in free:
+            missing[:, column] -= free[resource]
+    return missing
+
+
+def _bounds(
+    crowd: Crowd,
+    lower: NDArray[np.bool_],
+    missing: NDArray[np.int64],
+    enough: NDArray[np.bool_],
+    allowed: Mapping[str, int],
+) -> list[tuple[int, int, int, int]]:
+    """For each node with enough: broken budgets, highest victim's priority, number of victims, all at least; and its place.
+
+    Important pods stay first, so the highest victim's priority is the least level at which evicting all up to it makes
+    room: a bound that is exact unless budgets interfere.
+    """
+    exhausted = np.zeros(len(lower), dtype=bool)
+    for i in np.flatnonzero(lower & crowd.has_budget):
+        exhausted[i] = any(allowed.get(budget, 0) <= 0 for budget in crowd.pods[crowd.rows[i]].budgets)
+    gently = _least_level(crowd, lower & ~exhausted, missing)
+    roughly = _least_level(crowd, lower, missing)
+    breaks = gently == _UNREACHED
+    highest = np.where(breaks, roughly, gently)
+    largest = np.zeros_like(missing)
+    np.maximum.at(largest, crowd.at[lower], crowd.requests[lower])
+    short = np.maximum(missing, 0)
+    fewest = (-(-short // np.maximum(largest, 1))).max(axis=1, initial=0)
+    return [(int(breaks[n]), int(highest[n]), int(fewest[n]), int(n)) for n in np.flatnonzero(enough)]
+
+
+def _least_level(crowd: Crowd, chosen: NDArray[np.bool_], missing: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each node the least priority such that the chosen pods up to it hold enough."""
+    level = np.where((missing <= 0).all(axis=1), _NOBODY, _UNREACHED)
+    members = np.flatnonzero(chosen)
+    members = members[np.lexsort((crowd.priority[members], crowd.at[members]))]
+    at = crowd.at[members]
+    held = np.cumsum(crowd.requests[members], axis=0)
+    first = np.searchsorted(at, np.arange(len(missing)))
+    before = np.concatenate([np.zeros((1, missing.shape[1]), dtype=np.int64), held])[first]
+    enough = (held - before[at] >= missing[at]).all(axis=1)
+    np.minimum.at(level, at[enough], crowd.priority[members][enough])
+    return level
+
+
+def _by_node(crowd: Crowd, chosen: NDArray[np.bool_], places: NDArray[np.int64]) -> dict[int, NDArray[np.int64]]:
+    """The chosen pods of each of the places, by their position in the crowd."""
+    members = np.flatnonzero(chosen & np.isin(crowd.at, places))
+    members = members[np.argsort(crowd.at[members], kind="stable")]
+    at = crowd.at[members]
+    starts = np.flatnonzero(np.diff(at, prepend=-1))
+    return {int(at[start]): part for start, part in zip(starts, np.split(members, starts[1:]), strict=False)}
+
+
+def _plan_node(
+    node: str,
+    lower: Sequence[Occupant],
+    leaving: AbstractSet[PodKey],
+    missing: Mapping[str, int],
+    allowed: Mapping[str, int],
+    fits: Callable[[str, AbstractSet[PodKey]], bool] | None,
+) -> tuple[tuple[int, int, int, int, float], PreemptionPlan] | None:
+    """The smallest set of victims on a node and its rank, less is better; ``None`` if even all of them do not suffice."""
+    important = sorted(lower, key=lambda o: (-o.priority, o.started_s, o.pod))
+    gone = {o.pod for o in important}
+    if fits is not None and not fits(node, gone | leaving):
+        return None
+    spare = {
+        resource: sum(o.requests.get(resource, 0) for o in important) - amount for resource, amount in missing.items()
+    }
+    breaking = _breaking(important, allowed)
+    # Those whose going breaks a budget are the first to stay.
+    for occupant in sorted(important, key=lambda o: o.pod not in breaking):
+        after = {resource: amount - occupant.requests.get(resource, 0) for resource, amount in spare.items()}
+        if min(after.values(), default=0) < 0:
+            continue
+        if fits is not None and not fits(node, (gone - {occupant.pod}) | leaving):
+            continue
+        gone.discard(occupant.pod)
+        spare = after
+    victims = [o for o in important if o.pod in gone]
+    violations = len(_breaking(victims, allowed))
+    plan = PreemptionPlan(node, tuple(o.pod for o in victims), violations)
+    if not victims:
+        return (0, int(_NOBODY), 0, 0, float("-inf")), plan
+    highest = victims[0].priority
+    earliest = min(o.started_s for o in victims if o.priority == highest)
+    offset_sum = sum(o.priority + _PRIORITY_OFFSET for o in victims)
+    return (violations, highest, offset_sum, len(victims), -earliest), plan
+
+
+def _breaking(important: Sequence[Occupant], allowed: Mapping[str, int]) -> set[PodKey]:
+    """Those that go beyond what their budgets allow, if the least important ones go first."""
+    left: dict[str, int] = {}
+    breaking = set()
+    for occupant in reversed(important):
+        for budget in occupant.budgets:
+            left[budget] = left.get(budget, allowed.get(budget, 0)) - 1
+        if any(left[budget] < 0 for budget in occupant.budgets):
+            breaking.add(occupant.pod)
+    return breaking
+
+
+def _explain(
+    crowd: Crowd,
+    lower: NDArray[np.bool_],
+    missing: NDArray[np.int64],
+    enough: NDArray[np.bool_],
+    resources: Sequence[str],
+    total: int,
+    refused: int,
+) -> str:
+    """The histogram of why no node's pods can make room."""
+    count = len(missing)
+    candidates = np.zeros(count, dtype=bool)
+    candidates[crowd.at[lower]] = True
+    reasons = {
+        names.PREEMPTION_NOT_HELPFUL: total - count + refused,
+        names.NO_VICTIMS: int((~candidates & ~enough).sum()),
+    }
+    short = missing > crowd.total(lower, count)
+    for column, resource in enumerate(resources):
+        reasons[names.insufficient(resource)] = int((short[:, column] & candidates).sum())
+    return histogram(total, reasons)

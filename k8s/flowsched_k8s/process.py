@@ -1,0 +1,642 @@
+"""The running scheduler: watches feed the state machine, rounds run in a thread, its instructions are carried out.
+
+One event loop does all input and output; only a round's arithmetic happens elsewhere, on a copy. Losing the lease ends the
+process: every write asks right before it is sent whether we still lead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import Any
+
+from flowsched.solvers import make_solver
+from flowsched_k8s import names
+from flowsched_k8s.api.access import Access
+from flowsched_k8s.api.client import ApiError, Connection, UnreachableError
+from flowsched_k8s.api.election import Election, Times
+from flowsched_k8s.api.rate_limit import RateLimit
+from flowsched_k8s.api.reflector import Reflector, State
+from flowsched_k8s.api.writer import Outcome, Writer
+from flowsched_k8s.changes import Gone, Seen
+from flowsched_k8s.configuration import Configuration
+from flowsched_k8s.configuration_form import to_plain
+from flowsched_k8s.instructions import (
+    Bind,
+    Evict,
+    GroupStatus,
+    Instruction,
+    PatchClaim,
+    PatchCondition,
+    PodKey,
+    PostEvent,
+    Resize,
+)
+from flowsched_k8s.loads import AnnotationSource, LoadError, Loads, LoadSource, PrometheusSource, ServicePod
+from flowsched_k8s.metrics import Metrics
+from flowsched_k8s.objects import (
+    Budget,
+    Claim,
+    CsiNode,
+    Namespace,
+    Node,
+    PersistentVolume,
+    Pod,
+    PodGroup,
+    StorageClass,
+)
+from flowsched_k8s.planning import RoundInput, RoundResult, plan_round
+from flowsched_k8s.pod_groups import IN_TREE
+from flowsched_k8s.profiles_file import ProfilesFile, Refused
+from flowsched_k8s.records import Records
+from flowsched_k8s.server import Answers, Server
+from flowsched_k8s.state import BindOutcome, ReadPod, SchedulerState
+from flowsched_models.catalogue import Catalogue
+from flowsched_models.profiles import load_catalogue
+
+LOG = logging.getLogger(__name__)
+
+BINDERS = 32
+"""Bindings under way at a time; more do not make an API server faster."""
+BACKLOG = 64
+"""With more decided bindings than this waiting to be sent, the next round gathers more pods instead."""
+PATCHERS = 8
+TICK_S = 1.0
+STALLED_S = 60.0
+"""A main loop that has not come round for so long is not alive."""
+GRACE_S = 5.0
+"""How long a stop waits for bindings and events that are under way."""
+PROFILES_EVERY_S = 5.0
+TIDY_EVERY_S = 300.0
+LOST_LEASE = 1
+"""Exit code after the lease was lost."""
+IN_TREE_VERSIONS = ("v1beta1", "v1alpha2")
+"""Of the in-tree pod groups; an API server has one of them, or none."""
+_NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+@dataclass(frozen=True)
+class Watched:
+    """One kind of object that is followed."""
+
+    name: str
+    path: str
+    type: type
+    selectors: dict[str, str]
+
+
+def watched(configuration: Configuration) -> list[Watched]:
+    """What the features that are switched on need to read. The permissions in the manifests are these."""
+    features = configuration.features
+    found = [
+        Watched("nodes", "/api/v1/nodes", Node, {}),
+        Watched("pods", "/api/v1/pods", Pod, {"fieldSelector": _NOT_ENDED}),
+    ]
+    if features.namespace_selector:
+        found.append(Watched("namespaces", "/api/v1/namespaces", Namespace, {}))
+    if features.volumes:
+        storage = "/apis/storage.k8s.io/v1"
+        found += [
+            Watched("persistentvolumeclaims", "/api/v1/persistentvolumeclaims", Claim, {}),
+            Watched("persistentvolumes", "/api/v1/persistentvolumes", PersistentVolume, {}),
+            Watched("storageclasses", f"{storage}/storageclasses", StorageClass, {}),
+            Watched("csinodes", f"{storage}/csinodes", CsiNode, {}),
+        ]
+    if "scheduling.x-k8s.io" in features.pod_groups:
+        found.append(Watched("podgroups", "/apis/scheduling.x-k8s.io/v1alpha1/podgroups", PodGroup, {}))
+    if IN_TREE in features.pod_groups:
+        found += [
+            Watched(f"{IN_TREE}/{version}", f"/apis/{IN_TREE}/{version}/podgroups", PodGroup, {})
+            for version in IN_TREE_VERSIONS
+        ]
+    if features.preemption:
+        found.append(Watched("poddisruptionbudgets", "/apis/policy/v1/poddisruptionbudgets", Budget, {}))
+    return found
+
+
+class Process:
+    """One ``flowsched run``."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        access: Access,
+        *,
+        identity: str | None = None,
+        clock: Callable[[], float] = time.time,
+        leave: Callable[[int], None] = os._exit,
+    ) -> None:
+        """Read the profiles; nothing is sent before :meth:`run`. Raises :class:`InputError` for profiles that are wrong."""
+        self.configuration = configuration
+        self._clock = clock
+        self._leave = leave
+        self._profiles = ProfilesFile(configuration.profiles_file) if configuration.profiles_file else None
+        catalogue = self._first_profiles()
+        self.state = SchedulerState(configuration, catalogue)
+        self.metrics = Metrics(version("flowsched"), configuration.scheduler_names)
+        limits = configuration.client_connection
+        self.connection = Connection(
+            access,
+            connections=BINDERS + PATCHERS + 4,
+            limit=RateLimit(limits.qps, limits.burst),
+            user_agent=f"flowsched/{version('flowsched')}",
+            on_request=self._count_request,
+        )
+        self.identity = identity or f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
+        lease = configuration.leader_election
+        self.election = Election(
+            self.connection,
+            namespace=lease.resource_namespace,
+            name=lease.resource_name,
+            identity=self.identity,
+            times=Times(lease.lease_duration_s, lease.renew_deadline_s, lease.retry_period_s),
+        )
+        self.leading = False
+        self.writer = Writer(
+            self.connection,
+            reporting_controller=configuration.scheduler_names[0],
+            reporting_instance=self.identity,
+            dry_run=configuration.dry_run,
+            may_write=self._may_write,
+            event_queue=50_000,
+            event_limit=RateLimit(limits.qps, limits.burst),
+        )
+        self.records = Records(configuration.records.keep, configuration.records.directory)
+        self.reflectors: dict[str, Reflector[Any]] = {
+            w.name: Reflector(
+                self.connection,
+                w.path,
+                w.type,
+                self._observe,
+                selectors=w.selectors,
+                reconcile_every=configuration.rounds.reconcile_every_s,
+                on_difference=self._difference_counter(w.name),
+            )
+            for w in watched(configuration)
+        }
+        self.server = Server(self._answers(), configuration.server)
+        self._solver = make_solver("ortools")
+        self._woken = asyncio.Event()
+        self._binds: asyncio.Queue[Bind] = asyncio.Queue()
+        self._patches: asyncio.Queue[PodKey] = asyncio.Queue()
+        self._latest_patch: dict[PodKey, PatchCondition] = {}
+        self._others: asyncio.Queue[Instruction | ReadPod] = asyncio.Queue()
+        self._under_way = 0
+        self._stopping = asyncio.Event()
+        self._ticked_s = clock()
+        self._incoming_told: dict[tuple[str, str], int] = {}
+        self._watch_counts: dict[str, int] = {}
+        self._dropped_told = 0
+        self._loads: Loads | None = None
+
+    # The whole
+
+    async def run(self) -> int:
+        """Run until stopped; the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stopping.set)
+        loop.add_signal_handler(signal.SIGUSR2, self._dump)
+        health, metrics = await self.server.start()
+        LOG.info("listening", extra={"health": str(health), "metrics": str(metrics)})
+        jobs: list[Coroutine[Any, Any, object]] = [r.run() for r in self.reflectors.values()]
+        jobs += [self._bind_all() for _ in range(BINDERS)]
+        jobs += [self._patch_all() for _ in range(PATCHERS)]
+        jobs += [self._do_others() for _ in range(PATCHERS)]
+        jobs += [self.writer.run_events(), self._tick(), self._lead(), self._read_loads(), self._stopping.wait()]
+        tasks = [asyncio.create_task(job) for job in jobs]
+        stop = tasks[-1]
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        code = 0
+        if stop not in done:
+            failed = next((t for t in done if not t.cancelled() and t.exception() is not None), None)
+            code = 1
+            if failed is not None:
+                LOG.critical("stopped by a fault", exc_info=failed.exception())
+        self.state.active = False
+        await self._finish_writes()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.server.stop()
+        await self.connection.close()
+        await asyncio.to_thread(self.records.close)
+        LOG.info("stopped", extra={"code": code})
+        return code
+
+    async def _finish_writes(self) -> None:
+        """What is decided and not sent yet is dropped; what was sent is waited for."""
+        while not self._binds.empty():
+            self._binds.get_nowait()
+        until = time.monotonic() + GRACE_S
+        while self._under_way and time.monotonic() < until:
+            await asyncio.sleep(0.02)
+        await self.writer.flush_events(max(0.0, until - time.monotonic()))
+
+    # Leadership
+
+    def _may_write(self) -> bool:
+        if not self.configuration.leader_election.leader_elect:
+            return True
+        return self.leading and self.election.holds()
+
+    async def _lead(self) -> None:
+        """Wait until we lead and know the cluster as it is then, and decide rounds from then on."""
+        if self.configuration.leader_election.leader_elect and not self.configuration.dry_run:
+            started = asyncio.Event()
+
+            def begin() -> None:
+                self.leading = True
+                started.set()
+
+            election = asyncio.create_task(self.election.run(begin, self._lost))
+            try:
+                await started.wait()
+                LOG.info("leading", extra={"identity": self.identity})
+                await self._rounds()
+            finally:
+                election.cancel()
+                await asyncio.gather(election, return_exceptions=True)
+        else:
+            self.leading = True
+            await self._rounds()
+
+    def _lost(self) -> None:
+        """Another one may lead by now: nothing more may happen here."""
+        LOG.critical("the lease is lost: the process ends before anything else is written")
+        logging.shutdown()
+        self._leave(LOST_LEASE)
+
+    # Rounds
+
+    async def _rounds(self) -> None:
+        await self._know_the_present()
+        self._dispatch(self.state.activate())
+        LOG.info(
+            "scheduling",
+            extra={"nodes": len(self.state.cache.nodes), "pods": len(self.state.cache.pods)},
+        )
+        while True:
+            now = self._clock()
+            at = self.state.next_round_s(now)
+            if at is None or at > now or self._binds.qsize() > BACKLOG:
+                self._woken.clear()
+                wait = TICK_S if at is None or at <= now else min(TICK_S, at - now)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._woken.wait(), max(wait, 1e-3))
+                continue
+            await self._round(now)
+
+    async def _know_the_present(self) -> None:
+        """Every cache is filled, and at least as new as the moment when we began to lead.
+
+        What a former leader bound last may not have reached our watches yet; planning without it would overcommit.
+        """
+        await asyncio.gather(*(r.wait_settled() for r in self.reflectors.values()))
+        must = [self.reflectors["nodes"], self.reflectors["pods"]]
+        await asyncio.gather(*(r.wait_synced() for r in must))
+        await asyncio.gather(*(r.refresh() for r in must))
+        # What is in the caches now mostly stays: the collector need not walk through it again and again.
+        gc.collect()
+        gc.freeze()
+
+    async def _round(self, now: float) -> None:
+        given, out = self.state.begin_round(now)
+        self._dispatch(out)
+        if given is None:
+            return
+        began = time.perf_counter()
+        try:
+            result = await asyncio.to_thread(self._plan, given)
+        except Exception as error:  # A fault of ours must not stop the scheduling of other pods.
+            LOG.exception("a round failed", extra={"round": given.number})
+            self._dispatch(self.state.round_failed(given, f"{type(error).__name__}: {error}", self._clock()))
+            return
+        took = time.perf_counter() - began
+        now = self._clock()
+        self._dispatch(self.state.end_round(result, now, took))
+        self._tell_round(given, result, took, now)
+
+    def _plan(self, given: RoundInput) -> RoundResult:
+        return plan_round(given, self._solver, self.state.inputs.beliefs.hosts)
+
+    def _tell_round(self, given: RoundInput, result: RoundResult, took: float, now: float) -> None:
+        metrics = self.metrics
+        metrics.decided(took)
+        for phase, ms in result.timings_ms.items():
+            metrics.phase(phase, ms / 1e3)
+        metrics.solved(self._solver.name, "full", result.timings_ms.get("solve", 0.0) / 1e3)
+        nodes = {k.removeprefix("nodes_"): n for k, n in result.counts.items() if k.startswith("nodes_")}
+        arcs = {k.removeprefix("arcs_"): n for k, n in result.counts.items() if k.startswith("arcs_")}
+        metrics.graph(nodes, arcs)
+        metrics.placement_cost(result.cost)
+        if result.record is not None:
+            self.records.add(str(result.number), now, result.record)
+        LOG.info(
+            "round",
+            extra={
+                "round": result.number,
+                "pods": sum(len(c.uids) for c in given.classes),
+                "classes": len(given.classes),
+                "placed": len(result.chosen),
+                "held": sum(len(h.uids) for h in result.held),
+                "ms": round(took * 1e3, 1),
+            },
+        )
+
+    # Changes
+
+    def _observe(self, changes: Sequence[Seen[Any] | Gone[Any]]) -> None:
+        told = self.state.observe(changes, self._clock())
+        # Somebody else leads, or nobody knows the cluster well enough yet: what there is to say is said by them, or later.
+        if self.state.active:
+            self._dispatch(told)
+        self._woken.set()
+
+    # Instructions
+
+    def _dispatch(self, instructions: Sequence[Instruction | ReadPod]) -> None:
+        for instruction in instructions:
+            if isinstance(instruction, Bind):
+                self._binds.put_nowait(instruction)
+            elif isinstance(instruction, PostEvent):
+                self.writer.post_event(instruction)
+            elif isinstance(instruction, PatchCondition):
+                if instruction.pod not in self._latest_patch:
+                    self._patches.put_nowait(instruction.pod)
+                self._latest_patch[instruction.pod] = instruction
+            else:
+                self._others.put_nowait(instruction)
+
+    async def _bind_all(self) -> None:
+        while True:
+            bind = await self._binds.get()
+            self._under_way += 1
+            try:
+                result = await self.writer.carry_out(bind)
+            finally:
+                self._under_way -= 1
+            if result.outcome is Outcome.STOPPED:
+                continue
+            outcome = BindOutcome.BOUND if result.outcome is Outcome.DONE else BindOutcome(result.outcome.value)
+            self._dispatch(self.state.bind_done(bind.pod, outcome, result.message, self._clock()))
+            self._woken.set()
+
+    async def _patch_all(self) -> None:
+        """Conditions: only the last word about a pod is written, and none about a pod that is gone or placed by now."""
+        while True:
+            patch = self._latest_patch.pop(await self._patches.get(), None)
+            if patch is None:
+                continue
+            entry = self.state.cache.pods.get(patch.pod.uid)
+            if entry is None or entry.node:
+                continue
+            result = await self.writer.patch_condition(patch)
+            if result.outcome in (Outcome.RETRY, Outcome.LOST, Outcome.REFUSED):
+                LOG.info("condition was not written", extra={"pod": patch.pod, "error": result.message})
+
+    async def _do_others(self) -> None:
+        while True:
+            instruction = await self._others.get()
+            if isinstance(instruction, ReadPod):
+                await self._read_pod(instruction)
+            elif isinstance(instruction, PatchClaim):
+                await self._patch_claim(instruction)
+            else:
+                if isinstance(instruction, GroupStatus):
+                    instruction = replace(instruction, api_version=self._in_tree_version())
+                result = await self.writer.carry_out(instruction)
+                accepted = result.outcome in (Outcome.DONE, Outcome.DRY)
+                if not accepted:
+                    LOG.warning("not carried out", extra={"what": type(instruction).__name__, "error": result.message})
+                if isinstance(instruction, Evict) and not accepted:
+                    self.state.eviction_failed(instruction.pod)
+                if isinstance(instruction, Resize):
+                    now = self._clock()
+                    self._dispatch(self.state.resize_done(instruction.pod, accepted, result.message, now))
+
+    def _in_tree_version(self) -> str:
+        """The version that the API server serves."""
+        served = [v for v in IN_TREE_VERSIONS if self.reflectors[f"{IN_TREE}/{v}"].state is State.SYNCED]
+        return f"{IN_TREE}/{(served or IN_TREE_VERSIONS)[0]}"
+
+    async def _read_pod(self, asked: ReadPod) -> None:
+        for delay in (0.0, 1.0, 2.0, 4.0, 8.0, 15.0):
+            await asyncio.sleep(delay)
+            try:
+                pod = await self.writer.read_pod(asked.pod)
+            except (ApiError, UnreachableError) as error:
+                LOG.warning("a pod could not be read", extra={"pod": asked.pod, "error": str(error)})
+                continue
+            self._dispatch(self.state.pod_read(asked.pod, pod, self._clock()))
+            self._woken.set()
+            return
+        # The state machine asks again once the binding is overdue.
+
+    async def _patch_claim(self, wanted: PatchClaim) -> None:
+        result = await self.writer.patch_claim(wanted)
+        if result.outcome not in (Outcome.DONE, Outcome.DRY, Outcome.STOPPED):
+            message = f"could not be prepared: {result.message}"
+            self._dispatch(self.state.claim_failed(wanted.pod, message, self._clock()))
+
+    # Every second
+
+    async def _tick(self) -> None:
+        polled = 0.0
+        tidied = self._clock()
+        while True:
+            await asyncio.sleep(TICK_S)
+            now = self._clock()
+            self._ticked_s = now
+            if self.state.active:
+                self._dispatch(self.state.overdue(now))
+                self._dispatch(self.state.claims_settled(now))
+                self._dispatch(self.state.retell(now))
+            if now - polled >= PROFILES_EVERY_S:
+                polled = now
+                await self._poll_profiles(now)
+            if now - tidied >= TIDY_EVERY_S:
+                tidied = now
+                self.state.tidy()
+            self._tell_gauges()
+
+    def _first_profiles(self) -> Catalogue:
+        found = self._profiles.poll() if self._profiles is not None else None
+        return found if isinstance(found, Catalogue) else load_catalogue()
+
+    async def _poll_profiles(self, now: float) -> None:
+        if self._profiles is None:
+            return
+        found = await asyncio.to_thread(self._profiles.poll)
+        if isinstance(found, Catalogue):
+            LOG.info("profiles changed", extra={"jobs": len(found.jobs), "services": len(found.services)})
+            self.state.use_catalogue(found, now)
+        elif isinstance(found, Refused):
+            LOG.error("profiles refused, the old ones are kept", extra={"error": found.text})
+            about = self._own_pod()
+            if self.leading and about is not None:
+                note = f"the profiles were refused and the old ones are kept: {found.text}"
+                self.writer.post_event(PostEvent(about, names.PROFILES_REFUSED, "Warning", "Reloading", note))
+
+    def _own_pod(self) -> PodKey | None:
+        """The pod that this process runs in; outside of a cluster there is none, and events go to the lease's namespace."""
+        namespace = self.configuration.leader_election.resource_namespace
+        name = os.environ.get("POD_NAME", socket.gethostname())
+        uid = self.state.cache.by_name.get((namespace, name))
+        return PodKey(namespace, name, uid or "")
+
+    async def _read_loads(self) -> None:
+        """Measured loads of services, as often as configured."""
+        settings = self.configuration.load_source
+        if settings.kind == "prometheus" and settings.url and settings.query:
+            source: LoadSource = PrometheusSource(
+                self._service_pods,
+                settings.url,
+                settings.query,
+                latency_query=settings.latency_query,
+                timeout_s=settings.timeout_s,
+            )
+        else:
+            source = AnnotationSource(self._service_pods)
+        self._loads = loads = Loads(settings.stale_after_s, source.measured)
+        silent = False
+        try:
+            while True:
+                silent = await self._read_loads_once(source, loads, silent)
+                await asyncio.sleep(settings.interval_s)
+        finally:
+            await source.close()
+
+    async def _read_loads_once(self, source: LoadSource, loads: Loads, silent: bool) -> bool:
+        """Whether the source failed; said once for each outage."""
+        failed = False
+        try:
+            loads.update(await source.read(self._clock()))
+        except LoadError as error:
+            failed = True
+            if not silent:
+                LOG.warning("loads could not be read", extra={"error": str(error)})
+        loads.keep_only(p.key for p in self._service_pods())
+        if source.measured:
+            self.state.cache.read_loads(self._load_of)
+        return failed
+
+    def _load_of(self, key: PodKey) -> float | None:
+        entry = self.state.cache.pods.get(key.uid)
+        if entry is None or entry.intent.slo is None or self._loads is None:
+            return None
+        return self._loads.load(key, entry.intent.slo.qps, self._clock()).qps
+
+    def _service_pods(self) -> list[ServicePod]:
+        return [
+            ServicePod(e.key, e.place, e.intent.slo.qps, e.intent.load_qps)
+            for e in self.state.cache.pods.values()
+            if e.intent.service is not None and e.intent.slo is not None
+        ]
+
+    # What others see
+
+    def _tell_gauges(self) -> None:
+        state, metrics = self.state, self.metrics
+        profile = self.configuration.scheduler_names[0]
+        metrics.queue_sizes(state.queue.sizes())
+        for (queue, event), count in state.queue.incoming.items():
+            new = count - self._incoming_told.get((queue, event), 0)
+            if new:
+                metrics.incoming(queue, event, new)
+                self._incoming_told[queue, event] = count
+        metrics.unschedulable({(cause, profile): n for cause, n in state.queue.unschedulable().items()})
+        metrics.postponed(len(state.postponed))
+        metrics.gangs_waiting(state.gangs.count())
+        metrics.leader(self.configuration.leader_election.resource_name, self.leading)
+        assumed = sum(1 for e in state.cache.pods.values() if e.assumed and not e.node) if state.active else 0
+        metrics.cache_size(len(state.cache.nodes), len(state.cache.pods), assumed)
+        dropped = self.writer.event_counts.dropped + state.recorder.suppressed["rate"]
+        if dropped > self._dropped_told:
+            metrics.events_dropped(dropped - self._dropped_told)
+            self._dropped_told = dropped
+        if self._loads is not None:
+            metrics.stale_nodes(self._loads.stale_nodes(self._service_pods(), self._clock()))
+        for name, reflector in self.reflectors.items():
+            restarts = reflector.counts.lists - 1
+            for _ in range(self._watch_counts.get(name, 0), restarts):
+                metrics.watch_restarted(name, "relist")
+            self._watch_counts[name] = max(restarts, 0)
+        self._tell_tallies(profile)
+
+    def _tell_tallies(self, profile: str) -> None:
+        tallies, metrics = self.state.tallies, self.metrics
+        for result, seconds in tallies.attempts:
+            metrics.attempt(result, seconds, profile)
+        for waited, attempts in tallies.bound:
+            metrics.bound(0.0, attempts, waited)
+        for outcome, count in tallies.binds.items():
+            for _ in range(count):
+                metrics.bind_sent(outcome)
+        for reason, count in tallies.rejections.items():
+            for _ in range(count):
+                metrics.kubelet_rejected(reason)
+        for victims in tallies.victims:
+            metrics.preemption(victims)
+        tallies.attempts.clear()
+        tallies.bound.clear()
+        tallies.binds.clear()
+        tallies.rejections.clear()
+        tallies.victims.clear()
+
+    def _count_request(self, method: str, code: str, _seconds: float) -> None:
+        self.metrics.request(method, int(code) if code.isdigit() else None)
+
+    def _difference_counter(self, kind: str) -> Callable[[int], None]:
+        def told(count: int) -> None:
+            self.metrics.reconcile_differences(kind, count)
+            if count:
+                LOG.warning("the cache differed from the API server", extra={"kind": kind, "differences": count})
+
+        return told
+
+    def _answers(self) -> Answers:
+        return Answers(
+            live={"loop": self._loop_check, "election": self._election_check},
+            ready={"caches": self._caches_check},
+            metrics=self._exposition,
+            configuration=lambda: to_plain(self.configuration),
+            state=lambda: self.state.dump(self._clock()),
+            records=self.records,
+        )
+
+    def _exposition(self, accept: str) -> tuple[bytes, str]:
+        self._tell_gauges()
+        return self.metrics.exposition(accept)
+
+    def _loop_check(self) -> str | None:
+        silent = self._clock() - self._ticked_s
+        return f"the main loop has not come round for {silent:.0f} s" if silent > STALLED_S else None
+
+    def _election_check(self) -> str | None:
+        if self.leading and not self._may_write():
+            return "the lease was not renewed in time"
+        return None
+
+    def _caches_check(self) -> str | None:
+        missing = [name for name in ("nodes", "pods") if not self.reflectors[name].synced]
+        return f"not filled yet: {', '.join(missing)}" if missing else None
+
+    def unavailable(self) -> dict[str, str]:
+        """Optional APIs that cannot be read, with the reason."""
+        return {n: r.reason for n, r in self.reflectors.items() if r.state is State.UNAVAILABLE}
+
+    def _dump(self) -> None:
+        """Everything that is known, on one line of standard error."""
+        print(json.dumps(self.state.dump(self._clock()), default=str), file=sys.stderr, flush=True)

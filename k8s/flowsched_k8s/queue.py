@@ -1,0 +1,529 @@
+"""Which pods are waiting, for what, and when they are looked at again.
+
+A pod is in exactly one place: *active* (the next round takes it), *backoff* (not before a time), *unschedulable* (until
+something changes that may help it, at the latest after five minutes), *gated* (until its gates are gone), or in flight
+between :meth:`PodQueue.take` and :meth:`PodQueue.done` or :meth:`PodQueue.requeue`. Times are seconds on the caller's clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from flowsched_k8s import names
+from flowsched_k8s.instructions import PodKey
+
+POD_ADDED = "UnschedulablePodAdd"
+"""Labels of ``scheduler_queue_incoming_pods_total``, as the in-tree scheduler writes them."""
+POD_UPDATED = "UnschedulablePodUpdate"
+GATES_GONE = "UnschedulablePodUpdatePodSchedulingGatesEliminated"
+GATED = "SchedulingGated"
+ATTEMPT_FAILED = "ScheduleAttemptFailure"
+BACKOFF_COMPLETE = "BackoffComplete"
+TIMED_OUT = "UnschedulableTimeout"
+POSTPONED = "Postponed"
+
+
+class Place(StrEnum):
+    """Where a pod is. All but the last are the metrics' ``queue``."""
+
+    ACTIVE = "active"
+    BACKOFF = "backoff"
+    UNSCHEDULABLE = "unschedulable"
+    GATED = "gated"
+    IN_FLIGHT = "in-flight"
+
+
+class Outcome(StrEnum):
+    """How an attempt ended that did not bind the pod."""
+
+    ERROR = "error"
+    """Our fault or the API server's."""
+    RETRY = "retry"
+    """Somebody else was faster: the space was gone, or the object had changed."""
+    UNSCHEDULABLE = "unschedulable"
+    """No place in the cluster as it is."""
+    POSTPONED = "postponed"
+    """There is a place, but waiting costs less."""
+
+
+class Cause(StrEnum):
+    """What stopped a pod: ``plugin`` of ``scheduler_unschedulable_pods``, the in-tree plugin's name where there is one."""
+
+    RESOURCES = "NodeResourcesFit"
+    NODE_AFFINITY = "NodeAffinity"
+    TAINTS = "TaintToleration"
+    CORDON = "NodeUnschedulable"
+    PORTS = "NodePorts"
+    POD_AFFINITY = "InterPodAffinity"
+    SPREAD = "PodTopologySpread"
+    VOLUMES = "VolumeBinding"
+    VOLUME_LIMITS = "NodeVolumeLimits"
+    GROUP = "GangScheduling"
+    PROFILE = "PerformanceProfile"
+    UNSUPPORTED = "UnsupportedField"
+    """Only a change of the pod itself helps."""
+    OTHER = "Other"
+    """Not known, so everything may help."""
+
+
+class Wake(StrEnum):
+    """A change in the cluster, by the in-tree scheduler's event label where there is one."""
+
+    NODE_ADDED = "NodeAdd"
+    NODE_REMOVED = "NodeDelete"
+    NODE_ALLOCATABLE = "NodeUpdateNodeAllocatable"
+    NODE_LABELS = "NodeUpdateNodeLabel"
+    NODE_TAINTS = "NodeUpdateNodeTaint"
+    """Cordon included."""
+    NODE_CONDITIONS = "NodeUpdateNodeCondition"
+    POD_PLACED = "AssignedPodAdd"
+    POD_CHANGED = "AssignedPodUpdate"
+    """Labels of a placed pod, or requests that shrank."""
+    POD_GONE = "AssignedPodDelete"
+    """Deleted, finished, or an assumption taken back."""
+    VOLUME = "PersistentVolumeUpdate"
+    CLAIM = "PersistentVolumeClaimUpdate"
+    STORAGE_CLASS = "storage.k8s.io/StorageClassUpdate"
+    CSI_NODE = "storage.k8s.io/CSINodeUpdate"
+    GROUP = "scheduling.k8s.io/PodGroupUpdate"
+    """A pod group, or how many of its pods there are."""
+    NAMESPACE = "NamespaceUpdate"
+    PROFILES = "ProfilesUpdate"
+    ANY = "ForceActivate"
+    """Nobody knows what changed, as after a relist."""
+
+
+_STORAGE = {Wake.VOLUME, Wake.CLAIM, Wake.STORAGE_CLASS, Wake.CSI_NODE}
+_RELATED = {Wake.NODE_ADDED, Wake.NODE_LABELS, Wake.POD_PLACED, Wake.POD_CHANGED, Wake.POD_GONE, Wake.NAMESPACE}
+HELPS: Mapping[Cause, frozenset[Wake]] = {
+    cause: frozenset({*wakes, Wake.ANY})
+    for cause, wakes in {
+        Cause.RESOURCES: {Wake.NODE_ADDED, Wake.NODE_ALLOCATABLE, Wake.POD_GONE, Wake.POD_CHANGED},
+        Cause.NODE_AFFINITY: {Wake.NODE_ADDED, Wake.NODE_LABELS},
+        Cause.TAINTS: {Wake.NODE_ADDED, Wake.NODE_TAINTS, Wake.NODE_CONDITIONS},
+        Cause.CORDON: {Wake.NODE_ADDED, Wake.NODE_TAINTS, Wake.NODE_CONDITIONS},
+        Cause.PORTS: {Wake.NODE_ADDED, Wake.POD_GONE},
+        Cause.POD_AFFINITY: _RELATED,
+        # Fewer nodes can mean fewer domains, and so a fuller least filled one.
+        Cause.SPREAD: {*_RELATED, Wake.NODE_REMOVED, Wake.NODE_TAINTS},
+        Cause.VOLUMES: {*_STORAGE, Wake.NODE_ADDED, Wake.NODE_LABELS, Wake.POD_GONE},
+        Cause.VOLUME_LIMITS: {*_STORAGE, Wake.NODE_ADDED, Wake.POD_GONE},
+        Cause.GROUP: {Wake.GROUP},
+        Cause.PROFILE: {Wake.PROFILES},
+        Cause.UNSUPPORTED: set[Wake](),
+        Cause.OTHER: set(Wake),
+    }.items()
+}
+"""Which changes may help a pod that a cause stopped."""
+
+_HELPED = {wake: tuple(cause for cause in Cause if wake in HELPS[cause]) for wake in Wake}
+
+_CAUSES = {
+    names.TOO_MANY_PODS: Cause.RESOURCES,
+    names.NODE_AFFINITY: Cause.NODE_AFFINITY,
+    names.TAINTS: Cause.TAINTS,
+    names.CORDONED: Cause.CORDON,
+    names.PORTS: Cause.PORTS,
+    names.POD_AFFINITY: Cause.POD_AFFINITY,
+    names.POD_ANTI_AFFINITY: Cause.POD_AFFINITY,
+    names.EXISTING_ANTI_AFFINITY: Cause.POD_AFFINITY,
+    names.SPREAD: Cause.SPREAD,
+    names.SPREAD_NO_LABEL: Cause.SPREAD,
+    names.VOLUME_AFFINITY: Cause.VOLUMES,
+    names.NO_VOLUMES: Cause.VOLUMES,
+    names.UNBOUND_CLAIMS: Cause.VOLUMES,
+    names.TOO_MANY_VOLUMES: Cause.VOLUME_LIMITS,
+}
+
+
+def causes_of(reasons: Iterable[str]) -> frozenset[Cause]:
+    """The causes behind the filters' reason texts; a text that nobody knows is :attr:`Cause.OTHER`."""
+    insufficient = names.insufficient("")
+    return frozenset(
+        Cause.RESOURCES if reason.startswith(insufficient) else _CAUSES.get(reason, Cause.OTHER) for reason in reasons
+    )
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    key: PodKey
+    priority: int
+    created_s: float
+    added_s: float
+    place: Place = Place.ACTIVE
+    gated: bool = False
+    attempts: int = 0
+    failures: int = 0
+    failed_s: float = 0.0
+    causes: frozenset[Cause] = frozenset()
+    like: Hashable = None
+    taken_at_wake: int = 0
+    touched: bool = False
+
+
+class _Ordered:
+    """Pods by rank: first out, or any one taken out, in O(log n).
+
+    One that is taken out stays in the heap as an outdated item; when most items are outdated the heap is built anew.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Any, PodKey]] = []
+        self._rank: dict[PodKey, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self._rank)
+
+    def put(self, key: PodKey, rank: Any) -> None:
+        self._rank[key] = rank
+        heapq.heappush(self._heap, (rank, key))
+
+    def discard(self, key: PodKey) -> None:
+        self._rank.pop(key, None)
+        if len(self._heap) > 2 * len(self._rank) + 32:
+            self._heap = [(rank, key) for key, rank in self._rank.items()]
+            heapq.heapify(self._heap)
+
+    def first(self) -> tuple[Any, PodKey] | None:
+        while self._heap:
+            rank, key = self._heap[0]
+            if self._rank.get(key) == rank:
+                return rank, key
+            heapq.heappop(self._heap)
+        return None
+
+
+@dataclass
+class _Question:
+    """A change with a condition that came while pods were in flight, and what it answered so far."""
+
+    number: int
+    causes: tuple[Cause, ...]
+    match: Callable[[PodKey], bool]
+    answers: dict[Hashable, bool] = field(default_factory=dict)
+
+    def concerns(self, causes: frozenset[Cause], like: Hashable, key: PodKey) -> bool:
+        if causes.isdisjoint(self.causes):
+            return False
+        if like not in self.answers:
+            self.answers[like] = self.match(key)
+        return self.answers[like]
+
+
+class PodQueue:
+    """All pods that are ours and on no node yet. Unknown keys are ignored: their pod was deleted meanwhile."""
+
+    QUESTIONS = 256
+    """How many conditions are kept for pods in flight. Older changes count as if they had none: one look too many."""
+
+    def __init__(
+        self,
+        *,
+        initial_backoff_s: float = 1.0,
+        max_backoff_s: float = 10.0,
+        unschedulable_retry_s: float = 300.0,
+        postpone_s: float = 1.0,
+    ) -> None:
+        """``postpone_s`` is how long a postponed pod waits unless its outcome names a time."""
+        self._initial_backoff_s = initial_backoff_s
+        self._max_backoff_s = max_backoff_s
+        self._unschedulable_retry_s = unschedulable_retry_s
+        self._postpone_s = postpone_s
+        self._entries: dict[PodKey, _Entry] = {}
+        self._ordered = {place: _Ordered() for place in (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE)}
+        self._sizes: Counter[Place] = Counter()
+        self._waiting: dict[Cause, dict[Hashable, dict[PodKey, None]]] = {cause: {} for cause in Cause}
+        self._stopped: Counter[Cause] = Counter()
+        self._wakes = 0
+        self._last_wake: dict[Cause, int] = {}
+        self._questions: list[_Question] = []
+        self.incoming: Counter[tuple[str, str]] = Counter()
+        """How often a pod entered a queue, by (queue, event)."""
+
+    def __len__(self) -> int:
+        """Pods in all places."""
+        return len(self._entries)
+
+    def __contains__(self, key: PodKey) -> bool:
+        """Whether the pod is here, in flight included."""
+        return key in self._entries
+
+    def add(
+        self,
+        key: PodKey,
+        now: float,
+        *,
+        priority: int = 0,
+        created_s: float = 0.0,
+        gated: bool = False,
+        event: str = POD_ADDED,
+    ) -> None:
+        """Take in a pod: higher ``priority`` goes first, then older. A known one only has its gates looked at."""
+        if key in self._entries:
+            if gated:
+                self.gate(key)
+            else:
+                self.ungate(key, now)
+            return
+        entry = self._entries[key] = _Entry(key, priority, created_s, now, gated=gated)
+        if gated:
+            self._enter(entry, Place.GATED, event)
+        else:
+            self._activate(entry, event)
+
+    def remove(self, key: PodKey) -> bool:
+        """Forget a pod, wherever it is; whether it was here."""
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            return False
+        self._leave(entry)
+        return True
+
+    def gate(self, key: PodKey) -> None:
+        """Hold a pod until it is ungated; one in flight is held once it comes back."""
+        entry = self._entries.get(key)
+        if entry is None or entry.gated:
+            return
+        entry.gated = True
+        if entry.place is not Place.IN_FLIGHT:
+            self._leave(entry)
+            self._enter(entry, Place.GATED, GATED)
+
+    def ungate(self, key: PodKey, now: float) -> None:
+        """Let a gated pod take part."""
+        entry = self._entries.get(key)
+        if entry is None or not entry.gated:
+            return
+        entry.gated = False
+        if entry.place is Place.GATED:
+            if not entry.attempts:
+                # The time behind its gates is nobody's latency.
+                entry.added_s = now
+            self._leave(entry)
+            self._activate(entry, GATES_GONE)
+
+    def touch(self, key: PodKey, now: float) -> None:
+        """The pod itself changed in a way that may help: an unschedulable one is looked at again after its backoff."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return
+        if entry.place is Place.IN_FLIGHT:
+            entry.touched = True
+        elif entry.place is Place.UNSCHEDULABLE:
+            self._retry(entry, now, POD_UPDATED)
+
+    def take(self, now: float, limit: int | None = None) -> list[PodKey]:
+        """The pods of a round, in order: they are in flight until done or requeued."""
+        self._advance(now)
+        active = self._ordered[Place.ACTIVE]
+        taken: list[PodKey] = []
+        while (limit is None or len(taken) < limit) and (head := active.first()) is not None:
+            entry = self._entries[head[1]]
+            self._launch(entry)
+            taken.append(entry.key)
+        return taken
+
+    def claim(self, key: PodKey) -> bool:
+        """Take one pod into the round although it is not its turn: others of its group are taken. Whether it could be."""
+        entry = self._entries.get(key)
+        if entry is None or entry.gated or entry.place is Place.IN_FLIGHT:
+            return False
+        self._launch(entry)
+        return True
+
+    def restore(self, key: PodKey, now: float, *, priority: int, created_s: float, failures: int) -> None:
+        """Take back a pod whose binding failed after it had left: it is behind a backoff, as after an error."""
+        if key in self._entries:
+            return
+        entry = self._entries[key] = _Entry(key, priority, created_s, created_s)
+        entry.failures, entry.failed_s = max(1, failures), now
+        self._delay(entry, now, self._backoff_end(entry), ATTEMPT_FAILED)
+
+    def done(self, key: PodKey) -> None:
+        """The pod in flight is bound; it is forgotten."""
+        self.remove(key)
+
+    def requeue(
+        self,
+        key: PodKey,
+        now: float,
+        outcome: Outcome,
+        *,
+        causes: Collection[Cause] = (),
+        like: Hashable = None,
+        not_before_s: float | None = None,
+    ) -> None:
+        """Put a pod in flight back.
+
+        ``causes`` say which changes will wake an unschedulable pod (none: every change); pods with equal ``like`` are asked
+        for once when a change has a condition. ``not_before_s`` is for postponed ones.
+        """
+        entry = self._entries.get(key)
+        if entry is None or entry.place is not Place.IN_FLIGHT:
+            return
+        entry.causes = frozenset(causes) or frozenset({Cause.OTHER})
+        entry.like = key if like is None else like
+        missed = entry.touched or self._missed(entry)
+        self._leave(entry)
+        if outcome is not Outcome.POSTPONED:
+            entry.failures += 1
+            entry.failed_s = now
+        if entry.gated:
+            self._enter(entry, Place.GATED, GATED)
+        elif outcome is Outcome.POSTPONED:
+            self._delay(entry, now, now + self._postpone_s if not_before_s is None else not_before_s, POSTPONED)
+        elif outcome is Outcome.UNSCHEDULABLE and not missed:
+            self._ordered[Place.UNSCHEDULABLE].put(key, now + self._unschedulable_retry_s)
+            for cause in entry.causes:
+                self._waiting[cause].setdefault(entry.like, {})[key] = None
+                self._stopped[cause] += 1
+            self._enter(entry, Place.UNSCHEDULABLE, ATTEMPT_FAILED)
+        else:
+            self._delay(entry, now, self._backoff_end(entry), ATTEMPT_FAILED)
+
+    def wake(self, event: Wake, now: float, match: Callable[[PodKey], bool] | None = None) -> int:
+        """Something changed: move the unschedulable pods that it may help to where they are tried again; how many.
+
+        With ``match``, only those it says yes to: it is asked once for all pods that are alike. Pods that other causes
+        stopped cost nothing. Pods in flight are asked for when they come back unschedulable.
+        """
+        helped = _HELPED[event]
+        if self._sizes[Place.IN_FLIGHT]:
+            self._remember(helped, match)
+        answers: dict[Hashable, bool] = {}
+        moved = 0
+        for cause in helped:
+            for like, keys in list(self._waiting[cause].items()):
+                if match is not None:
+                    if like not in answers:
+                        answers[like] = match(next(iter(keys)))
+                    if not answers[like]:
+                        continue
+                for key in list(keys):
+                    self._retry(self._entries[key], now, event)
+                    moved += 1
+        return moved
+
+    def next_wake(self, now: float) -> float | None:
+        """When :meth:`take` has something to return, were nothing to change; ``None`` for never."""
+        if self._sizes[Place.ACTIVE]:
+            return now
+        heads = [self._ordered[place].first() for place in (Place.BACKOFF, Place.UNSCHEDULABLE)]
+        times = [head[0] for head in heads if head is not None]
+        return max(now, min(times)) if times else None
+
+    def sizes(self) -> dict[str, int]:
+        """Pods by queue; those in flight are in none."""
+        return {place.value: self._sizes[place] for place in Place if place is not Place.IN_FLIGHT}
+
+    def unschedulable(self) -> dict[str, int]:
+        """Unschedulable pods by what stopped them; a pod counts once for each."""
+        return {cause.value: self._stopped[cause] for cause in Cause if self._stopped[cause]}
+
+    def in_flight(self) -> int:
+        """Pods that are taken and neither done nor requeued."""
+        return self._sizes[Place.IN_FLIGHT]
+
+    def place(self, key: PodKey) -> Place | None:
+        """Where a pod is."""
+        entry = self._entries.get(key)
+        return entry.place if entry else None
+
+    def attempts(self, key: PodKey) -> int:
+        """How often the pod was taken."""
+        entry = self._entries.get(key)
+        return entry.attempts if entry else 0
+
+    def added_at(self, key: PodKey) -> float | None:
+        """Since when the pod has been waiting for us: when it was added, or its gates went before any attempt."""
+        entry = self._entries.get(key)
+        return entry.added_s if entry else None
+
+    # Places
+
+    def _enter(self, entry: _Entry, place: Place, event: str) -> None:
+        entry.place = place
+        self._sizes[place] += 1
+        self.incoming[place.value, event] += 1
+
+    def _leave(self, entry: _Entry) -> None:
+        """Take a pod out of its place, and out of all that is kept about it there."""
+        place = entry.place
+        self._sizes[place] -= 1
+        if place in self._ordered:
+            self._ordered[place].discard(entry.key)
+        if place is Place.UNSCHEDULABLE:
+            for cause in entry.causes:
+                alike = self._waiting[cause][entry.like]
+                del alike[entry.key]
+                if not alike:
+                    del self._waiting[cause][entry.like]
+                self._stopped[cause] -= 1
+        elif place is Place.IN_FLIGHT and not self._sizes[place]:
+            # Nobody is left who could have missed anything.
+            self._last_wake.clear()
+            self._questions.clear()
+
+    def _launch(self, entry: _Entry) -> None:
+        self._leave(entry)
+        entry.attempts += 1
+        entry.touched = False
+        entry.taken_at_wake = self._wakes
+        entry.place = Place.IN_FLIGHT
+        self._sizes[Place.IN_FLIGHT] += 1
+
+    def _activate(self, entry: _Entry, event: str) -> None:
+        self._ordered[Place.ACTIVE].put(entry.key, (-entry.priority, entry.created_s))
+        self._enter(entry, Place.ACTIVE, event)
+
+    def _delay(self, entry: _Entry, now: float, until_s: float, event: str) -> None:
+        if until_s <= now:
+            self._activate(entry, event)
+        else:
+            self._ordered[Place.BACKOFF].put(entry.key, until_s)
+            self._enter(entry, Place.BACKOFF, event)
+
+    def _retry(self, entry: _Entry, now: float, event: str) -> None:
+        """An unschedulable pod has a chance again; not before its backoff is over."""
+        self._leave(entry)
+        self._delay(entry, now, self._backoff_end(entry), event)
+
+    def _advance(self, now: float) -> None:
+        for place, event in ((Place.BACKOFF, BACKOFF_COMPLETE), (Place.UNSCHEDULABLE, TIMED_OUT)):
+            while (head := self._ordered[place].first()) is not None and head[0] <= now:
+                entry = self._entries[head[1]]
+                self._leave(entry)
+                self._activate(entry, event)
+
+    def _backoff_end(self, entry: _Entry) -> float:
+        # The exponent is capped: no float holds two to the power of a stubborn pod's failures.
+        doublings = min(max(entry.failures - 1, 0), 63)
+        return entry.failed_s + min(self._initial_backoff_s * 2.0**doublings, self._max_backoff_s)
+
+    # Changes while pods are in flight
+
+    def _remember(self, helped: tuple[Cause, ...], match: Callable[[PodKey], bool] | None) -> None:
+        self._wakes += 1
+        if match is None:
+            self._last_wake.update(dict.fromkeys(helped, self._wakes))
+            return
+        self._questions.append(_Question(self._wakes, helped, match))
+        if len(self._questions) > self.QUESTIONS:
+            oldest = self._questions.pop(0)
+            for cause in oldest.causes:
+                self._last_wake[cause] = max(self._last_wake.get(cause, 0), oldest.number)
+
+    def _missed(self, entry: _Entry) -> bool:
+        """Whether a change that may help the pod came while it was in flight."""
+        since = entry.taken_at_wake
+        if any(self._last_wake.get(cause, 0) > since for cause in entry.causes):
+            return True
+        return any(
+            question.number > since and question.concerns(entry.causes, entry.like, entry.key)
+            for question in self._questions
+        )

@@ -1,0 +1,178 @@
+"""Selectors of labels and of nodes, in a form that can be compared, hashed and asked quickly.
+
+What the API server should never have accepted (an operator that does not exist, ``In`` without values) matches nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from flowsched_k8s.objects import LabelSelector, Node, NodeSelector, NodeSelectorTerm, Requirement
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_INT64 = 1 << 63
+_NAME_FIELD = "metadata.name"
+
+
+@dataclass(frozen=True, order=True)
+class Expression:
+    """One requirement on a label, its values sorted and each named once."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether labels meet it."""
+        found = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return found is not None and found in self.values
+            case "NotIn":
+                return found is None or found not in self.values
+            case "Exists":
+                return found is not None
+            case "DoesNotExist":
+                return found is None
+            case "Gt":
+                return _compared(found, self.values[0]) > 0
+            case "Lt":
+                return _compared(found, self.values[0]) < 0
+        return False
+
+
+@dataclass(frozen=True, order=True)
+class LabelTest:
+    """A label selector: every expression holds. Without any it matches everything."""
+
+    expressions: tuple[Expression, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether labels are selected."""
+        return all(e.matches(labels) for e in self.expressions)
+
+    def narrowed(self, more: Iterable[Expression]) -> LabelTest:
+        """The same with further expressions."""
+        return LabelTest(tuple(sorted({*self.expressions, *more})))
+
+    def __str__(self) -> str:
+        """As kubectl writes selectors."""
+        return ",".join(_shown(e) for e in self.expressions) or "everything"
+
+
+@dataclass(frozen=True, order=True)
+class NodeTerm:
+    """One term of a node selector: all of its expressions hold, and it is about one of the names where it has some."""
+
+    labels: tuple[Expression, ...] = ()
+    is_named: tuple[str, ...] = ()
+    not_named: tuple[str, ...] = ()
+
+    def matches(self, node: Node) -> bool:
+        """Whether a node meets it."""
+        name = node.metadata.name
+        if name in self.not_named or any(name != wanted for wanted in self.is_named):
+            return False
+        labels = node.metadata.labels or {}
+        return all(e.matches(labels) for e in self.labels)
+
+
+@dataclass(frozen=True, order=True)
+class NodeTest:
+    """A node selector: any of its terms holds. Without any it matches nothing."""
+
+    terms: tuple[NodeTerm, ...] = ()
+
+    def matches(self, node: Node) -> bool:
+        """Whether a node is selected."""
+        return any(t.matches(node) for t in self.terms)
+
+
+def matches(selector: LabelSelector | None, labels: Mapping[str, str] | None) -> bool:
+    """Whether a selector selects labels: none at all selects nothing, an empty one everything."""
+    test = label_test(selector)
+    return test is not None and test.matches(labels or {})
+
+
+def label_test(selector: LabelSelector | None) -> LabelTest | None:
+    """A label selector ready to be asked; ``None`` for one that matches nothing."""
+    if selector is None:
+        return None
+    found = {Expression(key, "In", (value,)) for key, value in (selector.match_labels or {}).items()}
+    for requirement in selector.match_expressions or ():
+        expression = _expression(requirement, numbers=False)
+        if expression is None:
+            return None
+        found.add(expression)
+    return LabelTest(tuple(sorted(found)))
+
+
+def node_test(selector: NodeSelector) -> NodeTest:
+    """A node selector ready to be asked; terms that match nothing are left out."""
+    terms = (node_term(term) for term in selector.node_selector_terms)
+    return NodeTest(tuple(sorted({t for t in terms if t is not None})))
+
+
+def node_term(term: NodeSelectorTerm) -> NodeTerm | None:
+    """A term of a node selector; ``None`` for one that matches nothing, such as an empty one."""
+    if not term.match_expressions and not term.match_fields:
+        return None
+    labels = set()
+    for requirement in term.match_expressions or ():
+        expression = _expression(requirement, numbers=True)
+        if expression is None:
+            return None
+        labels.add(expression)
+    named: dict[str, set[str]] = {"In": set(), "NotIn": set()}
+    for requirement in term.match_fields or ():
+        values = requirement.values or ()
+        if requirement.key != _NAME_FIELD or requirement.operator not in named or len(values) != 1:
+            return None
+        named[requirement.operator].update(values)
+    return NodeTerm(tuple(sorted(labels)), tuple(sorted(named["In"])), tuple(sorted(named["NotIn"])))
+
+
+def _expression(requirement: Requirement, numbers: bool) -> Expression | None:
+    """A requirement in its one form; ``None`` if it is not valid."""
+    values = tuple(sorted(set(requirement.values or ())))
+    match requirement.operator:
+        case "In" | "NotIn":
+            valid = bool(values)
+        case "Exists" | "DoesNotExist":
+            valid = not values
+        case "Gt" | "Lt":
+            valid = numbers and len(requirement.values or ()) == 1 and _integer(values[0]) is not None
+        case _:
+            valid = False
+    return Expression(requirement.key, requirement.operator, values) if valid else None
+
+
+def _compared(found: str | None, bound: str) -> int:
+    """Sign of a label's number minus the bound; 0, which meets neither ``Gt`` nor ``Lt``, if it has no number."""
+    number, limit = _integer(found or ""), _integer(bound)
+    if number is None or limit is None:
+        return 0
+    return (number > limit) - (number < limit)
+
+
+@lru_cache(maxsize=1 << 12)
+def _integer(text: str) -> int | None:
+    if _INTEGER.fullmatch(text) is None:
+        return None
+    number = int(text)
+    return number if -_INT64 <= number < _INT64 else None
+
+
+def _shown(expression: Expression) -> str:
+    key, values = expression.key, expression.values
+    match expression.operator:
+        case "Exists":
+            return key
+        case "DoesNotExist":
+            return f"!{key}"
+        case "In" if len(values) == 1:
+            return f"{key}={values[0]}"
+    return f"{key} {expression.operator.lower()} ({','.join(values)})"

@@ -1,0 +1,88 @@
+"""Preemption on the cache: who could make room for a pod, within disruption budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+from flowsched_k8s.cache import Cache, PodEntry
+from flowsched_k8s.instructions import PodKey
+from flowsched_k8s.objects import Budget, Pod
+from flowsched_k8s.preemption import Occupant, Occupants, PreemptionPlan, Preemptor, is_movable, plan_preemption
+from flowsched_k8s.selector import matches
+from flowsched_k8s.verdicts import Verdicts
+
+
+class Victims:
+    """Plans preemptions; decides nothing."""
+
+    def __init__(self, cache: Cache) -> None:
+        """No budgets yet."""
+        self._cache = cache
+        self._budgets: dict[tuple[str, str], Budget] = {}
+
+    def put_budget(self, budget: Budget) -> None:
+        """A PodDisruptionBudget is there or changed."""
+        self._budgets[budget.metadata.namespace, budget.metadata.name] = budget
+
+    def remove_budget(self, budget: Budget) -> None:
+        """A PodDisruptionBudget is gone."""
+        self._budgets.pop((budget.metadata.namespace, budget.metadata.name), None)
+
+    def plan(self, entry: PodEntry, verdicts: Verdicts, gone: AbstractSet[str] = frozenset()) -> PreemptionPlan | str:
+        """Victims for one pod, or why nobody's going would help.
+
+        ``gone``: uids of pods that are victims already; their room is spoken for.
+        """
+        cache, fleet = self._cache, self._cache.fleet
+        passes = verdicts.passes[: fleet.rows] & fleet.alive
+        rows = [row for row in fleet.order().tolist() if passes[row]]
+        nodes = [name for row in rows if (name := fleet.names[row]) is not None]
+        free = fleet.free()[rows]
+        by_resource = {resource: free[:, i] for i, resource in enumerate(fleet.resources)}
+        occupants = Occupants()
+        for name in nodes:
+            for uid in cache.nodes[name].pods:
+                if uid not in gone:
+                    occupants.put(self._occupant(cache.pods[uid]), name)
+        preemptor = Preemptor(entry.needs, entry.priority, entry.pod.spec.preemption_policy or "")
+        allowed = {f"{ns}/{name}": b.status.disruptions_allowed for (ns, name), b in self._budgets.items()}
+        return plan_preemption(
+            preemptor,
+            nodes,
+            by_resource,
+            occupants,
+            allowed,
+            total=len(cache.nodes),
+            fits=lambda node, without: self._related(entry, node, without),
+        )
+
+    def _related(self, entry: PodEntry, node: str, without: AbstractSet[PodKey]) -> bool:
+        """Whether ports, affinities and spreads would let a pod in, were these pods gone."""
+        wants = self._cache.wants(entry)
+        if not wants.holds and not wants.joins:
+            return True
+        trial = self._cache.fleet.copy()
+        for pod in without:
+            trial.release(pod.uid)
+        row = trial.row(node)
+        return row is not None and bool(trial.permits(wants.holds, wants.joins)[row])
+
+    def _occupant(self, entry: PodEntry) -> Occupant:
+        pod = entry.pod
+        return Occupant(
+            entry.key,
+            entry.priority,
+            entry.needs,
+            entry.started_s,
+            self._counted_by(pod),
+            is_movable(pod),
+            pod.metadata.deletion_timestamp is not None,
+        )
+
+    def _counted_by(self, pod: Pod) -> tuple[str, ...]:
+        labels = pod.metadata.labels or {}
+        return tuple(
+            f"{namespace}/{name}"
+            for (namespace, name), budget in sorted(self._budgets.items())
+            if namespace == pod.metadata.namespace and matches(budget.spec.selector, labels)
+        )

@@ -1,0 +1,601 @@
+"""Where a pod's volumes let it run, and what has to be told to the API server before it may run there.
+
+A store without I/O: watch events go in, questions are answered from what is known. An unbound claim of a class with
+``WaitForFirstConsumer`` is settled by patching the claim alone, so that no right to write volumes is needed: the annotation
+of the selected node lets a provisioner make the volume, ``spec.volumeName`` picks an existing (local) one. The volume
+controller does the binding; the pod is bound afterwards.
+
+Unlike a volume's ``claimRef``, ``spec.volumeName`` is no lock: if another scheduler gives the same volume away in that
+moment, the claim stays unbound, and with it its pod, until somebody makes the claim anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from flowsched_k8s.names import NO_VOLUMES, UNBOUND_CLAIMS, VOLUME_AFFINITY
+from flowsched_k8s.objects import (
+    Claim,
+    CsiNode,
+    Node,
+    PersistentVolume,
+    Pod,
+    StorageClass,
+    TopologySelectorTerm,
+    Volume,
+)
+from flowsched_k8s.quantity import whole
+from flowsched_k8s.selector import NodeTest, label_test, node_test
+
+LIMIT_PREFIX = "attachable-volumes-csi-"
+"""Volumes of a CSI driver that a node takes, as if they were a resource; what lacks is ``names.TOO_MANY_VOLUMES``."""
+UNLIMITED = 1 << 30
+"""Volumes on a node that states no limit."""
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+_BOUND = "pv.kubernetes.io/bind-completed"
+_CLASS = "volume.beta.kubernetes.io/storage-class"
+_WAIT = "WaitForFirstConsumer"
+_ONE_POD = "ReadWriteOncePod"
+_FILESYSTEM = "Filesystem"
+_OLD_KEYS = {
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+}
+_ZONE_KEYS = (*_OLD_KEYS, *_OLD_KEYS.values())
+_DISKS = {
+    "gce_persistent_disk": "gcePersistentDisk",
+    "aws_elastic_block_store": "awsElasticBlockStore",
+    "rbd": "rbd",
+    "iscsi": "iscsi",
+}
+
+
+class ClaimKey(NamedTuple):
+    """A claim by name."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Where a volume can be used."""
+
+    nodes: NodeTest | None = None
+    """Its node affinity."""
+    zones: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Its zone and region labels, each with the values it allows."""
+
+    def covers(self, node: Node) -> bool:
+        """Whether pods on the node can use it. Zone labels bind only nodes that are in some zone or region."""
+        if self.nodes is not None and not self.nodes.matches(node):
+            return False
+        labels = node.metadata.labels or {}
+        if not self.zones or not any(key in labels for key in _ZONE_KEYS):
+            return True
+        return all(labels.get(key, labels.get(_OLD_KEYS.get(key, key))) in allowed for key, allowed in self.zones)
+
+
+ANYWHERE = Reach()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """An unbound claim that waits for its pod's node: the ways in which it can be settled."""
+
+    volumes: tuple[tuple[str, Reach], ...] = ()
+    """Existing volumes that would do, best first."""
+    provisioned: bool = False
+    """Whether a volume can be made."""
+    topologies: tuple[tuple[tuple[str, tuple[str, ...]], ...], ...] = ()
+    """Where one can be made: any of these sets of labels; empty for anywhere."""
+    selected: str = ""
+    """The node that a provisioner was told already."""
+
+    def settle(self, node: Node, taken: Iterable[str] = ()) -> str | None:
+        """How on this node: the name of an existing volume, ``""`` for a volume to be made, None for not at all."""
+        if self.selected and self.selected != node.metadata.name:
+            return None
+        for name, reach in self.volumes:
+            if name not in taken and reach.covers(node):
+                return name
+        return "" if self.provisioned and self._can_be_made(node) else None
+
+    def _can_be_made(self, node: Node) -> bool:
+        labels = node.metadata.labels or {}
+        return not self.topologies or any(
+            all(labels.get(key) in allowed for key, allowed in term) for term in self.topologies
+        )
+
+
+@dataclass(frozen=True)
+class VolumeNeeds:
+    """What a pod's volumes demand of its node. Equal needs have equal verdicts on every node."""
+
+    blocked: str | None = None
+    """Why no node will do."""
+    bound: tuple[Reach, ...] = ()
+    choices: tuple[Choice, ...] = ()
+    """Smallest request first: that leaves the large volumes to those who need them."""
+
+    def verdict(self, node: Node) -> str | None:
+        """The reason why the pod cannot run there, or None."""
+        if not all(reach.covers(node) for reach in self.bound):
+            return VOLUME_AFFINITY
+        return None if self.settle(node) is not None else NO_VOLUMES
+
+    def settle(self, node: Node) -> tuple[str, ...] | None:
+        """For every choice the volume it gets on this node (``""``: a new one), or None if one gets none."""
+        taken: list[str] = []
+        for choice in self.choices:
+            name = choice.settle(node, taken)
+            if name is None:
+                return None
+            taken.append(name)
+        return tuple(taken)
+
+
+NOTHING = VolumeNeeds()
+
+
+@dataclass(frozen=True)
+class ClaimPatch:
+    """What to write to a claim before its pod is bound; then wait until the claim is bound."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    selected_node: str = ""
+    """The node that a provisioner shall make a volume for."""
+    volume_name: str = ""
+    """The existing volume that the claim shall have."""
+
+    @property
+    def key(self) -> ClaimKey:
+        """Whose patch it is."""
+        return ClaimKey(self.namespace, self.name)
+
+    def body(self) -> dict[str, Any]:
+        """A merge patch. The API server answers 409 or 422 if the claim was changed or made anew since."""
+        metadata: dict[str, Any] = {"uid": self.uid, "resourceVersion": self.resource_version}
+        if self.volume_name:
+            return {"metadata": metadata, "spec": {"volumeName": self.volume_name}}
+        return {"metadata": {**metadata, "annotations": {SELECTED_NODE: self.selected_node}}}
+
+
+@dataclass(frozen=True)
+class _Mount:
+    """A volume of a pod that comes from a claim."""
+
+    claim: ClaimKey
+    field: str
+    made_for_pod: bool
+
+
+class VolumeIndex:
+    """Claims, volumes, classes and CSI limits, and which pods use which claim.
+
+    ``version`` changes with everything that is put or removed: needs that were worked out before may be out of date.
+    """
+
+    def __init__(self, enabled: bool = True) -> None:
+        """``enabled``: whether volumes are read at all; if not, pods with claims are refused aloud."""
+        self.enabled = enabled
+        self.version = 0
+        self._claims: dict[ClaimKey, Claim] = {}
+        self._volumes: dict[str, PersistentVolume] = {}
+        self._reach: dict[str, Reach] = {}
+        self._of_class: dict[str, set[str]] = {}
+        self._classes: dict[str, StorageClass] = {}
+        self._limits: dict[str, dict[str, int]] = {}
+        self._limited: dict[str, int] = {}
+        self._users: dict[ClaimKey, set[str]] = {}
+        self._promised: dict[ClaimKey, ClaimPatch] = {}
+        self._wanted: dict[str, set[ClaimKey]] = {}
+
+    # What the API server says
+
+    def put_claim(self, claim: Claim) -> None:
+        """A claim is there or changed."""
+        key = ClaimKey(claim.metadata.namespace, claim.metadata.name)
+        self._unwant(key)
+        self._claims[key] = claim
+        promised = self._promised.get(key)
+        if promised is not None and (
+            claim.metadata.uid != promised.uid
+            or claim.spec.volume_name
+            or (promised.selected_node and _selected_node(claim) == promised.selected_node)
+        ):
+            del self._promised[key]
+        if claim.spec.volume_name:
+            self._wanted.setdefault(claim.spec.volume_name, set()).add(key)
+        self.version += 1
+
+    def remove_claim(self, namespace: str, name: str) -> None:
+        """A claim is gone."""
+        key = ClaimKey(namespace, name)
+        self._unwant(key)
+        self._promised.pop(key, None)
+        self._claims.pop(key, None)
+        self.version += 1
+
+    def put_volume(self, volume: PersistentVolume) -> None:
+        """A persistent volume is there or changed."""
+        name = volume.metadata.name
+        self._unlist(name)
+        self._volumes[name] = volume
+        self._reach[name] = _reach(volume)
+        self._of_class.setdefault(_volume_class(volume), set()).add(name)
+        self.version += 1
+
+    def remove_volume(self, name: str) -> None:
+        """A persistent volume is gone."""
+        self._unlist(name)
+        self._volumes.pop(name, None)
+        self._reach.pop(name, None)
+        self.version += 1
+
+    def put_class(self, storage_class: StorageClass) -> None:
+        """A storage class is there or changed."""
+        self._classes[storage_class.metadata.name] = storage_class
+        self.version += 1
+
+    def remove_class(self, name: str) -> None:
+        """A storage class is gone."""
+        self._classes.pop(name, None)
+        self.version += 1
+
+    def put_csi_node(self, csi_node: CsiNode) -> None:
+        """What the CSI drivers of a node allow."""
+        self._set_limits(
+            csi_node.metadata.name,
+            {
+                d.name: max(0, d.allocatable.count)
+                for d in csi_node.spec.drivers or ()
+                if d.allocatable is not None and d.allocatable.count is not None
+            },
+        )
+
+    def remove_csi_node(self, name: str) -> None:
+        """A node no longer states limits."""
+        self._set_limits(name, {})
+
+    def use(self, pod: Pod) -> None:
+        """A pod is on a node, or is assumed to be: what allows one pod at a time is taken. Twice is as good as once."""
+        for mount in _mounts(pod):
+            self._users.setdefault(mount.claim, set()).add(pod.metadata.uid)
+
+    def unuse(self, pod: Pod) -> None:
+        """A pod is gone from its node."""
+        for mount in _mounts(pod):
+            users = self._users.get(mount.claim)
+            if users is not None:
+                users.discard(pod.metadata.uid)
+                if not users:
+                    del self._users[mount.claim]
+
+    # What pods ask
+
+    def needs(self, pod: Pod) -> VolumeNeeds:
+        """What the pod's volumes demand as things are now."""
+        if not pod.spec.volumes:
+            return NOTHING
+        blocked = next(_unsupported_disks(pod), None)
+        if blocked is not None:
+            return VolumeNeeds(blocked)
+        reaches: set[Reach] = set()
+        choices: list[tuple[int, str, Choice]] = []
+        unbound = False
+        for mount in _distinct(_mounts(pod)):
+            if not self.enabled:
+                feature = "flowsched reads claims only with the feature 'volumes'"
+                return VolumeNeeds(f"{mount.field} is not supported: {feature}")
+            claim = self._claims.get(mount.claim)
+            problem = self._claim_problem(pod, mount, claim)
+            if problem is not None or claim is None:
+                return VolumeNeeds(problem)
+            if _is_bound(claim):
+                name = claim.spec.volume_name
+                if name not in self._volumes:
+                    return VolumeNeeds(
+                        f'persistentvolumeclaim "{mount.claim.name}" is bound to "{name}", which is not there'
+                    )
+                if self._reach[name] != ANYWHERE:
+                    reaches.add(self._reach[name])
+                continue
+            found = self._choice(mount.claim, claim)
+            if isinstance(found, str):
+                return VolumeNeeds(found)
+            if found is None:
+                unbound = True
+            else:
+                choices.append((_requested(claim), mount.claim.name, found))
+        if unbound:
+            return VolumeNeeds(UNBOUND_CLAIMS)
+        choices.sort(key=lambda c: c[:2])
+        return VolumeNeeds(None, tuple(sorted(reaches, key=repr)), tuple(c for _, _, c in choices))
+
+    def selected_node_patches(self, pod: Pod, node: Node) -> tuple[ClaimPatch, ...] | str:
+        """What to write to the pod's claims before it is bound to the node; empty if all are bound.
+
+        A text says why the node will not do any more, such as that another pod was given the last volume there.
+        """
+        needs = self.needs(pod)
+        if needs.blocked is not None:
+            return needs.blocked
+        verdict = needs.verdict(node)
+        if verdict is not None:
+            return verdict
+        waiting = []
+        for mount in _distinct(_mounts(pod)):
+            claim = self._claims.get(mount.claim)
+            if claim is not None and not _is_bound(claim):
+                waiting.append((_requested(claim), mount.claim.name, claim))
+        waiting.sort(key=lambda c: c[:2])
+        patches = []
+        for (_, _, claim), volume in zip(waiting, needs.settle(node) or (), strict=True):
+            if not volume and _selected_node(claim) == node.metadata.name:
+                continue
+            meta = claim.metadata
+            patches.append(
+                ClaimPatch(
+                    meta.namespace,
+                    meta.name,
+                    meta.uid,
+                    meta.resource_version,
+                    "" if volume else node.metadata.name,
+                    volume,
+                )
+            )
+        return tuple(patches)
+
+    def assume(self, patches: Iterable[ClaimPatch]) -> None:
+        """These patches are under way: nobody else gets the same volumes."""
+        for patch in patches:
+            self._promised[patch.key] = patch
+            self.version += 1
+
+    def forget(self, patches: Iterable[ClaimPatch]) -> None:
+        """These patches failed."""
+        for patch in patches:
+            if self._promised.get(patch.key) == patch:
+                del self._promised[patch.key]
+                self.version += 1
+
+    def settled(self, pod: Pod) -> bool:
+        """Whether all claims of the pod are bound, so that it may be bound itself."""
+        claims = (self._claims.get(mount.claim) for mount in _mounts(pod))
+        return all(claim is not None and _is_bound(claim) for claim in claims)
+
+    def node_volume_limits(self, node_name: str) -> dict[str, int]:
+        """Volumes that a node takes, by :data:`LIMIT_PREFIX` + driver, for every driver that some node limits.
+
+        When :meth:`limited_drivers` changes, the limits of all nodes and the needs of all pods have to be read again.
+        """
+        own = self._limits.get(node_name, {})
+        return {f"{LIMIT_PREFIX}{driver}": own.get(driver, UNLIMITED) for driver in sorted(self._limited)}
+
+    def pod_volume_needs(self, pod: Pod) -> dict[str, int]:
+        """Volumes that a pod adds, by :data:`LIMIT_PREFIX` + driver, of drivers that some node limits.
+
+        Added up over pods that is too much where they share a volume: a node may seem full too early, never too late.
+        """
+        if not pod.spec.volumes or not self._limited:
+            return {}
+        attached = {found for mount in _mounts(pod) if (found := self._attachment(mount.claim)) is not None}
+        needs: dict[str, int] = {}
+        for driver, _ in sorted(attached):
+            if driver in self._limited:
+                name = f"{LIMIT_PREFIX}{driver}"
+                needs[name] = needs.get(name, 0) + 1
+        return needs
+
+    def limited_drivers(self) -> frozenset[str]:
+        """CSI drivers that some node limits."""
+        return frozenset(self._limited)
+
+    # Details
+
+    def _claim_problem(self, pod: Pod, mount: _Mount, claim: Claim | None) -> str | None:
+        """Why the pod cannot run with this claim, whatever the node."""
+        name = mount.claim.name
+        if claim is None:
+            if mount.made_for_pod:
+                return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+            return f'persistentvolumeclaim "{name}" not found'
+        if mount.made_for_pod and not _made_for(claim, pod):
+            return f'persistentvolumeclaim "{name}" was not made for this pod, which {mount.field} asks for'
+        if claim.metadata.deletion_timestamp is not None:
+            return f'persistentvolumeclaim "{name}" is being deleted'
+        if claim.status.phase == "Lost":
+            return f'persistentvolumeclaim "{name}" has lost its persistentvolume "{claim.spec.volume_name}"'
+        if _ONE_POD in (claim.spec.access_modes or ()) and self._users.get(mount.claim, set()) - {pod.metadata.uid}:
+            return f'persistentvolumeclaim "{name}" allows one pod at a time ({_ONE_POD}) and another pod uses it'
+        return None
+
+    def _choice(self, key: ClaimKey, claim: Claim) -> Choice | str | None:
+        """How an unbound claim can be settled; None if that is not up to its pod; a text if its class is unknown."""
+        class_name = _claim_class(claim)
+        if claim.spec.volume_name or not class_name:
+            return None
+        storage_class = self._classes.get(class_name)
+        if storage_class is None:
+            return f'storageclass "{class_name}" of persistentvolumeclaim "{key.name}" not found'
+        if storage_class.volume_binding_mode != _WAIT:
+            return None
+        can_provision = storage_class.provisioner not in ("", NO_PROVISIONER)
+        promised = self._promised.get(key)
+        if promised is not None and promised.volume_name:
+            reach = self._reach.get(promised.volume_name)
+            return Choice(((promised.volume_name, reach),) if reach is not None else ())
+        selected = promised.selected_node if promised is not None else _selected_node(claim)
+        topologies = _topologies(storage_class.allowed_topologies)
+        if selected:
+            return Choice((), can_provision, topologies, selected)
+        volumes, is_prebound = self._candidates(key, claim, class_name)
+        return Choice(volumes, can_provision and not is_prebound, topologies)
+
+    def _candidates(self, key: ClaimKey, claim: Claim, class_name: str) -> tuple[tuple[tuple[str, Reach], ...], bool]:
+        """Existing volumes for a claim, smallest first; and whether somebody has reserved one for it: then it is that."""
+        promised = {p.volume_name for k, p in self._promised.items() if p.volume_name and k != key}
+        found: list[tuple[int, str]] = []
+        for name in self._of_class.get(class_name, ()):
+            volume = self._volumes[name]
+            size = _fitting_size(volume, claim)
+            if size is None:
+                continue
+            reserved = volume.spec.claim_ref
+            if reserved is not None:
+                if (reserved.namespace, reserved.name) == key and reserved.uid in ("", claim.metadata.uid):
+                    return ((name, self._reach[name]),), True
+                continue
+            if volume.status.phase != "Available" or name in promised or self._wanted.get(name, set()) - {key}:
+                continue
+            if set(claim.spec.access_modes or ()) <= set(volume.spec.access_modes or ()) and _selects(claim, volume):
+                found.append((size, name))
+        return tuple((name, self._reach[name]) for _, name in sorted(found)), False
+
+    def _attachment(self, key: ClaimKey) -> tuple[str, str] | None:
+        """(driver, volume) that a claim attaches to its pod's node; an unbound one counts as a volume of its own."""
+        claim = self._claims.get(key)
+        if claim is None:
+            return None
+        volume = self._volumes.get(claim.spec.volume_name)
+        if volume is not None:
+            csi = volume.spec.csi
+            return (csi.driver, csi.volume_handle) if csi is not None else None
+        storage_class = self._classes.get(_claim_class(claim))
+        return (storage_class.provisioner, f"{key.namespace}/{key.name}") if storage_class is not None else None
+
+    def _set_limits(self, node: str, limits: dict[str, int]) -> None:
+        for driver in self._limits.pop(node, {}):
+            self._limited[driver] -= 1
+            if not self._limited[driver]:
+                del self._limited[driver]
+        if limits:
+            self._limits[node] = limits
+        for driver in limits:
+            self._limited[driver] = self._limited.get(driver, 0) + 1
+        self.version += 1
+
+    def _unlist(self, name: str) -> None:
+        volume = self._volumes.get(name)
+        if volume is not None:
+            self._of_class[_volume_class(volume)].discard(name)
+
+    def _unwant(self, key: ClaimKey) -> None:
+        old = self._claims.get(key)
+        if old is not None and old.spec.volume_name in self._wanted:
+            self._wanted[old.spec.volume_name].discard(key)
+            if not self._wanted[old.spec.volume_name]:
+                del self._wanted[old.spec.volume_name]
+
+
+def claim_keys(pod: Pod) -> tuple[ClaimKey, ...]:
+    """Claims that a pod uses: what to look at again when a claim changes."""
+    return tuple(dict.fromkeys(mount.claim for mount in _mounts(pod)))
+
+
+def _mounts(pod: Pod) -> Iterator[_Mount]:
+    for index, volume in enumerate(pod.spec.volumes or ()):
+        name, field = _claim_name(pod, volume)
+        if name:
+            key = ClaimKey(pod.metadata.namespace, name)
+            yield _Mount(key, f"spec.volumes[{index}].{field}", volume.ephemeral is not None)
+
+
+def _claim_name(pod: Pod, volume: Volume) -> tuple[str, str]:
+    if volume.persistent_volume_claim is not None:
+        return volume.persistent_volume_claim.claim_name, "persistentVolumeClaim"
+    if volume.ephemeral is not None:
+        return f"{pod.metadata.name}-{volume.name}", "ephemeral"
+    return "", ""
+
+
+def _distinct(mounts: Iterable[_Mount]) -> Iterable[_Mount]:
+    """One mount per claim: a claim that is mounted twice is one volume."""
+    return {mount.claim: mount for mount in mounts}.values()
+
+
+def _unsupported_disks(pod: Pod) -> Iterator[str]:
+    for index, volume in enumerate(pod.spec.volumes or ()):
+        for attribute, field in _DISKS.items():
+            if getattr(volume, attribute) is not None:
+                yield f"spec.volumes[{index}].{field} is not supported by flowsched; use a persistentVolumeClaim"
+
+
+def _is_bound(claim: Claim) -> bool:
+    done = _BOUND in (claim.metadata.annotations or {}) or claim.status.phase == "Bound"
+    return bool(claim.spec.volume_name) and done
+
+
+def _made_for(claim: Claim, pod: Pod) -> bool:
+    return any(o.controller and o.uid == pod.metadata.uid for o in claim.metadata.owner_references or ())
+
+
+def _selected_node(claim: Claim) -> str:
+    return (claim.metadata.annotations or {}).get(SELECTED_NODE, "")
+
+
+def _claim_class(claim: Claim) -> str:
+    return (claim.metadata.annotations or {}).get(_CLASS) or claim.spec.storage_class_name or ""
+
+
+def _volume_class(volume: PersistentVolume) -> str:
+    return (volume.metadata.annotations or {}).get(_CLASS) or volume.spec.storage_class_name
+
+
+def _requested(claim: Claim) -> int:
+    """Bytes that a claim asks for."""
+    resources = claim.spec.resources
+    return _bytes((resources.requests if resources is not None else None) or {})
+
+
+def _bytes(amounts: Mapping[str, str]) -> int:
+    try:
+        return whole(amounts.get("storage", "0"))
+    except ValueError:
+        return 0
+
+
+def _fitting_size(volume: PersistentVolume, claim: Claim) -> int | None:
+    """Bytes of a volume that is of the kind and size that a claim asks for; None if it is not."""
+    spec = volume.spec
+    size = _bytes(spec.capacity or {})
+    fits = (
+        size >= _requested(claim)
+        and (spec.volume_mode or _FILESYSTEM) == (claim.spec.volume_mode or _FILESYSTEM)
+        and (spec.volume_attributes_class_name or "") == (claim.spec.volume_attributes_class_name or "")
+        and volume.metadata.deletion_timestamp is None
+    )
+    return size if fits else None
+
+
+def _selects(claim: Claim, volume: PersistentVolume) -> bool:
+    if claim.spec.selector is None:
+        return True
+    test = label_test(claim.spec.selector)
+    return test is not None and test.matches(volume.metadata.labels or {})
+
+
+def _reach(volume: PersistentVolume) -> Reach:
+    affinity = volume.spec.node_affinity
+    nodes = node_test(affinity.required) if affinity is not None and affinity.required is not None else None
+    labels = volume.metadata.labels or {}
+    zones = ((key, tuple(sorted(labels[key].split("__")))) for key in _ZONE_KEYS if key in labels)
+    return Reach(nodes, tuple(zones))
+
+
+def _topologies(
+    terms: Iterable[TopologySelectorTerm] | None,
+) -> tuple[tuple[tuple[str, tuple[str, ...]], ...], ...]:
+    found = {
+        tuple(sorted((e.key, tuple(sorted(e.values))) for e in term.match_label_expressions))
+        for term in terms or ()
+        if term.match_label_expressions
+    }
+    return tuple(sorted(found))

@@ -1,0 +1,28 @@
+"""Fixtures for tests against a real API server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from plane import Plane, Space, running_plane
+
+
+@pytest.fixture(scope="session")
+def plane() -> Iterator[Plane]:
+    """etcd, kube-apiserver and KWOK, one plane for each process that runs tests. Tests keep to their own namespace."""
+    with running_plane("--parts", "kwok") as started:
+        yield started
+
+
+@pytest.fixture
+def space(plane: Plane, request: pytest.FixtureRequest) -> Iterator[Space]:
+    """A namespace of the test's own, with helpers to fill it."""
+    with plane.space(request.node.name.removeprefix("test_")) as made:
+        yield made
+
+
+@pytest.fixture
+def namespace(space: Space) -> str:
+    """The name of the test's own namespace."""
+    return space.name

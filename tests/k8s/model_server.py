@@ -1,0 +1,208 @@
+"""An API server in memory, for tests of the state machine: objects with uids, bindings, and watches that lag behind.
+
+Only what the state machine can tell apart is modelled. Within one kind events keep their order; between kinds nothing is
+promised. What a watch has not delivered yet, nobody knows but the tests.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from msgspec.structs import replace
+
+from flowsched_k8s.changes import Change, Gone, Seen
+from flowsched_k8s.instructions import PodKey
+from flowsched_k8s.objects import Meta, Node, Pod, PodGroup
+from flowsched_k8s.state import BindOutcome
+
+START_S = 1_767_225_600.0
+"""2026-01-01T00:00:00Z, when everything in the model begins."""
+KINDS = ("nodes", "pods", "groups")
+Thing = Node | Pod | PodGroup
+Name = tuple[str, str]
+
+
+def moment(seconds: float) -> str:
+    """A time as the API server writes it: whole seconds."""
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass
+class ModelServer:
+    """See the module."""
+
+    now: float = START_S
+    objects: dict[str, dict[Name, Thing]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
+    bound: list[tuple[str, str]] = field(default_factory=list)
+    """(uid, node) of every binding that was accepted from us, in order."""
+    delivered: dict[str, dict[Name, Thing]] = field(default_factory=lambda: {kind: {} for kind in KINDS})
+    """What the watches have told so far."""
+    _log: dict[str, list[Change]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+    _versions: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    # Objects
+
+    @property
+    def pods(self) -> dict[Name, Pod]:
+        return self.objects["pods"]  # type: ignore[return-value]
+
+    @property
+    def nodes(self) -> dict[str, Node]:
+        return {name: node for (_, name), node in self.objects["nodes"].items() if isinstance(node, Node)}
+
+    def put(self, thing: Thing) -> Thing:
+        """Create an object, or change the one of its name. A new one gets a uid of its own and the time of creation."""
+        kind = _kind(thing)
+        name = _name(thing.metadata)
+        old = self.objects[kind].get(name)
+        number = next(self._versions)
+        if old is None:
+            meta = replace(thing.metadata, uid=f"{name[1]}-{number}", creation_timestamp=moment(self.now))
+        else:
+            meta = replace(thing.metadata, uid=old.metadata.uid, creation_timestamp=old.metadata.creation_timestamp)
+        stored = replace(thing, metadata=replace(meta, resource_version=str(number)))
+        self.objects[kind][name] = stored
+        if _watched(stored):
+            self._log[kind].append(Seen(stored))
+        elif old is not None and _watched(old):
+            self._log[kind].append(Gone(stored))
+        return stored
+
+    def remove(self, thing: Thing) -> None:
+        """Take an object away at once, finished or not."""
+        kind = _kind(thing)
+        gone = self.objects[kind].pop(_name(thing.metadata))
+        if _watched(gone):
+            self._log[kind].append(Gone(gone))
+
+    def terminate(self, pod: Pod) -> None:
+        """Begin a deletion with grace: the pod keeps its place until :meth:`remove`."""
+        current = self._current(pod)
+        self.put(replace(current, metadata=replace(current.metadata, deletion_timestamp=moment(self.now))))
+
+    def finish(self, pod: Pod, phase: str = "Succeeded") -> None:
+        """The pod ends; the watch, which leaves ended pods out, sees it go."""
+        current = self._current(pod)
+        self.put(replace(current, status=replace(current.status, phase=phase)))
+
+    def ungate(self, pod: Pod) -> None:
+        """Remove all scheduling gates."""
+        current = self._current(pod)
+        self.put(replace(current, spec=replace(current.spec, scheduling_gates=None)))
+
+    def relabel(self, thing: Thing, labels: Mapping[str, str]) -> None:
+        """Give an object other labels."""
+        current = self.objects[_kind(thing)][_name(thing.metadata)]
+        self.put(replace(current, metadata=replace(current.metadata, labels=dict(labels))))
+
+    def cordon(self, name: str, cordoned: bool = True) -> None:
+        """As ``kubectl cordon``."""
+        node = self.nodes[name]
+        self.put(replace(node, spec=replace(node.spec, unschedulable=cordoned)))
+
+    def allocate(self, name: str, **amounts: str) -> None:
+        """Change what a node offers."""
+        node = self.nodes[name]
+        offered = {**(node.status.allocatable or {}), **amounts}
+        self.put(replace(node, status=replace(node.status, allocatable=offered)))
+
+    def _current(self, pod: Pod) -> Pod:
+        return self.pods[_name(pod.metadata)]
+
+    # What a scheduler asks
+
+    def bind(self, key: PodKey, node: str, annotations: Mapping[str, str] = {}, *, ours: bool = True) -> BindOutcome:
+        """POST a binding. Whether the node exists is not asked, as in Kubernetes."""
+        pod = self.pods.get(key[:2])
+        if pod is None:
+            return BindOutcome.GONE
+        meta = pod.metadata
+        if (
+            meta.uid != key.uid
+            or pod.spec.node_name
+            or pod.spec.scheduling_gates
+            or meta.deletion_timestamp is not None
+        ):
+            return BindOutcome.CONFLICT
+        notes = {**(meta.annotations or {}), **annotations}
+        self.put(replace(pod, metadata=replace(meta, annotations=notes), spec=replace(pod.spec, node_name=node)))
+        if ours:
+            self.bound.append((key.uid, node))
+        return BindOutcome.BOUND
+
+    def read(self, key: PodKey) -> Pod | None:
+        """GET a pod; another one of its name is not the one that was asked for."""
+        pod = self.pods.get(key[:2])
+        return pod if pod is not None and pod.metadata.uid == key.uid else None
+
+    # Watches
+
+    def lag(self, kind: str) -> int:
+        """Events of a kind that no watch has delivered yet."""
+        return len(self._log[kind])
+
+    def deliver(self, kind: str, count: int | None = None) -> list[Change]:
+        """The next events of a kind, all of them unless told otherwise."""
+        log = self._log[kind]
+        events = log if count is None else log[:count]
+        self._log[kind] = [] if count is None else log[count:]
+        for event in events:
+            name = _name(event.object.metadata)
+            if isinstance(event, Gone):
+                self.delivered[kind].pop(name, None)
+            else:
+                self.delivered[kind][name] = event.object  # type: ignore[assignment]
+        return events
+
+    def relist(self, kind: str) -> list[Change]:
+        """The watch lost its position: everything is listed, and only what differs is told, as the reflector does."""
+        self._log[kind].clear()
+        known, present = self.delivered[kind], self._present(kind)
+        events: list[Change] = []
+        for name, thing in present.items():
+            old = known.get(name)
+            if old is not None and old.metadata.uid != thing.metadata.uid:
+                events.append(Gone(old))
+            elif old is not None and old.metadata.resource_version == thing.metadata.resource_version:
+                continue
+            events.append(Seen(thing))
+        events += [Gone(old) for name, old in known.items() if name not in present]
+        self.delivered[kind] = present
+        return events
+
+    def everything(self) -> list[Change]:
+        """What a scheduler that starts now lists; nothing that happened before is told to it again."""
+        self._log = {kind: [] for kind in KINDS}
+        self.delivered = {kind: self._present(kind) for kind in KINDS}
+        return [Seen(thing) for kind in KINDS for thing in self.delivered[kind].values()]
+
+    def _present(self, kind: str) -> dict[Name, Thing]:
+        return {name: thing for name, thing in self.objects[kind].items() if _watched(thing)}
+
+    def on(self, node: str) -> list[Pod]:
+        """Pods that use a node: bound there and not ended."""
+        return [p for p in self.pods.values() if p.spec.node_name == node and _watched(p)]
+
+    def waiting(self) -> list[Pod]:
+        """Pods that are on no node and have not ended."""
+        return [p for p in self.pods.values() if not p.spec.node_name and _watched(p)]
+
+
+def key_of(pod: Pod) -> PodKey:
+    """The pod for good."""
+    return PodKey(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid)
+
+
+def _name(meta: Meta) -> Name:
+    return meta.namespace, meta.name
+
+
+def _watched(thing: Thing) -> bool:
+    return not (isinstance(thing, Pod) and thing.status.phase in ("Succeeded", "Failed"))
+
+
+def _kind(thing: Thing) -> str:
+    return "pods" if isinstance(thing, Pod) else "nodes" if isinstance(thing, Node) else "groups"

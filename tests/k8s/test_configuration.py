@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowsched.settings import Settings
+from flowsched_k8s.configuration import (
+    Address,
+    ClientConnection,
+    Configuration,
+    Features,
+    LeaderElection,
+    LoadSource,
+    Logging,
+    Records,
+    Rounds,
+    Server,
+)
+from flowsched_k8s.configuration_form import (
+    ConfigurationForm,
+    format_duration_s,
+    load_configuration,
+    parse_address,
+    parse_duration_s,
+    reference,
+    reference_table,
+    to_plain,
+)
+from flowsched_k8s.names import CONFIG_KIND, CONFIG_VERSION
+from flowsched_models.document import InputError
+from flowsched_models.quantity import QuantityError
+
+HEADER = f"apiVersion: {CONFIG_VERSION}\nkind: {CONFIG_KIND}\n"
+
+
+def load(tmp_path: Path, text: str, header: str = HEADER) -> Configuration:
+    path = tmp_path / "config.yaml"
+    path.write_text(header + text, encoding="utf-8")
+    return load_configuration(path, tmp_path / "namespace")
+
+
+def complaints(tmp_path: Path, text: str, header: str = HEADER) -> list[str]:
+    with pytest.raises(InputError) as caught:
+        load(tmp_path, text, header)
+    return [str(p).replace(str(tmp_path / "config.yaml"), "F") for p in caught.value.problems]
+
+
+def test_without_a_file_and_with_an_empty_one_the_defaults_hold(tmp_path: Path) -> None:
+    assert load_configuration(None, tmp_path / "none") == load(tmp_path, "") == Configuration()
+
+
+def test_defaults_are_those_of_the_contract() -> None:
+    c = Configuration()
+    assert (c.leader_election.lease_duration_s, c.leader_election.renew_deadline_s) == (15, 10)
+    assert (c.leader_election.retry_period_s, c.leader_election.resource_name) == (2, "flowsched")
+    assert (c.pod_initial_backoff_s, c.pod_max_backoff_s) == (1, 10)
+    assert c.scheduler_names == ("flowsched",)
+    assert not c.node_selector
+    assert c.rounds == Rounds(0.02, 2000, 5, 300, 12, 48, 600)
+    assert c.features == Features(True, ("scheduling.x-k8s.io", "labels"), True, False, False)
+    assert (c.server.health.port, c.server.metrics.port) == (8081, 8443)
+
+
+def test_every_key_is_read(tmp_path: Path) -> None:
+    text = """\
+clientConnection: {kubeconfig: kube/config, qps: 50, burst: 100}
+leaderElection:
+  leaderElect: false
+  leaseDuration: 3s
+  renewDeadline: 2s
+  retryPeriod: 500ms
+  resourceLock: leases
+  resourceName: other
+  resourceNamespace: elsewhere
+profiles: [{schedulerName: a}, {schedulerName: b}]
+nodeSelector: {flowsched.io/pool: "true"}
+rounds:
+  {batchWindow: 5ms, batchLimit: 10, maxPeriod: 1s, unschedulableRetry: 1h30m, searchTasks: 0, searchMachines: 7,
+   reconcileEvery: 1.5m}
+podInitialBackoffSeconds: 2
+podMaxBackoffSeconds: 2.5
+engine: {dueAgeS: 60, slots: 2, refineWidths: false, objective: makespan}
+profilesFile: /etc/flowsched/profiles
+features: {volumes: false, podGroups: [scheduling.k8s.io], namespaceSelector: false, preemption: true, resize: true}
+loadSource:
+  {kind: prometheus, url: "https://prometheus:9090/", query: 'rate(queries_total{pod="$pod"}[1m])',
+   latencyQuery: p95, interval: 30s, staleAfter: 2m, timeout: 3s}
+records: {keep: 7, directory: records}
+server: {health: "127.0.0.1:1", metrics: "[::1]:2"}
+logging: {format: json, verbosity: 4}
+dryRun: true
+"""
+    assert load(tmp_path, text) == Configuration(
+        client_connection=ClientConnection(tmp_path / "kube/config", 50, 100),
+        leader_election=LeaderElection(False, 3, 2, 0.5, "leases", "other", "elsewhere"),
+        scheduler_names=("a", "b"),
+        node_selector={"flowsched.io/pool": "true"},
+        rounds=Rounds(0.005, 10, 1, 5400, 0, 7, 90),
+        pod_initial_backoff_s=2,
+        pod_max_backoff_s=2.5,
+        engine=replace(Settings(), due_age_s=60, slots=2, refine_widths=False, objective="makespan"),
+        profiles_file=Path("/etc/flowsched/profiles"),
+        features=Features(False, ("scheduling.k8s.io",), False, True, True),
+        load_source=LoadSource(
+            "prometheus", "https://prometheus:9090", 'rate(queries_total{pod="$pod"}[1m])', "p95", 30, 120, 3
+        ),
+        records=Records(7, tmp_path / "records"),
+        server=Server(Address("127.0.0.1", 1), Address("::1", 2)),
+        logging=Logging("json", 4),
+        dry_run=True,
+    )
+
+
+def test_the_lease_is_in_our_own_namespace(tmp_path: Path) -> None:
+    (tmp_path / "namespace").write_text("scheduling\n", encoding="utf-8")
+    assert load(tmp_path, "").leader_election.resource_namespace == "scheduling"
+    assert load_configuration(None, tmp_path / "namespace").leader_election.resource_namespace == "scheduling"
+    own = load(tmp_path, "leaderElection: {resourceNamespace: mine}")
+    assert own.leader_election.resource_namespace == "mine"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("clientConnection: {qsp: 3}", "F:3: clientConnection.qsp: there is no key 'qsp' here; did you mean 'qps'?"),
+        ("leader_election: {}", "F:3: leader_election: there is no key 'leader_election' here; did you mean 'leader"),
+        ("leaderElection: {lease_duration: 3s}", "did you mean 'leaseDuration'?"),
+        ("leaderElection: {leaseDuration: 15}", "F:3: leaderElection.leaseDuration: 15 has no unit; give a unit: 15s"),
+        ("leaderElection: {leaseDuration: 10500ms}", "must be whole seconds, but is 10.5s; a Lease holds no fractions"),
+        ("leaderElection: {renewDeadline: 15s}", "renewDeadline: must be shorter than leaseDuration (15s), but is 15s"),
+        ("leaderElection: {retryPeriod: 9s}", "retryPeriod: must be shorter than renewDeadline / 1.2 (8.333333s), but"),
+        ("leaderElection: {resourceLock: configmaps}", "resourceLock: must be leases, but is 'configmaps'"),
+        ("leaderElection: {resourceName: kube-scheduler}", "this Lease belongs to the cluster's own scheduler"),
+        ("leaderElection: {resourceName: My Lease}", "'My Lease' is not a name for a Lease"),
+        ("leaderElection: {resourceNamespace: a.b}", "'a.b' is not a namespace"),
+        ("profiles: []", "F:3: profiles: must not be empty"),
+        ("profiles: [{}]", "F:3: profiles[0].schedulerName: is missing"),
+        (
+            "profiles: [{schedulerName: default-scheduler}]",
+            "'default-scheduler' is the cluster's own scheduler; choose",
+        ),
+        ("profiles: [{schedulerName: 'a,b'}]", "'a,b' is not a scheduler name"),
+        (
+            "profiles:\n- schedulerName: a\n- schedulerName: a",
+            "F:5: profiles[1].schedulerName: 'a' stands twice (first",
+        ),
+        ("nodeSelector: {pool: true}", 'F:3: nodeSelector.pool: must be text, but is true; write it in quotes: "true"'),
+        ("nodeSelector: {'a b': x}", "'a b' cannot be the name of a label"),
+        ("nodeSelector: {'/b': x}", "'/b' cannot be the name of a label"),
+        ("nodeSelector: {a: 'x y'}", "'x y' cannot be the value of a label"),
+        ("rounds: {batchWindow: 10s}", "batchWindow: must not be longer than maxPeriod (5s)"),
+        ("rounds: {batchLimit: 0}", "rounds.batchLimit: must be more than 0, but is 0"),
+        ("podMaxBackoffSeconds: 0.5", "podMaxBackoffSeconds: must be at least podInitialBackoffSeconds (1)"),
+        ("engine: {dueAge: 3}", "F:3: engine.dueAge: there is no key 'dueAge' here; did you mean 'dueAgeS'?"),
+        ("engine: {due_age_s: 3}", "there is no key 'due_age_s' here; did you mean 'dueAgeS'?"),
+        ("engine: {slots: 99}", "F:3: engine.slots: 99 is not a whole number from 1 to 16"),
+        ("engine: {slots: '2'}", "engine.slots: must be a number, but is '2'"),
+        ("engine: {beta: .nan}", "engine.beta: nan is not a number from"),
+        ("engine: {refineWidths: 1}", "engine.refineWidths: must be true or false, but is 1"),
+        ("engine: {eps: true}", "engine.eps: must be a number, but is true"),
+        ("engine: {objective: speed}", "there is no objective 'speed'; makespan or completion"),
+        ("features: {podGroups: [label]}", "features.podGroups[0]: must be one of scheduling.x-k8s.io, labels"),
+        ("features: {podGroups: [labels, labels]}", "features.podGroups: 'labels' stands twice"),
+        ("features: {volume: true}", "did you mean 'volumes'?"),
+        ("loadSource: {kind: prometheus}", "F:3: loadSource.url: is missing; kind prometheus needs it"),
+        ("loadSource: {url: 'http://x'}", "loadSource.url: has no meaning with kind annotation"),
+        ("loadSource: {kind: prometheus, url: x, query: q}", "'x' is not an address"),
+        ("loadSource: {kind: prometheus, url: 'http://x:y', query: q}", "'http://x:y' is not an address"),
+        ("loadSource: {kind: prometheus, url: 'http://u:p@x', query: q}", "must not hold a user name or password"),
+        (
+            "loadSource: {kind: prometheus, url: 'http://x', query: '$pdo'}",
+            "there is no placeholder '$pdo'; did you mean",
+        ),
+        ("loadSource: {staleAfter: 1s}", "loadSource.staleAfter: must be at least interval (15s)"),
+        ("loadSource: {timeout: 1m}", "loadSource.timeout: must not be longer than interval (15s)"),
+        ("records: {keep: 0}", "records.keep: must be at least 1, but is 0"),
+        ("server: {health: 8081}", "server.health: 8081 is not an address to listen on; write it as"),
+        ("server: {metrics: ':70000'}", "there is no port 70000"),
+        ("server: {metrics: '[1.2.3]:1'}", "'1.2.3' is not an IPv6 address"),
+        ("server: {health: ':1', metrics: '127.0.0.1:1'}", "127.0.0.1:1 and :1 overlap"),
+        ("logging: {format: xml}", "logging.format: must be one of text, json, but is 'xml'"),
+        ("dryRun: yes", "dryRun: must be true or false, but is 'yes'"),
+        ("dryRun: true\ndryRun: true", "F:4: dryRun: the key stands twice"),
+    ],
+)
+def test_a_mistake_is_one_clear_sentence(tmp_path: Path, text: str, message: str) -> None:
+    assert any(message in line for line in complaints(tmp_path, text)), complaints(tmp_path, text)
+
+
+def test_all_mistakes_are_told_at_once_and_in_order(tmp_path: Path) -> None:
+    text = "rounds: {batchLimt: 1}\nengine: {slots: 0}\nleaderElection: {retryPeriod: 20s}\nserver: {health: x}\n"
+    lines = complaints(tmp_path, text)
+    assert [line.split(": ")[:2] for line in lines] == [
+        ["F:3", "rounds.batchLimt"],
+        ["F:4", "engine.slots"],
+        ["F:5", "leaderElection.retryPeriod"],
+        ["F:6", "server.health"],
+    ]
+
+
+def test_another_kind_of_file_is_refused_before_its_keys(tmp_path: Path) -> None:
+    lines = complaints(tmp_path, "jobs: {}", "apiVersion: flowsched/v1\nkind: Profiles\n")
+    assert lines == [
+        f"F:1: apiVersion: must be {CONFIG_VERSION} here, but is 'flowsched/v1'",
+        f"F:2: kind: must be {CONFIG_KIND} here, but is 'Profiles'",
+    ]
+    assert complaints(tmp_path, "dryRun: true", "") == [
+        f"F:1: apiVersion: is missing; write 'apiVersion: {CONFIG_VERSION}'",
+        f"F:1: kind: is missing; write 'kind: {CONFIG_KIND}'",
+    ]
+
+
+def test_a_missing_file_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no such file"):
+        load_configuration(tmp_path / "none.yaml")
+
+
+durations = st.integers(1, 10**13).map(lambda us: us / 1e6)
+
+
+@given(
+    configuration=st.builds(
+        Configuration,
+        scheduler_names=st.lists(st.from_regex(r"[a-z]{1,9}", fullmatch=True), min_size=1, unique=True).map(tuple),
+        rounds=st.builds(
+            Rounds, st.just(0.001), st.integers(1, 9999), durations.filter(lambda s: s > 0.001), durations
+        ),
+        engine=st.builds(Settings, beta=st.floats(0.1, 1e6), slots=st.integers(1, 16)),
+        records=st.builds(Records, st.integers(1, 10_000), st.none() | st.just(Path("/var/records"))),
+        server=st.builds(Server, st.builds(Address, st.sampled_from(["", "::1", "localhost"]), st.integers(0, 999))),
+        dry_run=st.booleans(),
+    )
+)
+def test_what_is_shown_can_be_read_back(tmp_path_factory: pytest.TempPathFactory, configuration: Configuration) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    text = yaml.safe_dump(to_plain(configuration), sort_keys=False)
+    assert load(folder, text, header="") == configuration
+
+
+@given(durations)
+def test_durations_read_back_exactly(seconds: float) -> None:
+    assert parse_duration_s(format_duration_s(seconds)) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("15s", 15), ("20ms", 0.02), ("5m", 300), ("1h30m", 5400), ("1.5s", 1.5), ("7us", 7e-6)]
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration_s(text) == pytest.approx(seconds)
+    if "." not in text:
+        assert format_duration_s(seconds) == text
+
+
+@pytest.mark.parametrize(
+    "value", ["", "s", "5", "5 minutes", "-5s", "5d", "1m5", 5, True, None, [], "0s", "1e9s", "9" * 99]
+)
+def test_what_is_no_duration(value: object) -> None:
+    with pytest.raises(QuantityError):
+        parse_duration_s(value)
+
+
+@given(st.text(max_size=30))
+def test_an_address_reads_back_or_is_refused(text: str) -> None:
+    try:
+        address = parse_address(text)
+    except QuantityError:
+        return
+    assert parse_address(str(address)) == address
+
+
+def test_the_reference_has_every_key_once_with_its_default() -> None:
+    keys = reference()
+    names = [k.key for k in keys]
+    assert len(set(names)) == len(names)
+    top = {info.alias for info in ConfigurationForm.model_fields.values()}
+    assert {n.split(".")[0].split("[")[0] for n in names} == top
+    assert all(k.meaning for k in keys)
+    by_name = {k.key: k.default for k in keys}
+    assert by_name["leaderElection.leaseDuration"] == "15s"
+    assert by_name["rounds.batchWindow"] == "20ms"
+    assert by_name["features.podGroups"] == "[scheduling.x-k8s.io, labels]"
+    assert by_name["dryRun"] == "false"
+    assert reference_table().count("\n") == len(keys) + 2
+
+
+def test_the_reference_leads_to_the_defaults(tmp_path: Path) -> None:
+    """A file made of the table's defaults is the default configuration."""
+    data: dict[str, object] = {}
+    for key in reference():
+        if key.default and "[]" not in key.key:
+            place = data
+            *above, last = key.key.split(".")
+            for part in above:
+                place = place.setdefault(part, {})  # type: ignore[assignment]
+            place[last] = yaml.safe_load(key.default)
+    assert load(tmp_path, yaml.safe_dump(data), header="") == Configuration()
+
+
+def test_the_form_agrees_with_the_values() -> None:
+    plain = to_plain(Configuration())
+    assert plain.keys() == {info.alias for info in ConfigurationForm.model_fields.values()}
+    assert len(plain["engine"]) == len(fields(Settings))

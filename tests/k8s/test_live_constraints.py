@@ -1,0 +1,614 @@
+"""Every hard constraint on a real API server, by a pod that fits and one that must not; preferences, by where pods go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+from plane import Object, Plane, Space, wait_for
+from running import Running, Site, running_scheduler, site_of
+
+from flowsched_k8s import names
+
+ZONE = names.ZONE
+HOST = names.HOSTNAME
+
+
+@pytest.fixture(scope="module")
+def scheduler(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running_scheduler(plane, tmp_path_factory.mktemp("scheduler")) as started:
+        yield started
+
+
+@pytest.fixture
+def site(scheduler: Running, space: Space) -> Iterator[Site]:
+    with site_of(scheduler, space) as made:
+        yield made
+
+
+def must_not_fit(site: Site, name: str, expected: str) -> None:
+    """The pod waits; its condition and its one event say exactly this."""
+    assert site.refused(name, expected) == expected
+    event = site.event(name, names.FAILED_SCHEDULING)
+    assert event["note"] == expected
+    assert (event["type"], event["action"]) == ("Warning", "Scheduling")
+    assert event["reportingController"] == site.scheduler.name
+    assert event["regarding"]["uid"] == site.space.pod(name)["metadata"]["uid"]
+
+
+def containers(requests: Mapping[str, str], **more: Any) -> list[Object]:
+    """Extended resources need a limit as well; for the others it does no harm."""
+    limits = {r: n for r, n in requests.items() if "/" in r}
+    resources = {"requests": dict(requests), "limits": limits}
+    return [{"name": "main", "image": "test", "resources": resources, **more}]
+
+
+def init(name: str, cpu: str, **more: str) -> Object:
+    return {"name": name, "image": "test", "resources": {"requests": {"cpu": cpu}}, **more}
+
+
+# Resources
+
+
+@pytest.mark.parametrize(
+    ("resource", "room", "fits", "more", "reason"),
+    [
+        ("cpu", "2", "1900m", "200m", "Insufficient cpu"),
+        ("memory", "1Gi", "1000Mi", "25Mi", "Insufficient memory"),
+        ("ephemeral-storage", "10Gi", "6Gi", "5Gi", "Insufficient ephemeral-storage"),
+        ("example.com/device", "2", "1", "2", "Insufficient example.com/device"),
+    ],
+)
+def test_resources(site: Site, resource: str, room: str, fits: str, more: str, reason: str) -> None:
+    given = {resource: room} if resource in ("cpu", "memory") else {"resources": {resource: room}}
+    node = site.node(**given)
+    site.pod("fits", containers=containers({resource: fits}))
+    assert site.bound("fits") == node
+    site.pod("more", containers=containers({resource: more}))
+    must_not_fit(site, "more", f"0/1 nodes are available: 1 {reason}.")
+    site.space.delete_pod("fits")
+    assert site.bound("more") == node
+
+
+def test_what_no_node_has(site: Site) -> None:
+    site.node()
+    site.pod("strange", containers=containers({"example.com/unheard-of": "1"}))
+    must_not_fit(site, "strange", "0/1 nodes are available: 1 Insufficient example.com/unheard-of.")
+
+
+def test_number_of_pods(site: Site) -> None:
+    node = site.node(pods=1)
+    site.pod("first", cpu="0", memory="0")
+    assert site.bound("first") == node
+    site.pod("second", cpu="0", memory="0")
+    must_not_fit(site, "second", "0/1 nodes are available: 1 Too many pods.")
+
+
+def test_every_lack_is_counted_and_sorted(site: Site) -> None:
+    site.node("small", cpu="1", memory="1Gi")
+    site.node("large", cpu="1", memory="16Gi")
+    site.pod("huge", cpu="2", memory="8Gi")
+    must_not_fit(site, "huge", "0/2 nodes are available: 1 Insufficient memory, 2 Insufficient cpu.")
+
+
+def test_init_containers_and_sidecars(site: Site) -> None:
+    node = site.node(cpu="2")
+    site.pod("step", initContainers=[init("step", "2")])
+    assert site.bound("step") == node
+    # Beside the first one's 2 cores at most, no second one fits: what it needs at most is what counts.
+    site.pod("other", cpu="10m")
+    must_not_fit(site, "other", "0/1 nodes are available: 1 Insufficient cpu.")
+    site.space.delete_pod("step")
+    site.bound("other")
+    site.space.delete_pod("other")
+    site.pod("too-large-a-step", initContainers=[init("step", "2001m")])
+    must_not_fit(site, "too-large-a-step", "0/1 nodes are available: 1 Insufficient cpu.")
+    site.pod("beside", cpu="1500m", initContainers=[init("side", "501m", restartPolicy="Always")])
+    must_not_fit(site, "beside", "0/1 nodes are available: 1 Insufficient cpu.")
+    site.pod("beside-fits", cpu="1500m", initContainers=[init("side", "500m", restartPolicy="Always")])
+    assert site.bound("beside-fits") == node
+
+
+def test_overhead(site: Site) -> None:
+    made = {"metadata": {"name": site.name}, "handler": "test", "overhead": {"podFixed": {"cpu": "500m"}}}
+    site.admin.post("/apis/node.k8s.io/v1/runtimeclasses", made)
+    node = site.node(cpu="2")
+    site.pod("over", cpu="1600m", runtimeClassName=site.name)
+    must_not_fit(site, "over", "0/1 nodes are available: 1 Insufficient cpu.")
+    site.pod("fits", cpu="1500m", runtimeClassName=site.name)
+    assert site.bound("fits") == node
+
+
+def test_resources_of_the_whole_pod(site: Site) -> None:
+    node = site.node(cpu="2")
+    site.pod("over", cpu="100m", resources={"requests": {"cpu": "3"}})
+    must_not_fit(site, "over", "0/1 nodes are available: 1 Insufficient cpu.")
+    site.pod("fits", cpu="100m", resources={"requests": {"cpu": "2"}})
+    assert site.bound("fits") == node
+
+
+# Nodes
+
+
+def test_cordon(site: Site) -> None:
+    small, cordoned = site.node("small", cpu="1"), site.node("cordoned", cpu="8")
+    site.change_node(cordoned, {"spec": {"unschedulable": True}})
+    site.pod("small")
+    assert site.bound("small") == small
+    site.pod("large", cpu="4")
+    expected = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable."
+    must_not_fit(site, "large", expected)
+    toleration = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}
+    site.pod("tolerant", cpu="2", tolerations=[toleration])
+    assert site.bound("tolerant") == cordoned
+    site.change_node(cordoned, {"spec": {"unschedulable": False}})
+    assert site.bound("large") == cordoned
+
+
+def affinity(*expressions: Object, fields: Sequence[Object] = ()) -> Object:
+    term = {"matchExpressions": list(expressions), "matchFields": list(fields)}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+
+
+MISMATCH = "0/2 nodes are available: 2 node(s) didn't match Pod's node affinity/selector."
+
+
+def test_node_selector(site: Site) -> None:
+    good = site.node("good", labels={"disk": "fast"})
+    site.node("bad", labels={"disk": "slow"})
+    site.pod("fits", nodeSelector={"disk": "fast"})
+    assert site.bound("fits") == good
+    site.pod("not", nodeSelector={"disk": "fast", "more": "x"})
+    must_not_fit(site, "not", MISMATCH)
+    site.change_node(good, {"metadata": {"labels": {"more": "x"}}})
+    assert site.bound("not") == good
+
+
+@pytest.mark.parametrize(
+    ("operator", "values", "never"),
+    [
+        ("In", ["5", "7"], ["8"]),
+        ("NotIn", ["3"], ["3", "5"]),
+        ("Gt", ["4"], ["5"]),
+        ("Lt", ["4"], ["3"]),
+    ],
+)
+def test_node_affinity_by_value(site: Site, operator: str, values: list[str], never: list[str]) -> None:
+    five, three = site.node("five", labels={"size": "5"}), site.node("three", labels={"size": "3"})
+    site.pod("fits", affinity=affinity({"key": "size", "operator": operator, "values": values}))
+    assert site.bound("fits") == (three if operator == "Lt" else five)
+    site.pod("not", affinity=affinity({"key": "size", "operator": operator, "values": never}))
+    must_not_fit(site, "not", MISMATCH)
+
+
+def test_node_affinity_by_presence_and_field(site: Site) -> None:
+    with_, without = site.node("with", labels={"size": "5"}), site.node("without")
+    exists, missing = {"key": "size", "operator": "Exists"}, {"key": "size", "operator": "DoesNotExist"}
+    site.pod("exists", affinity=affinity(exists))
+    site.pod("missing", affinity=affinity(missing))
+    assert (site.bound("exists"), site.bound("missing")) == (with_, without)
+    site.pod("both", affinity=affinity(exists, missing))
+    must_not_fit(site, "both", MISMATCH)
+    site.pod("named", affinity=affinity(fields=[{"key": "metadata.name", "operator": "In", "values": [without]}]))
+    assert site.bound("named") == without
+    site.pod("nowhere", affinity=affinity(fields=[{"key": "metadata.name", "operator": "In", "values": ["none"]}]))
+    must_not_fit(site, "nowhere", MISMATCH)
+
+
+@pytest.mark.parametrize("effect", ["NoSchedule", "NoExecute"])
+def test_taints(site: Site, effect: str) -> None:
+    node = site.node(taints=[{"key": "for", "value": "x", "effect": effect}])
+    site.pod("plain")
+    must_not_fit(site, "plain", "0/1 nodes are available: 1 node(s) had untolerated taint(s).")
+    site.pod("other", tolerations=[{"key": "for", "operator": "Equal", "value": "y", "effect": effect}])
+    must_not_fit(site, "other", "0/1 nodes are available: 1 node(s) had untolerated taint(s).")
+    for name, toleration in {
+        "equal": {"key": "for", "operator": "Equal", "value": "x", "effect": effect},
+        "exists": {"key": "for", "operator": "Exists"},
+        "everything": {"operator": "Exists"},
+    }.items():
+        site.pod(name, tolerations=[toleration])
+        assert site.bound(name) == node
+    site.change_node(node, {"spec": {"taints": None}})
+    assert site.bound("plain") == site.bound("other") == node
+
+
+def test_host_ports(site: Site) -> None:
+    def ports(number: int, **more: Any) -> list[Object]:
+        port = {"containerPort": 80, "hostPort": number, **more}
+        return containers({"cpu": "100m"}, ports=[port])
+
+    node = site.node()
+    site.pod("first", containers=ports(8080))
+    assert site.bound("first") == node
+    expected = "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
+    site.pod("second", containers=ports(8080))
+    must_not_fit(site, "second", expected)
+    site.pod("address", containers=ports(8080, hostIP="10.0.0.1"))
+    must_not_fit(site, "address", expected)
+    site.pod("protocol", containers=ports(8080, protocol="UDP"))
+    site.pod("number", containers=ports(8081, hostIP="10.0.0.1"))
+    site.bound("number")
+    site.pod("elsewhere", containers=ports(8081, hostIP="10.0.0.2"))
+    assert site.bound("protocol") == site.bound("elsewhere") == node
+    site.space.delete_pod("first")
+    # One of the two that wait for the port gets it, never both.
+    winner = wait_for(
+        lambda: next((n for n in ("second", "address") if site.space.pod(n)["spec"].get("nodeName")), ""),
+        "the port to be given to somebody else",
+    )
+    loser = {"second": "address", "address": "second"}[winner]
+    assert site.refused(loser) == expected
+
+
+# Other pods
+
+
+def pod_term(app: str, key: str = HOST) -> Object:
+    return {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
+
+
+def with_pods(*terms: Object, anti: bool = False) -> Object:
+    kind = "podAntiAffinity" if anti else "podAffinity"
+    return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}
+
+
+def test_pod_affinity(site: Site) -> None:
+    here = site.node("here", labels={ZONE: "a"})
+    near = site.node("near", labels={ZONE: "a"}, cpu="8")
+    site.node("far", labels={ZONE: "b"}, cpu="8")
+    site.pod("db", labels={"app": "db"}, nodeSelector={HOST: here}, cpu="4")
+    site.bound("db")
+    site.pod("fits", affinity=with_pods(pod_term("db", ZONE)))
+    assert site.bound("fits") == near
+    site.pod("not", affinity=with_pods(pod_term("db")))
+    expected = "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) didn't match pod affinity rules."
+    must_not_fit(site, "not", expected)
+    site.pod("nobody", affinity=with_pods(pod_term("other", ZONE)))
+    must_not_fit(site, "nobody", "0/3 nodes are available: 3 node(s) didn't match pod affinity rules.")
+    site.pod("itself", labels={"app": "self"}, affinity=with_pods(pod_term("self", ZONE)))
+    first = site.bound("itself")
+    site.pod("follows", labels={"app": "self"}, affinity=with_pods(pod_term("self")))
+    assert site.bound("follows") == first
+
+
+def test_pod_anti_affinity_of_the_newcomer(site: Site) -> None:
+    one, two = site.nodes(2)
+    site.pod("db", labels={"app": "db"}, nodeSelector={HOST: one})
+    site.bound("db")
+    site.pod("fits", affinity=with_pods(pod_term("db"), anti=True))
+    assert site.bound("fits") == two
+    site.foreign("db-2", two, labels={"app": "db"})
+    site.pod("not", affinity=with_pods(pod_term("db"), anti=True))
+    must_not_fit(site, "not", "0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules.")
+    site.space.delete_pod("db-2")
+    assert site.bound("not") == two
+
+
+def test_pod_anti_affinity_of_those_who_are_there(site: Site) -> None:
+    one, two = site.nodes(2)
+    shy = with_pods(pod_term("noisy"), anti=True)
+    site.pod("shy", affinity=shy, nodeSelector={HOST: one})
+    site.bound("shy")
+    site.pod("noisy", labels={"app": "noisy"})
+    assert site.bound("noisy") == two
+    site.pod("noisy-2", labels={"app": "noisy"}, nodeSelector={HOST: one})
+    must_not_fit(
+        site,
+        "noisy-2",
+        "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, "
+        "1 node(s) didn't satisfy existing pods anti-affinity rules.",
+    )
+    site.pod("quiet", nodeSelector={HOST: one})
+    assert site.bound("quiet") == one
+
+
+def test_anti_affinity_among_newcomers(site: Site) -> None:
+    """All come in one round, and no two of them may be together."""
+    nodes = site.nodes(3)
+    for name in ("a", "b", "c", "d"):
+        site.pod(name, labels={"app": "apart"}, affinity=with_pods(pod_term("apart"), anti=True))
+
+    def places() -> dict[str, str]:
+        found = {p["metadata"]["name"]: p["spec"].get("nodeName", "") for p in site.space.pods()}
+        return found if sum(map(bool, found.values())) == 3 else {}
+
+    placed = wait_for(places, "three of four to be bound")
+    assert sorted(filter(None, placed.values())) == sorted(nodes)
+    (left,) = (name for name, node in placed.items() if not node)
+    assert site.refused(left) == "0/3 nodes are available: 3 node(s) didn't match pod anti-affinity rules."
+
+
+def test_a_namespace_selector(site: Site) -> None:
+    one, _ = site.nodes(2)
+    site.admin.patch(f"/api/v1/namespaces/{site.name}", {"metadata": {"labels": {"team": site.name}}})
+    site.pod("db", labels={"app": "db"}, nodeSelector={HOST: one})
+    site.bound("db")
+    term = {**pod_term("db"), "namespaceSelector": {"matchLabels": {"team": site.name}}}
+    site.pod("fits", affinity=with_pods(term))
+    assert site.bound("fits") == one
+    site.pod("not", affinity=with_pods({**term, "namespaceSelector": {"matchLabels": {"team": "nobody"}}}))
+    must_not_fit(site, "not", "0/2 nodes are available: 2 node(s) didn't match pod affinity rules.")
+
+
+def spread(key: str = ZONE, when: str = "DoNotSchedule", **more: Any) -> list[Object]:
+    selector = {"matchLabels": {"app": "spread"}}
+    return [{"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": when, "labelSelector": selector, **more}]
+
+
+def test_topology_spread(site: Site) -> None:
+    a, b = site.node("a", labels={ZONE: "a"}, cpu="4"), site.node("b", labels={ZONE: "b"}, cpu="1")
+    site.node("nowhere")
+    places = []
+    for number in range(3):
+        site.pod(f"s{number}", labels={"app": "spread"}, topologySpreadConstraints=spread(), cpu="600m")
+        places.append(site.bound(f"s{number}"))
+    assert sorted(places) == [a, a, b]
+    site.pod("not", labels={"app": "spread"}, topologySpreadConstraints=spread(), cpu="600m")
+    must_not_fit(
+        site,
+        "not",
+        "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match pod topology spread constraints, "
+        "1 node(s) didn't match pod topology spread constraints (missing required label).",
+    )
+
+
+def test_topology_spread_among_newcomers(site: Site) -> None:
+    zones = {site.node(zone, labels={ZONE: zone}): zone for zone in ("a", "b", "c")}
+    for number in range(9):
+        site.pod(f"s{number}", labels={"app": "spread"}, topologySpreadConstraints=spread(), cpu="50m")
+    counts = [0, 0, 0]
+    for node in site.all_bound(9).values():
+        counts["abc".index(zones[node])] += 1
+    assert counts == [3, 3, 3]
+
+
+# Volumes
+
+
+def volume(site: Site, name: str, zone: str, **more: Any) -> Object:
+    """A persistent volume that only nodes of a zone reach."""
+    terms = affinity({"key": ZONE, "operator": "In", "values": [zone]})["nodeAffinity"]
+    required = terms["requiredDuringSchedulingIgnoredDuringExecution"]
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "hostPath": {"path": "/x"},
+        "nodeAffinity": {"required": required},
+        **more,
+    }
+    return site.admin.post("/api/v1/persistentvolumes", {"metadata": {"name": f"{site.name}-{name}"}, "spec": spec})
+
+
+def claim(site: Site, name: str, **spec: Any) -> Object:
+    body = {
+        "metadata": {"name": name},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, **spec},
+    }
+    return site.admin.post(site.volumes_path(), body)
+
+
+def bind_claim(site: Site, name: str, volume_name: str) -> None:
+    """What the volume controller does."""
+    done = {"pv.kubernetes.io/bind-completed": "yes"}
+    change = {"metadata": {"annotations": done}, "spec": {"volumeName": volume_name}}
+    site.admin.patch(site.volumes_path(name), change)
+    site.admin.patch(f"{site.volumes_path(name)}/status", {"status": {"phase": "Bound"}})
+
+
+def storage_class(site: Site, name: str, mode: str, provisioner: str = "example.com/made", **more: Any) -> str:
+    whole = f"{site.name}-{name}"
+    made = {"metadata": {"name": whole}, "provisioner": provisioner, "volumeBindingMode": mode, **more}
+    site.admin.post("/apis/storage.k8s.io/v1/storageclasses", made)
+    return whole
+
+
+def mounts(*claims: str) -> list[Object]:
+    return [{"name": c, "persistentVolumeClaim": {"claimName": c}} for c in claims]
+
+
+def zones(site: Site) -> tuple[str, str]:
+    return site.node("a", labels={ZONE: "a"}), site.node("b", labels={ZONE: "b"})
+
+
+def test_a_bound_volume(site: Site) -> None:
+    _, b = zones(site)
+    for name, zone in (("near", "b"), ("far", "c")):
+        volume(site, name, zone)
+        claim(site, name, storageClassName="")
+        bind_claim(site, name, f"{site.name}-{name}")
+    site.pod("fits", volumes=mounts("near"))
+    assert site.bound("fits") == b
+    site.pod("not", volumes=mounts("far"))
+    must_not_fit(site, "not", "0/2 nodes are available: 2 node(s) didn't match PersistentVolume's node affinity.")
+    site.pod("both", volumes=mounts("near", "far"))
+    must_not_fit(site, "both", "0/2 nodes are available: 2 node(s) didn't match PersistentVolume's node affinity.")
+
+
+def test_a_volume_that_is_made_where_the_pod_goes(site: Site) -> None:
+    _, b = zones(site)
+    made_for = storage_class(site, "waits", "WaitForFirstConsumer")
+    claim(site, "data", storageClassName=made_for)
+    site.pod("fits", volumes=mounts("data"), nodeSelector={HOST: b})
+    wanted = "volume.kubernetes.io/selected-node"
+
+    def selected() -> str:
+        found = site.admin.get(site.volumes_path("data"))["metadata"].get("annotations", {})
+        return str(found.get(wanted, ""))
+
+    assert wait_for(selected, "the claim to name a node") == b
+    assert not site.space.pod("fits")["spec"].get("nodeName")
+    # Its place is taken meanwhile.
+    site.pod("other", nodeSelector={HOST: b}, cpu="4")
+    must_not_fit(
+        site,
+        "other",
+        "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) didn't match Pod's node affinity/selector.",
+    )
+    volume(site, "made", "b", storageClassName=made_for)
+    bind_claim(site, "data", f"{site.name}-made")
+    assert site.bound("fits") == b
+    term = {"matchLabelExpressions": [{"key": ZONE, "values": ["c"]}]}
+    elsewhere = storage_class(site, "elsewhere", "WaitForFirstConsumer", allowedTopologies=[term])
+    claim(site, "far", storageClassName=elsewhere)
+    site.pod("not", volumes=mounts("far"))
+    expected = "0/2 nodes are available: 2 node(s) didn't find available persistent volumes to bind."
+    must_not_fit(site, "not", expected)
+
+
+def test_a_local_volume(site: Site) -> None:
+    """Nobody makes these: the claim gets one that is there, and only where it is."""
+    _, b = zones(site)
+    local = storage_class(site, "local", "WaitForFirstConsumer", "kubernetes.io/no-provisioner")
+    made = volume(site, "disk", "b", storageClassName=local)
+    name = made["metadata"]["name"]
+    site.admin.patch(f"/api/v1/persistentvolumes/{name}/status", {"status": {"phase": "Available"}})
+    claim(site, "one", storageClassName=local)
+    claim(site, "two", storageClassName=local)
+    site.pod("first", volumes=mounts("one"))
+
+    def chosen() -> str:
+        return str(site.admin.get(site.volumes_path("one"))["spec"].get("volumeName", ""))
+
+    assert wait_for(chosen, "the claim to name a volume") == name
+    bind_claim(site, "one", name)
+    assert site.bound("first") == b
+    site.pod("second", volumes=mounts("two"))
+    expected = "0/2 nodes are available: 2 node(s) didn't find available persistent volumes to bind."
+    must_not_fit(site, "second", expected)
+
+
+def test_unbound_and_missing_claims(site: Site) -> None:
+    node = site.node()
+    claim(site, "immediate", storageClassName=storage_class(site, "now", "Immediate"))
+    site.pod("unbound", volumes=mounts("immediate"))
+    must_not_fit(site, "unbound", "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.")
+    site.pod("missing", volumes=mounts("nothing"))
+    must_not_fit(site, "missing", '0/1 nodes are available: persistentvolumeclaim "nothing" not found.')
+    volume(site, "any", "a", nodeAffinity=None)
+    bind_claim(site, "immediate", f"{site.name}-any")
+    assert site.bound("unbound") == node
+
+
+def test_volumes_that_a_node_takes(site: Site) -> None:
+    node = site.node()
+    driver = f"{site.name}.example.com"
+    limits = {"drivers": [{"name": driver, "nodeID": node, "allocatable": {"count": 1}}]}
+    site.admin.post("/apis/storage.k8s.io/v1/csinodes", {"metadata": {"name": node}, "spec": limits})
+    for name in ("one", "two"):
+        csi = {"driver": driver, "volumeHandle": name}
+        volume(site, name, "a", nodeAffinity=None, hostPath=None, csi=csi)
+        claim(site, name, storageClassName="")
+        bind_claim(site, name, f"{site.name}-{name}")
+    wait_for(
+        lambda: f"attachable-volumes-csi-{driver}" in site.scheduler.state()["nodes"][node]["allocatable"],
+        "the limit to be known",
+    )
+    site.pod("first", volumes=mounts("one"))
+    assert site.bound("first") == node
+    site.pod("second", volumes=mounts("two"))
+    must_not_fit(site, "second", "0/1 nodes are available: 1 node(s) exceed max volume count.")
+    site.space.delete_pod("first")
+    assert site.bound("second") == node
+    site.admin.delete(f"/apis/storage.k8s.io/v1/csinodes/{node}")
+
+
+# The pod itself
+
+
+def test_scheduling_gates(site: Site) -> None:
+    node = site.node()
+    site.pod("gated", schedulingGates=[{"name": "example.com/one"}, {"name": "example.com/two"}])
+    wait_for(lambda: site.waits("gated"), "the scheduler to see the pod")
+    assert site.waits("gated")["queue"] == "gated"
+    site.pod("other")
+    site.bound("other")
+    condition = site.condition("gated")
+    assert condition is not None and condition["reason"] == names.SCHEDULING_GATED
+    site.change_pod("gated", {"spec": {"schedulingGates": [{"name": "example.com/two"}]}}, "merge-patch")
+    site.pod("another")
+    site.bound("another")
+    assert site.waits("gated")["queue"] == "gated"
+    site.change_pod("gated", {"spec": {"schedulingGates": None}}, "merge-patch")
+    assert site.bound("gated") == node
+    assert [e["reason"] for e in site.events("gated")] == [names.SCHEDULED]
+
+
+def test_what_is_not_supported_is_named(site: Site) -> None:
+    site.node()
+    site.pod("claims", resourceClaims=[{"name": "device", "resourceClaimName": "device"}])
+    must_not_fit(site, "claims", "0/1 nodes are available: spec.resourceClaims is not supported by flowsched.")
+
+
+def test_higher_priority_goes_first(site: Site) -> None:
+    for value in (10, 20):
+        made = {"metadata": {"name": f"{site.name}-{value}"}, "value": value, "preemptionPolicy": "Never"}
+        site.admin.post("/apis/scheduling.k8s.io/v1/priorityclasses", made)
+    # A cordoned node first, so that both wait when there is room for one.
+    node = site.node(cpu="1")
+    site.change_node(node, {"spec": {"unschedulable": True}})
+    for name, value in (("low", 10), ("high", 20)):
+        site.pod(name, cpu="1", priorityClassName=f"{site.name}-{value}")
+        site.refused(name)
+    # Beyond their backoff, both are looked at in the same round.
+    time.sleep(0.3)
+    site.change_node(node, {"spec": {"unschedulable": False}})
+    assert site.bound("high") == node
+    expected = "0/1 nodes are available: 1 Insufficient cpu."
+    wait_for(lambda: site.waits("low")["message"] == expected, "the other one to find no room")
+    assert not site.space.pod("low")["spec"].get("nodeName")
+
+
+# Preferences
+
+
+def prefers(kind: str, term: Object, weight: int = 100) -> Object:
+    key = "preference" if kind == "nodeAffinity" else "podAffinityTerm"
+    return {kind: {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": weight, key: term}]}}
+
+
+def test_preferred_node_affinity(site: Site) -> None:
+    for node in (nodes := site.nodes(3)):
+        term = {"matchExpressions": [{"key": HOST, "operator": "In", "values": [node]}]}
+        site.pod(node, affinity=prefers("nodeAffinity", term))
+        assert site.bound(node) == node
+    # It is a wish: a full node is no obstacle.
+    site.pod("full", cpu="3900m", nodeSelector={HOST: nodes[0]})
+    site.bound("full")
+    term = {"matchExpressions": [{"key": HOST, "operator": "In", "values": [nodes[0]]}]}
+    site.pod("next", affinity=prefers("nodeAffinity", term))
+    assert site.bound("next") in nodes[1:]
+
+
+def test_prefer_no_schedule(site: Site) -> None:
+    site.node("avoided", cpu="8", taints=[{"key": "k", "effect": "PreferNoSchedule"}])
+    plain = site.node("plain", cpu="1")
+    site.pod("first", cpu="1")
+    assert site.bound("first") == plain
+    site.pod("second", cpu="1")
+    assert site.bound("second") != plain
+
+
+def test_preferred_pod_affinity(site: Site) -> None:
+    one, two = site.nodes(2)
+    site.pod("db", labels={"app": "db"}, nodeSelector={HOST: two})
+    site.bound("db")
+    for number in range(3):
+        site.pod(f"near-{number}", affinity=prefers("podAffinity", pod_term("db")))
+        site.pod(f"away-{number}", affinity=prefers("podAntiAffinity", pod_term("db")))
+        assert (site.bound(f"near-{number}"), site.bound(f"away-{number}")) == (two, one)
+
+
+def test_schedule_anyway(site: Site) -> None:
+    a, b = site.node("a", labels={ZONE: "a"}, cpu="8"), site.node("b", labels={ZONE: "b"}, cpu="1")
+    places = []
+    for number in range(4):
+        constraints = spread(when="ScheduleAnyway")
+        site.pod(f"s{number}", labels={"app": "spread"}, topologySpreadConstraints=constraints, cpu="500m")
+        places.append(site.bound(f"s{number}"))
+    assert sorted(places) == [a, a, b, b]
+    # Where the zone is full, the wish is broken.
+    site.pod("more", labels={"app": "spread"}, topologySpreadConstraints=spread(when="ScheduleAnyway"), cpu="500m")
+    assert site.bound("more") == a

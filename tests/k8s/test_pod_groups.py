@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from objects_builders import in_tree_group, metadata, plugins_group, pod
+
+from flowsched_k8s.objects import PodGroup
+from flowsched_k8s.pod_groups import (
+    IN_TREE,
+    LABELS,
+    LONGEST_S,
+    MINIMUM_LABEL,
+    NAME_LABEL,
+    PLUGINS,
+    PLUGINS_LABEL,
+    SOURCES,
+    TIMEOUT_S,
+    GroupRef,
+    GroupSpec,
+    PodGroupIndex,
+    group_ref,
+    unsupported_group,
+)
+
+EVERYTHING = frozenset(SOURCES)
+IN_TREE_POD = pod(schedulingGroup={"podGroupName": "train"})
+PLUGINS_POD = pod(labels={PLUGINS_LABEL: "train"})
+
+
+def labelled(minimum: str | None, name: str = "p1") -> Any:
+    return pod(name, labels={NAME_LABEL: "train"} | ({MINIMUM_LABEL: minimum} if minimum is not None else {}))
+
+
+@pytest.mark.parametrize(
+    ("member", "source"), [(IN_TREE_POD, IN_TREE), (PLUGINS_POD, PLUGINS), (labelled("2"), LABELS)]
+)
+def test_a_pod_joins_a_group_by_each_source_that_is_switched_on(member: Any, source: str) -> None:
+    assert group_ref(member, EVERYTHING) == GroupRef("default", "train", source)
+    assert group_ref(member, EVERYTHING - {source}) is None
+
+
+def test_a_pod_without_a_group_has_none() -> None:
+    assert group_ref(pod(), EVERYTHING) is None
+    assert group_ref(pod(labels={PLUGINS_LABEL: ""}, schedulingGroup={"podGroupName": ""}), EVERYTHING) is None
+
+
+def test_the_field_wins_over_labels() -> None:
+    both = pod(labels={PLUGINS_LABEL: "other"}, schedulingGroup={"podGroupName": "train"})
+    assert group_ref(both, EVERYTHING) == GroupRef("default", "train", IN_TREE)
+    assert group_ref(both, {PLUGINS}) == GroupRef("default", "other", PLUGINS)
+
+
+def test_fields_that_are_not_read_are_refused_by_name() -> None:
+    workload = pod(workloadRef={"name": "w", "podGroup": "g"})
+    assert (unsupported_group(workload, EVERYTHING) or "").startswith("spec.workloadRef is not supported")
+    assert "spec.schedulingGroup" in (unsupported_group(IN_TREE_POD, {PLUGINS}) or "")
+    assert unsupported_group(IN_TREE_POD, EVERYTHING) is None
+    assert unsupported_group(PLUGINS_POD, ()) is None, "a label nobody reads is just a label"
+
+
+def test_group_and_pods_arrive_in_either_order() -> None:
+    known = PodGroupIndex()
+    ref = GroupRef("default", "train", PLUGINS)
+    assert known.resolve(ref, [PLUGINS_POD]) == 'PodGroup "train" not found in namespace default'
+    assert known.put(plugins_group(minMember=3)) == ref
+    assert known.resolve(ref, []) == GroupSpec(3)
+    known.put(plugins_group(minMember=4))
+    assert known.resolve(ref, [PLUGINS_POD]) == GroupSpec(4)
+    assert known.remove(plugins_group()) == ref
+    assert isinstance(known.resolve(ref, [PLUGINS_POD]), str)
+
+
+@pytest.mark.parametrize(
+    ("said", "timeout"), [(60, 60.0), (None, TIMEOUT_S), (0, TIMEOUT_S), (-5, TIMEOUT_S), (10**9, LONGEST_S)]
+)
+def test_the_deadline(said: int | None, timeout: float) -> None:
+    known = PodGroupIndex()
+    spec = {} if said is None else {"scheduleTimeoutSeconds": said}
+    assert known.resolve(known.put(plugins_group(minMember=2, **spec)), []) == GroupSpec(2, timeout)
+    assert TIMEOUT_S == 300.0
+
+
+@pytest.mark.parametrize("minimum", [None, 0, -1])
+def test_a_group_without_a_sensible_minimum_asks_for_one(minimum: int | None) -> None:
+    known = PodGroupIndex()
+    spec = {} if minimum is None else {"minMember": minimum}
+    assert known.resolve(known.put(plugins_group(**spec)), []) == GroupSpec(1)
+
+
+@pytest.mark.parametrize("version", ["v1alpha2", "v1beta1", "v1alpha3"])
+def test_in_tree_groups(version: str) -> None:
+    known = PodGroupIndex()
+    ref = known.put(in_tree_group(minimum=4, version=version))
+    assert ref == GroupRef("default", "train", IN_TREE) == group_ref(IN_TREE_POD, EVERYTHING)
+    assert known.resolve(ref, []) == GroupSpec(4)
+    assert known.get(ref) == in_tree_group(minimum=4, version=version)
+    known.put(in_tree_group())
+    assert known.resolve(ref, []) == GroupSpec(1)
+
+
+def test_constraints_of_a_group_are_refused_by_name() -> None:
+    known = PodGroupIndex()
+    ref = known.put(in_tree_group(minimum=2, schedulingConstraints={"topology": [{"key": "rack"}]}))
+    assert known.resolve(ref, []) == 'spec.schedulingConstraints of PodGroup "train" is not supported by flowsched'
+    known.put(in_tree_group(minimum=2, schedulingConstraints={}))
+    assert known.resolve(ref, []) == GroupSpec(2)
+
+
+def test_items_of_a_list_do_not_say_what_they_are() -> None:
+    item = msgspec.convert({"metadata": metadata("train", "default"), "spec": {}}, PodGroup)
+    known = PodGroupIndex()
+    assert known.put(item, IN_TREE).source == IN_TREE
+    assert known.put(item).source == PLUGINS
+    policy = {"schedulingPolicy": {"gang": {"minCount": 2}}}
+    said = msgspec.convert({"metadata": metadata("train", "default"), "spec": policy}, PodGroup)
+    assert known.put(said).source == IN_TREE
+    assert known.remove(item, IN_TREE).source == IN_TREE
+
+
+def test_groups_of_both_apis_may_have_the_same_name() -> None:
+    known = PodGroupIndex()
+    refs = [known.put(plugins_group(minMember=2)), known.put(in_tree_group(minimum=5))]
+    assert [known.resolve(r, []) for r in refs] == [GroupSpec(2), GroupSpec(5)]
+
+
+@pytest.mark.parametrize(
+    ("minimums", "result"),
+    [
+        (["2"], GroupSpec(2)),
+        (["2", "3", "x"], GroupSpec(3)),
+        ([], f"no pod of group train has the label {MINIMUM_LABEL}"),
+        ([None], f"no pod of group train has the label {MINIMUM_LABEL}"),
+        (["0"], f"label {MINIMUM_LABEL} of group train is '0', which is not a number of pods"),
+        (["-1"], f"label {MINIMUM_LABEL} of group train is '-1', which is not a number of pods"),
+        (["9" * 60], f"label {MINIMUM_LABEL} of group train is '{'9' * 60}', which is not a number of pods"),
+    ],
+)
+def test_groups_by_labels(minimums: list[str | None], result: Any) -> None:
+    members = [labelled(m, f"p{i}") for i, m in enumerate(minimums)]
+    for order in (members, members[::-1]):
+        assert PodGroupIndex().resolve(GroupRef("default", "train", LABELS), order) == result
+
+
+def test_names_of_groups_differ() -> None:
+    refs = [GroupRef("a", "b", s) for s in SOURCES] + [GroupRef("a", "c", PLUGINS)]
+    assert len({str(r) for r in refs}) == len(refs)

@@ -1,0 +1,137 @@
+"""The bundled scenario's pods go where the engine puts the scenario's tasks, with the same threads and cores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from objects_builders import node, pod
+from plane import Plane, Space, wait_for
+from running import running_scheduler
+
+from flowsched.round import solve
+from flowsched.settings import Settings
+from flowsched.snapshot import Snapshot, StartDelay
+from flowsched.solvers import make_solver
+from flowsched_k8s.cache import seconds
+from flowsched_k8s.changes import Seen
+from flowsched_k8s.configuration import Configuration
+from flowsched_k8s.instructions import Bind
+from flowsched_k8s.names import CORES, THREADS
+from flowsched_k8s.objects import Pod
+from flowsched_k8s.planning import plan_round
+from flowsched_k8s.state import BindOutcome, SchedulerState
+from flowsched_models.quantity import format_cores, parse_cores
+from flowsched_simulator.scenario import Scenario
+from flowsched_simulator.scenario_file import load_scenario
+
+SCENARIO = load_scenario("parsec-memcached-2024")
+
+
+def first_snapshot(scenario: Scenario) -> Snapshot:
+    """What the scenario's first round decides on, at the requests: without resizes a pod's width is its request."""
+    tasks = tuple(
+        replace(t, widths_milli=(t.request_milli,), threads=tuple(w // 1000 for w in t.widths_milli))
+        for t in scenario.tasks
+    )
+    return Snapshot(
+        0.0, scenario.catalogue, scenario.machines, scenario.services, pending=tasks, start_delay=StartDelay()
+    )
+
+
+def expected(scenario: Scenario, settings: Settings) -> dict[str, tuple[str, int, tuple[int, ...]]]:
+    decisions = solve(first_snapshot(scenario), settings=settings)
+    return {p.task: (p.machine, p.threads, p.cores) for p in decisions.placements}
+
+
+def cluster(scenario: Scenario) -> list[Any]:
+    """The scenario's machines as nodes, its service as a bound pod, its jobs as waiting pods."""
+    found: list[Any] = []
+    for m in scenario.machines:
+        cpu, memory = f"{m.cpu_milli}m", f"{m.memory_mib}Mi"
+        found.append(node(m.name, cpu, memory, labels={"flowsched.io/machine-type": m.type}))
+    for s in scenario.services:
+        notes = {
+            "flowsched.io/profile": s.profile,
+            "flowsched.io/workload-class": "latency-sensitive",
+            "flowsched.io/slo": f"p95={s.slo_us:g}us@{s.qps:g}qps",
+            "flowsched.io/client": s.client,
+            CORES: format_cores(s.cores),
+            THREADS: str(s.threads),
+        }
+        memory = f"{s.memory_mib}Mi"
+        found.append(pod(s.name, cpu=f"{s.width_milli}m", memory=memory, annotations=notes, node=s.machine))
+    for t in scenario.tasks:
+        widths = ",".join(f"{w // 1000}" for w in t.widths_milli)
+        notes = {"flowsched.io/profile": t.profile, "flowsched.io/widths": widths}
+        memory = f"{t.memory_mib}Mi"
+        found.append(pod(t.name, cpu=f"{t.request_milli}m", memory=memory, annotations=notes))
+    return found
+
+
+def bindings(state: SchedulerState, now_s: float) -> Mapping[str, tuple[str, int, tuple[int, ...]]]:
+    given, _ = state.begin_round(now_s)
+    assert given is not None
+    result = plan_round(given, make_solver("ortools"), state.inputs.beliefs.hosts)
+    binds = [i for i in state.end_round(result, now_s) if isinstance(i, Bind)]
+    for bind in binds:
+        state.bind_done(bind.pod, BindOutcome.BOUND, "", now_s)
+    state.check()
+    return {b.pod.name: (b.node, int(b.annotations[THREADS]), parse_cores(b.annotations[CORES])) for b in binds}
+
+
+def test_pods_on_a_real_api_server_go_where_the_engine_says(plane: Plane, space: Space, tmp_path: Path) -> None:
+    """With one goal for all, ages of a second or two change nothing. The first round sees all pods: they come first."""
+    admin = space.admin
+    settings = Settings(objective="makespan")
+    with running_scheduler(plane, tmp_path, start=False, engine={"objective": "makespan"}) as scheduler:
+        for m in SCENARIO.machines:
+            amounts = {"cpu": f"{m.cpu_milli}m", "memory": f"{m.memory_mib}Mi", "pods": "110"}
+            labels = {**space.pool, **scheduler.pool, "flowsched.io/machine-type": m.type}
+            admin.post(
+                "/api/v1/nodes",
+                {
+                    "metadata": {"name": m.name, "labels": labels, "annotations": {"kwok.x-k8s.io/node": "fake"}},
+                    "status": {"allocatable": amounts, "capacity": amounts},
+                },
+            )
+        for thing in cluster(SCENARIO):
+            if not isinstance(thing, Pod):
+                continue
+            body = msgspec.json.decode(msgspec.json.encode(thing))
+            body["metadata"] = {k: body["metadata"][k] for k in ("name", "annotations")}
+            body["spec"]["schedulerName"] = scheduler.name
+            body["spec"]["containers"][0]["image"] = "test"
+            del body["status"]
+            admin.post(space.pods_path, body)
+        wanted = expected(SCENARIO, settings)
+        scheduler.start()
+
+        def bound() -> dict[str, dict[str, Any]]:
+            found = {p["metadata"]["name"]: p for p in space.pods() if p["spec"].get("nodeName")}
+            return found if len(found) >= len(wanted) + len(SCENARIO.services) else {}
+
+        pods = wait_for(bound, "the first round's pods to be bound")
+        notes = {name: pods[name]["metadata"]["annotations"] for name in wanted}
+        assert wanted == {
+            name: (pods[name]["spec"]["nodeName"], int(notes[name][THREADS]), parse_cores(notes[name][CORES]))
+            for name in wanted
+        }
+
+
+@pytest.mark.parametrize("objective", ["makespan", "completion"])
+def test_the_same_snapshot_gives_the_same_decisions(objective: str) -> None:
+    settings = Settings(objective=objective)
+    state = SchedulerState(Configuration(engine=settings), SCENARIO.catalogue)
+    things = cluster(SCENARIO)
+    # The pods are created and decided on in the same instant, as the scenario's tasks are.
+    now_s = seconds(things[-1].metadata.creation_timestamp)
+    state.observe([Seen(thing) for thing in things], now_s)
+    state.activate()
+    bound = bindings(state, now_s)
+    assert bound == expected(SCENARIO, settings)
+    assert bound

@@ -1,0 +1,237 @@
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import aiohttp
+import pytest
+
+from flowsched_k8s.configuration import Address, Configuration
+from flowsched_k8s.configuration import Server as Addresses
+from flowsched_k8s.configuration_form import to_plain
+from flowsched_k8s.metrics import Metrics
+from flowsched_k8s.records import Records
+from flowsched_k8s.server import Answers, Server, everything, health_only
+from flowsched_models.document import InputError
+
+T = TypeVar("T")
+HOST = "127.0.0.1"
+
+
+class Wrong:
+    """What the checks say, changeable."""
+
+    def __init__(self) -> None:
+        self.loop: str | None = None
+        self.ready: str | None = None
+
+    def broken(self) -> str | None:
+        raise RuntimeError("secret detail")
+
+
+@dataclass
+class Setup:
+    wrong: Wrong
+    records: Records
+    answers: Answers
+
+
+@pytest.fixture
+def setup() -> Setup:
+    wrong = Wrong()
+    records = Records(keep=3)
+    answers = Answers(
+        live={"ping": lambda: None, "loop": lambda: wrong.loop},
+        ready={"caches": lambda: wrong.ready},
+        metrics=Metrics("1").exposition,
+        configuration=lambda: to_plain(Configuration()),
+        state=lambda: {"queue": {"active": [("ns", "pod")]}, "round": 12, "where": Address("", 1)},
+        records=records,
+    )
+    return Setup(wrong, records, answers)
+
+
+@dataclass
+class Got:
+    status: int
+    text: str
+    headers: dict[str, str]
+    raw: bytes
+
+
+def get(setup: Setup, path: str, *, method: str = "GET", which: str = "all", **headers: str) -> Got:
+    async def ask(session: aiohttp.ClientSession, base: str) -> Got:
+        async with session.request(method, base + path, headers=headers) as answer:
+            raw = await answer.read()
+            plain = gzip.decompress(raw) if answer.headers.get("Content-Encoding") == "gzip" else raw
+            return Got(answer.status, plain.decode(), dict(answer.headers), raw)
+
+    return served(setup, ask, which)
+
+
+def served(setup: Setup, ask: Callable[[aiohttp.ClientSession, str], Awaitable[T]], which: str = "all") -> T:
+    async def run() -> T:
+        server = Server(setup.answers, Addresses(Address(HOST, 0), Address("localhost", 0)))
+        health, metrics = await server.start()
+        address = health if which == "health" else Address(HOST, metrics.port)
+        try:
+            async with aiohttp.ClientSession(auto_decompress=False) as session:
+                return await ask(session, f"http://{address}")
+        finally:
+            await server.stop()
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("which", ["all", "health"])
+@pytest.mark.parametrize("path", ["/livez", "/healthz", "/readyz"])
+def test_what_is_well_says_ok(setup: Setup, path: str, which: str) -> None:
+    got = get(setup, path, which=which)
+    assert (got.status, got.text) == (200, "ok")
+
+
+def test_verbose_lists_the_checks(setup: Setup) -> None:
+    assert get(setup, "/livez?verbose").text == "[+]ping ok\n[+]loop ok\nlivez check passed\n"
+
+
+def test_a_failed_check_is_named_without_being_asked(setup: Setup) -> None:
+    setup.wrong.loop = "no tick for 31 s"
+    for path in ("/livez", "/healthz"):
+        got = get(setup, path)
+        assert got.status == 500
+        assert "[+]ping ok\n[-]loop failed: no tick for 31 s\n" in got.text
+    assert get(setup, "/readyz").status == 200, "alive and ready are two things"
+    assert get(setup, "/livez?exclude=loop").status == 200
+    setup.wrong.ready = "pods are not listed yet"
+    assert get(setup, "/readyz").status == 500
+
+
+def test_a_check_that_breaks_is_a_failed_check(setup: Setup) -> None:
+    answers = Answers(**{**vars(setup.answers), "live": {"odd": setup.wrong.broken}})
+    got = get(Setup(setup.wrong, setup.records, answers), "/livez")
+    assert got.status == 500
+    assert "[-]odd failed: the check itself failed (RuntimeError)" in got.text
+    assert "secret" not in got.text
+
+
+def test_metrics_in_the_form_that_is_asked_for(setup: Setup) -> None:
+    got = get(setup, "/metrics")
+    assert got.headers["Content-Type"].startswith("text/plain; version=")
+    assert "scheduler_pending_pods" in got.text
+    asked = get(setup, "/metrics", Accept="application/openmetrics-text;version=1.0.0")
+    assert asked.headers["Content-Type"].startswith("application/openmetrics-text")
+
+
+def test_configuration_and_state_are_json(setup: Setup) -> None:
+    assert json.loads(get(setup, "/configz").text)["kind"] == "FlowSchedulerConfiguration"
+    state = json.loads(get(setup, "/debug/state").text)
+    assert state["queue"]["active"] == [["ns", "pod"]]
+
+
+def test_records_are_listed_and_served(setup: Setup) -> None:
+    for number in range(5):
+        setup.records.add(f"r-{number}", 1_700_000_000.0 + number, {"round": number})
+    listed = json.loads(get(setup, "/debug/records").text)["records"]
+    assert [r["round"] for r in listed] == ["r-4", "r-3", "r-2"]
+    assert listed[0]["at"] == "2023-11-14T22:13:24.000000Z"
+    assert json.loads(get(setup, "/debug/records/r-3").text) == {"round": 3}
+    assert json.loads(get(setup, "/debug/records/latest").text) == {"round": 4}
+    assert get(setup, "/debug/records/r-3").headers["Content-Type"] == "application/json"
+
+
+@pytest.mark.parametrize("name", ["r-0", "latest", "..", "%2e%2e%2fetc", "<script>"])
+def test_a_record_that_is_not_kept(setup: Setup, name: str) -> None:
+    got = get(setup, f"/debug/records/{name}")
+    assert got.status == 404
+    assert "<" not in got.text
+
+
+def test_large_answers_are_compressed_for_those_who_can(setup: Setup) -> None:
+    setup.records.add("big", 0.0, {"zeros": [0] * 5000})
+    packed = get(setup, "/debug/records/big", **{"Accept-Encoding": "deflate, gzip;q=0.5"})
+    assert packed.headers["Content-Encoding"] == "gzip"
+    assert len(packed.raw) < 1000
+    assert len(json.loads(packed.text)["zeros"]) == 5000
+    for refuses in ("identity", "gzip;q=0", "gzip; q=0.00"):
+        plain = get(setup, "/debug/records/big", **{"Accept-Encoding": refuses})
+        assert "Content-Encoding" not in plain.headers
+        assert plain.text == packed.text
+
+
+def test_an_unknown_path_lists_those_there_are(setup: Setup) -> None:
+    got = get(setup, "/debug/pprof/<b>")
+    assert got.status == 404
+    assert "<b>" not in got.text
+    for path in (
+        "/livez",
+        "/readyz",
+        "/metrics",
+        "/configz",
+        "/debug/state",
+        "/debug/records",
+        "/debug/records/{round}",
+    ):
+        assert f"\n{path}\n" in got.text
+
+
+def test_health_has_nothing_else(setup: Setup) -> None:
+    for path in ("/metrics", "/debug/state", "/configz"):
+        assert get(setup, path, which="health").status == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+@pytest.mark.parametrize("path", ["/livez", "/debug/state", "/nothing"])
+def test_nothing_can_be_changed(setup: Setup, method: str, path: str) -> None:
+    got = get(setup, path, method=method)
+    assert got.status == 405
+    assert got.headers["Allow"] == "GET"
+
+
+def test_a_fault_is_an_answer_and_a_log_line(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
+    def broken() -> object:
+        raise RuntimeError("inner detail")
+
+    answers = Answers(**{**vars(setup.answers), "state": broken})
+    got = get(Setup(setup.wrong, setup.records, answers), "/debug/state")
+    assert (got.status, got.text) == (500, "the answer failed; the log says why\n")
+    assert "inner detail" in caplog.text
+
+
+def test_both_addresses_may_be_one(setup: Setup) -> None:
+    async def run() -> set[int]:
+        server = Server(setup.answers, Addresses(Address(HOST, 0), Address(HOST, 0)))
+        health, metrics = await server.start()
+        try:
+            assert health == metrics
+            async with aiohttp.ClientSession() as session:
+                paths = ("/livez", "/metrics", "/debug/records")
+                return {(await session.get(f"http://{health}{path}")).status for path in paths}
+        finally:
+            await server.stop()
+
+    assert asyncio.run(run()) == {200}
+
+
+def test_a_taken_port_is_a_sentence_and_leaves_nothing_open(setup: Setup) -> None:
+    async def run(port: int) -> str:
+        server = Server(setup.answers, Addresses(Address(HOST, 0), Address(HOST, port)))
+        with pytest.raises(InputError) as caught:
+            await server.start()
+        return str(caught.value)
+
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+        text = asyncio.run(run(port))
+    assert f"server.metrics: cannot listen on {HOST}:{port}: " in text
+
+
+def test_the_paths_of_both_listeners_are_what_the_contract_names(setup: Setup) -> None:
+    health = {r.resource.canonical for r in health_only(setup.answers).router.routes() if r.resource}
+    every = {r.resource.canonical for r in everything(setup.answers).router.routes() if r.resource}
+    assert health == {"/livez", "/readyz", "/healthz"}
+    assert every > health

@@ -1,0 +1,371 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from objects_builders import (
+    claim,
+    claim_volume,
+    csi_node,
+    node,
+    node_terms,
+    pod,
+    requirement,
+    selector,
+    storage_class,
+    volume,
+)
+
+from flowsched_k8s import names
+from flowsched_k8s.objects import Claim, PersistentVolume, Pod
+from flowsched_k8s.volumes import NO_PROVISIONER, NOTHING, SELECTED_NODE, UNLIMITED, ClaimPatch, VolumeIndex, claim_keys
+
+ZONE = "topology.kubernetes.io/zone"
+OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
+
+
+def index(*things: Any, enabled: bool = True) -> VolumeIndex:
+    """All that is known of volumes; the standard class provisions, the local one does not."""
+    found = VolumeIndex(enabled)
+    found.put_class(storage_class("standard"))
+    found.put_class(storage_class("local", provisioner=NO_PROVISIONER))
+    for thing in things:
+        if isinstance(thing, Claim):
+            found.put_claim(thing)
+        elif isinstance(thing, PersistentVolume):
+            found.put_volume(thing)
+        else:
+            found.put_class(thing)
+    return found
+
+
+def user(*claims: str, name: str = "p1") -> Pod:
+    return pod(name, volumes=[claim_volume(c, f"v{i}") for i, c in enumerate(claims)])
+
+
+def on(*hosts: str) -> Any:
+    """A node selector of some hosts."""
+    return node_terms([requirement("kubernetes.io/hostname", "In", *hosts)])
+
+
+def local(name: str, host: str, size: str = "1Gi", **fields: Any) -> PersistentVolume:
+    return volume(name, storage_class="local", size=size, nodes=on(host), **fields)
+
+
+# Bound claims
+
+
+def test_a_pod_without_claims_needs_nothing() -> None:
+    assert index().needs(pod()) == NOTHING
+    assert index().selected_node_patches(pod(), node()) == ()
+
+
+def test_bound_volumes_are_where_they_are() -> None:
+    known = index(claim(volume="pv1"), local("pv1", "n1", claim=("default", "data")))
+    needs = known.needs(user("data"))
+    assert needs.verdict(node("n1")) is None
+    assert needs.verdict(node("n2")) == names.VOLUME_AFFINITY
+    assert known.selected_node_patches(user("data"), node("n1")) == ()
+    assert known.selected_node_patches(user("data"), node("n2")) == names.VOLUME_AFFINITY
+    assert known.settled(user("data"))
+
+
+@pytest.mark.parametrize("key", [ZONE, OLD_ZONE])
+def test_zone_labels_of_old_volumes_count(key: str) -> None:
+    needs = index(claim(volume="pv1"), volume("pv1", labels={key: "a__b"})).needs(user("data"))
+    assert needs.verdict(node(zone="a")) is None
+    assert needs.verdict(node(zone="b")) is None
+    assert needs.verdict(node(zone="c")) == names.VOLUME_AFFINITY
+    assert needs.verdict(node(labels={"topology.kubernetes.io/region": "r"})) == names.VOLUME_AFFINITY
+    assert needs.verdict(node()) is None, "a node outside of all zones is in a cluster without zones"
+
+
+def test_every_volume_must_reach_the_node() -> None:
+    known = index(
+        claim("a", volume="pva"),
+        volume("pva", nodes=on("n1", "n2")),
+        claim("b", volume="pvb"),
+        volume("pvb", nodes=on("n2", "n3")),
+    )
+    needs = known.needs(user("a", "b"))
+    assert [needs.verdict(node(f"n{i}")) for i in (1, 2, 3)] == [names.VOLUME_AFFINITY, None, names.VOLUME_AFFINITY]
+
+
+# Claims that stop the pod everywhere
+
+
+@pytest.mark.parametrize(
+    ("things", "message"),
+    [
+        ([], 'persistentvolumeclaim "data" not found'),
+        ([claim(storage_class="now"), storage_class("now", waits=False)], names.UNBOUND_CLAIMS),
+        ([claim(storage_class=None)], names.UNBOUND_CLAIMS),
+        ([claim(storage_class="")], names.UNBOUND_CLAIMS),
+        ([claim(volume="pv1", bound=False)], names.UNBOUND_CLAIMS),
+        ([claim(storage_class="gone")], 'storageclass "gone" of persistentvolumeclaim "data" not found'),
+        ([claim(volume="pv1")], 'persistentvolumeclaim "data" is bound to "pv1", which is not there'),
+        ([claim(deleting=True)], 'persistentvolumeclaim "data" is being deleted'),
+        ([claim(volume="pv9", phase="Lost")], 'persistentvolumeclaim "data" has lost its persistentvolume "pv9"'),
+    ],
+)
+def test_no_node_will_do(things: list[Any], message: str) -> None:
+    known = index(*things)
+    assert known.needs(user("data")).blocked == message
+    assert known.selected_node_patches(user("data"), node()) == message
+
+
+def test_claims_of_other_namespaces_are_other_claims() -> None:
+    known = index(claim("data", "other", volume="pv1"), volume("pv1"))
+    assert known.needs(user("data")).blocked == 'persistentvolumeclaim "data" not found'
+
+
+def test_without_the_feature_claims_are_refused_by_field() -> None:
+    blocked = index(claim(volume="pv1"), volume("pv1"), enabled=False).needs(user("data")).blocked
+    assert blocked is not None and "spec.volumes[0].persistentVolumeClaim" in blocked and "'volumes'" in blocked
+
+
+@pytest.mark.parametrize("field", ["gcePersistentDisk", "awsElasticBlockStore", "rbd", "iscsi"])
+def test_disks_named_in_the_pod_are_refused_by_field(field: str) -> None:
+    owner = pod(volumes=[{"name": "x", "emptyDir": {}}, {"name": "d", field: {"image": "i", "iqn": "q", "lun": 0}}])
+    for enabled in (True, False):
+        blocked = index(enabled=enabled).needs(owner).blocked
+        assert blocked is not None and blocked.startswith(f"spec.volumes[1].{field} is not supported by flowsched")
+
+
+# Claims made for a pod
+
+
+def test_an_ephemeral_claim_must_be_there_and_belong_to_the_pod() -> None:
+    owner = pod("web", uid="u1", volumes=[{"name": "tmp", "ephemeral": {"volumeClaimTemplate": {}}}])
+    assert claim_keys(owner) == (("default", "web-tmp"),)
+    known = index()
+    message = 'waiting for ephemeral volume controller to create the persistentvolumeclaim "web-tmp"'
+    assert known.needs(owner).blocked == message
+    known.put_claim(claim("web-tmp", owner=("Pod", "u2")))
+    blocked = known.needs(owner).blocked
+    assert blocked is not None and "was not made for this pod" in blocked
+    known.put_claim(claim("web-tmp", owner=("Pod", "u1")))
+    assert known.needs(owner).blocked is None
+
+
+# Waiting for the first consumer: volumes to be made
+
+
+def test_the_node_is_written_to_the_claim() -> None:
+    known = index(claim())
+    found = known.selected_node_patches(user("data"), node("n1"))
+    assert found == (ClaimPatch("default", "data", "uid-default-data", "1", selected_node="n1"),)
+    assert found[0].body() == {  # type: ignore[union-attr]
+        "metadata": {"uid": "uid-default-data", "resourceVersion": "1", "annotations": {SELECTED_NODE: "n1"}}
+    }
+    assert not known.settled(user("data"))
+
+
+def test_allowed_topologies_decide_where_a_volume_can_be_made() -> None:
+    zonal = storage_class("zonal", topologies=[{ZONE: ["a"], "disk": ["ssd"]}, {ZONE: ["b"]}])
+    needs = index(claim(storage_class="zonal"), zonal).needs(user("data"))
+    assert needs.verdict(node(zone="a", labels={"disk": "ssd"})) is None
+    assert needs.verdict(node(zone="b")) is None
+    for here in (node(zone="a"), node(zone="c"), node()):
+        assert needs.verdict(here) == names.NO_VOLUMES
+
+
+def test_a_claim_that_was_given_a_node_stays_there() -> None:
+    known = index(claim(annotations={SELECTED_NODE: "n1"}))
+    needs = known.needs(user("data"))
+    assert needs.verdict(node("n1")) is None
+    assert needs.verdict(node("n2")) == names.NO_VOLUMES
+    assert known.selected_node_patches(user("data"), node("n1")) == ()
+
+
+# Waiting for the first consumer: volumes that are there
+
+
+def test_local_volumes_are_taken_where_they_are() -> None:
+    known = index(claim(storage_class="local"), local("pv1", "n1"), local("pv2", "n2"))
+    needs = known.needs(user("data"))
+    assert [needs.verdict(node(n)) for n in ("n1", "n2", "n3")] == [None, None, names.NO_VOLUMES]
+    found = known.selected_node_patches(user("data"), node("n2"))
+    assert [p.body()["spec"] for p in found if not isinstance(p, str)] == [{"volumeName": "pv2"}]
+
+
+def test_the_smallest_volume_that_suffices_is_taken() -> None:
+    sizes = {"small": "1Gi", "middle": "5Gi", "middle-b": "5Gi", "large": "50Gi"}
+    known = index(claim(storage_class="local", size="2Gi"), *(local(n, "n1", s) for n, s in sizes.items()))
+    assert known.needs(user("data")).settle(node("n1")) == ("middle",)
+
+
+@pytest.mark.parametrize(
+    "unfit",
+    [
+        local("pv1", "n1", "512Mi"),
+        local("pv1", "n1", phase="Released"),
+        local("pv1", "n1", claim=("default", "other")),
+        local("pv1", "n1", deleting=True),
+        local("pv1", "n1", modes=("ReadOnlyMany",)),
+        local("pv1", "n1", volumeMode="Block"),
+        local("pv1", "n1", labels={"tier": "slow"}),
+        local("pv1", "n1", labels={"tier": "fast"}, volumeAttributesClassName="gold"),
+        volume("pv1", storage_class="other", nodes=on("n1"), labels={"tier": "fast"}),
+    ],
+)
+def test_volumes_that_do_not_fit(unfit: PersistentVolume) -> None:
+    wanting = claim(storage_class="local", selector=selector(tier="fast"))
+    assert index(wanting, unfit).needs(user("data")).verdict(node("n1")) == names.NO_VOLUMES
+    fit = local("pv1", "n1", labels={"tier": "fast"})
+    assert index(wanting, fit).needs(user("data")).verdict(node("n1")) is None
+
+
+def test_claims_of_one_pod_do_not_share_a_volume() -> None:
+    both = [claim("a", storage_class="local"), claim("b", storage_class="local", size="2Gi")]
+    known = index(*both, local("pv1", "n1", "2Gi"), local("pv2", "n2", "2Gi"), local("pv3", "n2", "1Gi"))
+    needs = known.needs(user("b", "a"))
+    assert needs.verdict(node("n1")) == names.NO_VOLUMES
+    assert needs.verdict(node("n2")) is None
+    found = known.selected_node_patches(user("b", "a"), node("n2"))
+    assert [(p.name, p.volume_name) for p in found if not isinstance(p, str)] == [("a", "pv3"), ("b", "pv2")]
+
+
+def test_a_volume_that_is_promised_is_nobody_elses() -> None:
+    known = index(claim("a", storage_class="local"), claim("b", storage_class="local"), local("pv1", "n1"))
+    first = known.selected_node_patches(user("a"), node("n1"))
+    assert not isinstance(first, str)
+    known.assume(first)
+    assert known.selected_node_patches(user("b"), node("n1")) == names.NO_VOLUMES
+    assert known.selected_node_patches(user("a"), node("n1")) == first
+    known.forget(first)
+    assert known.needs(user("b")).verdict(node("n1")) is None
+
+
+def test_a_promise_ends_when_the_claim_says_it_itself() -> None:
+    known = index(claim("a", storage_class="local"), claim("b", storage_class="local"), local("pv1", "n1"))
+    patches = known.selected_node_patches(user("a"), node("n1"))
+    assert not isinstance(patches, str)
+    known.assume(patches)
+    known.put_claim(claim("a", storage_class="local", volume="pv1", bound=False))
+    assert known.needs(user("b")).verdict(node("n1")) == names.NO_VOLUMES, "the claim asks for it now"
+    known.remove_claim("default", "a")
+    assert known.needs(user("b")).verdict(node("n1")) is None
+
+
+def test_a_volume_reserved_for_the_claim_is_the_only_one() -> None:
+    reserved = local("mine", "n2", claim=("default", "data"), phase="Available")
+    known = index(claim(storage_class="local"), local("pv1", "n1"), reserved)
+    needs = known.needs(user("data"))
+    assert needs.verdict(node("n1")) == names.NO_VOLUMES
+    assert needs.settle(node("n2")) == ("mine",)
+
+
+def test_a_class_that_provisions_uses_what_is_there_first() -> None:
+    known = index(claim(), volume("pv1", nodes=on("n1")))
+    needs = known.needs(user("data"))
+    assert needs.settle(node("n1")) == ("pv1",)
+    assert needs.settle(node("n2")) == ("",)
+
+
+# One pod at a time
+
+
+def test_a_claim_for_one_pod_is_refused_to_a_second() -> None:
+    known = index(claim(volume="pv1", modes=("ReadWriteOncePod",)), volume("pv1"))
+    first, second = user("data", name="p1"), user("data", name="p2")
+    assert known.needs(first).blocked is None
+    known.use(first)
+    known.use(first)
+    assert known.needs(first).blocked is None, "it is its own"
+    blocked = known.needs(second).blocked
+    assert blocked is not None and '"data" allows one pod at a time (ReadWriteOncePod)' in blocked
+    known.unuse(first)
+    assert known.needs(second).blocked is None
+
+
+def test_other_claims_may_be_shared() -> None:
+    known = index(claim(volume="pv1"), volume("pv1"))
+    known.use(user("data", name="p1"))
+    assert known.needs(user("data", name="p2")).blocked is None
+
+
+# Limits
+
+
+def test_volumes_of_a_driver_are_counted_like_a_resource() -> None:
+    known = index(
+        *(claim(c, volume=f"pv-{c}") for c in "abc"),
+        *(volume(f"pv-{c}", driver="ebs.csi", handle="same" if c in "ab" else c) for c in "abc"),
+        claim("new"),
+    )
+    assert known.pod_volume_needs(user("a", "b", "c")) == {}, "nobody limits anything"
+    known.put_csi_node(csi_node("n1", ebs_csi=25, nfs_csi=None))
+    assert known.limited_drivers() == {"ebs.csi"}
+    assert known.node_volume_limits("n1") == {"attachable-volumes-csi-ebs.csi": 25}
+    assert known.node_volume_limits("n2") == {"attachable-volumes-csi-ebs.csi": UNLIMITED}
+    assert known.pod_volume_needs(user("a", "b", "c")) == {"attachable-volumes-csi-ebs.csi": 2}
+    assert known.pod_volume_needs(user("new")) == {}
+    known.put_csi_node(csi_node("n2", csi_example_com=8))
+    assert known.pod_volume_needs(user("new")) == {"attachable-volumes-csi-csi.example.com": 1}
+    known.remove_csi_node("n1")
+    known.put_csi_node(csi_node("n2"))
+    assert known.limited_drivers() == frozenset()
+
+
+def test_a_claim_that_is_mounted_twice_is_one_volume() -> None:
+    known = index(claim(storage_class="local"), local("pv1", "n1"))
+    assert known.needs(user("data", "data")).settle(node("n1")) == ("pv1",)
+
+
+# In general
+
+
+def test_the_version_tells_that_something_changed() -> None:
+    known = VolumeIndex()
+    seen = [known.version]
+    for change in (
+        lambda: known.put_claim(claim()),
+        lambda: known.put_volume(volume()),
+        lambda: known.put_class(storage_class()),
+        lambda: known.put_csi_node(csi_node("n1", ebs=1)),
+        lambda: known.remove_csi_node("n1"),
+        lambda: known.remove_class("standard"),
+        lambda: known.remove_volume("pv1"),
+        lambda: known.remove_claim("default", "data"),
+    ):
+        change()
+        seen.append(known.version)
+    assert seen == sorted(set(seen))
+
+
+def test_what_never_was_can_be_removed() -> None:
+    known = VolumeIndex()
+    known.remove_claim("default", "x")
+    known.remove_volume("x")
+    known.remove_class("x")
+    known.remove_csi_node("x")
+    known.unuse(user("x"))
+    known.forget([ClaimPatch("default", "x", "u", "1")])
+
+
+sizes = st.integers(1, 4)
+hosts = st.sampled_from(["n1", "n2"])
+
+
+@given(st.lists(st.tuples(hosts, sizes), max_size=5), st.lists(sizes, min_size=1, max_size=3), st.randoms())
+def test_whoever_passes_gets_volumes_that_fit_and_nobody_shares(
+    there: list[Any], wanted: list[int], random: Any
+) -> None:
+    volumes = {f"pv{i}": local(f"pv{i}", host, f"{size}Gi") for i, (host, size) in enumerate(there)}
+    claims = {f"c{i}": claim(f"c{i}", storage_class="local", size=f"{size}Gi") for i, size in enumerate(wanted)}
+    things = [*volumes.values(), *claims.values()]
+    random.shuffle(things)
+    known, consumer = index(*things), user(*claims)
+    for host in ("n1", "n2"):
+        found = known.selected_node_patches(consumer, node(host))
+        here = sorted(size for h, size in there if h == host)[::-1]
+        is_possible = len(here) >= len(wanted) and all(a >= b for a, b in zip(here, sorted(wanted)[::-1], strict=False))
+        assert is_possible == (not isinstance(found, str))
+        if not isinstance(found, str):
+            assert len({p.volume_name for p in found}) == len(claims)
+            for p in found:
+                index_of = int(p.volume_name[2:])
+                assert there[index_of][0] == host and there[index_of][1] >= wanted[int(p.name[1:])]

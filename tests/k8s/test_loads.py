@@ -13,7 +13,6 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
-from requirements_on_machine import needs
 
 from flowsched_k8s import loads as loads_module
 from flowsched_k8s.instructions import PodKey
@@ -28,6 +27,7 @@ from flowsched_k8s.loads import (
     filled,
     samples_of,
 )
+from requirements_on_machine import needs
 
 T = TypeVar("T")
 HOST = "127.0.0.1"

@@ -35,6 +35,8 @@ class PassNetwork:
             node = builder.node(f"task:{view.tasks[task].name}", 1)
             leaving = search.leaving(plan, task)
             builder.arc(node, stay, 1)
+            if leaving == -FORBIDDEN:
+                continue
             if here is not None and task not in search.must_start:
                 gain = search.waiting(task) - leaving
                 terms = {**search.prices.waiting_terms(view.class_of[task]), LEFT: -leaving} if explain else None

@@ -175,7 +175,10 @@ class Search:
         return [Column(machine, slot, w) for slot in range(late) for w in widths]
 
     def leaving(self, plan: Assignment, task: int) -> float:
-        """What a task costs where it is: the change of the total if it were gone."""
+        """What a task costs where it is: the change of the total if it were gone.
+
+        Minus infinity for one that the others on its machine count on.
+        """
         column = plan.columns[task]
         if column is None:
             return self.waiting(task)
@@ -199,6 +202,8 @@ class Search:
             return FORBIDDEN, None
         others = plan.company(machine, without=gone)
         base = self.machine_cost(machine, others)
+        if base == FORBIDDEN:
+            return FORBIDDEN, None  # somebody there counts on the one who is to be gone
         c = self.view.class_of[task]
         best: tuple[float, Column | None] = (FORBIDDEN, None)
         for column in self.columns(task, machine):

@@ -485,6 +485,11 @@ class Cache:
         )
         return Wants(found, holds, joins, declared.soft, group, service, problem, key)
 
+    def relations_of(self, entry: PodEntry) -> frozenset[str]:
+        """Relations through which a pod that is somewhere keeps others out or lets them in."""
+        holds, joins = self._bound_relations(entry)
+        return frozenset((*holds, *joins))
+
     def _bound_relations(self, entry: PodEntry) -> tuple[tuple[str, ...], tuple[str, ...]]:
         pod = entry.pod
         port_holds, port_joins, ports = port_relations(pod)

@@ -279,23 +279,31 @@ class InputBuilder:
         """Hold the room that victims leave for the pod that they leave it to."""
         self._cache.nominated[entry.key.uid] = node
 
+    def drains_for(self, entry: PodEntry, node: str) -> bool:
+        """Whether a node would take a pod once it is empty."""
+        row = self._cache.fleet.row(node)
+        return row is not None and bool(self._takes_empty(entry)[row])
+
+    def _takes_empty(self, entry: PodEntry) -> NDArray[np.bool_]:
+        fleet = self._cache.fleet
+        able = self.verdicts_of(entry).passes[: fleet.rows] & fleet.alive
+        columns = {r: i for i, r in enumerate(fleet.resources)}
+        for resource, amount in entry.needs.items():
+            if amount > 0:
+                column = columns.get(resource)
+                able = able & (False if column is None else fleet.allocatable()[:, column] >= amount)
+        return able
+
     def drain_candidate(self, entry: PodEntry) -> str | None:
         """The node that a due pod fits on once it is empty, and that misses least of what it needs now."""
-        cache = self._cache
-        fleet = cache.fleet
-        passes = self.verdicts_of(entry).passes[: fleet.rows] & fleet.alive
+        fleet = self._cache.fleet
+        able = self._takes_empty(entry)
         free = fleet.free()
         columns = {r: i for i, r in enumerate(fleet.resources)}
-        able = passes.copy()
         missing = np.zeros(fleet.rows)
         for resource, amount in entry.needs.items():
-            if amount <= 0:
-                continue
-            column = columns.get(resource)
-            if column is None:
-                return None
-            able &= fleet.allocatable()[:, column] >= amount
-            missing += np.maximum(0, amount - free[:, column]) / amount
+            if amount > 0 and resource in columns:
+                missing += np.maximum(0, amount - free[:, columns[resource]]) / amount
         best = [r for r in fleet.order().tolist() if able[r]]
         if not best:
             return None

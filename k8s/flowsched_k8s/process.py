@@ -79,6 +79,12 @@ GRACE_S = 5.0
 """How long a stop waits for bindings and events that are under way."""
 PROFILES_EVERY_S = 5.0
 TIDY_EVERY_S = 300.0
+NEEDED = ("nodes", "pods")
+"""Without these nothing can be decided."""
+LOOK_AGAIN_S = 2.0
+"""Seconds after which these are asked for again: an API server that has just started refuses what it will soon allow."""
+OPTIONAL_AGAIN_S = 15.0
+"""The same for what a cluster may do without."""
 LOST_LEASE = 1
 """Exit code after the lease was lost."""
 IN_TREE_VERSIONS = ("v1beta1", "v1alpha2")
@@ -182,6 +188,7 @@ class Process:
                 selectors=w.selectors,
                 reconcile_every=configuration.rounds.reconcile_every_s,
                 on_difference=self._difference_counter(w.name),
+                unavailable_retry=LOOK_AGAIN_S if w.name in NEEDED else OPTIONAL_AGAIN_S,
             )
             for w in watched(configuration)
         }
@@ -382,6 +389,12 @@ class Process:
     async def _bind_all(self) -> None:
         while True:
             bind = await self._binds.get()
+            outdated = self.state.outdated(bind)
+            if outdated is not None:
+                LOG.info("binding not sent", extra={"pod": bind.pod, "node": bind.node, "why": outdated})
+                self._dispatch(self.state.bind_done(bind.pod, BindOutcome.RETRY, outdated, self._clock()))
+                self._woken.set()
+                continue
             self._under_way += 1
             try:
                 result = await self.writer.carry_out(bind)
@@ -463,6 +476,9 @@ class Process:
                 self._dispatch(self.state.overdue(now))
                 self._dispatch(self.state.claims_settled(now))
                 self._dispatch(self.state.retell(now))
+            claims = self.reflectors.get("persistentvolumeclaims")
+            if claims is not None:
+                self.state.volumes_unreadable(claims.reason if claims.state is State.UNAVAILABLE else "", now)
             if now - polled >= PROFILES_EVERY_S:
                 polled = now
                 await self._poll_profiles(now)
@@ -612,7 +628,7 @@ class Process:
             ready={"caches": self._caches_check},
             metrics=self._exposition,
             configuration=lambda: to_plain(self.configuration),
-            state=lambda: self.state.dump(self._clock()),
+            state=self._dumped,
             records=self.records,
         )
 
@@ -633,10 +649,11 @@ class Process:
         missing = [name for name in ("nodes", "pods") if not self.reflectors[name].synced]
         return f"not filled yet: {', '.join(missing)}" if missing else None
 
-    def unavailable(self) -> dict[str, str]:
-        """Optional APIs that cannot be read, with the reason."""
-        return {n: r.reason for n, r in self.reflectors.items() if r.state is State.UNAVAILABLE}
+    def _dumped(self) -> dict[str, Any]:
+        """Everything that is known, and which APIs cannot be read and why: what they hold counts as not there."""
+        unavailable = {n: r.reason for n, r in self.reflectors.items() if r.state is State.UNAVAILABLE}
+        return {**self.state.dump(self._clock()), "unavailable": unavailable}
 
     def _dump(self) -> None:
         """Everything that is known, on one line of standard error."""
-        print(json.dumps(self.state.dump(self._clock()), default=str), file=sys.stderr, flush=True)
+        print(json.dumps(self._dumped(), default=str), file=sys.stderr, flush=True)

@@ -149,7 +149,7 @@ class SchedulerState:
         uid = pod.metadata.uid
         old = self.cache.pods.get(uid)
         was = (old.node, old.assumed, old.pod) if old is not None else ("", "", None)
-        before = old.width_milli if old is not None else 0
+        before = dict(old.needs, cpu=old.width_milli) if old is not None else {}
         entry = self.cache.put_pod(pod)
         if entry is None:
             if old is not None:
@@ -163,12 +163,15 @@ class SchedulerState:
                 self._binding.discard(uid)
                 self._claims.pop(uid, None)
                 self.postponed.discard(uid)
+                self._held_node_free(uid, now)
                 if was[1] and was[1] != entry.node:
                     self.tallies.binds["elsewhere"] += 1
                 self.queue.wake(Wake.POD_PLACED, now)
                 self.recorder.forget(entry.key)
                 out += self._start_resize(entry)
-            elif (was[2] is not None and was[2].metadata.labels != pod.metadata.labels) or before > entry.width_milli:
+            elif (was[2] is not None and was[2].metadata.labels != pod.metadata.labels) or any(
+                held > (entry.width_milli if r == "cpu" else entry.needs.get(r, 0)) for r, held in before.items()
+            ):
                 self.queue.wake(Wake.POD_CHANGED, now)
             self._finish_resize(entry)
             return out
@@ -222,22 +225,23 @@ class SchedulerState:
         self._victims.pop(uid, None)
         self._plan.pop(uid, None)
         self.postponed.discard(uid)
-        if self._held_node is not None and self._held_node[0] == uid:
-            self._held_node = None
+        self._held_node_free(uid, now)
         reason = last.status.reason
         if entry.ours and last.status.phase == "Failed" and reason in _REJECTIONS:
             self.tallies.rejections[reason] += 1
         if entry.place or entry.nominated:
-            self._room_on(entry.place or entry.nominated, now)
+            self._room_on(entry.place or entry.nominated, now, self.cache.relations_of(entry))
 
-    def _room_on(self, node: str, now: float) -> None:
-        """Wake the pods that may fit on a node now."""
+    def _room_on(self, node: str, now: float, relations: frozenset[str] = frozenset()) -> None:
+        """Wake the pods that may fit on a node now, or anywhere because a pod in these relations has left it."""
         cache = self.cache
         row = cache.fleet.row(node)
 
         def fits(key: PodKey) -> bool:
             waiting = cache.pods.get(key.uid)
             if waiting is None or row is None:
+                return True
+            if relations and not relations.isdisjoint((*(wants := cache.wants(waiting)).holds, *wants.joins)):
                 return True
             return cache.fits_on(waiting.needs, node) or self.configuration.features.preemption
 
@@ -290,6 +294,12 @@ class SchedulerState:
             else:
                 cache.refresh_volume_limits(thing.metadata.name)
             self.queue.wake(Wake.CSI_NODE, now)
+
+    def volumes_unreadable(self, reason: str, now: float) -> None:
+        """Claims cannot be read, or ("") can be again: pods with claims say so instead of missing them."""
+        if reason != self.cache.volumes.unreadable:
+            self.cache.volumes.unreadable = reason
+            self._volumes_changed(Wake.CLAIM, now)
 
     def _volumes_changed(self, wake: Wake, now: float) -> None:
         self.cache.invalidate_wants(lambda e: bool(e.pod.spec.volumes))
@@ -483,9 +493,8 @@ class SchedulerState:
         entry.attempts += self.queue.attempts(entry.key)
         self.queue.done(entry.key)
         self.postponed.discard(c.uid)
-        if self._held_node is not None and self._held_node[0] == c.uid:
-            self._held_node = None
         cache.assume(entry, c.node, width, threads, cores, now)
+        self._held_node_free(c.uid, now)
         if entry.pod.spec.volumes and not cache.volumes.settled(entry.pod):
             patches = cache.volumes.selected_node_patches(entry.pod, cache.nodes[c.node].node)
             if isinstance(patches, str):
@@ -621,11 +630,18 @@ class SchedulerState:
         self.cache.nominated.pop(uid, None)
         return False
 
+    def _held_node_free(self, uid: str, now: float) -> None:
+        """The pod that a node drained for needs it no longer: what is free there is for everybody."""
+        if self._held_node is not None and self._held_node[0] == uid:
+            node = self._held_node[1]
+            self._held_node = None
+            self._room_on(node, now)
+
     def _hold_node_for_due(self, held: Sequence[Held], now: float) -> None:
         """The earliest pod that has waited longer than the due age for room gets a node that drains for it."""
         if self._held_node is not None:
             entry = self.cache.pods.get(self._held_node[0])
-            if entry is not None and not entry.place and self._held_node[1] in self.cache.nodes:
+            if entry is not None and not entry.place and self.inputs.drains_for(entry, self._held_node[1]):
                 return
             self._held_node = None
         for reservation in self._reservations:
@@ -662,6 +678,20 @@ class SchedulerState:
 
     # Bindings
 
+    def outdated(self, bind: Bind) -> str | None:
+        """Why a binding that was decided must not be sent any more, by what is known by now; None if it may.
+
+        The API server binds to a node that does not exist as well.
+        """
+        entry = self.cache.pods.get(bind.pod.uid)
+        if entry is None or entry.pod.metadata.deletion_timestamp is not None:
+            return "the pod is deleted"
+        if entry.node or entry.assumed != bind.node:
+            return f"the pod is on {entry.node}" if entry.node else "its place was given back"
+        if bind.node not in self.cache.nodes:
+            return f"node {bind.node} is gone"
+        return None
+
     def bind_done(self, key: PodKey, outcome: BindOutcome, message: str, now: float) -> list[Instruction | ReadPod]:
         """A binding ended."""
         self.tallies.binds[outcome.value] += 1
@@ -676,13 +706,15 @@ class SchedulerState:
                 self._unconfirmed.append((now + _CONFIRM_S, key))
             return list(self._bound(entry, now))
         if outcome is BindOutcome.LOST:
+            # Should reading fail as well, it is read again later.
+            self._unconfirmed.append((now + _CONFIRM_S, key))
             return [ReadPod(key)]
         self._binding.discard(key.uid)
         if entry.node:
             return []
         node = entry.assumed
         self.cache.forget(entry)
-        self._room_on(node, now)
+        self._room_on(node, now, self.cache.relations_of(entry))
         if outcome is BindOutcome.GONE:
             # The watch will say so as well; until then nobody else takes it for a pod.
             return []

@@ -185,6 +185,8 @@ class VolumeIndex:
     def __init__(self, enabled: bool = True) -> None:
         """``enabled``: whether volumes are read at all; if not, pods with claims are refused aloud."""
         self.enabled = enabled
+        self.unreadable = ""
+        """Why claims cannot be read at the moment; empty if they can."""
         self.version = 0
         self._claims: dict[ClaimKey, Claim] = {}
         self._volumes: dict[str, PersistentVolume] = {}
@@ -294,6 +296,8 @@ class VolumeIndex:
             if not self.enabled:
                 feature = "flowsched reads claims only with the feature 'volumes'"
                 return VolumeNeeds(f"{mount.field} is not supported: {feature}")
+            if self.unreadable:
+                return VolumeNeeds(f"{mount.field} cannot be honoured: {self.unreadable}")
             claim = self._claims.get(mount.claim)
             problem = self._claim_problem(pod, mount, claim)
             if problem is not None or claim is None:

@@ -60,6 +60,9 @@ class ModelScheduler:
         self.binds += decided
         self.reads += [i for i in instructions if isinstance(i, ReadPod)]
         self.told += [i for i in instructions if not isinstance(i, Bind | ReadPod)]
+        for told in instructions:
+            if isinstance(told, PatchCondition):
+                self.server.patch_condition(told.pod, told.reason, told.message, told.nominated_node)
         return decided
 
     # Rounds

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from flowsched_k8s.changes import Change, Gone, Seen
 from flowsched_k8s.instructions import PodKey
-from flowsched_k8s.objects import Meta, Node, Pod, PodGroup
+from flowsched_k8s.objects import Condition, Meta, Node, Pod, PodGroup
 from flowsched_k8s.state import BindOutcome
 
 START_S = 1_767_225_600.0
@@ -132,6 +132,15 @@ class ModelServer:
         if ours:
             self.bound.append((key.uid, node))
         return BindOutcome.BOUND
+
+    def patch_condition(self, key: PodKey, reason: str, message: str, nominated_node: str | None) -> None:
+        """PATCH PodScheduled=False, and where given the nominated node."""
+        pod = self.read(key)
+        if pod is not None:
+            written = Condition("PodScheduled", "False", reason, message)
+            others = [c for c in pod.status.conditions or () if c.type != written.type]
+            node = pod.status.nominated_node_name if nominated_node is None else nominated_node
+            self.put(replace(pod, status=replace(pod.status, conditions=[*others, written], nominated_node_name=node)))
 
     def read(self, key: PodKey) -> Pod | None:
         """GET a pod; another one of its name is not the one that was asked for."""

@@ -213,7 +213,7 @@ class Running:
                 found[match[1], frozenset(_LABEL.findall(match[2] or ""))] = float(match[3])
         return found
 
-    def metric(self, name: str, **labels: str) -> float:
+    def metric(self, name: str, /, **labels: str) -> float:
         """The sum over the series of a metric that have these labels."""
         wanted = labels.items()
         return sum(v for (n, have), v in self.metrics().items() if n == name and wanted <= set(have))

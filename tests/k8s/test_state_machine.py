@@ -11,12 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from model_scheduler import ModelScheduler
 from model_server import KINDS, ModelServer, key_of
-from naive_checker import Cluster, clash, static
+from naive_checker import Cluster
 
 from flowsched_k8s import names
-from flowsched_k8s.cache import PodEntry
 from flowsched_k8s.instructions import Bind
-from flowsched_k8s.objects import Pod
 from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL, PLUGINS_LABEL
 from flowsched_k8s.state import BindOutcome
 
@@ -198,9 +196,7 @@ class Happenings(RuleBasedStateMachine):
     @precondition(lambda self: self.running.result is not None)
     @rule()
     def end_round(self) -> None:
-        placed_before = {uid for uid, e in self.running.state.cache.pods.items() if e.place}
-        decided = self.running.end()
-        self.check_decisions(decided, placed_before)
+        self.check_decisions(self.running.end())
 
     @precondition(lambda self: self.running.given is None)
     @rule(sends=st.integers(0, 6))
@@ -246,34 +242,25 @@ class Happenings(RuleBasedStateMachine):
 
     # What must hold
 
-    def check_decisions(self, decided: list[Bind], placed_before: set[str]) -> None:
-        """By what the state machine knew, all that it decided at once is right."""
-        known = self.running.known()
+    def check_decisions(self, decided: list[Bind]) -> None:
+        """By what the state machine knew, every decision is right, one after the other."""
         cache = self.running.state.cache
         new = {bind.pod.uid for bind in decided}
         assert len(new) == len(decided)
+        known = self.running.known()
+        known = Cluster(known.nodes, [(p, node) for p, node in known.placed if p.metadata.uid not in new])
         for bind in decided:
             entry = cache.pods[bind.pod.uid]
+            pod = entry.pod
             assert entry.assumed == bind.node and not entry.node
             assert bind.node in known.nodes, "a node that is not there"
-            assert not entry.pod.spec.scheduling_gates
-            assert entry.pod.metadata.deletion_timestamp is None
-            assert static(entry.pod, known.nodes[bind.node]) is None
-            assert known.overcommitted(bind.node) is None
-            self.check_related(entry, known, new)
-        self.check_groups(new, placed_before)
+            assert not pod.spec.scheduling_gates and pod.metadata.deletion_timestamp is None
+            why = known.refuses(pod, bind.node)
+            assert why is None, f"{entry.key} on {bind.node}: {why}"
+            known = known.plus(pod, bind.node)
+        self.check_groups(new)
 
-    def check_related(self, entry: PodEntry, known: Cluster, new: set[str]) -> None:
-        pod, node = entry.pod, entry.place
-        others = known.without(pod)
-        assert not any(clash(pod, other) for other in others.on(node))
-        why = others.related(pod, node)
-        if why == "spread":
-            # Others that are counted and demand nothing themselves may have come after it.
-            why = None if any(o.metadata.uid in new for o, _ in others.placed) else why
-        assert why is None, f"{entry.key} on {node}: {why}"
-
-    def check_groups(self, new: set[str], placed_before: set[str]) -> None:
+    def check_groups(self, new: set[str]) -> None:
         state = self.running.state
         by_group: Counter[Any] = Counter()
         for uid in new:

@@ -264,7 +264,9 @@ class Reflector(Generic[Obj]):
                 self._tell([Gone(o) for o in self.cache.values()])
                 self.cache.clear()
             self._position = ""
-            self._set(State.UNAVAILABLE, str(error))
+            # A cluster need not have every API; not to be allowed to read one that it has is worth a look.
+            level = logging.WARNING if error.status == 403 else logging.INFO
+            self._set(State.UNAVAILABLE, str(error).strip(), level)
             return self._unavailable_retry * self._rng.uniform(0.8, 1.2)
         _log.warning("%s: %s", self.path, error)
         if error.status != 429:
@@ -273,9 +275,8 @@ class Reflector(Generic[Obj]):
                 self._position = ""
         return self._backoff.next(error.retry_after)
 
-    def _set(self, state: State, reason: str = "") -> None:
+    def _set(self, state: State, reason: str = "", level: int = logging.INFO) -> None:
         if state is not self.state or reason != self.reason:
-            level = logging.WARNING if state is State.UNAVAILABLE else logging.INFO
             _log.log(level, "%s: %s%s", self.path, state, f": {reason}" if reason else "")
         self.state = state
         self.reason = reason

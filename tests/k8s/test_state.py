@@ -1,0 +1,591 @@
+"""The state machine, one situation at a time. What happens at random is in test_state_machine.py."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace as changed
+from typing import Any
+
+import objects_builders as b
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from model_scheduler import CATALOGUE, ModelScheduler
+from model_server import ModelServer, key_of
+from msgspec.structs import replace
+
+from flowsched_k8s import names
+from flowsched_k8s.configuration import Configuration, Features
+from flowsched_k8s.explanation import placement_note
+from flowsched_k8s.instructions import Evict, PatchCondition, PostEvent, Resize
+from flowsched_k8s.objects import Pod
+from flowsched_k8s.planning import Chosen
+from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
+from flowsched_k8s.state import BindOutcome
+
+
+def scheduler(*nodes: Any, **features: Any) -> ModelScheduler:
+    """A scheduler that knows these nodes."""
+    server = ModelServer()
+    for node in nodes:
+        server.put(node)
+    return ModelScheduler(server, Configuration(features=Features(**features)))
+
+
+def gang(name: str, minimum: int, **labels: str) -> dict[str, str]:
+    return {NAME_LABEL: name, MINIMUM_LABEL: str(minimum), **labels}
+
+
+def decided(running: ModelScheduler) -> dict[str, str]:
+    """Nodes of the pods that this round binds, by name."""
+    return {bind.pod.name: bind.node for bind in running.round()}
+
+
+# From a decision to a bound pod
+
+
+def test_a_place_is_taken_from_the_decision_on_and_confirmed_by_the_watch() -> None:
+    running = scheduler(b.node("n1", "2"))
+    (first,) = running.create(b.pod("first", cpu="1500m"))
+    assert decided(running) == {"first": "n1"}
+    entry = running.state.cache.pods[first.metadata.uid]
+    assert (entry.assumed, entry.node) == ("n1", "")
+    running.create(b.pod("second", cpu="1"))
+    assert decided(running) == {}, "the room is spoken for although nothing is bound yet"
+    assert running.send() is BindOutcome.BOUND
+    running.reply()
+    assert [e.note for e in running.events("first")] == ["Successfully assigned default/first to n1"]
+    running.deliver()
+    assert (entry.assumed, entry.node) == ("", "n1")
+    assert running.state.dump(running.now)["assumed"] == {}
+
+
+def test_the_watch_may_be_faster_than_the_reply() -> None:
+    running = scheduler(b.node("n1"))
+    running.create(b.pod("p", cpu="1"))
+    running.round()
+    running.send()
+    running.deliver()
+    running.reply()
+    assert [e.reason for e in running.events("p")] == [names.SCHEDULED]
+    running.server.now += 100.0
+    running.overdue()
+    assert not running.reads
+
+
+def test_a_pod_that_another_scheduler_bound_first_is_left_alone() -> None:
+    running = scheduler(b.node("n1"), b.node("n2"))
+    (pod,) = running.create(b.pod("p", cpu="1"))
+    ((bind),) = running.round()
+    other = "n2" if bind.node == "n1" else "n1"
+    running.server.bind(key_of(pod), other, ours=False)
+    assert running.send() is BindOutcome.CONFLICT
+    running.reply()
+    assert running.state.cache.fits_on({"cpu": 4000}, bind.node), "the place is free again"
+    running.settle()
+    assert running.where() == {"p": other}
+    assert not running.server.bound
+
+
+def test_a_conflict_is_tried_again_when_the_pod_waits_still() -> None:
+    running = scheduler(b.node("n1"))
+    running.create(b.pod("p", cpu="1"))
+    running.round()
+    running.fail(BindOutcome.CONFLICT)
+    assert decided(running) == {}, "not before its backoff is over"
+    running.settle()
+    assert running.where() == {"p": "n1"}
+
+
+def test_a_pod_deleted_before_its_binding_is_forgotten() -> None:
+    running = scheduler(b.node("n1", "1"))
+    (pod,) = running.create(b.pod("p", cpu="1"))
+    running.round()
+    running.server.remove(pod)
+    assert running.send() is BindOutcome.GONE
+    running.reply()
+    running.create(b.pod("next", cpu="1"))
+    running.settle()
+    assert running.where() == {"next": "n1"}
+    assert not running.state.dump(running.now)["waiting"]
+
+
+@pytest.mark.parametrize("arrived", [True, False])
+def test_a_lost_reply_is_resolved_by_reading(arrived: bool) -> None:
+    running = scheduler(b.node("n1"))
+    (pod,) = running.create(b.pod("p", cpu="1"))
+    running.round()
+    if arrived:
+        running.send()
+        running.reply(lost=True)
+    else:
+        running.fail(BindOutcome.LOST)
+    assert [asked.pod for asked in running.reads] == [key_of(pod)]
+    assert decided(running) == {}, "nobody guesses"
+    running.read()
+    assert len(running.server.bound) == arrived
+    assert [e.reason for e in running.events("p")] == ([names.SCHEDULED] if arrived else [])
+    running.settle()
+    assert running.server.bound == [(pod.metadata.uid, "n1")]
+
+
+def test_a_lost_reply_that_cannot_be_read_either_is_asked_for_again() -> None:
+    running = scheduler(b.node("n1"))
+    running.create(b.pod("p", cpu="1"))
+    running.round()
+    running.fail(BindOutcome.LOST)
+    running.reads.clear()
+    running.server.now += 60.0
+    running.overdue()
+    assert len(running.reads) == 1
+    running.settle()
+    assert running.where() == {"p": "n1"}
+
+
+def test_a_binding_that_no_watch_confirms_is_read() -> None:
+    running = scheduler(b.node("n1"))
+    running.create(b.pod("p", cpu="1"))
+    running.round()
+    running.send()
+    running.reply()
+    running.overdue()
+    assert not running.reads
+    running.server.now += 60.0
+    running.overdue()
+    running.read()
+    assert running.state.dump(running.now)["assumed"] == {}
+
+
+def test_a_refused_binding_says_so_and_is_tried_again() -> None:
+    running = scheduler(b.node("n1"))
+    running.create(b.pod("p", cpu="1"))
+    running.round()
+    running.fail(BindOutcome.REFUSED, message="admission webhook said no")
+    (condition,) = running.conditions("p")
+    assert condition.reason == names.SCHEDULER_ERROR
+    assert "admission webhook said no" in condition.message
+    running.settle()
+    assert running.where() == {"p": "n1"}
+
+
+def test_a_pod_made_anew_under_its_name_is_another_pod() -> None:
+    running = scheduler(b.node("n1", "1"), b.node("n2", "4"))
+    (old,) = running.create(b.pod("p", cpu="1", nodeSelector={names.HOSTNAME: "n1"}))
+    running.round()
+    running.server.remove(old)
+    new = running.server.put(b.pod("p", cpu="1", nodeSelector={names.HOSTNAME: "n2"}))
+    assert running.send() is BindOutcome.CONFLICT, "the binding carries the uid"
+    running.reply()
+    running.settle()
+    assert running.server.bound == [(new.metadata.uid, "n2")]
+    running.create(b.pod("last", cpu="1", nodeSelector={names.HOSTNAME: "n1"}))
+    running.settle()
+    assert running.where()["last"] == "n1", "the old pod's place is free"
+
+
+# While a round runs
+
+
+def test_a_node_cordoned_while_a_round_runs_gets_no_pod() -> None:
+    running = scheduler(b.node("n1"))
+    running.create(b.pod("p", cpu="1"))
+    assert running.begin()
+    running.plan()
+    running.server.cordon("n1")
+    running.deliver()
+    assert running.end() == []
+    running.put(b.node("n2"))
+    running.settle()
+    assert running.where() == {"p": "n2"}
+
+
+def test_what_was_seen_while_a_round_ran_is_not_overcommitted() -> None:
+    running = scheduler(b.node("n1", "2"), b.node("n2", "1"))
+    running.create(b.pod("p", cpu="2"), b.pod("q", cpu="1", nodeSelector={names.HOSTNAME: "n2"}))
+    assert running.begin()
+    running.plan()
+    running.create(b.pod("foreign", cpu="500m", node="n1", scheduler="other"))
+    running.server.allocate("n2", cpu="500m")
+    running.deliver()
+    assert running.end() == []
+    running.server.remove(running.server.pods["default", "foreign"])
+    running.server.allocate("n2", cpu="1")
+    running.settle()
+    assert running.where() == {"p": "n1", "q": "n2"}
+
+
+def test_all_of_a_group_is_taken_back_when_one_place_is_gone() -> None:
+    running = scheduler(b.node("n1", "1"), b.node("n2", "1"))
+    running.create(*(b.pod(f"m{i}", cpu="1", labels=gang("g", 2)) for i in range(2)))
+    assert running.begin()
+    running.plan()
+    running.server.cordon("n2")
+    running.deliver()
+    assert running.end() == []
+    assert running.state.cache.fits_on({"cpu": 1000}, "n1")
+    running.server.cordon("n2", False)
+    running.settle()
+    assert running.where().keys() == {"m0", "m1"}
+
+
+def test_a_node_that_goes_before_the_binding_is_sent_is_not_bound_to() -> None:
+    """The API server would bind to a node that does not exist."""
+    running = scheduler(b.node("n1"), b.node("n2"))
+    running.create(b.pod("p", cpu="1"))
+    (bind,) = running.round()
+    assert running.state.outdated(bind) is None
+    running.server.remove(running.server.nodes[bind.node])
+    running.deliver()
+    assert "is gone" in (running.state.outdated(bind) or "")
+    running.fail(BindOutcome.RETRY)
+    running.settle()
+    assert running.where() == {"p": "n2" if bind.node == "n1" else "n1"}
+
+
+def test_a_pod_that_is_deleted_or_bound_before_the_binding_is_sent_needs_none() -> None:
+    running = scheduler(b.node("n1"), b.node("n2"))
+    deleted, bound = running.create(b.pod("deleted", cpu="1"), b.pod("bound", cpu="1"))
+    binds = {bind.pod.name: bind for bind in running.round()}
+    running.server.terminate(deleted)
+    running.server.bind(key_of(bound), "n1", ours=False)
+    running.deliver()
+    assert "deleted" in (running.state.outdated(binds["deleted"]) or "")
+    assert "n1" in (running.state.outdated(binds["bound"]) or "")
+
+
+def test_new_profiles_may_come_while_a_round_runs() -> None:
+    running = scheduler(b.node("n1"), b.node("n2"))
+    notes = {names.PROFILE: "canneal"}
+    running.create(b.pod("a", cpu="1", annotations=notes))
+    running.settle()
+    running.create(b.pod("b", cpu="1", annotations=notes), b.pod("c", cpu="1"))
+    assert running.begin()
+    running.plan()
+    jobs = dict(CATALOGUE.jobs)
+    del jobs["canneal"]
+    running.state.use_catalogue(changed(CATALOGUE, jobs=jobs), running.now)
+    running.end()
+    running.settle()
+    assert running.where().keys() == {"a", "b", "c"}
+    running.state.check()
+
+
+def test_a_scheduler_that_starts_in_the_middle_goes_on() -> None:
+    running = scheduler(b.node("n1", "2"))
+    running.create(b.pod("sent", cpu="1"), b.pod("unsent", cpu="1"))
+    running.round()
+    running.send()
+    again = ModelScheduler(running.server)
+    assert len(decided(again)) == 1
+    again.settle()
+    assert again.where() == {"sent": "n1", "unsent": "n1"}
+    assert len(again.server.bound) == 2
+
+
+# Order
+
+
+def test_higher_priority_goes_first_within_a_round_and_when_room_appears() -> None:
+    running = scheduler(b.node("n1", "1"))
+    running.create(b.pod("low", cpu="1"), b.pod("high", cpu="1", priority=10), b.pod("middle", cpu="1", priority=5))
+    for name in ("high", "middle", "low"):
+        running.settle()
+        assert running.where() == {name: "n1"}
+        running.server.remove(running.server.pods["default", name])
+
+
+def test_of_equals_the_older_goes_first() -> None:
+    running = scheduler(b.node("n1", "1"))
+    running.create(b.pod("z-older", cpu="1"))
+    running.server.now += 2.0
+    running.create(b.pod("a-younger", cpu="1"))
+    running.settle()
+    assert running.where() == {"z-older": "n1"}
+
+
+def test_a_flood_of_small_pods_cannot_keep_a_large_one_out_for_ever() -> None:
+    """The adversary never lets the nodes empty at the same time, and fills every gap at once."""
+    running = scheduler(b.node("n1", "2"), b.node("n2", "2"))
+    server = running.server
+    small = 0
+    running.create(*(b.pod(f"s{i}", cpu="1") for i in range(4)))
+    running.settle()
+    (large,) = running.create(b.pod("large", cpu="2"))
+    for number in range(2000):
+        server.now += 1.0
+        here = [p for p in server.pods.values() if p.spec.node_name and p.metadata.name != "large"]
+        if here and number % 2:
+            server.remove(min(here, key=lambda p: p.metadata.resource_version))
+        waiting = sum(p.metadata.name != "large" for p in server.waiting())
+        for _ in range(3 - waiting):
+            small += 1
+            server.put(b.pod(f"t{small}", cpu="1"))
+        running.deliver()
+        at = running.state.next_round_s(server.now)
+        if at is not None and at <= server.now + 0.5:
+            running.round()
+            running.answer_all()
+        if server.pods["default", "large"].spec.node_name:
+            break
+    assert server.pods["default", "large"].spec.node_name
+    assert server.now - b_created(large) < 1200.0
+    for _ in range(20):
+        server.now += 1.0
+        running.deliver()
+        running.round()
+        running.answer_all()
+    full = len([p for p in server.pods.values() if p.spec.node_name])
+    assert full == 3, "the other node is used as before"
+
+
+def b_created(pod: Pod) -> float:
+    from flowsched_k8s.cache import seconds
+
+    return seconds(pod.metadata.creation_timestamp)
+
+
+def test_a_due_pod_is_not_bound_to_a_node_that_will_not_take_it_any_more() -> None:
+    running = scheduler(b.node("n1", "2"), b.node("n2", "2"))
+    server = running.server
+    running.create(*(b.pod(f"s{i}", cpu="1") for i in range(4)))
+    running.settle()
+    running.create(b.pod("large", cpu="2"))
+    for _ in range(3):
+        server.now += 310.0
+        running.settle()
+    held = running.state.dump(running.now)["held_node"]
+    assert held is not None
+    server.cordon(held[1])
+    server.now += 310.0
+    running.settle()
+    other = running.state.dump(running.now)["held_node"]
+    assert other is not None and other[1] != held[1]
+
+
+def test_when_a_due_pod_goes_its_node_is_open_to_others_at_once() -> None:
+    running = scheduler(b.node("n1", "2"))
+    server = running.server
+    first, second = running.create(b.pod("s1", cpu="1"), b.pod("s2", cpu="1"))
+    running.settle()
+    (large,) = running.create(b.pod("large", cpu="2"))
+    for _ in range(3):
+        server.now += 310.0
+        running.settle()
+    server.remove(server.pods["default", "s1"])
+    running.create(b.pod("small", cpu="1"))
+    running.settle()
+    assert "small" not in running.where()
+    server.remove(large)
+    running.settle()
+    assert running.where() == {"s2": "n1", "small": "n1"}
+
+
+# Waking
+
+
+def test_a_pod_apart_in_its_zone_is_woken_though_the_node_itself_is_full() -> None:
+    running = scheduler(b.node("n1", "1", zone="z"), b.node("n2", "2", zone="z"))
+    apart = b.affinity(apart=[b.pod_term(names.ZONE, b.selector(app="a"))])
+    running.create(b.pod("a", cpu="500m", labels={"app": "a"}, nodeSelector={names.HOSTNAME: "n1"}))
+    running.settle()
+    running.create(b.pod("holder", cpu="2", affinity=apart))
+    running.settle()
+    assert "holder" not in running.where()
+    running.server.remove(running.server.pods["default", "a"])
+    running.settle()
+    assert running.where() == {"holder": "n2"}
+
+
+def test_a_group_is_woken_by_a_member_that_somebody_else_placed() -> None:
+    running = scheduler(b.node("n1", "2"))
+    running.create(b.pod("theirs", cpu="2", labels=gang("g", 2), scheduler="other"))
+    running.create(b.pod("ours", cpu="1", labels=gang("g", 2)))
+    running.settle()
+    assert running.where() == {}
+    running.put(b.node("n2", "2"))
+    running.settle()
+    running.server.bind(key_of(running.server.pods["default", "theirs"]), "n1", ours=False)
+    running.settle()
+    assert running.where().keys() == {"ours", "theirs"}
+
+
+def test_memory_that_a_resize_gives_back_wakes_those_who_wait_for_it() -> None:
+    running = scheduler(b.node("n1", "4", "4Gi"))
+    running.create(b.pod("large", cpu="1", memory="3Gi"))
+    running.settle()
+    running.create(b.pod("waits", cpu="1", memory="2Gi"))
+    running.settle()
+    bound = running.server.pods["default", "large"]
+    smaller = b.pod("x", cpu="1", memory="1Gi").spec.containers
+    running.server.put(replace(bound, spec=replace(bound.spec, containers=smaller)))
+    running.settle()
+    assert running.where() == {"large": "n1", "waits": "n1"}
+
+
+# Groups and relations in one round
+
+
+def test_a_group_spread_over_zones_starts_at_once() -> None:
+    running = scheduler(*(b.node(f"n{i}", "4", zone=f"z{i}") for i in range(2)))
+    spread = [b.spread(names.ZONE, b.selector(app="a"))]
+    pods = [b.pod(f"m{i}", cpu="1", labels=gang("g", 6, app="a"), topologySpreadConstraints=spread) for i in range(6)]
+    running.create(*pods)
+    places = decided(running)
+    assert sorted(places.values()) == ["n0"] * 3 + ["n1"] * 3
+
+
+def test_a_pod_may_come_with_the_one_that_it_wants_to_be_near() -> None:
+    running = scheduler(b.node("n1"), b.node("n2"))
+    near = b.affinity(near=[b.pod_term(names.HOSTNAME, b.selector(app="cache"))])
+    running.create(b.pod("a-web", cpu="1", affinity=near), b.pod("z-cache", cpu="1", labels={"app": "cache"}))
+    running.settle(within=5.0)
+    assert len(set(running.where().values())) == 1 and len(running.where()) == 2
+
+
+# Preemption
+
+
+def preempting() -> tuple[ModelScheduler, Pod, Pod]:
+    """A node that two small pods fill; a large one of higher priority has just asked them to go."""
+    running = scheduler(b.node("n1", "2"), preemption=True)
+    victims = running.create(b.pod("v1", cpu="1"), b.pod("v2", cpu="1"))
+    running.settle()
+    running.create(b.pod("large", cpu="2", priority=10))
+    running.round()
+    evicted = [i.pod.name for i in running.told if isinstance(i, Evict)]
+    assert sorted(evicted) == ["v1", "v2"]
+    assert running.conditions("large")[-1].nominated_node == "n1"
+    return running, victims[0], victims[1]
+
+
+def test_room_that_victims_leave_is_held_for_whom_they_left_it() -> None:
+    running, v1, v2 = preempting()
+    server = running.server
+    server.remove(server.pods["default", v1.metadata.name])
+    server.terminate(v2)
+    running.create(b.pod("small", cpu="1"), b.pod("equal", cpu="1", priority=5))
+    running.settle(within=30.0)
+    assert running.where() == {"v2": "n1"}, "half of the room is there, and nobody else gets it"
+    server.remove(server.pods["default", v2.metadata.name])
+    running.settle()
+    assert running.where() == {"large": "n1"}
+
+
+def test_room_on_a_node_that_goes_is_made_elsewhere() -> None:
+    running, *_ = preempting()
+    server = running.server
+    for pod in list(server.on("n1")):
+        server.remove(pod)
+    server.remove(server.nodes["n1"])
+    server.put(b.node("n2", "2"))
+    running.settle()
+    assert running.where() == {"large": "n2"}
+
+
+def test_a_higher_one_that_takes_the_room_leaves_the_preemptor_another_try() -> None:
+    running, *_ = preempting()
+    server = running.server
+    for pod in list(server.on("n1")):
+        server.remove(pod)
+    running.create(b.pod("higher", cpu="2", priority=20))
+    running.settle()
+    assert running.where() == {"higher": "n1"}
+    running.put(b.node("n2", "1"), b.pod("v3", cpu="1", node="n2"), b.node("n3", "2"))
+    running.settle()
+    assert running.where()["large"] == "n3"
+
+
+# Telling
+
+
+def test_a_postponed_pod_hears_of_it_at_once_and_is_not_unschedulable() -> None:
+    running = scheduler(b.node("n1"))
+    running.create(b.pod("p", cpu="1", annotations={names.MIN_UTILITY: "1"}))
+    running.round()
+    assert not running.conditions("p")
+    (event,) = running.events("p")
+    assert (event.reason, event.type) == (names.POSTPONED, "Normal")
+    assert any(letter.isdigit() for letter in event.note)
+    running.server.now += 700.0
+    running.settle()
+    assert running.where() == {"p": "n1"}, "once it is due it runs anyway"
+    assert not running.conditions("p")
+
+
+def test_a_pod_that_fits_nowhere_is_told_once_why() -> None:
+    running = scheduler(b.node("n1", "1"), b.node("n2", cordoned=True))
+    running.create(b.pod("p", cpu="2"))
+    for _ in range(5):
+        running.settle()
+        running.server.now += 10.0
+        running.put(b.node("n3", "500m"))
+        running.server.remove(running.server.nodes["n3"])
+    (condition, *later) = running.conditions("p")
+    assert condition.reason == names.UNSCHEDULABLE
+    assert condition.message == "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable."
+    assert len(running.events("p")) <= 2
+    assert len(later) <= 2
+
+
+def test_nothing_is_decided_before_it_leads() -> None:
+    running = scheduler(b.node("n1"))
+    running.state.active = False
+    running.create(b.pod("p", cpu="1"))
+    assert running.state.next_round_s(running.now) is None
+    running.state.activate()
+    assert running.state.next_round_s(running.now) is not None
+
+
+def test_a_fault_in_a_round_costs_a_backoff_and_nothing_else() -> None:
+    running = scheduler(b.node("n1"))
+    running.create(b.pod("p", cpu="1"))
+    assert running.begin()
+    assert running.given is not None
+    told = running.state.round_failed(running.given, "ZeroDivisionError: for the test", running.now)
+    running.given = None
+    assert [t.reason for t in told if isinstance(t, PatchCondition)] == [names.SCHEDULER_ERROR]
+    assert [t.reason for t in told if isinstance(t, PostEvent)] == [names.FAILED_SCHEDULING]
+    running.settle()
+    assert running.where() == {"p": "n1"}
+
+
+@given(
+    st.text(min_size=1, max_size=253),
+    st.dictionaries(st.text(max_size=300), st.floats(allow_nan=False, allow_infinity=False), max_size=40),
+    st.one_of(st.none(), st.text(min_size=1, max_size=253)),
+)
+def test_a_placement_is_explained_in_less_than_a_kibibyte(
+    node: str, terms: dict[str, float], other: str | None
+) -> None:
+    chosen = Chosen("uid", node, 1.5, terms, other, 2.5 if other is not None else None)
+    note = placement_note(chosen, 10**9)
+    assert len(note.encode()) < 1024
+    assert json.loads(note)["node"] == node
+
+
+def test_a_bound_pod_carries_its_threads_width_and_explanation() -> None:
+    running = scheduler(b.node("n1", "4"))
+    running.create(b.pod("p", cpu="2"))
+    (bind,) = running.round()
+    assert bind.annotations[names.THREADS] == "2"
+    assert bind.annotations[names.WIDTH] == "2000m"
+    assert bind.annotations[names.CORES] == "0-3"
+    assert json.loads(bind.annotations[names.PLACEMENT])["node"] == "n1"
+
+
+# In-place resize
+
+
+def test_a_width_counts_once_the_api_server_agrees() -> None:
+    running = scheduler(b.node("n1", "4"), resize=True)
+    notes = {names.PROFILE: "canneal", names.WIDTHS: "1,2"}
+    (pod,) = running.create(b.pod("p", cpu="1", annotations=notes))
+    running.settle()
+    asked = [i for i in running.told if isinstance(i, Resize)]
+    cache = running.state.cache
+    entry = cache.pods[pod.metadata.uid]
+    if asked:
+        assert entry.width_milli == 2000, "both are held while it is under way"
+        running.state.resize_done(entry.key, False, "no", running.now)
+        assert entry.width_milli == 1000
+    assert cache.fits_on({"cpu": 3000 if asked else 4000 - entry.width_milli}, "n1")

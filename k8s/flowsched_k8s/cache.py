@@ -125,6 +125,8 @@ class Cache:
     pods: dict[str, PodEntry] = field(default_factory=dict)
     by_name: dict[tuple[str, str], str] = field(default_factory=dict)
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+    namespaces_unreadable: str = ""
+    """Why namespaces cannot be read at the moment; empty if they can."""
     nominated: dict[str, str] = field(default_factory=dict)
     """uid of a waiting pod -> the node where a preemption makes room for it."""
 
@@ -212,7 +214,9 @@ class Cache:
         self.invalidate_wants(lambda e: bool(e.pod.spec.volumes))
 
     def _drop_node(self, name: str) -> None:
-        self._on_missing_node[name] = self.nodes.pop(name).pods
+        pods = self.nodes.pop(name).pods
+        if pods:
+            self._on_missing_node[name] = pods
         row = self.fleet.row(name)
         if row is not None:
             self.versions[row] = -1
@@ -258,6 +262,8 @@ class Cache:
             entry.needs = pod_requests(pod)
             entry.intent = read_intent(pod, self.catalogue)
             entry.wants = None
+        if old.status.nominated_node_name and not entry.nominated:
+            self.nominated.pop(meta.uid, None)
         self._note_nomination(entry)
         if pod.spec.node_name:
             moved = pod.spec.node_name != entry.place
@@ -284,6 +290,8 @@ class Cache:
         here = self._namespaced.get(entry.key.namespace)
         if here is not None:
             here.discard(uid)
+            if not here:
+                del self._namespaced[entry.key.namespace]
         return entry
 
     def assume(
@@ -362,7 +370,11 @@ class Cache:
         name = entry.place
         if not name:
             return
-        self._here(name).discard(entry.key.uid)
+        here = self._here(name)
+        here.discard(entry.key.uid)
+        if not here:
+            # Names of nodes come and go; an empty set for each would stay for ever.
+            self._on_missing_node.pop(name, None)
         self.fleet.release(entry.key.uid)
         if entry.pod.spec.volumes:
             self.volumes.unuse(entry.pod)
@@ -463,7 +475,7 @@ class Cache:
         holds = (*declared.holds, *port_holds)
         joins = (*self.relations.joins(pod), *port_joins)
         sources = self.configuration.features.pod_groups
-        problem = found.blocked or declared.unsupported or unsupported_group(pod, sources)
+        problem = found.blocked or declared.unsupported or self._unreadable(pod) or unsupported_group(pod, sources)
         group = group_ref(pod, sources)
         service = self.service_wish(entry)
         intent = entry.intent
@@ -489,6 +501,15 @@ class Cache:
         """Relations through which a pod that is somewhere keeps others out or lets them in."""
         holds, joins = self._bound_relations(entry)
         return frozenset((*holds, *joins))
+
+    def _unreadable(self, pod: Pod) -> str | None:
+        """The namespace selector of a pod that cannot be honoured while namespaces cannot be read."""
+        if not self.namespaces_unreadable:
+            return None
+        unsupported = RelationIndex(namespace_selector=False).declare(pod, {}).unsupported
+        if unsupported is None:
+            return None
+        return f"{unsupported.split(' ', 1)[0]} cannot be honoured: {self.namespaces_unreadable}"
 
     def _bound_relations(self, entry: PodEntry) -> tuple[tuple[str, ...], tuple[str, ...]]:
         pod = entry.pod
@@ -623,7 +644,8 @@ def _resizing(pod: Pod) -> bool:
 
 
 def _positive(text: str, otherwise: int) -> int:
-    return int(text) if text.isascii() and text.isdigit() and int(text[:6]) > 0 else otherwise
+    # Anybody may write annotations: a number of thousands of digits is none.
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 4 and int(text) > 0 else otherwise
 
 
 def _core_set(text: str) -> tuple[int, ...]:

@@ -314,6 +314,7 @@ class Process:
         must = [self.reflectors["nodes"], self.reflectors["pods"]]
         await asyncio.gather(*(r.wait_synced() for r in must))
         await asyncio.gather(*(r.refresh() for r in must))
+        self._tell_unreadable(self._clock())
         # What is in the caches now mostly stays: the collector need not walk through it again and again.
         gc.collect()
         gc.freeze()
@@ -380,8 +381,12 @@ class Process:
             elif isinstance(instruction, PostEvent):
                 self.writer.post_event(instruction)
             elif isinstance(instruction, PatchCondition):
-                if instruction.pod not in self._latest_patch:
+                earlier = self._latest_patch.get(instruction.pod)
+                if earlier is None:
                     self._patches.put_nowait(instruction.pod)
+                elif instruction.nominated_node is None:
+                    # The last word on the nomination was said earlier and is not sent yet.
+                    instruction = replace(instruction, nominated_node=earlier.nominated_node)
                 self._latest_patch[instruction.pod] = instruction
             else:
                 self._others.put_nowait(instruction)
@@ -418,6 +423,8 @@ class Process:
             result = await self.writer.patch_condition(patch)
             if result.outcome in (Outcome.RETRY, Outcome.LOST, Outcome.REFUSED):
                 LOG.info("condition was not written", extra={"pod": patch.pod, "error": result.message})
+            if result.outcome in (Outcome.RETRY, Outcome.LOST):
+                self.state.condition_failed(patch, self._clock())
 
     async def _do_others(self) -> None:
         while True:
@@ -476,9 +483,7 @@ class Process:
                 self._dispatch(self.state.overdue(now))
                 self._dispatch(self.state.claims_settled(now))
                 self._dispatch(self.state.retell(now))
-            claims = self.reflectors.get("persistentvolumeclaims")
-            if claims is not None:
-                self.state.volumes_unreadable(claims.reason if claims.state is State.UNAVAILABLE else "", now)
+            self._tell_unreadable(now)
             if now - polled >= PROFILES_EVERY_S:
                 polled = now
                 await self._poll_profiles(now)
@@ -486,6 +491,13 @@ class Process:
                 tidied = now
                 self.state.tidy()
             self._tell_gauges()
+
+    def _tell_unreadable(self, now: float) -> None:
+        """What cannot be read now is refused aloud where a pod needs it, never guessed."""
+        why = {n: r.reason for n, r in self.reflectors.items() if r.state is State.UNAVAILABLE}
+        storage = ("persistentvolumeclaims", "persistentvolumes", "storageclasses")
+        self.state.volumes_unreadable(next((why[name] for name in storage if name in why), ""), now)
+        self.state.namespaces_unreadable(why.get("namespaces", ""), now)
 
     def _first_profiles(self) -> Catalogue:
         found = self._profiles.poll() if self._profiles is not None else None

@@ -20,7 +20,7 @@ from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.explanation import placement_note
 from flowsched_k8s.gangs import Gangs
 from flowsched_k8s.inputs import InputBuilder
-from flowsched_k8s.instructions import Bind, Evict, Instruction, PatchClaim, PodKey, Resize
+from flowsched_k8s.instructions import Bind, Evict, Instruction, PatchClaim, PatchCondition, PodKey, Resize
 from flowsched_k8s.objects import (
     Budget,
     Claim,
@@ -301,6 +301,14 @@ class SchedulerState:
             self.cache.volumes.unreadable = reason
             self._volumes_changed(Wake.CLAIM, now)
 
+    def namespaces_unreadable(self, reason: str, now: float) -> None:
+        """The same for namespaces and the selectors of them in pod affinity."""
+        if reason != self.cache.namespaces_unreadable:
+            self.cache.namespaces_unreadable = reason
+            self.cache.invalidate_wants(lambda e: e.pod.spec.affinity is not None)
+            self.queue.wake(Wake.NAMESPACE, now)
+            self.queue.wake(Wake.ANY, now)
+
     def _volumes_changed(self, wake: Wake, now: float) -> None:
         self.cache.invalidate_wants(lambda e: bool(e.pod.spec.volumes))
         self.queue.wake(wake, now)
@@ -361,6 +369,7 @@ class SchedulerState:
         out: list[Instruction] = []
         fit, blocked = self.inputs.sort(taken, self.queue, now)
         for entry, message, causes in blocked:
+            self.tallies.attempts.append(("unschedulable", 0.0))
             out += self._hold(entry, Fate.UNSCHEDULABLE, message, causes, now)
         if not fit:
             return None, out
@@ -572,6 +581,10 @@ class SchedulerState:
         event = self.recorder.failed(entry.key, message, now)
         return [told for told in (patch, event) if told is not None]
 
+    def condition_failed(self, patch: PatchCondition, now: float) -> None:
+        """A condition could not be written; it is tried again, as autoscalers go by it."""
+        self._untold.setdefault(patch.pod.uid, (now, patch.reason))
+
     def retell(self, now: float) -> list[Instruction]:
         """Tell waiting pods what they were not told when it was new, because something else had just been said."""
         out: list[Instruction] = []
@@ -592,6 +605,7 @@ class SchedulerState:
     def _preempt(self, held: Sequence[Held], now: float) -> list[Instruction]:
         out: list[Instruction] = []
         going: set[str] = set()
+        self.victims.look()
         for h in held:
             if h.fate is not Fate.UNSCHEDULABLE or Cause.RESOURCES not in h.causes or Cause.GROUP in h.causes:
                 continue
@@ -604,7 +618,9 @@ class SchedulerState:
                 if isinstance(plan, str):
                     self.tallies.victims.append(0)
                     message = f"{h.message} preemption: {plan}".strip()
-                    out += self._tell(entry, names.UNSCHEDULABLE, message, now)
+                    # A nomination that came to nothing holds room from others no longer.
+                    cleared = "" if entry.nominated else None
+                    out += self._tell(entry, names.UNSCHEDULABLE, message, now, nominated_node=cleared)
                     continue
                 self.tallies.victims.append(len(plan.victims))
                 self._victims[uid] = {victim.uid for victim in plan.victims}
@@ -803,7 +819,7 @@ class SchedulerState:
 
     def _start_resize(self, entry: PodEntry) -> list[Instruction]:
         """Ask for the chosen width once the pod is on its node; until the API server agrees, both are held."""
-        if not (self.configuration.features.resize and entry.ours and entry.intent.widths_milli):
+        if not (self.active and self.configuration.features.resize and entry.ours and entry.intent.widths_milli):
             return []
         wanted = _width(entry.pod)
         request = entry.request_milli
@@ -902,4 +918,6 @@ _REJECTIONS = (
 
 def _width(pod: Pod) -> int | None:
     text = (pod.metadata.annotations or {}).get(names.WIDTH, "")
-    return int(text[:-1]) if text.endswith("m") and text[:-1].isdigit() else None
+    digits = text.removesuffix("m")
+    # Anybody may write annotations.
+    return int(digits) if text != digits and digits.isascii() and digits.isdigit() and len(digits) <= 9 else None

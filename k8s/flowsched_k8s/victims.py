@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
+import numpy as np
+from numpy.typing import NDArray
+
 from flowsched_k8s.cache import Cache, PodEntry
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.objects import Budget, Pod
@@ -19,6 +22,7 @@ class Victims:
         """No budgets yet."""
         self._cache = cache
         self._budgets: dict[tuple[str, str], Budget] = {}
+        self._occupants: Occupants | None = None
 
     def put_budget(self, budget: Budget) -> None:
         """A PodDisruptionBudget is there or changed."""
@@ -28,22 +32,25 @@ class Victims:
         """A PodDisruptionBudget is gone."""
         self._budgets.pop((budget.metadata.namespace, budget.metadata.name), None)
 
+    def look(self) -> None:
+        """Take note of who is where; all plans until the next look go by that."""
+        self._occupants = None
+
     def plan(self, entry: PodEntry, verdicts: Verdicts, gone: AbstractSet[str] = frozenset()) -> PreemptionPlan | str:
         """Victims for one pod, or why nobody's going would help.
 
-        ``gone``: uids of pods that are victims already; their room is spoken for.
+        ``gone``: uids of pods that are victims already; their room is spoken for, like all that is nominated.
         """
         cache, fleet = self._cache, self._cache.fleet
         passes = verdicts.passes[: fleet.rows] & fleet.alive
         rows = [row for row in fleet.order().tolist() if passes[row]]
         nodes = [name for row in rows if (name := fleet.names[row]) is not None]
         free = fleet.free()[rows]
+        self._take_nominated(entry, nodes, free)
         by_resource = {resource: free[:, i] for i, resource in enumerate(fleet.resources)}
-        occupants = Occupants()
-        for name in nodes:
-            for uid in cache.nodes[name].pods:
-                if uid not in gone:
-                    occupants.put(self._occupant(cache.pods[uid]), name)
+        occupants = self._everybody()
+        for uid in gone:
+            occupants.remove(cache.pods[uid].key)
         preemptor = Preemptor(entry.needs, entry.priority, entry.pod.spec.preemption_policy or "")
         allowed = {f"{ns}/{name}": b.status.disruptions_allowed for (ns, name), b in self._budgets.items()}
         return plan_preemption(
@@ -55,6 +62,27 @@ class Victims:
             total=len(cache.nodes),
             fits=lambda node, without: self._related(entry, node, without),
         )
+
+    def _everybody(self) -> Occupants:
+        if self._occupants is None:
+            self._occupants = Occupants()
+            for name, node in self._cache.nodes.items():
+                for uid in node.pods:
+                    self._occupants.put(self._occupant(self._cache.pods[uid]), name)
+        return self._occupants
+
+    def _take_nominated(self, entry: PodEntry, nodes: list[str], free: NDArray[np.int64]) -> None:
+        """Room that others no less important wait for is not free, and what leaves is theirs first."""
+        cache = self._cache
+        place = {name: i for i, name in enumerate(nodes)}
+        columns = {resource: i for i, resource in enumerate(cache.fleet.resources)}
+        for uid, node in cache.nominated.items():
+            other = cache.pods[uid]
+            if uid == entry.key.uid or other.place or other.priority < entry.priority or node not in place:
+                continue
+            for resource, amount in other.needs.items():
+                if resource in columns:
+                    free[place[node], columns[resource]] -= amount
 
     def _related(self, entry: PodEntry, node: str, without: AbstractSet[PodKey]) -> bool:
         """Whether ports, affinities and spreads would let a pod in, were these pods gone."""

@@ -51,6 +51,9 @@ def parse_cores(value: Any) -> tuple[int, ...]:
     cores: list[int] = []
     for part in parts:
         cores.extend(_core_range(part, value))
+        if len(cores) > MAX_CORE + 1:
+            # Some core is named twice by now. Texts come from anybody, so nothing grows with the number of parts.
+            break
     if not cores:
         raise QuantityError("a core set must name at least one core")
     twice = sorted(core for core, count in Counter(cores).items() if count > 1)

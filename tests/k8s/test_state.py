@@ -365,7 +365,7 @@ def test_a_due_pod_is_not_bound_to_a_node_that_will_not_take_it_any_more() -> No
 def test_when_a_due_pod_goes_its_node_is_open_to_others_at_once() -> None:
     running = scheduler(b.node("n1", "2"))
     server = running.server
-    first, second = running.create(b.pod("s1", cpu="1"), b.pod("s2", cpu="1"))
+    running.create(b.pod("s1", cpu="1"), b.pod("s2", cpu="1"))
     running.settle()
     (large,) = running.create(b.pod("large", cpu="2"))
     for _ in range(3):

@@ -27,6 +27,10 @@ from flowsched.snapshot_file import dump_snapshot
 from flowsched.solvers import Status
 
 RECORD_VERSION = "flowsched/v1"
+ROUND_RECORD = "RoundRecord"
+"""Kind of a record of several networks: a round on Kubernetes, priority by priority."""
+WIDE_RECORD = "WideRecord"
+"""Kind of a wide round's part of it."""
 
 
 def build_record(

@@ -38,7 +38,7 @@ from flowsched.snapshot import (
     Task,
 )
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.document import Document, KeyPath, Problems, parse_document, read_document
+from flowsched_models.document import Document, InputError, KeyPath, Problems, parse_document, read_document
 from flowsched_models.form import (
     Checked,
     CoreSet,
@@ -145,14 +145,22 @@ class SnapshotForm(Form):
 
 
 def load_snapshot(path: str | Path) -> Snapshot:
-    """Read a snapshot file, or the snapshot in a round's record.
+    """Read a snapshot file, or the snapshot in a round's record (the first one that it has).
 
     Its profiles are the bundled ones and those of the files under ``profiles``, or else only those
     written under ``catalogue``. Raises :class:`flowsched_models.document.InputError` with all mistakes.
     """
     document = read_document(Path(path), str(path))
-    if document.data.get("kind") == "Record" and isinstance(document.data.get("snapshot"), dict):
-        document = parse_document(json.dumps(document.data["snapshot"]), f"{path} (its snapshot)")
+    record = document.data
+    if record.get("kind") == "RoundRecord":
+        searched = [n for n in record.get("networks") or () if isinstance(n, dict) and n.get("kind") == "Record"]
+        if not searched:
+            message = "the record has no snapshot: its pods were placed by a wide round"
+            help = "flowsched snapshot writes the whole cluster down"
+            raise InputError([document.problem(("networks",), message, help)])
+        record = searched[0]
+    if record.get("kind") == "Record" and isinstance(record.get("snapshot"), dict):
+        document = parse_document(json.dumps(record["snapshot"]), f"{path} (its snapshot)")
     check_header(document, "Snapshot")
     return read_snapshot(document)
 

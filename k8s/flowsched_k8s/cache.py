@@ -73,6 +73,8 @@ class PodEntry:
     started_s: float = 0.0
     attempts: int = 0
     """Rounds that it took part in until it was bound."""
+    ungated_s: float = 0.0
+    """When its last scheduling gate went; 0 if it had none since we know it."""
     wants: Wants | None = None
     message: str = ""
     """Why it waits, as it was told last."""

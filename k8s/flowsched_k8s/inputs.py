@@ -130,6 +130,7 @@ class InputBuilder:
             settings=cache.configuration.engine,
             nominated=nominated,
             held_node=held_node,
+            titles={e.key.uid: str(e.key) for e in entries},
             search_tasks=cache.configuration.rounds.search_tasks,
             keep_record=keep_record,
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -20,6 +20,7 @@ from flowsched.decision import Certificate, Decisions
 from flowsched.demand import Demand
 from flowsched.fleet import Fleet
 from flowsched.policies.flow import FlowPolicy
+from flowsched.record import RECORD_VERSION, ROUND_RECORD, WIDE_RECORD
 from flowsched.relation import TaskGroup
 from flowsched.round import FlowScheduler
 from flowsched.settings import Settings
@@ -117,6 +118,8 @@ class RoundInput:
     """uid -> (priority, node, needs): room made by preemption that is held for a pod."""
     held_node: tuple[str, str, int] | None = None
     """(uid, node, priority): a due pod and the node that drains for it; pods of higher priority may use it."""
+    titles: Mapping[str, str] = field(default_factory=dict)
+    """NAMESPACE/NAME of each pod by uid, for the record."""
     search_tasks: int = 12
     keep_record: bool = False
 
@@ -164,6 +167,8 @@ class RoundResult:
     """Solves, and nodes and arcs by kind, of all networks together."""
     cost: float = 0.0
     record: Callable[[], Mapping[str, Any]] | None = None
+    solve_ms: float = 0.0
+    """Time in the solver; part of the stages' times."""
 
 
 def plan_round(
@@ -191,6 +196,7 @@ class _Round:
         self.reservations: tuple[Reservation, ...] = ()
         self.certificates: list[Certificate] = []
         self.timings: dict[str, float] = {"search": 0.0, "wide": 0.0, "explain": 0.0}
+        self.solve_ms = 0.0
         self.counts: dict[str, int] = {}
         self.records: list[Callable[[], Mapping[str, Any]]] = []
         self.joined: list[Running] = []
@@ -224,6 +230,7 @@ class _Round:
             self.counts,
             cost,
             self._record if given.keep_record else None,
+            self.solve_ms,
         )
 
     def _level(self, level: list[ClassInput]) -> None:
@@ -250,6 +257,7 @@ class _Round:
             clock=self.clock,
         )
         decisions = scheduler.decide(snapshot)
+        self.solve_ms += decisions.timings_ms.get("solve", 0.0)
         if decisions.certificate is not None:
             self.certificates.append(decisions.certificate)
         by_uid = {uid: c for c in classes for uid in c.uids}
@@ -378,10 +386,12 @@ class _Round:
             )
         if outcome.certificate is not None:
             self.certificates.append(outcome.certificate)
+        self.solve_ms += outcome.timings_ms.get("solve", 0.0)
         for kind, count in outcome.counts.items():
             self.counts[kind] = self.counts.get(kind, 0) + count
         if outcome.record is not None:
-            self.records.append(outcome.record)
+            wide = outcome.record
+            self.records.append(lambda: {"kind": WIDE_RECORD, **wide()})
         began = self.clock()
         self._explain_left(outcome, by_uid)
         self.timings["explain"] += (self.clock() - began) * 1e3
@@ -485,12 +495,18 @@ class _Round:
         return Held(uids, Fate.UNSCHEDULABLE, message, causes or frozenset({Cause.OTHER}))
 
     def _record(self) -> Mapping[str, Any]:
+        tasks = [*(c.uid for c in self.chosen), *(uid for held in self.held for uid in held.uids)]
         return {
-            "apiVersion": "flowsched/v1",
-            "kind": "RoundRecord",
+            "apiVersion": RECORD_VERSION,
+            "kind": ROUND_RECORD,
             "round": self.given.number,
             "now_s": self.given.now_s,
+            "settings": asdict(self.given.settings),
+            "pods": {uid: self.given.titles.get(uid, "") for uid in tasks},
             "networks": [record() for record in self.records],
+            "certificates": [
+                {**asdict(c), "gap_absolute": c.gap_absolute, "gap_relative": c.gap_relative} for c in self.certificates
+            ],
             "placements": [
                 {"task": c.uid, "machine": c.node, "cost": c.cost, "terms": dict(c.terms), "runner_up": c.runner_up}
                 for c in self.chosen

@@ -89,7 +89,8 @@ LOST_LEASE = 1
 """Exit code after the lease was lost."""
 IN_TREE_VERSIONS = ("v1beta1", "v1alpha2")
 """Of the in-tree pod groups; an API server has one of them, or none."""
-_NOT_ENDED = "status.phase!=Succeeded,status.phase!=Failed"
+_NOT_SUCCEEDED = "status.phase!=Succeeded"
+"""Failed ones are followed: a watch without them tells a pod's end with its state before, and so no kubelet's refusal."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def watched(configuration: Configuration) -> list[Watched]:
     features = configuration.features
     found = [
         Watched("nodes", "/api/v1/nodes", Node, {}),
-        Watched("pods", "/api/v1/pods", Pod, {"fieldSelector": _NOT_ENDED}),
+        Watched("pods", "/api/v1/pods", Pod, {"fieldSelector": _NOT_SUCCEEDED}),
     ]
     if features.namespace_selector:
         found.append(Watched("namespaces", "/api/v1/namespaces", Namespace, {}))
@@ -131,6 +132,22 @@ def watched(configuration: Configuration) -> list[Watched]:
     return found
 
 
+def steady(wall: Callable[[], float], monotonic: Callable[[], float]) -> Callable[[], float]:
+    """Seconds since 1970 that never run backwards nor stand still: every wait in the queue is measured by them.
+
+    Steps of the machine's clock forwards are followed; one backwards is not before the next start.
+    """
+    ahead = float("-inf")
+
+    def now() -> float:
+        nonlocal ahead
+        passed = monotonic()
+        ahead = max(ahead, wall() - passed)
+        return passed + ahead
+
+    return now
+
+
 class Process:
     """One ``flowsched run``."""
 
@@ -140,12 +157,12 @@ class Process:
         access: Access,
         *,
         identity: str | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] | None = None,
         leave: Callable[[int], None] = os._exit,
     ) -> None:
         """Read the profiles; nothing is sent before :meth:`run`. Raises :class:`InputError` for profiles that are wrong."""
         self.configuration = configuration
-        self._clock = clock
+        self._clock = clock = clock or steady(time.time, time.monotonic)
         self._leave = leave
         self._profiles = ProfilesFile(configuration.profiles_file) if configuration.profiles_file else None
         catalogue = self._first_profiles()
@@ -344,7 +361,7 @@ class Process:
         metrics.decided(took)
         for phase, ms in result.timings_ms.items():
             metrics.phase(phase, ms / 1e3)
-        metrics.solved(self._solver.name, "full", result.timings_ms.get("solve", 0.0) / 1e3)
+        metrics.solved(self._solver.name, "full", result.solve_ms / 1e3)
         nodes = {k.removeprefix("nodes_"): n for k, n in result.counts.items() if k.startswith("nodes_")}
         arcs = {k.removeprefix("arcs_"): n for k, n in result.counts.items() if k.startswith("arcs_")}
         metrics.graph(nodes, arcs)

@@ -34,7 +34,7 @@ from flowsched_k8s.objects import (
 )
 from flowsched_k8s.planning import Chosen, Fate, Held, RoundInput, RoundResult
 from flowsched_k8s.pod_groups import GroupRef
-from flowsched_k8s.queue import Cause, Outcome, PodQueue, Wake
+from flowsched_k8s.queue import Cause, Outcome, Place, PodQueue, Wake
 from flowsched_k8s.recorder import Recorder
 from flowsched_k8s.victims import Victims
 from flowsched_k8s.volumes import ClaimPatch
@@ -188,6 +188,8 @@ class SchedulerState:
             if gated:
                 self.queue.gate(entry.key)
             else:
+                if self.queue.place(entry.key) is Place.GATED:
+                    entry.ungated_s = now
                 self.queue.ungate(entry.key, now)
             if was[2] is not None and (
                 was[2].spec != pod.spec
@@ -227,7 +229,7 @@ class SchedulerState:
         self.postponed.discard(uid)
         self._held_node_free(uid, now)
         reason = last.status.reason
-        if entry.ours and last.status.phase == "Failed" and reason in _REJECTIONS:
+        if entry.ours and last.status.phase == "Failed" and (reason in _REJECTIONS or reason.startswith("OutOf")):
             self.tallies.rejections[reason] += 1
         if entry.place or entry.nominated:
             self._room_on(entry.place or entry.nominated, now, self.cache.relations_of(entry))
@@ -306,7 +308,6 @@ class SchedulerState:
         if reason != self.cache.namespaces_unreadable:
             self.cache.namespaces_unreadable = reason
             self.cache.invalidate_wants(lambda e: e.pod.spec.affinity is not None)
-            self.queue.wake(Wake.NAMESPACE, now)
             self.queue.wake(Wake.ANY, now)
 
     def _volumes_changed(self, wake: Wake, now: float) -> None:
@@ -409,6 +410,11 @@ class SchedulerState:
                     continue
                 self.tallies.attempts.append(("unschedulable", seconds_taken))
                 out += self._hold(waiting, held.fate, held.message, held.causes, now)
+        # Room that the round had given to pods that did not take it was refused to those who are held.
+        placed = {chosen.uid for chosen in sound}
+        for chosen in result.chosen:
+            if chosen.uid not in placed:
+                self._room_on(chosen.node, now, frozenset((*chosen.holds, *chosen.joins)))
         out += self._group_statuses(result)
         if self.configuration.features.preemption:
             out += self._preempt(result.held, now)
@@ -508,6 +514,7 @@ class SchedulerState:
             patches = cache.volumes.selected_node_patches(entry.pod, cache.nodes[c.node].node)
             if isinstance(patches, str):
                 cache.forget(entry)
+                self._room_on(c.node, now, cache.relations_of(entry))
                 self._requeue(entry, now)
                 return self._tell(entry, names.UNSCHEDULABLE, patches, now)
             cache.volumes.assume(patches)
@@ -773,7 +780,9 @@ class SchedulerState:
 
     def _bound(self, entry: PodEntry, now: float) -> list[Instruction]:
         self._binding.discard(entry.key.uid)
-        self.tallies.bound.append((max(0.0, now - entry.created_s), max(1, entry.attempts)))
+        # The time behind its gates is nobody's latency.
+        since = max(entry.created_s, entry.ungated_s)
+        self.tallies.bound.append((max(0.0, now - since), max(1, entry.attempts)))
         place = entry.place
         return [self.recorder.scheduled(entry.key, place)] if place else []
 
@@ -812,6 +821,7 @@ class SchedulerState:
             return []
         self.cache.volumes.forget(found[1])
         self.cache.forget(entry)
+        self._room_on(found[0].node, now, self.cache.relations_of(entry))
         self._requeue(entry, now)
         return self._tell(entry, names.UNSCHEDULABLE, f"its volumes {message}", now)
 
@@ -906,14 +916,8 @@ class SchedulerState:
 _VOLUMES_S = 600.0
 _RETELL_S = 10.0
 """As long as the recorder keeps quiet about a pod whose message changes."""
-_REJECTIONS = (
-    "OutOfcpu",
-    "OutOfmemory",
-    "OutOfpods",
-    "OutOfephemeral-storage",
-    "NodeAffinity",
-    "UnexpectedAdmissionError",
-)
+_REJECTIONS = ("NodeAffinity", "NodePorts", "UnexpectedAdmissionError")
+"""Reasons of kubelets that refuse a pod, besides those that begin with OutOf and name a resource."""
 
 
 def _width(pod: Pod) -> int | None:

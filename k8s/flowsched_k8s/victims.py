@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,7 @@ class Victims:
     def plan(self, entry: PodEntry, verdicts: Verdicts, gone: AbstractSet[str] = frozenset()) -> PreemptionPlan | str:
         """Victims for one pod, or why nobody's going would help.
 
-        ``gone``: uids of pods that are victims already; their room is spoken for, like all that is nominated.
+        ``gone``: uids of pods that are victims already, and so leave. Nominations of other pods keep their room.
         """
         cache, fleet = self._cache, self._cache.fleet
         passes = verdicts.passes[: fleet.rows] & fleet.alive
@@ -50,7 +51,8 @@ class Victims:
         by_resource = {resource: free[:, i] for i, resource in enumerate(fleet.resources)}
         occupants = self._everybody()
         for uid in gone:
-            occupants.remove(cache.pods[uid].key)
+            victim = cache.pods[uid]
+            occupants.put(replace(self._occupant(victim), leaving=True), victim.place)
         preemptor = Preemptor(entry.needs, entry.priority, entry.pod.spec.preemption_policy or "")
         allowed = {f"{ns}/{name}": b.status.disruptions_allowed for (ns, name), b in self._budgets.items()}
         return plan_preemption(

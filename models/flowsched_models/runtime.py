@@ -35,6 +35,10 @@ _SWEEPS = 3
 _MIX_ITERATIONS = 2
 """Rounds of the fixed point between a mixed job's serial share of time and its share of the cores."""
 _TINY = 1e-12
+_MOST_RATES = 100_000
+"""Sets of occupants whose rates one host remembers, at most: a scheduler runs for months."""
+_MOST_HOSTS = 2048
+"""Hosts that a factory remembers."""
 
 
 class Stage(IntEnum):
@@ -163,6 +167,8 @@ class Host:
             canonical = tuple(sorted(occupants, key=_occupant_key))
             found = self._memory.get(canonical)
             if found is None:
+                if len(self._memory) >= _MOST_RATES:
+                    self._memory.clear()
                 found = self._memory[canonical] = self._compute(canonical)
             self._memory[occupants] = found
         return found
@@ -279,9 +285,11 @@ class HostFactory:
     def host(self, machine_type: str, services: Iterable[ServiceLoad] = ()) -> Host:
         """The host of a machine type that carries these services."""
         key = (machine_type, tuple(services))
-        host = self._hosts.get(key)
-        if host is None:
-            host = self._hosts[key] = Host(self._catalogue, *key)
+        host = self._hosts.pop(key, None) or Host(self._catalogue, *key)
+        self._hosts[key] = host
+        if len(self._hosts) > _MOST_HOSTS:
+            # Loads that are measured are never twice the same: the host that was asked for longest ago goes.
+            del self._hosts[next(iter(self._hosts))]
         return host
 
 

@@ -8,12 +8,17 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import objects_builders as b
 import pytest
 import yaml
+from model_scheduler import ModelScheduler
+from model_server import ModelServer
 from plane import Object, Plane, Space, wait_for
 from running import Running, Site, running_scheduler, site_of
 
 from flowsched_k8s import names
+from flowsched_k8s.configuration import Configuration
+from flowsched_k8s.instructions import PatchCondition
 
 MANY = 1000
 STANDARD_NAMES = (
@@ -203,6 +208,31 @@ def test_a_dump_on_request(site: Site) -> None:
     (waiting,) = dump["waiting"]
     assert (waiting["pod"], waiting["queue"], waiting["message"]) == (f"{site.name}/not", "unschedulable", message)
     assert waiting["attempts"] >= 1
+
+
+def test_news_that_come_too_soon_are_told_later() -> None:
+    """Texts that change quickly are not all written; the last one is, although nothing happens any more.
+
+    Shown on the state machine, whose clock can be turned.
+    """
+    server = ModelServer()
+    server.put(b.node("n1", "1", cordoned=True))
+    running = ModelScheduler(server, Configuration())
+    running.create(b.pod("p", cpu="2"))
+    running.settle()
+    server.now += 2.0
+    server.cordon("n1", False)
+    running.deliver()
+    running.settle()
+    first = "0/1 nodes are available: 1 node(s) were unschedulable."
+    last = "0/1 nodes are available: 1 Insufficient cpu."
+    assert [c.message for c in running.conditions("p")] == [first]
+    assert running.state.dump(running.now)["waiting"][0]["message"] == last
+    assert running.state.retell(running.now) == []
+    server.now += 20.0
+    told = running.state.retell(running.now)
+    assert [i.message for i in told if isinstance(i, PatchCondition)] == [last]
+    assert running.state.retell(running.now) == []
 
 
 def requests(scheduler: Running) -> dict[str, float]:

@@ -1,14 +1,22 @@
-"""Groups of pods on a real API server: all or none, whichever comes first, with a deadline."""
+"""Groups of pods on a real API server: all or none, whichever comes first, with a deadline.
+
+What no server can be held for is shown at the end, on the state machine itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import objects_builders as b
 import pytest
+from model_scheduler import ModelScheduler
+from model_server import ModelServer
+from msgspec.structs import replace
 from plane import Object, Plane, Space, running_plane, wait_for
 from running import Running, Site, install_pod_groups, running_scheduler, site_of
 
 from flowsched_k8s import names
+from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL, PLUGINS_LABEL
 
 GROUPS = "/apis/scheduling.x-k8s.io/v1alpha1"
@@ -207,3 +215,41 @@ def test_in_tree_groups(tmp_path_factory: pytest.TempPathFactory) -> None:
             return any(c["type"] == "PodGroupInitiallyScheduled" and c["status"] == "True" for c in conditions)
 
         wait_for(scheduled, "the group to say that it is scheduled")
+
+
+def test_a_group_stays_one_when_its_pods_change_within_a_round() -> None:
+    """What was worked out about a member is out of date then; that it belongs to the others is not."""
+    server = ModelServer()
+    for name in ("n1", "n2"):
+        server.put(b.node(name, "1"))
+    running = ModelScheduler(server, Configuration())
+    members = running.create(*(b.pod(f"m{i}", cpu="1", labels=labelled("g", 2)) for i in range(2)))
+    assert running.begin()
+    running.plan()
+    for pod in members:
+        server.put(replace(pod, metadata=replace(pod.metadata, annotations={"said": "something"})))
+    server.cordon("n2")
+    running.deliver()
+    assert running.end() == []
+    server.cordon("n2", False)
+    running.settle()
+    assert running.where().keys() == {"m0", "m1"}
+
+
+def test_what_is_written_to_a_member_wakes_nobody() -> None:
+    """The condition of each refused member comes back as a change of it, and must not start the next attempt."""
+    server = ModelServer()
+    server.put(b.node("n1", "1"))
+    running = ModelScheduler(server, Configuration())
+    running.create(*(b.pod(f"{group}{i}", labels=labelled(group, 3)) for group in ("g", "h") for i in range(2)))
+    for _ in range(10):
+        running.round()
+        running.deliver()
+        server.now += 1.0
+    assert {running.state.queue.attempts(e.key) for e in running.state.cache.pods.values()} == {1}
+    # A third member of one group concerns that group only.
+    running.create(b.pod("g2", labels=labelled("g", 3)))
+    running.settle()
+    assert running.where().keys() == {"g0", "g1", "g2"}
+    waiting = [e for e in running.state.cache.pods.values() if not e.place]
+    assert {running.state.queue.attempts(e.key) for e in waiting} == {1}

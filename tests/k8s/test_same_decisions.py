@@ -16,6 +16,7 @@ from running import running_scheduler
 from flowsched.round import solve
 from flowsched.settings import Settings
 from flowsched.snapshot import Snapshot, StartDelay
+from flowsched.snapshot_file import load_snapshot
 from flowsched.solvers import make_solver
 from flowsched_k8s.cache import seconds
 from flowsched_k8s.changes import Seen
@@ -25,6 +26,7 @@ from flowsched_k8s.names import CORES, THREADS
 from flowsched_k8s.objects import Pod
 from flowsched_k8s.planning import plan_round
 from flowsched_k8s.state import BindOutcome, SchedulerState
+from flowsched_models.document import InputError
 from flowsched_models.quantity import format_cores, parse_cores
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.scenario_file import load_scenario
@@ -146,3 +148,28 @@ def test_the_same_snapshot_gives_the_same_decisions(objective: str) -> None:
     bound = bindings(state, now_s)
     assert bound == expected(SCENARIO, settings)
     assert bound
+
+
+def test_a_round_s_record_can_be_solved_again(tmp_path: Path) -> None:
+    state = SchedulerState(Configuration(), SCENARIO.catalogue)
+    things = [*cluster(SCENARIO), pod("plain", cpu="100m")]
+    now_s = seconds(things[-1].metadata.creation_timestamp)
+    state.observe([Seen(thing) for thing in things], now_s)
+    state.activate()
+    given, _ = state.begin_round(now_s)
+    assert given is not None
+    result = plan_round(given, make_solver("ortools"), state.inputs.beliefs.hosts)
+    assert result.record is not None
+    record = result.record()
+    assert [n["kind"] for n in record["networks"]] == ["Record", "WideRecord"]
+    assert set(record["pods"].values()) == {f"default/{t.name}" for t in SCENARIO.tasks} | {"default/plain"}
+    file = tmp_path / "round.json"
+    file.write_bytes(msgspec.json.encode(record))
+    again = solve(load_snapshot(file))
+    measured = {uid for uid, title in record["pods"].items() if title != "default/plain"}
+    assert {p.task: p.machine for p in again.placements} == {
+        p["task"]: p["machine"] for p in record["placements"] if p["task"] in measured
+    }
+    file.write_bytes(msgspec.json.encode({**record, "networks": record["networks"][1:]}))
+    with pytest.raises(InputError, match="no snapshot: its pods were placed by a wide round"):
+        load_snapshot(file)

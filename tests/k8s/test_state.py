@@ -396,6 +396,19 @@ def test_a_pod_apart_in_its_zone_is_woken_though_the_node_itself_is_full() -> No
     assert running.where() == {"holder": "n2"}
 
 
+def test_room_of_a_pod_that_went_while_its_round_ran_goes_to_who_was_refused_it() -> None:
+    running = scheduler(b.node("n1", "1"))
+    (first,) = running.create(b.pod("first", cpu="1", priority=1))
+    running.create(b.pod("second", cpu="1"))
+    assert running.begin()
+    running.plan()
+    running.server.remove(first)
+    running.deliver()
+    assert running.end() == []
+    running.settle()
+    assert running.where() == {"second": "n1"}
+
+
 def test_a_group_is_woken_by_a_member_that_somebody_else_placed() -> None:
     running = scheduler(b.node("n1", "2"))
     running.create(b.pod("theirs", cpu="2", labels=gang("g", 2), scheduler="other"))

@@ -124,9 +124,16 @@ class _Shelf:
         for shelf in self._places(test):
             shelf[name] = None
 
+    def __len__(self) -> int:
+        return len(self._others) + len(self._by_label)
+
     def remove(self, name: str) -> None:
-        for shelf in (self._others, *self._by_label.values()):
-            shelf.pop(name, None)
+        self._others.pop(name, None)
+        for label in [label for label, shelf in self._by_label.items() if name in shelf]:
+            del self._by_label[label][name]
+            if not self._by_label[label]:
+                # Every rollout brings a label of its own.
+                del self._by_label[label]
 
     def candidates(self, labels: Mapping[str, str]) -> Iterator[str]:
         yield from self._others
@@ -215,7 +222,11 @@ class RelationIndex:
         for name in gone:
             for test in self._counted.pop(name).tests[:1]:
                 for place in _shelf_keys(test):
-                    self._shelves[place].remove(name)
+                    shelf = self._shelves.get(place)
+                    if shelf is not None:
+                        shelf.remove(name)
+                        if not len(shelf):
+                            del self._shelves[place]
             del self._texts[name]
         return gone
 

@@ -73,6 +73,8 @@ class PodEntry:
     started_s: float = 0.0
     attempts: int = 0
     """Rounds that it took part in until it was bound."""
+    advised: tuple[str, ...] = ()
+    """Problems of its annotations that it was told of."""
     ungated_s: float = 0.0
     """When its last scheduling gate went; 0 if it had none since we know it."""
     wants: Wants | None = None
@@ -83,6 +85,11 @@ class PodEntry:
     def priority(self) -> int:
         """spec.priority"""
         return self.pod.spec.priority or 0
+
+    @property
+    def waits_since_s(self) -> float:
+        """Since when it could be scheduled: the time behind its gates is nobody's fault."""
+        return max(self.created_s, self.ungated_s)
 
     @property
     def place(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,8 @@ from flowsched_k8s.verdicts import VerdictCache, Verdicts
 from flowsched_k8s.world import Beliefs, build_world, task_of
 
 Blocked = tuple[PodEntry, str, frozenset[Cause]]
+MOST_QUESTIONS = 200_000
+"""Of a pod's static filters to a node, in one round; about a second's work."""
 _SEARCHABLE = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
 
 
@@ -85,6 +87,30 @@ class InputBuilder:
         waits = causes == {Cause.GROUP}
         return entry, histogram(total, {}, more=why) if waits else histogram(total, {}, whole=why), causes
 
+    def affordable(self, entries: Sequence[PodEntry]) -> tuple[list[PodEntry], list[PodEntry]]:
+        """Those whose static filters can be asked at once, and those whose turn is later. Groups stay whole.
+
+        Asking holds up the event loop, and with it the renewal of the lease. The order in which pods are served is kept.
+        """
+        cache = self._cache
+        asked: set[Hashable] = set()
+        cost = 0
+        cut = len(entries)
+        for i, entry in enumerate(entries):
+            static = cache.wants(entry).filter
+            if static.key not in asked:
+                asked.add(static.key)
+                cost += self._verdicts.unasked(static, cache.versions)
+                if cost > MOST_QUESTIONS and i:
+                    cut = i
+                    break
+        begun = {g for e in entries[:cut] if (g := cache.wants(e).group) is not None}
+        late = entries[cut:]
+        return (
+            [*entries[:cut], *(e for e in late if cache.wants(e).group in begun)],
+            [e for e in late if cache.wants(e).group not in begun],
+        )
+
     # The input
 
     def build(
@@ -104,7 +130,7 @@ class InputBuilder:
         due_age_s = cache.configuration.engine.due_age_s
         for entry in entries:
             # Once it is due, a pod takes what it would not take before.
-            due = entry.intent.min_utility is not None and now - entry.created_s > due_age_s
+            due = entry.intent.min_utility is not None and now - entry.waits_since_s > due_age_s
             by_class.setdefault((cache.wants(entry).class_key, due), []).append(entry)
         group_priority: dict[GroupRef, int] = {}
         for entry in entries:
@@ -153,7 +179,7 @@ class InputBuilder:
         return ClassInput(
             name=str(first.key),
             uids=tuple(e.key.uid for e in members),
-            created_s=tuple(e.created_s for e in members),
+            since_s=tuple(e.waits_since_s for e in members),
             priority=priority,
             needs=first.needs,
             allowed=allowed,

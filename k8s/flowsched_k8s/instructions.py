@@ -51,6 +51,8 @@ class PostEvent:
     action: str
     note: str
     kind: str = "Pod"
+    controller: str = ""
+    """The scheduler name that it is written under; empty for the process's first."""
 
 
 @dataclass(frozen=True)

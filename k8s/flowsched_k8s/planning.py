@@ -59,6 +59,8 @@ class Fate(StrEnum):
     """No node passes the filters and has room: autoscalers shall hear of it."""
     POSTPONED = "postponed"
     """There is a place, and waiting is better: an event, and no condition."""
+    ERROR = "error"
+    """A fault of ours."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +69,8 @@ class ClassInput:
 
     name: str
     uids: tuple[str, ...]
-    created_s: tuple[float, ...]
+    since_s: tuple[float, ...]
+    """Since when each of them could be scheduled."""
     priority: int
     needs: Mapping[str, int]
     allowed: Mask
@@ -169,6 +172,8 @@ class RoundResult:
     record: Callable[[], Mapping[str, Any]] | None = None
     solve_ms: float = 0.0
     """Time in the solver; part of the stages' times."""
+    fallbacks: tuple[str, ...] = ()
+    """Why something simpler stepped in: ``many_measured_pods`` (no exact search), ``fault`` (classes planned apart)."""
 
 
 def plan_round(
@@ -179,6 +184,56 @@ def plan_round(
 ) -> RoundResult:
     """Place what can be placed, priority by priority, and say why not for the rest."""
     return _Round(given, solver, hosts, clock).run()
+
+
+def plan_apart(
+    given: RoundInput,
+    solver: Solver,
+    hosts: HostFactory | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+) -> RoundResult:
+    """The same one class after the other, groups whole, for a round that raised: what cannot be planned harms nobody else.
+
+    Its pods are held with what was raised as the reason.
+    """
+    sets: dict[str, list[ClassInput]] = {}
+    for c in sorted(given.classes, key=lambda c: -c.priority):
+        sets.setdefault(c.name if c.group is None else f"group {c.group}", []).append(c)
+    fleet = given.fleet
+    results: list[RoundResult] = []
+    faults: list[Held] = []
+    for classes in sets.values():
+        try:
+            part = plan_round(replace(given, classes=tuple(classes), fleet=fleet.copy()), solver, hosts, clock)
+        except Exception as fault:
+            uids = tuple(uid for c in classes for uid in c.uids)
+            text = f"it could not be planned: {type(fault).__name__}: {fault}"
+            faults.append(Held(uids, Fate.ERROR, text, frozenset({Cause.OTHER})))
+            continue
+        results.append(part)
+        by_uid = {uid: c for c in classes for uid in c.uids}
+        for chosen in part.chosen:
+            c = by_uid[chosen.uid]
+            needs = {**c.needs, "cpu": max(chosen.width_milli or 0, c.needs.get("cpu", 0))}
+            fleet.book(
+                chosen.uid,
+                chosen.node,
+                needs,
+                sensitivity=c.sensitivity,
+                pressure=c.pressure,
+                holds=c.holds,
+                joins=c.joins,
+            )
+    return RoundResult(
+        given.number,
+        tuple(chosen for r in results for chosen in r.chosen),
+        (*(held for r in results for held in r.held), *faults),
+        tuple(planned for r in results for planned in r.plan),
+        tuple(reservation for r in results for reservation in r.reservations),
+        tuple(certificate for r in results for certificate in r.certificates),
+        cost=sum(r.cost for r in results),
+        fallbacks=("fault",),
+    )
 
 
 class _Round:
@@ -198,6 +253,7 @@ class _Round:
         self.timings: dict[str, float] = {"search": 0.0, "wide": 0.0, "explain": 0.0}
         self.solve_ms = 0.0
         self.counts: dict[str, int] = {}
+        self.fallbacks: list[str] = []
         self.records: list[Callable[[], Mapping[str, Any]]] = []
         self.joined: list[Running] = []
         """Measured pods that this round placed, as later searches see them."""
@@ -231,6 +287,7 @@ class _Round:
             cost,
             self._record if given.keep_record else None,
             self.solve_ms,
+            tuple(dict.fromkeys(self.fallbacks)),
         )
 
     def _level(self, level: list[ClassInput]) -> None:
@@ -240,6 +297,8 @@ class _Round:
             self._search(searched)
             self.timings["search"] += (self.clock() - began) * 1e3
         else:
+            if searched:
+                self.fallbacks.append("many_measured_pods")
             searched = []
         self._wide([c for c in level if c not in searched])
 
@@ -312,8 +371,8 @@ class _Round:
             assert c.task is not None
             allowed = {m.name for m in machines if self._allows(c, m.name)}
             where = None if allowed == names else tuple(sorted(allowed))
-            for uid, created in zip(c.uids, c.created_s, strict=True):
-                pending.append(replace(c.task, name=uid, job=uid, submit_s=min(created, given.now_s), machines=where))
+            for uid, since in zip(c.uids, c.since_s, strict=True):
+                pending.append(replace(c.task, name=uid, job=uid, submit_s=min(since, given.now_s), machines=where))
         waiting = {t.name for t in pending}
         return Snapshot(
             now_s=given.now_s,
@@ -421,7 +480,7 @@ class _Round:
             if row is not None:
                 allowed = allowed.copy()
                 allowed[row] = False
-        due = self.given.now_s - min(c.created_s) > settings.due_age_s
+        due = self.given.now_s - min(c.since_s) > settings.due_age_s
         most = float("inf")
         if c.min_utility is not None and not due:
             most = (1.0 - c.min_utility) * settings.goal_factor - 1.0

@@ -56,7 +56,7 @@ from flowsched_k8s.objects import (
     PodGroup,
     StorageClass,
 )
-from flowsched_k8s.planning import RoundInput, RoundResult, plan_round
+from flowsched_k8s.planning import RoundInput, RoundResult, plan_apart, plan_round
 from flowsched_k8s.pod_groups import IN_TREE
 from flowsched_k8s.profiles_file import ProfilesFile, Refused
 from flowsched_k8s.records import Records
@@ -354,7 +354,12 @@ class Process:
         self._tell_round(given, result, took, now)
 
     def _plan(self, given: RoundInput) -> RoundResult:
-        return plan_round(given, self._solver, self.state.inputs.beliefs.hosts)
+        hosts = self.state.inputs.beliefs.hosts
+        try:
+            return plan_round(replace(given, fleet=given.fleet.copy()), self._solver, hosts)
+        except Exception:  # A fault of ours must not stop the scheduling of other pods.
+            LOG.exception("a round failed, its pods are planned apart", extra={"round": given.number})
+            return plan_apart(given, self._solver, hosts)
 
     def _tell_round(self, given: RoundInput, result: RoundResult, took: float, now: float) -> None:
         metrics = self.metrics
@@ -365,6 +370,11 @@ class Process:
         nodes = {k.removeprefix("nodes_"): n for k, n in result.counts.items() if k.startswith("nodes_")}
         arcs = {k.removeprefix("arcs_"): n for k, n in result.counts.items() if k.startswith("arcs_")}
         metrics.graph(nodes, arcs)
+        # Nothing is kept between rounds: every network is built anew.
+        for _ in range(result.counts.get("solves", 0)):
+            metrics.graph_rebuilt("every_round")
+        for reason in result.fallbacks:
+            metrics.fell_back(reason)
         metrics.placement_cost(result.cost)
         if result.record is not None:
             self.records.add(str(result.number), now, result.record)
@@ -396,7 +406,9 @@ class Process:
             if isinstance(instruction, Bind):
                 self._binds.put_nowait(instruction)
             elif isinstance(instruction, PostEvent):
-                self.writer.post_event(instruction)
+                about = self.state.cache.pods.get(instruction.regarding.uid)
+                controller = about.pod.spec.scheduler_name if about is not None and about.ours else ""
+                self.writer.post_event(replace(instruction, controller=controller))
             elif isinstance(instruction, PatchCondition):
                 earlier = self._latest_patch.get(instruction.pod)
                 if earlier is None:
@@ -618,12 +630,12 @@ class Process:
             for _ in range(self._watch_counts.get(name, 0), restarts):
                 metrics.watch_restarted(name, "relist")
             self._watch_counts[name] = max(restarts, 0)
-        self._tell_tallies(profile)
+        self._tell_tallies()
 
-    def _tell_tallies(self, profile: str) -> None:
+    def _tell_tallies(self) -> None:
         tallies, metrics = self.state.tallies, self.metrics
-        for result, seconds in tallies.attempts:
-            metrics.attempt(result, seconds, profile)
+        for result, seconds, name in tallies.attempts:
+            metrics.attempt(result, seconds, name)
         for waited, attempts in tallies.bound:
             metrics.bound(0.0, attempts, waited)
         for outcome, count in tallies.binds.items():

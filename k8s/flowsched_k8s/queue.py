@@ -336,6 +336,17 @@ class PodQueue:
         self._launch(entry)
         return True
 
+    def put_back(self, key: PodKey) -> None:
+        """A pod that was taken and not looked at is the next round's, as if it had not been taken."""
+        entry = self._entries.get(key)
+        if entry is None or entry.place is not Place.IN_FLIGHT:
+            return
+        self._leave(entry)
+        entry.attempts -= 1
+        self._ordered[Place.ACTIVE].put(key, (-entry.priority, entry.created_s))
+        entry.place = Place.ACTIVE
+        self._sizes[Place.ACTIVE] += 1
+
     def restore(self, key: PodKey, now: float, *, priority: int, created_s: float, failures: int) -> None:
         """Take back a pod whose binding failed after it had left: it is behind a backoff, as after an error."""
         if key in self._entries:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from flowsched_k8s.objects import Container, ContainerStatus, Node, Pod
-from flowsched_k8s.quantity import LARGEST, amount
+from flowsched_k8s.quantity import amount
 
 ALWAYS = ("cpu", "memory", "pods")
 """Listed also where the amount is zero."""
+MOST = 1 << 53
+"""Larger amounts count as this much: more than any machine has, and sums over a thousand pods still fit 64 bits."""
 _RESTARTABLE = "Always"
 
 
@@ -136,4 +138,4 @@ def _raise_to(total: dict[str, int], least: Mapping[str, int]) -> None:
 def _tidy(amounts: Mapping[str, int]) -> dict[str, int]:
     """Sorted, nothing negative, nothing that overflows, no zeros but the usual ones."""
     named = dict.fromkeys(ALWAYS, 0) | dict(amounts)
-    return {r: min(LARGEST, max(0, n)) for r, n in sorted(named.items()) if n > 0 or r in ALWAYS}
+    return {r: min(MOST, max(0, n)) for r, n in sorted(named.items()) if n > 0 or r in ALWAYS}

@@ -78,8 +78,8 @@ class ReadPod:
 class Tallies:
     """What happened, counted for metrics; the adapter takes what is new."""
 
-    attempts: list[tuple[str, float]] = field(default_factory=list)
-    """(result, seconds in the round) of every attempt."""
+    attempts: list[tuple[str, float, str]] = field(default_factory=list)
+    """(result, seconds in the round, scheduler name) of every attempt."""
     bound: list[tuple[float, int]] = field(default_factory=list)
     """(seconds from being added to bound, attempts) of every pod."""
     binds: Counter[str] = field(default_factory=Counter)
@@ -198,8 +198,7 @@ class SchedulerState:
             ):
                 entry.wants = None
                 self.queue.touch(entry.key, now)
-        if entry.intent.problems and was[2] is None:
-            out += self._advise(entry.key, "; ".join(entry.intent.problems), now)
+        out += self._advise_of(entry, now)
         fresh = was[2] is None or was[2].spec != pod.spec or was[2].metadata.labels != pod.metadata.labels
         if fresh and (group := self.gangs.ref(entry)) is not None:
             self.queue.wake(Wake.GROUP, now, lambda key: self._is_in(key, group))
@@ -367,11 +366,14 @@ class SchedulerState:
         taken = [e for key in self.queue.take(now) if (e := self.cache.pods.get(key.uid)) is not None and e.key == key]
         taken = [e for e in taken if not e.place]
         self.rounds += 1
-        out: list[Instruction] = []
+        out: list[Instruction] = [told for entry in taken for told in self._advise_of(entry, now)]
         fit, blocked = self.inputs.sort(taken, self.queue, now)
         for entry, message, causes in blocked:
-            self.tallies.attempts.append(("unschedulable", 0.0))
+            self._attempted(entry, "unschedulable", 0.0)
             out += self._hold(entry, Fate.UNSCHEDULABLE, message, causes, now)
+        fit, late = self.inputs.affordable(fit)
+        for entry in late:
+            self.queue.put_back(entry.key)
         if not fit:
             return None, out
         self.round_running = True
@@ -396,28 +398,34 @@ class SchedulerState:
         sound, broken = self._still_sound(result.chosen)
         for chosen in sound:
             entry = self.cache.pods[chosen.uid]
-            self.tallies.attempts.append(("scheduled", seconds_taken))
+            self._attempted(entry, "scheduled", seconds_taken)
             out += self._commit(entry, chosen, result.number, now)
         for uid in broken:
             late = self.cache.pods.get(uid)
             if late is not None:
-                self.tallies.attempts.append(("error", seconds_taken))
+                self._attempted(late, "error", seconds_taken)
                 self.queue.requeue(late.key, now, Outcome.RETRY)
+        evictions: list[Instruction] = []
+        told: dict[str, tuple[str, str | None]] = {}
+        if self.configuration.features.preemption:
+            evictions, told = self._preempt(result.held, {i.pod.uid for i in out if isinstance(i, Bind)}, now)
+            out = [i for i in out if not (isinstance(i, Bind) and self.outdated(i))]
         for held in result.held:
             for uid in held.uids:
                 waiting = self.cache.pods.get(uid)
                 if waiting is None or waiting.place:
                     continue
-                self.tallies.attempts.append(("unschedulable", seconds_taken))
-                out += self._hold(waiting, held.fate, held.message, held.causes, now)
+                ended = "error" if held.fate is Fate.ERROR else "unschedulable"
+                self._attempted(waiting, ended, seconds_taken)
+                message, nominated_node = told.get(uid, (held.message, None))
+                out += self._hold(waiting, held.fate, message, held.causes, now, nominated_node)
         # Room that the round had given to pods that did not take it was refused to those who are held.
         placed = {chosen.uid for chosen in sound}
         for chosen in result.chosen:
             if chosen.uid not in placed:
                 self._room_on(chosen.node, now, frozenset((*chosen.holds, *chosen.joins)))
         out += self._group_statuses(result)
-        if self.configuration.features.preemption:
-            out += self._preempt(result.held, now)
+        out += evictions
         self._hold_node_for_due(result.held, now)
         return out
 
@@ -429,7 +437,7 @@ class SchedulerState:
             for uid in c.uids:
                 entry = self.cache.pods.get(uid)
                 if entry is not None and not entry.place:
-                    self.tallies.attempts.append(("error", 0.0))
+                    self._attempted(entry, "error", 0.0)
                     out += self._tell(entry, names.SCHEDULER_ERROR, message, now)
                     self.queue.requeue(entry.key, now, Outcome.ERROR)
         return out
@@ -510,6 +518,9 @@ class SchedulerState:
         self.postponed.discard(c.uid)
         cache.assume(entry, c.node, width, threads, cores, now)
         self._held_node_free(c.uid, now)
+        nominated = cache.nominated.get(c.uid, c.node)
+        if nominated != c.node:
+            self._room_on(nominated, now)
         if entry.pod.spec.volumes and not cache.volumes.settled(entry.pod):
             patches = cache.volumes.selected_node_patches(entry.pod, cache.nodes[c.node].node)
             if isinstance(patches, str):
@@ -552,8 +563,17 @@ class SchedulerState:
 
     # Those who wait
 
+    def _attempted(self, entry: PodEntry, result: str, seconds_taken: float) -> None:
+        self.tallies.attempts.append((result, seconds_taken, entry.pod.spec.scheduler_name))
+
     def _hold(
-        self, entry: PodEntry, fate: Fate, message: str, causes: frozenset[Cause], now: float
+        self,
+        entry: PodEntry,
+        fate: Fate,
+        message: str,
+        causes: frozenset[Cause],
+        now: float,
+        nominated_node: str | None = None,
     ) -> list[Instruction]:
         like = entry.wants.class_key if entry.wants is not None else None
         if fate is Fate.POSTPONED:
@@ -562,8 +582,11 @@ class SchedulerState:
             event = self.recorder.postponed(entry.key, message, now)
             return [event] if event is not None else []
         self.postponed.discard(entry.key.uid)
+        if fate is Fate.ERROR:
+            self.queue.requeue(entry.key, now, Outcome.ERROR)
+            return self._tell(entry, names.SCHEDULER_ERROR, message, now)
         self.queue.requeue(entry.key, now, Outcome.UNSCHEDULABLE, causes=causes, like=like)
-        return self._tell(entry, names.UNSCHEDULABLE, message, now)
+        return self._tell(entry, names.UNSCHEDULABLE, message, now, nominated_node=nominated_node)
 
     def _tell(
         self, entry: PodEntry, reason: str, message: str, now: float, nominated_node: str | None = None
@@ -604,13 +627,28 @@ class SchedulerState:
                 out += self._tell(entry, reason, entry.message, now)
         return out
 
+    def _advise_of(self, entry: PodEntry, now: float) -> list[Instruction]:
+        """What of a waiting pod's annotations cannot be used, once; what a standby saw is said when it leads."""
+        problems = entry.intent.problems
+        if not self.active or problems == entry.advised:
+            return []
+        entry.advised = problems
+        return self._advise(entry.key, "; ".join(problems), now) if problems else []
+
     def _advise(self, key: PodKey, message: str, now: float) -> list[Instruction]:
         """An event about something that a pod says and that cannot be used; it is scheduled all the same."""
         event = self.recorder.event(key, names.FAILED_SCHEDULING, "Warning", "Scheduling", message, now)
         return [event] if event is not None else []
 
-    def _preempt(self, held: Sequence[Held], now: float) -> list[Instruction]:
+    def _preempt(
+        self, held: Sequence[Held], unsent: set[str], now: float
+    ) -> tuple[list[Instruction], dict[str, tuple[str, str | None]]]:
+        """Evictions; and by uid of a preemptor what it is told, once for the whole attempt, and its nomination.
+
+        ``unsent``: pods that this round has just placed. They give their place back instead of being deleted.
+        """
         out: list[Instruction] = []
+        told: dict[str, tuple[str, str | None]] = {}
         going: set[str] = set()
         self.victims.look()
         for h in held:
@@ -619,30 +657,58 @@ class SchedulerState:
             # One of a class at a time: what its victims leave shows whether the next one needs any.
             for uid in h.uids[:1]:
                 entry = self.cache.pods.get(uid)
-                if entry is None or entry.place or self._room_is_coming(uid):
+                if entry is None or entry.place or self._room_is_coming(uid, now):
                     continue
                 plan = self.victims.plan(entry, self.inputs.verdicts_of(entry), going)
                 if isinstance(plan, str):
                     self.tallies.victims.append(0)
                     message = f"{h.message} preemption: {plan}".strip()
                     # A nomination that came to nothing holds room from others no longer.
-                    cleared = "" if entry.nominated else None
-                    out += self._tell(entry, names.UNSCHEDULABLE, message, now, nominated_node=cleared)
+                    told[uid] = message, "" if entry.nominated else None
+                    continue
+                if not plan.victims:
+                    # Room has come while the round ran, and wakes it.
                     continue
                 self.tallies.victims.append(len(plan.victims))
-                self._victims[uid] = {victim.uid for victim in plan.victims}
-                going |= self._victims[uid]
+                evicted = [victim for victim in plan.victims if victim.uid not in unsent]
                 for victim in plan.victims:
+                    if victim.uid in unsent:
+                        self._withdraw(victim.uid, unsent, now)
+                self._victims[uid] = {victim.uid for victim in evicted}
+                going |= self._victims[uid]
+                for victim in evicted:
                     text = f"Preempted by pod {entry.key.uid} ({entry.key}) on node {plan.node}"
                     out.append(Evict(victim, text))
                     event = self.recorder.preempted(victim, text, now)
                     out += [event] if event is not None else []
                 message = f"{h.message} preemption: {len(plan.victims)} pod(s) on {plan.node} make room.".strip()
-                out += self._tell(entry, names.UNSCHEDULABLE, message, now, nominated_node=plan.node)
+                told[uid] = message, plan.node
                 self.inputs.nominate(entry, plan.node)
-        return out
+        return out, told
 
-    def _room_is_coming(self, uid: str) -> bool:
+    def evict_failed(self, victim: PodKey, now: float) -> None:
+        """A victim stays where it is: for whom it was to go may ask again."""
+        for uid, victims in self._victims.items():
+            entry = self.cache.pods.get(uid)
+            if victim.uid in victims and entry is not None:
+                victims.discard(victim.uid)
+                self.queue.touch(entry.key, now)
+
+    def _withdraw(self, uid: str, unsent: set[str], now: float) -> None:
+        """Take back a place that nobody outside has heard of, and those of all of its group."""
+        group = self.gangs.ref(self.cache.pods[uid])
+        for other in (
+            [uid] if group is None else sorted(u for u in unsent if self.gangs.ref(self.cache.pods[u]) == group)
+        ):
+            entry = self.cache.pods[other]
+            node = entry.assumed
+            if node:
+                self._binding.discard(other)
+                self.cache.forget(entry)
+                self._room_on(node, now, self.cache.relations_of(entry))
+                self._requeue(entry, now)
+
+    def _room_is_coming(self, uid: str, now: float) -> bool:
         """Whether a preemption is still making room for a pod. Once its victims are gone and it does not fit, it is over."""
         node = self.cache.nodes.get(self.cache.nominated.get(uid, ""))
         victims = self._victims.get(uid, set()) & self.cache.pods.keys()
@@ -650,7 +716,9 @@ class SchedulerState:
         if node is not None and (victims or any(leaving)):
             return True
         self._victims.pop(uid, None)
-        self.cache.nominated.pop(uid, None)
+        nominated = self.cache.nominated.pop(uid, None)
+        if nominated is not None:
+            self._room_on(nominated, now)
         return False
 
     def _held_node_free(self, uid: str, now: float) -> None:
@@ -678,9 +746,9 @@ class SchedulerState:
             for h in held
             if h.fate is Fate.UNSCHEDULABLE and Cause.RESOURCES in h.causes and Cause.GROUP not in h.causes
             for uid in h.uids
-            if (e := self.cache.pods.get(uid)) is not None and not e.place and now - e.created_s > due
+            if (e := self.cache.pods.get(uid)) is not None and not e.place and now - e.waits_since_s > due
         ]
-        for entry in sorted(candidates, key=lambda e: (-e.priority, e.created_s, e.key)):
+        for entry in sorted(candidates, key=lambda e: (-e.priority, e.waits_since_s, e.key)):
             node = self.inputs.drain_candidate(entry)
             if node is not None:
                 self._held_node = (entry.key.uid, node, entry.priority)
@@ -780,9 +848,7 @@ class SchedulerState:
 
     def _bound(self, entry: PodEntry, now: float) -> list[Instruction]:
         self._binding.discard(entry.key.uid)
-        # The time behind its gates is nobody's latency.
-        since = max(entry.created_s, entry.ungated_s)
-        self.tallies.bound.append((max(0.0, now - since), max(1, entry.attempts)))
+        self.tallies.bound.append((max(0.0, now - entry.waits_since_s), max(1, entry.attempts)))
         place = entry.place
         return [self.recorder.scheduled(entry.key, place)] if place else []
 

@@ -43,6 +43,13 @@ class VerdictCache:
         """Nothing is asked before it is needed."""
         self._kept: OrderedDict[Hashable, Verdicts] = OrderedDict()
 
+    def unasked(self, static: StaticFilter, versions: NDArray[np.int64]) -> int:
+        """How many nodes :meth:`ask` would have to look at."""
+        found = self._kept.get(static.key)
+        if found is None or len(found.seen) != len(versions):
+            return int((versions >= 0).sum())
+        return int((found.seen != versions).sum())
+
     def ask(
         self,
         static: StaticFilter,

@@ -11,7 +11,7 @@ from naive_checker import Cluster
 from flowsched.solvers import make_solver
 from flowsched_k8s.changes import Change
 from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.instructions import Bind, PatchCondition, PodKey, PostEvent
+from flowsched_k8s.instructions import Bind, Evict, PatchCondition, PodKey, PostEvent
 from flowsched_k8s.objects import Pod
 from flowsched_k8s.planning import RoundInput, RoundResult, plan_round
 from flowsched_k8s.state import BindOutcome, ReadPod, SchedulerState
@@ -36,6 +36,8 @@ class ModelScheduler:
         self.replies: list[tuple[PodKey, BindOutcome]] = []
         """Sent; the answer is under way."""
         self.reads: list[ReadPod] = []
+        self.victims: list[PodKey] = []
+        """Pods to be evicted, which nobody has done yet."""
         self.told: list[Any] = []
         """All other instructions."""
         self.given: RoundInput | None = None
@@ -63,6 +65,8 @@ class ModelScheduler:
         for told in instructions:
             if isinstance(told, PatchCondition):
                 self.server.patch_condition(told.pod, told.reason, told.message, told.nominated_node)
+            elif isinstance(told, Evict):
+                self.victims.append(told.pod)
         return decided
 
     # Rounds
@@ -120,6 +124,12 @@ class ModelScheduler:
 
     def overdue(self) -> None:
         self._carry_out(list(self.state.overdue(self.now)))
+
+    def evict(self, index: int = 0) -> None:
+        """A victim begins to go; it keeps its place until the server removes it."""
+        pod = self.server.read(self.victims.pop(index))
+        if pod is not None and pod.metadata.deletion_timestamp is None:
+            self.server.terminate(pod)
 
     def answer_all(self) -> None:
         """Send what is decided and hear what became of it."""

@@ -11,7 +11,6 @@ import re
 import signal
 import subprocess
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -393,12 +392,3 @@ class _HeldReader:
         while self._wire.holding:
             await asyncio.sleep(0.01)
         return data
-
-
-def answers(call: Callable[[], object]) -> bool:
-    """Whether an HTTP server answers well."""
-    try:
-        call()
-    except (OSError, urllib.error.URLError):
-        return False
-    return True

@@ -68,6 +68,7 @@ def test_members_by_labels_wait_for_each_other(site: Site) -> None:
     assert bound_now(site) == ["alone"]
     site.pod("c", labels=labelled("team", 3))
     assert len(site.all_bound(4)) == 4
+    site.event("a", names.SCHEDULED)
     assert [e["reason"] for e in site.events("a")] == [names.FAILED_SCHEDULING, names.SCHEDULED]
 
 

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from objects_builders import container, node, pod
 
-from flowsched_k8s.quantity import LARGEST
-from flowsched_k8s.requests import allocatable, pod_requests
+from flowsched_k8s.requests import MOST, allocatable, pod_requests
 
 MI = 1 << 20
 
@@ -141,4 +140,4 @@ def test_more_containers_never_need_less(running: list[Any], init: list[Any], mo
 
 def test_amounts_stay_within_64_bits() -> None:
     huge = [container(f"c{i}", "9E", "9E") for i in range(9)]
-    assert pod_requests(pod(containers=huge))["cpu"] == LARGEST
+    assert pod_requests(pod(containers=huge))["cpu"] == MOST

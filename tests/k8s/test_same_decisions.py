@@ -21,10 +21,10 @@ from flowsched.solvers import make_solver
 from flowsched_k8s.cache import seconds
 from flowsched_k8s.changes import Seen
 from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.instructions import Bind
+from flowsched_k8s.instructions import Bind, PatchCondition
 from flowsched_k8s.names import CORES, THREADS
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.planning import plan_round
+from flowsched_k8s.planning import Fate, plan_apart, plan_round
 from flowsched_k8s.state import BindOutcome, SchedulerState
 from flowsched_models.document import InputError
 from flowsched_models.quantity import format_cores, parse_cores
@@ -173,3 +173,29 @@ def test_a_round_s_record_can_be_solved_again(tmp_path: Path) -> None:
     file.write_bytes(msgspec.json.encode({**record, "networks": record["networks"][1:]}))
     with pytest.raises(InputError, match="no snapshot: its pods were placed by a wide round"):
         load_snapshot(file)
+
+
+def test_a_class_that_cannot_be_planned_harms_nobody_else() -> None:
+    state = SchedulerState(Configuration(), SCENARIO.catalogue)
+    things = [*cluster(SCENARIO), pod("plain", cpu="100m")]
+    now_s = seconds(things[-1].metadata.creation_timestamp)
+    state.observe([Seen(thing) for thing in things], now_s)
+    state.activate()
+    given, _ = state.begin_round(now_s)
+    assert given is not None
+    # A relation that nobody declared cannot come from the cache; it stands for whatever may go wrong in a round.
+    poison = next(c for c in given.classes if c.name == "default/plain")
+    given = replace(given, classes=tuple(replace(c, holds=("unknown",)) if c is poison else c for c in given.classes))
+    with pytest.raises(KeyError):
+        plan_round(replace(given, fleet=given.fleet.copy()), make_solver("ortools"), state.inputs.beliefs.hosts)
+    result = plan_apart(given, make_solver("ortools"), state.inputs.beliefs.hosts)
+    everybody = {uid for c in given.classes for uid in c.uids}
+    failed = [held for held in result.held if held.fate is Fate.ERROR]
+    assert [held.uids for held in failed] == [poison.uids]
+    assert {c.uid for c in result.chosen} | {uid for held in result.held for uid in held.uids} == everybody
+    assert len(result.chosen) >= 3
+    out = state.end_round(result, now_s)
+    state.check()
+    [condition] = [i for i in out if isinstance(i, PatchCondition) and i.reason == "SchedulerError"]
+    assert condition.pod.name == "plain"
+    assert "KeyError" in condition.message

@@ -508,6 +508,18 @@ def test_a_higher_one_that_takes_the_room_leaves_the_preemptor_another_try() -> 
     assert running.where()["large"] == "n3"
 
 
+def test_a_pod_placed_by_the_same_round_gives_its_place_back_and_is_not_deleted() -> None:
+    running = scheduler(b.node("n1", "2"), preemption=True)
+    running.create(b.pod("old", cpu="1"))
+    running.settle()
+    running.create(b.pod("large", cpu="2", priority=10), b.pod("small", cpu="1", priority=5))
+    assert running.round() == []
+    assert [victim.name for victim in running.victims] == ["old"]
+    running.server.remove(running.server.pods["default", "old"])
+    running.settle()
+    assert running.where() == {"large": "n1"}
+
+
 # Telling
 
 

@@ -14,7 +14,8 @@ from model_server import KINDS, ModelServer, key_of
 from naive_checker import Cluster
 
 from flowsched_k8s import names
-from flowsched_k8s.instructions import Bind
+from flowsched_k8s.configuration import Configuration, Features
+from flowsched_k8s.instructions import Bind, PodKey
 from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL, PLUGINS_LABEL
 from flowsched_k8s.state import BindOutcome
 
@@ -78,6 +79,8 @@ def pods(draw: st.DrawFn) -> Wanted:
 class Happenings(RuleBasedStateMachine):
     """Everything that can happen to a scheduler, between any two steps of its own."""
 
+    configuration = Configuration()
+
     @initialize(count=st.sampled_from((3, 4, 2, 1, 0)), wanted=st.lists(pods(), max_size=6))
     def begin(self, count: int, wanted: list[Wanted]) -> None:
         self.server = ModelServer()
@@ -85,7 +88,7 @@ class Happenings(RuleBasedStateMachine):
             self.server.put(b.node(name, "4", "8Gi", zone=f"z{int(name[1]) % 2}"))
         for name, fields in zip(PODS, wanted, strict=False):
             self.server.put(b.pod(name, **fields))
-        self.running = ModelScheduler(self.server)
+        self.running = ModelScheduler(self.server, self.configuration)
         self.disturbed: set[str] = set()
         """Nodes that something befell which nobody could have known in time."""
 
@@ -196,7 +199,12 @@ class Happenings(RuleBasedStateMachine):
     @precondition(lambda self: self.running.result is not None)
     @rule()
     def end_round(self) -> None:
-        self.check_decisions(self.running.end())
+        asked = len(self.running.victims)
+        decided = self.running.end()
+        self.check_decisions(decided)
+        for victim in self.running.victims[asked:]:
+            self.check_victim(victim)
+            assert victim not in [bind.pod for bind in decided], "who was never bound need not be deleted"
 
     @precondition(lambda self: self.running.given is None)
     @rule(sends=st.integers(0, 6))
@@ -238,7 +246,7 @@ class Happenings(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """Killed at any moment; another replica takes over."""
-        self.running = ModelScheduler(self.server)
+        self.running = ModelScheduler(self.server, self.configuration)
 
     # What must hold
 
@@ -259,6 +267,13 @@ class Happenings(RuleBasedStateMachine):
             assert why is None, f"{entry.key} on {bind.node}: {why}"
             known = known.plus(pod, bind.node)
         self.check_groups(new)
+
+    def check_victim(self, victim: PodKey) -> None:
+        """Only for somebody of higher priority who waits."""
+        cache = self.running.state.cache
+        entry = cache.pods[victim.uid]
+        waiting = [e.priority for uid, e in cache.pods.items() if uid in cache.nominated and not e.place]
+        assert entry.place and entry.priority < max(waiting)
 
     def check_groups(self, new: set[str]) -> None:
         state = self.running.state
@@ -306,6 +321,12 @@ class Happenings(RuleBasedStateMachine):
     def cluster(self) -> Cluster:
         return Cluster(self.server.nodes, [(p, node) for node in self.server.nodes for p in self.server.on(node)])
 
+    def finish_round(self) -> None:
+        if self.running.given is not None and self.running.result is None:
+            self.running.plan()
+        if self.running.result is not None:
+            self.end_round()
+
     def teardown(self) -> None:
         """In the end nobody waits who would fit somewhere by itself."""
         if not hasattr(self, "running"):
@@ -316,10 +337,7 @@ class Happenings(RuleBasedStateMachine):
                 server.remove(pod)
             elif pod.spec.scheduling_gates:
                 server.ungate(pod)
-        if running.given is not None and running.result is None:
-            running.plan()
-        if running.result is not None:
-            self.end_round()
+        self.finish_round()
         server.now += 60.0
         running.overdue()
         running.settle()
@@ -341,5 +359,36 @@ class Happenings(RuleBasedStateMachine):
             assert told or pod.status.conditions, f"{pod.metadata.name} waits and was not told why"
 
 
+class Preemptions(Happenings):
+    """The same where pods may have to make room for more important ones."""
+
+    configuration = Configuration(features=Features(preemption=True))
+
+    @precondition(lambda self: self.running.victims)
+    @rule(pick=PICK, at_once=st.booleans())
+    def evict(self, pick: int, at_once: bool) -> None:
+        key = self.running.victims[index := pick % len(self.running.victims)]
+        self.running.evict(index)
+        pod = self.server.read(key)
+        if pod is not None and at_once:
+            self.server.remove(pod)
+
+    def teardown(self) -> None:
+        """Victims go in the end, as often as others ask them to."""
+        for _ in range(20 if hasattr(self, "running") else 0):
+            self.finish_round()
+            self.running.settle()
+            while self.running.victims:
+                self.running.evict()
+            leaving = [p for p in self.server.pods.values() if p.metadata.deletion_timestamp is not None]
+            for pod in leaving:
+                self.server.remove(pod)
+            if not leaving:
+                break
+        super().teardown()
+
+
 TestHappenings = Happenings.TestCase
+TestPreemptions = Preemptions.TestCase
+TestPreemptions.settings = settings(max_examples=30, stateful_step_count=50)
 TestHappenings.settings = settings(max_examples=60, stateful_step_count=60)

@@ -227,11 +227,12 @@ class Reflector(Generic[Obj]):
             return 0.0
         finally:
             self._watch_task = None
-        if self._clock() - began >= QUICK or self.counts.events > events:
-            self._backoff.reset()
-            self._refusals = 0
-            return 0.0
-        return self._backoff.next()
+            # However it ended, a watch that lived says that the outage before it is over.
+            lived = self._clock() - began >= QUICK or self.counts.events > events
+            if lived:
+                self._backoff.reset()
+                self._refusals = 0
+        return 0.0 if lived else self._backoff.next()
 
     async def _guarded(self, step: Coroutine[Any, Any, float]) -> float:
         """Turn every failure into a delay in seconds."""

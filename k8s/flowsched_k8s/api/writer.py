@@ -386,7 +386,7 @@ class Writer:
             "kind": "Event",
             "metadata": {"name": about.name[: _NAME_BYTES - len(suffix)] + suffix, "namespace": namespace},
             "eventTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "reportingController": self._controller,
+            "reportingController": event.controller or self._controller,
             "reportingInstance": self._instance,
             "action": event.action,
             "reason": event.reason,

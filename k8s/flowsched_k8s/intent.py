@@ -78,10 +78,16 @@ class Intent:
 NEUTRAL = Intent()
 
 
+_PREFIX = f"{names.PREFIX}/"
+_WRITTEN = (names.PLACEMENT, names.THREADS, names.CORES, names.WIDTH)
+_MOST_STRANGE = 4
+
+
 def read_intent(pod: Pod, catalogue: Catalogue) -> Intent:
     """Read a pod's labels and annotations; an annotation wins over a label of the same name. Never raises."""
     given = _given(pod)
-    if not given:
+    unknown = _unknown(pod)
+    if not given and not unknown:
         return NEUTRAL
     reader = _Reader(given)
     workload_class = reader.read(names.WORKLOAD_CLASS, _workload_class)
@@ -94,6 +100,9 @@ def read_intent(pod: Pod, catalogue: Catalogue) -> Intent:
     goal_s = reader.read(names.GOAL, _goal)
     widths_milli = reader.read(names.WIDTHS, _widths) or ()
     min_utility = reader.read(names.MIN_UTILITY, lambda v: _number(v, *UTILITY_RANGE))
+    if slo is not None and service is None:
+        reader.problems.append(f"{names.SLO} is looked at only with the profile of a latency service in {names.PROFILE}")
+    reader.problems += unknown
     return Intent(
         profile=profile,
         service=service,
@@ -121,6 +130,15 @@ _KNOWN = (
     names.WIDTHS,
     names.MIN_UTILITY,
 )
+
+
+def _unknown(pod: Pod) -> list[str]:
+    """A sentence for names under our prefix that nobody reads: they are most likely misspelt."""
+    stands = {*(pod.metadata.labels or {}), *(pod.metadata.annotations or {})}
+    strange = sorted(n for n in stands if n.startswith(_PREFIX) and n not in _KNOWN and n not in _WRITTEN)
+    return [
+        _printable(f"there is no annotation {_shown(name)}; {name_help(name, _KNOWN)}") for name in strange[:_MOST_STRANGE]
+    ]
 
 
 def _given(pod: Pod) -> dict[str, tuple[str, str]]:

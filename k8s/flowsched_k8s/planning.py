@@ -48,6 +48,8 @@ from flowsched_models.runtime import HostFactory
 Mask = NDArray[np.bool_]
 
 
+GOAL_MISSED = "node(s) would miss the pod's p95 goal or have no cores of their own for it"
+"""Reason text for a latency service; there is no in-tree one."""
 _SAID = frozenset({LeftCause.GROUP, LeftCause.COST, LeftCause.SERVICE})
 """Causes that the engine says in words of its own; for the others there is the standard message."""
 
@@ -541,16 +543,16 @@ class _Round:
                 counts[text] = counts.get(text, 0) + refused
         for mask in lacking.values():
             open_ &= ~mask
-        message = histogram(total, counts)
         closed = open_ & ~c.allowed
         if closed.any():
-            message += f" On {int(closed.sum())} more the latency service would miss its p95 goal."
+            counts[GOAL_MISSED] = int(closed.sum())
             more |= {Cause.PROFILE, Cause.RESOURCES}
+        message = histogram(total, counts)
         held = self.given.held_node
         if held is not None and self._is_held(c, held[1]) and (row := fleet.row(held[1])) is not None and open_[row]:
             message += f" {held[1]} drains for a pod that has waited longer."
             more.add(Cause.RESOURCES)
-        causes = causes_of(counts) | more
+        causes = causes_of(text for text in counts if text != GOAL_MISSED) | more
         return Held(uids, Fate.UNSCHEDULABLE, message, causes or frozenset({Cause.OTHER}))
 
     def _record(self) -> Mapping[str, Any]:

@@ -437,6 +437,11 @@ class Process:
             if result.outcome is Outcome.STOPPED:
                 continue
             outcome = BindOutcome.BOUND if result.outcome is Outcome.DONE else BindOutcome(result.outcome.value)
+            about = {"pod": bind.pod, "node": bind.node}
+            if outcome is BindOutcome.BOUND:
+                LOG.debug("bound", extra=about)
+            elif outcome is not BindOutcome.DRY:
+                LOG.info("not bound", extra={**about, "outcome": outcome.value, "error": result.message})
             self._dispatch(self.state.bind_done(bind.pod, outcome, result.message, self._clock()))
             self._woken.set()
 
@@ -449,6 +454,7 @@ class Process:
             entry = self.state.cache.pods.get(patch.pod.uid)
             if entry is None or entry.node:
                 continue
+            LOG.debug("waits", extra={"pod": patch.pod, "reason": patch.reason, "told": patch.message})
             result = await self.writer.patch_condition(patch)
             if result.outcome in (Outcome.RETRY, Outcome.LOST, Outcome.REFUSED):
                 LOG.info("condition was not written", extra={"pod": patch.pod, "error": result.message})
@@ -467,10 +473,12 @@ class Process:
                     instruction = replace(instruction, api_version=self._in_tree_version())
                 result = await self.writer.carry_out(instruction)
                 accepted = result.outcome in (Outcome.DONE, Outcome.DRY)
+                if isinstance(instruction, Evict) and accepted:
+                    LOG.info("evicted", extra={"pod": instruction.pod, "why": instruction.message})
                 if not accepted:
                     LOG.warning("not carried out", extra={"what": type(instruction).__name__, "error": result.message})
                 if isinstance(instruction, Evict) and not accepted:
-                    self.state.eviction_failed(instruction.pod)
+                    self._dispatch(self.state.eviction_failed(instruction.pod, result.message, self._clock()))
                 if isinstance(instruction, Resize):
                     now = self._clock()
                     self._dispatch(self.state.resize_done(instruction.pod, accepted, result.message, now))
@@ -527,6 +535,7 @@ class Process:
         storage = ("persistentvolumeclaims", "persistentvolumes", "storageclasses")
         self.state.volumes_unreadable(next((why[name] for name in storage if name in why), ""), now)
         self.state.namespaces_unreadable(why.get("namespaces", ""), now)
+        self.state.victims.unreadable = why.get("poddisruptionbudgets", "")
 
     def _first_profiles(self) -> Catalogue:
         found = self._profiles.poll() if self._profiles is not None else None
@@ -626,10 +635,14 @@ class Process:
         if self._loads is not None:
             metrics.stale_nodes(self._loads.stale_nodes(self._service_pods(), self._clock()))
         for name, reflector in self.reflectors.items():
-            restarts = reflector.counts.lists - 1
-            for _ in range(self._watch_counts.get(name, 0), restarts):
-                metrics.watch_restarted(name, "relist")
-            self._watch_counts[name] = max(restarts, 0)
+            lists = reflector.counts.lists
+            if reflector.state is State.SYNCED:
+                for _ in range(self._watch_counts.get(name, lists), lists):
+                    metrics.watch_restarted(name, "relist")
+                self._watch_counts[name] = lists
+            else:
+                # Looking again for an API that is not there is no restart, nor is finding it.
+                self._watch_counts.pop(name, None)
         self._tell_tallies()
 
     def _tell_tallies(self) -> None:
@@ -687,8 +700,9 @@ class Process:
         return None
 
     def _caches_check(self) -> str | None:
-        missing = [name for name in ("nodes", "pods") if not self.reflectors[name].synced]
-        return f"not filled yet: {', '.join(missing)}" if missing else None
+        missing = [(name, r.reason) for name in ("nodes", "pods") if not (r := self.reflectors[name]).synced]
+        told = ", ".join(f"{name} ({reason})" if reason else name for name, reason in missing)
+        return f"not filled yet: {told}" if missing else None
 
     def _dumped(self) -> dict[str, Any]:
         """Everything that is known, and which APIs cannot be read and why: what they hold counts as not there."""

@@ -686,14 +686,6 @@ class SchedulerState:
                 self.inputs.nominate(entry, plan.node)
         return out, told
 
-    def evict_failed(self, victim: PodKey, now: float) -> None:
-        """A victim stays where it is: for whom it was to go may ask again."""
-        for uid, victims in self._victims.items():
-            entry = self.cache.pods.get(uid)
-            if victim.uid in victims and entry is not None:
-                victims.discard(victim.uid)
-                self.queue.touch(entry.key, now)
-
     def _withdraw(self, uid: str, unsent: set[str], now: float) -> None:
         """Take back a place that nobody outside has heard of, and those of all of its group."""
         group = self.gangs.ref(self.cache.pods[uid])
@@ -858,10 +850,16 @@ class SchedulerState:
             return
         self.queue.restore(entry.key, now, priority=entry.priority, created_s=entry.created_s, failures=entry.attempts)
 
-    def eviction_failed(self, key: PodKey) -> None:
-        """A victim stays: nobody waits for its room any more."""
-        for victims in self._victims.values():
+    def eviction_failed(self, key: PodKey, message: str, now: float) -> list[Instruction]:
+        """A victim stays: nobody waits for its room any more, and who did hears why."""
+        out: list[Instruction] = []
+        for uid, victims in self._victims.items():
+            entry = self.cache.pods.get(uid)
+            if key.uid in victims and entry is not None and not entry.place:
+                text = f"{entry.message} {key} could not be evicted: {message}"
+                out += self._tell(entry, names.UNSCHEDULABLE, text, now)
             victims.discard(key.uid)
+        return out
 
     # Volumes that are made for a pod
 

@@ -23,6 +23,8 @@ class Victims:
         """No budgets yet."""
         self._cache = cache
         self._budgets: dict[tuple[str, str], Budget] = {}
+        self.unreadable = ""
+        """Why budgets cannot be read at the moment; empty if they can."""
         self._occupants: Occupants | None = None
 
     def put_budget(self, budget: Budget) -> None:
@@ -42,6 +44,8 @@ class Victims:
 
         ``gone``: uids of pods that are victims already, and so leave. Nominations of other pods keep their room.
         """
+        if self.unreadable:
+            return f"nobody is evicted while PodDisruptionBudgets cannot be read: {self.unreadable}"
         cache, fleet = self._cache, self._cache.fleet
         passes = verdicts.passes[: fleet.rows] & fleet.alive
         rows = [row for row in fleet.order().tolist() if passes[row]]

@@ -343,7 +343,7 @@ def test_a_process_that_was_stopped_does_not_lead_when_it_wakes_up(space: Space)
     with children(space, 2) as both:
         first, second = first_leader(both)
         first.process.send_signal(signal.SIGSTOP)
-        wait_for(lambda: second.times("started"), "the other one to take over")
+        wait_for(lambda: second.times("started") and second.times("holds"), "the other one to take over")
         first.process.send_signal(signal.SIGCONT)
         first.finish()
         assert first.times("lost")
@@ -357,6 +357,6 @@ def test_a_process_that_was_killed_is_followed_by_another(space: Space) -> None:
         killed = time.monotonic()
         first.process.kill()
         first.finish()
-        wait_for(lambda: second.times("started"), "the other one to take over")
+        wait_for(lambda: second.times("started") and second.times("holds"), "the other one to take over")
         assert min(second.times("holds")) > killed
         assert lease(space)["spec"]["leaseTransitions"] == 1

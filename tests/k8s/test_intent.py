@@ -127,7 +127,19 @@ def test_an_unknown_profile_gets_the_nearest_name() -> None:
     ],
 )
 def test_latency_goals(text: str, slo: Slo) -> None:
-    assert said(slo=text) == Intent(slo=slo)
+    assert said(profile=CACHE.name, slo=text) == Intent(service=CACHE.name, slo=slo)
+    assert said(slo=text).slo == slo
+    assert "is looked at only with the profile of a latency service" in problem(slo=text)
+
+
+def test_a_misspelt_name_is_told_with_the_nearest_one() -> None:
+    found = read_intent(pod("p", annotations={f"{names.PREFIX}/profiles": "freqmine"}), CATALOGUE)
+    assert found.profile is None
+    [told] = found.problems
+    assert "flowsched.io/profiles" in told
+    assert "flowsched.io/profile'" in told
+    written = dict.fromkeys((names.PLACEMENT, names.THREADS, names.CORES, names.WIDTH), "1")
+    assert not read_intent(pod("p", annotations=written), CATALOGUE).problems
 
 
 def test_a_goal_without_load_uses_the_load_that_is_given() -> None:

@@ -508,6 +508,32 @@ def test_a_higher_one_that_takes_the_room_leaves_the_preemptor_another_try() -> 
     assert running.where()["large"] == "n3"
 
 
+def test_a_victim_that_could_not_be_evicted_is_asked_again_later() -> None:
+    running, *_ = preempting()
+    victims, running.victims = running.victims, []
+    for victim in victims:
+        running.state.eviction_failed(victim, "may not", running.now)
+    running.settle()
+    assert not running.victims, "not at once: who may not evict would ask for ever"
+    running.server.now += 310.0
+    running.settle()
+    assert sorted(running.victims) == sorted(victims)
+
+
+def test_room_that_is_held_no_longer_is_open_to_others_at_once() -> None:
+    running, *_ = preempting()
+    server = running.server
+    server.cordon("n1")
+    server.put(b.node("n2", "2"))
+    running.settle()
+    assert running.where()["large"] == "n2"
+    server.cordon("n1", False)
+    server.remove(server.pods["default", "v1"])
+    running.create(b.pod("small", cpu="1"))
+    running.settle()
+    assert running.where()["small"] == "n1"
+
+
 def test_a_pod_placed_by_the_same_round_gives_its_place_back_and_is_not_deleted() -> None:
     running = scheduler(b.node("n1", "2"), preemption=True)
     running.create(b.pod("old", cpu="1"))

@@ -344,14 +344,14 @@ class Happenings(RuleBasedStateMachine):
         for check in (self.consistent, self.bound_once, self.never_overcommitted, self.nothing_is_lost):
             check()
         state, cluster = running.state, self.cluster()
-        held = state._held_node
+        spoken_for = {*state.cache.nominated.values(), *(state._held_node or ())[1:2]}
         for pod in server.waiting():
             labels = pod.metadata.labels or {}
             if NAME_LABEL in labels or PLUGINS_LABEL in labels or pod.spec.scheduler_name != "flowsched":
                 continue
             if pod.metadata.uid in state.postponed:
                 continue
-            open_ = [n for n in server.nodes if cluster.refuses(pod, n) is None and not (held and held[1] == n)]
+            open_ = [n for n in server.nodes if cluster.refuses(pod, n) is None and n not in spoken_for]
             assert not open_, (
                 f"{pod.metadata.name} would fit on {open_}; it was told {state.cache.pods[pod.metadata.uid].message}"
             )

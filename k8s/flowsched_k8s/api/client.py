@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -19,6 +20,7 @@ from flowsched_k8s.api.access import Access
 from flowsched_k8s.api.rate_limit import RateLimit
 from flowsched_k8s.objects import Status
 
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 JSON = "application/json"
@@ -110,6 +112,7 @@ class Connection:
         self._headers: dict[str, str] = {}
         self._credentials_at: float | None = None
         self._credentials_lock = asyncio.Lock()
+        self._silent = False
 
     async def __aenter__(self) -> Self:
         """Use as ``async with``."""
@@ -191,7 +194,7 @@ class Connection:
                 yield answer.content.iter_any()
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             if code == "<error>":
-                self._count("GET", code, began)
+                self._count("GET", code, began, error)
             raise UnreachableError(_told(error), sent=True) from error
 
     async def _send(
@@ -224,7 +227,7 @@ class Connection:
                 ) as answer:
                     reply = Reply(answer.status, await answer.read(), _retry_after(answer))
             except (TimeoutError, aiohttp.ClientError, OSError) as error:
-                self._count(method, "<error>", began)
+                self._count(method, "<error>", began, error)
                 never = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
                 raise UnreachableError(_told(error), sent=not never) from error
             self._count(method, str(reply.status), began)
@@ -271,7 +274,14 @@ class Connection:
         text = f"{self.access.server}{path}"
         return URL(f"{text}?{urlencode(query)}" if query else text, encoded=True)
 
-    def _count(self, method: str, code: str, began: float) -> None:
+    def _count(self, method: str, code: str, began: float, error: Exception | None = None) -> None:
+        if (error is not None) != self._silent:
+            # Said once for all requests: each of them fails while the server is away.
+            self._silent = error is not None
+            if error is not None:
+                _log.warning("the API server %s does not answer, trying again: %s", self.access.server, _told(error))
+            else:
+                _log.warning("the API server %s answers again", self.access.server)
         if self._on_request is not None:
             self._on_request(method, code, self._clock() - began)
 

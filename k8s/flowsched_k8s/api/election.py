@@ -131,7 +131,8 @@ class Election:
         except UnreachableError as error:
             _log.warning("lease: no answer: %s", error)
         except ApiError as error:
-            _log.warning("lease: %s", error)
+            hint = "; the lease's namespace must be there (leaderElection.resourceNamespace), or set leaderElect: false"
+            _log.warning("lease: %s%s", error, hint if error.status == 404 else "")
         except msgspec.DecodeError as error:
             _log.warning("lease: the answer is not what was expected: %s", error)
         # What is known may be out of date.

@@ -239,7 +239,7 @@ class Reflector(Generic[Obj]):
         try:
             return await step
         except UnreachableError as error:
-            _log.info("%s: no answer: %s", self.path, error)
+            _log.debug("%s: no answer: %s", self.path, error)
             return self._backoff.next()
         except ApiError as error:
             return self._refused(error)

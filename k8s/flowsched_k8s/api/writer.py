@@ -274,10 +274,14 @@ class Writer:
             "lastTransitionTime": _seconds(self._now()),
         }
         what = f"evict {evict.pod}"
+        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": evict.pod.uid}}
+        # A pod that may not be deleted must not be told that it is about to be.
+        asked = await self._write("DELETE", _pod(evict.pod), {**body, "dryRun": ["All"]}, JSON, what)
+        if asked.outcome is not Outcome.DONE:
+            return asked
         marked = await self._patch_status(evict.pod, {"conditions": [condition]}, what)
         if marked.outcome is not Outcome.DONE:
             return marked
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": evict.pod.uid}}
         return await self._write("DELETE", _pod(evict.pod), body, JSON, what)
 
     async def resize(self, resize: Resize) -> Result:

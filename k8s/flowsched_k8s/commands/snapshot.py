@@ -18,7 +18,7 @@ import click
     "--out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Instead of standard output."
 )
 def snapshot(config: Path | None, kubeconfig: Path | None, out: Path | None) -> None:
-    """Write the live cluster's nodes and pods as a snapshot for solve and simulate. Only reads.
+    """Write the live cluster's nodes and pods as a snapshot for flowsched solve. Only reads.
 
     Pods whose constraints a snapshot cannot express are named on standard error.
     """
@@ -28,13 +28,15 @@ def snapshot(config: Path | None, kubeconfig: Path | None, out: Path | None) -> 
     from flowsched_k8s.api.client import ApiError, UnreachableError
     from flowsched_k8s.configuration_form import load_configuration
     from flowsched_k8s.photograph import take_photograph
+    from flowsched_models.document import InputError, Problem
 
     configuration = load_configuration(config)
     access = find_access(kubeconfig or configuration.client_connection.kubeconfig)
     try:
         text, remarks = asyncio.run(take_photograph(configuration, access))
     except (ApiError, UnreachableError) as error:
-        raise click.ClickException(f"{access.server} cannot be read: {error}") from None
+        help = "is it the right cluster, and may you list its nodes and pods?"
+        raise InputError([Problem(access.server, None, "", f"cannot be read: {error}", help)]) from None
     for remark in remarks:
         click.echo(remark, err=True)
     if out is None:

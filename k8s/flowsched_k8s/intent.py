@@ -101,7 +101,9 @@ def read_intent(pod: Pod, catalogue: Catalogue) -> Intent:
     widths_milli = reader.read(names.WIDTHS, _widths) or ()
     min_utility = reader.read(names.MIN_UTILITY, lambda v: _number(v, *UTILITY_RANGE))
     if slo is not None and service is None:
-        reader.problems.append(f"{names.SLO} is looked at only with the profile of a latency service in {names.PROFILE}")
+        reader.problems.append(
+            f"{names.SLO} is looked at only with the profile of a latency service in {names.PROFILE}"
+        )
     reader.problems += unknown
     return Intent(
         profile=profile,
@@ -137,7 +139,8 @@ def _unknown(pod: Pod) -> list[str]:
     stands = {*(pod.metadata.labels or {}), *(pod.metadata.annotations or {})}
     strange = sorted(n for n in stands if n.startswith(_PREFIX) and n not in _KNOWN and n not in _WRITTEN)
     return [
-        _printable(f"there is no annotation {_shown(name)}; {name_help(name, _KNOWN)}") for name in strange[:_MOST_STRANGE]
+        _printable(f"there is no annotation {_shown(name)}; {name_help(name, _KNOWN)}")
+        for name in strange[:_MOST_STRANGE]
     ]
 
 

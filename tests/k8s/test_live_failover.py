@@ -151,7 +151,6 @@ def test_leaders_are_killed_and_every_pod_is_bound_exactly_once(plane: Plane, sp
 
         assert not watch.problem
         assert interrupted, "no leader was killed while there was work"
-        print(f"{interrupted} of {KILLS} leaders were killed with pods waiting")
         assert set(map(len, watch.places.values())) == {1}, "a pod was seen on two nodes"
         pods = space.pods()
         assert {p["metadata"]["uid"]: [p["spec"]["nodeName"]] for p in pods} == watch.places

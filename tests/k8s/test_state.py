@@ -15,6 +15,7 @@ from model_server import ModelServer, key_of
 from msgspec.structs import replace
 
 from flowsched_k8s import names
+from flowsched_k8s.cache import seconds
 from flowsched_k8s.configuration import Configuration, Features
 from flowsched_k8s.explanation import placement_note
 from flowsched_k8s.instructions import Evict, PatchCondition, PostEvent, Resize
@@ -328,7 +329,7 @@ def test_a_flood_of_small_pods_cannot_keep_a_large_one_out_for_ever() -> None:
         if server.pods["default", "large"].spec.node_name:
             break
     assert server.pods["default", "large"].spec.node_name
-    assert server.now - b_created(large) < 1200.0
+    assert server.now - seconds(large.metadata.creation_timestamp) < 1200.0
     for _ in range(20):
         server.now += 1.0
         running.deliver()
@@ -338,13 +339,7 @@ def test_a_flood_of_small_pods_cannot_keep_a_large_one_out_for_ever() -> None:
     assert full == 3, "the other node is used as before"
 
 
-def b_created(pod: Pod) -> float:
-    from flowsched_k8s.cache import seconds
-
-    return seconds(pod.metadata.creation_timestamp)
-
-
-def test_a_due_pod_is_not_bound_to_a_node_that_will_not_take_it_any_more() -> None:
+def test_a_due_pod_is_given_another_node_when_its_own_will_not_take_it_any_more() -> None:
     running = scheduler(b.node("n1", "2"), b.node("n2", "2"))
     server = running.server
     running.create(*(b.pod(f"s{i}", cpu="1") for i in range(4)))
@@ -629,14 +624,15 @@ def test_a_bound_pod_carries_its_threads_width_and_explanation() -> None:
 
 def test_a_width_counts_once_the_api_server_agrees() -> None:
     running = scheduler(b.node("n1", "4"), resize=True)
-    notes = {names.PROFILE: "canneal", names.WIDTHS: "1,2"}
-    (pod,) = running.create(b.pod("p", cpu="1", annotations=notes))
+    running.create(b.pod("busy", cpu="1", annotations={names.PROFILE: "blackscholes", names.WIDTHS: "4"}))
     running.settle()
-    asked = [i for i in running.told if isinstance(i, Resize)]
-    cache = running.state.cache
-    entry = cache.pods[pod.metadata.uid]
-    if asked:
-        assert entry.width_milli == 2000, "both are held while it is under way"
-        running.state.resize_done(entry.key, False, "no", running.now)
-        assert entry.width_milli == 1000
-    assert cache.fits_on({"cpu": 3000 if asked else 4000 - entry.width_milli}, "n1")
+    assert not [i for i in running.told if isinstance(i, Resize)], "alone, a wider share is worth nothing"
+    (pod,) = running.create(b.pod("p", cpu="1", annotations={names.PROFILE: "blackscholes", names.WIDTHS: "3"}))
+    running.settle()
+    (asked,) = [i for i in running.told if isinstance(i, Resize)]
+    assert asked.cpu_milli == {"main": 3000}
+    entry = running.state.cache.pods[pod.metadata.uid]
+    assert entry.width_milli == 3000, "both are held while it is under way"
+    running.state.resize_done(entry.key, False, "no", running.now)
+    assert entry.width_milli == 1000
+    assert running.state.cache.fits_on({"cpu": 2000}, "n1")

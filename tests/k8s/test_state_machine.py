@@ -390,5 +390,5 @@ class Preemptions(Happenings):
 
 TestHappenings = Happenings.TestCase
 TestPreemptions = Preemptions.TestCase
-TestPreemptions.settings = settings(max_examples=30, stateful_step_count=50)
-TestHappenings.settings = settings(max_examples=60, stateful_step_count=60)
+TestPreemptions.settings = settings(max_examples=60, stateful_step_count=50)
+TestHappenings.settings = settings(max_examples=120, stateful_step_count=50)

@@ -333,7 +333,7 @@ def first_leader(both: list[Child]) -> tuple[Child, Child]:
 
     def leaders() -> list[Child]:
         assert all(child.process.poll() is None for child in both), "a candidate has ended"
-        return [child for child in both if child.times("started")]
+        return [child for child in both if child.times("started") and child.times("holds")]
 
     leader = wait_for(leaders, "a leader")[0]
     return leader, next(child for child in both if child is not leader)

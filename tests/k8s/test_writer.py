@@ -400,6 +400,21 @@ def test_an_eviction_marks_the_pod_and_then_deletes_it_with_its_grace(space: Spa
     assert condition["message"] == "for default/urgent"
 
 
+def test_a_pod_that_may_not_be_deleted_is_not_told_that_it_will_be(space: Space) -> None:
+    (node,) = space.make_nodes(1, kwok=False)
+    key = key_of(space.make_pod("p"))
+    config = space.service_account_kubeconfig([rule for rule in RULES if "delete" not in rule["verbs"]])
+
+    async def body(writer: Writer) -> Outcome:
+        await writer.bind(Bind(key, node))
+        return (await writer.carry_out(Evict(key, "for default/urgent"))).outcome
+
+    assert write(config, body) is Outcome.REFUSED
+    pod = space.pod("p")
+    assert "deletionTimestamp" not in pod["metadata"]
+    assert not [c for c in pod["status"].get("conditions", []) if c["type"] == "DisruptionTarget"]
+
+
 def test_a_running_pod_is_resized(space: Space, config: Path) -> None:
     (node,) = space.make_nodes(1)
     key = key_of(space.make_pod("p", cpu="1"))

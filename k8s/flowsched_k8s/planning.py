@@ -215,17 +215,7 @@ def plan_apart(
         results.append(part)
         by_uid = {uid: c for c in classes for uid in c.uids}
         for chosen in part.chosen:
-            c = by_uid[chosen.uid]
-            needs = {**c.needs, "cpu": max(chosen.width_milli or 0, c.needs.get("cpu", 0))}
-            fleet.book(
-                chosen.uid,
-                chosen.node,
-                needs,
-                sensitivity=c.sensitivity,
-                pressure=c.pressure,
-                holds=c.holds,
-                joins=c.joins,
-            )
+            _book(fleet, by_uid[chosen.uid], chosen.uid, chosen.node, chosen.width_milli or 0)
     return RoundResult(
         given.number,
         tuple(chosen for r in results for chosen in r.chosen),
@@ -325,8 +315,7 @@ class _Round:
         tasks = {t.name: t for t in snapshot.pending}
         for p in decisions.placements:
             c = by_uid[p.task]
-            needs = {**c.needs, "cpu": max(p.width_milli, c.needs.get("cpu", 0))}
-            self.fleet.book(p.task, p.machine, needs, sensitivity=c.sensitivity, pressure=c.pressure, joins=c.joins)
+            _book(self.fleet, c, p.task, p.machine, p.width_milli)
             running = Running(
                 tasks[p.task], p.machine, p.width_milli, p.threads, p.cores, snapshot.now_s, snapshot.now_s
             )
@@ -421,15 +410,7 @@ class _Round:
         for p in outcome.placements:
             c = by_uid[p.task]
             if asked_again:
-                self.fleet.book(
-                    p.task,
-                    p.machine,
-                    c.needs,
-                    sensitivity=c.sensitivity,
-                    pressure=c.pressure,
-                    holds=c.holds,
-                    joins=c.joins,
-                )
+                _book(self.fleet, c, p.task, p.machine)
             if p.machine in in_world:
                 cpu, memory = self.taken.get(p.machine, (0, 0))
                 self.taken[p.machine] = cpu + c.needs.get("cpu", 0), memory + c.needs.get("memory", 0)
@@ -575,6 +556,12 @@ class _Round:
             "held": [{"tasks": list(h.uids), "fate": str(h.fate), "message": h.message} for h in self.held],
             "timings": {f"{stage}_ms": ms for stage, ms in self.timings.items()},
         }
+
+
+def _book(fleet: Fleet, c: ClassInput, uid: str, node: str, width_milli: int = 0) -> None:
+    """Count a pod of a class where the round has put it, at its width if that is more than its request."""
+    needs = {**c.needs, "cpu": max(width_milli, c.needs.get("cpu", 0))}
+    fleet.book(uid, node, needs, sensitivity=c.sensitivity, pressure=c.pressure, holds=c.holds, joins=c.joins)
 
 
 def _nominee(uid: str) -> str:

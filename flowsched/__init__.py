@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from flowsched.decision import Certificate, Decisions, Placement, Postponement
+from flowsched.record_file import load_record, write_record
 from flowsched.round import FlowScheduler, solve
 from flowsched.settings import Settings
 from flowsched.snapshot import Snapshot
@@ -19,6 +20,8 @@ __all__ = [
     "Postponement",
     "Settings",
     "Snapshot",
+    "load_record",
     "load_snapshot",
     "solve",
+    "write_record",
 ]

@@ -40,7 +40,7 @@ def flowsched() -> None:
     """A cluster scheduler that writes every round down as one min-cost flow network.
 
     Exit codes: 0 done, 1 a fault of flowsched, 2 bad input (nothing was written), 3 done but some jobs never
-    ended, 130 interrupted.
+    ended, 4 a replay differs, 130 interrupted.
     """
 
 

@@ -129,6 +129,7 @@ class ClusterState:
                 self._plan = {p.task: p for p in plan}
                 self._reservations = reservations
                 self._rounds += 1
+                self._pending = {t: replace(p, rounds_waited=p.rounds_waited + 1) for t, p in self._pending.items()}
 
     def snapshot(self, now_s: float) -> Snapshot:
         """The cluster as it is believed to be at ``now_s``."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 from flowsched.snapshot import PlannedStart, Reservation, Snapshot
@@ -70,9 +71,14 @@ class Decisions:
     postponements: tuple[Postponement, ...]
     reservations: tuple[Reservation, ...] = ()
     certificate: Certificate | None = None
-    record: Mapping[str, Any] | None = None
-    """The round's record (version 1), for schedulers that keep one."""
+    recipe: Callable[[], Mapping[str, Any]] | None = field(default=None, repr=False, compare=False)
+    """How to make the round's record, for schedulers that keep one; off the decision path, in any thread."""
     timings_ms: Mapping[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def record(self) -> Mapping[str, Any] | None:
+        """The round's record (version 2), made when it is first asked for; None where none is kept."""
+        return None if self.recipe is None else self.recipe()
 
 
 class Scheduler(Protocol):

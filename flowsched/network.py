@@ -30,9 +30,10 @@ class Network:
     """Unit costs are true costs times this, rounded."""
     nodes: tuple[str, ...] = ()
     """What each node stands for, as ``kind:name``; empty where nobody asks."""
-    terms: tuple[Mapping[str, float], ...] = ()
-    """The cost terms of each arc, in true units, for ``units`` units of flow together; empty where nobody asks."""
-    units: tuple[int, ...] = ()
+    terms: tuple[Mapping[str, float], ...] | Mapping[str, NDArray[np.float64]] = ()
+    """The cost terms, in true units, for ``units`` units of flow together: of each arc, or arrays by term; empty where
+    nobody asks."""
+    units: tuple[int, ...] | IntArray = ()
     """Units of flow that one task is on each arc; empty where nobody asks."""
 
     @property
@@ -46,20 +47,32 @@ class Network:
             return sum(int(c) * int(f) for c, f in zip(self.unit_costs, flow, strict=True))
         return int(self.unit_costs @ flow)
 
-    def to_plain(self, flow: IntArray) -> dict[str, Any]:
-        """Plain data for a record, with the flow that solved it."""
+    def to_plain(self, flow: IntArray, columns: Mapping[str, IntArray] | None = None) -> dict[str, Any]:
+        """What a record keeps, arrays as they are, with the flow that solved it; ``columns``: further values by arc."""
         return {
             "nodes": list(self.nodes),
-            "supplies": self.supplies.tolist(),
-            "tails": self.tails.tolist(),
-            "heads": self.heads.tolist(),
-            "capacities": self.capacities.tolist(),
-            "unit_costs": self.unit_costs.tolist(),
+            "supplies": self.supplies,
+            "tails": self.tails,
+            "heads": self.heads,
+            "capacities": self.capacities,
+            "unit_costs": self.unit_costs,
             "cost_scale": self.cost_scale,
-            "terms": [dict(t) for t in self.terms],
-            "units": list(self.units),
-            "flow": flow.tolist(),
+            "terms": self.terms if isinstance(self.terms, Mapping) else term_columns(self.terms),
+            "units": np.asarray(self.units, dtype=np.int64),
+            "flow": flow,
+            **({"columns": dict(columns)} if columns is not None else {}),
         }
+
+
+def term_columns(terms: Sequence[Mapping[str, float]]) -> dict[str, NDArray[np.float64]]:
+    """Terms arc by arc as one array for each term, 0 where an arc has none of it."""
+    columns: dict[str, NDArray[np.float64]] = {}
+    for k, mapping in enumerate(terms):
+        for name, value in mapping.items():
+            if name not in columns:
+                columns[name] = np.zeros(len(terms))
+            columns[name][k] = value
+    return columns
 
 
 @dataclass
@@ -129,7 +142,7 @@ def _cost_scale(costs: NDArray[np.float64], units: IntArray) -> float:
     if multiple > 1 << 16:
         multiple = 1  # widths with little in common: rounding the quotient is finer than such a scale would allow
     largest = float(np.abs(costs / units).max(initial=0.0)) * multiple
-    power = 0 if largest == 0.0 else int(np.floor(np.log2(_TARGET / largest)))
+    power = 0 if largest == 0.0 else int(np.floor(np.log2(_TARGET) - np.log2(largest)))
     return float(multiple) * 2.0 ** min(power, 30)
 
 

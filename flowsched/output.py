@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 
 from flowsched_models.document import InputError, Problem
@@ -17,11 +19,22 @@ def make_folder(folder: Path) -> None:
 
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that a crash leaves nothing half-written under its final name."""
+    write_whole_bytes(path, text.encode("utf-8"))
+
+
+def write_whole_bytes(path: Path, content: bytes, *, sync: bool = False) -> None:
+    """The same for bytes. ``sync``: not even if the machine itself goes down; waits for the disk."""
     draft = path.with_name(path.name + ".part")
     try:
-        draft.write_text(text, encoding="utf-8")
+        with draft.open("wb") as file:
+            file.write(content)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
         draft.replace(path)
     except OSError as e:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
         raise _refused(path, e) from None
 
 

@@ -10,6 +10,10 @@ as a potential.
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from flowsched.assignment import Assignment, Column, Newcomer, joined
 from flowsched.network import IntArray, Network, NetworkBuilder
 from flowsched.policies.policy import FORBIDDEN
@@ -24,39 +28,56 @@ class PassNetwork:
     """The network of one pass, and the moves that its arcs stand for."""
 
     def __init__(self, search: Search, plan: Assignment, explain: bool = False) -> None:
-        """Price every column of every task around ``plan``; ``explain`` keeps the terms of each arc."""
+        """Price every column of every task around ``plan``.
+
+        ``explain`` keeps the terms of each arc, and has an arc for every column that is possible rather than for the best
+        one of each machine: the optimum is the same.
+        """
         view = search.view
         builder = NetworkBuilder()
         sink = builder.node("sink")
         stay = builder.node("stay")
         arrive = [builder.node(f"arrive:{m.name}") for m in view.machines]
         self.moves: dict[int, tuple[int, Column | None]] = {}
+        self._stays: list[tuple[int, int]] = []
         for task, here in enumerate(plan.columns):
             node = builder.node(f"task:{view.tasks[task].name}", 1)
             leaving = search.leaving(plan, task)
-            builder.arc(node, stay, 1)
-            if leaving == -FORBIDDEN:
+            self._stays.append((builder.arc(node, stay, 1), 1))
+            # Somebody counts on it, or the last moves together were too many for its machine: no price means anything.
+            if not math.isfinite(leaving):
                 continue
             if here is not None and task not in search.must_start:
                 gain = search.waiting(task) - leaving
                 terms = {**search.prices.waiting_terms(view.class_of[task]), LEFT: -leaving} if explain else None
                 self.moves[builder.arc(node, stay, 1, gain, terms=terms)] = (task, None)
             for machine in range(len(view.machines)):
-                price, column = search.best_column(plan, task, machine)
-                if column is None or column == here or price == FORBIDDEN:
-                    continue
-                arc = builder.arc(
-                    node,
-                    arrive[machine],
-                    1,
-                    price - leaving,
-                    terms={**_terms(search, plan, task, column), LEFT: -leaving} if explain else None,
-                )
-                self.moves[arc] = (task, column)
-        builder.arc(stay, sink, len(plan.columns))
+                offers = search.offers(plan, task, machine) if explain else [search.best_column(plan, task, machine)]
+                for price, column in offers:
+                    if column is None or column == here or price == FORBIDDEN:
+                        continue
+                    terms = {**_terms(search, plan, task, column), LEFT: -leaving} if explain else None
+                    self.moves[builder.arc(node, arrive[machine], 1, price - leaving, terms=terms)] = (task, column)
+        self._stays.append((builder.arc(stay, sink, len(plan.columns)), len(plan.columns)))
         for node in arrive:
             builder.arc(node, sink, 1)
         self.network: Network = builder.build(sink)
+
+    def resting_flow(self) -> IntArray:
+        """The flow of a plan that nobody leaves."""
+        flow = np.zeros(self.network.arc_count, dtype=np.int64)
+        for arc, units in self._stays:
+            flow[arc] = units
+        return flow
+
+    def columns(self) -> dict[str, IntArray]:
+        """Slot and width of the column that each arc leads to, -1 where it leads to none."""
+        slots = np.full(self.network.arc_count, -1, dtype=np.int64)
+        widths = slots.copy()
+        for arc, (_, column) in self.moves.items():
+            if column is not None:
+                slots[arc], widths[arc] = column.slot, column.width_milli
+        return {"slot": slots, "width_milli": widths}
 
     def chosen(self, flow: IntArray) -> list[tuple[int, Column | None]]:
         """Moves that carry flow."""

@@ -71,7 +71,7 @@ def postponements(
             left.append(
                 Postponement(
                     task.name,
-                    f"waits for {count} on {machine}{start}: starting now anywhere costs more",
+                    f"waits for {count} on {machine}{start}: {_why_not_now(search, t)}",
                     waited,
                     sum(terms.values()),
                     terms,
@@ -96,6 +96,26 @@ def postponements(
     return tuple(left)
 
 
+def _why_not_now(search: Search, task: int) -> str:
+    """Whether a task that waits for a machine could have started at all."""
+    view = search.view
+    wanted = view.tasks[task]
+    allowed = (g for g, group in enumerate(view.groups) if view.allowed(view.class_of[task], group.members[0]))
+    if any(_has_room(search, g, wanted) for g in allowed):
+        return "starting now anywhere costs more"
+    return "no machine has room for it now"
+
+
+def _has_room(search: Search, group: int, task: Task) -> bool:
+    """Whether a machine of a group has what a task asks for, with nobody else of this round there."""
+    here = search.view.groups[group]
+    return (
+        here.free_milli >= task.widths_milli[0]
+        and here.free_memory_mib >= task.memory_mib
+        and covers(here.free_resources, task.resources)
+    )
+
+
 def _why_unscheduled(search: Search, plan: Assignment, task: int, reservation: Reservation | None) -> str:
     """The first sentence an operator needs: no machine at all, none with room, or none worth it now."""
     view = search.view
@@ -116,13 +136,7 @@ def _why_unscheduled(search: Search, plan: Assignment, task: int, reservation: R
         if any(view.groups[g].endless for g in allowed):
             return f"{needs}; no machine is that large beside its tasks that have no end"
         return f"{needs}; no machine is that large"
-    roomy = [
-        g
-        for g in large
-        if view.groups[g].free_milli >= width
-        and view.groups[g].free_memory_mib >= wanted.memory_mib
-        and covers(view.groups[g].free_resources, wanted.resources)
-    ]
+    roomy = [g for g in large if _has_room(search, g, wanted)]
     if not roomy:
         most = max(large, key=lambda g: (view.groups[g].free_milli, -g))
         group = view.groups[most]

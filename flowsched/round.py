@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from flowsched.assignment import Assignment, Column
 from flowsched.certificate import certify
@@ -18,7 +19,7 @@ from flowsched.outlook import Outlook
 from flowsched.policies.flow import FlowPolicy
 from flowsched.policies.policy import FORBIDDEN, Policy
 from flowsched.readout import placements, postponements
-from flowsched.record import build_record
+from flowsched.record import SearchAccount, round_record
 from flowsched.repair import repair
 from flowsched.reservation import settle_dues
 from flowsched.search import Search
@@ -107,24 +108,31 @@ class FlowScheduler:
         if view.tasks:
             certificate = certify(search, plan, first, settings)
         stage("certify")
-        record = None
+        recipe = None
         if self._keep_records:
-            record = build_record(
-                policy=self._policy.name,
+            account = SearchAccount(
+                policy=self._policy,
+                solver=self._solver,
                 settings=settings,
-                search=search,
-                plan=plan,
+                snapshot=snapshot,
                 first=first,
-                dues=dues,
+                columns=tuple(plan.columns),
+                holds=search.holds,
+                must_start=search.must_start,
+                barred=search.barred,
+                widths=search.widths,
                 gangs=gangs,
                 repairs=repaired.repairs,
                 goal_s=goal_s,
                 placements=bound,
                 postponements=left,
+                reservations=dues.reservations,
                 certificate=certificate,
+                counts={"forecasts": search.outlook.forecasts, "solves": search.tally.solves},
                 timings_ms=timings,
             )
-        return Decisions(bound, left, dues.reservations, certificate, record, timings)
+            recipe = partial(round_record, account)
+        return Decisions(bound, left, dues.reservations, certificate, recipe, timings)
 
     def _starts(self, search: Search, first: FirstSolution, snapshot: Snapshot, gangs: Gangs) -> list[Assignment]:
         """Plans to search from: the first network's, the chain, the one that the last round carried over, and the one in

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flowsched.assignment import Assignment, Column, Company, Newcomer, joined
@@ -12,6 +12,9 @@ from flowsched.hold import Hold
 from flowsched.outlook import Outlook
 from flowsched.policies.policy import FORBIDDEN, Prices
 from flowsched.solvers import Solver
+
+_ORDERS = 3
+"""Orders that are tried where relations refuse somebody in the first one."""
 
 
 @dataclass
@@ -106,18 +109,37 @@ class Search:
     def in_order(self, plan: Assignment, tasks: Sequence[int], census: Census) -> list[int]:
         """Those of some tasks that can go to their machines one after the other, in an order that relations allow.
 
-        They are added to ``census``. Those who come later may let in who was refused before.
+        They are added to ``census``. Those who come later may let in who was refused before, and where somebody stays
+        refused because of who came earlier, those who were refused go first in another try.
         """
+        order = list(tasks)
+        best: list[int] = []
+        for _ in range(_ORDERS):
+            admitted = self._admit(plan, order, census)
+            if len(admitted) == len(order):
+                return admitted
+            for t in reversed(admitted):
+                self._count_in(census, plan, t, -1)
+            if len(admitted) > len(best):
+                best = admitted
+            come = set(admitted)
+            again = [*(t for t in order if t not in come), *(t for t in order if t in come)]
+            if again == order:
+                break
+            order = again
+        for t in best:
+            self._count_in(census, plan, t, 1)
+        return best
+
+    def _admit(self, plan: Assignment, tasks: Sequence[int], census: Census) -> list[int]:
+        """The same for one order; they are added to ``census``."""
         admitted: list[int] = []
         left = list(tasks)
         while left:
             refused = []
             for t in left:
-                column = plan.columns[t]
-                assert column is not None, "only tasks with a column are asked for"
-                place = self.view.machines[column.machine].name
-                if census.refusal(self.view.tasks[t], place) is None:
-                    census.add(self.view.tasks[t], place)
+                if census.refusal(self.view.tasks[t], self._place(plan, t)) is None:
+                    self._count_in(census, plan, t, 1)
                     admitted.append(t)
                 else:
                     refused.append(t)
@@ -125,6 +147,14 @@ class Search:
                 break
             left = refused
         return admitted
+
+    def _count_in(self, census: Census, plan: Assignment, task: int, sign: int) -> None:
+        (census.add if sign > 0 else census.remove)(self.view.tasks[task], self._place(plan, task))
+
+    def _place(self, plan: Assignment, task: int) -> str:
+        column = plan.columns[task]
+        assert column is not None, "only tasks with a column are asked for"
+        return self.view.machines[column.machine].name
 
     def related(self, task: int) -> bool:
         """Whether any relation binds or counts a task."""
@@ -194,20 +224,29 @@ class Search:
 
         The price is the exact change of the machine's total. Ties keep the earlier, narrower column.
         """
+        best: tuple[float, Column | None] = (FORBIDDEN, None)
+        for price, column in self.offers(plan, task, machine, gone):
+            if price < best[0] - 1e-12:
+                best = (price, column)
+        return best
+
+    def offers(
+        self, plan: Assignment, task: int, machine: int, gone: int | None = None
+    ) -> Iterator[tuple[float, Column]]:
+        """Every column of a machine that a task may take, narrow and early ones first, with the exact change of the
+        machine's total; nothing where a relation refuses it or somebody there counts on who is to be gone.
+        """
         here = plan.columns[task]
         stays = here is not None and here.machine == machine
         if gone is None and stays:
             gone = task
         if self._related and self.refused(plan, task, machine, gone):
-            return FORBIDDEN, None
+            return
         others = plan.company(machine, without=gone)
         base = self.machine_cost(machine, others)
         if base == FORBIDDEN:
-            return FORBIDDEN, None  # somebody there counts on the one who is to be gone
+            return
         c = self.view.class_of[task]
-        best: tuple[float, Column | None] = (FORBIDDEN, None)
         for column in self.columns(task, machine):
             cost = self.machine_cost(machine, joined(others, Newcomer(c, column.slot, column.width_milli)))
-            if cost - base < best[0] - 1e-12:
-                best = (cost - base, column)
-        return best
+            yield cost - base, column

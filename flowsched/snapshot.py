@@ -78,6 +78,8 @@ class Task:
     """Below this utility it is postponed, unless it is due."""
     endless: bool = False
     """Whether it runs until somebody deletes it, so that nobody waits for its end."""
+    rounds_waited: int = 0
+    """Rounds that have left it waiting so far, as far as somebody counted; decides nothing."""
 
     def threads_on(self, cores: int, profile: JobProfile) -> int:
         """Threads that it starts on so many cores: of its allowed counts the largest that has a core each, else the

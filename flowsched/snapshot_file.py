@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -38,7 +37,7 @@ from flowsched.snapshot import (
     Task,
 )
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.document import Document, InputError, KeyPath, Problems, parse_document, read_document
+from flowsched_models.document import Document, InputError, KeyPath, Problem, Problems, read_document
 from flowsched_models.form import (
     Checked,
     CoreSet,
@@ -80,6 +79,7 @@ class _TaskKeys(Form):
     priority: int = 0
     machines: list[Name] | None = None
     endless: bool = False
+    rounds_waited: Annotated[int, Field(ge=0)] = 0
 
 
 class TaskForm(BoundForm, _TaskKeys):
@@ -150,19 +150,30 @@ def load_snapshot(path: str | Path) -> Snapshot:
     Its profiles are the bundled ones and those of the files under ``profiles``, or else only those
     written under ``catalogue``. Raises :class:`flowsched_models.document.InputError` with all mistakes.
     """
+    # A record is read by what builds on snapshots.
+    from flowsched.record_file import load_record, looks_like_record
+
+    if looks_like_record(Path(path)):
+        return snapshot_of_record(load_record(path), str(path))
     document = read_document(Path(path), str(path))
-    record = document.data
-    if record.get("kind") == "RoundRecord":
-        searched = [n for n in record.get("networks") or () if isinstance(n, dict) and n.get("kind") == "Record"]
-        if not searched:
-            message = "the record has no snapshot: its pods were placed by a wide round"
-            help = "flowsched snapshot writes the whole cluster down"
-            raise InputError([document.problem(("networks",), message, help)])
-        record = searched[0]
-    if record.get("kind") == "Record" and isinstance(record.get("snapshot"), dict):
-        document = parse_document(json.dumps(record["snapshot"]), f"{path} (its snapshot)")
     check_header(document, "Snapshot")
     return read_snapshot(document)
+
+
+def snapshot_of_record(record: Mapping[str, Any], source: str, part: int | None = None) -> Snapshot:
+    """The snapshot of a record's part, or of the first one that has any. Raises :class:`InputError`."""
+    parts = record["parts"] if part is None else [record["parts"][part]]
+    found = next((p["snapshot"] for p in parts if p["kind"] == "search"), None)
+    if found is None:
+        message = "the record has no snapshot: its tasks were placed by a wide round"
+        raise InputError([Problem(source, None, "parts", message, "flowsched replay and whatif solve it again")])
+    # What a round saw may be what no person would write: a clock that is ahead, a machine that gives nothing.
+    from flowsched.inspector.plain_snapshot import read_plain_snapshot
+
+    try:
+        return read_plain_snapshot(found)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError([Problem(source, None, "parts", f"its snapshot is damaged: {error}")]) from None
 
 
 def read_snapshot(document: Document) -> Snapshot:
@@ -296,6 +307,7 @@ def _task(
         priority=form.priority,
         machines=tuple(form.machines) if form.machines is not None else None,
         endless=form.endless,
+        rounds_waited=form.rounds_waited,
         **bound,
     )
 
@@ -479,6 +491,8 @@ def _dump_task(task: Task) -> dict[str, Any]:
             data[key] = getattr(task, key)
     if task.endless:
         data["endless"] = True
+    if task.rounds_waited:
+        data["rounds_waited"] = task.rounds_waited
     return data
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,18 @@ MEMORY = "memory"
 UNLIMITED = 1 << 40
 TIE = 1e-6
 """Price of a machine that is full, over one that is empty: what decides between machines that cost the same."""
+
+
+STATE = (
+    "allocatable",
+    "free",
+    "bandwidth",
+    "pressure_cap",
+    "headroom_slope",
+    "sensitivity",
+    "pressure",
+)
+"""The arrays by machine that a board is made of; the first two are by resource too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,37 +73,58 @@ class Board:
     def __init__(self, fleet: Fleet, demands: Sequence[Demand]) -> None:
         """Read the fleet. Raises ``KeyError`` for a relation that was not declared."""
         rows = fleet.order()
-        self.rows = rows
-        self.names = [str(fleet.names[row]) for row in rows.tolist()]
         needed = {r for d in demands for r, amount in d.needs.items() if amount > 0}
-        self.resources = sorted(needed | {CPU, MEMORY})
+        resources = sorted(needed | {CPU, MEMORY})
         known = {resource: i for i, resource in enumerate(fleet.resources)}
-        count = len(rows)
-        self.allocatable = np.zeros((count, len(self.resources)), dtype=np.int64)
-        used = np.zeros((count, len(self.resources)), dtype=np.int64)
-        for k, resource in enumerate(self.resources):
+        allocatable = np.zeros((len(rows), len(resources)), dtype=np.int64)
+        used = np.zeros((len(rows), len(resources)), dtype=np.int64)
+        for k, resource in enumerate(resources):
             column = known.get(resource)
             if column is not None:
-                self.allocatable[:, k] = fleet.allocatable()[rows, column]
+                allocatable[:, k] = fleet.allocatable()[rows, column]
                 used[:, k] = fleet.used()[rows, column]
-        self.free = self.allocatable - used
+        self.rows = rows
+        self.names = [str(fleet.names[row]) for row in rows.tolist()]
+        self.resources = resources
+        self.allocatable = allocatable
+        self.free = allocatable - used
         self.bandwidth = fleet.bandwidth[rows]
         self.pressure_cap = np.minimum(fleet.pressure_cap[rows] * FIXED, 2.0**62).astype(np.int64)
         self.headroom_slope = fleet.headroom_slope[rows]
         self.sensitivity, self.pressure = fleet.fixed_sums(rows)
+        relations = dict.fromkeys(r for d in demands for r in (*d.holds, *d.joins))
+        self._open(demands, {name: fleet.standing(name, rows) for name in relations})
+
+    @classmethod
+    def of(
+        cls,
+        names: Sequence[str],
+        resources: Sequence[str],
+        arrays: Mapping[str, Any],
+        standings: Mapping[str, Standing],
+        demands: Sequence[Demand],
+    ) -> Board:
+        """A board from its own arrays, machines in the order of their names; the demands' arrays are in that order too."""
+        board = object.__new__(cls)
+        board.rows = np.arange(len(names), dtype=np.int64)
+        board.names = list(names)
+        board.resources = list(resources)
+        for name in STATE:
+            setattr(board, name, arrays[name])
+        board._open(demands, standings)
+        return board
+
+    def _open(self, demands: Sequence[Demand], standings: Mapping[str, Standing]) -> None:
         loaded = [self.resources.index(r) for r in (CPU, MEMORY)]
         with np.errstate(divide="ignore", invalid="ignore"):
             self._load_per_unit = np.where(self.allocatable > 0, 0.5 / self.allocatable, 0.0)
         self._loaded = loaded
+        used = self.allocatable - self.free
         self.load: FloatArray = (used[:, loaded] * self._load_per_unit[:, loaded]).sum(axis=1)
-        self.standings: dict[str, Standing] = {}
-        self.everywhere = np.ones(count, dtype=np.bool_)
-        self.nothing = np.zeros(count)
+        self.everywhere = np.ones(len(self.names), dtype=np.bool_)
+        self.nothing = np.zeros(len(self.names))
         self.classes = [self._read(i, demand) for i, demand in enumerate(demands)]
-        for cls in self.classes:
-            for name in cls.relations:
-                if name not in self.standings:
-                    self.standings[name] = fleet.standing(name, rows)
+        self.standings = {name: standings[name] for cls in self.classes for name in cls.relations}
 
     @property
     def machine_count(self) -> int:

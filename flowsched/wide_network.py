@@ -273,8 +273,8 @@ class _Offers:
     """How many of the class it may take in all."""
     domain_extra: IntArray
     """How many on top once the class's other domains have got theirs."""
-    terms: tuple[dict[str, float], ...]
-    """What the costs are made of, where somebody asks."""
+    terms: dict[str, FloatArray]
+    """What the costs are made of, by term, where somebody asks."""
 
 
 def _offers(
@@ -293,7 +293,7 @@ def _offers(
     domain_class: list[IntArray] = []
     domain_places: list[IntArray] = []
     domain_extra: list[IntArray] = []
-    terms: list[dict[str, float]] = []
+    terms: dict[str, list[FloatArray]] = {}
     domains = 0
     for cls in classes:
         c = cls.index
@@ -325,8 +325,8 @@ def _offers(
             domain_extra.append(extra)
             domains += len(allowance)
         if explain:
-            columns = {name: mean(values).tolist() for name, values in board.terms(cls).items()}
-            terms += [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+            for name, values in board.terms(cls).items():
+                terms.setdefault(name, []).append(mean(values) if values.any() else np.zeros(len(here)))
     return _Offers(
         _whole(parts["class"]),
         _whole(parts["group"]),
@@ -336,7 +336,7 @@ def _offers(
         _whole(domain_class),
         _whole(domain_places),
         _whole(domain_extra),
-        tuple(terms),
+        {name: np.concatenate(columns) for name, columns in terms.items()},
     )
 
 
@@ -516,7 +516,7 @@ def _labels(
     waiting: FloatArray,
     costs: FloatArray,
     crowding_end: int,
-) -> tuple[tuple[str, ...], tuple[dict[str, float], ...], tuple[int, ...]]:
+) -> tuple[tuple[str, ...], dict[str, FloatArray], IntArray]:
     """Labels of nodes, cost terms and units of arcs, in the order in which the network has them."""
     first = np.zeros(groups, dtype=np.int64)
     first[group_of[::-1]] = np.arange(len(group_of))[::-1]
@@ -526,14 +526,24 @@ def _labels(
     nodes += [f"tier:{n}/{w}m" for n in name for w in widths]
     nodes += [f"group:{n}" for n in name] + [f"group:{n}/no-cpu" for n in name]
     nodes += [f"domain:{board.classes[c].demand.name}/{d}" for d, c in enumerate(offers.domain_class.tolist())]
-    terms = list(offers.terms)
-    tiers = groups * len(widths)
-    terms += [{}] * tiers
-    terms += [{"crowding": cost} for cost in costs[len(terms) : crowding_end].tolist()]
-    terms += [{"waiting": float(waiting[cls.index])} for cls in classes]
-    terms += [{}] * (len(classes) + len(offers.domain_class))
-    terms += [{"patience": cost} for cost in costs[len(terms) :].tolist()]
-    per_arc = [1] * len(terms)
-    per_arc[: len(offers.task_class)] = units[offers.task_class].tolist()
-    per_arc[crowding_end : crowding_end + len(classes)] = [int(units[cls.index]) for cls in classes]
-    return tuple(nodes), tuple(terms), tuple(per_arc)
+    offered = len(offers.task_class)
+    terms = {name: np.concatenate([values, np.zeros(len(costs) - offered)]) for name, values in offers.terms.items()}
+    waits = slice(crowding_end, crowding_end + len(classes))
+    waited_for = waits.stop + len(classes) + len(offers.domain_class)
+    for term, here in (
+        ("crowding", slice(offered + groups * len(widths), crowding_end)),
+        ("waiting", waits),
+        ("patience", slice(waited_for, len(costs))),
+    ):
+        terms[term] = np.zeros(len(costs))
+        terms[term][here] = costs[here]
+    per_arc = np.ones(len(costs), dtype=np.int64)
+    per_arc[:offered] = units[offers.task_class]
+    index = [cls.index for cls in classes]
+    per_arc[waits] = units[index]
+    terms["waiting"][waits] = waiting[index]
+    of_domain = units[offers.domain_class]
+    for start in (waits.stop + len(classes), waited_for):
+        per_arc[start : start + len(of_domain)] = of_domain
+    terms["patience"][waited_for:] *= of_domain
+    return tuple(nodes), terms, per_arc

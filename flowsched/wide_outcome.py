@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from flowsched.arrays import FloatArray, IntArray
 from flowsched.decision import Certificate
 
 
@@ -23,6 +24,19 @@ class WidePlacement:
     runner_up: str | None
     """The next machine that its class would have taken."""
     runner_up_cost: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedColumns:
+    """Placements in their order, as arrays."""
+
+    task: tuple[str, ...]
+    machine: IntArray
+    cost: FloatArray
+    terms: Mapping[str, FloatArray]
+    runner_up: IntArray
+    """-1 where there was none."""
+    runner_up_cost: FloatArray
 
 
 class Cause(StrEnum):
@@ -62,6 +76,6 @@ class WideOutcome:
     """None if nothing was pending. Waiting is priced at most as in ``WideNetwork.waiting``."""
     counts: Mapping[str, int]
     """Solves, classes, groups, nodes and arcs by kind of the first network."""
-    record: Callable[[], Mapping[str, Any]] | None = None
-    """Plain data once it is asked for: classes, groups, the first network and its flow."""
+    record: Callable[[int | None], Mapping[str, Any]] | None = None
+    """Its part of the record, made once it is asked for; the priority of its tasks, where rounds go by priority."""
     timings_ms: Mapping[str, float] = field(default_factory=dict)

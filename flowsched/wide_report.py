@@ -1,29 +1,26 @@
-"""What a wide round tells about its plan: costs with their terms, reasons for what is left over, the record."""
+"""What a wide round tells about its plan: costs with their terms, reasons for what is left over."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from flowsched.arrays import IntArray
 from flowsched.fleet import FIXED
-from flowsched.solvers import Solution
 from flowsched.wide_board import Board, WideClass
-from flowsched.wide_network import WideNetwork, build_wide_network
-from flowsched.wide_outcome import Cause, Leftover, WidePlacement
+from flowsched.wide_outcome import Cause, Leftover, PlacedColumns, WidePlacement
 from flowsched.wide_placing import Plan
 
 
-def price_placements(before: Board, plan: Plan) -> tuple[tuple[WidePlacement, ...], float]:
-    """Placements in their order with what each cost when it came, and the total; ``before``: the board before the round."""
+def price_placements(before: Board, plan: Plan) -> PlacedColumns:
+    """Placements in their order with what each cost when it came; ``before``: the board before the round."""
     if not plan.runs:
-        return (), 0.0
+        none, nothing = np.zeros(0, dtype=np.int64), np.zeros(0)
+        return PlacedColumns((), none, nothing, {}, none, nothing)
     machines = np.concatenate([m for _, m in plan.runs])
     sensitivity, pressure = _company(before, plan, machines)
-    terms: dict[str, list[float]] = {}
-    costs: list[float] = []
     names: list[str] = []
     at = 0
     served: dict[int, int] = {}
@@ -43,27 +40,31 @@ def price_placements(before: Board, plan: Plan) -> tuple[tuple[WidePlacement, ..
         names += cls.demand.tasks[start : start + len(here)]
         served[c] = start + len(here)
     columns = {t: np.concatenate(p) for t, p in parts.items()}
-    total = np.sum(list(columns.values()), axis=0)
-    costs = total.tolist()
-    terms = {t: values.tolist() for t, values in columns.items()}
-    rows = zip(*terms.values(), strict=True)
-    rivals = np.concatenate([r for r, _ in plan.rivals]).tolist()
-    rival_costs = np.concatenate([r for _, r in plan.rivals]).tolist()
-    label = before.names
-    placements = tuple(
-        WidePlacement(
-            task,
-            label[machine],
-            cost,
-            dict(zip(TERMS, row, strict=True)),
-            None if rival < 0 else label[rival],
-            None if rival < 0 else rival_cost,
-        )
-        for task, machine, cost, row, rival, rival_cost in zip(
-            names, machines.tolist(), costs, rows, rivals, rival_costs, strict=True
-        )
+    return PlacedColumns(
+        tuple(names),
+        machines,
+        np.sum(list(columns.values()), axis=0),
+        columns,
+        np.concatenate([r for r, _ in plan.rivals]),
+        np.concatenate([r for _, r in plan.rivals]),
     )
-    return placements, float(total.sum())
+
+
+def name_placements(board: Board, placed: PlacedColumns) -> tuple[WidePlacement, ...]:
+    """The same as values, machines by name."""
+    label = board.names
+    terms = [dict(zip(placed.terms, row, strict=True)) for row in zip(*_lists(placed.terms.values()), strict=True)]
+    columns = _lists((placed.machine, placed.cost, placed.runner_up, placed.runner_up_cost))
+    return tuple(
+        WidePlacement(
+            task, label[machine], cost, of, None if rival < 0 else label[rival], None if rival < 0 else rival_cost
+        )
+        for task, machine, cost, rival, rival_cost, of in zip(placed.task, *columns, terms, strict=True)
+    )
+
+
+def _lists(columns: Iterable[Any]) -> list[list[Any]]:
+    return [column.tolist() for column in columns]
 
 
 TERMS = ("run_time", "interference_suffered", "interference_caused", "slo_headroom", "preference")
@@ -82,30 +83,6 @@ def explain_left(board: Board, plan: Plan, group_texts: Mapping[int, str]) -> tu
         tasks = cls.demand.tasks[len(cls.demand.tasks) - count :]
         answers += [Leftover(task, cause, text) for task in tasks]
     return tuple(answers)
-
-
-def wide_record(before: Board, network: WideNetwork, solution: Solution) -> dict[str, Any]:
-    """Classes and groups with their members, and the first network with names, terms and flow, as plain data."""
-    explained = build_wide_network(before, network.counts.tolist(), explain=True)
-    members: list[list[str]] = [[] for _ in range(network.groups)]
-    for name, group in zip(before.names, network.group_of.tolist(), strict=True):
-        members[group].append(name)
-    return {
-        "classes": [
-            {
-                "name": cls.demand.name,
-                "tasks": list(cls.demand.tasks),
-                "needs": dict(cls.demand.needs),
-                "group": cls.demand.group,
-                "holds": list(cls.demand.holds),
-                "joins": list(cls.demand.joins),
-                "waiting_cost": float(network.waiting[cls.index]),
-            }
-            for cls in before.classes
-        ],
-        "groups": [{"machine": names[0], "members": names} for names in members],
-        "first_network": explained.network.to_plain(solution.flow),
-    }
 
 
 def _company(before: Board, plan: Plan, machines: IntArray) -> tuple[IntArray, IntArray]:

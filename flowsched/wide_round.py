@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 from flowsched.demand import Demand
 from flowsched.fleet import Fleet
@@ -20,7 +19,8 @@ from flowsched.wide_board import Board
 from flowsched.wide_certificate import certify
 from flowsched.wide_outcome import Cause, Leftover, WideOutcome, WidePlacement
 from flowsched.wide_placing import Placer
-from flowsched.wide_report import explain_left, price_placements, wide_record
+from flowsched.wide_record import WideAccount
+from flowsched.wide_report import explain_left, name_placements, price_placements
 
 __all__ = ["Cause", "Leftover", "WideOutcome", "WidePlacement", "place"]
 
@@ -43,27 +43,57 @@ def place(
 
     Raises ``KeyError`` for a relation that the fleet does not know and ``RuntimeError`` if the solver refuses a network.
     """
+    board = Board(fleet, demands)
+    return place_on(
+        board, groups, running_members, solver=solver, resolves=resolves, clock=clock, keep_record=keep_record
+    )
+
+
+def place_on(
+    board: Board,
+    groups: Sequence[TaskGroup] = (),
+    running_members: Mapping[str, int] | None = None,
+    *,
+    solver: Solver,
+    resolves: int = 3,
+    clock: Callable[[], float] = time.perf_counter,
+    keep_record: bool = False,
+) -> WideOutcome:
+    """The same on a board, which is used up."""
     timer = StageTimer(clock)
     timer.start("view")
-    board = Board(fleet, demands)
     before = board.copy()
+    demands = [cls.demand for cls in board.classes]
     placer = Placer(board, solver, resolves)
     gangs = _Gangs(demands, groups, running_members or {})
     gangs.fill(placer, timer)
     timer.start("report")
-    placements, cost = price_placements(before, placer.plan)
+    placed = price_placements(before, placer.plan)
+    placements = name_placements(before, placed)
     left = explain_left(placer.board, placer.plan, gangs.texts())
     certificate = None
-    record = None
     if placer.first is not None:
         network, solution = placer.first
         waiting = sum(float(network.waiting[c]) * n for c, n in enumerate(placer.plan.left) if n)
         timer.start("certify")
-        certificate = certify(before, placer.board, network, solution, cost + waiting)
-        if keep_record:
-            record = partial(wide_record, before, network, solution)
+        certificate = certify(before, placer.board, network, solution, float(placed.cost.sum()) + waiting)
     timer.start(None)
     counts = {"solves": placer.solves, **(placer.first[0].sizes() if placer.first is not None else {})}
+    record = None
+    if keep_record:
+        account = WideAccount(
+            before,
+            placer.first,
+            placed,
+            left,
+            tuple(groups),
+            dict(running_members or {}),
+            resolves,
+            certificate,
+            counts,
+            timer.ms,
+        )
+        record = account.part
     return WideOutcome(placements, left, certificate, counts, record, timer.ms)
 
 

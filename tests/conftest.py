@@ -1,6 +1,67 @@
-"""One way to draw examples for everybody: the same ones in every run, however slow the machine."""
+"""One way to draw examples for everybody: the same ones in every run, however slow the machine. And one promise about every
+record that any test makes or writes: its flows are optimal flows, and its terms add up.
+"""
 
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
 from hypothesis import settings
+
+import flowsched.round
+from flowsched.inspector.account import Account
+from flowsched.record_file import ARCHIVE_SUFFIX, load_record, looks_like_record
+from flowsched.wide_record import WideAccount
+from flowsched_models.document import InputError
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _records_that_are_made_are_sound() -> Iterator[None]:
+    """Conservation, capacities, complementary slackness, sums of terms: for every record that this process makes."""
+    patch = pytest.MonkeyPatch()
+    make_round, make_part = flowsched.round.round_record, WideAccount.part
+
+    def round_record(account: Any) -> Any:
+        record = make_round(account)
+        check(record["parts"], "a record")
+        return record
+
+    def part(self: WideAccount, priority: int | None = None) -> Any:
+        made = make_part(self, priority)
+        check([made], "a wide part")
+        return made
+
+    patch.setattr(flowsched.round, "round_record", round_record)
+    patch.setattr(WideAccount, "part", part)
+    yield
+    patch.undo()
+
+
+@pytest.fixture(autouse=True)
+def _records_that_are_written_are_sound(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The same for every file that a test leaves in its folder, whoever wrote it; not where it tampers with them."""
+    yield
+    folder = request.node.funcargs.get("tmp_path")
+    if folder is None or request.node.get_closest_marker("tampers"):
+        return
+    for path in sorted(Path(folder).rglob("*")):
+        if path.suffix in (ARCHIVE_SUFFIX, ".json") and path.is_file() and looks_like_record(path):
+            try:
+                record = load_record(path)
+            except InputError:
+                continue
+            check(record["parts"], path.name)
+
+
+def check(parts: list[Mapping[str, Any]], whose: str) -> None:
+    """Fail with what is wrong."""
+    for part in Account({"parts": parts}).parts:
+        for name, graph in part.graphs.items():
+            faults = list(graph.faults())
+            assert not faults, f"{whose}, part {part.index}, {name} network: {faults[:3]}"

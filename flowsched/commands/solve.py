@@ -10,7 +10,7 @@ import click
 
 from flowsched.decision import Decisions
 from flowsched.output import make_folder
-from flowsched.record import write_record
+from flowsched.record_file import write_record
 from flowsched.round import solve as solve_round
 from flowsched.settings import Settings
 from flowsched.settings_form import apply_settings

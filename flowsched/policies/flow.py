@@ -73,13 +73,21 @@ class FlowPrices:
         return cost
 
     def machine_terms(self, group: int, company: Company, member: int) -> Mapping[str, float]:
-        """Own run time undisturbed, interference suffered, interference caused, wait for the slot, SLO headroom."""
+        """Own run time undisturbed, interference suffered, interference caused, wait for the slot, SLO headroom.
+
+        Those of later slots who could not come without the newcomer, as they wait for its end, are left out of the sum.
+        """
         newcomer = company[member]
         others = company[:member] + company[member + 1 :]
         with_it = self._outlook.prospect(group, company)
         without = self._outlook.prospect(group, others)
-        if with_it is None or without is None:
+        if with_it is None:
             return {}
+        if without is None or self.machine_cost(group, others) == FORBIDDEN:
+            earlier = tuple(n for n in company if n.slot <= newcomer.slot)
+            if earlier == company:
+                return {}
+            return self.machine_terms(group, earlier, earlier.index(newcomer))
         total = self.machine_cost(group, company) - self.machine_cost(group, others)
         own = self._penalty(newcomer, self._ends(group, company, with_it)[member])
         alone_s = self._alone_s(group, newcomer.task_class)

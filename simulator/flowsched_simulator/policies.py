@@ -12,6 +12,7 @@ from flowsched.settings import Settings
 from flowsched.solvers import make_solver
 from flowsched_models.document import InputError, Problem, name_help
 from flowsched_models.runtime import HostFactory
+from flowsched_simulator.baseline_record import RecordedBaseline
 from flowsched_simulator.baselines import BASELINES, DESCRIPTIONS, variants_of
 from flowsched_simulator.scenario import Scenario
 
@@ -30,6 +31,7 @@ class EngineOptions:
     """The scenario's objective replaces the one of these settings."""
     solver: str = "ortools"
     keep_records: bool = False
+    """Whether decisions come with recipes for records, those of baselines too."""
 
 
 def check_policies(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -48,8 +50,8 @@ def schedulers(
     name: str, scenario: Scenario, seed: int, engine: EngineOptions, hosts: HostFactory
 ) -> Iterator[tuple[str, Scheduler]]:
     """Every variant of a policy, with the text that tells it from the others. Each scheduler serves one run."""
+    settings = replace(engine.settings, objective=scenario.objective.value)
     if name == FLOW:
-        settings = replace(engine.settings, objective=scenario.objective.value)
         yield (
             "",
             FlowScheduler(
@@ -64,4 +66,5 @@ def schedulers(
     variants = variants_of(name)
     for granting in variants:
         label = granting.label if len(variants) > 1 else ""
-        yield label, BASELINES[name](granting, seed)
+        baseline = BASELINES[name](granting, seed)
+        yield label, RecordedBaseline(baseline, label, settings) if engine.keep_records else baseline

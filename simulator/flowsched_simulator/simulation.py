@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from flowsched.cluster import ClusterState
 from flowsched.decision import Decisions, Scheduler
 from flowsched.events import MachineAdded, RoundDecided, TaskBound, TaskFinished, TaskSubmitted
+from flowsched.record import Recipe
 from flowsched.snapshot import MILLI, Task
 from flowsched_models.runtime import HostFactory, Resident
 from flowsched_simulator.run import JobRun, RoundSummary, Run
@@ -22,6 +23,9 @@ IDLE_ROUNDS = 200
 """So many idle rounds in a row without a placement end the run: the scheduler never will."""
 _NEVER = float("inf")
 
+RecordSink = Callable[[str, int, Recipe], None]
+"""Called with the policy, the number of the round and how to make its record, before the simulation goes on."""
+
 Progress = Callable[[float, int, int], None]
 """Called with simulated seconds, jobs ended and jobs in all."""
 
@@ -34,6 +38,9 @@ class Options:
     model_error: float = 0.0
     charge_scheduling_time: bool = False
     keep_records: bool = False
+    """Whether the run keeps all records, made at once; for short runs. The scheduler must offer them."""
+    record_sink: RecordSink | None = field(default=None, repr=False)
+    """Where records go instead, one by one."""
     clock: Callable[[], float] = field(default=time.perf_counter, repr=False)
 
 
@@ -138,6 +145,8 @@ class Simulation:
         self._idle_rounds = 0 if decisions.placements else self._idle_rounds + 1
         if self._options.keep_records and decisions.record is not None:
             self._records.append(dict(decisions.record))
+        if self._options.record_sink is not None and decisions.recipe is not None:
+            self._options.record_sink(self._scheduler.name, snapshot.round, decisions.recipe)
         return decisions, solve_ms
 
     def _carry_out(self, decisions: Decisions) -> None:

@@ -187,7 +187,7 @@ def test_each_relation_leaves_out_those_who_are_too_many(
         assert len(decisions.placements) == placed
         # The search knew: nothing had to be mended at the end.
         assert decisions.record is not None
-        assert decisions.record["repairs"] == []
+        assert decisions.record["parts"][0]["repairs"] == []
         assert all("relation r" in p.reason or "core" in p.reason for p in decisions.postponements)
 
 
@@ -435,13 +435,14 @@ def test_the_record_names_groups_and_what_was_repaired() -> None:
     record = flow_scheduler().decide(snapshot(grouped(2), machines(1), task_groups=(TaskGroup("train", 3),))).record
 
     assert record is not None
-    assert record["task_groups"] == [
+    (part,) = record["parts"]
+    assert part["task_groups"] == [
         {"name": "train", "minimum": 3, "running": 0, "members": ["train-1", "train-2"], "starts": False}
     ]
-    assert record["repairs"] == []
+    assert part["repairs"] == []
     plain = flow_scheduler().decide(snapshot([task("a")])).record
     assert plain is not None
-    assert {"task_groups", "repairs"}.isdisjoint(plain)
+    assert {"task_groups", "repairs"}.isdisjoint(plain["parts"][0])
 
 
 # --- what a single task may demand ------------------------------------------------------------------------
@@ -499,7 +500,7 @@ def test_a_task_without_an_end_costs_its_slow_down_whatever_its_length() -> None
         forever = running(task("forever", HUNGRY, endless=True, scale=scale), "m1", (0, 1), width_milli=1000)
         record = flow_scheduler().decide(snapshot([task("t", HUNGRY, memory_mib=10)], running=[forever])).record
         assert record is not None
-        (placement,) = record["placements"]
+        (placement,) = record["parts"][0]["placements"]
         return float(placement["terms"]["interference_caused"])
 
     assert cost(1.0) == pytest.approx(cost(1000.0), rel=1e-9)
@@ -551,8 +552,9 @@ def test_machines_alike_beyond_the_number_of_tasks_change_nothing(monkeypatch: p
         assert all_of_them.certificate is not None
         assert few.certificate.primal == pytest.approx(all_of_them.certificate.primal, rel=1e-9)
         assert few.record is not None
-        assert sorted(few.record["machine_costs"]) == sorted(m.name for m in now.machines)
-        assert sum(few.record["machine_costs"].values()) == pytest.approx(few.certificate.primal, rel=1e-9)
+        costs = few.record["parts"][0]["machine_costs"]
+        assert sorted(costs) == sorted(m.name for m in now.machines)
+        assert sum(costs.values()) == pytest.approx(few.certificate.primal, rel=1e-9)
 
 
 def test_a_large_group_keeps_the_machines_that_are_reserved_or_planned_for() -> None:

@@ -9,8 +9,13 @@ import yaml
 from hypothesis import given, settings
 
 from builders import bound_rounds
+from flowsched.policies.flow import FlowPolicy
+from flowsched.record_file import write_record
+from flowsched.round import FlowScheduler
+from flowsched.settings import Settings
 from flowsched.snapshot import PlannedStart, Snapshot, StartDelay
 from flowsched.snapshot_file import dump_snapshot, load_snapshot, read_snapshot, used_profiles
+from flowsched.solvers import make_solver
 from flowsched_models.document import InputError, parse_document
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "snapshot.yaml"
@@ -230,6 +235,8 @@ def test_what_contradicts_itself_is_named(tmp_path: Path) -> None:
 
 def test_the_snapshot_in_a_record_is_read_too(tmp_path: Path) -> None:
     snapshot = awkward()
-    path = tmp_path / "record.json"
-    path.write_text(json.dumps({"apiVersion": "flowsched/v1", "kind": "Record", "snapshot": dump_snapshot(snapshot)}))
-    assert load_snapshot(path) == snapshot
+    record = FlowScheduler(FlowPolicy(Settings()), make_solver("ortools"), keep_records=True).decide(snapshot).record
+    assert record is not None
+    for path in (tmp_path / "record.json", tmp_path / "record.npz"):
+        write_record(record, path)
+        assert load_snapshot(path) == snapshot

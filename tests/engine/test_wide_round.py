@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 
@@ -12,9 +13,13 @@ from hypothesis import strategies as st
 from wide_world import Box, Kind, Naive, World, worlds
 
 from flowsched.decision import Certificate
+from flowsched.record import record_head
+from flowsched.record_file import check_record, record_json
 from flowsched.relation import Relation, RelationKind, TaskGroup
+from flowsched.settings import Settings
 from flowsched.solvers import make_solver
-from flowsched.wide_round import Cause, WideOutcome, place
+from flowsched.wide_record import read_board, read_task_groups
+from flowsched.wide_round import Cause, WideOutcome, place, place_on
 
 SOLVER = make_solver("ortools")
 
@@ -29,6 +34,9 @@ def run(world: World, order: list[int] | None = None, **options: object) -> Wide
         solver=SOLVER,
         **options,  # type: ignore[arg-type]
     )
+
+
+HEAD = record_head(0, 0.0, "flow", "ortools", Settings())
 
 
 def kind_of(world: World) -> dict[str, Kind]:
@@ -155,9 +163,7 @@ def cheapest(world: World, waiting: list[float]) -> float:
 
 def priced_waiting(world: World, outcome: WideOutcome) -> list[float]:
     assert outcome.record is not None
-    record = outcome.record()
-    assert record is not None
-    return [c["waiting_cost"] for c in record["classes"]]
+    return [float(cost) for cost in outcome.record(None)["waiting_costs"]]
 
 
 @settings(max_examples=60, deadline=None)
@@ -440,7 +446,11 @@ def test_a_record_is_complete_and_its_terms_add_up(world: World) -> None:
     if outcome.record is None:
         return
 
-    network = outcome.record()["first_network"]
+    part = outcome.record(None)
+    if outcome.certificate is None:
+        assert part["first_network"]["nodes"] == ["sink"]
+        return
+    network = part["first_network"]
     balance = np.array(network["supplies"])
     np.subtract.at(balance, network["tails"], network["flow"])
     np.add.at(balance, network["heads"], network["flow"])
@@ -451,11 +461,30 @@ def test_a_record_is_complete_and_its_terms_add_up(world: World) -> None:
         == sum(n for key, n in outcome.counts.items() if key.startswith("nodes_"))
     )
     assert len(network["flow"]) == sum(n for key, n in outcome.counts.items() if key.startswith("arcs_"))
-    rows = zip(network["terms"], network["units"], network["unit_costs"], strict=True)
-    for terms, units, unit_cost in rows:
-        assert sum(terms.values()) == pytest.approx(unit_cost * units / network["cost_scale"], abs=1e-6)
-    members = [name for group in outcome.record()["groups"] for name in group["members"]]
-    assert sorted(members) == [box.name for box in world.boxes]
+    total = np.sum(list(network["terms"].values()), axis=0)
+    assert total == pytest.approx(network["unit_costs"] * network["units"] / network["cost_scale"], abs=1e-6)
+    assert part["fleet"]["machines"] == [box.name for box in world.boxes]
+    assert len(part["group_of"]) == len(world.boxes)
+
+
+@settings(max_examples=40, deadline=None)
+@given(worlds())
+def test_a_round_on_the_board_of_a_record_decides_the_same(world: World) -> None:
+    outcome = run(world, keep_record=True)
+    assert outcome.record is not None
+    part = check_record({**HEAD, "parts": [json.loads(record_json(outcome.record(None)))]}, "test")["parts"][0]
+
+    again = place_on(
+        read_board(part),
+        read_task_groups(part),
+        part["running_members"],
+        solver=make_solver("ortools"),
+        resolves=part["resolves"],
+    )
+
+    assert again.placements == outcome.placements
+    assert again.left == outcome.left
+    assert again.certificate == outcome.certificate
 
 
 @settings(max_examples=30, deadline=None)

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from flowsched import load_record
+from flowsched.record_file import record_json
+
 PARSEC = "parsec-memcached-2024"
 FAST = ("--set", "exact_limit=0")
 
@@ -59,8 +62,9 @@ def test_simulate_writes_a_report_and_a_table(tmp_path: Path) -> None:
     assert (tmp_path / "here" / "report.html").read_text().startswith("<!doctype html>")
     assert json.loads((tmp_path / "here" / "result.json").read_text())["runs"][0]["policy"] == "flow"
     records = sorted((tmp_path / "rec").iterdir())
-    assert records[0].name == "flow-0000.json"
-    assert json.loads(records[0].read_text())["kind"] == "Record"
+    assert records[0].name == "flow-0000.npz"
+    assert load_record(records[0])["policy"] == "flow"
+    assert f"records: {len(records)} in rec" in done.stderr
 
 
 def test_the_same_seed_gives_the_same_bytes_but_for_timings(tmp_path: Path) -> None:
@@ -74,11 +78,60 @@ def test_the_same_seed_gives_the_same_bytes_but_for_timings(tmp_path: Path) -> N
             del one["timings"]
         for row in result["table"]:
             del row["timings"]
-        records = [json.loads(p.read_text()) for p in sorted((tmp_path / f"{folder}-records").iterdir())]
+        files = sorted((tmp_path / f"{folder}-records").iterdir())
+        assert {p.name.partition("-")[0] for p in files} == {"flow", "random"}
+        records = [load_record(p) for p in files]
         for record in records:
-            del record["timings"]
-        texts.append(json.dumps([result, records]))
+            for part in record["parts"]:
+                del part["timings"]
+        texts.append(json.dumps(result) + "".join(map(record_json, records)))
     assert texts[0] == texts[1]
+
+
+def test_the_last_records_of_each_policy_are_kept(tmp_path: Path) -> None:
+    policies = ("--policy", "flow", "--policy", "fcfs", "--policy", "kube-default")
+    every = run("simulate", PARSEC, *policies, "--json", "--records", "all", *FAST, cwd=tmp_path)
+    last = run("simulate", PARSEC, *policies, "--json", "--records", "last", "--keep-rounds", 1, *FAST, cwd=tmp_path)
+
+    assert every.returncode == last.returncode == 0
+    names = sorted(p.name for p in (tmp_path / "all").iterdir())
+    assert sum(name.startswith("fcfs-") for name in names) > 1
+    ends = {name.rpartition("-")[0]: name for name in names}
+    assert sorted(p.name for p in (tmp_path / "last").iterdir()) == sorted(ends.values())
+    assert "records: 3 in last" in last.stderr
+    tables = [json.loads(done.stdout)["table"] for done in (every, last)]
+    for row in (row for table in tables for row in table):
+        del row["timings"]
+    assert tables[0] == tables[1]
+
+
+@pytest.mark.parametrize("left", ["flow-0003.json", "flow-0003.npz", "flow-12345.npz"])
+def test_records_of_another_run_are_not_mixed_with_new_ones(left: str, tmp_path: Path) -> None:
+    folder = tmp_path / "rec"
+    folder.mkdir()
+    (folder / left).write_text("mine")
+    done = run("simulate", PARSEC, "--policy", "flow", "--records", "rec", *FAST, cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert "holds the records of another run" in done.stderr
+    assert [p.name for p in folder.iterdir()] == [left]
+
+    (folder / left).rename(folder / "notes.npz")
+    done = run("simulate", PARSEC, "--policy", "flow", "--records", "rec", "--json", *FAST, cwd=tmp_path)
+    assert done.returncode == 0
+    assert (folder / "notes.npz").read_text() == "mine"
+
+
+def test_a_disk_that_refuses_a_record_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "rec").mkdir()
+    (tmp_path / "rec" / "flow-0001.npz.part").mkdir()
+    (tmp_path / "rec" / "flow-0001.npz.part" / "in the way").mkdir()
+    done = run("simulate", PARSEC, "--policy", "flow", "--records", "rec", "--json", *FAST, cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "flow-0001.npz: cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_given_schedule_is_replayed(tmp_path: Path) -> None:
@@ -113,6 +166,10 @@ BAD = {
     "unknown setting": (("simulate", PARSEC, "--set", "bta=3"), ["did you mean 'beta=3'"]),
     "half a setting": (("simulate", PARSEC, "--set", "slots"), ["slots=..."]),
     "settings without flow": (("simulate", PARSEC, "--policy", "lpt", "--set", "slots=1"), ["--policy flow"]),
+    "rounds to keep without records": (("simulate", PARSEC, "--keep-rounds", "3"), ["--records FOLDER"]),
+    "no rounds to keep": (("simulate", PARSEC, "--records", "rec", "--keep-rounds", "0"), ["keep-rounds"]),
+    "records of a schedule": (("simulate", PARSEC, "--schedule", "group-048", "--records", "rec"), ["--records"]),
+    "records in a file": (("simulate", PARSEC, "--policy", "flow", "--records", "file"), ["file"]),
     "two bad settings at once": (("simulate", PARSEC, "--set", "beta=x", "--set", "slots=1.5"), ["beta", "slots"]),
     "zero slots": (("simulate", PARSEC, "--set", "slots=0"), ["slots"]),
     "unknown schedule": (("simulate", PARSEC, "--schedule", "group-84"), ["group-048"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,13 @@ from typing import Any
 import click
 
 from flowsched.output import make_folder, write_whole
-from flowsched.record import write_record
 from flowsched.settings import Settings
 from flowsched.settings_form import apply_settings
 from flowsched.solvers import SOLVERS
 from flowsched_models.document import InputError, Problem
 from flowsched_simulator.comparison import compare, result
 from flowsched_simulator.policies import FLOW, POLICIES, EngineOptions, check_policies
+from flowsched_simulator.record_folder import RecordFolder
 from flowsched_simulator.replay import caveats, placed_services, replay
 from flowsched_simulator.report import render_report
 from flowsched_simulator.run import Run
@@ -48,7 +49,8 @@ UNFINISHED = 3
     help="Folder for report.html and result.json. Default: out/SCENARIO, and none with --json.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
-@click.option("--records", type=click.Path(path_type=Path), help="Folder for one record per round of `flow`.")
+@click.option("--records", type=click.Path(path_type=Path), help="Folder for one record per round: POLICY-NNNN.npz.")
+@click.option("--keep-rounds", type=click.IntRange(1), metavar="N", help="Keep the last N records of each policy only.")
 @click.option("--charge-scheduling-time", is_flag=True, help="Let the clock include the measured time of each round.")
 @click.option(
     "--model-error",
@@ -67,6 +69,7 @@ def simulate(
     out: Path | None,
     as_json: bool,
     records: Path | None,
+    keep_rounds: int | None,
     charge_scheduling_time: bool,
     model_error: float,
     solver: str,
@@ -87,12 +90,12 @@ def simulate(
         seed=seed,
         model_error=model_error,
         charge_scheduling_time=charge_scheduling_time,
-        keep_records=records is not None,
     )
     if schedule is not None:
         needless = {
             "--policy": policies,
             "--records": records,
+            "--keep-rounds": keep_rounds,
             "--charge-scheduling-time": charge_scheduling_time,
             "--set": settings,
             "--solver": solver != "ortools",
@@ -104,22 +107,14 @@ def simulate(
         loaded, runs = _replayed(loaded, scenario, schedule, options, out)
     else:
         names = check_policies(policies or tuple(POLICIES))
-        for option, value in (("--records", records), ("--set", settings)):
-            if value and FLOW not in names:
-                raise InputError([Problem(option, None, "", f"is for {FLOW} only", f"add --policy {FLOW}")])
-        for folder in (out, records):
-            if folder is not None:
-                make_folder(folder)
-        if records is not None and any(records.glob(f"{FLOW}-*.json")):
-            message = "holds the records of another run"
-            raise InputError(
-                [Problem(str(records), None, "--records", message, "name an empty folder, or remove them")]
-            )
-        with _Progress() as progress:
-            runs = compare(loaded, names, options=options, engine=engine, report=progress.show)
+        if settings and FLOW not in names:
+            raise InputError([Problem("--set", None, "", f"is for {FLOW} only", f"add --policy {FLOW}")])
+        if keep_rounds is not None and records is None:
+            raise InputError([Problem("--keep-rounds", None, "", "is for records", "add --records FOLDER")])
+        if out is not None:
+            make_folder(out)
+        runs = _compared(loaded, names, options, engine, records, keep_rounds)
     outcome = result(loaded, runs)
-    if records is not None:
-        _write_records(records, runs)
     if out is None and not as_json:
         out = Path("out") / (re.sub(r"[^A-Za-z0-9_-]+", "-", loaded.name).strip("-") or "scenario")
         if schedule is not None:
@@ -132,6 +127,27 @@ def simulate(
         click.echo(f"never ended: {policy}: {job.job}" + (f": {job.reason}" if job.reason else ""), err=True)
     if unfinished:
         click.get_current_context().exit(UNFINISHED)
+
+
+def _compared(
+    scenario: Scenario,
+    names: tuple[str, ...],
+    options: Options,
+    engine: EngineOptions,
+    records: Path | None,
+    keep_rounds: int | None,
+) -> tuple[Run, ...]:
+    """One run per policy, their records on disk when it returns."""
+    folder = None if records is None else RecordFolder(records, names, keep_rounds)
+    with nullcontext() if folder is None else closing(folder):
+        if folder is not None:
+            options = replace(options, record_sink=folder.add)
+        with _Progress() as progress:
+            runs = compare(scenario, names, options=options, engine=engine, report=progress.show)
+        if folder is not None:
+            folder.finish()
+            click.echo(f"records: {folder.count} in {records}", err=True)
+    return runs
 
 
 def _replayed(
@@ -158,15 +174,6 @@ def _write(out: Path, outcome: dict[str, Any]) -> None:
     write_whole(report, render_report(outcome))
     write_whole(out / "result.json", json.dumps(outcome, indent=1) + "\n")
     click.echo(f"report: {report}", err=True)
-
-
-def _write_records(folder: Path, runs: tuple[Run, ...]) -> None:
-    count = 0
-    for run in runs:
-        for record in run.records:
-            write_record(record, folder / f"{run.policy}-{record['round']:04d}.json")
-            count += 1
-    click.echo(f"records: {count} in {folder}", err=True)
 
 
 class _Progress:

@@ -1,0 +1,1 @@
+"""Opened records: networks with prices, explanations, what-ifs, drawings."""

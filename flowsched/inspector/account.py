@@ -1,0 +1,269 @@
+"""An opened record: what a round saw, solved and decided, in the same shape whoever wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+
+from flowsched.inspector.graph import Graph, read_graph
+
+SEARCH = "search"
+"""Kind of a part that was decided by the search: first network, passes, plan."""
+WIDE = "wide"
+"""Kind of a part that was decided by one network of classes and groups."""
+
+
+@dataclass(frozen=True)
+class Members:
+    """A class with its tasks, or a group with its machines."""
+
+    name: str
+    """As nodes of networks are named."""
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A task that the round bound."""
+
+    task: str
+    machine: str
+    cost: float
+    terms: Mapping[str, float]
+    width_milli: int | None = None
+    threads: int | None = None
+    cores: tuple[int, ...] | None = None
+    runner_up: str | None = None
+    """Next machine that the wide round would have taken, where it knows."""
+    runner_up_cost: float | None = None
+
+
+@dataclass(frozen=True)
+class Waits:
+    """A task that the round left waiting."""
+
+    task: str
+    reason: str
+    cause: str = "postponed"
+    """``postponed``, or in a wide part a value of ``flowsched.wide_outcome.Cause``."""
+    waited_s: float | None = None
+    cost: float | None = None
+    terms: Mapping[str, float] = field(default_factory=dict)
+    planned: Mapping[str, Any] | None = None
+    """``machine``, ``slot``, ``width_milli`` where it waits for something."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One problem that the round solved: a search, or a wide round; on Kubernetes a round has one or two per priority."""
+
+    kind: str
+    index: int
+    plain: Mapping[str, Any]
+
+    @property
+    def priority(self) -> int | None:
+        """Priority of its tasks, where rounds go priority by priority."""
+        return self.plain.get("priority")
+
+    @cached_property
+    def first(self) -> Graph:
+        """The first network with its flow."""
+        return read_graph(self.plain["first_network"])
+
+    @cached_property
+    def last(self) -> Graph | None:
+        """The pass network around the final plan: every move that the search weighed; None for wide parts."""
+        plain = self.plain.get("last_network")
+        return None if plain is None else read_graph(plain)
+
+    @property
+    def graphs(self) -> Mapping[str, Graph]:
+        """The networks by name: ``first`` and, for a search, ``last``."""
+        return {"first": self.first} if self.last is None else {"first": self.first, "last": self.last}
+
+    @cached_property
+    def machines(self) -> tuple[str, ...]:
+        """All machines, by name."""
+        if self.kind == WIDE:
+            return tuple(self.plain["fleet"]["machines"])
+        return tuple(m["name"] for m in self.plain["snapshot"]["machines"])
+
+    @cached_property
+    def classes(self) -> tuple[Members, ...]:
+        """Pending tasks that the network cannot tell apart."""
+        if self.kind == WIDE:
+            return tuple(Members(d["name"], tuple(d["tasks"])) for d in self.plain["demands"])
+        return tuple(Members(c["task"], tuple(c["members"])) for c in self.plain["classes"])
+
+    @cached_property
+    def groups(self) -> tuple[Members, ...]:
+        """Machines that the network cannot tell apart."""
+        if self.kind != WIDE:
+            return tuple(Members(g["machine"], tuple(g["members"])) for g in self.plain["groups"])
+        group_of = np.asarray(self.plain["group_of"], dtype=np.int64)
+        members: list[list[str]] = [[] for _ in range(int(group_of.max(initial=-1)) + 1)]
+        for name, group in zip(self.machines, group_of.tolist(), strict=True):
+            members[group].append(name)
+        return tuple(Members(names[0], tuple(names)) for names in members)
+
+    @cached_property
+    def tasks(self) -> tuple[str, ...]:
+        """All pending tasks."""
+        return tuple(task for cls in self.classes for task in cls.members)
+
+    @cached_property
+    def class_of(self) -> Mapping[str, str]:
+        """Class of every pending task."""
+        return {task: cls.name for cls in self.classes for task in cls.members}
+
+    @cached_property
+    def group_of(self) -> Mapping[str, str]:
+        """Group of every machine."""
+        return {machine: group.name for group in self.groups for machine in group.members}
+
+    @cached_property
+    def placements(self) -> tuple[Placed, ...]:
+        """Tasks that it bound, in the order in which it did."""
+        return tuple(self._placed())
+
+    @cached_property
+    def waiting(self) -> tuple[Waits, ...]:
+        """Tasks that it left."""
+        if self.kind == WIDE:
+            return tuple(Waits(task, e["text"], e["cause"]) for e in self.plain["left"] for task in e["tasks"])
+        return tuple(
+            Waits(p["task"], p["reason"], "postponed", p["waited_s"], p["cost"], p["terms"], p["planned"])
+            for p in self.plain["postponements"]
+        )
+
+    @property
+    def reservations(self) -> Sequence[Mapping[str, Any]]:
+        """``task``, ``machine``, ``width_milli``, ``start_s``."""
+        return tuple(self.plain.get("reservations", ()))
+
+    @property
+    def certificate(self) -> Mapping[str, Any] | None:
+        """``method``, ``primal``, ``bound``, ``unconstrained``, ``gap_absolute``, ``gap_relative``, ``prices``."""
+        return self.plain.get("certificate")
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Work done, such as ``solves``."""
+        found: Mapping[str, Any] = self.plain.get("counts", {})
+        return found
+
+    @property
+    def timings(self) -> Mapping[str, float]:
+        """Milliseconds by stage, keys end in ``_ms``."""
+        found: Mapping[str, Any] = self.plain.get("timings", {})
+        return found
+
+    def _placed(self) -> Iterator[Placed]:
+        plain = self.plain["placements"]
+        if self.kind != WIDE:
+            for p in plain:
+                cores = tuple(p["cores"])
+                yield Placed(p["task"], p["machine"], p["cost"], p["terms"], p["width_milli"], p["threads"], cores)
+            return
+        machines = self.machines
+        # Records of version 1 do not know what wide classes need.
+        width_of = {d["name"]: int(d["needs"].get("cpu", 0)) if "needs" in d else None for d in self.plain["demands"]}
+        terms = {name: np.asarray(values).tolist() for name, values in plain["terms"].items()}
+        rows = zip(*terms.values(), strict=True) if terms else repeat(())
+        columns = (np.asarray(plain[k]).tolist() for k in ("machine", "cost", "runner_up", "runner_up_cost"))
+        for task, machine, cost, rival, rival_cost in zip(plain["task"], *columns, strict=True):
+            yield Placed(
+                task,
+                machines[machine],
+                cost,
+                dict(zip(terms, next(rows), strict=True)),
+                width_of[self.class_of[task]],
+                runner_up=None if rival < 0 else machines[rival],
+                runner_up_cost=None if rival < 0 else rival_cost,
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Account:
+    """A record, opened. ``plain`` is the whole of it, version 2; arrays may be numpy arrays or lists."""
+
+    plain: Mapping[str, Any]
+    source: str = ""
+    """The file that it comes from, for messages."""
+
+    @property
+    def round(self) -> int:
+        """Number of the round."""
+        return int(self.plain["round"])
+
+    @property
+    def now_s(self) -> float:
+        """Time of the round, in seconds."""
+        return float(self.plain["now_s"])
+
+    @property
+    def writer(self) -> str:
+        """Program and version that wrote it."""
+        return str(self.plain.get("writer", "unknown"))
+
+    @property
+    def policy(self) -> str:
+        """Name of the policy."""
+        return str(self.plain["policy"])
+
+    @property
+    def solver(self) -> str:
+        """Name of the solver."""
+        return str(self.plain["solver"])
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The engine's settings."""
+        settings: Mapping[str, Any] = self.plain["settings"]
+        return settings
+
+    @property
+    def titles(self) -> Mapping[str, str]:
+        """NAMESPACE/NAME of tasks that are named by uid; empty elsewhere."""
+        titles: Mapping[str, str] = self.plain.get("titles", {})
+        return titles
+
+    @property
+    def held(self) -> Sequence[Mapping[str, Any]]:
+        """On Kubernetes, what waiting pods were told: ``tasks``, ``fate``, ``message``, ``counts``."""
+        return tuple(self.plain.get("held", ()))
+
+    @property
+    def timings(self) -> Mapping[str, float]:
+        """Milliseconds by stage of the whole round; those of a part are in the part."""
+        found: Mapping[str, Any] = self.plain.get("timings", {})
+        return found
+
+    @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """What the round solved, in order."""
+        return tuple(Part(p["kind"], i, p) for i, p in enumerate(self.plain["parts"]))
+
+    def title(self, task: str) -> str:
+        """What a person calls a task."""
+        return self.titles.get(task) or task
+
+    def find_task(self, name: str) -> tuple[Part, str] | None:
+        """The part that decided on a task, and its name there; ``name`` may be a title, or ``pod/`` and a title."""
+        wanted = {name, name.removeprefix("pod/")}
+        uids = {uid for uid, title in self.titles.items() if title in wanted}
+        for part in self.parts:
+            for task in part.tasks:
+                if task in wanted or task in uids:
+                    return part, task
+        return None
+
+    def find_machine(self, name: str) -> bool:
+        """Whether any part has a machine of this name."""
+        return any(name in part.machines for part in self.parts)

@@ -1,0 +1,211 @@
+"""A solved network as a person reads it: what nodes stand for, what arcs carry and cost, and the prices that prove it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from flowsched.arrays import FloatArray, IntArray
+from flowsched.network import Network, potentials
+
+LAYERS: Mapping[str, int] = {
+    "class": 0,
+    "task": 0,
+    "domain": 1,
+    "tier": 2,
+    "group": 3,
+    "arrive": 3,
+    "stay": 3,
+    "unscheduled": 3,
+    "sink": 4,
+}
+"""Where a drawing puts each kind of node, from left to right."""
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Arrays by node and by arc; arc k runs from node ``tails[k]`` to node ``heads[k]``."""
+
+    kinds: tuple[str, ...]
+    """Kind of each node: a key of ``LAYERS``."""
+    names: tuple[str, ...]
+    """The rest of its label, unique within its kind; empty for the sink and for stay."""
+    supplies: IntArray
+    tails: IntArray
+    heads: IntArray
+    capacities: IntArray
+    unit_costs: IntArray
+    """Whole numbers, ``cost_scale`` per unit of cost."""
+    flow: IntArray
+    units: IntArray
+    """Units of flow that one task is on each arc."""
+    terms: Mapping[str, FloatArray]
+    """By term, its part of the true cost of one task on each arc; all terms of an arc add up to its cost."""
+    cost_scale: float
+    columns: Mapping[str, IntArray]
+    """``slot`` and ``width_milli`` of each move, -1 where an arc is none; empty for a first network."""
+
+    @property
+    def node_count(self) -> int:
+        """Number of nodes."""
+        return len(self.kinds)
+
+    @property
+    def arc_count(self) -> int:
+        """Number of arcs."""
+        return len(self.tails)
+
+    @cached_property
+    def network(self) -> Network:
+        """The same as a solver takes it."""
+        return Network(
+            self.tails,
+            self.heads,
+            self.capacities,
+            self.unit_costs,
+            self.supplies,
+            self.cost_scale,
+            tuple(self.label(i) for i in range(self.node_count)),
+        )
+
+    @cached_property
+    def potentials(self) -> IntArray:
+        """Dual price of every node, in solver units; raises ``ValueError`` if the flow is not optimal."""
+        return potentials(self.network, self.flow)
+
+    @cached_property
+    def reduced_costs(self) -> IntArray:
+        """Unit cost of every arc plus its tail's potential minus its head's, in solver units.
+
+        At least 0 on arcs with room, at most 0 on arcs with flow: by how much a unit more on the arc would miss.
+        """
+        return self.unit_costs + self.potentials[self.tails] - self.potentials[self.heads]
+
+    @cached_property
+    def optimum(self) -> int:
+        """Cost of the flow, in solver units; exact."""
+        return self.network.cost_of(self.flow)
+
+    def label(self, node: int) -> str:
+        """``kind:name``, as the record has it."""
+        return f"{self.kinds[node]}:{self.names[node]}" if self.names[node] else self.kinds[node]
+
+    def node(self, kind: str, name: str = "") -> int | None:
+        """Number of a node; None if there is none of that kind and name."""
+        return self._numbers.get((kind, name))
+
+    def cost(self, arc: int) -> float:
+        """True cost of one task on an arc: the sum of its terms."""
+        return float(sum(values[arc] for values in self.terms.values()))
+
+    def terms_of(self, arc: int) -> dict[str, float]:
+        """The terms of an arc that are not 0."""
+        return {name: float(values[arc]) for name, values in self.terms.items() if values[arc]}
+
+    def true_cost(self, arc: int) -> float:
+        """Cost of one task on an arc as the solver saw it: rounded to whole solver units."""
+        return float(self.unit_costs[arc] * self.units[arc] / self.cost_scale)
+
+    def in_cost(self, solver_units: int | float) -> float:
+        """An amount in solver units per unit of flow, in units of cost."""
+        return float(solver_units) / self.cost_scale
+
+    def leaving(self, node: int) -> IntArray:
+        """Arcs whose tail is a node."""
+        return self._leaving.get(node, np.zeros(0, dtype=np.int64))
+
+    def entering(self, node: int) -> IntArray:
+        """Arcs whose head is a node."""
+        return self._entering.get(node, np.zeros(0, dtype=np.int64))
+
+    def arcs_by_kind(self) -> dict[str, int]:
+        """How many arcs run from each kind of node to each, as ``kind -> kind``."""
+        counts: dict[str, int] = {}
+        for tail, head in zip(self.tails.tolist(), self.heads.tolist(), strict=True):
+            key = f"{self.kinds[tail]} -> {self.kinds[head]}"
+            counts[key] = counts.get(key, 0) + 1
+        return counts
+
+    def path(self, node: int) -> list[int]:
+        """Arcs from a node to the sink along positive flow, the largest at every step."""
+        arcs: list[int] = []
+        seen = {node}
+        while True:
+            onward = [k for k in self.leaving(node).tolist() if self.flow[k] > 0]
+            if not onward:
+                return arcs
+            best = max(onward, key=lambda k: (int(self.flow[k]), -k))
+            arcs.append(best)
+            node = int(self.heads[best])
+            if node in seen:
+                return arcs
+            seen.add(node)
+
+    def faults(self) -> Iterator[str]:
+        """What is wrong: conservation, capacities, complementary slackness, sums of terms; nothing for a sound record."""
+        balance = self.supplies.copy()
+        np.subtract.at(balance, self.tails, self.flow)
+        np.add.at(balance, self.heads, self.flow)
+        for i in np.flatnonzero(balance).tolist():
+            yield f"{self.label(i)}: {int(balance[i])} units stay"
+        for k in np.flatnonzero((self.flow < 0) | (self.flow > self.capacities)).tolist():
+            yield f"arc {k}: flow {int(self.flow[k])} of {int(self.capacities[k])}"
+        try:
+            reduced = self.reduced_costs
+        except ValueError as error:
+            yield str(error)
+            return
+        for k in np.flatnonzero((self.flow < self.capacities) & (reduced < 0)).tolist():
+            yield f"arc {k} has room and reduced cost {int(reduced[k])}"
+        for k in np.flatnonzero((self.flow > 0) & (reduced > 0)).tolist():
+            yield f"arc {k} has flow and reduced cost {int(reduced[k])}"
+        total = np.sum(list(self.terms.values()), axis=0) if self.terms else np.zeros(self.arc_count)
+        rounding = 0.5 * self.units / self.cost_scale + 1e-9 * np.abs(total)
+        wrong = np.abs(total - self.unit_costs * (self.units / self.cost_scale)) > rounding * (1.0 + 1e-6)
+        for k in np.flatnonzero(wrong).tolist():
+            yield f"arc {k}: terms add up to {total[k]}, its cost is {self.true_cost(k)}"
+
+    @cached_property
+    def _numbers(self) -> dict[tuple[str, str], int]:
+        return {key: i for i, key in enumerate(zip(self.kinds, self.names, strict=True))}
+
+    @cached_property
+    def _leaving(self) -> dict[int, IntArray]:
+        return _by_node(self.tails)
+
+    @cached_property
+    def _entering(self) -> dict[int, IntArray]:
+        return _by_node(self.heads)
+
+
+def _by_node(ends: IntArray) -> dict[int, IntArray]:
+    order = np.argsort(ends, kind="stable")
+    nodes, starts = np.unique(ends[order], return_index=True)
+    return dict(zip(nodes.tolist(), np.split(order, starts[1:]), strict=True)) if len(nodes) else {}
+
+
+def read_graph(plain: Mapping[str, Any]) -> Graph:
+    """A network of a record, version 2."""
+    labels = [str(label).partition(":") for label in plain["nodes"]]
+
+    def whole(name: str) -> IntArray:
+        return np.asarray(plain[name], dtype=np.int64)
+
+    return Graph(
+        tuple(kind for kind, _, _ in labels),
+        tuple(name for _, _, name in labels),
+        whole("supplies"),
+        whole("tails"),
+        whole("heads"),
+        whole("capacities"),
+        whole("unit_costs"),
+        whole("flow"),
+        whole("units"),
+        {name: np.asarray(values, dtype=np.float64) for name, values in plain["terms"].items()},
+        float(plain["cost_scale"]),
+        {name: np.asarray(values, dtype=np.int64) for name, values in plain.get("columns", {}).items()},
+    )

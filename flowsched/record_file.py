@@ -1,0 +1,260 @@
+"""Records as files: JSON for people and tools, or a compressed archive of arrays for the many.
+
+An archive is a zip file: ``record.json`` holds the record with ``{"$array": MEMBER}`` in the place of every array, and every
+array is a member in numpy's npy format, so ``numpy.load`` and ``unzip`` open it too. Same record, same bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import re
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flowsched.output import make_folder, write_whole, write_whole_bytes
+from flowsched.record import RECORD_KIND, RECORD_VERSION
+from flowsched.record_upgrade import upgrade
+from flowsched_models.document import InputError, Problem
+
+ARCHIVE_SUFFIX = ".npz"
+RECORD_MEMBER = "record.json"
+LARGEST_BYTES = 1 << 31
+"""An archive that would grow beyond this is not opened: no record comes near it."""
+_ARRAY = "$array"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+"""The time of every member, so that equal records are equal files."""
+_LEVEL = 1
+"""Of compression: higher ones take three times as long for files a tenth smaller."""
+_SMALLEST = 64
+"""Shorter arrays are lists in record.json: a member costs more than they do."""
+_SCALARS = frozenset((str, int, float, bool))
+_UNFIT = re.compile(r"[^A-Za-z0-9_./-]")
+"""What stands in the name of no member, whatever the keys on the way to an array are."""
+_HELP = "write it anew with flowsched solve --record or flowsched simulate --records"
+
+
+def write_record(record: Mapping[str, Any], path: str | Path) -> None:
+    """Write a record, as JSON or, where the name ends in .npz, as an archive.
+
+    A crash leaves nothing half-written under its final name. Raises :class:`InputError` if the place cannot be written.
+    """
+    path = Path(path)
+    make_folder(path.parent)
+    if path.suffix == ARCHIVE_SUFFIX:
+        write_whole_bytes(path, pack_record(record))
+    else:
+        write_whole(path, record_json(record) + "\n")
+
+
+def record_json(record: Mapping[str, Any], indent: int | None = 1) -> str:
+    """A record as JSON."""
+    return json.dumps(record, indent=indent, allow_nan=False, default=_listed)
+
+
+def pack_record(record: Mapping[str, Any]) -> bytes:
+    """A record as an archive."""
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    plain = _without_arrays(record, "", arrays)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+        text = json.dumps(plain, allow_nan=False, separators=(",", ":"))
+        archive.writestr(_member(RECORD_MEMBER), text, compresslevel=_LEVEL)
+        for name, array in arrays.items():
+            content = io.BytesIO()
+            np.lib.format.write_array(content, array, allow_pickle=False)
+            archive.writestr(_member(name), content.getvalue(), compresslevel=_LEVEL)
+    return out.getvalue()
+
+
+def looks_like_record(path: Path) -> bool:
+    """Whether a file is an archive, or JSON that says near its beginning that it is a record of any version."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(200)
+    except OSError:
+        return False
+    return head[:2] == b"PK" or re.search(rb'"kind"\s*:\s*"(Round)?Record"', head) is not None
+
+
+def load_record(path: str | Path) -> dict[str, Any]:
+    """Read a record of this or an older version, as version 2.
+
+    Raises :class:`InputError` with one sentence for a file that is damaged, truncated, foreign or of a later version.
+    """
+    source = str(path)
+    try:
+        content = Path(path).read_bytes()
+    except FileNotFoundError:
+        raise _problem(source, "there is no such file") from None
+    except IsADirectoryError:
+        raise _problem(source, "is a folder, not a record") from None
+    except OSError as error:
+        raise _problem(source, f"cannot be read: {(error.strerror or str(error)).lower()}") from None
+    return read_record(content, source)
+
+
+def read_record(content: bytes, source: str) -> dict[str, Any]:
+    """The same from the bytes of a file; ``source`` names it in messages."""
+    if not content:
+        raise _problem(source, "is empty", _HELP)
+    if content[:2] == b"PK":
+        data = _unpack(content, source)
+    else:
+        data = _parse(content, source)
+    return check_record(data, source)
+
+
+def check_record(data: Any, source: str) -> dict[str, Any]:
+    """Plain data as a record of version 2, upgraded where it is older. Raises :class:`InputError`."""
+    if not isinstance(data, dict) or "kind" not in data or "apiVersion" not in data:
+        message = "is no record of a round: it has no apiVersion and kind at the top"
+        raise _problem(source, message, "records come from solve, simulate and run")
+    kind, version = data["kind"], data["apiVersion"]
+    if version == "flowsched/v1" and kind == "Snapshot":
+        raise _problem(source, "is a snapshot, not a record", f"flowsched solve {source} --record FILE solves it")
+    if kind not in (RECORD_KIND, "RoundRecord"):
+        raise _problem(source, f"is a {kind}, not a Record", "records come from solve, simulate and run")
+    if version not in (RECORD_VERSION, "flowsched/v1"):
+        message = f"is a record of version {version}; this flowsched reads flowsched/v1 and {RECORD_VERSION}"
+        raise _problem(source, message, "a later flowsched may read it")
+    try:
+        record = upgrade(data) if version != RECORD_VERSION else data
+        _require(record)
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
+        what = f"key {error} is missing" if isinstance(error, KeyError) else str(error)
+        raise _problem(source, f"is damaged: {what}", _HELP) from None
+    return record
+
+
+def _require(record: Mapping[str, Any]) -> None:
+    """Look at what every reader relies on: keys, and arrays that belong together."""
+    for key in ("round", "now_s", "policy", "solver", "settings"):
+        record[key]
+    for part in record["parts"]:
+        if part["kind"] not in ("search", "wide"):
+            raise ValueError(f"a part is of kind {part['kind']}")
+        for key in ("placements", "certificate", "counts"):
+            part[key]
+        for key in ("snapshot", "classes", "groups", "plan", "postponements") if part["kind"] == "search" else (
+            "fleet", "demands", "group_of", "left",
+        ):  # fmt: skip
+            part[key]
+        for name in ("first_network", "last_network"):
+            network = part.get(name)
+            if network is not None:
+                _require_network(network, name)
+        part["first_network"]
+
+
+def _require_network(network: Mapping[str, Any], name: str) -> None:
+    nodes, arcs = len(network["nodes"]), len(network["tails"])
+    if len(network["supplies"]) != nodes:
+        raise ValueError(f"{name} has {nodes} nodes and {len(network['supplies'])} supplies")
+    columns = {key: network[key] for key in ("heads", "capacities", "unit_costs", "units", "flow")}
+    columns |= {f"terms.{term}": values for term, values in network["terms"].items()}
+    columns |= network.get("columns", {})
+    for key, values in columns.items():
+        if len(values) != arcs:
+            raise ValueError(f"{name} has {arcs} arcs and {len(values)} values of {key}")
+    for key in ("tails", "heads"):
+        ends = np.asarray(network[key])
+        if arcs and not (int(ends.min()) >= 0 and int(ends.max()) < nodes):
+            raise ValueError(f"{name} has an arc to a node that is not there")
+    float(network["cost_scale"])
+
+
+def _unpack(content: bytes, source: str) -> Any:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if sum(info.file_size for info in archive.infolist()) > LARGEST_BYTES:
+                raise _problem(source, f"would take more than {LARGEST_BYTES >> 20} MiB", "no record is that large")
+            if RECORD_MEMBER not in archive.namelist():
+                message = f"is a zip archive without {RECORD_MEMBER}"
+                raise _problem(source, message, "records come from solve, simulate and run")
+            plain = json.loads(archive.read(RECORD_MEMBER))
+            return _with_arrays(plain, archive)
+    except InputError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise _problem(source, f"is damaged or truncated: {str(error).lower()}", _HELP) from None
+    except Exception as error:
+        # A damaged header may ask for a password, a method that there is not, or nearly anything else.
+        raise _problem(source, f"is damaged: {error}", _HELP) from None
+
+
+def _parse(content: bytes, source: str) -> Any:
+    try:
+        return json.loads(content)
+    except UnicodeDecodeError:
+        raise _problem(source, "is neither JSON nor an archive", "records come from solve, simulate and run") from None
+    except json.JSONDecodeError as error:
+        if content.lstrip()[:1] != b"{":
+            message = "is neither JSON nor an archive"
+            raise _problem(source, message, "records come from solve, simulate and run") from None
+        message = f"is damaged or truncated: {error.msg.lower()} in line {error.lineno}"
+        raise _problem(source, message, _HELP) from None
+    except ValueError as error:
+        raise _problem(source, f"is damaged: {error}", _HELP) from None
+    except RecursionError:
+        raise _problem(source, "is nested too deeply for a record") from None
+
+
+def _without_arrays(value: Any, path: str, arrays: dict[str, np.ndarray[Any, Any]]) -> Any:
+    if isinstance(value, Mapping):
+        if value.keys() == {_ARRAY}:
+            raise TypeError(f"a record cannot hold an object whose one key is {_ARRAY}")
+        return {k: _without_arrays(v, f"{path}{k}/", arrays) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        if all(v is None or type(v) in _SCALARS for v in value):
+            return value
+        return [_without_arrays(v, f"{path}{i}/", arrays) for i, v in enumerate(value)]
+    if isinstance(value, np.ndarray):
+        if value.size < _SMALLEST and value.ndim == 1:
+            return _listed(value)
+        stem = _UNFIT.sub("_", path[:-1])
+        name = f"{stem}.npy"
+        while name in arrays:
+            name = f"{stem}~{len(arrays)}.npy"
+        arrays[name] = value
+        return {_ARRAY: name}
+    return _listed(value) if isinstance(value, np.generic) else value
+
+
+def _with_arrays(value: Any, archive: zipfile.ZipFile) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {_ARRAY}:
+            return np.lib.format.read_array(io.BytesIO(archive.read(value[_ARRAY])), allow_pickle=False)
+        return {k: _with_arrays(v, archive) for k, v in value.items()}
+    if isinstance(value, list):
+        if not any(isinstance(v, dict | list) for v in value):
+            return value
+        return [_with_arrays(v, archive) for v in value]
+    return value
+
+
+def _member(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, _EPOCH)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info.external_attr = 0o644 << 16
+    return info
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            return [v if math.isfinite(v) else None for v in value.tolist()]
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"a record cannot hold a {type(value).__name__}")
+
+
+def _problem(source: str, message: str, help: str = "") -> InputError:
+    return InputError([Problem(source, None, "", message, help)])

@@ -123,8 +123,9 @@ class InputBuilder:
         reservations: tuple[Reservation, ...],
         held_node: tuple[str, str, int] | None,
         keep_record: bool,
+        rounds_waited: Mapping[str, int] | None = None,
     ) -> RoundInput:
-        """A round's input. ``entries`` in the order in which they are served."""
+        """A round's input. ``entries`` in the order in which they are served; ``rounds_waited`` by uid, for the record."""
         cache = self._cache
         by_class: dict[object, list[PodEntry]] = {}
         due_age_s = cache.configuration.engine.due_age_s
@@ -144,6 +145,8 @@ class InputBuilder:
             for uid, node in cache.nominated.items()
             if node in cache.nodes and not (waiting := cache.pods[uid]).place
         }
+        world = self._world(classes, now, plan, reservations)
+        beside = (*(s.name for s in world.services), *(r.task.name for r in world.running))
         return RoundInput(
             number=number,
             now_s=now,
@@ -152,11 +155,12 @@ class InputBuilder:
             groups=tuple(self._gangs.task_group(ref) for ref in refs),
             group_members={group_name(ref): self._gangs.placed(ref) for ref in refs},
             catalogue=cache.catalogue,
-            world=self._world(classes, now, plan, reservations),
+            world=world,
             settings=cache.configuration.engine,
             nominated=nominated,
             held_node=held_node,
-            titles={e.key.uid: str(e.key) for e in entries},
+            titles={e.key.uid: str(e.key) for e in (*entries, *(cache.pods[uid] for uid in beside))},
+            rounds_waited=rounds_waited or {},
             search_tasks=cache.configuration.rounds.search_tasks,
             keep_record=keep_record,
         )

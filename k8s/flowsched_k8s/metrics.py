@@ -132,6 +132,12 @@ FAMILIES: tuple[Family, ...] = (
     Family("flowsched_postponed_pods", "gauge", "Pods that could run now but wait because waiting costs less."),
     Family("flowsched_events_dropped_total", "counter", "Events not written because there were too many."),
     Family(
+        "flowsched_records_dropped_total",
+        "counter",
+        "Records of rounds that were not kept as configured: busy (the folder was too slow), failed, memory.",
+        ("reason",),
+    ),
+    Family(
         "flowsched_reconcile_differences_total",
         "counter",
         "Objects whose cached state differed from the API server's in a full comparison.",
@@ -298,6 +304,10 @@ class Metrics:
     def events_dropped(self, count: int = 1) -> None:
         """Events were not written."""
         self._counters["flowsched_events_dropped_total"].inc(count)
+
+    def records_dropped(self, reason: str, count: int = 1) -> None:
+        """Records were not kept as configured: ``busy``, ``failed`` or ``memory``; 0 shows the reason."""
+        self._counters["flowsched_records_dropped_total"].labels(reason).inc(count)
 
     def reconcile_differences(self, kind: str, count: int) -> None:
         """A full comparison found so many differences; 0 shows that there was one."""

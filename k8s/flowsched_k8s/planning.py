@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from flowsched.decision import Certificate, Decisions
 from flowsched.demand import Demand
 from flowsched.fleet import Fleet
 from flowsched.policies.flow import FlowPolicy
-from flowsched.record import RECORD_VERSION, ROUND_RECORD, WIDE_RECORD
+from flowsched.record import Recipe
 from flowsched.relation import TaskGroup
 from flowsched.round import FlowScheduler
 from flowsched.settings import Settings
@@ -41,6 +42,7 @@ from flowsched_k8s.affinity import reason_of
 from flowsched_k8s.names import TOO_MANY_VOLUMES, insufficient
 from flowsched_k8s.queue import Cause, causes_of
 from flowsched_k8s.recorder import histogram
+from flowsched_k8s.round_account import GOAL_MISSED, Filtered, RoundAccount, Told
 from flowsched_k8s.volumes import LIMIT_PREFIX
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.runtime import HostFactory
@@ -48,8 +50,6 @@ from flowsched_models.runtime import HostFactory
 Mask = NDArray[np.bool_]
 
 
-GOAL_MISSED = "node(s) would miss the pod's p95 goal or have no cores of their own for it"
-"""Reason text for a latency service; there is no in-tree one."""
 _SAID = frozenset({LeftCause.GROUP, LeftCause.COST, LeftCause.SERVICE})
 """Causes that the engine says in words of its own; for the others there is the standard message."""
 
@@ -124,7 +124,9 @@ class RoundInput:
     held_node: tuple[str, str, int] | None = None
     """(uid, node, priority): a due pod and the node that drains for it; pods of higher priority may use it."""
     titles: Mapping[str, str] = field(default_factory=dict)
-    """NAMESPACE/NAME of each pod by uid, for the record."""
+    """NAMESPACE/NAME by uid of each pod and of those in the search's world, for the record."""
+    rounds_waited: Mapping[str, int] = field(default_factory=dict)
+    """By uid, the rounds before this one that have left a pod waiting; none where it is not named."""
     search_tasks: int = 12
     keep_record: bool = False
 
@@ -155,6 +157,8 @@ class Held:
     message: str
     causes: frozenset[Cause]
     """Which changes of the cluster may help."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Nodes by reason text, where the message counts them."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +175,8 @@ class RoundResult:
     counts: Mapping[str, int] = field(default_factory=dict)
     """Solves, and nodes and arcs by kind, of all networks together."""
     cost: float = 0.0
-    record: Callable[[], Mapping[str, Any]] | None = None
+    account: RoundAccount | None = None
+    """What the round's record is made of, if one is kept."""
     solve_ms: float = 0.0
     """Time in the solver; part of the stages' times."""
     fallbacks: tuple[str, ...] = ()
@@ -216,15 +221,51 @@ def plan_apart(
         by_uid = {uid: c for c in classes for uid in c.uids}
         for chosen in part.chosen:
             _book(fleet, by_uid[chosen.uid], chosen.uid, chosen.node, chosen.width_milli or 0)
+    held = (*(held for r in results for held in r.held), *faults)
+    accounts = [r.account for r in results if r.account is not None]
+    stages = dict.fromkeys(stage for r in results for stage in r.timings_ms)
+    timings = {stage: sum(r.timings_ms.get(stage, 0.0) for r in results) for stage in stages}
+    cells = sum(a.wide_cells for a in accounts)
+    parts = [part for a in accounts for part in a.parts]
     return RoundResult(
         given.number,
         tuple(chosen for r in results for chosen in r.chosen),
-        (*(held for r in results for held in r.held), *faults),
+        held,
         tuple(planned for r in results for planned in r.plan),
         tuple(reservation for r in results for reservation in r.reservations),
         tuple(certificate for r in results for certificate in r.certificates),
+        timings_ms=timings,
         cost=sum(r.cost for r in results),
+        account=_account(given, solver, parts, held, timings, cells) if given.keep_record else None,
         fallbacks=("fault",),
+    )
+
+
+def _account(
+    given: RoundInput,
+    solver: Solver,
+    parts: Sequence[Recipe],
+    held: Sequence[Held],
+    timings_ms: Mapping[str, float],
+    wide_cells: int,
+) -> RoundAccount:
+    """All that the record needs, and nothing that changes: no fleet, no entry of the cache."""
+    return RoundAccount(
+        number=given.number,
+        now_s=given.now_s,
+        solver=solver.name,
+        settings=given.settings,
+        titles=given.titles,
+        parts=tuple(parts),
+        told=tuple(Told(h.uids, str(h.fate), h.message, h.counts) for h in held),
+        filters=tuple(Filtered(c.uids, c.reasons, c.verdict, c.allowed) for c in given.classes),
+        names=given.fleet.names,
+        order=given.fleet.order(),
+        since_s={uid: since for c in given.classes for uid, since in zip(c.uids, c.since_s, strict=True)},
+        rounds_waited=given.rounds_waited,
+        held_node=given.held_node,
+        timings_ms=dict(timings_ms),
+        wide_cells=wide_cells,
     )
 
 
@@ -246,7 +287,8 @@ class _Round:
         self.solve_ms = 0.0
         self.counts: dict[str, int] = {}
         self.fallbacks: list[str] = []
-        self.records: list[Callable[[], Mapping[str, Any]]] = []
+        self.parts: list[Recipe] = []
+        self.wide_cells = 0
         self.joined: list[Running] = []
         """Measured pods that this round placed, as later searches see them."""
         self.taken: dict[str, tuple[int, int]] = {}
@@ -262,7 +304,7 @@ class _Round:
             for uid, (rank, _, _) in given.nominated.items():
                 if rank < priority or uid in here:
                     self.fleet.release(_nominee(uid))
-            self._level(level)
+            self._level(level, priority)
             for uid, (rank, node, needs) in given.nominated.items():
                 if rank < priority and uid not in here:
                     self.fleet.book(_nominee(uid), node, needs)
@@ -277,26 +319,28 @@ class _Round:
             self.timings,
             self.counts,
             cost,
-            self._record if given.keep_record else None,
+            _account(given, self.solver, self.parts, self.held, self.timings, self.wide_cells)
+            if given.keep_record
+            else None,
             self.solve_ms,
             tuple(dict.fromkeys(self.fallbacks)),
         )
 
-    def _level(self, level: list[ClassInput]) -> None:
+    def _level(self, level: list[ClassInput], priority: int) -> None:
         searched = [c for c in level if c.task is not None]
         if searched and sum(len(c.uids) for c in searched) <= self.given.search_tasks and self.given.world.machines:
             began = self.clock()
-            self._search(searched)
+            self._search(searched, priority)
             self.timings["search"] += (self.clock() - began) * 1e3
         else:
             if searched:
                 self.fallbacks.append("many_measured_pods")
             searched = []
-        self._wide([c for c in level if c not in searched])
+        self._wide([c for c in level if c not in searched], priority)
 
     # Measured pods
 
-    def _search(self, classes: list[ClassInput]) -> None:
+    def _search(self, classes: list[ClassInput], priority: int) -> None:
         given = self.given
         snapshot = self._snapshot(classes)
         scheduler = FlowScheduler(
@@ -334,9 +378,9 @@ class _Round:
             )
         self.plan += tuple(w.planned for w in decisions.postponements if w.planned is not None)
         self.reservations += decisions.reservations
-        if decisions.record is not None:
-            record = decisions.record
-            self.records.append(lambda: record)
+        if decisions.recipe is not None:
+            needs = {uid: dict(c.needs) for uid, c in by_uid.items()}
+            self.parts.append(partial(_search_part, decisions.recipe, priority, needs))
         self._explain_search(decisions, by_uid)
 
     def _explain_search(self, decisions: Decisions, by_uid: Mapping[str, ClassInput]) -> None:
@@ -363,7 +407,9 @@ class _Round:
             allowed = {m.name for m in machines if self._allows(c, m.name)}
             where = None if allowed == names else tuple(sorted(allowed))
             for uid, since in zip(c.uids, c.since_s, strict=True):
-                pending.append(replace(c.task, name=uid, job=uid, submit_s=min(since, given.now_s), machines=where))
+                since = min(since, given.now_s)
+                waited = given.rounds_waited.get(uid, 0)
+                pending.append(replace(c.task, name=uid, job=uid, submit_s=since, machines=where, rounds_waited=waited))
         waiting = {t.name for t in pending}
         return Snapshot(
             now_s=given.now_s,
@@ -383,7 +429,7 @@ class _Round:
 
     # Everybody else
 
-    def _wide(self, classes: list[ClassInput]) -> None:
+    def _wide(self, classes: list[ClassInput], priority: int) -> None:
         if not classes:
             return
         began = self.clock()
@@ -400,6 +446,9 @@ class _Round:
             keep_record=self.given.keep_record,
         )
         self.timings["wide"] += (self.clock() - began) * 1e3
+        if outcome.record is not None:
+            self.parts.append(partial(outcome.record, priority))
+            self.wide_cells += (len(classes) + 1) * self.fleet.machine_count
         self._take(outcome, {uid: c for c in classes for uid in c.uids})
 
     def _take(self, outcome: WideOutcome, by_uid: Mapping[str, ClassInput]) -> None:
@@ -431,9 +480,6 @@ class _Round:
         self.solve_ms += outcome.timings_ms.get("solve", 0.0)
         for kind, count in outcome.counts.items():
             self.counts[kind] = self.counts.get(kind, 0) + count
-        if outcome.record is not None:
-            wide = outcome.record
-            self.records.append(lambda: {"kind": WIDE_RECORD, **wide()})
         began = self.clock()
         self._explain_left(outcome, by_uid)
         self.timings["explain"] += (self.clock() - began) * 1e3
@@ -448,7 +494,8 @@ class _Round:
             if cause is LeftCause.GROUP:
                 room = self._no_room(c, tuple(uids))
                 message = f"{room.message} {text}".strip()
-                self.held.append(Held(tuple(uids), Fate.UNSCHEDULABLE, message, room.causes | {Cause.GROUP}))
+                causes = room.causes | {Cause.GROUP}
+                self.held.append(Held(tuple(uids), Fate.UNSCHEDULABLE, message, causes, room.counts))
             elif cause in (LeftCause.COST, LeftCause.SERVICE):
                 self.held.append(Held(tuple(uids), Fate.POSTPONED, f"postponed: {text}", frozenset({Cause.PROFILE})))
             else:
@@ -534,28 +581,13 @@ class _Round:
             message += f" {held[1]} drains for a pod that has waited longer."
             more.add(Cause.RESOURCES)
         causes = causes_of(text for text in counts if text != GOAL_MISSED) | more
-        return Held(uids, Fate.UNSCHEDULABLE, message, causes or frozenset({Cause.OTHER}))
+        return Held(uids, Fate.UNSCHEDULABLE, message, causes or frozenset({Cause.OTHER}), counts)
 
-    def _record(self) -> Mapping[str, Any]:
-        tasks = [*(c.uid for c in self.chosen), *(uid for held in self.held for uid in held.uids)]
-        return {
-            "apiVersion": RECORD_VERSION,
-            "kind": ROUND_RECORD,
-            "round": self.given.number,
-            "now_s": self.given.now_s,
-            "settings": asdict(self.given.settings),
-            "pods": {uid: self.given.titles.get(uid, "") for uid in tasks},
-            "networks": [record() for record in self.records],
-            "certificates": [
-                {**asdict(c), "gap_absolute": c.gap_absolute, "gap_relative": c.gap_relative} for c in self.certificates
-            ],
-            "placements": [
-                {"task": c.uid, "machine": c.node, "cost": c.cost, "terms": dict(c.terms), "runner_up": c.runner_up}
-                for c in self.chosen
-            ],
-            "held": [{"tasks": list(h.uids), "fate": str(h.fate), "message": h.message} for h in self.held],
-            "timings": {f"{stage}_ms": ms for stage, ms in self.timings.items()},
-        }
+
+def _search_part(recipe: Recipe, priority: int, needs: Mapping[str, Mapping[str, int]]) -> Mapping[str, Any]:
+    """The one part of a search's record, with its priority where wide parts have it, and what later parts book for each."""
+    (part,) = recipe()["parts"]
+    return {"kind": part["kind"], "priority": priority, "needs": needs, **part}
 
 
 def _book(fleet: Fleet, c: ClassInput, uid: str, node: str, width_milli: int = 0) -> None:

@@ -222,6 +222,7 @@ class Process:
         self._incoming_told: dict[tuple[str, str], int] = {}
         self._watch_counts: dict[str, int] = {}
         self._dropped_told = 0
+        self._records_told: dict[str, int] = {}
         self._loads: Loads | None = None
 
     # The whole
@@ -376,8 +377,9 @@ class Process:
         for reason in result.fallbacks:
             metrics.fell_back(reason)
         metrics.placement_cost(result.cost)
-        if result.record is not None:
-            self.records.add(str(result.number), now, result.record)
+        account = result.account
+        if account is not None:
+            self.records.add(str(result.number), now, account.record, pods=account.pods, size_bytes=account.size_bytes)
         LOG.info(
             "round",
             extra={
@@ -632,6 +634,9 @@ class Process:
         if dropped > self._dropped_told:
             metrics.events_dropped(dropped - self._dropped_told)
             self._dropped_told = dropped
+        for reason, count in self.records.dropped().items():
+            metrics.records_dropped(reason, count - self._records_told.get(reason, 0))
+            self._records_told[reason] = count
         if self._loads is not None:
             metrics.stale_nodes(self._loads.stale_nodes(self._service_pods(), self._clock()))
         for name, reflector in self.reflectors.items():

@@ -1,32 +1,33 @@
-"""Records of the last rounds: kept in memory, and written to a folder off the decision path."""
+"""Records of the last rounds: kept in memory as what they are made of, and written to a folder off the decision path."""
 
 from __future__ import annotations
 
 import logging
-import queue
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from flowsched.record import Recipe
+from flowsched.record_file import pack_record, read_record, record_json
+from flowsched.record_maker import RecordMaker
+from flowsched.record_writer import RecordWriter
 
-from flowsched.output import make_folder, write_whole
-from flowsched_models.document import InputError
+LOOSE_BYTES = 64 << 20
+"""Memory that records may take while they are kept as what they are made of; beyond, the oldest of them are packed."""
+MOST_BYTES = 256 << 20
+"""Memory that all kept records may take, by their own estimate; the last one is kept whatever it takes. Half of it is for
+those that wait to be written.
+"""
 
 LOG = logging.getLogger(__name__)
-WAITING = 16
-"""Records that may wait for the disk; beyond, they are kept in memory only."""
-
-Record = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
-"""A record, or how to make it: most are never looked at."""
 
 _ROUND = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_FILE = re.compile(r"[0-9]{8}T[0-9]{6}\.[0-9]{6}Z-[A-Za-z0-9][A-Za-z0-9._-]{0,63}\.json(\.part)?")
 
 
 @dataclass(frozen=True)
@@ -36,113 +37,201 @@ class Kept:
     round: str
     at: str
     """When it was made, RFC 3339."""
+    pods: int
+    """How many pods it decided on."""
+
+
+class _State(Enum):
+    LOOSE = "loose"
+    """Kept as what it is made of."""
+    TAKEN = "taken"
+    """The same; it is being packed, or waits to be written."""
+    PACKED = "packed"
+    """Some hundred times smaller."""
 
 
 class _Entry:
-    """One record; made at most once, whoever asks first."""
+    """One record; packed when somebody asks for it, it is written, or room is short. As a recipe it gives the record."""
 
-    def __init__(self, round: str, at_s: float, record: Record) -> None:
+    def __init__(self, round: str, at_s: float, recipe: Recipe, pods: frozenset[str], size_bytes: int) -> None:
         self.round = round
         self.at = datetime.fromtimestamp(at_s, UTC)
-        self._record: Record | None = record
-        self._bytes = b""
+        self.pods = pods
+        self.size_bytes = size_bytes
+        self.state = _State.LOOSE
+        self._recipe: Recipe | None = recipe
+        self._packed = b""
         self._lock = threading.Lock()
 
-    def render(self) -> bytes:
-        with self._lock:
-            if self._record is not None:
-                plain = self._record() if callable(self._record) else self._record
-                self._bytes = msgspec.json.encode(plain)
-                self._record = None
-            return self._bytes
+    def __call__(self) -> Mapping[str, Any]:
+        return read_record(self.packed(_pack_here), f"round {self.round}")
 
-    def file_name(self) -> str:
-        return f"{self.at:%Y%m%dT%H%M%S.%fZ}-{self.round}.json"
+    def packed(self, make: Callable[[Recipe], bytes]) -> bytes:
+        with self._lock:
+            if self._recipe is not None:
+                try:
+                    self._packed = make(self._recipe)
+                except Exception:
+                    self.state = _State.LOOSE
+                    raise
+                self.size_bytes = len(self._packed)
+                self.state = _State.PACKED
+                # What it was made of is let go.
+                self._recipe = None
+            return self._packed
+
+    def name(self) -> str:
+        return f"{self.at:%Y%m%dT%H%M%S.%fZ}-{self.round}"
 
 
 class Records:
-    """The last ``keep`` records, by round; with a folder they are also files there, made and removed by a thread."""
+    """The last ``keep`` records, by round; with a folder they are also files there.
 
-    def __init__(self, keep: int, folder: Path | None = None) -> None:
+    Making them is left to threads and a process of their own: :meth:`add` is for the decision path.
+    """
+
+    def __init__(
+        self, keep: int, folder: Path | None = None, *, loose_bytes: int = LOOSE_BYTES, most_bytes: int = MOST_BYTES
+    ) -> None:
         """Raises :class:`InputError` if there cannot be such a folder."""
         self._keep = keep
-        self._folder = folder
+        self._loose_bytes = loose_bytes
+        self._most_bytes = most_bytes
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
-        self._lock = threading.Lock()
-        self._waiting: queue.Queue[_Entry | None] = queue.Queue(WAITING)
-        self._thread: threading.Thread | None = None
-        self.unwritten = 0
-        """Records that did not get to the folder."""
-        if folder is not None:
-            make_folder(folder)
-            self._thread = threading.Thread(target=self._write_all, name="records", daemon=True)
-            self._thread.start()
+        self._changed = threading.Condition()
+        self._closed = False
+        self._handed: list[_Entry] = []
+        """Waiting to be written, kept or not."""
+        self._dropped = {"busy": 0, "failed": 0, "memory": 0}
+        self._maker = RecordMaker()
+        self._writer = RecordWriter(folder, keep, make=self._make) if folder is not None else None
+        self._packer = threading.Thread(target=self._pack_all, name="records", daemon=True)
+        self._packer.start()
 
-    def add(self, round: str, at_s: float, record: Record) -> None:
-        """Keep a record; returns at once. ``at_s``: seconds since 1970. A round is one word, fit for a file name."""
+    def add(
+        self, round: str, at_s: float, recipe: Recipe, *, pods: frozenset[str] = frozenset(), size_bytes: int = 0
+    ) -> None:
+        """Keep a record; returns at once. ``at_s``: seconds since 1970. A round is one word, fit for a file name.
+
+        ``pods``: NAMESPACE/NAME of those that it decided on. ``size_bytes``: about what the recipe holds.
+        """
         if not _ROUND.fullmatch(round) or round == "latest":
             raise ValueError(f"'{round}' cannot name a round")
-        entry = _Entry(round, at_s, record)
-        with self._lock:
+        entry = _Entry(round, at_s, recipe, pods, size_bytes)
+        with self._changed:
             self._entries.pop(round, None)
             self._entries[round] = entry
             while len(self._entries) > self._keep:
                 self._entries.popitem(last=False)
-        if self._thread is not None:
-            try:
-                self._waiting.put_nowait(entry)
-            except queue.Full:
-                self.unwritten += 1
+            if self._writer is not None:
+                self._hand_over(entry, self._writer)
+            self._make_room()
+            self._changed.notify_all()
+
+    def dropped(self) -> dict[str, int]:
+        """How many records were not kept as configured, by why: ``busy`` is a folder that was too slow, ``failed`` one
+        that cannot be written or a record that cannot be made; ``memory`` were let go early.
+        """
+        writer = self._writer
+        found = dict(self._dropped)
+        if writer is not None:
+            found["busy"] += writer.dropped
+            found["failed"] += writer.failed
+        return found
 
     def listing(self) -> list[Kept]:
         """What is kept, latest first."""
-        with self._lock:
+        with self._changed:
             entries = list(self._entries.values())
-        return [Kept(e.round, e.at.strftime("%Y-%m-%dT%H:%M:%S.%fZ")) for e in reversed(entries)]
+        return [Kept(e.round, e.at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), len(e.pods)) for e in reversed(entries)]
 
-    def render(self, round: str) -> bytes | None:
-        """A record as JSON; ``latest`` is the last one. None if it is not kept (any more). May take a while."""
-        with self._lock:
+    def find(self, round: str, pod: str | None = None) -> str | None:
+        """The round of a record that is kept. ``latest`` is the last one; with a pod (NAMESPACE/NAME) only a round that
+        decided on it counts. Nothing is made for this.
+        """
+        with self._changed:
+            rounds = list(reversed(self._entries)) if round == "latest" else [round]
+            found = [r for r in rounds if r in self._entries and (pod is None or pod in self._entries[r].pods)]
+        return found[0] if found else None
+
+    def render(self, round: str, *, packed: bool = False) -> bytes | None:
+        """A record as JSON or as an archive; ``latest`` is the last one. None if it is not kept (any more).
+
+        May take seconds: not for the event loop.
+        """
+        with self._changed:
             if round == "latest" and self._entries:
                 round = next(reversed(self._entries))
             entry = self._entries.get(round)
-        return None if entry is None else entry.render()
+        if entry is None:
+            return None
+        return entry.packed(_pack_here) if packed else record_json(entry(), indent=None).encode()
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Write what still waits, but no longer than this."""
-        if self._thread is None:
-            return
-        try:
-            self._waiting.put(None, timeout=timeout_s)
-        except queue.Full:
-            return
-        self._thread.join(timeout_s)
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._writer is not None:
+            self._writer.close(timeout_s)
+        self._maker.close(1.0)
 
-    def _write_all(self) -> None:
-        assert self._folder is not None
-        failing = False
-        self._remove(self._folder, drafts=True)
-        while (entry := self._waiting.get()) is not None:
+    # Room
+
+    def _hand_over(self, entry: _Entry, writer: RecordWriter) -> None:
+        self._handed = [e for e in self._handed if e.state is _State.TAKEN]
+        if self._handed and _bytes(self._handed) + entry.size_bytes > self._most_bytes // 2:
+            self._dropped["busy"] += 1
+            return
+        # Before anybody takes it: from then on its state is somebody else's to change.
+        entry.state = _State.TAKEN
+        if writer.add(entry.name(), entry):
+            self._handed.append(entry)
+        else:
+            entry.state = _State.LOOSE
+
+    def _make_room(self) -> None:
+        """Let go of the oldest that are loose, then of the oldest that are packed; never of the last one."""
+        excess = _bytes({*self._entries.values(), *self._handed}) - self._most_bytes
+        *earlier, _ = self._entries.values()
+        for state in (_State.LOOSE, _State.PACKED):
+            for entry in earlier:
+                if excess > 0 and entry.state is state and self._entries.pop(entry.round, None) is not None:
+                    excess -= entry.size_bytes
+                    self._dropped["memory"] += 1
+
+    def _next_to_pack(self) -> _Entry | None:
+        loose = [e for e in self._entries.values() if e.state is _State.LOOSE]
+        return loose[0] if _bytes(loose) > self._loose_bytes else None
+
+    def _pack_all(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._next_to_pack() is not None)
+                entry = self._next_to_pack()
+                if self._closed or entry is None:
+                    return
+                entry.state = _State.TAKEN
             try:
-                write_whole(self._folder / entry.file_name(), entry.render().decode())
-                self._remove(self._folder)
-                failing = False
-            except InputError as error:
-                self.unwritten += 1
-                if not failing:
-                    LOG.warning("a record was not written: %s", error)
-                failing = True
+                self._make(entry)
             except Exception:
-                self.unwritten += 1
-                LOG.exception("a record was not written", extra={"round": entry.round})
+                if self._closed:
+                    return
+                LOG.exception("a record could not be made", extra={"round": entry.round})
+                with self._changed:
+                    self._dropped["failed"] += 1
+                    if self._entries.get(entry.round) is entry:
+                        del self._entries[entry.round]
 
-    def _remove(self, folder: Path, drafts: bool = False) -> None:
-        """Remove the oldest, whose names come first, and what a crash left. Files of others are left alone."""
-        try:
-            files = sorted(p for p in folder.iterdir() if _FILE.fullmatch(p.name))
-            whole = [p for p in files if p.suffix != ".part"]
-            broken = [p for p in files if p.suffix == ".part"] if drafts else []
-            for path in (*broken, *whole[: -self._keep]):
-                path.unlink(missing_ok=True)
-        except OSError as error:
-            LOG.warning("old records were not removed: %s", error.strerror or error)
+    def _make(self, recipe: Recipe) -> bytes:
+        """Nobody waits for it here, and a process of its own leaves the interpreter to the rounds."""
+        assert isinstance(recipe, _Entry)
+        return recipe.packed(self._maker.make)
+
+
+def _bytes(entries: Iterable[_Entry]) -> int:
+    return sum(e.size_bytes for e in entries)
+
+
+def _pack_here(recipe: Recipe) -> bytes:
+    return pack_record(recipe())

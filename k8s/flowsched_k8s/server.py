@@ -27,6 +27,8 @@ LOG = logging.getLogger(__name__)
 
 Check = Callable[[], str | None]
 """What is wrong, in a few words; None if nothing is."""
+ARCHIVE = "application/zip"
+"""Content type of a record as an archive."""
 SMALL = 1024
 """Shorter answers are not worth compressing."""
 
@@ -38,8 +40,12 @@ class RecordStore(Protocol):
         """What is kept, latest first."""
         ...
 
-    def render(self, round: str) -> bytes | None:
-        """A record as JSON, ``latest`` being the last one; called in a thread."""
+    def find(self, round: str, pod: str | None = None) -> str | None:
+        """The round of a kept record, ``latest`` being the last one; with a pod, only if it decided on that."""
+        ...
+
+    def render(self, round: str, *, packed: bool = False) -> bytes | None:
+        """A record as JSON or as an archive; called in a thread."""
         ...
 
 
@@ -124,11 +130,16 @@ def everything(answers: Answers) -> web.Application:
         return await _json(request, {"records": [asdict(kept) for kept in answers.records.listing()]})
 
     async def record(request: web.Request) -> web.Response:
-        round = request.match_info["round"]
-        body = await asyncio.to_thread(answers.records.render, round)
-        if body is None:
-            raise web.HTTPNotFound(text=f"there is no record of round '{_printable(round)}'; see /debug/records\n")
-        return await _compressed(request, body, "application/json")
+        packed = _wants_archive(request)
+        asked, pod = request.match_info["round"], request.query.get("pod")
+        round = answers.records.find(asked, pod)
+        body = None if round is None else await asyncio.to_thread(answers.records.render, round, packed=packed)
+        if round is None or body is None:
+            raise web.HTTPNotFound(text=f"{_no_record(asked, pod)}; see /debug/records\n")
+        if not packed:
+            return await _compressed(request, body, "application/json")
+        name = f'attachment; filename="round-{round}.npz"'
+        return web.Response(body=body, headers={**_headers(ARCHIVE), "Content-Disposition": name})
 
     return _application(
         {
@@ -166,8 +177,8 @@ def _application(paths: Mapping[str, Handler]) -> web.Application:
                 listed = "\n".join(paths)
                 return web.Response(status=404, text=f"there is no {_printable(request.path)}; there is:\n{listed}\n")
             return web.Response(status=404, text=missing.text)
-        except web.HTTPException as refused:
-            return refused
+        except web.HTTPException:
+            raise
         except Exception:
             LOG.exception("an answer failed", extra={"path": request.path})
             return web.Response(status=500, text="the answer failed; the log says why\n")
@@ -216,13 +227,35 @@ async def _json(request: web.Request, value: Any) -> web.Response:
 
 
 async def _compressed(request: web.Request, body: bytes, content_type: str) -> web.Response:
-    headers = {"Content-Type": content_type, "Cache-Control": "no-store"}
+    headers = _headers(content_type)
     if len(body) > SMALL:
         headers["Vary"] = "Accept-Encoding"
         if _takes_gzip(request.headers.get("Accept-Encoding", "")):
             body = await asyncio.to_thread(gzip.compress, body, 5, mtime=0)
             headers["Content-Encoding"] = "gzip"
     return web.Response(body=body, headers=headers)
+
+
+def _headers(content_type: str) -> dict[str, str]:
+    return {"Content-Type": content_type, "Cache-Control": "no-store"}
+
+
+def _wants_archive(request: web.Request) -> bool:
+    """Whether a record shall be an archive; JSON is what those get who do not say."""
+    form = request.query.get("format")
+    if form is None:
+        return ARCHIVE in (part.partition(";")[0].strip() for part in request.headers.get("Accept", "").split(","))
+    if form not in ("json", "npz"):
+        raise web.HTTPBadRequest(text=f"there is no format '{_printable(form)}'; there are: json, npz\n")
+    return form == "npz"
+
+
+def _no_record(round: str, pod: str | None) -> str:
+    if pod is None:
+        return f"there is no record of round '{_printable(round)}'"
+    if round == "latest":
+        return f"no round that decided on pod '{_printable(pod)}' is kept"
+    return f"no record is kept of a round '{_printable(round)}' that decided on pod '{_printable(pod)}'"
 
 
 def _takes_gzip(accept: str) -> bool:

@@ -385,6 +385,7 @@ class SchedulerState:
             reservations=self._reservations,
             held_node=self._held_node,
             keep_record=keep_record,
+            rounds_waited={e.key.uid: e.attempts + self.queue.attempts(e.key) - 1 for e in fit},
         )
         return given, out
 

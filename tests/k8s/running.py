@@ -19,6 +19,8 @@ from typing import Any
 import yaml
 from plane import Fault, Object, Plane, RefusedError, Space, Wire, wait_for
 
+from flowsched.inspector.account import Account
+from flowsched.record_file import read_record
 from flowsched_k8s import names
 
 MANIFESTS = Path(__file__).parents[2] / "k8s" / "manifests"
@@ -204,6 +206,16 @@ class Running:
         found: Object = json.loads(self.answer(f"/debug/records/{round}"))
         return found
 
+    def check_records(self) -> None:
+        """Every record that it keeps is sound: its flows are optimal flows, its terms add up."""
+        kept = json.loads(self.answer("/debug/records"))["records"]
+        for round in (str(entry["round"]) for entry in kept):
+            content = self.answer(f"/debug/records/{round}?format=npz")
+            for part in Account(read_record(content, f"round {round}"), self.name).parts:
+                for name, graph in part.graphs.items():
+                    faults = list(graph.faults())
+                    assert not faults, f"round {round}, part {part.index}, {name} network: {faults[:3]}"
+
     def metrics(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
         """Every series that it exposes."""
         found = {}
@@ -226,6 +238,7 @@ def running_scheduler(
     features: Sequence[str] = STANDARD,
     rules: Callable[[list[Object]], list[Object]] = list,
     server: str = "",
+    listens: Mapping[str, str] | None = None,
     expected_faults: Sequence[str] = (),
     start: bool = True,
     **settings: Any,
@@ -233,8 +246,9 @@ def running_scheduler(
     """A scheduler that leads, with ``features`` on and a ServiceAccount that may do what the manifests allow for them.
 
     ``rules`` may change those of the cluster; ``server`` is another address of the API server, such as a wire's.
-    ``settings`` are keys of the configuration file. At its end there must be no error in its log, but for messages
-    that are expected, and it must stop when it is asked to.
+    ``listens`` are the addresses that it listens on, ``settings`` other keys of the configuration file. At its end there
+    must be no error in its log, but for messages that are expected, all records that it keeps must be sound, and it must
+    stop when it is asked to.
     """
     number = next(_numbers)
     with plane.space(f"scheduler-{number}-{os.getpid()}") as home:
@@ -242,12 +256,14 @@ def running_scheduler(
         kubeconfig = home.service_account_kubeconfig(rules(everywhere), here, server)
         place = folder / home.name
         place.mkdir()
-        scheduler = Running(plane, home, place, kubeconfig, {"features": switched_on(*features), **settings})
+        settings = {"features": switched_on(*features), **({"server": listens} if listens else {}), **settings}
+        scheduler = Running(plane, home, place, kubeconfig, settings)
         try:
             if start:
                 scheduler.start(*options)
             yield scheduler
             if scheduler._process is not None:
+                scheduler.check_records()
                 assert scheduler.stop() == 0, scheduler.text()
             faults = [line for line in scheduler.faults() if line["msg"] not in expected_faults]
             assert not faults, faults

@@ -16,6 +16,7 @@ from model_server import ModelServer
 from plane import Object, Plane, Space, wait_for
 from running import Running, Site, running_scheduler, site_of
 
+from flowsched.record_file import load_record, record_json
 from flowsched_k8s import names
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.instructions import PatchCondition
@@ -165,18 +166,24 @@ def test_records_and_configuration_are_served(site: Site) -> None:
     uid = site.pod("pod")["metadata"]["uid"]
     site.bound("pod")
     record = site.scheduler.record()
-    assert record["kind"] == "RoundRecord"
-    assert [(p["task"], p["machine"]) for p in record["placements"]] == [(uid, node)]
+    assert (record["apiVersion"], record["kind"]) == ("flowsched/v2", "Record")
+    (part,) = record["parts"]
+    assert [part["fleet"]["machines"][m] for m in part["placements"]["machine"]] == [node]
+    assert part["placements"]["task"] == [uid]
+    assert record["titles"] == {uid: f"{site.name}/pod"}
     assert site.scheduler.record(str(record["round"])) == record
     site.pod("not", cpu="100")
     message = site.refused("not")
     wait_for(lambda: site.scheduler.record()["round"] > record["round"], "the next record")
     held = site.scheduler.record()["held"]
-    assert [(h["fate"], h["message"]) for h in held] == [("unschedulable", message)]
+    assert [(h["fate"], h["message"], h["counts"]) for h in held] == [
+        ("unschedulable", message, {"Insufficient cpu": 1})
+    ]
     listed = json.loads(site.scheduler.answer("/debug/records"))["records"]
     assert str(record["round"]) in [kept["round"] for kept in listed]
     files = site.scheduler.folder.parent / "records"
-    wait_for(lambda: list(files.glob(f"*-{record['round']}.json")), "the record in the folder")
+    (file,) = wait_for(lambda: list(files.glob(f"*-{record['round']}.npz")), "the record in the folder")
+    assert record_json(load_record(file)) == record_json(record)
     served = json.loads(site.scheduler.answer("/configz"))
     for key, value in yaml.safe_load(site.scheduler.configuration.read_text()).items():
         if isinstance(value, dict) and key != "nodeSelector":

@@ -99,7 +99,8 @@ def test_a_measured_job_hears_its_threads(site: Site) -> None:
     assert len(found[names.PLACEMENT].encode()) < 1024
     assert "run_time" in placement["terms"]
     uid = site.space.pod("job")["metadata"]["uid"]
-    assert uid in [p["task"] for p in site.scheduler.record(str(placement["round"]))["placements"]]
+    (part,) = site.scheduler.record(str(placement["round"]))["parts"]
+    assert uid in [p["task"] for p in part["placements"]]
     # The same by labels.
     site.pod("labelled", cpu="1", labels={names.PROFILE: "canneal"})
     site.bound("labelled")

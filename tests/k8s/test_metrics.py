@@ -39,6 +39,7 @@ CONTRACT = {
     "flowsched_build_info": ("gauge", {"version", "python"}),
     "flowsched_postponed_pods": ("gauge", set()),
     "flowsched_events_dropped_total": ("counter", set()),
+    "flowsched_records_dropped_total": ("counter", {"reason"}),
     "flowsched_reconcile_differences_total": ("counter", {"kind"}),
     "flowsched_watch_restarts_total": ("counter", {"kind", "reason"}),
 }
@@ -71,6 +72,7 @@ def everything(metrics: Metrics) -> Metrics:
     metrics.request("POST", 201)
     metrics.request("GET", None)
     metrics.events_dropped(7)
+    metrics.records_dropped("memory", 2)
     metrics.reconcile_differences("pods", 1)
     metrics.watch_restarted("nodes", "expired")
     metrics.leader("flowsched", True)

@@ -13,6 +13,7 @@ from objects_builders import node, pod
 from plane import Plane, Space, wait_for
 from running import running_scheduler
 
+from flowsched.record_file import write_record
 from flowsched.round import solve
 from flowsched.settings import Settings
 from flowsched.snapshot import Snapshot, StartDelay
@@ -159,19 +160,22 @@ def test_a_round_s_record_can_be_solved_again(tmp_path: Path) -> None:
     given, _ = state.begin_round(now_s)
     assert given is not None
     result = plan_round(given, make_solver("ortools"), state.inputs.beliefs.hosts)
-    assert result.record is not None
-    record = result.record()
-    assert [n["kind"] for n in record["networks"]] == ["Record", "WideRecord"]
-    assert set(record["pods"].values()) == {f"default/{t.name}" for t in SCENARIO.tasks} | {"default/plain"}
+    assert result.account is not None
+    record = result.account.record()
+    assert [(p["kind"], p["priority"]) for p in record["parts"]] == [("search", 0), ("wide", 0)]
+    services = {f"default/{s.name}" for s in SCENARIO.services}
+    assert (
+        set(record["titles"].values()) == {f"default/{t.name}" for t in SCENARIO.tasks} | {"default/plain"} | services
+    )
+    assert result.account.pods == set(record["titles"].values()) - services
     file = tmp_path / "round.json"
-    file.write_bytes(msgspec.json.encode(record))
+    write_record(record, file)
     again = solve(load_snapshot(file))
-    measured = {uid for uid, title in record["pods"].items() if title != "default/plain"}
     assert {p.task: p.machine for p in again.placements} == {
-        p["task"]: p["machine"] for p in record["placements"] if p["task"] in measured
+        p["task"]: p["machine"] for p in record["parts"][0]["placements"]
     }
-    file.write_bytes(msgspec.json.encode({**record, "networks": record["networks"][1:]}))
-    with pytest.raises(InputError, match="no snapshot: its pods were placed by a wide round"):
+    write_record({**record, "parts": record["parts"][1:]}, file)
+    with pytest.raises(InputError, match="no snapshot: its tasks were placed by a wide round"):
         load_snapshot(file)
 
 

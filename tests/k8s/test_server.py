@@ -6,11 +6,14 @@ import json
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import aiohttp
 import pytest
 
+from flowsched.record import record_head
+from flowsched.record_file import read_record
+from flowsched.settings import Settings
 from flowsched_k8s.configuration import Address, Configuration
 from flowsched_k8s.configuration import Server as Addresses
 from flowsched_k8s.configuration_form import to_plain
@@ -56,6 +59,16 @@ def setup() -> Setup:
     return Setup(wrong, records, answers)
 
 
+def plain(number: int) -> dict[str, Any]:
+    """A sound record without parts."""
+    return {**record_head(number, 0.0, "flow", "ortools", Settings()), "parts": []}
+
+
+def keep(setup: Setup, number: int, pod: str, **more: Any) -> None:
+    record = {**plain(number), **more}
+    setup.records.add(str(number), 1_700_000_000.0 + number, lambda: record, pods=frozenset({pod}))
+
+
 @dataclass
 class Got:
     status: int
@@ -68,8 +81,9 @@ def get(setup: Setup, path: str, *, method: str = "GET", which: str = "all", **h
     async def ask(session: aiohttp.ClientSession, base: str) -> Got:
         async with session.request(method, base + path, headers=headers) as answer:
             raw = await answer.read()
-            plain = gzip.decompress(raw) if answer.headers.get("Content-Encoding") == "gzip" else raw
-            return Got(answer.status, plain.decode(), dict(answer.headers), raw)
+            content = gzip.decompress(raw) if answer.headers.get("Content-Encoding") == "gzip" else raw
+            text = "" if answer.content_type == "application/zip" else content.decode()
+            return Got(answer.status, text, dict(answer.headers), raw)
 
     return served(setup, ask, which)
 
@@ -135,13 +149,46 @@ def test_configuration_and_state_are_json(setup: Setup) -> None:
 
 def test_records_are_listed_and_served(setup: Setup) -> None:
     for number in range(5):
-        setup.records.add(f"r-{number}", 1_700_000_000.0 + number, {"round": number})
+        keep(setup, number, f"ns/p-{number}")
     listed = json.loads(get(setup, "/debug/records").text)["records"]
-    assert [r["round"] for r in listed] == ["r-4", "r-3", "r-2"]
-    assert listed[0]["at"] == "2023-11-14T22:13:24.000000Z"
-    assert json.loads(get(setup, "/debug/records/r-3").text) == {"round": 3}
-    assert json.loads(get(setup, "/debug/records/latest").text) == {"round": 4}
-    assert get(setup, "/debug/records/r-3").headers["Content-Type"] == "application/json"
+    assert [r["round"] for r in listed] == ["4", "3", "2"]
+    assert (listed[0]["at"], listed[0]["pods"]) == ("2023-11-14T22:13:24.000000Z", 1)
+    assert json.loads(get(setup, "/debug/records/3").text) == plain(3)
+    assert json.loads(get(setup, "/debug/records/latest").text) == plain(4)
+    assert get(setup, "/debug/records/3").headers["Content-Type"] == "application/json"
+
+
+@pytest.mark.parametrize("accept", ["application/zip", "text/html, application/zip;q=0.9, */*;q=0.1"])
+def test_a_record_as_an_archive(setup: Setup, accept: str) -> None:
+    keep(setup, 7, "ns/p", zeros=[0] * 5000)
+    for got in (
+        get(setup, "/debug/records/7?format=npz", **{"Accept-Encoding": "gzip"}),
+        get(setup, "/debug/records/latest", Accept=accept),
+        get(setup, "/debug/records/latest?format=npz", Accept="application/json"),
+    ):
+        assert got.status == 200
+        assert got.headers["Content-Type"] == "application/zip"
+        assert got.headers["Content-Disposition"] == 'attachment; filename="round-7.npz"'
+        assert "Content-Encoding" not in got.headers
+        assert read_record(got.raw, "it") == {**plain(7), "zeros": [0] * 5000}
+    assert json.loads(get(setup, "/debug/records/7?format=json", Accept=accept).text)["round"] == 7
+    odd = get(setup, "/debug/records/7?format=<xml>")
+    assert (odd.status, odd.text) == (400, "there is no format '%3Cxml%3E'; there are: json, npz\n")
+
+
+def test_the_record_that_a_pod_is_in(setup: Setup) -> None:
+    for number in range(3):
+        keep(setup, number, "ns/p" if number == 1 else f"ns/p-{number}")
+    assert json.loads(get(setup, "/debug/records/latest?pod=ns/p").text)["round"] == 1
+    assert json.loads(get(setup, "/debug/records/latest?pod=ns%2Fp").text)["round"] == 1
+    assert json.loads(get(setup, "/debug/records/1?pod=ns/p").text)["round"] == 1
+    missing = get(setup, "/debug/records/latest?pod=ns/<p>")
+    assert (missing.status, missing.text) == (
+        404, "no round that decided on pod 'ns/%3Cp%3E' is kept; see /debug/records\n"
+    )  # fmt: skip
+    other = get(setup, "/debug/records/2?pod=ns/p")
+    assert other.status == 404
+    assert other.text == "no record is kept of a round '2' that decided on pod 'ns/p'; see /debug/records\n"
 
 
 @pytest.mark.parametrize("name", ["r-0", "latest", "..", "%2e%2e%2fetc", "<script>"])
@@ -152,15 +199,15 @@ def test_a_record_that_is_not_kept(setup: Setup, name: str) -> None:
 
 
 def test_large_answers_are_compressed_for_those_who_can(setup: Setup) -> None:
-    setup.records.add("big", 0.0, {"zeros": [0] * 5000})
-    packed = get(setup, "/debug/records/big", **{"Accept-Encoding": "deflate, gzip;q=0.5"})
+    keep(setup, 5, "ns/p", zeros=[0] * 5000)
+    packed = get(setup, "/debug/records/5", **{"Accept-Encoding": "deflate, gzip;q=0.5"})
     assert packed.headers["Content-Encoding"] == "gzip"
-    assert len(packed.raw) < 1000
+    assert len(packed.raw) < 2000
     assert len(json.loads(packed.text)["zeros"]) == 5000
     for refuses in ("identity", "gzip;q=0", "gzip; q=0.00"):
-        plain = get(setup, "/debug/records/big", **{"Accept-Encoding": refuses})
-        assert "Content-Encoding" not in plain.headers
-        assert plain.text == packed.text
+        whole = get(setup, "/debug/records/5", **{"Accept-Encoding": refuses})
+        assert "Content-Encoding" not in whole.headers
+        assert whole.text == packed.text
 
 
 def test_an_unknown_path_lists_those_there_are(setup: Setup) -> None:

@@ -1,0 +1,257 @@
+"""Records of a running scheduler, read through the API server with the rights of whoever asks; nothing is written.
+
+The lease says which pod leads, that pod's proxy reaches its ``/debug/records``, and the annotation of a placed pod names
+the round.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from flowsched.inspector.source import LiveRecord
+from flowsched.record_file import read_record
+from flowsched_k8s.api.access import Access, find_access
+from flowsched_k8s.api.client import ApiError, Connection, Reply, UnreachableError, path_of
+from flowsched_k8s.configuration import Configuration
+from flowsched_k8s.configuration_form import load_configuration
+from flowsched_k8s.names import PLACEMENT, POD_SCHEDULED
+from flowsched_k8s.server import ARCHIVE
+from flowsched_models.document import InputError, Problem
+from flowsched_models.quantity import shown
+
+TIMEOUT_S = 120.0
+"""The record of a large round is made when it is asked for."""
+_KEEP = "records.keep and records.directory in the scheduler's configuration keep more"
+_RIGHTS = "k8s/examples/explain-role.yaml grants what this needs"
+_OTHERS = "flowsched explain FILE POD reads a record from the folder records.directory of its configuration"
+
+# What goes wrong is said in one sentence by whoever catches it, and not in a log as well.
+logging.getLogger("flowsched_k8s").addHandler(logging.NullHandler())
+
+
+def fetch(target: str | None, kubeconfig: Path | None = None, config: Path | None = None) -> LiveRecord:
+    """The record of the round that decided last on a pod (``pod/NAMESPACE/NAME``), or without a target the latest one.
+
+    ``config`` is the scheduler's configuration: it names the lease, the port and the scheduler; without it they are the
+    defaults. Raises :class:`InputError` with one sentence for whatever stands in between.
+    """
+    configuration = load_configuration(config)
+    access = find_access(kubeconfig or configuration.client_connection.kubeconfig)
+    pod = None if target is None else _pod(target, access.namespace)
+    try:
+        return asyncio.run(_fetch(access, configuration, pod))
+    except UnreachableError as error:
+        raise _problem(access.server, f"the API server does not answer: {error}", "is it the right cluster?") from None
+
+
+def _pod(target: str, namespace: str) -> tuple[str, str]:
+    parts = target.removeprefix("pod/").split("/")
+    if not 1 <= len(parts) <= 2 or not all(parts):
+        raise _problem("--live", f"{shown(target)} names no pod", "write pod/NAMESPACE/NAME")
+    return (namespace, parts[0]) if len(parts) == 1 else (parts[0], parts[1])
+
+
+async def _fetch(access: Access, configuration: Configuration, pod: tuple[str, str] | None) -> LiveRecord:
+    async with Connection(access, timeout=TIMEOUT_S) as connection:
+        if pod is None:
+            leader = await _Leader.find(connection, configuration)
+            reply = await leader.record("latest")
+            if reply is None:
+                raise _problem(leader.title, "it has decided no round yet")
+            return leader.live(reply, None)
+        wanted = _Wanted(*pod, await _read_pod(connection, *pod))
+        wanted.require_ours(configuration)
+        leader = await _Leader.find(connection, configuration)
+        round = wanted.round()
+        return await leader.about(wanted) if round is None else await leader.round_of(wanted, round)
+
+
+async def _read_pod(connection: Connection, namespace: str, name: str) -> dict[str, Any]:
+    reply = await connection.request("GET", path_of("/api/v1", "pods", namespace, name))
+    if reply.status == 404:
+        raise _problem(f"pod {namespace}/{name}", "there is no such pod", "kubectl get pods -A lists them")
+    return _decoded(reply, "get", "pods", namespace)
+
+
+class _Wanted:
+    """A pod that somebody asks about."""
+
+    def __init__(self, namespace: str, name: str, plain: Mapping[str, Any]) -> None:
+        self.key = f"{namespace}/{name}"
+        self.title = f"pod {self.key}"
+        self.uid = str(plain["metadata"]["uid"])
+        self.node = str(plain["spec"].get("nodeName") or "")
+        self._scheduler = str(plain["spec"].get("schedulerName") or "")
+        self._notes: Mapping[str, str] = plain["metadata"].get("annotations") or {}
+        self._gates = [str(g.get("name")) for g in plain["spec"].get("schedulingGates") or ()]
+        conditions = plain.get("status", {}).get("conditions") or ()
+        told: Mapping[str, Any] = next((c for c in conditions if c.get("type") == POD_SCHEDULED), {})
+        self._message = " ".join(str(told.get("message") or "").split())
+
+    def require_ours(self, configuration: Configuration) -> None:
+        """Refuse pods that no round decides on."""
+        ours = configuration.scheduler_names
+        if self._scheduler not in ours:
+            message = f"it is placed by scheduler {self._scheduler}, and this one is {', '.join(ours)}"
+            raise _problem(self.title, message, "--config FILE gives the configuration of a scheduler of another name")
+        if self._gates and not self.node:
+            message = f"no round decides on it before its scheduling gates are removed: {', '.join(self._gates)}"
+            raise _problem(self.title, message)
+
+    def round(self) -> str | None:
+        """The round that placed it; None while it waits."""
+        if not self.node:
+            return None
+        if PLACEMENT not in self._notes:
+            message = f"it is on {self.node} without an annotation {PLACEMENT}: somebody else has put it there"
+            raise _problem(self.title, message)
+        try:
+            return str(int(json.loads(self._notes[PLACEMENT])["round"]))
+        except (ValueError, TypeError, LookupError):
+            message = f"its annotation {PLACEMENT} names no round: somebody has changed it"
+            raise _problem(self.title, message) from None
+
+    def is_in(self, record: Mapping[str, Any]) -> bool:
+        """Whether a round decided on it: on this pod, and not on one before it of the same name."""
+        decided = (uid for held in record.get("held", ()) for uid in held["tasks"])
+        if self.uid in record.get("titles", {}) and self.uid in decided:
+            return True
+        for part in record["parts"]:
+            placed = part["placements"]
+            if self.uid in (placed["task"] if part["kind"] == "wide" else [p["task"] for p in placed]):
+                return True
+        return False
+
+    def no_record(self) -> InputError:
+        """For one that waits and that no kept record knows."""
+        if self._message:
+            message = f"no round that decided on it is kept; its condition says: {self._message}"
+            return _problem(self.title, message, _KEEP)
+        return _problem(self.title, "no round has decided on it yet, or none that is kept", _KEEP)
+
+
+class _Leader:
+    """The scheduler's pod that leads, behind the proxy of the API server."""
+
+    def __init__(self, connection: Connection, namespace: str, pod: str, port: int, lease: str) -> None:
+        self._connection = connection
+        self._namespace = namespace
+        self._pod = pod
+        self._port = port
+        self._lease = lease
+        self.title = f"scheduler {namespace}/{pod}"
+
+    @classmethod
+    async def find(cls, connection: Connection, configuration: Configuration) -> _Leader:
+        """Ask the lease."""
+        election = configuration.leader_election
+        namespace, name = election.resource_namespace, election.resource_name
+        title = f"lease {namespace}/{name}"
+        if not election.leader_elect:
+            message = "without leader election (leaderElection.leaderElect) nothing says where the scheduler runs"
+            raise _problem("--config", message, _OTHERS)
+        path = path_of("/apis/coordination.k8s.io/v1", "leases", namespace, name)
+        reply = await connection.request("GET", path)
+        if reply.status == 404:
+            message = "there is no such lease, so no scheduler runs there"
+            raise _problem(title, message, "--config FILE gives a configuration that names another lease")
+        lease = _decoded(reply, "get", "leases.coordination.k8s.io", namespace)
+        holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
+        if not holder:
+            raise _problem(title, "nobody leads at the moment", "try again in a few seconds")
+        return cls(connection, namespace, holder.partition("_")[0], configuration.server.metrics.port, title)
+
+    async def about(self, wanted: _Wanted) -> LiveRecord:
+        """The latest record that decided on a pod."""
+        reply = await self.record("latest", pod=wanted.key)
+        if reply is None:
+            raise wanted.no_record()
+        live = self.live(reply, wanted.uid)
+        if wanted.is_in(live.record):
+            return live
+        # A scheduler of an older version does not look at the pod that it is asked about.
+        for kept in await self._listing():
+            reply = await self.record(kept)
+            if reply is not None and wanted.is_in((live := self.live(reply, wanted.uid)).record):
+                return live
+        raise wanted.no_record()
+
+    async def round_of(self, wanted: _Wanted, round: str) -> LiveRecord:
+        """The record of the round that placed a pod."""
+        reply = await self.record(round, pod=wanted.key)
+        if reply is not None:
+            live = self.live(reply, wanted.uid)
+            if wanted.is_in(live.record):
+                return live
+            # Another leader began to count anew.
+        message = f"it was placed in round {round}, whose record {self._pod} does not keep any more"
+        raise _problem(wanted.title, message, _KEEP)
+
+    def live(self, reply: Reply, task: str | None) -> LiveRecord:
+        """A record in an answer, upgraded where the scheduler is of an older version."""
+        record = read_record(reply.body, self.title)
+        return LiveRecord(record, f"{self.title}, round {record['round']}", task)
+
+    async def record(self, round: str, **query: str) -> Reply | None:
+        """A record as the leader gives it; None if it has no such one."""
+        return await self._get(f"/debug/records/{round}", {**query, "format": "npz"})
+
+    async def _listing(self) -> list[str]:
+        reply = await self._get("/debug/records", {})
+        try:
+            return [] if reply is None else [str(kept["round"]) for kept in json.loads(reply.body)["records"]]
+        except (ValueError, LookupError, TypeError):
+            raise _problem(self.title, "what answers there is no flowsched") from None
+
+    async def _get(self, path: str, query: Mapping[str, str]) -> Reply | None:
+        """An answer of the leader; None for its 404."""
+        place = path_of("/api/v1", "pods", self._namespace, self._pod)
+        text = f"{place}:{self._port}/proxy{path}" + (f"?{urlencode(query)}" if query else "")
+        reply = await self._connection.request("GET", text, accept=f"{ARCHIVE}, application/json", timeout=TIMEOUT_S)
+        if reply.ok:
+            return reply
+        refusal = ApiError.of(reply)
+        if reply.status == 404 and refusal.reason != "NotFound":
+            return None
+        if reply.status == 404:
+            message = (
+                f"its holder {self._pod} is no pod there: the scheduler runs outside of the cluster, or has just ended"
+            )
+            raise _problem(self._lease, message, _OTHERS)
+        if reply.status in (401, 403):
+            _decoded(reply, "get", "pods/proxy", self._namespace)
+        if reply.status >= 500:
+            message = f"it does not answer on port {self._port}: {_line(refusal.message)}"
+            raise _problem(self.title, message, "server.metrics in its configuration (--config FILE) says the port")
+        raise _problem(self.title, f"the API server does not reach it: {_line(str(refusal))}")
+
+
+def _decoded(reply: Reply, verb: str, resource: str, namespace: str) -> dict[str, Any]:
+    """What was asked for. Raises :class:`InputError` for a refusal."""
+    if reply.ok:
+        try:
+            found: dict[str, Any] = json.loads(reply.body)
+            return found
+        except ValueError:
+            raise _problem(f"namespace {namespace}", "what came is no answer of an API server") from None
+    refusal = ApiError.of(reply)
+    if reply.status == 401:
+        raise _problem("kubeconfig", f"the API server does not accept its credentials: {_line(refusal.message)}")
+    if reply.status == 403:
+        message = f"you may not {verb} {resource} there: it needs a Role with this verb"
+        raise _problem(f"namespace {namespace}", message, _RIGHTS)
+    raise _problem(f"namespace {namespace}", f"cannot {verb} {resource}: {_line(str(refusal))}")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:300] or "no reason is given"
+
+
+def _problem(source: str, message: str, help: str = "") -> InputError:
+    return InputError([Problem(source, None, "", message, help)])

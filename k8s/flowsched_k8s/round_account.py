@@ -1,0 +1,130 @@
+"""All that the record of a round is made of. The record is made when somebody asks for it, in whatever thread asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.record import Recipe, plain_timings, record_head
+from flowsched.settings import Settings
+
+GOAL_MISSED = "node(s) would miss the pod's p95 goal or have no cores of their own for it"
+"""Reason text for a latency service; there is no in-tree one."""
+
+_PER_CELL = 64
+"""Bytes that a kind of pod keeps for each machine: about eight arrays of numbers."""
+_PER_MACHINE = 400
+"""Bytes that a wide part keeps for each machine besides."""
+_PER_TASK = 2000
+"""Bytes for each pod: its placement with its terms, its names."""
+_PER_SEARCH = 150_000
+"""Bytes of a search with its snapshot and its first network."""
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """Pods that were not placed, all for the same reason."""
+
+    tasks: tuple[str, ...]
+    fate: str
+    message: str
+    counts: Mapping[str, int]
+    """Nodes by reason text, where the message counts nodes. A node may lack several resources."""
+
+
+@dataclass(frozen=True, eq=False)
+class Filtered:
+    """What the filters that look at one node said to pods of one kind. Arrays are by row of the fleet."""
+
+    tasks: tuple[str, ...]
+    reasons: Sequence[str]
+    verdict: NDArray[np.int16]
+    """Index into the reasons; 0 passes."""
+    passes: NDArray[np.bool_]
+    """Nodes that the round offered it; where the verdict passes, those left out would miss a p95 goal."""
+
+
+@dataclass(frozen=True, eq=False)
+class RoundAccount:
+    """Nothing in it changes after the round, so another thread may use it."""
+
+    number: int
+    now_s: float
+    solver: str
+    settings: Settings
+    titles: Mapping[str, str]
+    """NAMESPACE/NAME of pods by uid: those of the round, and those beside them that the search saw."""
+    parts: tuple[Recipe, ...]
+    told: tuple[Told, ...]
+    filters: tuple[Filtered, ...]
+    names: Sequence[str | None]
+    """By row of the fleet."""
+    order: NDArray[np.int64]
+    """Rows of all machines, in the order of their names."""
+    since_s: Mapping[str, float]
+    """By uid of each pod of the round: since when it could be scheduled."""
+    rounds_waited: Mapping[str, int]
+    held_node: tuple[str, str, int] | None = None
+    """(uid, node, priority): a node that drained for a due pod."""
+    timings_ms: Mapping[str, float] = field(default_factory=dict)
+    wide_cells: int = 0
+    """Kinds of pods times machines of all wide parts, and one kind more for each part: what takes memory."""
+
+    @property
+    def pods(self) -> frozenset[str]:
+        """NAMESPACE/NAME of all that the round decided on."""
+        return frozenset(self.titles.get(uid, uid) for uid in self.since_s)
+
+    @property
+    def size_bytes(self) -> int:
+        """About how much memory it keeps from being used for something else."""
+        wide = self.wide_cells * _PER_CELL + (len(self.order) * _PER_MACHINE if self.wide_cells else 0)
+        return wide + len(self.since_s) * _PER_TASK + len(self.parts) * _PER_SEARCH
+
+    def record(self) -> dict[str, Any]:
+        """The record, version 2."""
+        held_node: dict[str, Any] = {}
+        if self.held_node is not None:
+            task, machine, priority = self.held_node
+            held_node["held_node"] = {"task": task, "machine": machine, "priority": priority}
+        return {
+            **record_head(self.number, self.now_s, "flow", self.solver, self.settings),
+            "titles": dict(self.titles),
+            "parts": [part() for part in self.parts],
+            "held": [
+                {"tasks": list(t.tasks), "fate": t.fate, "message": t.message, "counts": dict(t.counts)}
+                for t in self.told
+            ],
+            "waited": {
+                uid: {
+                    "rounds": self.rounds_waited.get(uid, 0),
+                    "since_s": self.since_s[uid],
+                    "due_age_s": self.settings.due_age_s,
+                }
+                for told in self.told
+                for uid in told.tasks
+            },
+            "machines": [self.names[row] for row in self.order.tolist()],
+            "filters": self._filters(),
+            **held_node,
+            "timings": plain_timings(self.timings_ms),
+        }
+
+    def _filters(self) -> list[dict[str, Any]]:
+        """Kinds of pods to which the filters said the same stand together."""
+        together: dict[tuple[tuple[str, ...], bytes], list[str]] = {}
+        for filtered in self.filters:
+            reasons, verdict = tuple(filtered.reasons), filtered.verdict[self.order]
+            missed = (verdict == 0) & ~filtered.passes[self.order]
+            if missed.any():
+                verdict[missed] = len(reasons)
+                reasons = (*reasons, GOAL_MISSED)
+            together.setdefault((reasons, verdict.tobytes()), []).extend(filtered.tasks)
+        return [
+            {"tasks": tasks, "reasons": list(reasons), "verdict": np.frombuffer(verdict, dtype=np.int16)}
+            for (reasons, verdict), tasks in together.items()
+        ]

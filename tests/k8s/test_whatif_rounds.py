@@ -1,0 +1,247 @@
+"""What if and replay on rounds that go priority by priority, searches and wide rounds in turn: a part that is solved again
+sees what the parts before it place now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import objects_builders as b
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from flowsched.inspector.account import Account
+from flowsched.inspector.change import parse_changes
+from flowsched.inspector.difference import difference
+from flowsched.inspector.replay import differences, replay
+from flowsched.inspector.whatif import WHAT_IF, what_if
+from flowsched.record_file import pack_record, read_record
+from flowsched.solvers import make_solver
+from flowsched_k8s import names
+from flowsched_k8s.changes import Seen
+from flowsched_k8s.configuration import Configuration
+from flowsched_k8s.planning import plan_apart, plan_round
+from flowsched_k8s.state import SchedulerState
+from flowsched_models.profiles import load_catalogue
+
+CATALOGUE = load_catalogue()
+SOLVER = make_solver("ortools")
+NOW_S = 2e9
+PROFILES = ("canneal", "vips", "freqmine")
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A pod."""
+
+    name: str
+    cpu: str
+    memory: str
+    priority: int
+    profile: str | None
+    node: str | None = None
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes of one type by name and CPU, and pods."""
+
+    nodes: tuple[tuple[str, str], ...]
+    pods: tuple[Wish, ...]
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    nodes = tuple(
+        (f"n{i}", cpu) for i, cpu in enumerate(draw(st.lists(st.sampled_from("248"), min_size=1, max_size=4)))
+    )
+    pods = []
+    for i in range(draw(st.integers(1, 7))):
+        wish = Wish(
+            f"p{i}",
+            draw(st.sampled_from(["300m", "1", "2", "3"])),
+            draw(st.sampled_from(["100Mi", "3000000Ki", "1500M"])),
+            draw(st.sampled_from([0, 50, 100])),
+            draw(st.sampled_from([None, None, *PROFILES])),
+        )
+        if draw(st.integers(0, 4)) == 0:
+            wish = replace(wish, node=draw(st.sampled_from(nodes))[0], cpu="300m")
+        pods.append(wish)
+    return Cluster(nodes, tuple(pods))
+
+
+def account_of(cluster: Cluster, apart: bool = False) -> Account:
+    """The record of the cluster's round."""
+    things: list[Any] = [b.node(name, cpu=cpu, memory="32Gi") for name, cpu in cluster.nodes]
+    for p in cluster.pods:
+        notes = {} if p.profile is None else {names.PROFILE: p.profile, names.WIDTHS: "1,2"}
+        more = {} if p.node is None else {"node": p.node}
+        things.append(b.pod(p.name, cpu=p.cpu, memory=p.memory, priority=p.priority, annotations=notes, **more))
+    state = SchedulerState(Configuration(), CATALOGUE)
+    state.observe([Seen(thing) for thing in things], NOW_S)
+    state.activate()
+    given, _ = state.begin_round(NOW_S)
+    if given is None:
+        return Account({"parts": []})
+    result = (plan_apart if apart else plan_round)(given, SOLVER, state.inputs.beliefs.hosts)
+    assert result.account is not None
+    record = result.account.record()
+    return Account(read_record(pack_record(record), "round.npz"), "round.npz")
+
+
+def decided(account: Account) -> dict[str, Any]:
+    """Where every pod goes and at what cost, or that it waits."""
+    placed = {p.task: (p.machine, p.width_milli, p.cost) for part in account.parts for p in part.placements}
+    return placed | {w.task: None for part in account.parts for w in part.waiting}
+
+
+def untimed(account: Account) -> list[dict[str, Any]]:
+    return [{k: v for k, v in part.plain.items() if k != "timings"} for part in account.parts]
+
+
+def after(account: Account, **options: Any) -> Account:
+    return what_if(account, parse_changes(account, **options))
+
+
+@settings(max_examples=30)
+@given(clusters(), st.booleans())
+def test_nothing_changed_is_the_same_round_to_the_bit(cluster: Cluster, apart: bool) -> None:
+    account = account_of(cluster, apart)
+    assume(account.parts)
+    outcome = replay(account)
+    assert outcome.same, outcome.lines()
+    again = after(account)
+    assert [m.where for m in differences(untimed(account), untimed(again))] == []
+    assert difference(account, again).same
+
+
+@settings(max_examples=40)
+@given(clusters(), st.data())
+def test_without_a_pod_the_round_is_that_of_a_cluster_that_never_had_it(cluster: Cluster, data: st.DataObject) -> None:
+    pending = [p for p in cluster.pods if p.node is None]
+    assume(pending)
+    gone = data.draw(st.sampled_from(pending))
+    expected = account_of(replace(cluster, pods=tuple(p for p in cluster.pods if p is not gone)))
+    again = after(account_of(cluster), without=[f"default/{gone.name}"])
+    assert decided(again) == decided(expected)
+
+
+@settings(max_examples=40)
+@given(clusters(), st.data())
+def test_without_an_idle_node_the_round_is_that_of_a_cluster_that_never_had_it(
+    cluster: Cluster, data: st.DataObject
+) -> None:
+    used = {p.node for p in cluster.pods}
+    idle = [n for n in cluster.nodes if n[0] not in used]
+    assume(idle and len(cluster.nodes) > 1 and any(p.node is None for p in cluster.pods))
+    gone = data.draw(st.sampled_from(idle))
+    expected = account_of(replace(cluster, nodes=tuple(n for n in cluster.nodes if n is not gone)))
+    again = after(account_of(cluster), drain=[gone[0]])
+    assert decided(again) == decided(expected)
+    assert gone[0] not in again.plain["machines"]
+
+
+@settings(max_examples=40)
+@given(clusters(), st.data())
+def test_with_another_node_the_round_is_that_of_a_cluster_that_has_it(cluster: Cluster, data: st.DataObject) -> None:
+    used = {p.node for p in cluster.pods}
+    idle = [n for n in cluster.nodes if n[0] not in used]
+    assume(idle and any(p.node is None for p in cluster.pods))
+    like = data.draw(st.sampled_from(idle))
+    expected = account_of(replace(cluster, nodes=(*cluster.nodes, ("new", like[1]))))
+    again = after(account_of(cluster), add_machine=[f"{like[0]}:new"])
+    assert decided(again) == decided(expected)
+    assert again.plain["machines"] == expected.plain["machines"]
+    assert [m.where for m in differences(again.plain["filters"], expected.plain["filters"])] == []
+
+
+def mixed() -> Account:
+    """Two nodes; what is urgent fills one of them, what is not finds room on what is left."""
+    return account_of(
+        Cluster(
+            (("n1", "4"), ("n2", "4")),
+            (
+                Wish("urgent-job", "2", "1Gi", 100, "canneal"),
+                Wish("urgent", "3", "1Gi", 100, None),
+                Wish("job", "2", "1Gi", 0, "vips"),
+                Wish("plain", "1", "1Gi", 0, None),
+                Wish("running-job", "300m", "1Gi", 0, "freqmine", "n1"),
+                Wish("running", "300m", "1Gi", 0, None, "n2"),
+            ),
+        )
+    )
+
+
+def test_parts_are_searches_and_wide_rounds_in_turn() -> None:
+    assert [(p.kind, p.priority) for p in mixed().parts] == [("search", 100), ("wide", 100), ("search", 0), ("wide", 0)]
+
+
+def test_without_a_pod_that_runs_its_room_is_free_for_searches_and_wide_rounds() -> None:
+    account = mixed()
+    again = after(account, without=["default/running-job"])
+    boards = [dict(zip(p.machines, p.plain["fleet"]["free"].tolist(), strict=True)) for p in again.parts[1::2]]
+    before = [dict(zip(p.machines, p.plain["fleet"]["free"].tolist(), strict=True)) for p in account.parts[1::2]]
+    cpu = account.parts[1].plain["fleet"]["resources"].index("cpu")
+    moved = sum(placed[2] != 0 for placed in decided(account).values() if placed)
+    assert moved
+    assert boards[0]["n1"][cpu] - before[0]["n1"][cpu] in (300, 300 + 2000, 300 - 2000)
+    assert not any(r["task"]["name"].endswith("running-job") for r in again.parts[0].plain["snapshot"]["running"])
+    assert any("worked out from its profile" in note for note in again.plain[WHAT_IF]["notes"])
+
+
+def test_measured_pods_on_a_drained_node_wait_with_the_lowest_priority() -> None:
+    account = mixed()
+    again = after(account, drain=["n1"])
+    (home,) = [part for part in again.parts if any(task.endswith("running-job") for task in part.tasks)]
+    assert (home.kind, home.priority) == ("search", 0)
+    assert all(machine == "n2" for machine, _, _ in filter(None, decided(again).values()))
+    assert replay(again).same
+    lines = difference(account, again).lines()
+    assert any("default/running-job" in line and "it ran" in line for line in lines)
+
+
+def test_another_width_of_an_urgent_pod_reaches_later_parts() -> None:
+    account = mixed()
+    again = after(account, width=["default/urgent=1"])
+    _, wide, search, _ = again.parts
+    (urgent,) = wide.placements
+    assert urgent.width_milli == 1000
+    cpu = {m["name"]: m["cpu"] for m in search.plain["snapshot"]["machines"]}
+    old = {m["name"]: m["cpu"] for m in account.parts[2].plain["snapshot"]["machines"]}
+    assert sum(map(_milli, cpu.values())) - sum(map(_milli, old.values())) == 2000
+
+
+@settings(max_examples=20)
+@given(clusters())
+def test_what_runs_is_counted_once_however_many_searches_see_it(cluster: Cluster) -> None:
+    """The total is that of the first search, and what each further part adds: at least what its tasks cost by themselves."""
+    account = account_of(cluster)
+    assume(account.parts)
+    costs = difference(account, account).before
+    searches = [part for part in account.parts if part.kind == "search"]
+    wide = sum(p.certificate["primal"] for p in account.parts if p.kind == "wide" and p.certificate)
+    if len(searches) == 1:
+        assert costs.total == pytest.approx(searches[0].certificate["primal"] + wide)
+    elif searches:
+        added = costs.total - wide - searches[0].certificate["primal"]
+        whole = sum(part.certificate["primal"] for part in searches[1:])
+        assert added + 1e-6 >= 0.0
+        assert added <= whole + 1e-6
+
+
+def _milli(value: Any) -> int:
+    return int(value[:-1]) if str(value).endswith("m") else int(value) * 1000
+
+
+@pytest.mark.parametrize("name", ["n1", "e2-standard-8"])
+def test_a_machine_is_added_to_all_parts_or_the_mistake_is_said(name: str) -> None:
+    account = mixed()
+    if name == "n1":
+        again = after(account, add_machine=["n1:n3"])
+        assert all("n3" in part.machines for part in again.parts)
+        assert again.plain["machines"] == ["n1", "n2", "n3"]
+        return
+    with pytest.raises(Exception, match="name a machine to copy"):
+        after(account, add_machine=[name])

@@ -17,7 +17,13 @@ from click.testing import CliRunner
 
 from flowsched import Settings, load_snapshot, solve
 from flowsched.cli import flowsched
+from flowsched.demand import Demand
+from flowsched.fleet import Fleet
+from flowsched.record_file import record_json
+from flowsched.relation import Relation, RelationKind
 from flowsched.snapshot_file import RunningForm, SnapshotForm
+from flowsched.solvers import make_solver
+from flowsched.wide_round import place
 from flowsched_models import profiles
 from flowsched_models.document import InputError
 from flowsched_models.form import Form
@@ -158,6 +164,31 @@ def test_commands_have_the_options_that_they_are_shown_with(page: str, args: lis
         command.make_context(args[0], args[1:])
 
 
+def consoles_of(page: Path) -> Iterator[tuple[str, str]]:
+    """Every command in console blocks, with what is shown below it."""
+    for _, language, content in blocks(text_of(page)):
+        if language == "console":
+            for shown in re.split(r"^\$ ", content, flags=re.MULTILINE)[1:]:
+                command, _, output = shown.partition("\n")
+                yield command, output
+
+
+def test_the_inspector_prints_what_its_page_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands in their order, in a folder with the examples; milliseconds may differ."""
+    for example in (HOUSE / "docs" / "examples").iterdir():
+        (tmp_path / example.name).write_bytes(example.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    seen = 0
+    for command, shown in consoles_of(HOUSE / "docs" / "inspector.md"):
+        name, *args = shlex.split(command)
+        assert name == "flowsched"
+        done = CliRunner().invoke(flowsched, args)
+        assert done.exit_code == 0, (command, done.output)
+        assert re.sub(r"[\d.]+ ms", "N ms", done.stdout) == re.sub(r"[\d.]+ ms", "N ms", shown), command
+        seen += 1
+    assert seen >= 5
+
+
 def test_there_are_commands() -> None:
     assert {args[0] for _, args in COMMANDS if args} >= {"simulate", "solve"}
 
@@ -239,14 +270,34 @@ def test_every_key_of_a_record_is_listed() -> None:
     text = text_of(HOUSE / "docs" / "records.md")
     record = solve(load_snapshot(HOUSE / "docs" / "examples" / "snapshot.yaml")).record
     assert record is not None
+    (part,) = record["parts"]
     assert keys_of(text, "| Key | Value |") == set(record)
-    assert keys_of(text, "| Key of a network | Value |") == set(record["first_network"])
-    assert keys_of(text, "| Key of the certificate | Value |") == set(record["certificate"])
-    terms = {t for p in (*record["placements"], *record["postponements"]) for t in p["terms"]}
-    terms |= {t for arc in record["first_network"]["terms"] for t in arc}
+    assert keys_of(text, "| Key of a part | Value |") == set(part)
+    assert keys_of(text, "| Key of a network | Value |") == set(part["first_network"])
+    assert set(part["last_network"]) == {*part["first_network"], "columns"}
+    assert keys_of(text, "| Key of the certificate | Value |") == set(part["certificate"])
+    terms = {t for p in (*part["placements"], *part["postponements"]) for t in p["terms"]}
+    terms |= set(part["first_network"]["terms"])
     assert keys_of(text, "| Term | Meaning |") == terms
-    timings = next(cells[1] for cells in rows(text, "| Key | Value |") if cells[0] == "`timings`")
-    assert set(re.findall(r"`(\w+)`", timings)) == set(record["timings"])
+    timings = next(cells[1] for cells in rows(text, "| Key of a part | Value |") if cells[0] == "`timings`")
+    assert set(re.findall(r"`(\w+)`", timings)) == set(part["timings"])
+
+
+def test_every_key_of_a_wide_part_is_listed() -> None:
+    text = text_of(HOUSE / "docs" / "records.md")
+    fleet = Fleet()
+    fleet.declare(Relation("apart", RelationKind.APART))
+    fleet.put_machine("m", {"cpu": 1000}, {})
+    demand = Demand("c", ("a", "b"), {"cpu": 1000}, holds=("apart",), joins=("apart",))
+    outcome = place(fleet, [demand], solver=make_solver("ortools"), keep_record=True)
+    assert outcome.record is not None
+    part = outcome.record(0)
+    table = dict(rows(text, "| Key of a wide part | Value |"))
+    assert {key for cell in table for key in re.findall(r"`(\w+)`", cell)} == set(part)
+    for key, inside in (("fleet", part["fleet"]), ("demands", part["demands"][0]), ("placements", part["placements"])):
+        assert set(inside) <= set(re.findall(r"`(\w+)`", table[f"`{key}`"]))
+    stages = next(cell for keys, cell in table.items() if "`timings`" in keys)
+    assert set(part["timings"]) <= set(re.findall(r"`(\w+)`", stages))
 
 
 def test_every_key_of_the_result_is_listed() -> None:
@@ -264,11 +315,11 @@ def test_a_round_on_a_record_gives_the_same_record(tmp_path: Path) -> None:
     record = solve(load_snapshot(HOUSE / "docs" / "examples" / "snapshot.yaml")).record
     assert record is not None
     path = tmp_path / "again.json"
-    path.write_text(json.dumps(record["snapshot"]), encoding="utf-8")
+    path.write_text(json.dumps(record["parts"][0]["snapshot"]), encoding="utf-8")
     again = solve(load_snapshot(path), settings=Settings(**record["settings"])).record
     assert again is not None
-    plain = json.loads(json.dumps({**record, "timings": {}}))
-    other = json.loads(json.dumps({**again, "timings": {}}))
+    plain, other = json.loads(record_json(record)), json.loads(record_json(again))
     for each in (plain, other):
-        each["snapshot"]["catalogue"].pop("source")
+        del each["parts"][0]["timings"]
+        each["parts"][0]["snapshot"]["catalogue"].pop("source")
     assert other == plain

@@ -1,0 +1,66 @@
+"""``flowsched explain``: why a task is where it is, or why it waits."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from flowsched.inspector.explanation import explain as explain_task
+from flowsched.inspector.source import open_account, open_live
+from flowsched.output import make_folder
+from flowsched.record_file import write_record
+from flowsched_models.document import InputError, Problem
+
+
+@click.command(
+    epilog="Examples: flowsched explain out/round.json ferret; flowsched explain --live pod/shop/cart-7",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.argument("record", required=False, type=click.Path(path_type=Path), metavar="[RECORD]")
+@click.argument("task", required=False, metavar="[TASK]")
+@click.option("--live", metavar="pod/NAMESPACE/NAME", help="Ask the running scheduler about a pod instead of a file.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="With --live: how to reach the cluster.")
+@click.option("--config", type=click.Path(path_type=Path), help="With --live: the scheduler's configuration file.")
+@click.option("--save", type=click.Path(path_type=Path, dir_okay=False), help="With --live: keep the record in a file.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of sentences.")
+def explain(
+    record: Path | None,
+    task: str | None,
+    live: str | None,
+    kubeconfig: Path | None,
+    config: Path | None,
+    save: Path | None,
+    as_json: bool,
+) -> None:
+    """Say why TASK of the round in RECORD (a file) is where it is, or why it waits, in sentences with numbers.
+
+    With --live there is neither RECORD nor TASK: the record of the running scheduler is fetched.
+    """
+    if live is not None:
+        if record is not None:
+            raise _misused("--live takes the place of RECORD and TASK", "leave them out")
+        if save is not None:
+            make_folder(save.parent)
+        account, found = open_live(live, kubeconfig, config)
+        name = found or live
+        if save is not None:
+            write_record(account.plain, save)
+            click.echo(f"record: {save}", err=True)
+    else:
+        if kubeconfig is not None or config is not None or save is not None:
+            raise _misused("--kubeconfig, --config and --save belong to --live", "add --live pod/NAMESPACE/NAME")
+        if record is None or task is None:
+            example = "flowsched explain out/round.json ferret"
+            raise _misused("RECORD and TASK are needed, or --live pod/NAMESPACE/NAME", f"for example {example}")
+        account, name = open_account(record), task
+    explanation = explain_task(account, name)
+    if as_json:
+        click.echo(json.dumps(explanation.plain(), allow_nan=False, indent=1))
+    else:
+        click.echo("\n".join(explanation.lines()))
+
+
+def _misused(message: str, help: str) -> InputError:
+    return InputError([Problem("explain", None, "", message, help)])

@@ -1,0 +1,260 @@
+"""``flowsched inspect``: what a round saw, solved and decided, for the eye and for other tools."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from flowsched.inspector.account import Account, Part
+from flowsched.inspector.graph import Graph
+from flowsched.inspector.source import open_live, open_records
+from flowsched.output import make_folder, write_whole_bytes
+from flowsched_models.document import InputError, Problem
+
+STANDARD_OUTPUT = Path("-")
+_FILE = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
+_NETWORK_EXPORTS = "--dot, --graphml, --dimacs, --svg or --png"
+
+Render = Callable[[], str | bytes]
+
+
+@click.command(
+    epilog="Example: flowsched inspect out/records --html out/records.html",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.argument("record", type=click.Path(path_type=Path), metavar="[RECORD]", required=False)
+@click.option("--all", "everything", is_flag=True, help="Print lists without a limit.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole record; one of an older version as version 2.")
+@click.option("--html", type=_FILE, metavar="FILE", help="Write one page that opens offline; a folder is a run.")
+@click.option(
+    "--against", type=click.Path(path_type=Path), metavar="RECORD", help="Compare with another one, or folder."
+)
+@click.option("--dot", type=_FILE, metavar="FILE", help="Write a network for Graphviz.")
+@click.option("--graphml", type=_FILE, metavar="FILE", help="Write a network for networkx and others.")
+@click.option("--dimacs", type=_FILE, metavar="FILE", help="Write a network for other solvers, with its optimum.")
+@click.option("--svg", type=_FILE, metavar="FILE", help="Write a drawing of a network.")
+@click.option("--png", type=_FILE, metavar="FILE", help="The same as PNG.")
+@click.option("--network", type=click.Choice(["first", "last"]), help="Which network to write.  [default: first]")
+@click.option("--part", type=click.IntRange(0), metavar="N", help="Of which part of the round.  [default: 0]")
+@click.option("--all-arcs", is_flag=True, help="With --dot, --svg, --png: also arcs without flow.")
+@click.option("--live", is_flag=True, help="The latest record of the running scheduler; leave RECORD out.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="With --live: how to reach it.")
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="With --live: its configuration.")
+def inspect(
+    record: Path | None,
+    everything: bool,
+    as_json: bool,
+    html: Path | None,
+    against: Path | None,
+    dot: Path | None,
+    graphml: Path | None,
+    dimacs: Path | None,
+    svg: Path | None,
+    png: Path | None,
+    network: str | None,
+    part: int | None,
+    all_arcs: bool,
+    live: bool,
+    kubeconfig: Path | None,
+    config: Path | None,
+) -> None:
+    """Print what a round saw, solved and decided, or write it for other tools.
+
+    RECORD is a record file or a folder of them. FILE may be - for standard output.
+    """
+    networks = {"--dot": dot, "--graphml": graphml, "--dimacs": dimacs, "--svg": svg, "--png": png}
+    places = {name: place for name, place in {"--html": html, **networks}.items() if place is not None}
+    _check_places(places, as_json, [p for p in (record, against) if p is not None])
+    exports = [name for name in networks if name in places]
+    for option, given, needed in (
+        ("--network", network is not None, exports),
+        ("--part", part is not None, exports),
+        ("--all-arcs", all_arcs, [name for name in exports if name in ("--dot", "--svg", "--png")]),
+    ):
+        if given and not needed:
+            some = "--dot, --svg or --png" if option == "--all-arcs" else _NETWORK_EXPORTS
+            raise _problem(option, f"is for {some}")
+    accounts = _open(record, live, kubeconfig, config)
+    others = [] if against is None else open_records(against)
+    if as_json or exports:
+        option = "--json" if as_json else exports[0]
+        account = _only(accounts, option, record)
+        if against is not None and html is None:
+            raise _problem("--against", f"does not go with {option}", "leave one of them out")
+        with _told_as_damage(account):
+            renders = _renders(account, accounts, others, places, network or "first", part or 0, all_arcs)
+            _write(places, renders)
+            if as_json:
+                from flowsched.record_file import record_json
+
+                click.echo(record_json(account.plain))
+        return
+    if html is not None:
+        with _told_as_damage(accounts[0]):
+            _write(places, {"--html": lambda: _page(accounts, others)})
+        return
+    if against is not None:
+        _print_difference(_only(accounts, "--against", record), _only(others, "--against", against), everything)
+        return
+    from flowsched.inspector.summary import render_overview, render_summary
+
+    with _told_as_damage(accounts[0]):
+        if len(accounts) == 1:
+            click.echo(render_summary(accounts[0], everything))
+        else:
+            click.echo(render_overview(accounts, str(record)))
+
+
+def _open(record: Path | None, live: bool, kubeconfig: Path | None, config: Path | None) -> list[Account]:
+    if live:
+        if record is not None:
+            raise _problem("--live", "is instead of a record", f"leave out {record}, or --live")
+        return [open_live(None, kubeconfig, config)[0]]
+    for option, value in (("--kubeconfig", kubeconfig), ("--config", config)):
+        if value is not None:
+            raise _problem(option, "is for --live only", "add --live, or leave it out")
+    if record is None:
+        raise _problem("RECORD", "is missing", "name a record, a folder of records, or --live")
+    return open_records(record)
+
+
+def _only(accounts: list[Account], option: str, folder: Path | None) -> Account:
+    if len(accounts) > 1:
+        message = f"is for one record; {folder} holds {len(accounts)}"
+        help = f"name one of them, such as {accounts[0].source}" + (", or add --html" if option == "--against" else "")
+        raise _problem(option, message, help)
+    return accounts[0]
+
+
+def _renders(
+    account: Account,
+    accounts: list[Account],
+    others: list[Account],
+    places: Mapping[str, Path],
+    network: str,
+    number: int,
+    all_arcs: bool,
+) -> dict[str, Render]:
+    """How to make each file that was asked for."""
+    if not places.keys() - {"--html"}:
+        return {"--html": lambda: _page(accounts, others)}
+    part, graph = _network(account, network, number)
+
+    # Only what is asked for takes time to import.
+    def to_dot() -> str:
+        from flowsched.inspector.dot import render_dot
+
+        return render_dot(account, graph, all_arcs)
+
+    def to_graphml() -> str:
+        from flowsched.inspector.graphml import render_graphml
+
+        return render_graphml(account, graph)
+
+    def to_dimacs() -> str:
+        from flowsched.inspector.dimacs import render_dimacs
+
+        return render_dimacs(account, graph, network)
+
+    def to_svg() -> bytes:
+        from flowsched.inspector.drawing import render_svg
+
+        return render_svg(account, part, graph, network, all_arcs)
+
+    def to_png() -> bytes:
+        from flowsched.inspector.drawing import render_png
+
+        return render_png(account, part, graph, network, all_arcs)
+
+    return {
+        "--html": lambda: _page(accounts, others),
+        "--dot": to_dot,
+        "--graphml": to_graphml,
+        "--dimacs": to_dimacs,
+        "--svg": to_svg,
+        "--png": to_png,
+    }
+
+
+def _network(account: Account, network: str, number: int) -> tuple[Part, Graph]:
+    parts = account.parts
+    if not parts:
+        raise InputError([Problem(account.source, None, "", "has no network: nothing was pending in this round")])
+    if number >= len(parts):
+        known = "only part 0" if len(parts) == 1 else f"parts 0 to {len(parts) - 1}"
+        raise _problem("--part", f"there is no part {number}; {account.source} has {known}")
+    part = parts[number]
+    graph = part.graphs.get(network)
+    if graph is None:
+        why = "a wide round has only a first one" if part.kind == "wide" else "the solver refused it"
+        raise _problem("--network", f"part {number} of {account.source} has no {network} network: {why}")
+    try:
+        _ = graph.potentials
+    except ValueError as error:
+        message = f"is damaged: the flow of the {network} network of part {number}: {error}"
+        raise InputError([Problem(account.source, None, "", message)]) from None
+    return part, graph
+
+
+def _page(accounts: list[Account], others: list[Account]) -> str:
+    from flowsched.inspector.page import render_page
+
+    return render_page(accounts, others)
+
+
+def _print_difference(account: Account, other: Account, everything: bool) -> None:
+    from flowsched.inspector.difference import SHOWN, difference
+    from flowsched.inspector.text_table import printable
+
+    with _told_as_damage(account), _told_as_damage(other):
+        found = difference(account, other).lines(None if everything else SHOWN)
+    lines = [f"from {account.source}", f"  to {other.source}", *found]
+    click.echo("\n".join(map(printable, lines)))
+
+
+def _check_places(places: Mapping[str, Path], as_json: bool, inputs: list[Path]) -> None:
+    printing = [name for name, place in places.items() if place == STANDARD_OUTPUT] + ["--json"] * as_json
+    if len(printing) > 1:
+        raise _problem(printing[1], f"there is one standard output, and {printing[0]} has it", "name a file")
+    if places.get("--png") == STANDARD_OUTPUT:
+        raise _problem("--png", "is not text, so it does not go to standard output", "name a file")
+    seen: dict[Path, str] = {path.resolve(): "the record" for path in inputs}
+    for name, place in places.items():
+        if place != STANDARD_OUTPUT:
+            other = seen.setdefault(place.resolve(), name)
+            if other != name:
+                raise _problem(
+                    name, f"{place} is {other} already" if other == "the record" else f"{other} goes to {place}"
+                )
+
+
+def _write(places: Mapping[str, Path], renders: Mapping[str, Render]) -> None:
+    """Make everything, then write it: bad input leaves nothing behind."""
+    contents = {name: renders[name]() for name in places}
+    for place in places.values():
+        if place != STANDARD_OUTPUT:
+            make_folder(place.parent)
+    for name, content in contents.items():
+        data = content if isinstance(content, bytes) else content.encode("utf-8")
+        if places[name] == STANDARD_OUTPUT:
+            click.echo(data, nl=False)
+        else:
+            write_whole_bytes(places[name], data)
+            click.echo(f"{name.removeprefix('--')}: {places[name]}", err=True)
+
+
+@contextmanager
+def _told_as_damage(account: Account) -> Iterator[None]:
+    """What a reader stumbles over in a record is a fault of the record."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        what = f"key {error} is missing" if isinstance(error, KeyError) else str(error)
+        raise InputError([Problem(account.source, None, "", f"is damaged: {what}")]) from error
+
+
+def _problem(where: str, message: str, help: str = "") -> InputError:
+    return InputError([Problem(where, None, "", message, help)])

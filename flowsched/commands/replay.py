@@ -1,0 +1,29 @@
+"""``flowsched replay``: is a round's record what its input makes?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from flowsched.inspector.replay import replay as replay_record
+from flowsched.inspector.source import open_account
+
+DIFFERENT = 4
+"""Exit code where decisions differ."""
+
+
+@click.command(
+    epilog="Example: flowsched replay out/round.json", context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.argument("record", type=click.Path(path_type=Path), metavar="RECORD")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+def replay(record: Path, as_json: bool) -> int:
+    """Solve the round of RECORD (a file) again and say whether the decisions are the same, byte for byte.
+
+    Everything but timings is compared. Exit code 0: the same; 4: different, with the first values that differ.
+    """
+    outcome = replay_record(open_account(record))
+    click.echo(json.dumps(outcome.plain(), allow_nan=False) if as_json else "\n".join(outcome.lines()))
+    return 0 if outcome.same else DIFFERENT

@@ -1,0 +1,109 @@
+"""``flowsched whatif``: a round with something changed, solved again, and what that makes of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from flowsched.inspector.account import Account
+from flowsched.inspector.change import parse_changes
+from flowsched.inspector.difference import SHOWN, difference
+from flowsched.inspector.source import open_account
+from flowsched.inspector.whatif import WHAT_IF, what_if
+from flowsched.output import make_folder, write_whole
+from flowsched.record_file import write_record
+from flowsched.solvers import SOLVERS
+from flowsched_models.document import InputError, Problem
+
+
+@click.command(
+    epilog="Example: flowsched whatif out/round.json --drain node-a --add-machine n2d-highcpu-4:spare",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.argument("record", type=click.Path(path_type=Path), metavar="RECORD")
+@click.option("--drain", multiple=True, metavar="MACHINE", help="Take a machine away; what ran there waits again.")
+@click.option(
+    "--add-machine",
+    multiple=True,
+    metavar="TYPE[:NAME]",
+    help="Add an empty machine of a type, or like the machine of that name.",
+)
+@click.option("--without", multiple=True, metavar="TASK", help="Forget a task, whether it waits or runs.")
+@click.option("--width", multiple=True, metavar="TASK=CORES", help="Give a waiting task one width: 8, 0.5, 1500m.")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="A setting; repeat for more.")
+@click.option("--solver", metavar="NAME", help=f"Another solver: {', '.join(SOLVERS)}.")
+@click.option(
+    "--record", "out", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="File for the new record."
+)
+@click.option(
+    "--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="File for both side by side."
+)
+@click.option("--all", "everything", is_flag=True, help=f"Print every task, not the first {SHOWN} of a kind.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+def whatif(
+    record: Path,
+    drain: tuple[str, ...],
+    add_machine: tuple[str, ...],
+    without: tuple[str, ...],
+    width: tuple[str, ...],
+    assignments: tuple[str, ...],
+    solver: str | None,
+    out: Path | None,
+    html: Path | None,
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """Change the input of RECORD's round, solve it again and print what differs.
+
+    Options may be repeated and put together. Tasks are named as in the record, on Kubernetes also NAMESPACE/NAME.
+    Nothing is written to any cluster.
+    """
+    account = open_account(record)
+    _refuse_overwriting(record, out, html)
+    changes = parse_changes(
+        account,
+        drain=drain,
+        add_machine=add_machine,
+        without=without,
+        width=width,
+        settings=assignments,
+        solver=solver,
+    )
+    for path in (out, html):
+        if path is not None:
+            make_folder(path.parent)
+    after = what_if(account, changes)
+    told = difference(account, after)
+    notes: list[str] = after.plain[WHAT_IF]["notes"]
+    if out is not None:
+        write_record(after.plain, out)
+    if html is not None:
+        write_whole(html, _page(account, after))
+    if as_json:
+        data = {"changes": changes.lines(account), "notes": notes, "difference": told.plain()}
+        click.echo(json.dumps(data, allow_nan=False))
+    else:
+        lines = [f"what if: {text}" for text in changes.lines(account) or ("nothing is changed",)]
+        lines += [f"note: {note}" for note in notes]
+        click.echo("\n".join([*lines, *told.lines(None if everything else SHOWN)]))
+    for what, path in (("record", out), ("page", html)):
+        if path is not None:
+            click.echo(f"{what}: {path}", err=True)
+
+
+def _refuse_overwriting(record: Path, out: Path | None, html: Path | None) -> None:
+    problems = [
+        Problem(option, None, "", f"{path} is the record that is asked about", "name another file")
+        for option, path in (("--record", out), ("--html", html))
+        if path is not None and path.resolve() == record.resolve()
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def _page(before: Account, after: Account) -> str:
+    from flowsched.inspector.page import render_page
+
+    return render_page([before], [after])

@@ -1,0 +1,154 @@
+"""Solving a part of a record again, from what the record holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from typing import Any
+
+from flowsched.inspector.account import WIDE, Account, Part
+from flowsched.inspector.plain_snapshot import read_plain_snapshot
+from flowsched.policies.flow import FlowPolicy
+from flowsched.record import writer
+from flowsched.relation import TaskGroup
+from flowsched.round import FlowScheduler
+from flowsched.settings import Settings
+from flowsched.snapshot import Snapshot
+from flowsched.solvers import SOLVERS, make_solver
+from flowsched.wide_board import Board
+from flowsched.wide_record import read_board, read_task_groups
+from flowsched.wide_round import place_on
+from flowsched_models.document import InputError, Problem, name_help
+
+POLICY = FlowPolicy.name
+"""The only policy whose rounds can be solved again."""
+USUAL_SOLVER = "ortools"
+"""The solver of a record that does not say which."""
+_UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Settings and solver that a record's round is solved again with, and what had to be assumed about them."""
+
+    settings: Settings
+    solver: str
+    notes: tuple[str, ...] = ()
+    version: tuple[str, ...] = ()
+    """That another version wrote the record, where that is known."""
+
+
+def check_solvable(account: Account) -> None:
+    """Whether the record holds all that its round depended on. Raises :class:`InputError` where it does not."""
+    problems = []
+    if account.policy != POLICY:
+        message = f"its round was decided by {account.policy}; only rounds of {POLICY} can be solved again"
+        help = "flowsched solve RECORD solves its snapshot with flow"
+        problems.append(Problem(account.source, None, "policy", message, help))
+    elif any(p.kind == WIDE and "resources" not in p.plain["fleet"] for p in account.parts):
+        message = "a wide round of a record of version 1 cannot be solved again: it names machines without their state"
+        problems.append(Problem(account.source, None, "parts", message, "records of version 2 hold it"))
+    elif not account.parts:
+        problems.append(Problem(account.source, None, "parts", "the record has no parts: nothing was pending"))
+    if problems:
+        raise InputError(problems)
+
+
+def read_terms(account: Account) -> Terms:
+    """Settings and solver of a record. Raises :class:`InputError` for a solver that there is not."""
+    version: tuple[str, ...] = ()
+    theirs, ours = account.plain.get("writer"), writer()
+    if theirs != ours:
+        who = theirs or "a flowsched that did not say its version"
+        version = (f"the record was written by {who}, this is {ours}: decisions may differ for that alone",)
+    settings, odd = read_settings(account)
+    notes = list(odd)
+    solver = account.solver
+    if solver == _UNKNOWN:
+        solver = USUAL_SOLVER
+        notes.append(f"the record does not say which solver it was: {solver} is assumed")
+    elif solver not in SOLVERS:
+        message = f"there is no solver '{solver}'"
+        help = f"{name_help(solver, SOLVERS)}; whatif --solver NAME takes another one"
+        raise InputError([Problem(account.source, None, "solver", message, help)])
+    return Terms(settings, solver, tuple(notes), version)
+
+
+def read_settings(account: Account) -> tuple[Settings, tuple[str, ...]]:
+    """A record's settings, and what is odd about them."""
+    known = {f.name for f in fields(Settings)}
+    given = dict(account.settings)
+    notes = []
+    foreign = sorted(given.keys() - known)
+    if foreign:
+        notes.append(f"settings that this flowsched does not have are left out: {', '.join(foreign)}")
+    missing = sorted(known - given.keys())
+    if missing:
+        notes.append(f"settings that the record does not have are at their defaults: {', '.join(missing)}")
+    return Settings(**{k: v for k, v in given.items() if k in known}), tuple(notes)
+
+
+def snapshot_of(account: Account, part: Part) -> Snapshot:
+    """The snapshot of a search part. Raises :class:`InputError` for a damaged one."""
+    with damaged(account, part):
+        return read_plain_snapshot(part.plain["snapshot"])
+
+
+def board_of(account: Account, part: Part) -> Board:
+    """The board that a wide part began with. Raises :class:`InputError` for a damaged one."""
+    with damaged(account, part):
+        return read_board(part.plain)
+
+
+def groups_of(account: Account, part: Part) -> tuple[TaskGroup, ...]:
+    """The task groups of a wide part. Raises :class:`InputError` for a damaged one."""
+    with damaged(account, part):
+        return read_task_groups(part.plain)
+
+
+@contextmanager
+def damaged(account: Account, part: Part, verb: str = "read") -> Iterator[None]:
+    """Whatever goes wrong with the values of a part is said in one sentence: that they cannot be read, or solved."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, RuntimeError) as error:
+        what = f"nothing is called {error}" if isinstance(error, KeyError) else str(error).partition("\n")[0]
+        message = f"cannot be {verb}: {what}"
+        raise InputError([Problem(account.source, None, f"parts[{part.index}]", message)]) from error
+
+
+def search_again(snapshot: Snapshot, settings: Settings, solver: str, priority: int | None) -> dict[str, Any]:
+    """The part of a record that a search on a snapshot is."""
+    scheduler = FlowScheduler(FlowPolicy(settings), make_solver(solver), settings, keep_records=True)
+    record = scheduler.decide(snapshot).record
+    assert record is not None, "the scheduler keeps records"
+    part = dict(record["parts"][0])
+    kind = part.pop("kind")
+    return {"kind": kind, **({} if priority is None else {"priority": priority}), **part}
+
+
+def place_again(
+    board: Board,
+    groups: Sequence[TaskGroup],
+    running_members: Mapping[str, int],
+    solver: str,
+    resolves: int,
+    priority: int | None,
+) -> dict[str, Any]:
+    """The part of a record that a wide round on a board is; the board is used up."""
+    outcome = place_on(board, groups, running_members, solver=make_solver(solver), resolves=resolves, keep_record=True)
+    assert outcome.record is not None, "the round was asked for its record"
+    return dict(outcome.record(priority))
+
+
+def solve_part_again(account: Account, part: Part, terms: Terms) -> dict[str, Any]:
+    """A part as the round had it, solved again. Raises :class:`InputError` for a damaged one."""
+    if part.kind != WIDE:
+        snapshot = snapshot_of(account, part)
+        with damaged(account, part, "solved again"):
+            return search_again(snapshot, terms.settings, terms.solver, part.priority)
+    board, groups = board_of(account, part), groups_of(account, part)
+    with damaged(account, part, "solved again"):
+        members, resolves = part.plain["running_members"], int(part.plain["resolves"])
+        return place_again(board, groups, members, terms.solver, resolves, part.priority)

@@ -1,0 +1,593 @@
+"""What differs between two records: one round solved in two ways, or two rounds. Tasks are matched by title or name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from flowsched.inspector.account import SEARCH, WIDE, Account, Part
+from flowsched.inspector.again import POLICY
+from flowsched.inspector.plain_snapshot import milli_of
+from flowsched.inspector.prospects import ServiceProspect, prospects_of, standing_cost
+from flowsched_models.quantity import format_duration_us, format_milli
+
+PLACED, RUNNING, WAITING = "placed", "running", "waiting"
+"""What a record says of a task: bound in this round, bound before, or left."""
+REST = "rest"
+"""Cost that is no term of a decided task: what runs already, and what one term counts twice."""
+SHOWN = 20
+"""Tasks of a kind that are told to people, unless they ask for more."""
+_PRICES = (
+    "objective", "eps", "beta", "goal_factor", "length_weight", "headroom_weight", "slo_margin", "waiting_weight",
+    "due_age_s", "round_period_s",
+)  # fmt: skip
+"""Settings that change what things cost."""
+_EVEN = 5e-13
+"""Costs that differ by less are told as equal: sums of the same numbers in another order."""
+
+
+@dataclass(frozen=True)
+class Stand:
+    """Where a task stands in one record."""
+
+    state: str
+    """``placed``, ``running`` or ``waiting``."""
+    machine: str | None
+    width_milli: int | None
+    cost: float | None
+    terms: Mapping[str, float] = field(default_factory=dict)
+    reason: str | None = None
+    """Why it waits."""
+
+    @property
+    def place(self) -> str:
+        """``m1, 2 cores``."""
+        width = "" if self.width_milli is None else f", {_cores(self.width_milli)}"
+        return f"{self.machine}{width}"
+
+
+@dataclass(frozen=True)
+class TaskChange:
+    """A task that stands elsewhere; None where a record does not have it."""
+
+    task: str
+    """Its title, or its name."""
+    before: Stand | None
+    after: Stand | None
+
+    @property
+    def cost_delta(self) -> float | None:
+        """Cost after minus cost before, where both are known."""
+        costs = [None if s is None else s.cost for s in (self.before, self.after)]
+        return None if costs[0] is None or costs[1] is None else costs[1] - costs[0]
+
+    def line(self) -> str:
+        """One sentence."""
+        before, after = self.before, self.after
+        if before is None:
+            assert after is not None, "a change has a side"
+            return f"{self.task}: {_stands(after)}"
+        if after is None:
+            return f"{self.task}: it {_stood(before)}"
+        if before.machine is not None and after.machine is not None:
+            ran = " (it ran there)" if before.state == RUNNING else ""
+            return f"{self.task}: {before.place}{ran} -> {after.place}{self._price()}"
+        if after.machine is not None:
+            return f"{self.task}: on {after.place}{self._price()}; it waited: {before.reason}"
+        if before.machine is not None:
+            return f"{self.task}: {after.reason}{self._price()}; it {_stood(before)}"
+        return f"{self.task}: {after.reason}{self._price()}; before: {before.reason}"
+
+    def _price(self) -> str:
+        delta = self.cost_delta
+        if delta is None or self.before is None or self.after is None:
+            cost = None if self.after is None else self.after.cost
+            return "" if cost is None else f" (cost {cost:.4g})"
+        if abs(delta) <= _EVEN:
+            return f" (cost {self.after.cost:.4g})"
+        return f" (cost {self.before.cost:.4g} -> {self.after.cost:.4g}, {delta:+.4g})"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A fact that both records state, differently; None where one does not state it."""
+
+    what: str
+    before: Any
+    after: Any
+
+
+@dataclass(frozen=True)
+class ServiceChange:
+    """A latency service whose predicted peak p95 changes; None where a record does not have it."""
+
+    service: str
+    before: ServiceProspect | None
+    after: ServiceProspect | None
+
+    def line(self) -> str:
+        """One sentence."""
+        if self.after is None:
+            return f"{self.service}: it is gone; it {_latency(self.before)}"
+        if self.before is None:
+            return f"{self.service} is new and {_latency(self.after)}"
+        return f"{self.service}: {_peak(self.before)} -> {_peak(self.after)}{_goal(self.after)}"
+
+
+@dataclass(frozen=True)
+class CertificateChange:
+    """Certificates of a part; None where a record has none."""
+
+    part: str
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+    def line(self) -> str:
+        """One sentence."""
+        return f"{self.part}: {_certified(self.before)} -> {_certified(self.after)}"
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a record's plan costs."""
+
+    total: float
+    """The certificates' primal costs: machines with all that is on them, and tasks that wait. Where there are several
+    searches, what ran before each of them but the first is not counted again."""
+    terms: Mapping[str, float]
+    """Of the decided tasks by term; with the rest they add up to the total."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Everything that differs, for people (``lines``) and for programs (``plain``)."""
+
+    before: Costs
+    after: Costs
+    conditions: tuple[Change, ...]
+    """Round, policy, solver, settings."""
+    machines: tuple[Change, ...]
+    """Machines that only one record has; ``what`` is the name."""
+    counts: tuple[Change, ...]
+    """``placed`` and ``waiting`` tasks, ``last_end_s``: numbers of both records, equal ones too."""
+    reservations: tuple[Change, ...]
+    """``what`` is the task."""
+    services: tuple[ServiceChange, ...]
+    certificates: tuple[CertificateChange, ...]
+    """Of all parts, equal ones too."""
+    notes: tuple[str, ...]
+    """What to bear in mind when comparing."""
+    traded: int = 0
+    """Tasks that only take the places of tasks of their class, as nothing tells them apart: they are not listed."""
+    moved: tuple[TaskChange, ...] = ()
+    """On a machine in both, on another one or at another width."""
+    placed: tuple[TaskChange, ...] = ()
+    """On a machine now, waiting before."""
+    unplaced: tuple[TaskChange, ...] = ()
+    """Waiting now, on a machine before."""
+    waits_otherwise: tuple[TaskChange, ...] = ()
+    """Waiting in both, for another reason."""
+    came: tuple[TaskChange, ...] = ()
+    """Only the second record has them."""
+    gone: tuple[TaskChange, ...] = ()
+    """Only the first record has them."""
+    dearer: tuple[TaskChange, ...] = ()
+    """Same place, another cost: what others do to it, and it to them, has changed."""
+
+    @property
+    def same(self) -> bool:
+        """Whether the decisions and what they cost are the same, to the bit."""
+        tasks = (
+            self.moved, self.placed, self.unplaced, self.waits_otherwise, self.came, self.gone, self.dearer,
+        )  # fmt: skip
+        others = (self.conditions, self.machines, self.reservations, self.services)
+        equal = all(c.before == c.after for c in self.counts) and all(c.before == c.after for c in self.certificates)
+        return not (self.traded or any(map(len, (*tasks, *others)))) and equal and self.before == self.after
+
+    @property
+    def changes(self) -> Mapping[str, tuple[TaskChange, ...]]:
+        """Tasks that stand elsewhere, by how."""
+        return {
+            "moved": self.moved,
+            "placed": self.placed,
+            "unplaced": self.unplaced,
+            "waits_otherwise": self.waits_otherwise,
+            "came": self.came,
+            "gone": self.gone,
+        }
+
+    def lines(self, most: int | None = SHOWN) -> list[str]:
+        """The difference as text; of each kind the first ``most`` (None: all)."""
+        return list(self._lines(most))
+
+    def plain(self) -> dict[str, Any]:
+        """The difference as data."""
+        tasks = {
+            name: [{**asdict(change), "cost_delta": change.cost_delta} for change in changes]
+            for name, changes in (*self.changes.items(), ("dearer", self.dearer))
+        }
+        return {
+            "same": self.same,
+            "cost": {
+                "before": self.before.total,
+                "after": self.after.total,
+                "delta": self.after.total - self.before.total,
+                "terms": [asdict(c) for c in _terms(self.before, self.after)],
+            },
+            "conditions": [asdict(c) for c in self.conditions],
+            "machines": [asdict(c) for c in self.machines],
+            "counts": [asdict(c) for c in self.counts],
+            **tasks,
+            "traded": self.traded,
+            "reservations": [asdict(c) for c in self.reservations],
+            "services": [asdict(c) for c in self.services],
+            "certificates": [
+                {"part": c.part, "before": _plain_certificate(c.before), "after": _plain_certificate(c.after)}
+                for c in self.certificates
+            ],
+            "notes": list(self.notes),
+        }
+
+    def _lines(self, most: int | None) -> Iterator[str]:
+        for c in self.conditions:
+            yield f"{c.what}: {_shown(c.before)} -> {_shown(c.after)}"
+        added = [c.what for c in self.machines if c.before is None]
+        lost = [c.what for c in self.machines if c.after is None]
+        for names, what in ((lost, "gone"), (added, "new")):
+            if names:
+                yield f"machines that are {what}: {_listed(names, most)}"
+        yield f"total cost: {_move(self.before.total, self.after.total)}"
+        for c in _terms(self.before, self.after):
+            if abs(c.after - c.before) > _EVEN:
+                name = "what runs, less what two terms both count" if c.what == REST else c.what.replace("_", " ")
+                yield f"  {name}: {_move(c.before, c.after)}"
+        for c in self.counts:
+            if c.before is None and c.after is None:
+                continue
+            unit = " s" if c.what.endswith("_s") else ""
+            name = {"placed": "placed now", "waiting": "waiting", "last_end_s": "last completion"}[c.what]
+            yield f"{name}: {_number(c.before)}{unit} -> {_number(c.after)}{unit}"
+        titles = {
+            "moved": "moved",
+            "placed": "newly placed",
+            "unplaced": "newly waiting",
+            "waits_otherwise": "waiting for another reason",
+            "came": "only after",
+            "gone": "only before",
+        }
+        for name, changes in self.changes.items():
+            # Those who matter first; equal ones in the order of the record.
+            ordered = sorted(changes, key=lambda change: -abs(change.cost_delta or 0.0))
+            yield from _section(titles[name], [change.line() for change in ordered], most)
+        if self.traded:
+            yield f"only trading places with tasks of their class: {_tasks(self.traded)}"
+        if self.dearer:
+            delta = sum(c.cost_delta or 0.0 for c in self.dearer)
+            yield f"in the same place at another cost: {_tasks(len(self.dearer))}, {delta:+.4g} in all"
+        yield from _section("reservations", [_reserved(c) for c in self.reservations], most)
+        yield from _section("latency services", [c.line() for c in self.services], most)
+        yield from _section("certificates", [c.line() for c in self.certificates if c.before != c.after], most)
+        for note in self.notes:
+            yield f"note: {note}"
+        if self.same:
+            yield "no difference"
+
+
+def difference(before: Account, after: Account) -> Difference:
+    """What differs between two records. Raises :class:`InputError` for a damaged one."""
+    stands = [_stands_of(account) for account in (before, after)]
+    stands[1], traded = _without_trades(stands[0], stands[1], _classes_of(before), _classes_of(after))
+    groups: dict[str, list[TaskChange]] = {}
+    for key in dict.fromkeys((*stands[0], *stands[1])):
+        change = TaskChange(key, stands[0].get(key), stands[1].get(key))
+        kind = _kind(change)
+        if kind is not None:
+            groups.setdefault(kind, []).append(change)
+    futures = [prospects_of(account) for account in (before, after)]
+    services = [
+        ServiceChange(name, futures[0].services.get(name), futures[1].services.get(name))
+        for name in dict.fromkeys((*futures[0].services, *futures[1].services))
+    ]
+    counts = [_counts(stand, future.last_end_s) for stand, future in zip(stands, futures, strict=True)]
+    return Difference(
+        before=_costs(before),
+        after=_costs(after),
+        conditions=_conditions(before, after),
+        machines=_machines(before, after),
+        counts=tuple(Change(what, counts[0][what], counts[1][what]) for what in counts[0]),
+        **{kind: tuple(changes) for kind, changes in groups.items()},
+        reservations=_reservations(before, after),
+        services=tuple(c for c in services if c.before != c.after),
+        certificates=_certificates(before, after),
+        notes=_notes(before, after),
+        traded=traded,
+    )
+
+
+# Tasks
+
+
+def _keys(account: Account) -> Callable[[str], str]:
+    """What a task is matched by: its title, unless there are two of it; else its name."""
+    twice = Counter(account.titles.values())
+
+    def key(task: str) -> str:
+        title = account.title(task)
+        return title if twice[title] < 2 else task
+
+    return key
+
+
+def _classes_of(account: Account) -> dict[str, tuple[int, str]]:
+    """Part and class of every task that was decided on."""
+    key = _keys(account)
+    return {key(task): (part.index, cls.name) for part in account.parts for cls in part.classes for task in cls.members}
+
+
+def _without_trades(
+    before: Mapping[str, Stand],
+    after: Mapping[str, Stand],
+    classes_before: Mapping[str, tuple[int, str]],
+    classes_after: Mapping[str, tuple[int, str]],
+) -> tuple[dict[str, Stand], int]:
+    """Who stands where after, tasks of a class put where one of them was before as far as that goes; and how many that is.
+
+    Nothing tells them apart: that this one is here and that one there, and not the other way round, means nothing.
+    """
+    alike: dict[tuple[object, object], list[str]] = {}
+    for task in before:
+        if task in classes_before and task in classes_after and _site(before[task]) != _site(after[task]):
+            alike.setdefault((classes_before[task], classes_after[task]), []).append(task)
+    settled = dict(after)
+    traded = 0
+    for tasks in alike.values():
+        # Those whose place is taken again stay; the others share what is left, in their order.
+        places: dict[object, list[Stand]] = {}
+        for task in tasks:
+            places.setdefault(_site(after[task]), []).append(after[task])
+        homeless = []
+        for task in tasks:
+            here = places.get(_site(before[task]))
+            if here:
+                settled[task] = here.pop(0)
+                traded += 1
+            else:
+                homeless.append(task)
+        left = [stand for stands in places.values() for stand in stands]
+        settled.update(zip(homeless, left, strict=True))
+    return settled, traded
+
+
+def _site(stand: Stand) -> tuple[str | None, int | None]:
+    return stand.machine, stand.width_milli
+
+
+def _stands_of(account: Account) -> dict[str, Stand]:
+    """Every task by its title; those that were decided on before those that run."""
+    key = _keys(account)
+    stands: dict[str, Stand] = {}
+    for part in account.parts:
+        waiting_cost = _waiting_costs(part)
+        for p in part.placements:
+            stands[key(p.task)] = Stand(PLACED, p.machine, p.width_milli, p.cost, p.terms)
+        for w in part.waiting:
+            cost = waiting_cost.get(part.class_of[w.task]) if part.kind == WIDE else w.cost
+            terms = w.terms or ({} if cost is None else {"waiting": cost})
+            stands[key(w.task)] = Stand(WAITING, None, None, cost, terms, w.reason)
+    for part in account.parts:
+        for r in part.plain["snapshot"]["running"] if part.kind == SEARCH else ():
+            stand = Stand(RUNNING, r["machine"], milli_of(r["width"]), None)
+            stands.setdefault(key(r["task"]["name"]), stand)
+    return stands
+
+
+def _waiting_costs(part: Part) -> dict[str, float | None]:
+    """What it costs to leave a task of each class of a wide part; empty where the record does not say."""
+    if part.kind != WIDE or "waiting_costs" not in part.plain:
+        return {}
+    costs = part.plain["waiting_costs"]
+    return {
+        cls.name: None if cost is None else float(cost) for cls, cost in zip(part.classes, list(costs), strict=True)
+    }
+
+
+def _kind(change: TaskChange) -> str | None:
+    before, after = change.before, change.after
+    if before is None:
+        return "came"
+    if after is None:
+        return "gone"
+    if before.machine is None or after.machine is None:
+        if before.machine == after.machine:
+            return "waits_otherwise" if before.reason != after.reason else "dearer" if _repriced(change) else None
+        return "unplaced" if after.machine is None else "placed"
+    if (before.machine, before.width_milli) != (after.machine, after.width_milli):
+        return "moved"
+    return "dearer" if _repriced(change) else None
+
+
+def _repriced(change: TaskChange) -> bool:
+    return bool(change.cost_delta)
+
+
+def _counts(stands: Mapping[str, Stand], last_end_s: float | None) -> dict[str, Any]:
+    states = Counter(stand.state for stand in stands.values())
+    return {"placed": states[PLACED], "waiting": states[WAITING], "last_end_s": last_end_s}
+
+
+# Costs
+
+
+def _costs(account: Account) -> Costs:
+    total, terms = 0.0, Counter[str]()
+    searches = [part for part in account.parts if part.kind == SEARCH and part.certificate is not None]
+    # What runs is in the cost of every search, and counts once.
+    if account.policy == POLICY:
+        total -= sum(standing_cost(account, part) for part in searches[1:])
+    for part in account.parts:
+        waiting = _waiting_costs(part)
+        costs = [p.cost for p in part.placements]
+        for p in part.placements:
+            terms.update(p.terms)
+        for w in part.waiting:
+            cost = waiting.get(part.class_of[w.task]) if part.kind == WIDE else w.cost
+            costs.append(cost or 0.0)
+            terms.update(w.terms or {"waiting": cost or 0.0})
+        if part.certificate is not None:
+            total += part.certificate["primal"]
+        else:
+            total += sum(part.plain["machine_costs"].values() if part.plain.get("machine_costs") else costs)
+    named = {name: float(value) for name, value in terms.items() if value}
+    rest = total - sum(named.values())
+    return Costs(total, {**named, REST: rest if abs(rest) > _EVEN * max(1.0, abs(total)) else 0.0})
+
+
+def _terms(before: Costs, after: Costs) -> list[Change]:
+    names = [n for n in dict.fromkeys((*before.terms, *after.terms)) if n != REST]
+    return [Change(n, before.terms.get(n, 0.0), after.terms.get(n, 0.0)) for n in (*names, REST)]
+
+
+def _certificates(before: Account, after: Account) -> tuple[CertificateChange, ...]:
+    sides = [{_part_key(account, part): part.certificate for part in account.parts} for account in (before, after)]
+    return tuple(
+        CertificateChange(_part_title(key), sides[0].get(key), sides[1].get(key))
+        for key in dict.fromkeys((*sides[0], *sides[1]))
+        if sides[0].get(key) is not None or sides[1].get(key) is not None
+    )
+
+
+def _part_key(account: Account, part: Part) -> tuple[str, int | None, int]:
+    """Parts of two records are the same if they are of one kind and priority; where there is none, the n-th of a kind."""
+    alike = [p.index for p in account.parts if (p.kind, p.priority) == (part.kind, part.priority)]
+    return part.kind, part.priority, alike.index(part.index)
+
+
+def _part_title(key: tuple[str, int | None, int]) -> str:
+    kind, priority, number = key
+    return kind + ("" if priority is None else f" of priority {priority}") + (f" ({number + 1})" if number else "")
+
+
+# Conditions
+
+
+def _conditions(before: Account, after: Account) -> tuple[Change, ...]:
+    facts = [{"round": a.round, "now_s": a.now_s, "policy": a.policy, "solver": a.solver} for a in (before, after)]
+    settings = [dict(a.settings) for a in (before, after)]
+    found = [Change(name, facts[0][name], facts[1][name]) for name in facts[0]]
+    names = dict.fromkeys((*settings[0], *settings[1]))
+    found += [Change(f"settings.{name}", settings[0].get(name), settings[1].get(name)) for name in names]
+    return tuple(c for c in found if c.before != c.after)
+
+
+def _machines(before: Account, after: Account) -> tuple[Change, ...]:
+    sides = [{name for part in a.parts for name in part.machines} for a in (before, after)]
+    return tuple(
+        Change(name, name if name in sides[0] else None, name if name in sides[1] else None)
+        for name in sorted(sides[0] ^ sides[1])
+    )
+
+
+def _reservations(before: Account, after: Account) -> tuple[Change, ...]:
+    sides = [{a.title(r["task"]): dict(r) for part in a.parts for r in part.reservations} for a in (before, after)]
+    found = [Change(t, sides[0].get(t), sides[1].get(t)) for t in dict.fromkeys((*sides[0], *sides[1]))]
+    return tuple(c for c in found if c.before != c.after)
+
+
+def _notes(before: Account, after: Account) -> tuple[str, ...]:
+    notes = []
+    changed = [n for n in _PRICES if before.settings.get(n) != after.settings.get(n)]
+    if changed:
+        notes.append(f"costs are not in the same prices: settings differ ({', '.join(changed)})")
+    goals = [[part.plain.get("goal_s") for part in a.parts if part.kind == SEARCH] for a in (before, after)]
+    if goals[0] != goals[1] and not changed:
+        told = [", ".join("none" if g is None else f"{g:.4g} s" for g in side) for side in goals]
+        notes.append(
+            f"costs are not in the same prices: the goal for all tasks is {told[0]} before and {told[1]} after"
+        )
+    return tuple(notes)
+
+
+# Words
+
+
+def _section(title: str, lines: Sequence[str], most: int | None) -> Iterator[str]:
+    if not lines:
+        return
+    yield f"{title}: {len(lines)}"
+    shown = lines if most is None else lines[:most]
+    yield from (f"  {line}" for line in shown)
+    if len(shown) < len(lines):
+        yield f"  and {len(lines) - len(shown)} more"
+
+
+def _stands(stand: Stand) -> str:
+    cost = "" if stand.cost is None else f" (cost {stand.cost:.4g})"
+    if stand.machine is None:
+        return f"waits: {stand.reason}{cost}"
+    return f"{'runs on' if stand.state == RUNNING else 'on'} {stand.place}{cost}"
+
+
+def _stood(stand: Stand) -> str:
+    if stand.machine is None:
+        return f"waited: {stand.reason}"
+    return f"{'ran' if stand.state == RUNNING else 'was'} on {stand.place}"
+
+
+def _reserved(change: Change) -> str:
+    def side(r: Any) -> str:
+        return "nothing" if r is None else f"{r['machine']} at {r['start_s']:.4g} s"
+
+    return f"{change.what}: {side(change.before)} -> {side(change.after)}"
+
+
+def _latency(service: ServiceProspect | None) -> str:
+    return "" if service is None else f"was predicted to peak at {_peak(service)} on {service.machine}"
+
+
+def _peak(service: ServiceProspect) -> str:
+    return "no answer" if service.peak_p95_us is None else f"p95 {format_duration_us(service.peak_p95_us)}"
+
+
+def _goal(service: ServiceProspect) -> str:
+    return f" at most on {service.machine}, goal {format_duration_us(service.goal_us)}"
+
+
+def _certified(certificate: Mapping[str, Any] | None) -> str:
+    if certificate is None:
+        return "none"
+    gap = f"gap {certificate['gap_absolute']:.4g} ({100 * certificate['gap_relative']:.2f} %)"
+    return f"cost {certificate['primal']:.6g}, {certificate['method']} bound {certificate['bound']:.6g}, {gap}"
+
+
+def _plain_certificate(certificate: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    keys = ("method", "primal", "bound", "unconstrained", "gap_absolute", "gap_relative")
+    return None if certificate is None else {key: certificate[key] for key in keys}
+
+
+def _move(before: float, after: float) -> str:
+    delta = after - before
+    return f"{before:.6g} -> {after:.6g} ({delta:+.4g})" if abs(delta) > _EVEN else f"{before:.6g}, unchanged"
+
+
+def _number(value: float | int | None) -> str:
+    return "none" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+def _shown(value: Any) -> str:
+    return "nothing" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _listed(names: Iterable[str], most: int | None) -> str:
+    all_names = list(names)
+    shown = all_names if most is None else all_names[:most]
+    return ", ".join(shown) + (f" and {len(all_names) - len(shown)} more" if len(shown) < len(all_names) else "")
+
+
+def _cores(milli: int) -> str:
+    return f"{format_milli(milli)} core{'' if milli == 1000 else 's'}"
+
+
+def _tasks(count: int) -> str:
+    return f"{count} task{'' if count == 1 else 's'}"

@@ -1,0 +1,39 @@
+"""A solved network in the DIMACS format for minimum-cost flows, for checking one solver against another."""
+
+from __future__ import annotations
+
+from flowsched.inspector.account import Account
+from flowsched.inspector.graph import Graph
+from flowsched.inspector.text_table import when
+
+
+def render_dimacs(account: Account, graph: Graph, which: str) -> str:
+    """The network, its optimum and what its nodes stand for as comments. ``which``: first or last, for the heading.
+
+    Nodes count from 1. Costs are those of a unit of flow, in whole solver units; lower bounds are 0. Raises ``ValueError``
+    if the flow is not optimal, because then the optimum is not known.
+    """
+    _ = graph.potentials  # the proof that the flow is optimal
+    lines = [
+        f"c flowsched: {which} network of round {account.round} at {when(account.now_s)}, policy {_line(account.policy)}",
+        "c a minimum-cost flow problem in DIMACS format",
+        f"c optimum {graph.optimum}",
+        f"c cost_scale {graph.cost_scale:.17g} (costs here are true costs of a unit of flow times this, rounded)",
+        "c nodes: number, supply, kind:name",
+    ]
+    supplies = graph.supplies.tolist()
+    lines += [f"c node {i + 1} {supplies[i]} {_line(graph.label(i))}" for i in range(graph.node_count)]
+    lines.append(f"p min {graph.node_count} {graph.arc_count}")
+    lines += [f"n {i + 1} {supply}" for i, supply in enumerate(supplies) if supply]
+    lines.append("c arcs: tail, head, lower bound, capacity, cost")
+    columns = (graph.tails, graph.heads, graph.capacities, graph.unit_costs)
+    lines += [
+        f"a {tail + 1} {head + 1} 0 {capacity} {cost}"
+        for tail, head, capacity, cost in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(text: str) -> str:
+    """A text without line ends and other control characters."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)

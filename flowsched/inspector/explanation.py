@@ -1,0 +1,202 @@
+"""Why a task is where it is, or why it waits: sentences with numbers, and the same as data.
+
+All numbers in the sentences are in the data, and all data is in the record or follows from its snapshot by the models.
+Costs are in units of penalty; those of wide rounds in units of relative slow-down. Keys that end in ``_s`` are seconds, in
+``_milli`` thousandths of a core, in ``_ms`` milliseconds, in ``_percent`` hundredths. A value that is not known is null.
+
+Every explanation has
+
+- ``apiVersion``, ``kind`` (``Explanation``), ``round``, ``now_s``, ``policy``, ``solver``,
+- ``task`` (as the record names it), ``title`` (as people do), ``titles`` (of all other tasks that are named, by name),
+- ``part``: ``index``, ``kind`` (``search`` or ``wide``), ``priority``; null for a task that only ``told`` knows,
+- ``told``: on Kubernetes what a waiting pod was told: ``fate``, ``message``, ``counts``,
+- ``fate``: ``placed``, ``waits`` or ``runs`` (it ran already),
+- ``cause``: for one that waits ``planned`` (for a later slot), ``cost``, ``capacity``, ``relation``, ``service`` (a latency
+  goal), ``utility``, ``held`` (the machines are reserved for others), ``promised`` (to tasks that are planned), ``reserved``
+  (it has a reservation itself), ``group``, ``not_allowed``, ``never`` (too large for every machine), ``fault`` or
+  ``unknown``.
+
+and, where they apply:
+
+- ``models``: whether neighbours, services and constraints could be looked at; ``models_missing`` says why not;
+- ``asks``: what it asks for;
+- ``place``: ``machine``, ``width_milli``, ``threads``, ``cores``, ``cost``, ``terms`` (a list of ``term`` and ``cost``); of
+  one that runs also ``bound_s``, ``since_s``, ``progress_percent``, ``end_s``;
+- ``runner_up``, ``waiting``, ``alternatives`` (the best column of each other machine, cheapest first), ``other_widths``,
+  ``closest`` (the cheapest place that would start now): ``kind`` (``place`` or ``waiting``), ``machine``, ``slot``,
+  ``width_milli``, ``cost``, ``more`` (than what was decided), ``terms``, ``differences`` (``term`` and ``more``, they add up
+  to ``more``);
+- ``why_now``: why it starts whatever that costs: ``due``, ``group``, ``repaired``, ``idle_machine``, ``nothing_runs``;
+- ``search_ended_early``, ``makespan``: why something cheaper may have been left;
+- ``neighbours``: ``task``, ``status`` (``runs``, ``starts``, ``planned``), ``end_s`` and ``end_without_s`` from now,
+  ``later_s``; of those without an end ``slowdown`` and ``slowdown_without``;
+- ``services``: ``service``, ``p95_ms``, ``p95_without_ms``, ``goal_ms``, ``headroom_percent``; ``latency``: ``machine``,
+  ``service``, ``p95_ms``, ``goal_ms`` where the task would break the goal;
+- ``pressure`` (wide): ``with_it``, ``without_it``, ``cap``, ``slope``, ``cost``;
+- ``when_placed`` (wide): ``cost``, ``terms``, ``runner_up``, ``runner_up_cost``, ``more``, as they were at that moment;
+  ``open_machines``: others that could take it, ``as_cheap``: those of them that would cost no more; ``class``: what the
+  first network did with its class;
+- ``core_price``: ``machine``, ``group``, ``per_core``, ``per_task``: dual prices of the first network;
+- ``reason``, ``cost``, ``terms``, ``waited_s``, ``rounds_waited`` (this one included), ``planned``, ``reservation``,
+  ``other_reservations``, ``repairs``, ``group``; of one that is placed also ``due_age_s``, and rounds before this one;
+- ``needed_waiting``: ``more`` that waiting would have to cost, ``w``, ``w_needed``, ``w_most``, ``reached_at_age_s``;
+  ``limit`` (wide): the most that a place may cost;
+- ``refusals``: ``machines``, ``available``, ``message``, ``rows`` (:func:`flowsched.inspector.refusals.tabulate`);
+  ``shortage``: ``never``, ``largest``, ``emptiest``, ``units``, ``started_there``;
+- ``bound``: how long it can wait at most (:mod:`flowsched.inspector.waiting_bound`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from flowsched.inspector.account import SEARCH, Account, Part
+from flowsched.inspector.pod_facts import told as told_of
+from flowsched.inspector.reopened import ReopeningError, reopen
+from flowsched.inspector.search_case import SearchCase
+from flowsched.inspector.sentences import sentences
+from flowsched.inspector.wide_case import WideCase
+from flowsched_models.document import InputError, Problem, name_help
+
+VERSION = "flowsched/v2"
+_POD = "pod/"
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What there is to say about one task of one round."""
+
+    facts: Mapping[str, Any]
+
+    def lines(self) -> list[str]:
+        """Sentences, the most important one first."""
+        return sentences(self.facts)
+
+    def plain(self) -> dict[str, Any]:
+        """The same as data; the keys are those of this module's docstring."""
+        return dict(self.facts)
+
+
+def explain(account: Account, task: str) -> Explanation:
+    """Explain a task of a record by its name, or, on Kubernetes, by ``NAMESPACE/NAME`` or ``pod/NAMESPACE/NAME``.
+
+    Raises :class:`InputError` where the record has no such task, or is damaged.
+    """
+    with _damaged(account):
+        explanation = _explained(account, task)
+        explanation.lines()
+    return explanation
+
+
+def _explained(account: Account, task: str) -> Explanation:
+    found = account.find_task(task)
+    if found is not None:
+        part, name = found
+        case = SearchCase(account, part, name) if part.kind == SEARCH else WideCase(account, part, name)
+        facts = case.facts()
+        told = None if facts["fate"] == "placed" else told_of(account, name)
+        return _explanation(account, name, part, {"told": told, **facts})
+    for name in _names(account, task):
+        told = told_of(account, name)
+        if told is not None:
+            facts = {"told": told, "fate": "waits", "cause": "fault" if told["fate"] == "error" else "unknown"}
+            return _explanation(account, name, None, facts)
+        for part in reversed(account.parts):
+            running = _running(account, part, name)
+            if running is not None:
+                return _explanation(account, name, part, {"told": None, "fate": "runs", "cause": None, **running})
+    raise InputError([_unknown(account, task)])
+
+
+@contextmanager
+def _damaged(account: Account) -> Iterator[None]:
+    """Whatever goes wrong with the values of a record is said in one sentence."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, StopIteration) as error:
+        what = f"key {error} is missing" if isinstance(error, KeyError) else str(error).partition("\n")[0]
+        source = account.source or "record"
+        raise InputError([Problem(source, None, "", f"is damaged: {what}")]) from error
+
+
+def _explanation(account: Account, name: str, part: Part | None, facts: Mapping[str, Any]) -> Explanation:
+    head: dict[str, Any] = {
+        "apiVersion": VERSION,
+        "kind": "Explanation",
+        "round": account.round,
+        "now_s": account.now_s,
+        "policy": account.policy,
+        "solver": account.solver,
+        "task": name,
+        "title": account.title(name),
+        "part": None if part is None else {"index": part.index, "kind": part.kind, "priority": part.priority},
+    }
+    named = sorted({n for n in _strings(facts) if account.titles.get(n)} - {name})
+    return Explanation({**head, "titles": {n: account.title(n) for n in named}, **facts})
+
+
+def _strings(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, Mapping):
+        return [s for v in value.values() for s in _strings(v)]
+    if isinstance(value, list | tuple):
+        return [s for v in value for s in _strings(v)]
+    return []
+
+
+def _names(account: Account, task: str) -> list[str]:
+    """What the record may call a task."""
+    wanted = {task, task.removeprefix(_POD)}
+    return [*dict.fromkeys((task, task.removeprefix(_POD))), *(n for n, t in account.titles.items() if t in wanted)]
+
+
+def _running(account: Account, part: Part, name: str) -> dict[str, Any] | None:
+    """Where a task runs that was bound before this round."""
+    if part.kind != SEARCH:
+        return None
+    snapshot = part.plain["snapshot"]
+    if all(r["task"]["name"] != name for r in snapshot["running"]):
+        return None
+    try:
+        opened = reopen(account, part)
+    except ReopeningError as reason:
+        entry = next(r for r in snapshot["running"] if r["task"]["name"] == name)
+        place = {k: entry.get(k) for k in ("machine", "threads", "bound_s")}
+        return {"models": False, "models_missing": str(reason), "place": place}
+    view = opened.search.view
+    running = next(r for r in view.snapshot.running if r.task.name == name)
+    names = [r.task.name for r in opened.residents(running.machine)]
+    group, machine = opened.group_number[running.machine], opened.machine_number.get(running.machine)
+    company = () if machine is None else opened.decided.company(machine)
+    prospect = None if running.task.endless else opened.search.outlook.prospect(group, company)
+    return {
+        "models": True,
+        "models_missing": None,
+        "place": {
+            "machine": running.machine,
+            "width_milli": running.width_milli,
+            "threads": running.threads,
+            "cores": list(running.cores),
+            "bound_s": running.bound_s,
+            "since_s": view.snapshot.now_s - running.bound_s,
+            "progress_percent": None if running.task.endless else 100.0 * running.progress,
+            "end_s": None if prospect is None else prospect.residents_s[names.index(name)],
+        },
+    }
+
+
+def _unknown(account: Account, task: str) -> Problem:
+    source = account.source or "record"
+    if account.find_machine(task):
+        here = [account.title(p.task) for part in account.parts for p in part.placements if p.machine == task]
+        help = f"this round placed {', '.join(here[:5])} there" if here else "this round placed nobody there"
+        return Problem(source, None, "", f"'{task}' is a machine; explain wants a task", help)
+    known = [account.title(t) for part in account.parts for t in part.tasks]
+    known += [
+        r["task"]["name"] for part in account.parts if part.kind == SEARCH for r in part.plain["snapshot"]["running"]
+    ]
+    return Problem(source, None, "", f"there is no task '{task}' in round {account.round}", name_help(task, known))

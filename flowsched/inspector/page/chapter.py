@@ -1,0 +1,330 @@
+"""One round as the page's scripts read it: columns, numbers for names, only what is not 0 of the terms.
+
+Tasks, machines, classes and groups are numbered by their order in the part. -1 stands for none, ``null`` for unknown.
+Costs are rounded to nine digits; whole numbers of solver units are exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flowsched.arrays import IntArray
+from flowsched.inspector.account import SEARCH, WIDE, Account, Part, Waits
+from flowsched.inspector.explanation import explain
+from flowsched.inspector.graph import Graph
+from flowsched_models.document import InputError
+
+DIGITS = 9
+EXPLAINED = 200
+"""Every task of a search is explained unless there are more; of others one that waits for every reason and class."""
+_FURTHER = 200
+"""Explanations of one part at most, where not every task has one."""
+_NO_CPU = "/no-cpu"
+
+
+def headline(account: Account) -> dict[str, Any]:
+    """What a list of rounds says of one."""
+    placed = {p.task for part in account.parts for p in part.placements}
+    waiting = {w.task for part in account.parts for w in part.waiting} | {t for h in account.held for t in h["tasks"]}
+    return {
+        "source": Path(account.source).name,
+        "round": account.round,
+        "now_s": _number(account.now_s),
+        "policy": account.policy,
+        "objective": account.settings.get("objective"),
+        "placed": len(placed),
+        "waiting": len(waiting - placed),
+    }
+
+
+def chapter(account: Account) -> dict[str, Any]:
+    """All that the page shows of a round."""
+    return {
+        "round": account.round,
+        "now_s": _number(account.now_s),
+        "policy": account.policy,
+        "solver": account.solver,
+        "writer": account.writer,
+        "source": Path(account.source).name,
+        "settings": dict(account.settings),
+        "timings": _numbers(account.timings),
+        "titles": dict(account.titles),
+        "held": [dict(h) for h in account.held],
+        "parts": [_part(account, part) for part in account.parts],
+    }
+
+
+def _part(account: Account, part: Part) -> dict[str, Any]:
+    task = {name: i for i, name in enumerate(part.tasks)}
+    machine = {name: i for i, name in enumerate(part.machines)}
+    certificate = part.certificate
+    return {
+        "kind": part.kind,
+        "priority": part.priority,
+        "machines": list(part.machines),
+        "machine_facts": _fleet(part) if part.kind == WIDE else _snapshot(part),
+        "groups": _members(part.groups, machine),
+        "tasks": list(part.tasks),
+        "classes": _members(part.classes, task),
+        "class_facts": [_class_facts(part, i) for i in range(len(part.classes))],
+        "placements": _placements(part, task, machine),
+        "waiting": _waiting(part.waiting, task, machine),
+        "plan": _plan(part, task, machine),
+        "reservations": [
+            [task.get(r["task"], -1), machine.get(r["machine"], -1), r["width_milli"], _number(r["start_s"])]
+            for r in part.reservations
+        ],
+        "machine_costs": [_number(part.plain["machine_costs"].get(m)) for m in part.machines]
+        if "machine_costs" in part.plain
+        else None,
+        "goal_s": _number(part.plain.get("goal_s")),
+        "task_groups": [dict(g) for g in part.plain.get("task_groups", ())],
+        "repairs": [dict(r) for r in part.plain.get("repairs", ())],
+        "graphs": _graphs(part),
+        "certificate": None
+        if certificate is None
+        else {k: v if isinstance(v, str) else _number(v) for k, v in certificate.items() if k != "prices"},
+        "prices": 0 if certificate is None else len(certificate.get("prices") or ()),
+        "counts": {k: int(v) for k, v in part.counts.items()},
+        "timings": _numbers(part.timings),
+        "explanations": _explanations(account, part, task),
+    }
+
+
+def _members(sets: Sequence[Any], number: Mapping[str, int]) -> list[Any]:
+    return [[one.name, _ranges([number.get(m, -1) for m in one.members])] for one in sets]
+
+
+def _ranges(numbers: Sequence[int]) -> list[int]:
+    """Numbers as pairs of a first one and how many follow each other: mostly they do."""
+    pairs: list[int] = []
+    for n in numbers:
+        if pairs and n == pairs[-2] + pairs[-1]:
+            pairs[-1] += 1
+        else:
+            pairs += [n, 1]
+    return pairs
+
+
+def _fleet(part: Part) -> dict[str, Any]:
+    """Resources before the round. A record of version 1 has only the machines' names."""
+    fleet = part.plain["fleet"]
+    if "allocatable" not in fleet:
+        return {"resources": []}
+    shape = (len(part.machines), len(fleet["resources"]))
+    columns = {
+        name: np.asarray(fleet[name], dtype=np.int64).reshape(shape).T.tolist() for name in ("allocatable", "free")
+    }
+    return {"resources": list(fleet["resources"]), **columns}
+
+
+def _snapshot(part: Part) -> dict[str, Any]:
+    snapshot = part.plain["snapshot"]
+    by_name = {m["name"]: m for m in snapshot["machines"]}
+    return {
+        "type": [by_name[name].get("type") for name in part.machines],
+        "cpu": [by_name[name].get("cpu") for name in part.machines],
+        "running": [
+            {
+                "task": r["task"]["name"],
+                "machine": r["machine"],
+                **{key: r.get(key) for key in ("width", "threads", "cores", "progress")},
+            }
+            for r in snapshot.get("running", ())
+        ],
+        "services": [
+            {key: s.get(key) for key in ("name", "machine", "cores", "request", "qps", "slo_p95")}
+            for s in snapshot.get("services", ())
+        ],
+    }
+
+
+def _class_facts(part: Part, index: int) -> dict[str, Any]:
+    """What a task of a class asks for, and how it is bound to others."""
+    if part.kind == WIDE:
+        demand = part.plain["demands"][index]
+        facts = {key: demand.get(key) for key in ("needs", "group", "holds", "joins", "waiting_cost", "max_cost")}
+        return {**facts, "width_milli": int((demand.get("needs") or {}).get("cpu", 0))}
+    name = part.classes[index].name
+    tasks: Sequence[Mapping[str, Any]] = part.plain["snapshot"].get("pending", ())
+    pending: Mapping[str, Any] = next((t for t in tasks if t["name"] == name), {})
+    keys = ("profile", "scale", "request", "widths", "memory", "goal_s", "priority", "group", "submit_s")
+    return {key: pending[key] for key in keys if key in pending}
+
+
+def _placements(part: Part, task: Mapping[str, int], machine: Mapping[str, int]) -> dict[str, Any]:
+    placed = part.placements
+    return {
+        "task": [task.get(p.task, -1) for p in placed],
+        "machine": [machine.get(p.machine, -1) for p in placed],
+        "cost": [_number(p.cost) for p in placed],
+        "terms": _sparse_rows([p.terms for p in placed]),
+        "width_milli": [p.width_milli for p in placed],
+        "threads": [p.threads for p in placed] if part.kind == SEARCH else None,
+        "cores": [None if p.cores is None else list(p.cores) for p in placed] if part.kind == SEARCH else None,
+        "runner_up": [-1 if p.runner_up is None else machine.get(p.runner_up, -1) for p in placed]
+        if part.kind == WIDE
+        else None,
+        "runner_up_cost": [_number(p.runner_up_cost) for p in placed] if part.kind == WIDE else None,
+    }
+
+
+def _waiting(waiting: Sequence[Waits], task: Mapping[str, int], machine: Mapping[str, int]) -> dict[str, Any]:
+    reasons: dict[tuple[str, str], int] = {}
+    number = [reasons.setdefault((w.cause, w.reason), len(reasons)) for w in waiting]
+    return {
+        "task": [task.get(w.task, -1) for w in waiting],
+        "reason": number,
+        "reasons": [list(pair) for pair in reasons],
+        "waited_s": [_number(w.waited_s) for w in waiting],
+        "cost": [_number(w.cost) for w in waiting],
+        "terms": _sparse_rows([w.terms for w in waiting]),
+        "planned": [
+            None
+            if w.planned is None
+            else [machine.get(w.planned["machine"], -1), w.planned["slot"], w.planned["width_milli"]]
+            for w in waiting
+        ],
+    }
+
+
+def _plan(part: Part, task: Mapping[str, int], machine: Mapping[str, int]) -> list[Any] | None:
+    """For every task of a search its machine, slot and width; -1 where it has none."""
+    if part.kind != SEARCH:
+        return None
+    plan: list[list[int]] = [[-1, -1, -1] for _ in task]
+    for entry in part.plain["plan"]:
+        if entry["machine"] is not None and entry["task"] in task:
+            plan[task[entry["task"]]] = [machine.get(entry["machine"], -1), entry["slot"], entry["width_milli"]]
+    return plan
+
+
+def _graphs(part: Part) -> dict[str, Any]:
+    """Records of baselines have none."""
+    found = {"first": part.first} if part.plain.get("first_network") is not None else {}
+    if part.plain.get("last_network") is not None and part.last is not None:
+        found["last"] = part.last
+    return {name: _graph(part, graph) for name, graph in found.items() if graph.arc_count}
+
+
+def _graph(part: Part, graph: Graph) -> dict[str, Any]:
+    kinds = list(dict.fromkeys(graph.kinds))
+    group, cls = _owners(part, graph)
+    try:
+        potentials: list[int] | None = graph.potentials.tolist()
+    except ValueError:
+        potentials = None
+    return {
+        "kinds": kinds,
+        "kind": [kinds.index(kind) for kind in graph.kinds],
+        "name": list(graph.names),
+        "group": group,
+        "class": cls,
+        "supplies": graph.supplies.tolist(),
+        "potentials": potentials,
+        "tails": graph.tails.tolist(),
+        "heads": graph.heads.tolist(),
+        "capacities": graph.capacities.tolist(),
+        "unit_costs": graph.unit_costs.tolist(),
+        "flow": graph.flow.tolist(),
+        "units": graph.units.tolist(),
+        "cost_scale": graph.cost_scale,
+        "terms": {name: _sparse(values) for name, values in graph.terms.items()},
+        "columns": {name: values.tolist() for name, values in graph.columns.items()},
+        "unit_milli": _unit_milli(part, graph, cls),
+    }
+
+
+def _owners(part: Part, graph: Graph) -> tuple[list[int], list[int]]:
+    """Group and class that each node belongs to, by number; -1 where it belongs to none."""
+    group_of = {g.name: i for i, g in enumerate(part.groups)}
+    class_of = {c.name: i for i, c in enumerate(part.classes)}
+    groups, classes = [], []
+    for kind, name in zip(graph.kinds, graph.names, strict=True):
+        stem = name.rpartition("/")[0]
+        group = cls = -1
+        if kind == "tier":
+            group = group_of.get(stem, -1)
+        elif kind == "group":
+            group = group_of.get(name, group_of.get(name.removesuffix(_NO_CPU), -1))
+        elif kind == "arrive":
+            group = group_of.get(part.group_of.get(name, ""), -1)
+        elif kind in ("class", "unscheduled"):
+            cls = class_of.get(name, -1)
+        elif kind == "domain":
+            cls = class_of.get(stem, -1)
+        elif kind == "task":
+            cls = class_of.get(part.class_of.get(name, ""), -1)
+        groups.append(group)
+        classes.append(cls)
+    return groups, classes
+
+
+def _unit_milli(part: Part, graph: Graph, cls: Sequence[int]) -> int | None:
+    """Thousandths of a core that one unit of flow is; None where a unit is a task."""
+    if graph.columns:
+        return None
+    for arc, (tail, head) in enumerate(zip(graph.tails.tolist(), graph.heads.tolist(), strict=True)):
+        if graph.kinds[tail] not in ("class", "domain") or graph.kinds[head] != "tier" or cls[tail] < 0:
+            continue
+        width = 0
+        if part.kind == WIDE:
+            width = int((part.plain["demands"][cls[tail]].get("needs") or {}).get("cpu", 0))
+        else:
+            digits = graph.names[head].rpartition("/")[2].removesuffix("m")
+            width = int(digits) if digits.isdecimal() else 0
+        if width:
+            return int(width // max(1, int(graph.units[arc])))
+    return None
+
+
+def _explanations(account: Account, part: Part, task: Mapping[str, int]) -> dict[str, list[str]]:
+    """Sentences by number of the task."""
+    if part.kind == SEARCH and len(part.tasks) <= EXPLAINED:
+        asked: Iterable[str] = part.tasks
+    else:
+        reasons: dict[tuple[str, str], str] = {}
+        for waits in part.waiting:
+            reasons.setdefault((part.class_of.get(waits.task, ""), waits.reason), waits.task)
+        asked = list(reasons.values())[:_FURTHER]
+    found: dict[str, list[str]] = {}
+    for name in asked:
+        try:
+            found[str(task[name])] = explain(account, name).lines()
+        except (InputError, ArithmeticError, LookupError, TypeError, ValueError):
+            # A record may lack what explaining needs, one of version 1 does. All the rest can be shown without.
+            continue
+    return found
+
+
+def _sparse(values: Any) -> list[list[Any]]:
+    """Where values are not 0, and the values."""
+    array = np.asarray(values, dtype=np.float64)
+    where: IntArray = np.flatnonzero(array)
+    return [_deltas(where.tolist()), [_number(v) for v in array[where].tolist()]]
+
+
+def _sparse_rows(rows: Sequence[Mapping[str, float]]) -> dict[str, list[list[Any]]]:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return {name: _sparse([row.get(name) or 0.0 for row in rows]) for name in names}
+
+
+def _deltas(numbers: Sequence[int]) -> list[int]:
+    return [b - a for a, b in zip([0, *numbers], numbers, strict=False)]
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, float | None]:
+    return {name: _number(value) for name, value in values.items()}
+
+
+def _number(value: Any) -> float | None:
+    """A number as JSON has it, short; None for what is unknown or endless."""
+    if value is None or isinstance(value, str) or not math.isfinite(value):
+        return None
+    short = float(f"{value:.{DIGITS}g}")
+    return int(short) if short.is_integer() and abs(short) < 1e15 else short

@@ -1,0 +1,101 @@
+"""The page: a template, its scripts and one packed blob of data for every round."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined, Template
+
+from flowsched.inspector.account import Account
+from flowsched.inspector.page.chapter import chapter, headline
+from flowsched.inspector.sentences import TERMS
+
+SCRIPTS = (
+    "format.js",
+    "record.js",
+    "difference.js",
+    "network_scene.js",
+    "plan_scene.js",
+    "layout.js",
+    "drawing.js",
+    "panel.js",
+    "tables.js",
+    "search.js",
+    "inspector.js",
+)
+"""In the order in which they need each other."""
+OTHER_TERMS = {
+    "place_left": "the place it would leave",
+    "crowding": "newcomers beside each other",
+    "patience": "more than the domain's share",
+}
+"""Terms that only networks have."""
+
+
+def render_page(accounts: Sequence[Account], against: Sequence[Account] = ()) -> str:
+    """One HTML document over one or more rounds, in their order, which asks for nothing beside itself.
+
+    ``against`` are rounds to put beside them: of another policy, or of another run. The page opens with the first of
+    ``accounts`` beside the one of ``against`` that has the same number. The same records give the same text.
+    """
+    if not accounts:
+        raise ValueError("a page needs a record")
+    rounds = list(_rounds(accounts, against))
+    index = {
+        "rounds": [head for head, _ in rounds],
+        "terms": {**TERMS, **OTHER_TERMS},
+    }
+    return _template().render(
+        title=_title(accounts),
+        css=_text("inspector.css"),
+        d3=_text("d3.min.js"),
+        licence=_text("d3.LICENSE.txt"),
+        scripts=[(name, _text(name)) for name in SCRIPTS],
+        index=_in_script(index),
+        blobs=[_pack(data) for _, data in rounds],
+    )
+
+
+def _rounds(accounts: Sequence[Account], against: Sequence[Account]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    for side, those in (("main", accounts), ("against", against)):
+        for account in those:
+            yield {"side": side, **headline(account)}, chapter(account)
+
+
+def _title(accounts: Sequence[Account]) -> str:
+    rounds = [account.round for account in accounts]
+    which = f"Round {rounds[0]}" if len(rounds) == 1 else f"{len(rounds)} rounds"
+    source = Path(accounts[0].source).name if len(rounds) == 1 else Path(accounts[0].source).parent.name
+    return f"{which}{f' · {source}' if source else ''} · flowsched"
+
+
+def _pack(data: Mapping[str, Any]) -> str:
+    """JSON, compressed, as text: it holds no name as such, and nothing that HTML could take for its own."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode("ascii")
+
+
+def _in_script(data: Mapping[str, Any]) -> str:
+    """JSON within a script element: whatever names say, it does not end there."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
+    )
+    return environment.from_string(_text("inspector.html.j2"))
+
+
+@cache
+def _text(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")

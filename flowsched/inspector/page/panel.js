@@ -1,0 +1,647 @@
+// What is said about the thing that is chosen: numbers, terms, members, sentences. And the short form under the pointer.
+
+const LISTED = 50;
+
+function section(title, ...content) {
+  const inside = content.flat().filter(Boolean);
+  return inside.length ? element("section", null, title ? element("h3", null, title) : null, inside) : null;
+}
+
+/** Pairs of a name and a value; what is not known is left out. */
+function facts(pairs) {
+  const known = pairs.filter((pair) => pair && pair[1] !== null && pair[1] !== undefined && pair[1] !== "");
+  return known.length ? element("dl", { class: "facts" }, known.map(([name, value, title]) => [element("dt", { title }, name), element("dd", null, value)])) : null;
+}
+
+/** Amounts as bars from a common zero; what lowers the sum is hatched. */
+function bars(rows, show = number, total = true) {
+  const shown = rows.filter(([, value]) => value !== 0 && value !== null);
+  if (!shown.length) return null;
+  const most = d3.max(shown, ([, value]) => Math.abs(value)) || 1;
+  const lines = shown.map(([name, value]) => {
+    const bar = element("span", { class: value < 0 ? "bar less" : "bar" });
+    bar.style.width = `${Math.max(1, (100 * Math.abs(value)) / most)}%`;
+    return element("tr", null, element("th", { scope: "row" }, name), element("td", { class: "bar-cell" }, bar), element("td", { class: "number" }, show(value)));
+  });
+  if (total && shown.length > 1) {
+    lines.push(element("tr", { class: "total" }, element("th", { scope: "row" }, "in all"), element("td"), element("td", { class: "number" }, show(d3.sum(shown, ([, value]) => value)))));
+  }
+  return element("table", { class: "bars" }, element("tbody", null, lines));
+}
+
+/** A list that begins with some and shows more when asked. */
+function longList(items, make) {
+  const list = element("ul", { class: "list" });
+  let shown = 0;
+  const more = button("", () => grow());
+  const rest = element("li", { class: "rest" }, more);
+  function grow() {
+    rest.remove();
+    list.append(...items.slice(shown, shown + LISTED).map((item) => element("li", null, make(item))));
+    shown = Math.min(items.length, shown + LISTED);
+    if (shown < items.length) {
+      more.textContent = `${whole(Math.min(LISTED, items.length - shown))} of ${whole(items.length - shown)} more`;
+      list.append(rest);
+    }
+  }
+  grow();
+  return list;
+}
+
+class Panel {
+  constructor(host, app) {
+    Object.assign(this, { host, app });
+  }
+
+  show(...content) {
+    this.host.replaceChildren(...content.flat().filter(Boolean));
+    this.host.scrollTop = 0;
+  }
+
+  head(kind, name, ...buttons) {
+    return element("header", null, element("p", { class: "kind" }, kind), element("h2", null, name), buttons.length ? element("p", { class: "buttons" }, buttons.filter(Boolean)) : null);
+  }
+
+  task(part, number, text) {
+    return button(text || part.taskTitle(number), () => this.app.choose({ type: "task", name: part.tasks[number] }), { class: "link" });
+  }
+
+  machine(part, number) {
+    return button(part.machines[number], () => this.app.choose({ type: "machine", name: part.machines[number] }), { class: "link" });
+  }
+
+  terms(terms) {
+    return bars(terms.map(([term, value]) => [this.app.term(term), value]));
+  }
+
+  /** A task: where it is, what that costs, why, and its path. */
+  ofTask(side, name) {
+    const { app } = this;
+    const part = side.part;
+    const task = part.taskNumber.get(name);
+    if (task === undefined) return this.notPending(side, name);
+    const stand = standOf(part, task);
+    const cls = part.classOf[task];
+    const told = side.round.told.get(name);
+    const decision = {
+      placed: () => ["Starts on ", this.machine(part, stand.machine), stand.width ? ` with ${cores(stand.width)}` : "", stand.threads ? `, ${counted(stand.threads, "thread")} on cores ${coreList(stand.cores)}` : ""],
+      planned: () => ["Waits for ", this.machine(part, stand.machine), `, ${slotText(stand.slot)}, with ${cores(stand.width)}`],
+      waits: () => ["Waits"],
+    }[stand.state]();
+    const lines = part.explanations[task] || this.like(part, task, stand);
+    return [
+      this.head("task", part.taskTitle(task), button("Follow its path", () => app.follow(), { title: "f" })),
+      element("p", { class: `verdict ${stand.state}` }, decision),
+      stand.reason && !lines && element("p", { class: "reason" }, stand.reason),
+      told && element("p", { class: "reason" }, told.message),
+      lines && section("Why", element("div", { class: "sentences" }, lines.map((line) => element("p", { class: line.startsWith("  ") ? "inner" : null }, line.trim())))),
+      section(stand.cost === null ? "Cost" : `Cost ${number(stand.cost)}`, this.terms(stand.terms) || (stand.cost === 0 ? element("p", { class: "soft" }, "Nothing: no neighbour minds, and it minds none.") : null)),
+      stand.runnerUp >= 0 && section("Next machine when it was placed", element("p", null, this.machine(part, stand.runnerUp), ` for ${number(stand.runnerUpCost)}, ${signed(stand.runnerUpCost - stand.cost)}`)),
+      this.path(side, task),
+      this.moves(side, task),
+      section(
+        "Class",
+        facts([
+          ["Class", cls >= 0 ? button(part.className(cls), () => app.choose({ type: "class", name: part.classes[cls].name }), { class: "link" }) : null],
+          ["Tasks like it", cls >= 0 ? whole(part.classes[cls].members.length - 1) : null],
+          ["Has waited", stand.waited ? seconds(stand.waited) : null],
+          ["Name in the record", part.taskTitle(task) === name ? null : name],
+        ]),
+        cls >= 0 && this.asks(part, cls)
+      ),
+    ];
+  }
+
+  /** Sentences on another task of the class that waits for the same reason. */
+  like(part, task, stand) {
+    if (stand.state === "placed") return null;
+    const found = Object.keys(part.explanations).find((other) => {
+      const theirs = standOf(part, Number(other));
+      return part.classOf[other] === part.classOf[task] && theirs.reason === stand.reason;
+    });
+    if (found === undefined) return null;
+    return [`The same holds for ${part.taskTitle(Number(found))}:`, ...part.explanations[found]];
+  }
+
+  notPending(side, name) {
+    for (const [machine, runs] of side.part.runningOn)
+      if (runs.some((run) => run.task === name))
+        return [this.head("task", side.round.title(name)), element("p", { class: "verdict placed" }, "Runs on ", this.machine(side.part, side.part.machineNumber.get(machine)), "; it was placed by an earlier round.")];
+    return [this.head("task", side.round.title(name)), element("p", { class: "verdict" }, "Not pending in this round.")];
+  }
+
+  /** The steps of a task through the network that is drawn. */
+  path(side, task) {
+    const { graph } = side;
+    if (!graph) return null;
+    const { nodes, note } = taskPath(side.part, graph, task);
+    if (!nodes.length) return null;
+    const steps = nodes.map((node) => element("li", null, button(this.app.nodeTitle(graph, node), () => this.app.chooseNode(graph, node), { class: "link" })));
+    return section(graph.isLast ? "Path in the last network" : side.part.wide ? "Path" : "Path in the first network", element("ol", { class: "path" }, steps), note && element("p", { class: "soft" }, note));
+  }
+
+  /** What every other place would have cost, from the last network. */
+  moves(side, task) {
+    const last = side.part.graphs.last;
+    const node = last && last.node("task", side.part.tasks[task]);
+    if (node === undefined || node === false || !last) return null;
+    const here = standOf(side.part, task);
+    const rows = last.leaving[node]
+      .filter((arc) => last.termsOf(arc).length)
+      .map((arc) => ({ arc, machine: last.kindOf(last.heads[arc]) === "stay" ? "waiting" : last.name[last.heads[arc]], more: last.cost(arc), slot: last.columns.slot[arc], width: last.columns.width_milli[arc] }))
+      .sort((a, b) => a.more - b.more);
+    if (!rows.length) return null;
+    const make = (row) => [
+      element("span", { class: "amount" }, signed(row.more)),
+      button(`${row.machine}${row.slot >= 0 ? `, ${slotTag(row.slot)}, ${cores(row.width)}` : ""}`, () => this.app.choose({ type: "move", task: side.part.tasks[task], arc: row.arc, side: side.name }), { class: "link" }),
+    ];
+    return section(`Other places, against ${standText(here)}`, longList(rows, make));
+  }
+
+  ofMove(side, choice) {
+    const last = side.part.graphs.last;
+    const { arc } = choice;
+    if (!last || arc >= last.arcCount) return this.ofRound(side);
+    const slot = last.columns.slot[arc];
+    return [
+      this.head("move", `${side.round.title(choice.task)} to ${last.name[last.heads[arc]] || "waiting"}`, button("Back to the task", () => this.app.choose({ type: "task", name: choice.task }))),
+      facts([
+        ["When", slot < 0 ? null : slotTag(slot)],
+        ["Width", slot < 0 ? null : cores(last.columns.width_milli[arc])],
+        ["Change of the total", signed(last.cost(arc))],
+        ["Reduced cost", number(last.reduced(arc))],
+        ["Flow", `${whole(last.flow[arc])} of ${whole(last.capacities[arc])}`],
+      ]),
+      section("Terms of the change", this.terms(last.termsOf(arc))),
+    ];
+  }
+
+  asks(part, cls) {
+    const found = part.class_facts[cls];
+    const needs = found.needs ? Object.entries(found.needs).map(([name, value]) => [name === "cpu" ? "CPU" : name, resource(name, value)]) : [];
+    const bound = [...new Set([...(found.holds || []), ...(found.joins || [])])];
+    return facts([
+      ...needs,
+      ["Profile", found.profile],
+      ["Request", found.request !== undefined ? counted(found.request, "core") : null],
+      ["Widths", found.widths ? found.widths.join(", ") : null],
+      ["Memory", found.memory],
+      ["Goal", found.goal_s ? seconds(found.goal_s) : null],
+      ["Priority", found.priority ? String(found.priority) : null],
+      ["Task group", found.group],
+      ["Relations", bound.join(", ")],
+    ]);
+  }
+
+  ofClass(side, name) {
+    const { app } = this;
+    const part = side.part;
+    const cls = part.classNumber.get(name);
+    if (cls === undefined) return [this.head("class", side.round.title(name)), element("p", { class: "verdict" }, "Not in this round.")];
+    const { members } = part.classes[cls];
+    const placed = members.filter((task) => part.placementOf.has(task));
+    const waiting = members.filter((task) => !part.placementOf.has(task));
+    const sums = new Map();
+    for (const task of placed) for (const [term, value] of standOf(part, task).terms) sums.set(term, (sums.get(term) || 0) + value);
+    const explained = waiting.find((task) => part.explanations[task]);
+    const node = side.graph && !side.graph.isLast ? side.graph.node("class", name) : undefined;
+    return [
+      this.head("class of tasks", part.className(cls), app.expandButton(`class:${name}`, "its tasks")),
+      facts([
+        ["Tasks", whole(members.length)],
+        ["Placed", whole(placed.length)],
+        ["Waiting", whole(waiting.length)],
+      ]),
+      this.asks(part, cls),
+      explained !== undefined && section("Why they wait", element("div", { class: "sentences" }, part.explanations[explained].map((line) => element("p", null, line.trim())))),
+      sums.size > 0 && section("Cost of those placed", this.terms([...sums])),
+      node !== undefined && this.arcsOf(side, side.graph, node),
+      section(`Members`, longList([...waiting, ...placed], (task) => [this.task(part, task), element("span", { class: "soft" }, ` ${standText(standOf(part, task))}`)])),
+    ];
+  }
+
+  ofGroup(side, name) {
+    const { app } = this;
+    const part = side.part;
+    const group = part.groupNumber.get(name);
+    if (group === undefined) return [this.head("group of machines", name), element("p", { class: "verdict" }, "Not in this round.")];
+    const { members } = part.groups[group];
+    const count = (machine) => (part.placedOn.get(machine) || []).length;
+    const sorted = [...members].sort((a, b) => count(b) - count(a) || a - b);
+    const { graph } = side;
+    const tiers = graph ? d3.range(graph.nodeCount).filter((node) => graph.group[node] === group && graph.leaving[node].length) : [];
+    const busy = members.filter(count).length;
+    const inflow = graph ? d3.sum(tiers, (node) => d3.sum(graph.entering[node], (arc) => (graph.group[graph.tails[arc]] === group ? 0 : graph.flow[arc]))) : 0;
+    const sent = graph && part.wide && graph.unit_milli ? graph.milli(inflow) : null;
+    return [
+      this.head("group of machines", name, app.expandButton(`group:${name}`, "its tiers and machines")),
+      element("p", { class: "soft" }, "Machines that the network cannot tell apart: same price for every class, same constraints."),
+      facts([
+        ["Machines", whole(members.length)],
+        ["With newcomers", whole(busy)],
+        ["Tasks placed", whole(d3.sum(members, count))],
+        ["The first network sent", sent === null ? null : cores(sent)],
+        ["Cores", members.length && part.size(members[0]) !== null ? cores(d3.sum(members, (machine) => part.size(machine))) : null],
+        ["Free before", part.wide && part.fleet("free", "cpu", members[0]) !== null ? cores(d3.sum(members, (machine) => Math.max(0, part.fleet("free", "cpu", machine)))) : null],
+        ["Given away", cores(d3.sum(members, (machine) => part.given(machine)))],
+      ]),
+      tiers.length > 0 && section("Tiers", this.tierTable(side, tiers)),
+      section("Machines", longList(sorted, (machine) => [this.machine(part, machine), element("span", { class: "soft" }, ` ${this.load(part, machine)}`)])),
+    ];
+  }
+
+  load(part, machine) {
+    const placed = (part.placedOn.get(machine) || []).length;
+    const free = part.wide ? part.fleet("free", "cpu", machine) : null;
+    return [placed ? `${counted(placed, "task")} placed` : "", free === null ? "" : `${cores(free)} free before`].filter(Boolean).join(", ");
+  }
+
+  /** A chain of limits: what comes out of every tier, with its price. */
+  tierTable(side, nodes) {
+    const { graph } = side;
+    const rows = nodes.flatMap((node) => {
+      const out = graph.leaving[node];
+      const capacity = d3.sum(out, (arc) => graph.capacities[arc]);
+      const flow = d3.sum(out, (arc) => graph.flow[arc]);
+      const amountOf = (units) => (graph.unit_milli ? amount(graph.milli(units) / 1000) : whole(units));
+      const endless = out.length > 1;
+      return element(
+        "tr",
+        null,
+        element("th", { scope: "row" }, button(this.app.nodeTitle(graph, node, true), () => this.app.choose({ type: "node", name: graph.label(node) }), { class: "link" })),
+        element("td", { class: "number" }, amountOf(flow)),
+        element("td", { class: "number" }, endless ? "steps" : amountOf(capacity)),
+        element("td", { class: "number" }, number(graph.potential(node)))
+      );
+    });
+    const head = ["Tier", graph.unit_milli ? "Cores" : "Flow", "Limit", "Price"].map((text, i) => element("th", { scope: "col", class: i ? "number" : null }, text));
+    return element("table", { class: "small" }, element("thead", null, element("tr", null, head)), element("tbody", null, rows));
+  }
+
+  ofMachine(side, name) {
+    const part = side.part;
+    const machine = part.machineNumber.get(name);
+    if (machine === undefined) return [this.head("machine", name), element("p", { class: "verdict" }, "Not in this round.")];
+    const group = part.groupOf[machine];
+    const rows = (part.placedOn.get(machine) || []).map((row) => part.placement(row));
+    const resources = (part.machine_facts.resources || []).map((resourceName) => {
+      const all = part.fleet("allocatable", resourceName, machine);
+      const free = part.fleet("free", resourceName, machine);
+      return [resourceName === "cpu" ? "CPU" : resourceName, `${resource(resourceName, all)}, free before: ${resource(resourceName, free)}`];
+    });
+    const planned = part.plannedOn.get(machine) || [];
+    const running = part.runningOn.get(name) || [];
+    const services = part.servicesOn.get(name) || [];
+    return [
+      this.head("machine", name),
+      facts([
+        ["Type", part.wide ? null : part.machine_facts.type[machine]],
+        ["Cores", part.wide ? null : cores(part.size(machine))],
+        ...resources,
+        ["Given away", cores(part.given(machine))],
+        ["Cost under the plan", part.machine_costs ? number(part.machine_costs[machine]) : null],
+        ["Group", group >= 0 ? button(part.groups[group].name, () => this.app.choose({ type: "group", name: part.groups[group].name }), { class: "link" }) : null],
+        ["Machines like it", group >= 0 ? whole(part.groups[group].members.length - 1) : null],
+      ]),
+      services.length > 0 && section("Services", longList(services, (service) => `${service.name} on core ${service.cores}, p95 within ${latency(service.slo_p95)}`)),
+      running.length > 0 && section("Runs there", longList(running, (run) => `${side.round.title(run.task)}, ${cores(run.width * 1000)}, ${percent(run.progress)} done`)),
+      section(`Starts there: ${whole(rows.length)}`, rows.length > 0 && longList(rows, (p) => [this.task(part, p.task), element("span", { class: "soft" }, ` ${cores(p.width)}, cost ${number(p.cost)}`)])),
+      planned.length > 0 && section("Planned for later", longList(planned, (task) => [this.task(part, task), element("span", { class: "soft" }, ` ${slotTag(part.plan[task][1])}`)])),
+    ];
+  }
+
+  /** A node that is neither of these: a domain, a tier, the sink, an unscheduled node. */
+  ofNode(side, graph, node) {
+    return [
+      this.head(graph.kindOf(node), this.app.nodeTitle(graph, node)),
+      facts([
+        ["Label", graph.label(node)],
+        ["Supply", graph.supplies[node] ? whole(graph.supplies[node]) : null],
+        ["Flow through", whole(graph.through[node])],
+        ["Price to the sink", number(graph.potential(node)), "of one unit of flow, in units of cost"],
+        ["Potential", graph.potentials ? whole(graph.potentials[node]) : "unknown: the flow is not optimal", "in solver units"],
+      ]),
+      this.arcsOf(side, graph, node),
+    ];
+  }
+
+  /** Arcs of a node, those with flow first, then those that came closest. */
+  arcsOf(side, graph, node) {
+    const rank = (a, b) => graph.flow[b] - graph.flow[a] || (graph.reduced(a) ?? graph.cost(a)) - (graph.reduced(b) ?? graph.cost(b)) || a - b;
+    const list = (arcs, far) =>
+      longList([...arcs].sort(rank), (arc) => [
+        element("span", { class: "amount" }, graph.flow[arc] ? whole(graph.flow[arc]) : "0"),
+        button(this.app.nodeTitle(graph, far(arc)), () => this.app.choose({ type: "arc", arc, graph: graph.id, side: side.name }), { class: "link" }),
+        element("span", { class: "soft" }, ` cost ${number(graph.cost(arc))}, reduced ${number(graph.reduced(arc))}`),
+      ]);
+    return [
+      graph.leaving[node].length > 0 && section(`Arcs out: ${whole(graph.leaving[node].length)}`, list(graph.leaving[node], (arc) => graph.heads[arc])),
+      graph.entering[node].length > 0 && section(`Arcs in: ${whole(graph.entering[node].length)}`, list(graph.entering[node], (arc) => graph.tails[arc])),
+    ];
+  }
+
+  ofArc(side, graph, arc) {
+    const end = (node) => button(this.app.nodeTitle(graph, node), () => this.app.chooseNode(graph, node), { class: "link" });
+    return [
+      this.head("arc", `${this.app.nodeTitle(graph, graph.tails[arc])} → ${this.app.nodeTitle(graph, graph.heads[arc])}`),
+      element("p", null, end(graph.tails[arc]), " → ", end(graph.heads[arc])),
+      arcFacts(graph, arc),
+      section(`Cost of a task: ${number(graph.cost(arc))}`, this.terms(graph.termsOf(arc))),
+      section(
+        "Exact, in solver units",
+        facts([
+          ["Unit cost", whole(graph.unit_costs[arc])],
+          ["Reduced cost", whole(graph.reducedUnits(arc))],
+          ["Units of one task", whole(graph.units[arc])],
+          ["Units of one cost", number(graph.cost_scale)],
+        ])
+      ),
+    ];
+  }
+
+  /** All arcs behind one line of the drawing. */
+  ofLink(side, scene, link) {
+    const { app } = this;
+    const ends = [link.source, link.target].map((id) => scene.boxes.get(id));
+    const title = `${ends[0].label} → ${ends[1].label}`;
+    if (scene.what === "plan") return link.chosen ? this.ofTask(side, ends[0].choice.name) : this.ofMove(side, { task: ends[0].choice.name, arc: link.best });
+    const { graph } = side;
+    if (link.arcs.length === 1) return this.ofArc(side, graph, link.arcs[0]);
+    const list = [...link.arcs].sort((a, b) => graph.flow[b] - graph.flow[a] || graph.cost(a) - graph.cost(b) || a - b);
+    const name = (arc) => {
+      if (graph.columns.slot && graph.columns.slot[arc] >= 0) return `${slotTag(graph.columns.slot[arc])}, ${cores(graph.columns.width_milli[arc])}`;
+      return `${app.nodeTitle(graph, graph.tails[arc])} → ${app.nodeTitle(graph, graph.heads[arc])}`;
+    };
+    return [
+      this.head(counted(link.arcs.length, "arc"), title),
+      facts([
+        ["Flow", `${whole(link.flow)} of ${whole(link.capacity)}`],
+        ["That is", link.amount],
+        ["Cost of a task", `${number(d3.min(link.arcs, (arc) => graph.cost(arc)))} to ${number(d3.max(link.arcs, (arc) => graph.cost(arc)))}`],
+        ["Least reduced cost", number(d3.min(link.arcs, (arc) => graph.reduced(arc)))],
+        ["Price of room", link.price > 0 ? number(link.price) : null],
+      ]),
+      section(
+        "Arcs",
+        longList(list, (arc) => [
+          element("span", { class: "amount" }, whole(graph.flow[arc])),
+          button(name(arc), () => app.choose({ type: "arc", arc, graph: graph.id, side: side.name }), { class: "link" }),
+          element("span", { class: "soft" }, ` of ${whole(graph.capacities[arc])}, cost ${number(graph.cost(arc))}, reduced ${number(graph.reduced(arc))}`),
+        ])
+      ),
+    ];
+  }
+
+  ofBundle(side, box) {
+    const { app } = this;
+    const open = (id) => {
+      const [kind, ...rest] = id.split(":");
+      const name = rest.join(":");
+      if (["class", "group", "machine", "task"].includes(kind)) app.choose({ type: kind, name });
+      else app.choose({ type: "node", name: id });
+    };
+    return [
+      this.head("gathered", box.label, button("Draw more of them", () => app.expand(box))),
+      box.note && element("p", { class: "soft" }, box.note),
+      section("Members", longList(box.members, (id) => button(app.idTitle(id), () => open(id), { class: "link" }))),
+    ];
+  }
+
+  /** The round itself: what was pending, decided, proved, and how long it took. */
+  ofRound(side) {
+    const { round, part } = side;
+    const { headline } = round;
+    return [
+      this.head(side.other ? `round ${side.name}` : "round", this.app.roundTitle(headline)),
+      facts([
+        ["Time", moment(round.now_s)],
+        ["Policy", [round.policy, round.settings.objective].filter(Boolean).join(", ")],
+        ["Solver", round.solver],
+        ["File", round.source],
+        ["Written by", round.writer === "unknown" ? null : round.writer],
+      ]),
+      round.parts.length > 1 && element("p", { class: "soft" }, `Part ${part.index + 1} of ${round.parts.length}: ${partTitle(part)}`),
+      section(
+        "Sizes",
+        facts([
+          ["Tasks", `${whole(part.tasks.length)} in ${counted(part.classes.length, "class", "classes")}`],
+          ["Machines", `${whole(part.machines.length)} in ${counted(part.groups.length, "group")}`],
+          ["Placed", whole(part.placements.task.length)],
+          ["Waiting", whole(part.waiting.task.length)],
+          ...Object.values(part.graphs).map((graph) => [graph.isLast ? "Last network" : "First network", `${counted(graph.nodeCount, "node")}, ${counted(graph.arcCount, "arc")}`]),
+        ])
+      ),
+      this.certificate(part),
+      section("Cost by term", this.terms(costByTerm(part))),
+      this.reasons(side),
+      part.reservations.length > 0 && section("Reserved", longList(part.reservations, ([task, machine, width, start]) => [task >= 0 ? this.task(part, task) : "a task", " on ", machine >= 0 ? this.machine(part, machine) : "?", `, ${cores(width)} from ${moment(start)}`])),
+      part.task_groups.length > 0 &&
+        section(
+          "Task groups",
+          longList(part.task_groups, (group) =>
+            group.starts === undefined
+              ? `${group.name}: at least ${group.minimum}`
+              : `${group.name}: ${group.starts ? "starts" : "waits as a whole"}; ${counted((group.members || []).length, "member")} pending, ${group.running} running, at least ${group.minimum}`
+          )
+        ),
+      part.repairs.length > 0 && section("Moved by relations", longList(part.repairs, (repair) => `${round.title(repair.task)}: ${repair.relation || "its group waits"}; ${repair.moved_to ? `now ${repair.moved_to}` : "waits"}`)),
+      this.timings(round, part),
+      this.arcKinds(side),
+      element("details", null, element("summary", null, "Settings"), facts(Object.entries(round.settings).map(([name, value]) => [name, String(value)]))),
+    ];
+  }
+
+  certificate(part) {
+    const c = part.certificate;
+    if (!c) return null;
+    const near = c.gap_absolute < 1e-4 * Math.max(1, Math.abs(c.primal));
+    const sentence = near ? "No plan is cheaper, as far as four digits tell." : `At most ${number(c.gap_absolute)} above the cheapest plan there could be.`;
+    return section(
+      "Certificate",
+      element("p", { class: "verdict" }, sentence),
+      facts([
+        ["Cost of the plan", number(c.primal)],
+        ["No plan below", number(c.bound)],
+        ["Gap", `${number(c.gap_absolute)}, ${percent(c.gap_relative)} of what scheduling could win or lose`],
+        ["Alone in the cluster", number(c.unconstrained), "what it would cost if every task had the cluster to itself"],
+        ["Proved by", c.method],
+        ["Prices used", part.prices ? whole(part.prices) : null],
+      ])
+    );
+  }
+
+  reasons(side) {
+    const { part, round } = side;
+    const rows = part.waiting.task.map((_, row) => part.waits(row));
+    if (!rows.length) return null;
+    const told = (row) => round.told.get(part.tasks[row.task]);
+    const groups = d3.groups(rows, (row) => (told(row) ? told(row).message : row.reason)).sort((a, b) => b[1].length - a[1].length);
+    return section(
+      `Waiting: ${whole(rows.length)}`,
+      longList(groups, ([reason, those]) => [
+        element("span", { class: "amount" }, whole(those.length)),
+        element("span", null, reason, " "),
+        element("span", { class: "soft" }, those.slice(0, 3).map((row, i) => [i ? ", " : "", this.task(part, row.task)]).flat(), those.length > 3 ? " …" : ""),
+      ])
+    );
+  }
+
+  timings(round, part) {
+    const rows = (timings) => Object.entries(timings).filter(([name]) => name !== "decide_ms").map(([name, ms]) => [name.replace(/_ms$/, "").replaceAll("_", " "), ms]);
+    const own = rows(part.timings);
+    const all = rows(round.timings);
+    const decide = part.timings.decide_ms;
+    return [
+      own.length > 0 && section(decide === undefined ? "Time by stage" : `Time: decided in ${milliseconds(decide)}`, bars(own, milliseconds, false)),
+      all.length > 0 && section("Time of the whole round", bars(all, milliseconds, false)),
+    ];
+  }
+
+  arcKinds(side) {
+    const { graph } = side;
+    if (!graph) return null;
+    const kinds = new Map();
+    for (let arc = 0; arc < graph.arcCount; arc += 1) {
+      const key = `${graph.kindOf(graph.tails[arc])} → ${graph.kindOf(graph.heads[arc])}`;
+      const entry = kinds.get(key) || [0, 0];
+      entry[0] += 1;
+      entry[1] += graph.flow[arc] ? 1 : 0;
+      kinds.set(key, entry);
+    }
+    const rows = [...kinds].map(([name, [all, busy]]) => element("tr", null, element("th", { scope: "row" }, name), element("td", { class: "number" }, whole(all)), element("td", { class: "number" }, whole(busy))));
+    const head = ["Arcs", "All", "With flow"].map((text, i) => element("th", { scope: "col", class: i ? "number" : null }, text));
+    return section(graph.isLast ? "Arcs of the last network" : "Arcs of the first network", element("table", { class: "small" }, element("thead", null, element("tr", null, head)), element("tbody", null, rows)));
+  }
+
+  /** Two rounds beside each other. */
+  ofDifference(a, b, rows) {
+    const { app } = this;
+    const counts = d3.rollups(rows, (list) => list.length, (row) => row.kind);
+    const primal = (side) => side.part.certificate && side.part.certificate.primal;
+    const cells = [
+      ["Policy", (side) => [side.round.policy, side.round.settings.objective].filter(Boolean).join(", ")],
+      ["Time", (side) => moment(side.round.now_s)],
+      ["Placed", (side) => whole(side.round.headline.placed)],
+      ["Waiting", (side) => whole(side.round.headline.waiting)],
+      ["Cost", (side) => number(primal(side))],
+      ["No plan below", (side) => number(side.part.certificate && side.part.certificate.bound)],
+      ["Solver", (side) => side.round.solver],
+    ];
+    const table = element(
+      "table",
+      { class: "small" },
+      element("thead", null, element("tr", null, element("th"), element("th", { scope: "col" }, "A"), element("th", { scope: "col" }, "B"))),
+      element("tbody", null, cells.map(([name, show]) => element("tr", null, element("th", { scope: "row" }, name), element("td", null, show(a)), element("td", null, show(b)))))
+    );
+    const shared = a.round.settings.objective !== b.round.settings.objective ? element("p", { class: "soft" }, "The two have different objectives, so their costs are on different scales.") : null;
+    const moved = rows.filter((row) => isMove(row.kind));
+    const others = rows.filter((row) => row.kind === "runs now" || row.kind === "gone");
+    const repriced = rows.filter((row) => row.kind === "cost");
+    const make = (row) => [
+      element("span", { class: "change" }, row.kind),
+      " ",
+      button(row.title, () => app.chooseTitle(row.title), { class: "link" }),
+      element("span", { class: "soft" }, `${standText(row.was) === standText(row.is) ? ` ${standText(row.was)}` : ` ${standText(row.was)} → ${standText(row.is)}`}${row.delta === null ? "" : `, cost ${signed(row.delta)}`}`),
+    ];
+    const terms = new Map();
+    for (const [term, value] of costByTerm(b.part)) terms.set(term, value);
+    for (const [term, value] of costByTerm(a.part)) terms.set(term, (terms.get(term) || 0) - value);
+    return [
+      this.head("A beside B", "What changed"),
+      table,
+      shared,
+      section("Tasks", facts(counts.map(([kind, count]) => [kind === "cost" ? "same place, other cost" : kind, whole(count)]))),
+      moved.length > 0 && section("Decided differently", longList(moved, make)),
+      repriced.length > 0 && section("Same place, other cost", longList(repriced, make)),
+      others.length > 0 && section("No longer pending in B", longList(others, make)),
+      moved.length + repriced.length + others.length === 0 && element("p", { class: "verdict" }, "Nothing: same decisions at the same cost."),
+      section("Cost by term, B − A", bars([...terms].filter(([, value]) => Math.abs(value) > 1e-9).map(([term, value]) => [app.term(term), value]), signed)),
+    ];
+  }
+}
+
+/** What the placements of a part cost, and the waiting, by term. */
+function costByTerm(part) {
+  const sums = new Map();
+  const add = ([term, value]) => sums.set(term, (sums.get(term) || 0) + value);
+  part.placements.task.forEach((_, row) => part.placementTerms(row).forEach(add));
+  part.waiting.task.forEach((_, row) => part.waitingTerms(row).forEach(add));
+  return [...sums];
+}
+
+function partTitle(part) {
+  const priority = part.priority === null || part.priority === undefined ? "" : `, priority ${part.priority}`;
+  return `${part.wide ? "wide round" : "search"}${priority}`;
+}
+
+function arcFacts(graph, arc) {
+  const milli = graph.milli(graph.flow[arc]);
+  return facts([
+    ["Flow", `${whole(graph.flow[arc])} of ${whole(graph.capacities[arc])}`],
+    ["That is", milli === null ? null : graph.units[arc] > 1 || /class|domain/.test(graph.kindOf(graph.tails[arc])) ? counted(graph.tasks(arc), "task") : cores(milli)],
+    ["Slot", graph.columns.slot && graph.columns.slot[arc] >= 0 ? slotTag(graph.columns.slot[arc]) : null],
+    ["Width", graph.columns.slot && graph.columns.slot[arc] >= 0 ? cores(graph.columns.width_milli[arc]) : null],
+    ["Reduced cost", graph.reduced(arc) === null ? "unknown" : number(graph.reduced(arc)), "by how much a task more on this arc would miss"],
+    ["Price of room", graph.price(arc) > 0 ? number(graph.price(arc)) : null, "what room for one task more would save"],
+  ]);
+}
+
+/** The short form for the pointer: a title and rows of text. */
+function brief(app, side, scene, thing) {
+  const rows = [];
+  if (thing.link) {
+    const { link } = thing;
+    const ends = [link.source, link.target].map((id) => scene.boxes.get(id));
+    const title = `${ends[0].label} → ${scene.boxes.get(ends[1].parent || ends[1].id).label}`;
+    if (scene.what === "plan") {
+      if (link.chosen) {
+        rows.push(["", link.amount], ["cost", number(link.stand.cost)], ...link.stand.terms.filter(([, v]) => v).map(([t, v]) => [app.term(t), number(v)]));
+        const alternatives = [...scene.links.values()].filter((other) => other.alternative && other.source === link.source);
+        const second = d3.least(alternatives, (a, b) => a.reduced - b.reduced);
+        if (second) rows.push(["next best", `${scene.boxes.get(second.target).label} ${signed(second.reduced)}`]);
+      } else {
+        const last = side.part.graphs.last;
+        rows.push(["change of the total", signed(link.reduced)], ...last.termsOf(link.best).map(([t, v]) => [app.term(t), signed(v)]));
+      }
+      return { title, rows };
+    }
+    const { graph } = side;
+    const several = link.arcs.length > 1;
+    rows.push(["flow", `${whole(link.flow)} of ${whole(link.capacity)}`], ["that is", link.amount]);
+    if (several) rows.push(["arcs", whole(link.arcs.length)]);
+    rows.push([several ? "cheapest, a task" : "cost of a task", number(graph.cost(link.best))]);
+    rows.push(...graph.termsOf(link.best).map(([t, v]) => [`  ${app.term(t)}`, number(v)]));
+    rows.push(["reduced cost", number(link.reduced)]);
+    if (link.full) rows.push(["price of room", number(link.price)]);
+    return { title, rows };
+  }
+  const { box } = thing;
+  if (box.note && !(box.choice && box.choice.type === "task")) rows.push(["", box.note]);
+  const { part, graph } = side;
+  if (box.choice && box.choice.type === "task") {
+    const task = part.taskNumber.get(box.choice.name);
+    if (task !== undefined) {
+      const stand = standOf(part, task);
+      rows.push(["", standText(stand)]);
+      if (stand.cost !== null) rows.push(["cost", number(stand.cost)], ...stand.terms.filter(([, v]) => v).map(([t, v]) => [app.term(t), number(v)]));
+      if (stand.reason) rows.push(["", stand.reason]);
+    }
+  } else if (box.choice && box.choice.type === "machine") {
+    const machine = part.machineNumber.get(box.choice.name);
+    rows.push(["starts here", whole((part.placedOn.get(machine) || []).length)]);
+    if (part.wide) rows.push(["free before", cores(part.fleet("free", "cpu", machine))], ["given away", cores(part.given(machine))]);
+  } else if (box.choice && box.choice.type === "class") {
+    const { members } = part.classes[box.cls];
+    rows.push(["placed", whole(members.filter((task) => part.placementOf.has(task)).length)], ["waiting", whole(members.filter((task) => !part.placementOf.has(task)).length)]);
+    rows.push(["members", `${members.slice(0, 4).map((task) => part.taskTitle(task)).join(", ")}${members.length > 4 ? ", …" : ""}`]);
+  } else if (box.choice && box.choice.type === "group") {
+    const { members } = part.groups[box.group];
+    rows.push(["machines", whole(members.length)], ["members", `${members.slice(0, 4).map((machine) => part.machines[machine]).join(", ")}${members.length > 4 ? ", …" : ""}`]);
+    rows.push(["tasks placed", whole(d3.sum(members, (machine) => (part.placedOn.get(machine) || []).length))]);
+  } else if (box.members) rows.push(["members", `${box.members.slice(0, 4).map((id) => app.idTitle(id)).join(", ")}${box.members.length > 4 ? ", …" : ""}`]);
+  if (graph && scene.what !== "plan" && box.nodes.length === 1) {
+    rows.push(["flow through", whole(graph.through[box.nodes[0]])]);
+    if (graph.potentials) rows.push(["price to the sink", number(graph.potential(box.nodes[0]))], ["potential", whole(graph.potentials[box.nodes[0]])]);
+  }
+  return { title: box.label, rows };
+}

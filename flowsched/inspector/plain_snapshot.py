@@ -1,0 +1,119 @@
+"""The snapshot in a part of a record, read back as it was.
+
+A record is written by a program about a cluster as it stood: a machine may have no core left, a node's clock may be ahead,
+a latency goal may be out of reach. The reader of snapshot files, which people write, refuses all that; this one does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from flowsched.relation import MACHINE, Relation, RelationKind, TaskGroup
+from flowsched.snapshot import Machine, PlannedStart, Reservation, Running, Service, Snapshot, StartDelay, Task
+from flowsched_models.profiles import CatalogueForm
+from flowsched_models.quantity import parse_cores, parse_duration_us
+
+
+def read_plain_snapshot(plain: Mapping[str, Any]) -> Snapshot:
+    """The snapshot that ``dump_snapshot`` wrote. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for a damaged one."""
+    catalogue = CatalogueForm.model_validate(plain["catalogue"]).catalogue("record")
+    return Snapshot(
+        now_s=plain["now_s"],
+        catalogue=catalogue,
+        machines=tuple(_machine(m) for m in plain["machines"]),
+        services=tuple(_service(s) for s in plain["services"]),
+        running=tuple(_running(r) for r in plain["running"]),
+        pending=tuple(_task(t) for t in plain["pending"]),
+        plan=tuple(PlannedStart(p["task"], p["machine"], p["slot"], milli_of(p["width"])) for p in plain["plan"]),
+        reservations=tuple(
+            Reservation(r["task"], r["machine"], milli_of(r["width"]), r["start_s"]) for r in plain["reservations"]
+        ),
+        start_delay=StartDelay(**plain["start_delay"]),
+        round=plain["round"],
+        relations=tuple(_relation(r) for r in plain.get("relations", ())),
+        task_groups=tuple(
+            TaskGroup(g["name"], g["minimum"], g.get("deadline_s")) for g in plain.get("task_groups", ())
+        ),
+    )
+
+
+def _machine(plain: Mapping[str, Any]) -> Machine:
+    return Machine(
+        plain["name"],
+        plain["type"],
+        milli_of(plain["cpu"]),
+        _mib(plain["memory"]),
+        plain["vcpus"],
+        tuple(plain["labels"].items()),
+        tuple(plain.get("resources", {}).items()),
+    )
+
+
+def _service(plain: Mapping[str, Any]) -> Service:
+    return Service(
+        plain["name"],
+        plain["profile"],
+        plain["machine"],
+        parse_cores(plain["cores"]),
+        plain["threads"],
+        milli_of(plain["request"]),
+        _mib(plain["memory"]),
+        plain["qps"],
+        parse_duration_us(plain["slo_p95"]),
+        plain["client"],
+    )
+
+
+def _running(plain: Mapping[str, Any]) -> Running:
+    return Running(
+        _task(plain["task"]),
+        plain["machine"],
+        milli_of(plain["width"]),
+        plain["threads"],
+        parse_cores(plain["cores"]),
+        plain["bound_s"],
+        plain["start_s"],
+        plain["progress"],
+    )
+
+
+def _task(plain: Mapping[str, Any]) -> Task:
+    machines = plain.get("machines")
+    return Task(
+        name=plain["name"],
+        job=plain["job"],
+        profile=plain["profile"],
+        scale=plain["scale"],
+        request_milli=milli_of(plain["request"]),
+        widths_milli=tuple(milli_of(w) for w in plain["widths"]),
+        memory_mib=_mib(plain["memory"]),
+        submit_s=plain["submit_s"],
+        goal_s=plain.get("goal_s"),
+        priority=plain["priority"],
+        machines=None if machines is None else tuple(machines),
+        resources=tuple(plain.get("resources", {}).items()),
+        holds=tuple(plain.get("holds", ())),
+        joins=tuple(plain.get("joins", ())),
+        group=plain.get("group"),
+        threads=tuple(plain.get("threads", ())),
+        min_utility=plain.get("min_utility"),
+        endless=plain.get("endless", False),
+        rounds_waited=plain.get("rounds_waited", 0),
+    )
+
+
+def _relation(plain: Mapping[str, Any]) -> Relation:
+    numbers = {key: plain[key] for key in ("most", "skew", "min_domains") if key in plain}
+    return Relation(plain["name"], RelationKind(plain["kind"]), plain.get("key", MACHINE), **numbers)
+
+
+def milli_of(value: Any) -> int:
+    """``2``, ``"1500m"`` as milli-CPU; unlike in a file that a person writes, 0 and less are possible."""
+    text = str(value)
+    return int(text[:-1]) if text.endswith("m") else int(Decimal(text) * 1000)
+
+
+def _mib(text: str) -> int:
+    return int(str(text).removesuffix("Mi"))

@@ -1,0 +1,58 @@
+"""What the records of a running scheduler say about a pod beside what the engine decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from flowsched.inspector.account import Account
+
+
+def told(account: Account, task: str) -> dict[str, Any] | None:
+    """What a waiting pod was told: ``fate``, ``message``, ``counts``."""
+    for held in account.held:
+        if task in held["tasks"]:
+            return {"fate": held["fate"], "message": held["message"], "counts": dict(held.get("counts", {}))}
+    return None
+
+
+def filtered(account: Account, task: str) -> Mapping[str, str] | None:
+    """By machine, the first filter that refuses a pod, of those that look at one machine; None where nobody noted it."""
+    entry = next((f for f in account.plain.get("filters", ()) if task in f["tasks"]), None)
+    if entry is None:
+        return None
+    verdict = np.asarray(entry["verdict"], dtype=np.int64).tolist()
+    reasons = entry["reasons"]
+    return {m: reasons[v] for m, v in zip(account.plain["machines"], verdict, strict=True) if v}
+
+
+def all_machines(account: Account) -> tuple[str, ...]:
+    """Every machine that the scheduler knows, by name; empty where nobody noted it."""
+    return tuple(account.plain.get("machines", ()))
+
+
+def drains_for(account: Account) -> Mapping[str, Any] | None:
+    """``task``, ``machine``, ``priority``: the machine that is kept for a pod that is due."""
+    found: Mapping[str, Any] | None = account.plain.get("held_node")
+    return found
+
+
+def waited(account: Account, task: str) -> Mapping[str, Any] | None:
+    """``rounds`` before this one, ``since_s``, ``due_age_s`` of a pod that waits."""
+    found: Mapping[str, Any] | None = account.plain.get("waited", {}).get(task)
+    return found
+
+
+def pods_ahead(account: Account, task: str) -> list[str]:
+    """Pods that still wait and are served before one: of higher priority, or of its own and earlier."""
+    priority = {t: part.priority or 0 for part in account.parts for t in part.tasks}
+    since = {t: float(w["since_s"]) for t, w in account.plain.get("waited", {}).items() if t in priority}
+
+    def turn(t: str) -> tuple[int, float, str]:
+        return -priority[t], since[t], t
+
+    if task not in since:
+        return []
+    return sorted((t for t in since if turn(t) < turn(task)), key=turn)

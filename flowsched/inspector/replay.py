@@ -1,0 +1,203 @@
+"""Replay: every part of a record solved again, and whether the decisions are the same, byte for byte."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from flowsched.inspector.account import WIDE, Account, Part
+from flowsched.inspector.again import check_solvable, read_terms, solve_part_again
+from flowsched.record_file import record_json
+
+_SEARCH_KEYS = (
+    "placements", "postponements", "plan", "reservations", "task_groups", "repairs", "goal_s", "widths", "machine_costs",
+    "certificate", "classes", "groups", "first_network", "last_network", "counts",
+)  # fmt: skip
+_WIDE_KEYS = ("placements", "left", "certificate", "group_of", "waiting_costs", "first_network", "counts")
+_NOT_IN_VERSION_1 = ("widths", "last_network")
+_OPTIMUM = "first_network.optimum"
+_ABSENT = "nothing"
+SHOWN = 5
+"""Differences of a part that are told to people; JSON has up to ``KEPT``."""
+KEPT = 100
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A value that came out different."""
+
+    where: str
+    """Keys and indices from the part on."""
+    recorded: str
+    """JSON."""
+    now: str
+
+
+@dataclass(frozen=True)
+class PartReplay:
+    """One part, solved again."""
+
+    index: int
+    kind: str
+    priority: int | None
+    placed: int
+    """Tasks that the record says were bound."""
+    waiting: int
+    optimum: int
+    """Cost of the first network's flow in the record, in solver units."""
+    mismatches: tuple[Mismatch, ...]
+    """The first ones."""
+    differing: int
+    """How many values differ in all."""
+
+    @property
+    def same(self) -> bool:
+        """Whether everything that was compared is the same."""
+        return not self.differing
+
+    @property
+    def title(self) -> str:
+        """``part 0 (wide, priority 5)``."""
+        priority = "" if self.priority is None else f", priority {self.priority}"
+        return f"part {self.index} ({self.kind}{priority})"
+
+    def lines(self) -> Iterator[str]:
+        """The verdict as text."""
+        if self.same:
+            yield (
+                f"{self.title}: the same, byte for byte: {_count(self.placed, 'placement')}, {self.waiting} waiting, "
+                f"optimum of the first network {self.optimum}"
+            )
+            return
+        yield f"{self.title}: different in {_count(self.differing, 'value')}"
+        for m in self.mismatches[:SHOWN]:
+            yield f"  {m.where}: recorded {m.recorded}, now {m.now}"
+        if self.differing > SHOWN:
+            yield f"  and {self.differing - SHOWN} more"
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A whole record, solved again."""
+
+    parts: tuple[PartReplay, ...]
+    notes: tuple[str, ...]
+    """What had to be assumed, and why a difference may mean nothing."""
+
+    @property
+    def same(self) -> bool:
+        """Whether all parts are the same."""
+        return all(part.same for part in self.parts)
+
+    def lines(self) -> list[str]:
+        """The verdict as text."""
+        told = [line for part in self.parts for line in part.lines()]
+        return [*told, *(f"note: {note}" for note in self.notes), "same" if self.same else "different"]
+
+    def plain(self) -> dict[str, Any]:
+        """The verdict as data."""
+        parts = []
+        for part in self.parts:
+            data = asdict(part)
+            data["mismatches"] = [
+                {"where": m.where, "recorded": _value(m.recorded), "now": _value(m.now)} for m in part.mismatches
+            ]
+            parts.append({"same": part.same, **data})
+        return {"same": self.same, "notes": list(self.notes), "parts": parts}
+
+
+def replay(account: Account) -> Replay:
+    """Solve every part again and compare: everything but timings.
+
+    Raises :class:`InputError` for a record that does not hold what its round depended on.
+    """
+    check_solvable(account)
+    terms = read_terms(account)
+    parts = []
+    for part in account.parts:
+        now = Part(part.kind, part.index, solve_part_again(account, part, terms))
+        found = list(_compare(part, now))
+        parts.append(
+            PartReplay(
+                part.index,
+                part.kind,
+                part.priority,
+                len(part.placements),
+                len(part.waiting),
+                part.first.optimum,
+                tuple(found[:KEPT]),
+                len(found),
+            )
+        )
+    same = all(part.same for part in parts)
+    return Replay(tuple(parts), terms.notes if same else (*terms.notes, *terms.version))
+
+
+def _compare(recorded: Part, now: Part) -> Iterator[Mismatch]:
+    """What differs, what was decided first."""
+    keys: tuple[str, ...] = _WIDE_KEYS if recorded.kind == WIDE else _SEARCH_KEYS
+    if recorded.kind != WIDE and "columns" not in (recorded.plain.get("last_network") or {}):
+        # Version 1 had fewer moves in its last network.
+        keys = tuple(key for key in keys if key not in _NOT_IN_VERSION_1)
+    for key in keys:
+        if key == "first_network" and recorded.first.optimum != now.first.optimum:
+            yield Mismatch(_OPTIMUM, str(recorded.first.optimum), str(now.first.optimum))
+        missing = [part for part in (recorded, now) if key not in part.plain]
+        if len(missing) == 1:
+            values = [_ABSENT if part in missing else _text(part.plain[key]) for part in (recorded, now)]
+            yield Mismatch(key, *values)
+        elif not missing:
+            yield from differences(recorded.plain[key], now.plain[key], key)
+
+
+def differences(recorded: Any, now: Any, where: str = "") -> Iterator[Mismatch]:
+    """Leaves of two values that are not the same JSON, in the order of the first one."""
+    if _equal_arrays(recorded, now) or _text(recorded) == _text(now):
+        return
+    recorded, now = _plain(recorded), _plain(now)
+    if isinstance(recorded, Mapping) and isinstance(now, Mapping):
+        for key in dict.fromkeys((*recorded, *now)):
+            there = f"{where}.{key}" if where else str(key)
+            if key not in now or key not in recorded:
+                values = (_text(side[key]) if key in side else _ABSENT for side in (recorded, now))
+                yield Mismatch(there, *values)
+            else:
+                yield from differences(recorded[key], now[key], there)
+    elif isinstance(recorded, list) and isinstance(now, list):
+        for i, (a, b) in enumerate(zip(recorded, now, strict=False)):
+            yield from differences(a, b, f"{where}[{i}]")
+        for i in range(min(len(recorded), len(now)), max(len(recorded), len(now))):
+            values = (_text(side[i]) if i < len(side) else _ABSENT for side in (recorded, now))
+            yield Mismatch(f"{where}[{i}]", *values)
+    else:
+        yield Mismatch(where, _text(recorded), _text(now))
+
+
+def _equal_arrays(a: Any, b: Any) -> bool:
+    """Whether both are arrays with the same bytes: the usual case, seen without a look at every value."""
+    if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)) or (a.dtype, a.shape) != (b.dtype, b.shape):
+        return False
+    return a.tobytes() == b.tobytes()
+
+
+def _plain(value: Any) -> Any:
+    """Arrays as JSON has them; tuples as lists."""
+    if isinstance(value, np.ndarray | np.generic):
+        return json.loads(_text(value))
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _text(value: Any) -> str:
+    return record_json(value, indent=None)
+
+
+def _value(text: str) -> Any:
+    return None if text == _ABSENT else json.loads(text)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,319 @@
+"""A record in a terminal: what was pending, solved, decided and proved, with the costs by term."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flowsched.inspector.account import WIDE, Account, Part, Placed, Waits
+from flowsched.inspector.graph import LAYERS, Graph
+from flowsched.inspector.text_table import INDENT, counted, printable, text_table, when
+from flowsched.snapshot import MILLI
+
+LISTED = 20
+"""Lines of a list that are shown unless all are asked for."""
+_EXAMPLES = 3
+_SEEN = 5e-4
+"""Smaller amounts round to 0.000."""
+
+
+def render_summary(account: Account, everything: bool = False) -> str:
+    """One record; ``everything``: lists without a limit."""
+    return "\n".join(printable(line) for line in _summary(account, everything))
+
+
+def render_overview(accounts: Sequence[Account], folder: str) -> str:
+    """Several records, a line each, and how to see one."""
+    heads = ("file", "round", "time", "pending", "placed", "waiting", "cost", "gap %", "decide ms")
+    rows: list[Sequence[str]] = [heads]
+    for account in accounts:
+        placed, waiting = _placed_and_waiting(account)
+        gaps = [c["gap_relative"] for c in _certificates(account)]
+        decide = decide_ms(account)
+        rows.append(
+            (
+                Path(account.source).name,
+                str(account.round),
+                when(account.now_s),
+                f"{placed + waiting:,}",
+                f"{placed:,}",
+                f"{waiting:,}",
+                f"{sum(c['primal'] for c in _certificates(account)):.3f}" if gaps else "-",
+                f"{100 * max(gaps):.2f}" if gaps else "-",
+                "-" if decide is None else f"{decide:.1f}",
+            )
+        )
+    example = str(Path(folder) / Path(accounts[0].source).name)
+    lines = [*text_table(rows), "", f"one of them: flowsched inspect {example}"]
+    return "\n".join(map(printable, lines))
+
+
+def decide_ms(account: Account) -> float | None:
+    """Milliseconds that the decisions of a round took, as far as its record says; None where it says nothing."""
+    stages = {name: ms for name, ms in account.timings.items() if not name.startswith(("explain", "certify"))}
+    if stages:
+        return stages.get("decide_ms", sum(stages.values()))
+    found = [part.timings["decide_ms"] for part in account.parts if "decide_ms" in part.timings]
+    return sum(found) if found else None
+
+
+def _placed_and_waiting(account: Account) -> tuple[int, int]:
+    """Tasks; one that a part left and a later one placed is placed."""
+    placed = {p.task for part in account.parts for p in part.placements}
+    waiting = {w.task for part in account.parts for w in part.waiting} | {t for h in account.held for t in h["tasks"]}
+    return len(placed), len(waiting - placed)
+
+
+def _certificates(account: Account) -> list[Mapping[str, Any]]:
+    return [part.certificate for part in account.parts if part.certificate is not None]
+
+
+def _summary(account: Account, everything: bool) -> Iterator[str]:
+    placed, waiting = _placed_and_waiting(account)
+    pending = counted(placed + waiting, "task")
+    yield f"round {account.round} at {when(account.now_s)}: {pending} pending, {placed:,} placed, {waiting:,} waiting"
+    objective = account.settings.get("objective")
+    how = f"policy {account.policy}" + (f", objective {objective}" if objective else "") + f", solver {account.solver}"
+    yield how + (f"; {account.source}" if account.source else "")
+    for part in account.parts:
+        yield ""
+        priority = "" if part.priority is None else f", priority {part.priority}"
+        if len(account.parts) > 1:
+            yield f"part {part.index} of {len(account.parts)}: {part.kind}{priority}"
+        elif priority or part.kind == WIDE:
+            yield f"{part.kind}{priority}"
+        yield from _part(account, part, everything)
+    if not account.parts:
+        yield "nothing was solved"
+    if account.held:
+        yield ""
+        yield "what waiting pods were told"
+        told = [
+            (f"{h['fate']}: {h['message']}", [account.title(t) for t in h["tasks"]])
+            for h in sorted(account.held, key=lambda h: -len(h["tasks"]))
+        ]
+        yield from _reasons(told, everything)
+    if account.timings:
+        yield ""
+        yield from _times("time of the round", account.timings)
+
+
+def _part(account: Account, part: Part, everything: bool) -> Iterator[str]:
+    tasks, machines = counted(len(part.tasks), "task"), counted(len(part.machines), "machine")
+    classes, groups = counted(len(part.classes), "class", "classes"), counted(len(part.groups), "group")
+    yield f"{tasks} in {classes}, {machines} in {groups}"
+    yield from _sizes(part)
+    yield ""
+    yield from _costs(part)
+    yield ""
+    yield from _placements(account, part, everything)
+    if part.waiting:
+        yield ""
+        yield f"waiting: {len(part.waiting):,}"
+        yield from _waiting(account, part.waiting, everything)
+    if part.reservations:
+        yield ""
+        yield "reserved"
+        rows = [("machine", "for", "cores", "from")]
+        rows += [
+            (r["machine"], account.title(r["task"]), _cores(r["width_milli"]), when(r["start_s"]))
+            for r in part.reservations
+        ]
+        yield from text_table(rows, left=(0, 1))
+    yield ""
+    yield _certificate(part)
+    if part.timings:
+        yield from _times("time", part.timings)
+
+
+def _sizes(part: Part) -> Iterator[str]:
+    graphs = part.graphs
+    rows: list[Sequence[str]] = [("", *(h for name in graphs for h in (f"{name} network", "with flow")))]
+    nodes = {name: (Counter(g.kinds), Counter(g.kinds[i] for i in _passed(g))) for name, g in graphs.items()}
+    kinds = sorted({k for counts, _ in nodes.values() for k in counts}, key=lambda k: (LAYERS.get(k, 9), k))
+    arcs = {name: (g.arcs_by_kind(), _carrying(g)) for name, g in graphs.items()}
+    between = sorted(
+        {k for counts, _ in arcs.values() for k in counts},
+        key=lambda k: [(LAYERS.get(end, 9), end) for end in k.split(" -> ")],
+    )
+    for what, keys, counts in (("nodes", kinds, nodes), ("arcs", between, arcs)):
+        totals = [f"{sum(column.values()):,}" for pair in counts.values() for column in pair]
+        rows.append((what, *totals))
+        rows += [
+            (f"  {key}", *(f"{column[key]:,}" if key in column else "-" for pair in counts.values() for column in pair))
+            for key in keys
+        ]
+    yield from text_table(rows)
+
+
+def _passed(graph: Graph) -> list[int]:
+    """Nodes that flow passes."""
+    carrying = graph.flow > 0
+    ends: list[int] = np.union1d(graph.tails[carrying], graph.heads[carrying]).tolist()
+    return ends
+
+
+def _carrying(graph: Graph) -> dict[str, int]:
+    """How many arcs of each kind carry flow."""
+    counts: dict[str, int] = {}
+    carrying = graph.flow > 0
+    for tail, head in zip(graph.tails[carrying].tolist(), graph.heads[carrying].tolist(), strict=True):
+        key = f"{graph.kinds[tail]} -> {graph.kinds[head]}"
+        counts[key] = counts.get(key, 0) + 1
+    return counts
+
+
+def _costs(part: Part) -> Iterator[str]:
+    """Sums by term, of what was placed, what waits where its cost is known, and the flow of the first network."""
+    first = part.first
+    tasks = first.flow / np.maximum(first.units, 1)
+    columns: dict[str, Mapping[str, float]] = {"placed": _sum_terms(p.terms for p in part.placements)}
+    waiting = [w.terms for w in part.waiting if w.cost is not None]
+    if waiting:
+        columns["waiting"] = _sum_terms(waiting)
+    columns["first network"] = {name: float(values @ tasks) for name, values in first.terms.items()}
+    terms = dict.fromkeys(name for column in columns.values() for name in column)
+    rows: list[Sequence[str]] = [("cost by term", *columns)]
+    for term in terms:
+        if any(abs(column.get(term, 0.0)) >= _SEEN for column in columns.values()):
+            rows.append(
+                (_words(term), *(f"{column[term]:.3f}" if term in column else "-" for column in columns.values()))
+            )
+    rows.append(("sum", *(f"{sum(column.values()):.3f}" for column in columns.values())))
+    yield from text_table(rows)
+
+
+def _sum_terms(all_terms: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for terms in all_terms:
+        for name, value in terms.items():
+            sums[name] = sums.get(name, 0.0) + value
+    return sums
+
+
+def _placements(account: Account, part: Part, everything: bool) -> Iterator[str]:
+    placed = part.placements
+    yield f"placed: {len(placed):,}"
+    if not placed:
+        return
+    if part.kind == WIDE and len(placed) > LISTED and not everything:
+        yield from _placed_classes(account, part)
+        yield f"{INDENT}--all shows every task"
+        return
+    shown = placed if everything else placed[:LISTED]
+    yield from text_table([*_placed_rows(account, shown)], left=(0, 1, len(_placed_heads(shown)) - 1))
+    if len(placed) > len(shown):
+        yield f"{INDENT}… {len(placed) - len(shown):,} more; --all shows them"
+
+
+def _placed_heads(placed: Sequence[Placed]) -> tuple[str, ...]:
+    searched = any(p.cores is not None for p in placed)
+    rivals = any(p.runner_up is not None for p in placed)
+    heads = ("task", "machine", "cores", *(("threads", "on cores") if searched else ()), "cost")
+    return (*heads, *(("next best",) if rivals else ()), "made of")
+
+
+def _placed_rows(account: Account, placed: Sequence[Placed]) -> Iterator[Sequence[str]]:
+    heads = _placed_heads(placed)
+    yield heads
+    for p in placed:
+        row = [account.title(p.task), p.machine, "-" if p.width_milli is None else _cores(p.width_milli)]
+        if "threads" in heads:
+            row += [str(p.threads or "-"), ranges(p.cores or ())]
+        row.append(f"{p.cost:.3f}")
+        if "next best" in heads:
+            cost = "" if p.runner_up_cost is None else f" {p.runner_up_cost:.3f}"
+            row.append("-" if p.runner_up is None else f"{p.runner_up}{cost}")
+        yield [*row, _made_of(p.terms)]
+
+
+def _placed_classes(account: Account, part: Part) -> Iterator[str]:
+    by_class: dict[str, list[Placed]] = {}
+    for p in part.placements:
+        by_class.setdefault(part.class_of[p.task], []).append(p)
+    rows: list[Sequence[str]] = [("class", "tasks", "placed", "machines", "cores", "cost", "least", "most")]
+    for cls in part.classes[:LISTED]:
+        placed = by_class.get(cls.name, [])
+        costs = [p.cost for p in placed]
+        width = placed[0].width_milli if placed else None
+        rows.append(
+            (
+                account.title(cls.name),
+                f"{len(cls.members):,}",
+                f"{len(placed):,}",
+                f"{len({p.machine for p in placed}):,}",
+                "-" if width is None else _cores(width),
+                *((f"{sum(costs):.3f}", f"{min(costs):.3f}", f"{max(costs):.3f}") if costs else ("-", "-", "-")),
+            )
+        )
+    yield from text_table(rows)
+    more = len(part.classes) - LISTED
+    if more > 0:
+        yield f"{INDENT}… {counted(more, 'more class', 'more classes')}"
+
+
+def _waiting(account: Account, waiting: Sequence[Waits], everything: bool) -> Iterator[str]:
+    by_reason: dict[str, list[Waits]] = {}
+    for w in waiting:
+        by_reason.setdefault(w.reason, []).append(w)
+    told = []
+    for reason, those in by_reason.items():
+        costs = [w.cost for w in those if w.cost is not None]
+        cost = f"; cost {sum(costs):.3f} ({_made_of(_sum_terms(w.terms for w in those))})" if costs else ""
+        told.append((reason + cost, [account.title(w.task) for w in those]))
+    yield from _reasons(told, everything)
+
+
+def _reasons(told: Sequence[tuple[str, Sequence[str]]], everything: bool) -> Iterator[str]:
+    """Reasons with how many tasks have them and the first few."""
+    shown = told if everything else told[:LISTED]
+    for reason, tasks in shown:
+        named = tasks if everything else tasks[:_EXAMPLES]
+        more = f", … {len(tasks) - len(named):,} more" if len(tasks) > len(named) else ""
+        many = f"{len(tasks):,} × " if len(tasks) > 1 else ""
+        yield f"{INDENT}{many}{', '.join(named)}{more}: {reason}"
+    if len(told) > len(shown):
+        yield f"{INDENT}… {len(told) - len(shown):,} more reasons; --all shows them"
+
+
+def _certificate(part: Part) -> str:
+    c = part.certificate
+    if c is None:
+        return "certificate: none, nothing was pending"
+    return (
+        f"certificate ({c['method']}): cost {c['primal']:.4f}, lower bound {c['bound']:.4f}, gap {c['gap_absolute']:.4f} "
+        f"({100 * c['gap_relative']:.2f} % of what scheduling can win or lose)"
+    )
+
+
+def _times(what: str, timings: Mapping[str, float]) -> Iterator[str]:
+    stages = ", ".join(f"{_words(name.removesuffix('_ms'))} {ms:.1f} ms" for name, ms in timings.items())
+    yield f"{what}: {stages}"
+
+
+def _made_of(terms: Mapping[str, float]) -> str:
+    told = [f"{_words(name)} {value:.3f}" for name, value in terms.items() if abs(value) >= _SEEN]
+    return ", ".join(told) if told else "-"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """``0-3,6`` for 0, 1, 2, 3, 6."""
+    parts: list[list[int]] = []
+    for n in sorted(numbers):
+        if parts and n == parts[-1][-1] + 1:
+            parts[-1].append(n)
+        else:
+            parts.append([n])
+    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts) or "-"
+
+
+def _cores(milli: int) -> str:
+    return f"{milli / MILLI:g}"
+
+
+def _words(term: str) -> str:
+    return term.replace("_", " ")

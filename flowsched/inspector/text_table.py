@@ -1,0 +1,46 @@
+"""Tables and words for people: in a terminal, and in what is written for other tools."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+INDENT = "  "
+_FIRST_DATE_S, _LAST_DATE_S = 1e9, 1e11
+"""No simulation lasts thirty years."""
+
+
+def text_table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
+    """Rows as lines with aligned columns; ``left``: columns that are text, the others are numbers and stand to the right.
+
+    The first row is the head.
+    """
+    if not rows:
+        return []
+    widths = [max(len(row[c]) for row in rows) for c in range(len(rows[0]))]
+    last = len(widths) - 1
+    lines = []
+    for row in rows:
+        cells = [
+            (text if c == last else text.ljust(widths[c])) if c in left else text.rjust(widths[c])
+            for c, text in enumerate(row)
+        ]
+        lines.append((INDENT + INDENT.join(cells)).rstrip())
+    return lines
+
+
+def printable(text: str) -> str:
+    """A text without control characters: names come from files, and a terminal obeys what it is sent."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
+
+
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """``1 task``, ``1,200 tasks``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def when(time_s: float) -> str:
+    """A time of a record: seconds of a simulation, or a date where they count from 1970."""
+    if not _FIRST_DATE_S <= time_s < _LAST_DATE_S:
+        return f"{time_s:.1f} s"
+    return f"{datetime.fromtimestamp(time_s, UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,365 @@
+"""What if: a record's round solved again with something changed. Nothing outside is touched.
+
+Parts are solved in their order. What earlier parts placed in the record is taken out of a later part's input, the changes
+are made, and what the earlier parts place now is put in. So with no change every part gets the input that it had.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from flowsched.arrays import IntArray
+from flowsched.fleet import fixed
+from flowsched.inspector.account import WIDE, Account, Part
+from flowsched.inspector.again import (
+    POLICY,
+    Terms,
+    board_of,
+    check_solvable,
+    damaged,
+    groups_of,
+    place_again,
+    read_terms,
+    search_again,
+    snapshot_of,
+)
+from flowsched.inspector.change import Changes, WideInput, change_snapshot, change_wide, machine_columns
+from flowsched.record import record_head
+from flowsched.settings_form import apply_settings
+from flowsched.snapshot import MILLI, Running, Service, Snapshot, Task
+from flowsched.wide_board import CPU, MEMORY
+from flowsched_models.catalogue import Catalogue
+from flowsched_models.profiles import merged
+
+WHAT_IF = "what_if"
+"""Key of a record that says that it is no account of a real round: ``changes`` and ``notes``."""
+_MIB = 1 << 20
+_PODS = "pods"
+
+
+def what_if(account: Account, changes: Changes) -> Account:
+    """The round with changes, solved again, as a record of its own; its key ``what_if`` says what was changed.
+
+    Raises :class:`InputError` for a record that does not hold what its round depended on, or for settings that do not
+    exist.
+    """
+    check_solvable(account)
+    terms = _terms(account, changes)
+    parts, notes = _Rounds(account, changes, terms).solve()
+    before = account.plain.get(WHAT_IF, {"changes": [], "notes": []})
+    head = record_head(account.round, account.now_s, POLICY, terms.solver, terms.settings)
+    return Account(
+        {
+            **head,
+            **_carried(account, changes),
+            WHAT_IF: {
+                "changes": [*before["changes"], *changes.lines(account)],
+                "notes": list(dict.fromkeys((*before["notes"], *terms.notes, *terms.version, *notes))),
+            },
+            "parts": parts,
+        },
+        f"{account.source} (what if)",
+    )
+
+
+def _terms(account: Account, changes: Changes) -> Terms:
+    """The record's settings and solver with those of the changes; a solver that is given need not be in the record."""
+    usable = account if changes.solver is None else Account({**account.plain, "solver": changes.solver}, account.source)
+    terms = read_terms(usable)
+    return replace(terms, settings=apply_settings(terms.settings, changes.settings))
+
+
+def _carried(account: Account, changes: Changes) -> dict[str, Any]:
+    """What a record on Kubernetes says beside its parts and is still true; what pods were told is not."""
+    old = account.plain
+    kept: dict[str, Any] = {"titles": dict(account.titles)} if account.titles else {}
+    if "waited" in old:
+        kept["waited"] = {task: waited for task, waited in old["waited"].items() if task not in changes.without}
+    if "machines" in old and "filters" in old:
+        snapshots = [snapshot_of(account, part) for part in account.parts if part.kind != WIDE]
+        columns = machine_columns(old["machines"], changes, snapshots)
+        if columns is not None:
+            kept["machines"] = list(columns)
+            rows = list(columns.values())
+            kept["filters"] = [{**f, "verdict": np.asarray(f["verdict"])[rows]} for f in old["filters"]]
+    held_node = old.get("held_node")
+    if held_node is not None and held_node["machine"] not in changes.drains:
+        kept["held_node"] = held_node
+    return kept
+
+
+@dataclass(frozen=True)
+class _Footprint:
+    """What a placed task takes of a wide round's machine; sensitivity and pressure in fixed units."""
+
+    needs: tuple[tuple[str, int], ...]
+    sensitivity: int
+    pressure: int
+    holds: tuple[str, ...]
+    joins: tuple[str, ...]
+
+
+@dataclass
+class _Placed:
+    """What the parts so far have placed: in the record, or now."""
+
+    wide: Counter[tuple[_Footprint, str]] = field(default_factory=Counter)
+    """Tasks of wide parts by what they take and where."""
+    searched: list[tuple[Running, _Footprint]] = field(default_factory=list)
+
+    def on_boards(self) -> Counter[tuple[_Footprint, str]]:
+        """All tasks, as wide rounds see them."""
+        return self.wide + Counter((footprint, r.machine) for r, footprint in self.searched)
+
+    def taken(self) -> dict[str, tuple[int, int]]:
+        """CPU and memory in MiB that wide parts took of machines, as searches see it."""
+        sums: dict[str, tuple[int, int]] = {}
+        for (footprint, machine), count in self.wide.items():
+            needs = dict(footprint.needs)
+            cpu, memory = sums.get(machine, (0, 0))
+            sums[machine] = cpu + count * needs.get(CPU, 0), memory + count * needs.get(MEMORY, 0)
+        return {machine: (cpu, -(-memory // _MIB)) for machine, (cpu, memory) in sums.items()}
+
+
+class _Rounds:
+    """All parts of a record, one after the other."""
+
+    def __init__(self, account: Account, changes: Changes, terms: Terms) -> None:
+        self._account = account
+        self._changes = changes
+        self._terms = terms
+        self._then = _Placed()
+        self._now = _Placed()
+        self._notes: list[str] = []
+        self._snapshots = {p.index: snapshot_of(account, p) for p in account.parts if p.kind != WIDE}
+        self._lost: dict[str, Service] = {}
+        self._displaced: dict[str, Task] = {}
+        self._freed: dict[str, tuple[_Footprint, str]] = {}
+        self._apart = _planned_apart(account)
+        self._read_running()
+
+    def solve(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """The new parts, and what to tell about them."""
+        parts = []
+        for part in self._account.parts:
+            with damaged(self._account, part, "solved again"):
+                parts.append(self._place(part) if part.kind == WIDE else self._search(part))
+        return parts, [*self._told(), *self._notes]
+
+    def _read_running(self) -> None:
+        """What runs is known to searches, task by task: who has to move, and what wide rounds count that is gone."""
+        pending = {t.name for s in self._snapshots.values() for t in s.pending}
+        without = set(self._changes.without) - pending
+        for snapshot in self._snapshots.values():
+            changed = change_snapshot(snapshot, self._changes)
+            self._lost |= {s.name: s for s in changed.lost}
+            # Later searches see what earlier ones placed as running.
+            self._displaced |= {t.name: t for t in changed.displaced if t.name not in pending}
+            for r in snapshot.running:
+                if r.task.name in without and r.machine not in self._changes.drains:
+                    self._freed[r.task.name] = _footprint(r.task, r.width_milli, snapshot.catalogue), r.machine
+
+    def _told(self) -> list[str]:
+        lost = [f"service {s.name} is lost: its place was on {s.machine}" for s in self._lost.values()]
+        titles = ", ".join(self._account.title(name) for name in self._displaced)
+        moved = (
+            [f"what ran on drained machines waits as if submitted now, from its beginning: {titles}"] if titles else []
+        )
+        return [*lost, *moved]
+
+    # Searches
+
+    def _search(self, part: Part) -> dict[str, Any]:
+        snapshot = self._without_earlier(self._snapshots[part.index])
+        changed = change_snapshot(snapshot, self._changes)
+        self._note(changed.notes)
+        given = self._with_earlier(changed.snapshot)
+        given = replace(
+            given, pending=(*given.pending, *self._displaced_into(part)), catalogue=self._catalogue(given.catalogue)
+        )
+        new = search_again(given, self._terms.settings, self._terms.solver, part.priority)
+        if "needs" in part.plain:
+            new["needs"] = self._needs(part.plain["needs"])
+        self._remember(self._then, part, self._snapshots[part.index])
+        self._remember(self._now, Part(part.kind, part.index, new), given)
+        return new
+
+    def _catalogue(self, own: Catalogue) -> Catalogue:
+        """All profiles of the record: a part has those that it used, and may now need others."""
+        for snapshot in self._snapshots.values():
+            own = merged(snapshot.catalogue, own)
+        return replace(own, source=next(iter(self._snapshots.values())).catalogue.source)
+
+    def _needs(self, needs: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+        """What tasks of a search ask for, as wide rounds count it, after the changes."""
+        widths = {w.task: {CPU: w.milli} for w in self._changes.widths}
+        gone = set(self._changes.without)
+        return {task: {**own, **widths.get(task, {})} for task, own in needs.items() if task not in gone}
+
+    def _displaced_into(self, part: Part) -> list[Task]:
+        """Tasks that lost their machine wait in the first search of a priority that is not above theirs, or in the last."""
+        searches = [p for p in self._account.parts if p.kind != WIDE]
+        chosen = []
+        for task in self._displaced.values():
+            home = next((p for p in searches if p.priority is None or p.priority <= task.priority), searches[-1])
+            if home.index == part.index:
+                chosen.append(task)
+        return chosen
+
+    def _without_earlier(self, snapshot: Snapshot) -> Snapshot:
+        """A search's snapshot without what earlier parts had placed in the record."""
+        if self._apart:
+            return snapshot
+        names = {r.task.name for r, _ in self._then.searched}
+        taken = self._then.taken()
+        if not names and not taken:
+            return snapshot
+        return replace(
+            _shifted(snapshot, taken, 1), running=tuple(r for r in snapshot.running if r.task.name not in names)
+        )
+
+    def _with_earlier(self, snapshot: Snapshot) -> Snapshot:
+        """The same with what they place now."""
+        if self._apart:
+            return snapshot
+        there = {m.name for m in snapshot.machines}
+        joined = tuple(r for r, _ in self._now.searched if r.machine in there)
+        return replace(_shifted(snapshot, self._now.taken(), -1), running=(*snapshot.running, *joined))
+
+    def _remember(self, placed: _Placed, part: Part, snapshot: Snapshot) -> None:
+        tasks = {t.name: t for t in snapshot.pending}
+        needs = part.plain.get("needs", {})
+        for p in part.placements:
+            assert p.width_milli is not None and p.threads is not None and p.cores is not None, "searches say all three"
+            task = tasks[p.task]
+            running = Running(task, p.machine, p.width_milli, p.threads, p.cores, snapshot.now_s, snapshot.now_s)
+            footprint = _footprint(task, p.width_milli, snapshot.catalogue, needs.get(p.task))
+            placed.searched.append((running, footprint))
+
+    # Wide rounds
+
+    def _place(self, part: Part) -> dict[str, Any]:
+        board = board_of(self._account, part)
+        given = WideInput.of(board)
+        then, now = self._then.on_boards(), self._now.on_boards()
+        shared = then & now
+        _commit(given, then - shared, -1)
+        change_wide(given, self._changes, tuple(self._snapshots.values()))
+        if self._freed:
+            _commit(given, Counter(self._freed.values()), -1)
+            _at_most_empty(given)
+            self._note(("what wide rounds count of a running task that is taken away is worked out from its profile",))
+        _commit(given, now - shared, 1)
+        self._note(given.notes)
+        resolves = int(part.plain["resolves"])
+        if any(text.partition("=")[0].strip() == "resolves" for text in self._changes.settings):
+            resolves = self._terms.settings.resolves
+        elif self._changes.settings:
+            self._note(("a wide round keeps its prices whatever is set: only resolves counts there",))
+        groups = groups_of(self._account, part)
+        members: Mapping[str, int] = part.plain["running_members"]
+        new = place_again(given.board(), groups, members, self._terms.solver, resolves, part.priority)
+        if part.index + 1 < len(self._account.parts):
+            self._then.wide += _footprints(part)
+            self._now.wide += _footprints(Part(part.kind, part.index, new))
+        return new
+
+    def _note(self, notes: Sequence[str]) -> None:
+        self._notes += [note for note in notes if note not in self._notes]
+
+
+def _planned_apart(account: Account) -> bool:
+    """Whether the round fell back to planning classes apart, where a search does not see what was placed before it.
+
+    Then a kind of part stands there twice for one priority, or a search lacks a running task that an earlier one placed.
+    """
+    kinds = Counter((part.kind, part.priority) for part in account.parts)
+    if any(count > 1 for (_, priority), count in kinds.items() if priority is not None):
+        return True
+    placed: list[tuple[str, str]] = []
+    for part in account.parts:
+        if part.kind == WIDE:
+            continue
+        running = {r["task"]["name"] for r in part.plain["snapshot"]["running"]}
+        there = set(part.machines)
+        if any(machine in there and task not in running for task, machine in placed):
+            return True
+        placed += [(p.task, p.machine) for p in part.placements]
+    return False
+
+
+def _shifted(snapshot: Snapshot, taken: Mapping[str, tuple[int, int]], sign: int) -> Snapshot:
+    """Machines with so much more CPU and memory, or less."""
+    if not taken:
+        return snapshot
+    machines = []
+    for m in snapshot.machines:
+        cpu, memory = taken.get(m.name, (0, 0))
+        machines.append(replace(m, cpu_milli=m.cpu_milli + sign * cpu, memory_mib=m.memory_mib + sign * memory))
+    return replace(snapshot, machines=tuple(machines))
+
+
+def _footprint(
+    task: Task, width_milli: int, catalogue: Catalogue, needs: Mapping[str, int] | None = None
+) -> _Footprint:
+    """What a task of a search takes, as wide rounds book it; worked out where the record does not say what it needs."""
+    profile = catalogue.jobs[task.profile]
+    cores = task.request_milli / MILLI
+    if needs is None:
+        needs = {MEMORY: task.memory_mib * _MIB, _PODS: 1, **dict(task.resources)}
+    needs = {**needs, CPU: max(width_milli, task.request_milli, needs.get(CPU, 0))}
+    return _Footprint(
+        tuple(needs.items()),
+        fixed(profile.sensitivity * min(1.0, cores)),
+        fixed(profile.pressure * cores),
+        task.holds,
+        task.joins,
+    )
+
+
+def _footprints(part: Part) -> Counter[tuple[_Footprint, str]]:
+    """The placements of a wide part."""
+    of_class = {
+        d["name"]: _Footprint(
+            tuple(d["needs"].items()),
+            fixed(d["sensitivity"]),
+            fixed(d["pressure"]),
+            tuple(d["holds"]),
+            tuple(d["joins"]),
+        )
+        for d in part.plain["demands"]
+    }
+    return Counter((of_class[part.class_of[p.task]], p.machine) for p in part.placements)
+
+
+def _commit(given: WideInput, placed: Counter[tuple[_Footprint, str]], sign: int) -> None:
+    """Put tasks on the machines of a wide round's input, or take them off; machines that it does not have are skipped."""
+    row = {name: i for i, name in enumerate(given.names)}
+    by_kind: dict[_Footprint, dict[int, int]] = {}
+    for (footprint, machine), count in placed.items():
+        if machine in row:
+            by_kind.setdefault(footprint, {})[row[machine]] = count
+    for footprint, counts in by_kind.items():
+        rows: IntArray = np.array(list(counts), dtype=np.int64)
+        number = sign * np.array(list(counts.values()), dtype=np.int64)
+        for resource, amount in footprint.needs:
+            if resource in given.resources:
+                given.arrays["free"][rows, given.resources.index(resource)] -= number * amount
+        given.arrays["sensitivity"][rows] += number * footprint.sensitivity
+        given.arrays["pressure"][rows] += number * footprint.pressure
+        for name in dict.fromkeys((*footprint.holds, *footprint.joins)):
+            if name in given.standings:
+                each = np.repeat(rows, abs(number))
+                given.standings[name].add(each, name in footprint.holds, name in footprint.joins, sign)
+
+
+def _at_most_empty(given: WideInput) -> None:
+    """What was freed by estimate is no more than there was."""
+    np.minimum(given.arrays["free"], given.arrays["allocatable"], out=given.arrays["free"])
+    for name in ("sensitivity", "pressure"):
+        np.maximum(given.arrays[name], 0, out=given.arrays[name])

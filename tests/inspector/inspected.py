@@ -1,0 +1,136 @@
+"""Records of every shape for tests of the inspector: a search, a wide round, and a Kubernetes round of both."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flowsched.cli
+from flowsched import Settings, load_snapshot, solve
+from flowsched.demand import Demand
+from flowsched.fleet import Fleet
+from flowsched.inspector.account import Account
+from flowsched.record import record_head
+from flowsched.record_file import record_json
+from flowsched.relation import Relation, RelationKind
+from flowsched.solvers import make_solver
+from flowsched.wide_round import place
+
+HOUSE = Path(__file__).parents[2]
+EXAMPLE = HOUSE / "docs" / "examples" / "snapshot.yaml"
+
+
+@cache
+def searched(objective: str = "completion") -> dict[str, Any]:
+    """Three tasks on three machines; with completion one of them waits for a machine."""
+    record = solve(load_snapshot(EXAMPLE), settings=Settings(objective=objective, exact_limit=0)).record
+    assert record is not None
+    return dict(record)
+
+
+@cache
+def wide(machines: int = 24, classes: int = 4, each: int = 12) -> dict[str, Any]:
+    """Machines of three sizes in three zones, classes of which some spread and some keep apart, and two tasks too wide."""
+    rng = np.random.default_rng(7)
+    fleet = Fleet()
+    fleet.declare(Relation("spread", RelationKind.SPREAD, "zone"))
+    fleet.declare(Relation("one", RelationKind.APART))
+    for i in range(machines):
+        cpu = int(rng.choice([4000, 8000, 16000]))
+        resources = {"cpu": cpu, "memory": cpu * 2**22, "pods": 110}
+        fleet.put_machine(f"node-{i:03d}", resources, {"zone": f"z{i % 3}"}, bandwidth=float(rng.choice([1.0, 1.3])))
+        if rng.random() < 0.5:
+            needs = {"cpu": int(rng.integers(1, 6)) * 500, "memory": 2**30, "pods": 1}
+            fleet.book(f"old-{i}", f"node-{i:03d}", needs, sensitivity=0.2, pressure=float(rng.choice([0.0, 0.5])))
+    demands = []
+    for c in range(classes):
+        relation = ("spread",) if c % 3 == 1 else ("one",) if c % 3 == 2 and each <= machines else ()
+        cpu = (250, 500, 1000, 2000)[c % 4]
+        tasks = tuple(f"shop/web-{c}-{k}" for k in range(each))
+        needs = {"cpu": cpu, "memory": cpu * 2**20, "pods": 1}
+        demands.append(
+            Demand(f"class-{c}", tasks, needs, sensitivity=0.1, pressure=0.3, holds=relation, joins=relation)
+        )
+    demands.append(Demand("too-wide", ("shop/huge-0", "shop/huge-1"), {"cpu": 64000, "memory": 2**20, "pods": 1}))
+    outcome = place(fleet, demands, solver=make_solver("ortools"), keep_record=True)
+    assert outcome.record is not None
+    part = dict(outcome.record(0))
+    return {**record_head(7, 1000.0, "flow", "ortools", Settings()), "parts": [part], "timings": {"wide_ms": 2.5}}
+
+
+@cache
+def on_kubernetes() -> dict[str, Any]:
+    """Two parts, tasks by uid with titles, and what waiting pods were told."""
+    search = {**searched()["parts"][0], "priority": 10}
+    titles = {task["name"]: f"shop/{task['name']}-pod" for task in search["snapshot"]["pending"]}
+    message = "0/24 nodes are available: 24 Insufficient cpu."
+    told = {"tasks": ["shop/huge-0", "shop/huge-1"], "fate": "unschedulable", "message": message}
+    return {
+        **record_head(12, 1700000000.0, "flow", "ortools", Settings()),
+        "titles": titles,
+        "parts": [search, wide()["parts"][0]],
+        "held": [{**told, "counts": {"Insufficient cpu": 24}}],
+        "timings": {"search_ms": 12.5, "wide_ms": 2.0, "explain_ms": 0.5},
+    }
+
+
+def on_kubernetes_version_1() -> dict[str, Any]:
+    """The same round as version 1 wrote it."""
+    record = json.loads(record_json(on_kubernetes()))
+    account = Account(on_kubernetes())
+    search, wide_part = record["parts"]
+    head = {k: record[k] for k in ("round", "now_s", "policy", "solver", "settings")}
+    old_search = {**head, **{k: v for k, v in search.items() if k not in ("widths", "priority")}}
+    groups = [{"machine": g.name, "members": list(g.members)} for g in account.parts[1].groups]
+    return {
+        "apiVersion": "flowsched/v1",
+        "kind": "RoundRecord",
+        **{k: record[k] for k in ("round", "now_s", "settings", "timings")},
+        "pods": record["titles"],
+        "networks": [
+            {
+                **old_search,
+                "kind": "Record",
+                **{f"{n}_network": _arc_by_arc(search[f"{n}_network"]) for n in ("first", "last")},
+            },
+            {
+                "kind": "WideRecord",
+                "classes": [{"name": d["name"], "tasks": d["tasks"]} for d in wide_part["demands"]],
+                "groups": groups,
+                "first_network": _arc_by_arc(wide_part["first_network"]),
+            },
+        ],
+        "certificates": [search["certificate"], wide_part["certificate"]],
+        "placements": [
+            {"task": p.task, "machine": p.machine, "cost": p.cost, "terms": dict(p.terms), "runner_up": p.runner_up}
+            for part in account.parts
+            for p in part.placements
+        ],
+        "held": [{k: h[k] for k in ("tasks", "fate", "message")} for h in record["held"]],
+    }
+
+
+def _arc_by_arc(network: dict[str, Any]) -> dict[str, Any]:
+    terms = [
+        {t: values[k] for t, values in network["terms"].items() if values[k]} for k in range(len(network["tails"]))
+    ]
+    return {**{k: v for k, v in network.items() if k != "columns"}, "terms": terms}
+
+
+def flowsched_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *args: object
+) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of the command line, in this process."""
+    monkeypatch.setattr(sys, "argv", ["flowsched", *map(str, args)])
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        flowsched.cli.main()
+    out, err = capsys.readouterr()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, out, err

@@ -1,0 +1,78 @@
+"""Records of small rounds, made as the engine and the Kubernetes side make them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from engine.wide_world import Kind, World, book, demand
+from flowsched.inspector.account import Account
+from flowsched.inspector.replay import differences
+from flowsched.record import record_head
+from flowsched.record_file import check_record, pack_record, read_record, record_json
+from flowsched.round import solve
+from flowsched.settings import Settings
+from flowsched.snapshot import Snapshot
+from flowsched.solvers import make_solver
+from flowsched.wide_round import place
+
+SOLVER = make_solver("ortools")
+
+
+def search_account(snapshot: Snapshot, settings: Settings | None = None, solver: str = "ortools") -> Account:
+    """The record of a search, as it is read from a file."""
+    record = solve(snapshot, settings=settings, solver=solver).record
+    assert record is not None
+    return reread(record)
+
+
+def wide_account(world: World, solver: str = "ortools") -> Account:
+    """The record of one wide round."""
+    return Account(wide_record(world, [world.kinds], solver), "world.json")
+
+
+def chained_account(world: World) -> Account:
+    """The record of a round that goes priority by priority: every kind is one, or every two."""
+    levels = [world.kinds[i : i + 2] for i in range(0, len(world.kinds), 2)]
+    return Account(wide_record(world, levels), "chain.json")
+
+
+def wide_record(world: World, levels: Sequence[Sequence[Kind]], solver: str = "ortools") -> dict[str, Any]:
+    """One part for each level, on what the levels before left."""
+    fleet = world.fleet()
+    parts = []
+    for i, kinds in enumerate(levels):
+        demands = [demand(kind, fleet) for kind in kinds]
+        outcome = place(
+            fleet, demands, world.groups, world.running_members, solver=make_solver(solver), keep_record=True
+        )
+        assert outcome.record is not None
+        parts.append(outcome.record(len(levels) - i))
+        of = {task: kind for kind in kinds for task in kind.tasks}
+        for p in outcome.placements:
+            book(fleet, p.task, of[p.task], p.machine)
+    return {**record_head(3, 100.0, "flow", solver, Settings()), "parts": parts}
+
+
+def reread(record: Any, packed: bool = False) -> Account:
+    """A record as a file gives it back."""
+    if packed:
+        return Account(read_record(pack_record(record), "round.npz"), "round.npz")
+    return Account(check_record(json.loads(record_json(record)), "round.json"), "round.json")
+
+
+def untimed(account: Account) -> list[dict[str, Any]]:
+    """The parts without what depends on the machine that made them."""
+    return [{k: v for k, v in part.plain.items() if k != "timings"} for part in account.parts]
+
+
+def unlike(a: Account, b: Account) -> list[str]:
+    """Where the parts of two records differ."""
+    return [f"{m.where}: {m.recorded} / {m.now}" for m in differences(untimed(a), untimed(b))][:5]
+
+
+def without_kinds_that_have_no_task(world: World) -> World:
+    """So that every priority has somebody."""
+    return replace(world, kinds=tuple(k for k in world.kinds if k.count))

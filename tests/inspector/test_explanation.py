@@ -1,0 +1,919 @@
+"""Explanations: every number can be recomputed from the record, and every sentence says what the data says."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import HUNGRY, LARGE, SCALING, SERIAL, bound_rounds, machine, running, service, snapshot, task
+from engine.wide_world import Kind, Naive, World, worlds
+from flowsched import load_snapshot
+from flowsched.commands.explain import explain as explain_command
+from flowsched.demand import Demand
+from flowsched.fleet import FIXED, Fleet
+from flowsched.inspector.account import Account
+from flowsched.inspector.explanation import Explanation, explain
+from flowsched.inspector.source import LiveRecord
+from flowsched.record import record_head
+from flowsched.record_file import check_record, record_json, write_record
+from flowsched.relation import MACHINE, Relation, RelationKind, TaskGroup
+from flowsched.round import solve
+from flowsched.settings import Settings
+from flowsched.snapshot import Snapshot, Task
+from flowsched.solvers import make_solver
+from flowsched.wide_round import place
+from flowsched_models.document import InputError
+from flowsched_models.forecast import forecast
+from flowsched_models.runtime import HostFactory, Resident
+
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "snapshot.yaml"
+
+
+def opened(record: Mapping[str, Any]) -> Account:
+    """A record as a reader gets it from a file."""
+    return Account(check_record(json.loads(record_json(record)), "record"), "record")
+
+
+def searched(snap: Snapshot, **changes: Any) -> Account:
+    """A round of the search."""
+    record = solve(snap, settings=Settings(**changes)).record
+    assert record is not None
+    return opened(record)
+
+
+@cache
+def example(objective: str) -> Account:
+    return searched(load_snapshot(EXAMPLE), objective=objective)
+
+
+def wide(fleet: Fleet, demands: Iterable[Demand], groups: Iterable[TaskGroup] = (), **further: Any) -> Account:
+    """A wide round."""
+    outcome = place(fleet, list(demands), list(groups), solver=make_solver("ortools"), keep_record=True)
+    assert outcome.record is not None
+    head = record_head(7, 1000.0, "flow", "ortools", Settings())
+    return opened({**head, "parts": [outcome.record(0)], **further})
+
+
+def fleet_of(*sizes: int, relations: Iterable[Relation] = (), zones: Iterable[str | None] = ()) -> Fleet:
+    """Machines ``m0``, ``m1``, ... with so many cores."""
+    fleet = Fleet()
+    for relation in relations:
+        fleet.declare(relation)
+    labels = list(zones) or [None] * len(sizes)
+    for i, (cores, zone) in enumerate(zip(sizes, labels, strict=True)):
+        found = {} if zone is None else {"zone": zone}
+        fleet.put_machine(f"m{i}", {"cpu": cores * 1000, "memory": cores << 30, "pods": 10}, found)
+    return fleet
+
+
+def needs(cores: float, **more: int) -> dict[str, int]:
+    return {"cpu": round(cores * 1000), "memory": 1 << 28, "pods": 1, **more}
+
+
+# Words and data
+
+
+def numbers_in(value: Any) -> list[float]:
+    """All numbers of some data, and how long its lists are."""
+    if isinstance(value, bool) or value is None or isinstance(value, str):
+        return []
+    if isinstance(value, int | float):
+        return [float(value)]
+    if isinstance(value, Mapping):
+        return [n for v in value.values() for n in numbers_in(v)]
+    return [float(len(value)), *(n for v in value for n in numbers_in(v))]
+
+
+def texts_in(value: Any) -> set[str]:
+    """All texts of some data: names, and what others said."""
+    if isinstance(value, str):
+        return {value}
+    if isinstance(value, Mapping):
+        return {t for v in value.values() for t in texts_in(v)}
+    return set() if not isinstance(value, list) else {t for v in value for t in texts_in(v)}
+
+
+def strangers(explanation: Explanation) -> list[str]:
+    """Numbers of the sentences that are not in the data, however they are rounded and in whatever unit."""
+    plain = json.loads(json.dumps(explanation.plain(), allow_nan=False))
+    known = [abs(n) / unit for n in numbers_in(plain) for unit in (1, 1000, 1 << 20, 1 << 30)]
+    texts = {t for t in texts_in(plain) if any(c.isdigit() for c in t)}
+    texts |= {t[:1].upper() + t[1:] for t in texts}
+    found = []
+    for line in explanation.lines():
+        for text in sorted(texts, key=len, reverse=True):
+            line = line.replace(text, "")
+        for number in re.findall(r"\d+(?:\.\d+)?", line.replace("p95", "")):
+            decimals = len(number.partition(".")[2])
+            half = 0.5 * 10.0**-decimals
+            if not any(abs(float(number) - n) <= half * (1 + 1e-9) + 1e-12 for n in known):
+                found.append(f"{number} in: {line}")
+    return found
+
+
+def check_shape(explanation: Explanation) -> dict[str, Any]:
+    """What holds for every explanation; its data as JSON has it."""
+    assert strangers(explanation) == []
+    plain: dict[str, Any] = json.loads(json.dumps(explanation.plain(), allow_nan=False))
+    assert explanation.lines()[0].startswith(plain["title"])
+    assert all((line == line.rstrip() and line.endswith((".", ":"))) or plain["told"] for line in explanation.lines())
+    for rival in rivals_in(plain):
+        assert sum(t["cost"] for t in rival["terms"]) == pytest.approx(rival["cost"], abs=1e-6)
+        if rival["differences"]:
+            assert sum(d["more"] for d in rival["differences"]) == pytest.approx(rival["more"], abs=1e-6)
+            sizes = [abs(d["more"]) for d in rival["differences"]]
+            assert sizes == sorted(sizes, reverse=True)
+    if plain.get("place", {}).get("terms"):
+        assert sum(t["cost"] for t in plain["place"]["terms"]) == pytest.approx(plain["place"]["cost"], abs=1e-6)
+    table = plain.get("refusals")
+    if table is not None:
+        assert table["available"] + sum(row["count"] for row in table["rows"]) == table["machines"]
+        assert all(len(row["names"]) + row["more"] == row["count"] + row["also"] for row in table["rows"])
+        assert re.fullmatch(r"\d+/\d+ nodes are available(: .+)?\.", table["message"])
+    return plain
+
+
+def rivals_in(plain: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Everything that is compared with what was decided."""
+    single = [plain.get(k) for k in ("runner_up", "waiting", "closest")]
+    return [r for r in [*single, *plain.get("alternatives", ()), *plain.get("other_widths", ())] if r is not None]
+
+
+# Searches
+
+
+def arcs_of(part: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """Every arc of a task in the last network, read from the plain arrays with no help of the reader."""
+    network = part["last_network"]
+    node = network["nodes"].index(f"task:{name}")
+    return [
+        {
+            "head": network["nodes"][network["heads"][k]],
+            "more": network["unit_costs"][k] * network["units"][k] / network["cost_scale"],
+            "terms": {t: values[k] for t, values in network["terms"].items() if values[k]},
+            "slot": network["columns"]["slot"][k],
+            "width_milli": network["columns"]["width_milli"][k],
+        }
+        for k, tail in enumerate(network["tails"])
+        if tail == node
+    ]
+
+
+def check_searched(account: Account, name: str) -> dict[str, Any]:
+    """Explain a task of a search, and compare what is said with the arrays of the record."""
+    plain = check_shape(explain(account, name))
+    part = account.parts[0].plain
+    decided = {p["task"]: (p["machine"], 0, p["width_milli"]) for p in part["placements"]}
+    for p in part["postponements"]:
+        planned = p["planned"] or {"machine": None, "slot": None, "width_milli": None}
+        decided[p["task"]] = planned["machine"], planned["slot"], planned["width_milli"]
+    as_planned = all(decided[e["task"]] == (e["machine"], e["slot"], e["width_milli"]) for e in part["plan"])
+    moves = [a for a in arcs_of(part, name) if a["head"].startswith("arrive:")]
+    if plain["fate"] == "placed":
+        entry = next(p for p in part["placements"] if p["task"] == name)
+        assert plain["place"]["machine"] == entry["machine"]
+        assert plain["place"]["width_milli"] == entry["width_milli"]
+        assert plain["place"]["cost"] == pytest.approx(entry["cost"])
+        assert {t["term"]: t["cost"] for t in plain["place"]["terms"]} == pytest.approx(
+            {k: v for k, v in entry["terms"].items() if abs(v) > 1e-9}
+        )
+        if as_planned:
+            elsewhere = [a["more"] for a in moves if a["head"] != f"arrive:{entry['machine']}"]
+            rivals = [*elsewhere, *([] if plain["waiting"] is None else [plain["waiting"]["more"]])]
+            waits = [a["more"] for a in arcs_of(part, name) if a["head"] == "stay" and a["terms"]]
+            assert not waits or [plain["waiting"]["more"]] == pytest.approx(waits, abs=1e-6)
+            assert (plain["runner_up"] is None) == (not rivals)
+            if rivals:
+                assert plain["runner_up"]["more"] == pytest.approx(min(rivals), abs=1e-6)
+    else:
+        entry = next(p for p in part["postponements"] if p["task"] == name)
+        assert (plain["cost"], plain["waited_s"], plain["reason"]) == (
+            entry["cost"],
+            entry["waited_s"],
+            entry["reason"],
+        )
+        now = [a["more"] for a in moves if a["slot"] == 0]
+        if as_planned and now:
+            assert plain["closest"]["more"] == pytest.approx(min(now), abs=1e-6)
+            assert plain["closest"]["cost"] == pytest.approx(entry["cost"] + min(now), abs=1e-6)
+        if plain["cause"] == "cost":
+            assert plain["closest"] is not None
+        task_of = {t["name"]: t for t in part["snapshot"]["pending"]}
+        assert plain["rounds_waited"] == task_of[name].get("rounds_waited", 0) + 1
+    return plain
+
+
+@pytest.mark.parametrize("objective", ["completion", "makespan"])
+def test_every_task_of_the_example_is_explained_by_its_arcs(objective: str) -> None:
+    account = example(objective)
+    for name in account.parts[0].tasks:
+        check_searched(account, name)
+
+
+@settings(max_examples=60)
+@given(bound_rounds(), st.sampled_from(["completion", "makespan"]), st.booleans())
+def test_whatever_a_round_decides_is_explained_by_its_arcs(snap: Snapshot, objective: str, due: bool) -> None:
+    account = searched(snap, objective=objective, slots=2, due_age_s=5.0 if due else 600.0, exact_limit=0)
+    for name in account.parts[0].tasks:
+        plain = check_searched(account, name)
+        assert plain["models"], plain["models_missing"]
+        assert plain["cause"] not in ("unknown", "fault")
+
+
+def test_neighbours_end_when_the_model_of_their_machine_says_with_the_task_and_without_it() -> None:
+    plain = check_searched(example("completion"), "canneal")
+    snap = load_snapshot(EXAMPLE)
+    here = next(m for m in snap.machines if m.name == plain["place"]["machine"])
+    host = HostFactory(snap.catalogue).host(here.type, ())
+    entries = {p["task"]: p for p in example("completion").parts[0].plain["placements"]}
+    of = {t.name: t for t in snap.pending}
+
+    def resident(name: str) -> Resident:
+        p, t = entries[name], of[name]
+        delay = snap.start_delay
+        ready = delay.at_submission_s if t.submit_s >= snap.now_s else delay.after_waiting_s
+        cores, width = tuple(p["cores"]), p["width_milli"] / 1000
+        return Resident(t.profile, t.scale, p["threads"], cores, width, t.memory_mib, 0.0, ready)
+
+    together = forecast(host, [resident("blackscholes"), resident("canneal")]).residents_s
+    alone = forecast(host, [resident("blackscholes")]).residents_s
+    (neighbour,) = plain["neighbours"]
+    assert neighbour["task"] == "blackscholes"
+    assert neighbour["status"] == "starts"
+    assert neighbour["end_s"] == pytest.approx(together[0])
+    assert neighbour["end_without_s"] == pytest.approx(alone[0])
+    assert neighbour["later_s"] == pytest.approx(together[0] - alone[0])
+
+
+def test_a_task_that_waits_for_a_completion_says_when_that_is() -> None:
+    account = example("completion")
+    plain = check_searched(account, "ferret")
+    assert plain["cause"] == "planned"
+    assert plain["planned"]["machine"] == "node-c-8core"
+    runs = check_shape(explain(account, "freqmine"))
+    assert runs["fate"] == "runs"
+    assert plain["planned"]["start_s"] == pytest.approx(runs["place"]["end_s"])
+    assert "waits for the next completion on node-c-8core" in explain(account, "ferret").lines()[0]
+
+
+def test_a_latency_service_is_named_with_its_p95_and_what_is_left_of_its_goal() -> None:
+    account = example("makespan")
+    name = next(p.task for p in account.parts[0].placements if p.machine == "node-a-2core")
+    (found,) = check_searched(account, name)["services"]
+    snap = load_snapshot(EXAMPLE)
+    (cache_,) = snap.services
+    assert found["service"] == cache_.name
+    assert found["goal_ms"] == cache_.slo_us / 1000
+    assert found["headroom_percent"] == pytest.approx(100 * (1 - found["p95_ms"] / found["goal_ms"]))
+    weight = account.settings["headroom_weight"]
+    used, before = found["p95_ms"] / found["goal_ms"], found["p95_without_ms"] / found["goal_ms"]
+    terms = {t["term"]: t["cost"] for t in check_searched(account, name)["place"]["terms"]}
+    price = weight * (used / (1 - used) - before / (1 - before))
+    assert terms.get("slo_headroom", 0.0) == pytest.approx(price)
+
+
+OLD = task("old", SCALING, cores=4, widths_milli=(4000,), rounds_waited=12)
+FULL = running(task("full", SCALING, cores=3, widths_milli=(3000,)), cores=(0, 1, 2), bound_s=690.0, start_s=690.0)
+
+
+def test_a_due_task_without_room_says_what_is_reserved_for_it_and_others_that_it_is_in_their_way() -> None:
+    young = task("young", SERIAL, widths_milli=(1000,), submit_s=690.0)
+    account = searched(snapshot([OLD, young], running=[FULL], now_s=700.0), slots=1)
+    plain = check_searched(account, "old")
+    assert plain["cause"] == "reserved"
+    assert plain["rounds_waited"] == 13
+    assert plain["reservation"] == account.parts[0].plain["reservations"][0]
+    assert plain["shortage"]["emptiest"]["resources"][0] == {
+        "resource": "cpu",
+        "asks": 4000,
+        "free": 1000,
+        "short": 3000,
+    }
+    assert plain["bound"]["ahead"] == []
+    lines = "\n".join(explain(account, "old").lines())
+    assert "3 cores short" in lines
+    assert "13 rounds, this one included" in lines
+    assert "m1 is reserved for it (4 cores)" in lines
+    behind = check_searched(account, "young")
+    if behind["fate"] == "waits":
+        assert behind["bound"]["ahead"] == ["old"]
+
+
+def test_who_may_not_start_on_a_reserved_machine_hears_for_whom_it_is() -> None:
+    long = task("long", SERIAL, widths_milli=(1000,), submit_s=690.0, scale=3.0)
+    account = searched(snapshot([OLD, long], running=[FULL], now_s=700.0), slots=1)
+    plain = check_searched(account, "long")
+    assert plain["cause"] == "held"
+    assert [r["task"] for r in plain["other_reservations"]] == ["old"]
+    assert any("m1 is reserved for old" in line for line in explain(account, "long").lines())
+
+
+def test_a_due_task_with_room_starts_because_it_is_due() -> None:
+    due = replace(OLD, name="due", widths_milli=(1000,), request_milli=1000)
+    account = searched(snapshot([due], running=[FULL], now_s=700.0))
+    plain = check_searched(account, "due")
+    assert (plain["fate"], plain["why_now"], plain["waited_s"]) == ("placed", "due", 700.0)
+    assert "It is due (it has waited 700 s, the due age is 600 s)" in "\n".join(explain(account, "due").lines())
+
+
+def test_the_bound_counts_who_is_ahead_and_the_longest_run() -> None:
+    submitted = [(f"t{i}", float(i), 5 if i == 3 else 0) for i in range(5)]
+    pending = [
+        task(n, SERIAL, submit_s=s, priority=p, widths_milli=(4000,), cores=4, rounds_waited=2) for n, s, p in submitted
+    ]
+    account = searched(snapshot(pending, running=[FULL], now_s=700.0), slots=1, due_age_s=1000.0)
+    assert account.parts[0].placements == ()
+    runs = check_shape(explain(account, "full"))
+    for name, submit_s, priority in submitted:
+        bound = check_searched(account, name)["bound"]
+        ahead = [n for n, s, p in submitted if (p, -s) > (priority, -submit_s)]
+        assert sorted(bound["ahead"]) == sorted(ahead)
+        # Half of SERIAL's 60 s are serial; on four cores the other half takes a quarter.
+        longest = max(runs["place"]["end_s"], 30.0 + 30.0 / 4)
+        assert bound["longest_run_s"] == pytest.approx(longest)
+        assert bound["most_s"] == pytest.approx(1000.0 + (len(ahead) + 1) * (longest + 1.0))
+        assert bound["left_s"] == pytest.approx(bound["most_s"] - (700.0 - submit_s))
+
+
+def test_beside_tasks_without_an_end_there_is_no_bound() -> None:
+    held = replace(FULL, task=replace(FULL.task, endless=True))
+    account = searched(snapshot([replace(OLD, machines=("m1",))], running=[held], now_s=800.0))
+    plain = check_searched(account, "old")
+    assert plain["cause"] == "never"
+    assert plain["bound"]["why_not"] == "infeasible"
+    small = task("small", SERIAL, widths_milli=(1000,), memory_mib=100)
+    other = task("other", SERIAL, widths_milli=(1000,), memory_mib=15_000)
+    account = searched(snapshot([small, other], running=[held], now_s=0.0), slots=1)
+    placed = [p.task for p in account.parts[0].placements]
+    for name in ("small", "other"):
+        plain = check_searched(account, name)
+        if name in placed:
+            (neighbour, *_) = [n for n in plain["neighbours"] if n["task"] == "full"]
+            assert neighbour["slowdown"] >= neighbour["slowdown_without"] >= 1.0
+            assert neighbour["end_s"] is None
+        else:
+            assert plain["bound"]["why_not"] == "endless"
+            assert "there is no bound on its waiting" in "\n".join(explain(account, name).lines())
+
+
+def test_a_task_too_large_for_every_machine_hears_how_large_the_largest_is() -> None:
+    fat = task("fat", cores=12, widths_milli=(12_000,))
+    account = searched(snapshot([fat], machines=[machine("m1"), machine("m2", LARGE)]))
+    plain = check_searched(account, "fat")
+    assert plain["cause"] == "never"
+    assert plain["refusals"]["message"] == "0/2 nodes are available: 2 Insufficient cpu."
+    assert plain["shortage"]["largest"][0] == {
+        "resource": "cpu", "asks": 12_000, "most": 8000, "machine": "m2", "suffices": False,
+    }  # fmt: skip
+    lines = explain(account, "fat").lines()
+    assert lines[0] == "fat waits: no machine that may take it would have room even if it were empty."
+    assert any("m2 has the most cpu, 8 cores, and it asks for 12 cores" in line for line in lines)
+
+
+def test_relations_refuse_in_the_words_of_kubernetes() -> None:
+    apart = Relation("apart", RelationKind.APART, MACHINE)
+    spread = Relation("spread", RelationKind.SPREAD, "zone")
+    near = Relation("near", RelationKind.TOGETHER, "zone")
+    limit = Relation("few", RelationKind.LIMIT, MACHINE, most=1)
+    machines = [machine("m1", labels=(("zone", "a"),)), machine("m2", labels=(("zone", "b"),)), machine("m3")]
+    there = [
+        running(task("r1", SERIAL, joins=("apart", "few", "spread")), "m1", cores=(0,)),
+        running(task("r2", SERIAL, holds=("apart",), joins=("few",)), "m2", cores=(0,)),
+        running(task("r3", SERIAL, holds=("apart",), joins=("apart", "few")), "m3", cores=(0,)),
+    ]
+    small: dict[str, Any] = {"widths_milli": (1000,), "cores": 1}
+    pending = [
+        task("away", SERIAL, holds=("apart",), joins=("apart",), **small),
+        task("capped", SERIAL, holds=("few",), joins=("few",), **small),
+        task("even", SERIAL, holds=("spread",), joins=("spread",), machines=("m1", "m3"), **small),
+        task("close", SERIAL, holds=("near",), **small),
+    ]
+    snap = snapshot(pending, machines, running=there, relations=(apart, spread, near, limit))
+    account = searched(snap, slots=1)
+
+    def told(name: str) -> dict[str, int]:
+        plain = check_searched(account, name)
+        return {row["reason"]: row["count"] for row in plain["refusals"]["rows"] if row["count"]}
+
+    assert told("away") == {
+        "node(s) didn't match pod anti-affinity rules": 2,
+        "node(s) didn't satisfy existing pods anti-affinity rules": 1,
+    }
+    assert told("capped") == {"node(s) had as many as relation few allows (1 for each machine)": 3}
+    assert told("close") == {"node(s) didn't match pod affinity rules": 3}
+    assert check_searched(account, "close")["bound"]["why_not"] == "relation"
+    even = check_searched(account, "even")
+    if even["fate"] == "waits":
+        rows = {row["reason"]: row["count"] for row in even["refusals"]["rows"]}
+        assert rows["node(s) didn't match pod topology spread constraints (missing required label)"] == 1
+
+
+def test_a_task_group_says_who_is_missing() -> None:
+    group = TaskGroup("team", 3)
+
+    def members(count: int, **changes: Any) -> list[Task]:
+        return [task(f"g{i}", HUNGRY, group="team", widths_milli=(1000,), **changes) for i in range(count)]
+
+    few = searched(snapshot(members(2), task_groups=(group,)))
+    plain = check_searched(few, "g0")
+    assert (plain["cause"], plain["group"]["missing"]) == ("group", 1)
+    assert plain["bound"]["why_not"] == "group_incomplete"
+    assert "1 more must come first" in "\n".join(explain(few, "g0").lines())
+    full = searched(snapshot(members(3), task_groups=(group,)))
+    plain = check_searched(full, "g0")
+    assert (plain["cause"], plain["group"]["missing"]) == ("group", 0)
+    assert plain["closest"] is not None, "by itself it could start"
+    assert "2 of 3 could start now; all wait. With it wait: g1, g2." in "\n".join(explain(full, "g0").lines())
+    fits = searched(snapshot(members(3, memory_mib=100), task_groups=(group,)))
+    plain = check_searched(fits, "g1")
+    assert (plain["fate"], plain["why_now"]) == ("placed", "group")
+    assert plain["group"]["starting"] == ["g0", "g1", "g2"]
+
+
+def test_a_latency_goal_in_the_way_is_said_with_the_p95_that_would_come() -> None:
+    loaded = service(qps=46_500.0, slo_us=900.0)
+    account = searched(snapshot([task("w", HUNGRY)], services=[loaded]))
+    plain = check_searched(account, "w")
+    assert plain["cause"] == "service"
+    (worst,) = plain["latency"]
+    assert (worst["service"], worst["goal_ms"]) == ("cache-1", 0.9)
+    assert worst["p95_ms"] > 0.9
+    assert plain["bound"]["why_not"] == "infeasible"
+
+
+def test_a_task_that_waits_on_purpose_hears_what_would_change_its_mind() -> None:
+    pending = [
+        task("w", HUNGRY, goal_s=150.0, memory_mib=10),
+        task("v", HUNGRY, goal_s=150.0, memory_mib=10, scale=0.5),
+    ]
+    there = running(task("r", HUNGRY, cores=1, widths_milli=(1000,)), cores=(0, 1, 2, 3), progress=0.95)
+    account = searched(snapshot(pending, running=[there], now_s=10.0), slots=1)
+    plain = check_searched(account, "v")
+    assert plain["cause"] == "cost"
+    needed = plain["needed_waiting"]
+    assert needed["more"] == pytest.approx(plain["closest"]["cost"] - plain["cost"])
+    weight, due = account.settings["waiting_weight"], account.settings["due_age_s"]
+    assert needed["w"] == pytest.approx(weight * plain["waited_s"] / due)
+    # At that age the waiting term alone has grown by what was missing.
+    assert weight * needed["reached_at_age_s"] / due - needed["w"] == pytest.approx(needed["more"])
+    start, wait = plain["closest"]["cost"], plain["cost"]
+    assert (
+        explain(account, "v").lines()[0] == f"v waits: starting now costs {start:.2f} on m1, waiting costs {wait:.2f}."
+    )
+
+
+def test_a_repair_is_told() -> None:
+    account = searched(snapshot([task("w", SERIAL, widths_milli=(1000,))], machines=[machine("m1"), machine("m2")]))
+    plain = copy.deepcopy(dict(account.plain))
+    plain["parts"][0]["repairs"] = [{"task": "w", "machine": "m2", "relation": "apart", "moved_to": "m1"}]
+    plain["parts"][0]["task_groups"] = []
+    found = explain(Account(plain, "record"), "w")
+    assert check_shape(found)["why_now"] == "repaired"
+    assert any("The plan had it on m2; relation apart refused it there" in line for line in found.lines())
+
+
+def test_prices_of_cores_are_the_dual_prices_of_the_tiers() -> None:
+    pending = [task(f"t{i}", SCALING, widths_milli=(4000,), cores=4) for i in range(3)]
+    machines = [machine("m1"), machine("m2", LARGE, cpu_milli=4000)]
+    there = running(task("r", SERIAL, cores=1, widths_milli=(1000,)), "m1", cores=(0,), progress=0.9)
+    account = searched(snapshot(pending, machines, running=[there]), slots=3)
+    for name in account.parts[0].tasks:
+        plain = check_searched(account, name)
+        check_core_price(account, plain, 4000)
+    assert check_core_price(pods(), check_shape(explain(pods(), "uid-3")), 3000)
+
+
+def check_core_price(account: Account, plain: Mapping[str, Any], width_milli: int) -> bool:
+    """Add up what full tiers earn, from the arrays; whether there is a price."""
+    price = plain.get("core_price")
+    if price is None:
+        return False
+    graph = account.parts[plain["part"]["index"]].first
+    per_unit = 0
+    units = 0
+    for k in range(graph.arc_count):
+        tail, head = int(graph.tails[k]), int(graph.heads[k])
+        group, _, width = graph.names[tail].rpartition("/")
+        if graph.kinds[tail] == "tier" and group == price["group"] and int(width[:-1]) <= width_milli:
+            per_unit += max(0, -int(graph.unit_costs[k] + graph.potentials[tail] - graph.potentials[head]))
+        if graph.kinds[tail] == "class" and graph.names[tail] == account.parts[0].class_of[plain["task"]]:
+            units = max(units, int(graph.units[k]))
+    assert price["per_task"] == pytest.approx(per_unit * units / graph.cost_scale)
+    assert price["per_core"] == pytest.approx(price["per_task"] * 1000 / width_milli)
+    return True
+
+
+# Wide rounds
+
+
+def check_wide(account: Account, world: World | None = None) -> dict[str, dict[str, Any]]:
+    """Explain every task of a wide round; beside a naive account of the cluster after the round, if there is one."""
+    part = account.parts[0]
+    found = {}
+    kind_of = {} if world is None else {t: k for k in world.kinds for t in k.tasks}
+    for name in part.tasks:
+        plain = found[name] = check_shape(explain(account, name))
+        placed = {p.task: p for p in part.placements}
+        if world is not None:
+            naive = Naive(world)
+            for other in part.placements:
+                if other.task != name:
+                    naive.add(kind_of[other.task], other.machine)
+            check_against(plain, naive, kind_of[name])
+        if name in placed:
+            then = plain["when_placed"]
+            assert then["cost"] == pytest.approx(placed[name].cost)
+            assert then["runner_up"] == placed[name].runner_up
+            assert plain["neighbours"] == [
+                {"task": p.task, "status": "starts"}
+                for p in part.placements
+                if p.machine == placed[name].machine and p.task != name
+            ]
+        graph = part.first
+        cls = graph.node("class", part.class_of[name])
+        if plain["class"] is not None:
+            supply = int(graph.supplies[cls] if cls is not None else 0)
+            sent = plain["class"]["sent"] + plain["class"]["waiting"]
+            units = max(int(graph.units[k]) for k in range(graph.arc_count) if graph.tails[k] == cls)
+            assert sent == pytest.approx(supply / units)
+    return found
+
+
+def check_against(plain: Mapping[str, Any], naive: Naive, kind: Kind) -> None:
+    """Prices, places and refusals by the formulas, one machine after the other in plain Python."""
+    open_ = {m: naive.price(kind, m) for m in naive.boxes if naive.valid(kind, m)}
+    if plain["fate"] == "placed":
+        here = plain["place"]["machine"]
+        cost = naive.price(kind, here)
+        assert plain["place"]["cost"] == pytest.approx(cost, abs=1e-6)
+        others = {m: price for m, price in open_.items() if m != here}
+        assert plain["open_machines"] == len(others)
+        rivals = [*others.values(), *([kind.waiting_cost] if np.isfinite(kind.waiting_cost) else [])]
+        assert (plain["runner_up"] is None) == (not rivals)
+        if rivals:
+            assert plain["runner_up"]["cost"] == pytest.approx(min(rivals), abs=1e-6)
+            assert plain["runner_up"]["more"] == pytest.approx(min(rivals) - cost, abs=1e-6)
+        for rival in plain["alternatives"]:
+            assert rival["cost"] == pytest.approx(others[rival["machine"]], abs=1e-6)
+        return
+    assert (plain["closest"] is None) == (not open_)
+    if open_:
+        assert plain["closest"]["cost"] == pytest.approx(min(open_.values()), abs=1e-6)
+        assert open_[plain["closest"]["machine"]] == pytest.approx(plain["closest"]["cost"], abs=1e-6)
+    table = plain["refusals"]
+    limit = min(kind.waiting_cost, kind.max_cost)
+    assert table["available"] == sum(price <= limit for price in open_.values())
+    if len(naive.boxes) <= 5:
+        named = {row["reason"]: set(row["names"]) for row in table["rows"]}
+        for resource, amount in kind.needs.items():
+            lacking = {
+                m
+                for m, box in naive.boxes.items()
+                if amount > 0
+                and amount > box.allocatable.get(resource, 0) - sum(k.needs.get(resource, 0) for k in naive.on[m])
+            }
+            assert named.get(f"Insufficient {resource}", set()) == lacking
+
+
+@settings(max_examples=150)
+@given(worlds())
+def test_wide_rounds_are_explained_as_the_formulas_say(world: World) -> None:
+    fleet = world.fleet()
+    outcome = place(
+        fleet,
+        world.demands(fleet),
+        world.groups,
+        world.running_members,
+        solver=make_solver("ortools"),
+        keep_record=True,
+    )
+    assert outcome.record is not None
+    head = record_head(0, 0.0, "flow", "ortools", Settings())
+    # Tasks that may not fit an upper price by a rounding error are no matter of explanations.
+    check_wide(opened({**head, "parts": [outcome.record(None)]}), world)
+
+
+def test_a_class_too_wide_for_every_machine() -> None:
+    account = wide(
+        fleet_of(4, 16, 8), [Demand("huge", ("huge-0", "huge-1"), needs(32)), Demand("ok", ("ok-0",), needs(1))]
+    )
+    plain = check_wide(account)["huge-0"]
+    assert plain["cause"] == "never"
+    assert plain["refusals"]["message"] == "0/3 nodes are available: 3 Insufficient cpu."
+    assert plain["shortage"]["largest"][0]["machine"] == "m1"
+    assert "m1 has the most cpu, 16 cores, and it asks for 32 cores" in "\n".join(explain(account, "huge-0").lines())
+
+
+def test_a_wide_class_without_room_hears_what_is_short_and_who_came() -> None:
+    demands = [Demand("first", ("a", "b"), needs(3)), Demand("second", ("c",), needs(2))]
+    account = wide(fleet_of(4, 4), demands)
+    plain = check_wide(account)["c"]
+    assert (plain["fate"], plain["cause"]) == ("waits", "capacity")
+    (cpu,) = [r for r in plain["shortage"]["emptiest"]["resources"] if r["resource"] == "cpu"]
+    assert cpu == {"resource": "cpu", "asks": 2000, "free": 1000, "short": 1000}
+    assert len(plain["shortage"]["started_there"]) == 1
+
+
+def test_a_wide_task_that_is_not_worth_any_place_hears_the_price_and_the_limit() -> None:
+    fleet = fleet_of(4, 4)
+    slow = np.array([0.5, 0.9])
+    account = wide(fleet, [Demand("picky", ("p",), needs(1), slowness=slow, waiting_cost=0.25)])
+    plain = check_wide(account)["p"]
+    assert (plain["cause"], plain["closest"]["cost"], plain["limit"]["cost"]) == ("cost", 0.5, 0.25)
+    assert plain["closest"]["more"] == pytest.approx(0.25)
+    assert explain(account, "p").lines()[0] == "p waits: starting now costs 0.50 on m0, waiting costs 0.25."
+
+
+def test_a_wide_service_and_a_relation_in_the_way() -> None:
+    apart = Relation("apart", RelationKind.APART)
+    fleet = fleet_of(4, 4, relations=[apart])
+    fleet.set_service("m0", 0.25, 0.5)
+    both: dict[str, Any] = {"holds": ("apart",), "joins": ("apart",)}
+    account = wide(fleet, [Demand("loud", ("l0", "l1", "l2"), needs(1), pressure=0.2, **both)])
+    found = check_wide(account)
+    (left,) = [p for p in found.values() if p["fate"] == "waits"]
+    assert left["cause"] == "relation"
+    assert left["refusals"]["message"] == "0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules."
+    (near,) = [p for p in found.values() if p["fate"] == "placed" and p["place"]["machine"] == "m0"]
+    assert near["pressure"] == {
+        "with_it": pytest.approx(0.2, abs=2 / FIXED), "without_it": 0.0, "cap": 0.25, "slope": 0.5,
+        "cost": pytest.approx(0.1),
+    }  # fmt: skip
+
+
+def test_a_wide_group_says_who_is_missing() -> None:
+    account = wide(fleet_of(4), [Demand("g", ("g0", "g1", "g2"), needs(2), group="team")], [TaskGroup("team", 4)])
+    plain = check_wide(account)["g0"]
+    assert (plain["cause"], plain["group"]["missing"]) == ("group", 1)
+    account = wide(fleet_of(4), [Demand("g", ("g0", "g1", "g2"), needs(2), group="team")], [TaskGroup("team", 3)])
+    plain = check_wide(account)["g0"]
+    assert (plain["cause"], plain["group"]["missing"]) == ("group", 0)
+    assert "2 of 3 could be placed" in "\n".join(explain(account, "g0").lines())
+
+
+# Kubernetes
+
+
+def pods() -> Account:
+    """A record as a running scheduler makes it: names by uid, and what waiting pods were told."""
+    fleet = fleet_of(4, 4, 4)
+    allowed = np.array([True, True, False])
+    demands = [
+        Demand("web", ("uid-1", "uid-2", "uid-3"), needs(3), allowed=allowed),
+        Demand("odd", ("uid-4",), needs(1)),
+    ]
+    message = "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu."
+    counts = {"node(s) had untolerated taint(s)": 1, "Insufficient cpu": 2}
+    held = [
+        {"tasks": ["uid-3"], "fate": "unschedulable", "message": message, "counts": counts},
+        {"tasks": ["uid-5"], "fate": "error", "message": "it could not be planned: ValueError: no", "counts": {}},
+    ]
+    return wide(
+        fleet,
+        demands,
+        titles={f"uid-{i}": f"shop/cart-{i}" for i in range(1, 6)},
+        held=held,
+        machines=["m0", "m1", "m2"],
+        filters=[{"tasks": ["uid-1", "uid-2", "uid-3"], "reasons": ["", next(iter(counts))], "verdict": [0, 0, 1]}],
+        waited={
+            "uid-3": {"rounds": 4, "since_s": 640.0, "due_age_s": 300.0},
+            "uid-5": {"rounds": 0, "since_s": 990.0, "due_age_s": 300.0},
+        },
+    )  # fmt: skip
+
+
+def test_a_pod_hears_first_what_it_was_told_and_then_which_nodes() -> None:
+    account = pods()
+    for name in ("uid-3", "shop/cart-3", "pod/shop/cart-3"):
+        found = explain(account, name)
+        plain = check_shape(found)
+        assert (plain["task"], plain["title"]) == ("uid-3", "shop/cart-3")
+        lines = found.lines()
+        assert lines[0] == f"shop/cart-3: {plain['told']['message']}"
+        assert "  node(s) had untolerated taint(s): m2." in lines
+        assert "  Insufficient cpu: m0, m1." in lines
+        assert {r["reason"]: r["count"] for r in plain["refusals"]["rows"]} == plain["told"]["counts"]
+        assert (plain["waited_s"], plain["rounds_waited"], plain["bound"]["due"]) == (360.0, 5, True)
+        assert any("It has waited 360 s, through 5 rounds" in line for line in lines)
+        assert not any("uid-" in line for line in lines)
+
+
+def test_a_pod_that_is_placed_is_named_with_its_neighbours_as_people_do() -> None:
+    account = pods()
+    placed = next(p for p in account.parts[0].placements if p.task in ("uid-1", "uid-2"))
+    found = explain(account, account.title(placed.task))
+    assert found.lines()[0].startswith(f"{account.title(placed.task)} starts on {placed.machine}")
+    assert check_shape(found)["told"] is None
+
+
+def test_a_pod_that_no_part_knows_says_what_it_was_told() -> None:
+    found = explain(pods(), "shop/cart-5")
+    assert check_shape(found)["cause"] == "fault"
+    assert found.lines() == ["shop/cart-5: it could not be planned: ValueError: no"]
+
+
+def test_a_node_that_drains_for_another_pod_is_no_fault_of_the_filters() -> None:
+    fleet = fleet_of(4, 4)
+    demand = Demand("web", ("u1", "u2"), needs(3), allowed=np.array([True, False]))
+    account = wide(
+        fleet,
+        [demand],
+        titles={"u1": "a/b", "u2": "a/c", "u9": "a/z"},
+        machines=["m0", "m1"],
+        filters=[{"tasks": ["u1", "u2"], "reasons": [""], "verdict": [0, 0]}],
+        held_node={"task": "u9", "machine": "m1", "priority": 0},
+    )
+    (left,) = [p for p in check_wide(account).values() if p["fate"] == "waits"]
+    counts = {r["reason"]: r["count"] for r in left["refusals"]["rows"]}
+    assert counts == {"Insufficient cpu": 1, "node(s) were reserved for a task that has waited longer": 1}
+
+
+# Version 1
+
+
+def old_network(network: Mapping[str, Any]) -> dict[str, Any]:
+    """As version 1 had it: terms arc by arc, and no columns."""
+    terms = [
+        {t: values[k] for t, values in network["terms"].items() if values[k]} for k in range(len(network["tails"]))
+    ]
+    return {**{k: v for k, v in network.items() if k != "columns"}, "terms": terms}
+
+
+def old_search(account: Account) -> dict[str, Any]:
+    plain = json.loads(json.dumps(dict(account.plain)))
+    (part,) = plain.pop("parts")
+    part = {k: v for k, v in part.items() if k not in ("kind", "widths", "priority")}
+    part["first_network"] = old_network(part["first_network"])
+    part["last_network"] = old_network(part["last_network"])
+    return {**plain, **part, "apiVersion": "flowsched/v1", "kind": "Record"}
+
+
+@pytest.mark.parametrize("objective", ["completion", "makespan"])
+def test_a_search_of_version_1_is_explained_with_what_it_has(objective: str) -> None:
+    new = example(objective)
+    old = opened(old_search(new))
+    assert not old.parts[0].last.columns  # type: ignore[union-attr]
+    for name in new.parts[0].tasks:
+        before, after = check_shape(explain(new, name)), check_shape(explain(old, name))
+        assert after["fate"] == before["fate"]
+        if after["fate"] == "placed":
+            assert after["runner_up"]["more"] == pytest.approx(before["runner_up"]["more"], abs=1e-6)
+    without = old_search(new) | {"last_network": None}
+    for name in new.parts[0].tasks:
+        check_shape(explain(opened(without), name))
+
+
+def test_a_wide_round_of_version_1_says_less() -> None:
+    new = wide(fleet_of(4, 8), [Demand("a", ("a0", "a1"), needs(3)), Demand("b", ("b0",), needs(32))])
+    plain = json.loads(json.dumps(dict(new.plain)))
+    (part,) = plain["parts"]
+    machines = part["fleet"]["machines"]
+    groups = [{"machine": g.name, "members": list(g.members)} for g in new.parts[0].groups]
+    keys = ("name", "tasks", "needs", "group", "holds", "joins", "waiting_cost")
+    old = {
+        **{k: plain[k] for k in ("round", "now_s", "settings", "timings") if k in plain},
+        "timings": {},
+        "apiVersion": "flowsched/v1",
+        "kind": "RoundRecord",
+        "pods": {t: f"ns/{t}" for t in ("a0", "a1", "b0")},
+        "networks": [
+            {
+                "kind": "WideRecord",
+                "classes": [{k: d[k] for k in keys} for d in part["demands"]],
+                "groups": groups,
+                "first_network": old_network(part["first_network"]),
+            }
+        ],
+        "certificates": [],
+        "placements": [
+            {"task": p.task, "machine": p.machine, "cost": p.cost, "terms": dict(p.terms), "runner_up": p.runner_up}
+            for p in new.parts[0].placements
+        ],
+        "held": [{"tasks": ["b0"], "fate": "unschedulable", "message": "0/2 nodes are available: 2 Insufficient cpu."}],
+    }
+    account = opened(old)
+    placed = check_shape(explain(account, "ns/a0"))
+    assert placed["place"]["machine"] in machines
+    assert placed["alternatives"] == []
+    assert explain(account, "ns/b0").lines()[0] == "ns/b0: 0/2 nodes are available: 2 Insufficient cpu."
+    assert check_shape(explain(account, "ns/b0"))["models"] is False
+
+
+def test_a_record_whose_numbers_this_version_cannot_reproduce_says_less() -> None:
+    plain = json.loads(json.dumps(dict(example("completion").plain)))
+    for placement in plain["parts"][0]["placements"]:
+        placement["cost"] += 1.0
+    account = opened(plain)
+    found = explain(account, "canneal")
+    data = json.loads(json.dumps(found.plain()))
+    assert data["models"] is False
+    assert data["neighbours"] == []
+    assert "predict other costs" in found.lines()[-1]
+    waits = check_shape(explain(account, "ferret"))
+    assert (waits["refusals"], waits["bound"], waits["closest"]["kind"]) == (None, None, "place")
+
+
+@settings(max_examples=150)
+@given(st.data())
+def test_a_damaged_record_is_one_sentence(data: st.DataObject) -> None:
+    of_search = data.draw(st.booleans())
+    plain = json.loads(json.dumps(dict((example("completion") if of_search else pods()).plain)))
+    names = ("canneal", "ferret", "freqmine") if of_search else ("uid-1", "uid-3")
+    at: Any = plain["parts"][0]
+    while True:
+        steps = sorted(at) if isinstance(at, dict) else list(range(len(at)))
+        step = data.draw(st.sampled_from(steps))
+        if not (isinstance(at[step], dict | list) and at[step] and data.draw(st.booleans())):
+            break
+        at = at[step]
+    if isinstance(at, dict) and data.draw(st.booleans()):
+        del at[step]
+    else:
+        at[step] = data.draw(st.sampled_from([None, -7, 1e9, "nothing", [], {}]))
+    try:
+        account = opened(plain)
+        for name in names:
+            explain(account, name).plain()
+    except InputError as error:
+        assert len(str(error).splitlines()) == 1
+
+
+# Names and the command
+
+
+def test_unknown_names_and_machines_are_said_in_one_sentence() -> None:
+    account = example("completion")
+    with pytest.raises(InputError, match=r"there is no task 'caneal' in round 3; did you mean 'canneal'\?") as error:
+        explain(account, "caneal")
+    assert len(str(error.value).splitlines()) == 1
+    with pytest.raises(InputError, match="'node-b-4core' is a machine; explain wants a task; this round placed"):
+        explain(account, "node-b-4core")
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(explain_command, list(arguments))
+
+
+def test_the_command_prints_sentences_or_the_same_as_data(tmp_path: Path) -> None:
+    account = example("completion")
+    for name in ("round.json", "round.npz"):
+        file = tmp_path / name
+        write_record(account.plain, file)
+        text = run(str(file), "ferret")
+        assert text.exit_code == 0
+        assert text.output.splitlines() == explain(account, "ferret").lines()
+        data = run(str(file), "ferret", "--json")
+        assert json.loads(data.output) == json.loads(json.dumps(explain(account, "ferret").plain()))
+        assert run(str(file), "ferret", "--json").output == data.output
+
+
+def test_the_command_refuses_what_does_not_go_together() -> None:
+    for arguments, message in (
+        ((), "RECORD and TASK are needed"),
+        (("round.json",), "RECORD and TASK are needed"),
+        (("round.json", "x", "--save", "y.json"), "belong to --live"),
+        (("round.json", "--live", "pod/a/b"), "--live takes the place of RECORD and TASK"),
+    ):
+        result = run(*arguments)
+        assert isinstance(result.exception, InputError)
+        assert message in str(result.exception)
+
+
+def test_the_running_scheduler_is_asked_and_its_record_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    account = pods()
+    asked: list[Any] = []
+
+    def fetch(target: str | None, kubeconfig: Path | None, config: Path | None) -> LiveRecord:
+        asked.append((target, kubeconfig, config))
+        return LiveRecord(account.plain, "the scheduler", "uid-3")
+
+    class Entry:
+        def load(self) -> Callable[..., LiveRecord]:
+            return fetch
+
+    monkeypatch.setattr("flowsched.inspector.source.entry_points", lambda group: [Entry()])
+    kept = tmp_path / "kept" / "round.npz"
+    result = run("--live", "pod/shop/cart-3", "--kubeconfig", "k", "--config", "c", "--save", str(kept))
+    assert result.exit_code == 0, result.exception
+    assert asked == [("pod/shop/cart-3", Path("k"), Path("c"))]
+    lines = [line for line in result.output.splitlines() if not line.startswith("record: ")]
+    assert lines == explain(account, "uid-3").lines()
+    assert run(str(kept), "shop/cart-3").output.splitlines() == lines
+
+
+def test_settings_that_are_not_known_any_more_do_not_matter() -> None:
+    plain = json.loads(json.dumps(dict(example("completion").plain)))
+    plain["settings"]["from_elsewhere"] = 3
+    assert check_shape(explain(opened(plain), "canneal"))["models"]

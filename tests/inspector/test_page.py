@@ -1,0 +1,217 @@
+"""The page as a text: whole in itself, the same for the same records, and safe whatever things are called."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from inspected import on_kubernetes, searched, wide
+from round_records import chained_account
+
+from engine.wide_world import worlds
+from flowsched.inspector.account import Account
+from flowsched.inspector.page import chapter as chapter_module
+from flowsched.inspector.page import render_page
+from flowsched.inspector.page.chapter import chapter
+from flowsched.inspector.page.page import SCRIPTS
+
+PAGE = Path(chapter_module.__file__).parent
+HOSTILE = "</script><img src=x onerror=alert(1)><!--"
+
+
+def blobs(page: str) -> list[dict[str, Any]]:
+    """The data of every round in a page."""
+    found = re.findall(r'<script type="application/gzip" id="round-\d+">([^<]*)</script>', page)
+    return [json.loads(gzip.decompress(base64.b64decode(text))) for text in found]
+
+
+def unfolded(pairs: list[int]) -> list[int]:
+    """Numbers from pairs of a first one and how many follow each other."""
+    return [a + k for a, n in zip(pairs[::2], pairs[1::2], strict=True) for k in range(n)]
+
+
+def dense(sparse: list[list[Any]], length: int) -> list[float]:
+    """Values from where they are not 0."""
+    values = [0.0] * length
+    at = 0
+    for step, value in zip(*sparse, strict=True):
+        at += step
+        values[at] = value
+    return values
+
+
+def renamed(record: dict[str, Any], old: str, new: str) -> dict[str, Any]:
+    """The same record with a name changed wherever it stands."""
+
+    def change(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {change(k): change(v) for k, v in value.items()}
+        if isinstance(value, list):
+            return [change(v) for v in value]
+        return value.replace(old, new) if isinstance(value, str) else value
+
+    changed: dict[str, Any] = change(record)
+    return changed
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return render_page([Account(searched(), "out/round.json"), Account(wide(), "out/wide.npz")])
+
+
+def test_the_same_records_give_the_same_bytes(page: str) -> None:
+    again = render_page([Account(searched(), "out/round.json"), Account(wide(), "out/wide.npz")])
+    assert page == again
+
+
+def test_the_page_asks_for_nothing_and_forbids_itself_to(page: str) -> None:
+    without_comments = re.sub(r"<!--.*?-->", "", page, flags=re.DOTALL)
+    d3 = (PAGE / "d3.min.js").read_text(encoding="utf-8")
+    assert d3 in without_comments
+    own = without_comments.replace(d3, "")
+    assert not re.search(r"https?:|//[\w.-]+\.\w+/", own)
+    assert set(re.findall(r"https?://[^\s\"']+", d3)) <= {
+        "https://d3js.org",
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xhtml",
+        "http://www.w3.org/1999/xlink",
+        "http://www.w3.org/XML/1998/namespace",
+        "http://www.w3.org/2000/xmlns/",
+    }
+    for tag in ("<link ", "<img", "<iframe", "src="):
+        assert tag not in own.replace('<link rel="icon" href="data:,">', "")
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', page)
+    assert policy is not None and "default-src 'none'" in policy.group(1)
+
+
+def test_what_is_built_in_keeps_its_licence(page: str) -> None:
+    licence = (PAGE / "d3.LICENSE.txt").read_text(encoding="utf-8")
+    assert "Copyright" in licence
+    assert licence.splitlines()[0] in page
+    assert "THE SOFTWARE IS PROVIDED" in page
+
+
+def test_without_data_the_page_is_below_two_megabytes(page: str) -> None:
+    data = sum(len(text) for text in re.findall(r'id="round-\d+">([^<]*)<', page))
+    assert len(page.encode()) - data < 2_000_000
+
+
+def test_every_script_of_the_folder_is_in_the_page(page: str) -> None:
+    own = {path.name for path in PAGE.glob("*.js")} - {"d3.min.js"}
+    assert own == set(SCRIPTS)
+    for name in SCRIPTS:
+        assert (PAGE / name).read_text(encoding="utf-8") in page
+        assert "innerHTML" not in (PAGE / name).read_text(encoding="utf-8")
+
+
+def test_names_cannot_become_markup() -> None:
+    record = renamed(searched(), "ferret", HOSTILE)
+    page = render_page([Account(record, f"out/{HOSTILE}.json")], [Account({**record, "policy": HOSTILE}, HOSTILE)])
+    assert "<img" not in page
+    assert "onerror" not in re.sub(r"&[a-z]+;|\\u00..", "", page) or "onerror=alert(1)>" not in page
+    assert page.count("<script") == page.count("</script>") == 1 + 2 + 2
+    assert HOSTILE in blobs(page)[0]["parts"][0]["tasks"]
+    index = re.search(r'<script type="application/json" id="index">(.*?)</script>', page, flags=re.DOTALL)
+    assert index is not None
+    assert json.loads(index.group(1))["rounds"][1]["policy"] == HOSTILE
+
+
+@pytest.mark.parametrize("record", [searched(), searched("makespan"), wide(), on_kubernetes()])
+def test_all_tasks_and_machines_are_in_the_data(record: dict[str, Any]) -> None:
+    account = Account(record, "round.npz")
+    (data,) = blobs(render_page([account]))
+    assert [part["tasks"] for part in data["parts"]] == [list(part.tasks) for part in account.parts]
+    assert [part["machines"] for part in data["parts"]] == [list(part.machines) for part in account.parts]
+    assert data["titles"] == dict(account.titles)
+    for told, part in zip(data["parts"], account.parts, strict=True):
+        decided = {told["tasks"][t] for t in (*told["placements"]["task"], *told["waiting"]["task"])}
+        assert decided == {p.task for p in part.placements} | {w.task for w in part.waiting}
+
+
+@pytest.mark.parametrize("record", [searched(), wide(), on_kubernetes()])
+def test_the_data_says_what_the_record_says(record: dict[str, Any]) -> None:
+    agrees(Account(record, "round.npz"))
+
+
+@settings(max_examples=25)
+@given(worlds())
+def test_any_wide_round_can_be_shown(world: Any) -> None:
+    account = chained_account(world)
+    agrees(account)
+
+
+def agrees(account: Account) -> None:
+    """Numbers for names, sparse terms and ranges, undone."""
+    (data,) = blobs(render_page([account]))
+    assert len(data["parts"]) == len(account.parts)
+    for told, part in zip(data["parts"], account.parts, strict=True):
+        for key, sets, names in (("classes", part.classes, part.tasks), ("groups", part.groups, part.machines)):
+            members = [(name, tuple(names[i] for i in unfolded(pairs))) for name, pairs in told[key]]
+            assert members == [(one.name, one.members) for one in sets]
+        placed = told["placements"]
+        count = len(placed["task"])
+        assert [part.machines[m] for m in placed["machine"]] == [p.machine for p in part.placements]
+        assert placed["cost"] == pytest.approx([p.cost for p in part.placements], rel=1e-8)
+        for term, values in placed["terms"].items():
+            assert dense(values, count) == pytest.approx([p.terms.get(term, 0.0) for p in part.placements], rel=1e-8)
+        for name, graph in told["graphs"].items():
+            real = part.graphs[name]
+            for key in ("tails", "heads", "capacities", "unit_costs", "flow", "units", "supplies"):
+                assert graph[key] == getattr(real, key).tolist()
+            assert graph["potentials"] == real.potentials.tolist()
+            assert max(map(abs, graph["potentials"])) < 2**53, "whole numbers stay exact in a browser"
+            terms = [dense(values, real.arc_count) for values in graph["terms"].values()]
+            assert np.sum(terms, axis=0) == pytest.approx([real.cost(k) for k in range(real.arc_count)], abs=1e-6)
+            for node, group in enumerate(graph["group"]):
+                assert (group >= 0) == (real.kinds[node] in ("tier", "group", "arrive"))
+
+
+def test_tasks_of_a_search_are_explained_and_one_for_every_reason_of_a_wide_round() -> None:
+    search = chapter(Account(searched(), "round.json"))["parts"][0]
+    assert set(search["explanations"]) == {str(i) for i in range(len(search["tasks"]))}
+    assert all(lines and all(isinstance(line, str) for line in lines) for lines in search["explanations"].values())
+    large = chapter(Account(wide(), "wide.npz"))["parts"][0]
+    explained = {large["tasks"][int(i)] for i in large["explanations"]}
+    assert explained == {"shop/huge-0"}
+
+
+def test_a_record_without_networks_can_be_shown() -> None:
+    record = copy.deepcopy(searched())
+    record["parts"][0] |= {"first_network": None, "last_network": None, "certificate": None}
+    (data,) = blobs(render_page([Account(record, "fcfs-0000.json")]))
+    assert data["parts"][0]["graphs"] == {}
+    assert data["parts"][0]["certificate"] is None
+
+
+def test_a_flow_that_is_not_optimal_has_no_prices() -> None:
+    record = copy.deepcopy(searched())
+    network = record["parts"][0]["first_network"]
+    network["unit_costs"] = [-cost for cost in np.asarray(network["unit_costs"]).tolist()]
+    (data,) = blobs(render_page([Account(record, "round.json")]))
+    assert data["parts"][0]["graphs"]["first"]["potentials"] is None
+
+
+def test_a_round_that_solved_nothing_can_be_shown() -> None:
+    record = {**searched(), "parts": []}
+    (data,) = blobs(render_page([Account(record, "")]))
+    assert data["parts"] == []
+
+
+def test_a_page_needs_a_record() -> None:
+    with pytest.raises(ValueError, match="needs a record"):
+        render_page([])
+
+
+def test_numbers_that_json_lacks_become_unknown() -> None:
+    record = copy.deepcopy(wide())
+    record["parts"][0]["placements"]["runner_up_cost"] = np.full(len(record["parts"][0]["placements"]["task"]), np.inf)
+    (data,) = blobs(render_page([Account(record, "wide.npz")]))
+    assert set(data["parts"][0]["placements"]["runner_up_cost"]) == {None}

@@ -1,0 +1,247 @@
+"""Replay: what a round decided follows from its record, whoever made it and however it was written; lies are found."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from round_records import chained_account, reread, search_account, wide_account
+
+from builders import bound_rounds, machines, rounds, running, service, snapshot, task
+from engine.wide_world import Kind, World, worlds
+from flowsched.inspector.account import Account
+from flowsched.inspector.plain_snapshot import read_plain_snapshot
+from flowsched.inspector.replay import differences, replay
+from flowsched.record_file import record_json
+from flowsched.settings import Settings
+from flowsched.snapshot import Snapshot
+from flowsched.snapshot_file import dump_snapshot, used_profiles
+from flowsched_models.document import InputError
+
+CHOSEN = st.sampled_from(
+    [
+        Settings(),
+        Settings(objective="makespan"),
+        Settings(slots=1, exact_limit=0),
+        Settings(due_age_s=20.0, exact_limit=0),
+        Settings(refine_widths=False, starts=1),
+    ]
+)
+
+
+def busy() -> Snapshot:
+    """Three tasks for two machines, one of which is taken."""
+    return snapshot(
+        [task("a"), task("b", cores=1), task("c", cores=4)],
+        machines(2),
+        services=[service()],
+        running=[running(task("r"), "m2")],
+    )
+
+
+def altered(account: Account, change: Any) -> Account:
+    """A record that somebody has edited."""
+    plain = copy.deepcopy(json.loads(record_json(account.plain)))
+    change(plain)
+    return Account(plain, "edited.json")
+
+
+@settings(max_examples=25)
+@given(bound_rounds(), CHOSEN, st.booleans())
+def test_searches_with_relations_and_groups_come_out_the_same(
+    cluster: Snapshot, chosen: Settings, packed: bool
+) -> None:
+    account = reread(search_account(cluster, chosen).plain, packed)
+    outcome = replay(account)
+    assert outcome.same, outcome.lines()
+    assert outcome.notes == ()
+
+
+@settings(max_examples=25)
+@given(rounds(), CHOSEN)
+def test_searches_come_out_the_same(cluster: Snapshot, chosen: Settings) -> None:
+    outcome = replay(search_account(cluster, chosen))
+    assert outcome.same, outcome.lines()
+
+
+@settings(max_examples=60)
+@given(worlds(), st.booleans())
+def test_wide_rounds_with_relations_and_groups_come_out_the_same(world: World, packed: bool) -> None:
+    outcome = replay(reread(wide_account(world).plain, packed))
+    assert outcome.same, outcome.lines()
+
+
+@settings(max_examples=40)
+@given(worlds())
+def test_rounds_that_go_by_priority_come_out_the_same(world: World) -> None:
+    account = chained_account(world)
+    if not account.parts:
+        return
+    outcome = replay(account)
+    assert outcome.same, outcome.lines()
+    assert len(outcome.parts) == len(account.parts)
+
+
+@settings(max_examples=50)
+@given(bound_rounds())
+def test_a_snapshot_is_read_back_as_it_was(cluster: Snapshot) -> None:
+    again = read_plain_snapshot(json.loads(json.dumps(dump_snapshot(cluster))))
+    assert again == replace(cluster, catalogue=used_profiles(cluster))
+
+
+def test_a_machine_without_a_core_left_is_no_mistake_in_a_record() -> None:
+    cluster = snapshot([task("a")], [*machines(1), replace(machines(2)[1], cpu_milli=0, memory_mib=0)])
+    outcome = replay(search_account(cluster))
+    assert outcome.same, outcome.lines()
+
+
+def test_the_outcome_counts_what_is_the_same() -> None:
+    account = search_account(busy())
+    (part,) = replay(account).parts
+    assert (part.placed, part.waiting) == (len(account.parts[0].placements), len(account.parts[0].waiting))
+    assert part.optimum == account.parts[0].first.optimum
+    assert replay(account).lines()[-1] == "same"
+    assert replay(account).plain()["same"] is True
+
+
+def test_a_placement_on_another_machine_is_found() -> None:
+    def move(record: Any) -> None:
+        placed = record["parts"][0]["placements"][0]
+        placed["machine"] = "m1" if placed["machine"] == "m2" else "m2"
+
+    outcome = replay(altered(search_account(busy()), move))
+    assert not outcome.same
+    (only,) = outcome.parts[0].mismatches
+    assert only.where == "placements[0].machine"
+    assert {json.loads(only.recorded), json.loads(only.now)} == {"m1", "m2"}
+    assert any("placements[0].machine: recorded" in line for line in outcome.lines())
+
+
+def test_a_cost_that_differs_in_the_last_bit_is_found() -> None:
+    def nudge(record: Any) -> None:
+        placed = record["parts"][0]["placements"][0]
+        placed["cost"] = float.fromhex(float(placed["cost"]).hex()) * (1 + 2**-52)
+
+    assert [m.where for m in replay(altered(search_account(busy()), nudge)).parts[0].mismatches] == [
+        "placements[0].cost"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("certificate", None), ("plan", []), ("postponements", []), ("reservations", [{"task": "a"}])]
+)
+def test_whatever_was_decided_is_compared(key: str, value: Any) -> None:
+    account = search_account(busy())
+    edited = altered(account, lambda record: record["parts"][0].update({key: value}))
+    wrong = replay(edited).parts[0]
+    assert not wrong.same
+    assert all(m.where.startswith(key) for m in wrong.mismatches)
+
+
+def test_another_optimum_of_the_first_network_is_told_as_such() -> None:
+    def cheaper(record: Any) -> None:
+        network = record["parts"][0]["first_network"]
+        arc = next(k for k, flow in enumerate(network["flow"]) if flow and network["unit_costs"][k])
+        network["unit_costs"][arc] -= 1
+
+    found = [m.where for m in replay(altered(search_account(busy()), cheaper)).parts[0].mismatches]
+    assert found[0] == "first_network.optimum"
+    assert found[1].startswith("first_network.unit_costs[")
+
+
+def world() -> World:
+    return World((), (), (), (Kind("k", 2, {"cpu": 1}),))
+
+
+def test_a_wide_placement_and_a_cause_that_were_changed_are_found() -> None:
+    account = wide_account(world())
+
+    def lie(record: Any) -> None:
+        record["parts"][0]["left"][0]["cause"] = "relation"
+
+    assert [m.where for m in replay(altered(account, lie)).parts[0].mismatches] == ["left[0].cause"]
+
+
+def test_a_snapshot_that_was_changed_gives_other_decisions() -> None:
+    def grow(record: Any) -> None:
+        record["parts"][0]["snapshot"]["pending"][0]["scale"] = 7.0
+
+    outcome = replay(altered(search_account(busy()), grow))
+    assert not outcome.same
+    assert outcome.parts[0].differing >= len(outcome.parts[0].mismatches) > 1
+
+
+def test_another_version_is_blamed_only_where_something_differs() -> None:
+    def older(record: Any) -> None:
+        record["writer"] = "flowsched 0.0.1"
+
+    same = replay(altered(search_account(busy()), older))
+    assert same.same
+    assert same.notes == ()
+
+    def older_and_wrong(record: Any) -> None:
+        older(record)
+        record["parts"][0]["goal_s"] = 1.0
+
+    (note,) = replay(altered(search_account(busy()), older_and_wrong)).notes
+    assert "written by flowsched 0.0.1" in note
+
+
+def test_what_has_to_be_assumed_is_said() -> None:
+    def strange(record: Any) -> None:
+        record["solver"] = "unknown"
+        record["settings"]["from_the_future"] = 1
+        del record["settings"]["slots"]
+
+    outcome = replay(altered(search_account(busy()), strange))
+    assert outcome.same
+    assert [note.split(":")[0] for note in outcome.notes] == [
+        "settings that this flowsched does not have are left out",
+        "settings that the record does not have are at their defaults",
+        "the record does not say which solver it was",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda r: r.update(policy="fcfs"), "decided by fcfs"),
+        (lambda r: r.update(solver="ortool"), "did you mean 'ortools'"),
+        (lambda r: r.update(parts=[]), "has no parts"),
+        (lambda r: r["parts"][0]["snapshot"]["machines"][0].pop("type"), "cannot be read: nothing is called 'type'"),
+        (lambda r: r["parts"][0]["snapshot"]["pending"][0].update(request="much"), "cannot be read: "),
+        (lambda r: r["parts"][0]["snapshot"]["running"][0].update(machine="nowhere"), "cannot be solved again: "),
+        (lambda r: r["settings"].update(slots="three"), "cannot be solved again: "),
+    ],
+)
+def test_a_record_that_cannot_be_solved_again_says_why(change: Any, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        replay(altered(search_account(busy()), change))
+    (problem,) = caught.value.problems
+    assert message in str(problem)
+    assert str(problem).startswith("edited.json")
+    assert "\n" not in str(problem)
+
+
+def test_a_wide_round_of_version_1_says_what_it_lacks() -> None:
+    def old(record: Any) -> None:
+        record["parts"][0]["fleet"] = {"machines": []}
+
+    with pytest.raises(InputError, match="version 1 cannot be solved again"):
+        replay(altered(wide_account(world()), old))
+
+
+def test_differences_are_leaves_in_order() -> None:
+    a = {"x": [1, 2.0, {"y": "z"}], "only": 1}
+    b = {"x": [1, 2, {"y": "w"}, None]}
+    assert [(m.where, m.recorded, m.now) for m in differences(a, b)] == [
+        ("x[1]", "2.0", "2"),
+        ("x[2].y", '"z"', '"w"'),
+        ("x[3]", "nothing", "null"),
+        ("only", "1", "nothing"),
+    ]

@@ -1,0 +1,179 @@
+"""What the terminal shows of a record is what the record says."""
+
+from __future__ import annotations
+
+import copy
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+from inspected import on_kubernetes, searched, wide
+
+from flowsched.inspector.account import Account
+from flowsched.inspector.summary import LISTED, decide_ms, ranges, render_overview, render_summary
+
+
+def account(record: dict[str, Any]) -> Account:
+    return Account(record, "runs/flow-0000.json")
+
+
+def table(text: str, head: str) -> dict[str, list[str]]:
+    """The rows of the table whose head matches: name to values."""
+    lines = text.splitlines()
+    start = next(i for i, line in enumerate(lines) if re.match(head, line.strip()))
+    rows = {}
+    for line in lines[start + 1 :]:
+        if not line.startswith("  "):
+            break
+        name, *values = re.split(r"\s{2,}", line.strip())
+        rows[name] = values
+    return rows
+
+
+def test_the_first_lines_say_what_round_it_was_and_what_came_of_it() -> None:
+    first, second, *_ = render_summary(account(searched())).splitlines()
+    assert first == "round 3 at 42.0 s: 3 tasks pending, 2 placed, 1 waiting"
+    assert second == "policy flow, objective completion, solver ortools; runs/flow-0000.json"
+
+
+@pytest.mark.parametrize("record", [searched(), searched("makespan"), wide()], ids=["completion", "makespan", "wide"])
+def test_sizes_are_those_of_the_networks(record: dict[str, Any]) -> None:
+    opened = account(record)
+    part = opened.parts[0]
+    rows = table(render_summary(opened), "first network")
+    for column, graph in enumerate(part.graphs.values()):
+        carrying = graph.flow > 0
+        expected = {
+            "nodes": (graph.node_count, len(np.union1d(graph.tails[carrying], graph.heads[carrying]))),
+            "arcs": (graph.arc_count, int(carrying.sum())),
+        }
+        for tail, head, flows in zip(graph.tails, graph.heads, carrying, strict=True):
+            key = f"{graph.kinds[tail]} -> {graph.kinds[head]}"
+            count, busy = expected.get(key, (0, 0))
+            expected[key] = count + 1, busy + int(flows)
+        for kind in set(graph.kinds):
+            expected[kind] = graph.kinds.count(kind), -1
+        for key, (count, busy) in expected.items():
+            shown = [int(v.replace(",", "")) if v != "-" else 0 for v in rows[key]][2 * column : 2 * column + 2]
+            assert shown[0] == count
+            assert busy in (-1, shown[1])
+
+
+@pytest.mark.parametrize("record", [searched(), wide()], ids=["search", "wide"])
+def test_costs_by_term_add_up_to_the_costs(record: dict[str, Any]) -> None:
+    opened = account(record)
+    part = opened.parts[0]
+    rows = table(render_summary(opened), "cost by term")
+    waits = any(w.cost is not None for w in part.waiting)
+    sums = [sum(p.cost for p in part.placements), part.first.optimum / part.first.cost_scale]
+    if waits:
+        sums.insert(1, sum(w.cost or 0.0 for w in part.waiting))
+    assert [float(v) for v in rows["sum"]] == pytest.approx(sums, abs=6e-4)
+    for column in range(len(sums)):
+        terms = [float(values[column]) for term, values in rows.items() if term != "sum" and values[column] != "-"]
+        assert sum(terms) == pytest.approx(sums[column], abs=6e-4 * (len(terms) + 1))
+
+
+def test_a_placement_shows_where_how_wide_and_what_it_is_made_of() -> None:
+    text = render_summary(account(searched()))
+    row = table(text, "task +machine")["blackscholes"]
+    assert row[:5] == ["node-b-4core", "1", "4", "0-3", "0.425"]
+    assert row[5].startswith("run time 0.379, interference suffered 0.034")
+    assert "  ferret: waits for the next completion on node-c-8core" in text
+    assert re.search(r"certificate \(\w+\): cost 3\.4970, lower bound ", text)
+    assert re.search(r"^time: compact \d", text, re.MULTILINE)
+
+
+def test_a_large_wide_round_is_told_by_class_unless_all_is_asked_for() -> None:
+    opened = account(wide())
+    part = opened.parts[0]
+    assert len(part.placements) > LISTED
+    text = render_summary(opened)
+    assert "shop/web-0-0" not in text
+    assert "--all shows every task" in text
+    for name, values in table(text, "class +tasks").items():
+        if name.startswith("--"):
+            continue
+        members = next(c.members for c in part.classes if c.name == name)
+        placed = [p for p in part.placements if p.task in members]
+        assert values[:3] == [str(len(members)), str(len(placed)), str(len({p.machine for p in placed}))]
+    everything = render_summary(opened, everything=True)
+    rows = table(everything, "task +machine")
+    assert len(rows) == len(part.placements)
+    for p in part.placements:
+        assert rows[p.task][0] == p.machine
+    assert "2 × shop/huge-0, shop/huge-1: of 24 machines" in text
+
+
+def test_a_long_list_says_how_much_is_left_out() -> None:
+    record = copy.deepcopy(searched())
+    part = record["parts"][0]
+    part["placements"] = [{**part["placements"][0], "task": f"t{k}"} for k in range(LISTED + 4)]
+    part["postponements"] = [{**part["postponements"][0], "task": f"w{k}", "reason": f"reason {k}"} for k in range(25)]
+    part["reservations"] = [{"task": "ferret", "machine": "node-c-8core", "width_milli": 1500, "start_s": 113.0}]
+    text = render_summary(account(record))
+    assert "  … 4 more; --all shows them" in text
+    assert "  … 5 more reasons; --all shows them" in text
+    assert table(text, "machine +for") == {"node-c-8core": ["ferret", "1.5", "113.0 s"]}
+    assert "more" not in render_summary(account(record), everything=True)
+
+
+def test_equal_reasons_are_told_once() -> None:
+    record = copy.deepcopy(searched())
+    part = record["parts"][0]
+    part["postponements"] = [{**part["postponements"][0], "task": f"w{k}", "reason": "no room"} for k in range(9)]
+    text = render_summary(account(record))
+    assert "  9 × w0, w1, w2, … 6 more: no room; cost " in text
+    assert text.count("no room") == 1
+
+
+def test_a_round_on_kubernetes_is_told_part_by_part_with_titles() -> None:
+    text = render_summary(account(on_kubernetes()))
+    assert text.startswith("round 12 at 2023-11-14 22:13:20 UTC: ")
+    assert "part 0 of 2: search, priority 10" in text
+    assert "part 1 of 2: wide, priority 0" in text
+    assert "shop/blackscholes-pod" in text
+    assert not re.search(r"^\s+blackscholes ", text, re.MULTILINE)
+    told = "  2 × shop/huge-0, shop/huge-1: unschedulable: 0/24 nodes are available: 24 Insufficient cpu."
+    assert told in text
+    assert "time of the round: search 12.5 ms, wide 2.0 ms, explain 0.5 ms" in text
+
+
+def test_names_cannot_command_the_terminal() -> None:
+    record = copy.deepcopy(searched())
+    record["parts"][0]["placements"][0]["task"] = "evil\x1b[2Jname\r\nsecond"
+    text = render_summary(account(record))
+    assert "\x1b" not in text
+    assert "evil\ufffd[2Jname\ufffd\ufffdsecond" in text
+
+
+def test_a_round_without_pending_tasks_says_so() -> None:
+    record = {**searched(), "parts": []}
+    assert render_summary(account(record)).endswith("nothing was solved")
+
+
+def test_the_overview_has_a_line_for_every_round() -> None:
+    accounts = [
+        Account(searched(), "runs/a.json"),
+        Account(wide(), "runs/b.npz"),
+        Account({**wide(), "parts": []}, "runs/c"),
+    ]
+    text = render_overview(accounts, "runs")
+    rows = table(text, "file +round")
+    certificate = searched()["parts"][0]["certificate"]
+    assert rows["a.json"][:6] == ["3", "42.0 s", "3", "2", "1", f"{certificate['primal']:.3f}"]
+    assert float(rows["a.json"][7]) == pytest.approx(searched()["parts"][0]["timings"]["decide_ms"], abs=0.06)
+    assert rows["b.npz"][:5] == ["7", "1000.0 s", "50", "48", "2"]
+    assert rows["c"][5:] == ["-", "-", "2.5"]
+    assert text.endswith("one of them: flowsched inspect runs/a.json")
+
+
+def test_deciding_takes_what_its_stages_take() -> None:
+    assert decide_ms(account(on_kubernetes())) == 14.5
+    assert decide_ms(account({**searched(), "parts": []})) is None
+
+
+def test_numbers_that_follow_each_other_are_told_as_ranges() -> None:
+    assert ranges((0, 1, 2, 3, 6, 8, 9)) == "0-3,6,8-9"
+    assert ranges(()) == "-"

@@ -23,7 +23,7 @@ import pytest
 from flowsched import load_record
 from flowsched.record import record_head
 from flowsched.record_file import pack_record
-from flowsched.record_maker import MakingError, RecordMaker
+from flowsched.record_maker import NICENESS, MakingError, RecordMaker
 from flowsched.record_writer import RecordWriter
 from flowsched.settings import Settings
 from flowsched_models.document import InputError
@@ -255,7 +255,7 @@ def test_records_are_made_in_a_process_of_lower_priority(tmp_path: Path) -> None
     assert [r["round"] for r in records] == [0, 1, 2]
     (process,) = {r["process"] for r in records}
     assert process != os.getpid()
-    assert records[0]["niceness"] == min(19, os.nice(0) + 10)
+    assert records[0]["niceness"] == min(19, os.nice(0) + NICENESS)
     os.kill(process, 0)
     writer.close()
     with pytest.raises(ProcessLookupError):

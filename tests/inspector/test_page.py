@@ -116,7 +116,6 @@ def test_names_cannot_become_markup() -> None:
     record = renamed(searched(), "ferret", HOSTILE)
     page = render_page([Account(record, f"out/{HOSTILE}.json")], [Account({**record, "policy": HOSTILE}, HOSTILE)])
     assert "<img" not in page
-    assert "onerror" not in re.sub(r"&[a-z]+;|\\u00..", "", page) or "onerror=alert(1)>" not in page
     assert page.count("<script") == page.count("</script>") == 1 + 2 + 2
     assert HOSTILE in blobs(page)[0]["parts"][0]["tasks"]
     index = re.search(r'<script type="application/json" id="index">(.*?)</script>', page, flags=re.DOTALL)

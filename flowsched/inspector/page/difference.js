@@ -1,13 +1,25 @@
 // What two rounds decided differently, task by task.
 
-const KINDS = ["moved", "starts", "now waits", "other width", "planned elsewhere", "new", "runs now", "gone", "cost", "same"];
+const KINDS = [
+  "moved",
+  "starts",
+  "now waits",
+  "other width",
+  "planned elsewhere",
+  "new",
+  "runs now",
+  "gone",
+  "cost",
+  "same",
+];
 
 /** Rows for every task of either round, what changed most first. */
 function differences(before, after) {
   const a = stands(before);
   const b = stands(after);
   const running = new Set();
-  for (const part of after.parts) for (const run of part.machine_facts.running || []) running.add(after.title(run.task));
+  for (const part of after.parts)
+    for (const run of part.machine_facts.running || []) running.add(after.title(run.task));
   const rows = [];
   for (const title of new Set([...a.keys(), ...b.keys()])) {
     const was = a.get(title);
@@ -18,7 +30,9 @@ function differences(before, after) {
   const rank = new Map(KINDS.map((kind, i) => [kind, i]));
   return rows.sort(
     (x, y) =>
-      rank.get(x.kind) - rank.get(y.kind) || Math.abs(y.delta || 0) - Math.abs(x.delta || 0) || d3.ascending(x.title, y.title)
+      rank.get(x.kind) - rank.get(y.kind) ||
+      Math.abs(y.delta || 0) - Math.abs(x.delta || 0) ||
+      d3.ascending(x.title, y.title),
   );
 }
 

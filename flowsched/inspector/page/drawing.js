@@ -8,7 +8,9 @@ function shading(scene, mode) {
   const priced = (link) => link.stand || /^(class|domain|task)/.test(scene.boxes.get(link.source).kind);
   const quantiles = (values) => {
     const distinct = [...new Set(values)].sort(d3.ascending);
-    return distinct.length > 1 ? d3.scaleQuantile(distinct, d3.range(SHADES)) : () => (distinct.length ? SHADES - 1 : 0);
+    return distinct.length > 1
+      ? d3.scaleQuantile(distinct, d3.range(SHADES))
+      : () => (distinct.length ? SHADES - 1 : 0);
   };
   const ends = (values) => (values.length ? d3.extent(values) : [0, 0]);
   if (mode === "cost") {
@@ -31,7 +33,8 @@ function shading(scene, mode) {
   const values = links.filter((link) => !link.flow && link.reduced > TINY).map((link) => link.reduced);
   const shade = quantiles(values);
   return {
-    link: (link) => (link.full ? "full" : link.flow ? "base" : link.reduced > TINY ? `far${shade(link.reduced)}` : "even"),
+    link: (link) =>
+      link.full ? "full" : link.flow ? "base" : link.reduced > TINY ? `far${shade(link.reduced)}` : "even",
     box: () => "",
     ends: ends(values),
   };
@@ -48,12 +51,17 @@ class Drawing {
     this.zoom = d3
       .zoom()
       .scaleExtent([0.15, 4])
-      .filter((event) => !event.button && (event.type !== "dblclick"))
-      .on("zoom", (event) => this.world.attr("transform", event.transform));
+      .filter((event) => !event.button && event.type !== "dblclick")
+      .on("zoom", (event) => {
+        this.world.attr("transform", event.transform);
+        if (event.sourceEvent) this.whole = false;
+      });
     this.svg.call(this.zoom).on("dblclick.zoom", null);
     this.svg.on("click", (event) => event.target === this.svg.node() && this.act.choose(null));
     this.elements = new Map();
     this.current = null;
+    /** Whether the drawing is where fitting put it. */
+    this.whole = true;
   }
 
   get size() {
@@ -66,13 +74,17 @@ class Drawing {
     const hadFocus = this.host.contains(document.activeElement);
     this.elements.clear();
     this.world.selectAll("*").remove();
-    this.svg.attr("aria-label", `${this.name}: ${scene.boxes.size} boxes; arrow keys go from box to box, Enter chooses one`);
+    this.svg.attr(
+      "aria-label",
+      `${this.name}: ${scene.boxes.size} boxes; arrow keys go from box to box, Enter chooses one`,
+    );
     this.back();
     this.boxes(shade, "frames", (box) => box.framed);
     this.lines(shade);
     this.boxes(shade, "boxes", (box) => !box.framed);
     this.labels();
-    if (fit) this.fit();
+    // As long as nobody has moved it, all of it stays in sight.
+    if (fit || this.whole) this.fit();
     const current = this.elements.get(this.current) || this.elements.get(this.first());
     if (current) {
       current.setAttribute("tabindex", "0");
@@ -97,11 +109,24 @@ class Drawing {
       const text = back.append("text").attr("class", "heading").attr("x", column.x).attr("y", 16);
       const wide = textWidth(column.text, 13, 600);
       text.append("tspan").text(fitted(column.text, room, 13, 600));
-      if (column.count && wide + 6 + textWidth(column.count, 12) < room) text.append("tspan").attr("class", "count").attr("dx", 6).text(column.count);
+      if (column.count && wide + 6 + textWidth(column.count, 12) < room)
+        text.append("tspan").attr("class", "count").attr("dx", 6).text(column.count);
     });
     if (scene.laneTop !== null) {
-      back.append("rect").attr("class", "lane").attr("x", 4).attr("y", scene.laneTop).attr("width", scene.width - 8).attr("height", scene.height - scene.laneTop - 4).attr("rx", 6);
-      back.append("text").attr("class", "heading").attr("x", 14).attr("y", scene.laneTop + 18).text(scene.lane.find((text) => textWidth(text, 13, 600) < scene.laneRoom - 24) || "");
+      back
+        .append("rect")
+        .attr("class", "lane")
+        .attr("x", 4)
+        .attr("y", scene.laneTop)
+        .attr("width", scene.width - 8)
+        .attr("height", scene.height - scene.laneTop - 4)
+        .attr("rx", 6);
+      back
+        .append("text")
+        .attr("class", "heading")
+        .attr("x", 14)
+        .attr("y", scene.laneTop + 18)
+        .text(scene.lane.find((text) => textWidth(text, 13, 600) < scene.laneRoom - 24) || "");
     }
   }
 
@@ -111,10 +136,23 @@ class Drawing {
     const links = [...scene.links.values()].filter((link) => link.drawn).sort((a, b) => rank(a) - rank(b));
     const layer = this.world.append("g").attr("class", "lines");
     for (const link of links) {
-      const line = layer.append("g").attr("class", `line ${linkClass(link)} ${shade.link(link)}`).attr("data-id", link.id);
-      if (link.changed || link.onPath) line.append("path").attr("class", "halo").attr("d", link.path).attr("stroke-width", link.thick + 7);
+      const line = layer
+        .append("g")
+        .attr("class", `line ${linkClass(link)} ${shade.link(link)}`)
+        .attr("data-id", link.id);
+      if (link.changed || link.onPath)
+        line
+          .append("path")
+          .attr("class", "halo")
+          .attr("d", link.path)
+          .attr("stroke-width", link.thick + 5);
       line.append("path").attr("class", "stroke").attr("d", link.path).attr("stroke-width", link.thick);
-      if (link.full && link.thick >= 3) line.append("path").attr("class", "core").attr("d", link.path).attr("stroke-width", Math.max(1, link.thick / 4));
+      if (link.full && link.thick >= 3)
+        line
+          .append("path")
+          .attr("class", "core")
+          .attr("d", link.path)
+          .attr("stroke-width", Math.max(1, link.thick / 4));
       line.append("path").attr("class", "catch").attr("d", link.path).attr("stroke-width", Math.max(10, link.thick));
       line
         .on("pointermove", (event) => act.hover({ link }, event.clientX, event.clientY, this))
@@ -146,11 +184,16 @@ class Drawing {
       .attr("aria-label", boxName(box))
       .attr("aria-pressed", box.chosen ? "true" : "false");
     if (box.expandable) group.attr("aria-expanded", box.expanded ? "true" : "false");
-    group.append("rect").attr("class", "ground").attr("width", box.w).attr("height", box.h).attr("rx", box.parent ? 3 : 5);
+    group
+      .append("rect")
+      .attr("class", "ground")
+      .attr("width", box.w)
+      .attr("height", box.h)
+      .attr("rx", box.parent ? 3 : 5);
     if (box.fill !== null && box.fill !== undefined) this.gauge(group, box);
     this.words(group, box);
     if (box.expandable) this.knob(group, box);
-    if (box.badge) this.badge(group, box);
+    if (box.badge && !this.scene.dense) this.badge(group, box);
     const reply = { box };
     group
       .on("pointermove", (event) => act.hover(reply, event.clientX, event.clientY, this))
@@ -171,7 +214,13 @@ class Drawing {
     const y = box.framed ? 24 : box.h - high - 1;
     const room = box.w - 8;
     const bar = (kind, from, to) =>
-      group.append("rect").attr("class", `gauge ${kind}`).attr("x", 4 + room * from).attr("y", y).attr("width", Math.max(0, room * (to - from))).attr("height", high);
+      group
+        .append("rect")
+        .attr("class", `gauge ${kind}`)
+        .attr("x", 4 + room * from)
+        .attr("y", y)
+        .attr("width", Math.max(0, room * (to - from)))
+        .attr("height", high);
     bar("whole", 0, 1);
     bar("used", 0, Math.min(1, box.fill));
     if (box.fillNew) bar("new", Math.min(1, box.fill), Math.min(1, box.fill + box.fillNew));
@@ -183,7 +232,13 @@ class Drawing {
     const size = small ? NOTE_SIZE : FONT_SIZE;
     const knob = box.expandable ? 18 : 0;
     const text = (value, x, y, kind, anchor) =>
-      group.append("text").attr("class", kind).attr("x", x).attr("y", y).attr("text-anchor", anchor || "start").text(value);
+      group
+        .append("text")
+        .attr("class", kind)
+        .attr("x", x)
+        .attr("y", y)
+        .attr("text-anchor", anchor || "start")
+        .text(value);
     if (box.tag !== undefined) {
       text(box.tag, 7, box.h / 2 + 4, "tag");
       const noteRoom = textWidth(box.note, NOTE_SIZE);
@@ -199,11 +254,12 @@ class Drawing {
       return;
     }
     const lift = box.fill !== null && box.fill !== undefined ? -1.5 : 0;
-    const note = box.note || "";
+    const told = !small && scene.dense ? box.badge : "";
+    const note = told || box.note || "";
     if (small || scene.dense) {
       const noteRoom = note ? textWidth(note, NOTE_SIZE) + 8 : 0;
       text(fitted(box.label, box.w - 14 - knob - noteRoom, size, small ? 400 : 600), 7, box.h / 2 + 4 + lift, "label");
-      if (note) text(note, box.w - 7 - knob, box.h / 2 + 4 + lift, "note", "end");
+      if (note) text(note, box.w - 7 - knob, box.h / 2 + 4 + lift, told ? "note told" : "note", "end");
       return;
     }
     const two = note ? 7 : 0;
@@ -213,7 +269,11 @@ class Drawing {
 
   knob(group, box) {
     const y = box.framed ? 13 : this.scene.dense || !box.note ? box.h / 2 : box.h / 2 - 7;
-    const knob = group.append("g").attr("class", "knob").attr("aria-hidden", "true").attr("transform", `translate(${box.w - 13},${y})`);
+    const knob = group
+      .append("g")
+      .attr("class", "knob")
+      .attr("aria-hidden", "true")
+      .attr("transform", `translate(${box.w - 13},${y})`);
     knob.append("circle").attr("r", 7);
     knob.append("path").attr("d", box.expanded ? "M-3.5,0H3.5" : "M-3.5,0H3.5M0,-3.5V3.5");
     knob.on("click", (event) => {
@@ -225,7 +285,10 @@ class Drawing {
 
   badge(group, box) {
     const width = textWidth(box.badge, 10, 600) + 10;
-    const badge = group.append("g").attr("class", box.changed ? "badge" : "badge quiet").attr("transform", `translate(${box.w - width - 4},-8)`);
+    const badge = group
+      .append("g")
+      .attr("class", box.changed ? "badge" : "badge quiet")
+      .attr("transform", `translate(${box.w - width - 4},-8)`);
     badge.append("rect").attr("width", width).attr("height", 15).attr("rx", 7.5);
     badge.append("text").attr("x", 5).attr("y", 11).text(box.badge);
   }
@@ -234,7 +297,12 @@ class Drawing {
     const layer = this.world.append("g").attr("class", "labels").attr("aria-hidden", "true");
     for (const link of this.scene.links.values()) {
       if (!link.drawn || !link.at || link.dim) continue;
-      layer.append("text").attr("x", link.at[0]).attr("y", link.at[1] + 4).attr("class", link.flow ? "" : "zero").text(link.label);
+      layer
+        .append("text")
+        .attr("x", link.at[0])
+        .attr("y", link.at[1] + 4)
+        .attr("class", link.flow ? "" : "zero")
+        .text(link.label);
     }
   }
 
@@ -296,10 +364,12 @@ class Drawing {
   reveal(node) {
     const stage = this.host.getBoundingClientRect();
     const at = node.getBoundingClientRect();
-    const off = (low, high, from, to) => (high - low > to - from ? from + 10 - low : low < from ? from + 10 - low : high > to ? to - 10 - high : 0);
+    const off = (low, high, from, to) =>
+      high - low > to - from ? from + 10 - low : low < from ? from + 10 - low : high > to ? to - 10 - high : 0;
     const dx = off(at.left, at.right, stage.left, stage.right);
     const dy = off(at.top, at.bottom, stage.top, stage.bottom);
     if (!dx && !dy) return;
+    this.whole = false;
     const scale = d3.zoomTransform(this.svg.node()).k;
     this.svg.call(this.zoom.translateBy, dx / scale, dy / scale);
   }
@@ -310,6 +380,7 @@ class Drawing {
     const scale = Math.max(Math.min((w - 8) / width, (h - 8) / height, LARGEST), Math.min(SMALLEST, (w - 8) / width));
     const x = Math.max(4, (w - width * scale) / 2);
     this.svg.attr("viewBox", null);
+    this.whole = true;
     this.svg.call(this.zoom.transform, d3.zoomIdentity.translate(x, 8).scale(scale));
   }
 
@@ -324,16 +395,23 @@ class Drawing {
   fitTo(ids) {
     const boxes = ids.map((id) => this.scene.boxes.get(id)).filter(Boolean);
     if (!boxes.length) return;
+    this.whole = false;
     const [w, h] = this.size;
     const x0 = d3.min(boxes, (box) => box.x) - 20;
     const x1 = d3.max(boxes, (box) => box.x + box.w) + 20;
     const y0 = d3.min(boxes, (box) => box.y) - 24;
     const y1 = d3.max(boxes, (box) => box.y + Math.min(box.h, 500)) + 20;
     const scale = Math.max(0.4, Math.min(w / (x1 - x0), h / (y1 - y0), 1.4));
-    this.svg.call(this.zoom.transform, d3.zoomIdentity.translate((w - (x1 - x0) * scale) / 2 - x0 * scale, Math.max(4, (h - (y1 - y0) * scale) / 2) - y0 * scale).scale(scale));
+    this.svg.call(
+      this.zoom.transform,
+      d3.zoomIdentity
+        .translate((w - (x1 - x0) * scale) / 2 - x0 * scale, Math.max(4, (h - (y1 - y0) * scale) / 2) - y0 * scale)
+        .scale(scale),
+    );
   }
 
   zoomBy(factor) {
+    this.whole = false;
     this.svg.call(this.zoom.scaleBy, factor);
   }
 }
@@ -349,7 +427,10 @@ function linkClass(link) {
     ["changed", link.changed],
     ["upright", link.upright],
   ];
-  return states.filter(([, on]) => on).map(([name]) => name).join(" ");
+  return states
+    .filter(([, on]) => on)
+    .map(([name]) => name)
+    .join(" ");
 }
 
 function boxName(box) {

@@ -68,7 +68,10 @@ function milliseconds(value) {
 /** Bytes and cores of a resource, by its name. */
 function resource(name, value) {
   if (name === "cpu") return cores(value);
-  if (/memory|storage/.test(name)) return value >= 2 ** 30 ? `${d3.format(",.1~f")(value / 2 ** 30)} GiB` : `${d3.format(",.0f")(value / 2 ** 20)} MiB`;
+  if (/memory|storage/.test(name))
+    return value >= 2 ** 30
+      ? `${d3.format(",.1~f")(value / 2 ** 30)} GiB`
+      : `${d3.format(",.0f")(value / 2 ** 20)} MiB`;
   return whole(value);
 }
 

@@ -5,6 +5,8 @@ const VIEWS = { plan: "Decision", first: "First network", last: "Last network", 
 /** Arcs without flow that show for what is chosen, the closest first. */
 const CLOSE = 12;
 const KEPT_ROUNDS = 8;
+/** Pixels that a network takes beside another one. */
+const WIDE_ENOUGH = 800;
 
 const at = (id) => document.getElementById(id);
 
@@ -24,14 +26,20 @@ function taskPath(part, graph, task) {
     const direct = graph.leaving[start].filter((arc) => graph.group[graph.heads[arc]] === group);
     const around = graph.leaving[start]
       .filter((arc) => graph.kindOf(graph.heads[arc]) === "domain")
-      .flatMap((arc) => graph.leaving[graph.heads[arc]].filter((second) => graph.group[graph.heads[second]] === group).map((second) => [arc, second]));
+      .flatMap((arc) =>
+        graph.leaving[graph.heads[arc]]
+          .filter((second) => graph.group[graph.heads[second]] === group)
+          .map((second) => [arc, second]),
+      );
     const routes = [...direct.map((arc) => [arc]), ...around];
     const least = (route) => d3.min(route, (arc) => graph.flow[arc]);
     const best = d3.least(routes, (a, b) => least(b) - least(a));
-    if (!best) return { nodes: [start], arcs: [], note: "The first network had no arc to its machine; it was placed after it." };
+    if (!best)
+      return { nodes: [start], arcs: [], note: "The first network had no arc to its machine; it was placed after it." };
     arcs.push(...best);
     node = graph.heads[best[best.length - 1]];
-    if (!least(best)) note = "The first network's flow went elsewhere: it was placed here with what rounding to whole tasks left over.";
+    if (!least(best))
+      note = "The first network's flow went elsewhere: it was placed here with what rounding to whole tasks left over.";
   } else if (part.wide && stand.state !== "placed" && !graph.isLast) {
     const waits = graph.leaving[start].find((arc) => graph.kindOf(graph.heads[arc]) === "unscheduled");
     if (waits !== undefined) {
@@ -48,7 +56,8 @@ function taskPath(part, graph, task) {
     arcs.push(arc);
     node = graph.heads[arc];
   }
-  if (!part.wide && !graph.isLast) note = "The first network is where the search starts from; the decision is what it ended with.";
+  if (!part.wide && !graph.isLast)
+    note = "The first network is where the search starts from; the decision is what it ended with.";
   if (graph.isLast) note = "The last network prices every move around the final plan: who stays has nothing better.";
   return { nodes: [start, ...arcs.map((arc) => graph.heads[arc])], arcs, note };
 }
@@ -59,12 +68,26 @@ class Inspector {
     this.opened = new Map();
     this.main = index.rounds.map((_, i) => i).filter((i) => index.rounds[i].side === "main");
     this.others = index.rounds.map((_, i) => i).filter((i) => index.rounds[i].side === "against");
-    this.state = { position: 0, compare: "", part: 0, view: null, table: "Placements", mode: "reduced", zero: false, choice: null };
+    this.state = {
+      position: 0,
+      compare: "",
+      part: 0,
+      view: null,
+      table: "Placements",
+      mode: "reduced",
+      zero: false,
+      choice: null,
+    };
     this.expanded = new Set();
     this.more = new Map();
     this.panel = new Panel(at("panel"), this);
     this.sides = [];
-    this.search = new Search(at("search"), at("hits"), () => this.found(), (entry) => this.choose({ type: entry.type, name: entry.name }, null, true));
+    this.search = new Search(
+      at("search"),
+      at("hits"),
+      () => this.found(),
+      (entry) => this.choose({ type: entry.type, name: entry.name }, null, true),
+    );
     this.controls();
     if (this.others.length) this.state.compare = "same";
   }
@@ -92,7 +115,11 @@ class Inspector {
     if (compare === "before") return position > 0 ? this.main[position - 1] : null;
     if (compare === "same") {
       const number = this.index.rounds[here].round;
-      return this.others.find((i) => this.index.rounds[i].round === number) ?? this.others[Math.min(position, this.others.length - 1)] ?? null;
+      return (
+        this.others.find((i) => this.index.rounds[i].round === number) ??
+        this.others[Math.min(position, this.others.length - 1)] ??
+        null
+      );
     }
     return Number(compare);
   }
@@ -155,7 +182,14 @@ class Inspector {
         const name = count > 1 ? "AB"[i] : "network";
         const title = element("h2", { class: "stage-title" });
         const host = element("div", { class: "stage-host" });
-        at("stages").append(element("div", { class: "stage", role: "region", "aria-label": count > 1 ? `round ${name}` : "drawing" }, title, host));
+        at("stages").append(
+          element(
+            "div",
+            { class: "stage", role: "region", "aria-label": count > 1 ? `round ${name}` : "drawing" },
+            title,
+            host,
+          ),
+        );
         const side = { name, title, host, other: count > 1 };
         side.drawing = new Drawing(host, name, this.acts(side));
         return side;
@@ -163,9 +197,12 @@ class Inspector {
     }
     this.sides.forEach((side, i) => {
       side.round = rounds[i];
-      side.part = rounds[i].parts.find((p) => p.kind === part.kind && p.priority === part.priority) || rounds[i].parts[Math.min(part.index, rounds[i].parts.length - 1)];
+      side.part =
+        rounds[i].parts.find((p) => p.kind === part.kind && p.priority === part.priority) ||
+        rounds[i].parts[Math.min(part.index, rounds[i].parts.length - 1)];
       side.title.replaceChildren();
-      if (count > 1) side.title.append(element("span", { class: "letter" }, side.name), ` ${this.roundName(rounds[i].index)}`);
+      if (count > 1)
+        side.title.append(element("span", { class: "letter" }, side.name), ` ${this.roundName(rounds[i].index)}`);
       side.title.hidden = count < 2;
     });
     this.changes = count > 1 ? differences(rounds[0], rounds[1]) : null;
@@ -190,19 +227,26 @@ class Inspector {
     at("legend").hidden = tables;
     for (const side of this.sides) {
       const view = tables ? (side.part.graphs.first ? "first" : "plan") : this.state.view;
-      side.graph = view === "plan" ? side.part.graphs.first || null : side.part.graphs[view] || side.part.graphs.first || null;
+      side.graph =
+        view === "plan" ? side.part.graphs.first || null : side.part.graphs[view] || side.part.graphs.first || null;
       side.view = view === "plan" || !side.graph ? "plan" : view;
     }
+    this.fillTabs();
     if (tables) this.drawTables();
     else this.drawScenes(fit);
     this.tell();
-    this.fillTabs();
   }
 
   drawScenes(fit) {
+    // Two networks need more width than half of a screen; two decisions do not.
+    const network = this.sides.every((side) => side.view !== "plan");
+    const narrow = at("stages").clientWidth / 2 < WIDE_ENOUGH;
+    at("stages").classList.toggle("stacked", this.sides.length > 1 && network && narrow);
     const scenes = this.sides.map((side) => {
-      const options = { ...this.options(side), room: side.drawing.size[0] };
-      return side.view === "plan" && !side.part.wide ? planScene(side.part, options) : networkScene(side.part, side.graph, options);
+      const options = { ...this.options(side), room: side.drawing.size[0], share: this.sides.length };
+      return side.view === "plan" && !side.part.wide
+        ? planScene(side.part, options)
+        : networkScene(side.part, side.graph, options);
     });
     const { zero } = this.state;
     this.sides.forEach((side, i) => {
@@ -210,6 +254,7 @@ class Inspector {
       this.mark(side, zero);
     });
     if (this.changes) this.markChanges();
+    for (const scene of scenes) scene.zero = zero;
     for (const side of this.sides) side.shade = shading(side.scene, this.state.mode);
     this.drawLegend();
     this.sides.forEach((side) => {
@@ -254,33 +299,50 @@ class Inspector {
     const { choice } = this.state;
     const chosen = this.chosenBoxes(side);
     const root = (id) => scene.boxes.get(id).parent || id;
-    const touches = (link) => chosen.has(link.source) || chosen.has(link.target) || chosen.has(root(link.source)) || chosen.has(root(link.target));
+    const touches = (link) =>
+      chosen.has(link.source) ||
+      chosen.has(link.target) ||
+      chosen.has(root(link.source)) ||
+      chosen.has(root(link.target));
     const path = new Set();
-    if (choice && choice.type === "task" && graph && scene.what !== "plan" && part.taskNumber.has(choice.name)) taskPath(part, graph, part.taskNumber.get(choice.name)).arcs.forEach((arc) => path.add(arc));
+    if (choice && choice.type === "task" && graph && scene.what !== "plan" && part.taskNumber.has(choice.name))
+      taskPath(part, graph, part.taskNumber.get(choice.name)).arcs.forEach((arc) => path.add(arc));
     const pathBoxes = new Set();
     const near = new Set();
     if (!zero && chosen.size) {
-      const close = [...scene.links.values()].filter((link) => !link.flow && touches(link)).sort((a, b) => (a.reduced ?? a.cost) - (b.reduced ?? b.cost));
+      const close = [...scene.links.values()]
+        .filter((link) => !link.flow && touches(link))
+        .sort((a, b) => (a.reduced ?? a.cost) - (b.reduced ?? b.cost));
       close.slice(0, CLOSE).forEach((link) => near.add(link.id));
     }
     const linkChosen = choice && choice.type === "link" ? choice.id : null;
     const arcChosen = choice && choice.type === "arc" && graph && choice.graph === graph.id ? choice.arc : null;
     for (const link of scene.links.values()) {
       link.onPath = link.arcs.some((arc) => path.has(arc)) && scene.what !== "plan";
-      if (scene.what === "plan" && choice && choice.type === "task" && link.source === `task:${choice.name}` && link.chosen) link.onPath = true;
-      const single = link.id === linkChosen || (arcChosen !== null && link.arcs.includes(arcChosen) && scene.what !== "plan");
+      if (
+        scene.what === "plan" &&
+        choice &&
+        choice.type === "task" &&
+        link.source === `task:${choice.name}` &&
+        link.chosen
+      )
+        link.onPath = true;
+      const single =
+        link.id === linkChosen || (arcChosen !== null && link.arcs.includes(arcChosen) && scene.what !== "plan");
       link.drawn = link.flow > 0 || zero || near.has(link.id) || link.onPath || single;
       link.lit = single || (chosen.size > 0 && touches(link)) || link.onPath;
       link.dim = false;
       if (link.onPath) pathBoxes.add(link.source).add(link.target);
-      if (!link.flow && scene.what !== "plan") link.label = link.lit && link.reduced !== null ? `${signed(link.reduced)}` : "";
+      if (!link.flow && scene.what !== "plan")
+        link.label = link.lit && link.reduced !== null ? `${signed(link.reduced)}` : "";
       if (scene.what === "plan" && link.alternative) link.label = link.lit ? signed(link.reduced) : "";
     }
     const picked = chosen.size > 0 || linkChosen !== null || arcChosen !== null;
     const strong = [...scene.links.values()].some((link) => link.lit);
     for (const link of scene.links.values()) link.dim = picked && strong && !link.lit;
     const used = new Set();
-    for (const link of scene.links.values()) if (link.drawn) used.add(link.source).add(link.target).add(root(link.source)).add(root(link.target));
+    for (const link of scene.links.values())
+      if (link.drawn) used.add(link.source).add(link.target).add(root(link.source)).add(root(link.target));
     for (const box of scene.boxes.values()) {
       box.chosen = chosen.has(box.id);
       box.onPath = pathBoxes.has(box.id);
@@ -300,7 +362,9 @@ class Inspector {
     if (choice.name === undefined) return ids;
     if (choice.type === "node" && scene.what !== "plan") {
       const node = side.graph.labelled(choice.name);
-      for (const box of scene.boxes.values()) if (box.nodes.length && box.nodes.includes(node) && !(box.framed && scene.boxes.has(`node:${choice.name}`))) ids.add(box.id);
+      for (const box of scene.boxes.values())
+        if (box.nodes.length && box.nodes.includes(node) && !(box.framed && scene.boxes.has(`node:${choice.name}`)))
+          ids.add(box.id);
       return ids;
     }
     has(`${choice.type}:${choice.name}`);
@@ -315,24 +379,32 @@ class Inspector {
       if (!ids.size && cls >= 0) has(`class:${part.classes[cls].name}`);
       // The machine's chip, where its group is unfolded.
       const { machine } = standOf(part, task);
-      if (machine >= 0 && scene.what !== "plan" && scene.boxes.get(`machine:${part.machines[machine]}`)?.parent) has(`machine:${part.machines[machine]}`);
+      if (machine >= 0 && scene.what !== "plan" && scene.boxes.get(`machine:${part.machines[machine]}`)?.parent)
+        has(`machine:${part.machines[machine]}`);
     }
     if (choice.type === "class" && scene.what !== "first" && part.classNumber.has(choice.name))
       for (const task of part.classes[part.classNumber.get(choice.name)].members) has(`task:${part.tasks[task]}`);
     if (choice.type === "group" && !ids.size && part.groupNumber.has(choice.name))
-      for (const machine of part.groups[part.groupNumber.get(choice.name)].members) has(`machine:${part.machines[machine]}`);
+      for (const machine of part.groups[part.groupNumber.get(choice.name)].members)
+        has(`machine:${part.machines[machine]}`);
     return ids;
   }
 
   /** Side by side: what differs is in relief, the rest steps back. */
   markChanges() {
     const changed = new Map(this.changes.filter((row) => isMove(row.kind)).map((row) => [row.title, row]));
-    const others = new Map(this.changes.filter((row) => row.kind === "gone" || row.kind === "runs now").map((row) => [row.title, row]));
+    const others = new Map(
+      this.changes.filter((row) => row.kind === "gone" || row.kind === "runs now").map((row) => [row.title, row]),
+    );
     const flows = this.sides.map((side) => new Map([...side.scene.links.values()].map((link) => [link.id, link.flow])));
     for (const side of this.sides) {
       const { scene, part } = side;
       for (const box of scene.boxes.values()) {
-        if (box.choice && box.choice.type === "task" && (box.kind.startsWith("task") || box.kind.startsWith("chip") || box.kind.startsWith("row"))) {
+        if (
+          box.choice &&
+          box.choice.type === "task" &&
+          (box.kind.startsWith("task") || box.kind.startsWith("chip") || box.kind.startsWith("row"))
+        ) {
           const row = changed.get(side.round.title(box.choice.name));
           box.changed = Boolean(row);
           const told = row || others.get(side.round.title(box.choice.name));
@@ -344,11 +416,16 @@ class Inspector {
         }
       }
       for (const link of scene.links.values()) {
-        if (scene.what === "plan") link.changed = link.chosen && changed.has(side.round.title(scene.boxes.get(link.source).choice.name));
-        else link.changed = (flows[0].get(link.id) || 0) !== (flows[1].get(link.id) || 0) && link.flow > 0;
+        if (scene.what === "plan")
+          link.changed = link.chosen && changed.has(side.round.title(scene.boxes.get(link.source).choice.name));
+        else {
+          const differs = (flows[0].get(link.id) || 0) !== (flows[1].get(link.id) || 0);
+          link.changed = differs && link.flow > 0 && scene.boxes.get(link.target).kind !== "sink" && !link.upright;
+        }
       }
     }
-    const relief = !this.state.choice && this.sides.some((side) => [...side.scene.links.values()].some((link) => link.changed));
+    const relief =
+      !this.state.choice && this.sides.some((side) => [...side.scene.links.values()].some((link) => link.changed));
     if (relief) for (const side of this.sides) for (const link of side.scene.links.values()) link.dim = !link.changed;
   }
 
@@ -357,14 +434,29 @@ class Inspector {
     const { mode } = this.state;
     const plan = side.scene.what === "plan";
     const line = (kind, thick, core) => {
-      const svg = d3.create("svg").attr("class", "sample").attr("width", 34).attr("height", 14).attr("aria-hidden", "true");
+      const svg = d3
+        .create("svg")
+        .attr("class", "sample")
+        .attr("width", 34)
+        .attr("height", 14)
+        .attr("aria-hidden", "true");
       const group = svg.append("g").attr("class", `line ${kind}`);
       group.append("path").attr("class", "stroke").attr("d", "M2,7H32").attr("stroke-width", thick);
       if (core) group.append("path").attr("class", "core").attr("d", "M2,7H32").attr("stroke-width", 1.5);
       return svg.node();
     };
-    const ramp = (prefix, kind) => element("span", { class: "ramp", "aria-hidden": "true" }, d3.range(SHADES).map((i) => element("span", { class: `swatch ${prefix}${i} ${kind || ""}` })));
-    const entry = (...content) => element("li", null, content.map((one) => (typeof one === "string" ? element("span", null, one) : one)));
+    const ramp = (prefix, kind) =>
+      element(
+        "span",
+        { class: "ramp", "aria-hidden": "true" },
+        d3.range(SHADES).map((i) => element("span", { class: `swatch ${prefix}${i} ${kind || ""}` })),
+      );
+    const entry = (...content) =>
+      element(
+        "li",
+        null,
+        content.map((one) => (typeof one === "string" ? element("span", null, one) : one)),
+      );
     const [low, high] = side.shade.ends;
     const items = [];
     items.push(entry(line("flow base", 2), line("flow base", 8), plan ? "width: cores it gets" : "width: flow"));
@@ -372,13 +464,33 @@ class Inspector {
       items.push(entry(plan ? "chosen" : "in use, reduced cost 0", line("flow base", 5)));
       if (plan) items.push(entry(line("flow later base", 5), "planned for later"));
       else items.push(entry(line("flow full", 7, true), "full: room there has a price"));
-      if (high > 0) items.push(entry(line("zero far0", 1.5), plan ? "another place, by how much dearer:" : "no flow; by how much it missed:", number(low), ramp("far"), number(high)));
+      if (high > 0)
+        items.push(
+          entry(
+            line("zero far0", 1.5),
+            plan ? "another place, by how much dearer:" : "no flow; by how much it missed:",
+            number(low),
+            ramp("far"),
+            number(high),
+          ),
+        );
     } else if (mode === "price") {
-      items.push(entry("price of room:", number(low), ramp("price"), number(high)), entry(line("flow plain", 4), "room to spare"));
+      items.push(
+        entry("price of room:", number(low), ramp("price"), number(high)),
+        entry(line("flow plain", 4), "room to spare"),
+      );
       if (!plan) items.push(entry("box: price of a unit up to the sink", ramp("high", "box")));
-    } else items.push(entry(plan ? "cost of the placement:" : "cost of a task:", number(low), ramp("cost"), number(high)));
-    if (mode !== "reduced") items.push(entry(line(`zero ${mode === "cost" ? "cost2" : "plain"}`, 1.5), plan ? "another place" : "no flow"));
-    if (!plan && side.part.wide) items.push(entry(element("span", { class: "gauge-sample", "aria-hidden": "true" }), "bar: share of its cores that the round uses"));
+    } else
+      items.push(entry(plan ? "cost of the placement:" : "cost of a task:", number(low), ramp("cost"), number(high)));
+    if (mode !== "reduced")
+      items.push(entry(line(`zero ${mode === "cost" ? "cost2" : "plain"}`, 1.5), plan ? "another place" : "no flow"));
+    if (!plan && side.part.wide)
+      items.push(
+        entry(
+          element("span", { class: "gauge-sample", "aria-hidden": "true" }),
+          "bar: share of its cores that the round uses",
+        ),
+      );
     if (this.changes) items.push(entry(line("flow base changed-sample", 5), "changed between A and B"));
     at("legend").replaceChildren(...items);
   }
@@ -399,10 +511,17 @@ class Inspector {
     }
     if (!all[this.state.table]) this.state.table = this.changes ? "Differences" : "Placements";
     const tabs = Object.keys(all).map((name) =>
-      button(name, () => ((this.state.table = name), this.drawTables()), { role: "tab", "aria-selected": name === this.state.table ? "true" : "false", "data-table": name })
+      button(name, () => ((this.state.table = name), this.drawTables()), {
+        role: "tab",
+        "aria-selected": name === this.state.table ? "true" : "false",
+        "data-table": name,
+      }),
     );
     const body = element("div", { class: "table-body", role: "tabpanel", "aria-label": this.state.table });
-    at("tables").replaceChildren(element("div", { class: "tabs small-tabs", role: "tablist", "aria-label": "Tables" }, tabs), body);
+    at("tables").replaceChildren(
+      element("div", { class: "tabs small-tabs", role: "tablist", "aria-label": "Tables" }, tabs),
+      body,
+    );
     const [columns, rows] = all[this.state.table]();
     new Table(body, this.state.table, columns, rows);
   }
@@ -415,14 +534,38 @@ class Inspector {
     const many = this.sides.length > 1;
     if (!choice) {
       if (many) content.push(this.panel.ofDifference(this.sides[0], this.sides[1], this.changes));
-      for (const side of this.sides) content.push(many ? element("details", null, element("summary", null, `Round ${side.name}: ${this.roundName(side.round.index)}`), this.panel.ofRound(side).flat().filter(Boolean)) : this.panel.ofRound(side));
+      for (const side of this.sides)
+        content.push(
+          many
+            ? element(
+                "details",
+                null,
+                element("summary", null, `Round ${side.name}: ${this.roundName(side.round.index)}`),
+                this.panel.ofRound(side).flat().filter(Boolean),
+              )
+            : this.panel.ofRound(side),
+        );
     } else {
       const those = choice.side && many ? this.sides.filter((side) => side.name === choice.side) : this.sides;
       for (const side of those) {
-        if (many) content.push(element("p", { class: "side" }, element("span", { class: "letter" }, side.name), ` ${this.roundName(side.round.index)}`));
+        if (many)
+          content.push(
+            element(
+              "p",
+              { class: "side" },
+              element("span", { class: "letter" }, side.name),
+              ` ${this.roundName(side.round.index)}`,
+            ),
+          );
         content.push(this.about(side, choice));
       }
-      content.unshift(element("p", { class: "crumb" }, button("← the round", () => this.choose(null), { class: "link" })));
+      content.unshift(
+        element(
+          "p",
+          { class: "crumb" },
+          button("← the round", () => this.choose(null), { class: "link" }),
+        ),
+      );
     }
     this.panel.show(content.flat(3));
   }
@@ -435,11 +578,21 @@ class Inspector {
     if (choice.type === "group") return panel.ofGroup(side, choice.name);
     if (choice.type === "machine") return panel.ofMachine(side, choice.name);
     if (choice.type === "move") return panel.ofMove(side, choice);
-    if (choice.type === "arc") return side.part.graphs[choice.graph] && choice.arc < side.part.graphs[choice.graph].arcCount ? panel.ofArc(side, side.part.graphs[choice.graph], choice.arc) : panel.ofRound(side);
-    if (choice.type === "link") return scene && scene.links.has(choice.id) ? panel.ofLink(side, scene, scene.links.get(choice.id)) : panel.ofRound(side);
+    if (choice.type === "arc")
+      return side.part.graphs[choice.graph] && choice.arc < side.part.graphs[choice.graph].arcCount
+        ? panel.ofArc(side, side.part.graphs[choice.graph], choice.arc)
+        : panel.ofRound(side);
+    if (choice.type === "link")
+      return scene && scene.links.has(choice.id)
+        ? panel.ofLink(side, scene, scene.links.get(choice.id))
+        : panel.ofRound(side);
     if (choice.type === "node") {
-      const graph = [side.graph, ...Object.values(side.part.graphs)].find((one) => one && one.labelled(choice.name) !== undefined);
-      return graph ? panel.ofNode(side, graph, graph.labelled(choice.name)) : [panel.head("node", choice.name), element("p", { class: "verdict" }, "Not in this round.")];
+      const graph = [side.graph, ...Object.values(side.part.graphs)].find(
+        (one) => one && one.labelled(choice.name) !== undefined,
+      );
+      return graph
+        ? panel.ofNode(side, graph, graph.labelled(choice.name))
+        : [panel.head("node", choice.name), element("p", { class: "verdict" }, "Not in this round.")];
     }
     const box = scene && scene.boxes.get(choice.id);
     return box && box.members ? panel.ofBundle(side, box) : panel.ofRound(side);
@@ -456,7 +609,24 @@ class Inspector {
     const tip = at("tip");
     tip.replaceChildren(
       element("p", { class: "tip-title" }, title),
-      element("table", null, element("tbody", null, rows.map(([name, value]) => (name ? element("tr", null, element("th", { class: name.startsWith("  ") ? "inner" : null }, name.trim()), element("td", null, value)) : element("tr", null, element("td", { colspan: "2" }, value))))))
+      element(
+        "table",
+        null,
+        element(
+          "tbody",
+          null,
+          rows.map(([name, value]) =>
+            name
+              ? element(
+                  "tr",
+                  null,
+                  element("th", { class: name.startsWith("  ") ? "inner" : null }, name.trim()),
+                  element("td", null, value),
+                )
+              : element("tr", null, element("td", { colspan: "2" }, value)),
+          ),
+        ),
+      ),
     );
     tip.hidden = false;
     const room = 14;
@@ -527,7 +697,8 @@ class Inspector {
     if (this.expanded.has(id)) this.expanded.delete(id);
     else this.expanded.add(id);
     this.draw(false);
-    for (const side of this.sides) if (side.scene && side.scene.boxes.has(id)) side.drawing.fitTo(this.around(side, id));
+    for (const side of this.sides)
+      if (side.scene && side.scene.boxes.has(id)) side.drawing.fitTo(this.around(side, id));
   }
 
   /** An unfolded box with those that send to it. */
@@ -535,7 +706,8 @@ class Inspector {
     if (!this.expanded.has(id)) return [...side.scene.boxes.keys()];
     const root = (one) => side.scene.boxes.get(one).parent || one;
     const ids = new Set([id]);
-    for (const link of side.scene.links.values()) if (link.drawn && link.flow && root(link.target) === id) ids.add(root(link.source));
+    for (const link of side.scene.links.values())
+      if (link.drawn && link.flow && root(link.target) === id) ids.add(root(link.source));
     return [...ids];
   }
 
@@ -556,7 +728,8 @@ class Inspector {
       const cls = part.classOf[task];
       if (cls >= 0 && part.classes[cls].members.length > 1) this.expanded.add(`class:${part.classes[cls].name}`);
       const { machine } = standOf(part, task);
-      if (machine >= 0 && part.groupOf[machine] >= 0) this.expanded.add(`group:${part.groups[part.groupOf[machine]].name}`);
+      if (machine >= 0 && part.groupOf[machine] >= 0)
+        this.expanded.add(`group:${part.groups[part.groupOf[machine]].name}`);
     }
     this.draw(false);
     for (const side of this.sides) {
@@ -616,12 +789,18 @@ class Inspector {
     const compare = at("compare");
     const option = (value, text) => element("option", { value }, text);
     compare.append(option("", "nothing"));
-    if (this.others.length) compare.append(option("same", "same round, other record"));
+    if (this.others.length) compare.append(option("same", "the other record"));
     if (this.main.length > 1) compare.append(option("before", "the round before"));
-    for (const i of [...this.others, ...this.main]) compare.append(option(String(i), `${this.index.rounds[i].side === "against" ? "other: " : ""}${this.roundName(i)}`));
+    for (const i of [...this.others, ...this.main])
+      compare.append(
+        option(String(i), `${this.index.rounds[i].side === "against" ? "other: " : ""}${this.roundName(i)}`),
+      );
     compare.addEventListener("change", () => ((this.state.compare = compare.value), this.show()));
     at("compare-field").hidden = this.index.rounds.length < 2;
-    at("part").addEventListener("change", () => ((this.state.part = Number(at("part").value)), (this.state.view = null), this.show()));
+    at("part").addEventListener(
+      "change",
+      () => ((this.state.part = Number(at("part").value)), (this.state.view = null), this.show()),
+    );
     const mode = at("mode");
     for (const [value, text] of Object.entries(MODES)) mode.append(option(value, text));
     mode.addEventListener("change", () => ((this.state.mode = mode.value), this.draw(false)));
@@ -632,7 +811,9 @@ class Inspector {
     at("help-button").addEventListener("click", () => this.help(true));
     at("help-close").addEventListener("click", () => this.help(false));
     document.addEventListener("keydown", (event) => this.key(event));
-    matchMedia("print").addEventListener("change", (event) => this.sides.forEach((side) => side.drawing.paper(event.matches)));
+    matchMedia("print").addEventListener("change", (event) =>
+      this.sides.forEach((side) => side.drawing.paper(event.matches)),
+    );
     let timer = null;
     addEventListener("resize", () => {
       clearTimeout(timer);
@@ -654,7 +835,11 @@ class Inspector {
     at("subtitle").textContent = `${moment(head.now_s)} · ${how}${head.source ? ` · ${head.source}` : ""}`;
     const { parts } = this.focusRound;
     at("part-field").hidden = parts.length < 2;
-    at("part").replaceChildren(...parts.map((part, i) => element("option", { value: String(i) }, `${i + 1}: ${partTitle(part)}, ${counted(part.tasks.length, "task")}`)));
+    at("part").replaceChildren(
+      ...parts.map((part, i) =>
+        element("option", { value: String(i) }, `${i + 1}: ${partTitle(part)}, ${counted(part.tasks.length, "task")}`),
+      ),
+    );
     at("part").value = String(this.state.part);
     this.fillFigures();
   }
@@ -672,18 +857,41 @@ class Inspector {
       [whole(d3.max(parts, (p) => p.machines.length) || 0), "machines"],
     ];
     if (part && part.certificate) {
-      figures.push([number(part.certificate.primal), "cost"], [part.certificate.gap_absolute < 1e-4 * Math.max(1, part.certificate.primal) ? "0" : number(part.certificate.gap_absolute), part.certificate.method === "exact" ? "above the optimum" : "above a bound, at most"]);
+      figures.push(
+        [number(part.certificate.primal), "cost"],
+        [
+          part.certificate.gap_absolute < 1e-4 * Math.max(1, part.certificate.primal)
+            ? "0"
+            : number(part.certificate.gap_absolute),
+          part.certificate.method === "exact" ? "above the optimum" : "at most above the bound",
+        ],
+      );
     }
-    const decide = part && (part.timings.decide_ms ?? (d3.sum(Object.entries(part.timings).filter(([name]) => !/certify|explain|report/.test(name)), ([, ms]) => ms) || undefined));
+    const decide =
+      part &&
+      (part.timings.decide_ms ??
+        (d3.sum(
+          Object.entries(part.timings).filter(([name]) => !/certify|explain|report/.test(name)),
+          ([, ms]) => ms,
+        ) ||
+          undefined));
     if (decide !== undefined) figures.push([milliseconds(decide), "to decide"]);
-    at("figures").replaceChildren(...figures.map(([value, text]) => element("li", null, element("strong", null, value), ` ${text}`)));
+    at("figures").replaceChildren(
+      ...figures.map(([value, text]) => element("li", null, element("strong", null, value), ` ${text}`)),
+    );
   }
 
   fillTabs() {
     const part = this.focusRound.parts[this.state.part];
     const name = (view) => (view === "first" && part.wide ? "Network" : VIEWS[view]);
     at("views").replaceChildren(
-      ...this.views(part).map((view) => button(name(view), () => this.setView(view), { role: "tab", "data-view": view, "aria-selected": view === this.state.view ? "true" : "false" }))
+      ...this.views(part).map((view) =>
+        button(name(view), () => this.setView(view), {
+          role: "tab",
+          "data-view": view,
+          "aria-selected": view === this.state.view ? "true" : "false",
+        }),
+      ),
     );
     const tables = this.state.view === "tables";
     for (const id of ["zero-field", "mode-field", "zoom"]) at(id).hidden = tables;
@@ -738,7 +946,10 @@ class Inspector {
       event.preventDefault();
       return;
     }
-    const views = this.focusRound && this.focusRound.parts[this.state.part] ? this.views(this.focusRound.parts[this.state.part]) : [];
+    const views =
+      this.focusRound && this.focusRound.parts[this.state.part]
+        ? this.views(this.focusRound.parts[this.state.part])
+        : [];
     const free = !target.closest("button, a, summary, .scroll");
     const acts = {
       "/": () => at("search").focus(),
@@ -771,7 +982,9 @@ class Inspector {
 
 function start() {
   if (typeof DecompressionStream === "undefined") {
-    at("stages").append(element("p", { class: "empty" }, "This browser cannot open packed data. Any browser from 2023 on can."));
+    at("stages").append(
+      element("p", { class: "empty" }, "This browser cannot open packed data. Any browser from 2023 on can."),
+    );
     return;
   }
   const app = new Inspector(JSON.parse(at("index").textContent));

@@ -63,10 +63,17 @@ function scaleLines(scene, columns, links) {
   const total = d3.max(columns, (column) => {
     const ids = new Set(column.map((box) => box.id));
     const root = (id) => scene.boxes.get(id).parent || id;
-    return d3.max([d3.sum(links, (l) => (ids.has(root(l.source)) && !l.upright ? l.flow : 0)), d3.sum(links, (l) => (ids.has(root(l.target)) && !l.upright ? l.flow : 0))]);
+    return d3.max([
+      d3.sum(links, (l) => (ids.has(root(l.source)) && !l.upright ? l.flow : 0)),
+      d3.sum(links, (l) => (ids.has(root(l.target)) && !l.upright ? l.flow : 0)),
+    ]);
   });
   const widest = d3.max(links, (link) => link.flow) || 1;
-  const scale = Math.min(MOST_HEIGHT / (total || 1), MOST_LINE / widest, scene.what === "plan" ? MOST_OF_A_CORE : Infinity);
+  const scale = Math.min(
+    MOST_HEIGHT / (total || 1),
+    MOST_LINE / widest,
+    scene.what === "plan" ? MOST_OF_A_CORE : Infinity,
+  );
   for (const link of links) {
     link.thick = link.flow ? Math.max(LEAST_LINE, link.flow * scale) : 1.2;
     link.room = link.flow ? link.thick : 4;
@@ -102,8 +109,11 @@ function endsOf(scene, links) {
     const a = root(link.source);
     const b = root(link.target);
     if (a === b || a.column < 0 || b.column < 0) continue;
+    // What shows only for what is chosen moves nothing.
+    if (!link.flow && !scene.zero) continue;
     const weight = link.flow ? link.thick : 0.05;
-    const at = (id, box) => scene.boxes.get(id).dy !== undefined ? scene.boxes.get(id).dy + scene.boxes.get(id).h / 2 : box.h / 2;
+    const at = (id, box) =>
+      scene.boxes.get(id).dy !== undefined ? scene.boxes.get(id).dy + scene.boxes.get(id).h / 2 : box.h / 2;
     listed(ends, a.id, { box: b, weight, own: at(link.source, a), far: at(link.target, b) });
     listed(ends, b.id, { box: a, weight, own: at(link.target, b), far: at(link.source, a) });
   }
@@ -117,7 +127,9 @@ function order(columns, ends) {
       const near = (ends.get(box.id) || []).filter((end) => sideOf(end.box));
       const total = d3.sum(near, (end) => end.weight);
       const position = (end) => end.box.rank / Math.max(1, columns[end.box.column].length - 1) + end.far / 1e5;
-      box.pull = total ? d3.sum(near, (end) => end.weight * position(end)) / total : box.rank / Math.max(1, column.length - 1);
+      box.pull = total
+        ? d3.sum(near, (end) => end.weight * position(end)) / total
+        : box.rank / Math.max(1, column.length - 1);
     }
     // What is gathered stays below what it was gathered from.
     column.sort((a, b) => (a.kind === "bundle") - (b.kind === "bundle") || a.pull - b.pull || a.rank - b.rank);
@@ -147,7 +159,8 @@ function relax(columns, ends, gap, pull) {
     for (const box of column) box.even = box.y;
   }
   const settle = (column) => {
-    for (let i = 1; i < column.length; i += 1) column[i].y = Math.max(column[i].y, column[i - 1].y + column[i - 1].h + gap);
+    for (let i = 1; i < column.length; i += 1)
+      column[i].y = Math.max(column[i].y, column[i - 1].y + column[i - 1].h + gap);
     const end = column.length - 1;
     if (end < 0) return;
     column[end].y = Math.min(column[end].y, Math.max(tallest, 0) - column[end].h);
@@ -227,20 +240,32 @@ function route(scene, links) {
       const x = a.x + 16 + link.thick / 2;
       link.begin = x;
       link.end = x;
-      link.points = [[x, a.y + a.h], [x, a.y + a.h], [x, b.y], [x, b.y]];
+      link.points = [
+        [x, a.y + a.h],
+        [x, a.y + a.h],
+        [x, b.y],
+        [x, b.y],
+      ];
     } else {
-      // From within a frame first to the frame's edge, below what else is in it.
-      const frame = a.parent && box(a.parent).kind === "group" ? box(a.parent) : a;
+      // First to the edge of the column: beside a box that is unfolded, and below what else is in one.
+      const column = scene.columns[a.column];
       link.begin = a.x + a.w;
-      const x0 = frame.x + frame.w;
+      const x0 = column ? column.x + column.w : link.begin;
       // Down to the lane in the space beside its own column, then along the lane.
       const x1 = b.column < 0 ? Math.min(b.x, x0 + scene.gap) : b.x;
       const bend = Math.max(36, (x1 - x0) / 2);
-      link.points = [[x0, link.y0], [x0 + bend, link.y0], [x1 - bend, link.y1], [x1, link.y1]];
+      link.points = [
+        [x0, link.y0],
+        [x0 + bend, link.y0],
+        [x1 - bend, link.y1],
+        [x1, link.y1],
+      ];
       link.end = b.x;
     }
     const [p, q, r, s] = link.points;
-    link.path = `M${[round1(link.begin), round1(p[1])]}H${round1(p[0])}C${q.map(round1)},${r.map(round1)},${s.map(round1)}${link.end > s[0] ? `H${round1(link.end)}` : ""}`;
+    const start = `M${[round1(link.begin), round1(p[1])]}H${round1(p[0])}`;
+    const end = link.end > s[0] ? `H${round1(link.end)}` : "";
+    link.path = `${start}C${[q, r, s].map((point) => point.map(round1))}${end}`;
   }
 }
 
@@ -255,8 +280,11 @@ function pointAt([p, q, r, s], t) {
 
 /** Labels where there is room for them: none over another, none over a box. */
 function label(scene, links) {
-  const taken = [...scene.boxes.values()].filter((box) => !box.parent).map((box) => [box.x - 2, box.y - 2, box.x + box.w + 2, box.y + box.h + 2]);
-  const free = (rect) => !taken.some((other) => rect[0] < other[2] && rect[2] > other[0] && rect[1] < other[3] && rect[3] > other[1]);
+  const taken = [...scene.boxes.values()]
+    .filter((box) => !box.parent)
+    .map((box) => [box.x - 2, box.y - 2, box.x + box.w + 2, box.y + box.h + 2]);
+  const free = (rect) =>
+    !taken.some((other) => rect[0] < other[2] && rect[2] > other[0] && rect[1] < other[3] && rect[3] > other[1]);
   const few = links.length <= FEW_LINES;
   const ranked = [...links].sort((a, b) => b.thick - a.thick);
   for (const link of ranked) {

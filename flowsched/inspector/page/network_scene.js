@@ -3,7 +3,8 @@
 // A box is {id, kind, column, label, note, w, h, nodes, choice}; boxes of a frame have parent, dx and dy. A line is
 // {id, source, target, arcs, flow, ...}: all arcs from one box to another. A column of -1 is the lane of those who wait.
 
-const KEPT_GROUPS = 22;
+/** Boxes of a kind that are drawn before the others are gathered; fewer where two networks share the room. */
+const KEPT_GROUPS = 18;
 const KEPT_CLASSES = 26;
 const KEPT_WAITS = 4;
 const FEW = 16;
@@ -49,7 +50,9 @@ class NetworkScene {
       boxes: this.boxes,
       links: this.links,
       columns: heads.map((text, i) => ({ text, count: counts[i], used: used.has(i) })),
-      lane: graph.isLast ? ["Stays where the plan has it, or waits", "Stays, or waits", "Stays"] : ["Unscheduled: left waiting, at a price", "Unscheduled", "Waits"],
+      lane: graph.isLast
+        ? ["Stays where the plan has it, or waits", "Stays, or waits", "Stays"]
+        : ["Unscheduled: left waiting, at a price", "Unscheduled", "Waits"],
       what: graph.isLast ? "last" : "first",
     };
   }
@@ -72,24 +75,44 @@ class NetworkScene {
     const idle = single.unscheduled.length > 3 ? 0 : 3;
     this.some("unscheduled", single.unscheduled, KEPT_WAITS, "unscheduled nodes", (node) => this.waitBox(node), idle);
     const groups = [...byGroup.entries()].map(([group, nodes]) => ({ group, nodes, flow: this.groupFlow(nodes) }));
-    this.gather("group", groups, KEPT_GROUPS, "groups", FEW, (entry) => `group:${this.part.groups[entry.group].name}`, (entry) =>
-      options.expanded.has(`group:${this.part.groups[entry.group].name}`) ? this.groupFrame(entry) : this.groupBox(entry)
+    this.gather(
+      "group",
+      groups,
+      KEPT_GROUPS,
+      "groups",
+      FEW,
+      (entry) => `group:${this.part.groups[entry.group].name}`,
+      (entry) =>
+        options.expanded.has(`group:${this.part.groups[entry.group].name}`)
+          ? this.groupFrame(entry)
+          : this.groupBox(entry),
     );
   }
 
   groupFlow(nodes) {
     const inside = new Set(nodes);
-    return d3.sum(nodes, (node) => d3.sum(this.graph.leaving[node], (arc) => (inside.has(this.graph.heads[arc]) ? 0 : this.graph.flow[arc])));
+    return d3.sum(nodes, (node) =>
+      d3.sum(this.graph.leaving[node], (arc) => (inside.has(this.graph.heads[arc]) ? 0 : this.graph.flow[arc])),
+    );
   }
 
   some(kind, nodes, kept, words, make, idle = FEW) {
     const entries = nodes.map((node) => ({ nodes: [node], node, flow: this.graph.through[node] }));
-    this.gather(kind, entries, kept, words, idle, (entry) => this.graph.label(entry.node), (entry) => make(entry.node));
+    this.gather(
+      kind,
+      entries,
+      kept,
+      words,
+      idle,
+      (entry) => this.graph.label(entry.node),
+      (entry) => make(entry.node),
+    );
   }
 
   /** Boxes for those with most flow; the others are gathered in one box with flow and one without. */
   gather(kind, entries, most, words, idleKept, idOf, make) {
     const { options } = this;
+    const least = Math.ceil(most / options.share);
     const extra = (id) => options.more.get(id) || 0;
     const busyId = `rest:${kind}`;
     const idleId = `idle:${kind}`;
@@ -98,7 +121,7 @@ class NetworkScene {
     const idle = named.filter((entry) => entry.flow === 0);
     const must = (entry) => options.shown.has(entry.id) || options.expanded.has(entry.id);
     const kept = new Set();
-    ranked.forEach((entry, i) => (i < most + extra(busyId) || must(entry)) && kept.add(entry.id));
+    ranked.forEach((entry, i) => (i < least + extra(busyId) || must(entry)) && kept.add(entry.id));
     const idleMost = idle.length <= idleKept ? idle.length : 0;
     idle.forEach((entry, i) => (i < idleMost + extra(idleId) || must(entry)) && kept.add(entry.id));
     const rest = (list) => list.filter((entry) => !kept.has(entry.id));
@@ -232,7 +255,12 @@ class NetworkScene {
       kind: "unscheduled",
       column: -1,
       label: part.round.title(graph.name[node]),
-      note: graph.through[node] ? "waits" : "nobody waits",
+      note: graph.through[node]
+        ? counted(
+            d3.sum(graph.entering[node], (arc) => graph.tasks(arc)),
+            "task",
+          )
+        : "nobody",
       nodes: [node],
       choice: { type: "node", name: graph.label(node) },
       price: this.priceOf(node),
@@ -260,7 +288,10 @@ class NetworkScene {
     const group = part.groups[entry.group];
     const size = group.members.length;
     const capacity = this.groupCapacity(entry.nodes);
-    const used = graph.unit_milli && capacity ? `${amount(graph.milli(entry.flow) / 1000)} of ${counted(graph.milli(capacity) / 1000, "core")}` : "";
+    const used =
+      graph.unit_milli && capacity
+        ? `${amount(graph.milli(entry.flow) / 1000)} of ${counted(graph.milli(capacity) / 1000, "core")}`
+        : "";
     return {
       id: `group:${group.name}`,
       kind: "group",
@@ -282,7 +313,7 @@ class NetworkScene {
   groupCapacity(nodes) {
     const { graph } = this;
     return d3.max(nodes, (node) =>
-      graph.kindOf(node) === "tier" ? d3.max(graph.leaving[node], (arc) => graph.capacities[arc]) : 0
+      graph.kindOf(node) === "tier" ? d3.max(graph.leaving[node], (arc) => graph.capacities[arc]) : 0,
     );
   }
 
@@ -301,7 +332,8 @@ class NetworkScene {
         id: `node:${graph.label(node)}`,
         kind: "tier",
         choice: { type: "node", name: graph.label(node) },
-        label: kind === "tier" && width ? `tasks of ${cores(Number(width[1]))}` : gate ? "all cores" : "tasks without cpu",
+        label:
+          kind === "tier" && width ? `tasks of ${cores(Number(width[1]))}` : gate ? "all cores" : "tasks without cpu",
         note: "",
         aria: graph.label(node),
         nodes: [node],
@@ -354,7 +386,14 @@ class NetworkScene {
     const shown = chips.slice(0, most);
     if (chips.length > most) {
       const left = chips.length - most;
-      shown.push({ id: `more:${base.id}`, kind: "chip more", label: `${whole(left)} more`, note: "", more: base.id, aria: `show ${Math.min(STEP, left)} of ${left} more` });
+      shown.push({
+        id: `more:${base.id}`,
+        kind: "chip more",
+        label: `${whole(left)} more`,
+        note: "",
+        more: base.id,
+        aria: `show ${Math.min(STEP, left)} of ${left} more`,
+      });
     }
     const columns = Math.max(1, Math.min(across, shown.length));
     const rows = Math.ceil(shown.length / columns);
@@ -366,13 +405,24 @@ class NetworkScene {
     const stackHeight = inner.length * (tierHeight + tierGap) - tierGap;
     // The last of the stack lets its line out below the chips.
     const body = inner.length ? Math.max(stackHeight, gridHeight + tierHeight + gap) : gridHeight;
-    const width = Math.max(left + columns * (chipWidth + gap) - gap + 2 * pad, textWidth(`${base.label} ${base.note}`, FONT_SIZE, 600) + 60);
+    const width = Math.max(
+      left + columns * (chipWidth + gap) - gap + 2 * pad,
+      textWidth(`${base.label} ${base.note}`, FONT_SIZE, 600) + 60,
+    );
     const w = Math.ceil(width);
     const frame = { ...base, framed: true, expanded: true, w, h: head + body + pad };
     this.add(frame);
     const step = inner.length > 1 ? (body - tierHeight) / (inner.length - 1) : 0;
     inner.forEach((box, i) =>
-      this.add({ ...box, column: base.column, parent: base.id, dx: pad, dy: head + i * Math.min(step, 64) + (i === inner.length - 1 ? body - tierHeight - i * Math.min(step, 64) : 0), w: tierWidth, h: tierHeight })
+      this.add({
+        ...box,
+        column: base.column,
+        parent: base.id,
+        dx: pad,
+        dy: head + i * Math.min(step, 64) + (i === inner.length - 1 ? body - tierHeight - i * Math.min(step, 64) : 0),
+        w: tierWidth,
+        h: tierHeight,
+      }),
     );
     shown.forEach((chip, i) =>
       this.add({
@@ -384,7 +434,7 @@ class NetworkScene {
         dy: head + Math.floor(i / columns) * (chipHeight + gap),
         w: chipWidth,
         h: chipHeight,
-      })
+      }),
     );
     const drawn = new Set(inner.flatMap((box) => box.nodes));
     for (const box of all) for (const node of box.nodes) if (!drawn.has(node)) this.boxOf[node] = null;
@@ -436,7 +486,11 @@ class NetworkScene {
   amountOf(link) {
     const { graph } = this;
     const kind = graph.kindOf(graph.tails[link.arcs[0]]);
-    if (kind === "class" || kind === "domain" || kind === "task") return counted(d3.sum(link.arcs, (arc) => graph.tasks(arc)), "task");
+    if (kind === "class" || kind === "domain" || kind === "task")
+      return counted(
+        d3.sum(link.arcs, (arc) => graph.tasks(arc)),
+        "task",
+      );
     return this.flowText(link.flow);
   }
 }
@@ -454,7 +508,11 @@ function measure(link, graph) {
     link.reduced = d3.min(counting, (arc) => graph.reduced(arc));
     // Into the sink arcs are steps of rising cost: while the last one has room there is room.
     const ends = graph.kindOf(graph.heads[link.arcs[0]]) === "sink" ? link.arcs : counting;
-    const pairs = d3.rollup(ends, (arcs) => d3.min(arcs, (arc) => graph.price(arc)), (arc) => `${graph.tails[arc]} ${graph.heads[arc]}`);
+    const pairs = d3.rollup(
+      ends,
+      (arcs) => d3.min(arcs, (arc) => graph.price(arc)),
+      (arc) => `${graph.tails[arc]} ${graph.heads[arc]}`,
+    );
     link.price = d3.max(pairs.values());
   } else {
     link.reduced = null;

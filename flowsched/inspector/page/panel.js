@@ -10,7 +10,13 @@ function section(title, ...content) {
 /** Pairs of a name and a value; what is not known is left out. */
 function facts(pairs) {
   const known = pairs.filter((pair) => pair && pair[1] !== null && pair[1] !== undefined && pair[1] !== "");
-  return known.length ? element("dl", { class: "facts" }, known.map(([name, value, title]) => [element("dt", { title }, name), element("dd", null, value)])) : null;
+  return known.length
+    ? element(
+        "dl",
+        { class: "facts" },
+        known.map(([name, value, title]) => [element("dt", { title }, name), element("dd", null, value)]),
+      )
+    : null;
 }
 
 /** Amounts as bars from a common zero; what lowers the sum is hatched. */
@@ -21,10 +27,24 @@ function bars(rows, show = number, total = true) {
   const lines = shown.map(([name, value]) => {
     const bar = element("span", { class: value < 0 ? "bar less" : "bar" });
     bar.style.width = `${Math.max(1, (100 * Math.abs(value)) / most)}%`;
-    return element("tr", null, element("th", { scope: "row" }, name), element("td", { class: "bar-cell" }, bar), element("td", { class: "number" }, show(value)));
+    return element(
+      "tr",
+      null,
+      element("th", { scope: "row" }, name),
+      element("td", { class: "bar-cell" }, bar),
+      element("td", { class: "number" }, show(value)),
+    );
   });
   if (total && shown.length > 1) {
-    lines.push(element("tr", { class: "total" }, element("th", { scope: "row" }, "in all"), element("td"), element("td", { class: "number" }, show(d3.sum(shown, ([, value]) => value)))));
+    lines.push(
+      element(
+        "tr",
+        { class: "total" },
+        element("th", { scope: "row" }, "in all"),
+        element("td"),
+        element("td", { class: "number" }, show(d3.sum(shown, ([, value]) => value))),
+      ),
+    );
   }
   return element("table", { class: "bars" }, element("tbody", null, lines));
 }
@@ -59,15 +79,25 @@ class Panel {
   }
 
   head(kind, name, ...buttons) {
-    return element("header", null, element("p", { class: "kind" }, kind), element("h2", null, name), buttons.length ? element("p", { class: "buttons" }, buttons.filter(Boolean)) : null);
+    return element(
+      "header",
+      null,
+      element("p", { class: "kind" }, kind),
+      element("h2", null, name),
+      buttons.length ? element("p", { class: "buttons" }, buttons.filter(Boolean)) : null,
+    );
   }
 
   task(part, number, text) {
-    return button(text || part.taskTitle(number), () => this.app.choose({ type: "task", name: part.tasks[number] }), { class: "link" });
+    return button(text || part.taskTitle(number), () => this.app.choose({ type: "task", name: part.tasks[number] }), {
+      class: "link",
+    });
   }
 
   machine(part, number) {
-    return button(part.machines[number], () => this.app.choose({ type: "machine", name: part.machines[number] }), { class: "link" });
+    return button(part.machines[number], () => this.app.choose({ type: "machine", name: part.machines[number] }), {
+      class: "link",
+    });
   }
 
   terms(terms) {
@@ -84,30 +114,73 @@ class Panel {
     const cls = part.classOf[task];
     const told = side.round.told.get(name);
     const decision = {
-      placed: () => ["Starts on ", this.machine(part, stand.machine), stand.width ? ` with ${cores(stand.width)}` : "", stand.threads ? `, ${counted(stand.threads, "thread")} on cores ${coreList(stand.cores)}` : ""],
-      planned: () => ["Waits for ", this.machine(part, stand.machine), `, ${slotText(stand.slot)}, with ${cores(stand.width)}`],
+      placed: () => [
+        "Starts on ",
+        this.machine(part, stand.machine),
+        stand.width ? ` with ${cores(stand.width)}` : "",
+        stand.threads ? `, ${counted(stand.threads, "thread")} on cores ${coreList(stand.cores)}` : "",
+      ],
+      planned: () => [
+        "Waits for ",
+        this.machine(part, stand.machine),
+        `, ${slotText(stand.slot)}, with ${cores(stand.width)}`,
+      ],
       waits: () => ["Waits"],
     }[stand.state]();
     const lines = part.explanations[task] || this.like(part, task, stand);
     return [
-      this.head("task", part.taskTitle(task), button("Follow its path", () => app.follow(), { title: "f" })),
+      this.head(
+        "task",
+        part.taskTitle(task),
+        button("Follow its path", () => app.follow(), { title: "f" }),
+      ),
       element("p", { class: `verdict ${stand.state}` }, decision),
       stand.reason && !lines && element("p", { class: "reason" }, stand.reason),
       told && element("p", { class: "reason" }, told.message),
-      lines && section("Why", element("div", { class: "sentences" }, lines.map((line) => element("p", { class: line.startsWith("  ") ? "inner" : null }, line.trim())))),
-      section(stand.cost === null ? "Cost" : `Cost ${number(stand.cost)}`, this.terms(stand.terms) || (stand.cost === 0 ? element("p", { class: "soft" }, "Nothing: no neighbour minds, and it minds none.") : null)),
-      stand.runnerUp >= 0 && section("Next machine when it was placed", element("p", null, this.machine(part, stand.runnerUp), ` for ${number(stand.runnerUpCost)}, ${signed(stand.runnerUpCost - stand.cost)}`)),
+      lines &&
+        section(
+          "Why",
+          element(
+            "div",
+            { class: "sentences" },
+            lines.map((line) => element("p", { class: line.startsWith("  ") ? "inner" : null }, line.trim())),
+          ),
+        ),
+      section(
+        stand.cost === null ? "Cost" : `Cost ${number(stand.cost)}`,
+        this.terms(stand.terms) ||
+          (stand.cost === 0
+            ? element("p", { class: "soft" }, "Nothing: no neighbour minds, and it minds none.")
+            : null),
+      ),
+      stand.runnerUp >= 0 &&
+        section(
+          "Next machine when it was placed",
+          element(
+            "p",
+            null,
+            this.machine(part, stand.runnerUp),
+            ` for ${number(stand.runnerUpCost)}, ${signed(stand.runnerUpCost - stand.cost)}`,
+          ),
+        ),
       this.path(side, task),
       this.moves(side, task),
       section(
         "Class",
         facts([
-          ["Class", cls >= 0 ? button(part.className(cls), () => app.choose({ type: "class", name: part.classes[cls].name }), { class: "link" }) : null],
+          [
+            "Class",
+            cls >= 0
+              ? button(part.className(cls), () => app.choose({ type: "class", name: part.classes[cls].name }), {
+                  class: "link",
+                })
+              : null,
+          ],
           ["Tasks like it", cls >= 0 ? whole(part.classes[cls].members.length - 1) : null],
           ["Has waited", stand.waited ? seconds(stand.waited) : null],
           ["Name in the record", part.taskTitle(task) === name ? null : name],
         ]),
-        cls >= 0 && this.asks(part, cls)
+        cls >= 0 && this.asks(part, cls),
       ),
     ];
   }
@@ -126,8 +199,20 @@ class Panel {
   notPending(side, name) {
     for (const [machine, runs] of side.part.runningOn)
       if (runs.some((run) => run.task === name))
-        return [this.head("task", side.round.title(name)), element("p", { class: "verdict placed" }, "Runs on ", this.machine(side.part, side.part.machineNumber.get(machine)), "; it was placed by an earlier round.")];
-    return [this.head("task", side.round.title(name)), element("p", { class: "verdict" }, "Not pending in this round.")];
+        return [
+          this.head("task", side.round.title(name)),
+          element(
+            "p",
+            { class: "verdict placed" },
+            "Runs on ",
+            this.machine(side.part, side.part.machineNumber.get(machine)),
+            "; it was placed by an earlier round.",
+          ),
+        ];
+    return [
+      this.head("task", side.round.title(name)),
+      element("p", { class: "verdict" }, "Not pending in this round."),
+    ];
   }
 
   /** The steps of a task through the network that is drawn. */
@@ -136,8 +221,18 @@ class Panel {
     if (!graph) return null;
     const { nodes, note } = taskPath(side.part, graph, task);
     if (!nodes.length) return null;
-    const steps = nodes.map((node) => element("li", null, button(this.app.nodeTitle(graph, node), () => this.app.chooseNode(graph, node), { class: "link" })));
-    return section(graph.isLast ? "Path in the last network" : side.part.wide ? "Path" : "Path in the first network", element("ol", { class: "path" }, steps), note && element("p", { class: "soft" }, note));
+    const steps = nodes.map((node) =>
+      element(
+        "li",
+        null,
+        button(this.app.nodeTitle(graph, node), () => this.app.chooseNode(graph, node), { class: "link" }),
+      ),
+    );
+    return section(
+      graph.isLast ? "Path in the last network" : side.part.wide ? "Path" : "Path in the first network",
+      element("ol", { class: "path" }, steps),
+      note && element("p", { class: "soft" }, note),
+    );
   }
 
   /** What every other place would have cost, from the last network. */
@@ -148,12 +243,21 @@ class Panel {
     const here = standOf(side.part, task);
     const rows = last.leaving[node]
       .filter((arc) => last.termsOf(arc).length)
-      .map((arc) => ({ arc, machine: last.kindOf(last.heads[arc]) === "stay" ? "waiting" : last.name[last.heads[arc]], more: last.cost(arc), slot: last.columns.slot[arc], width: last.columns.width_milli[arc] }))
+      .map((arc) => ({
+        arc,
+        machine: last.kindOf(last.heads[arc]) === "stay" ? "waiting" : last.name[last.heads[arc]],
+        more: last.cost(arc),
+        column: last.column(arc),
+      }))
       .sort((a, b) => a.more - b.more);
     if (!rows.length) return null;
     const make = (row) => [
       element("span", { class: "amount" }, signed(row.more)),
-      button(`${row.machine}${row.slot >= 0 ? `, ${slotTag(row.slot)}, ${cores(row.width)}` : ""}`, () => this.app.choose({ type: "move", task: side.part.tasks[task], arc: row.arc, side: side.name }), { class: "link" }),
+      button(
+        `${row.machine}${row.column ? `, ${slotTag(row.column.slot)}, ${cores(row.column.width)}` : ""}`,
+        () => this.app.choose({ type: "move", task: side.part.tasks[task], arc: row.arc, side: side.name }),
+        { class: "link" },
+      ),
     ];
     return section(`Other places, against ${standText(here)}`, longList(rows, make));
   }
@@ -162,12 +266,16 @@ class Panel {
     const last = side.part.graphs.last;
     const { arc } = choice;
     if (!last || arc >= last.arcCount) return this.ofRound(side);
-    const slot = last.columns.slot[arc];
+    const column = last.column(arc);
     return [
-      this.head("move", `${side.round.title(choice.task)} to ${last.name[last.heads[arc]] || "waiting"}`, button("Back to the task", () => this.app.choose({ type: "task", name: choice.task }))),
+      this.head(
+        "move",
+        `${side.round.title(choice.task)} to ${last.name[last.heads[arc]] || "waiting"}`,
+        button("Back to the task", () => this.app.choose({ type: "task", name: choice.task })),
+      ),
       facts([
-        ["When", slot < 0 ? null : slotTag(slot)],
-        ["Width", slot < 0 ? null : cores(last.columns.width_milli[arc])],
+        ["When", column && slotTag(column.slot)],
+        ["Width", column && cores(column.width)],
         ["Change of the total", signed(last.cost(arc))],
         ["Reduced cost", number(last.reduced(arc))],
         ["Flow", `${whole(last.flow[arc])} of ${whole(last.capacities[arc])}`],
@@ -178,7 +286,9 @@ class Panel {
 
   asks(part, cls) {
     const found = part.class_facts[cls];
-    const needs = found.needs ? Object.entries(found.needs).map(([name, value]) => [name === "cpu" ? "CPU" : name, resource(name, value)]) : [];
+    const needs = found.needs
+      ? Object.entries(found.needs).map(([name, value]) => [name === "cpu" ? "CPU" : name, resource(name, value)])
+      : [];
     const bound = [...new Set([...(found.holds || []), ...(found.joins || [])])];
     return facts([
       ...needs,
@@ -197,12 +307,14 @@ class Panel {
     const { app } = this;
     const part = side.part;
     const cls = part.classNumber.get(name);
-    if (cls === undefined) return [this.head("class", side.round.title(name)), element("p", { class: "verdict" }, "Not in this round.")];
+    if (cls === undefined)
+      return [this.head("class", side.round.title(name)), element("p", { class: "verdict" }, "Not in this round.")];
     const { members } = part.classes[cls];
     const placed = members.filter((task) => part.placementOf.has(task));
     const waiting = members.filter((task) => !part.placementOf.has(task));
     const sums = new Map();
-    for (const task of placed) for (const [term, value] of standOf(part, task).terms) sums.set(term, (sums.get(term) || 0) + value);
+    for (const task of placed)
+      for (const [term, value] of standOf(part, task).terms) sums.set(term, (sums.get(term) || 0) + value);
     const explained = waiting.find((task) => part.explanations[task]);
     const node = side.graph && !side.graph.isLast ? side.graph.node("class", name) : undefined;
     return [
@@ -213,10 +325,24 @@ class Panel {
         ["Waiting", whole(waiting.length)],
       ]),
       this.asks(part, cls),
-      explained !== undefined && section("Why they wait", element("div", { class: "sentences" }, part.explanations[explained].map((line) => element("p", null, line.trim())))),
+      explained !== undefined &&
+        section(
+          "Why they wait",
+          element(
+            "div",
+            { class: "sentences" },
+            part.explanations[explained].map((line) => element("p", null, line.trim())),
+          ),
+        ),
       sums.size > 0 && section("Cost of those placed", this.terms([...sums])),
       node !== undefined && this.arcsOf(side, side.graph, node),
-      section(`Members`, longList([...waiting, ...placed], (task) => [this.task(part, task), element("span", { class: "soft" }, ` ${standText(standOf(part, task))}`)])),
+      section(
+        `Members`,
+        longList([...waiting, ...placed], (task) => [
+          this.task(part, task),
+          element("span", { class: "soft" }, ` ${standText(standOf(part, task))}`),
+        ]),
+      ),
     ];
   }
 
@@ -224,36 +350,65 @@ class Panel {
     const { app } = this;
     const part = side.part;
     const group = part.groupNumber.get(name);
-    if (group === undefined) return [this.head("group of machines", name), element("p", { class: "verdict" }, "Not in this round.")];
+    if (group === undefined)
+      return [this.head("group of machines", name), element("p", { class: "verdict" }, "Not in this round.")];
     const { members } = part.groups[group];
     const count = (machine) => (part.placedOn.get(machine) || []).length;
     const sorted = [...members].sort((a, b) => count(b) - count(a) || a - b);
     const { graph } = side;
-    const tiers = graph ? d3.range(graph.nodeCount).filter((node) => graph.group[node] === group && graph.leaving[node].length) : [];
+    const tiers = graph
+      ? d3.range(graph.nodeCount).filter((node) => graph.group[node] === group && graph.leaving[node].length)
+      : [];
     const busy = members.filter(count).length;
-    const inflow = graph ? d3.sum(tiers, (node) => d3.sum(graph.entering[node], (arc) => (graph.group[graph.tails[arc]] === group ? 0 : graph.flow[arc]))) : 0;
+    const inflow = graph
+      ? d3.sum(tiers, (node) =>
+          d3.sum(graph.entering[node], (arc) => (graph.group[graph.tails[arc]] === group ? 0 : graph.flow[arc])),
+        )
+      : 0;
     const sent = graph && part.wide && graph.unit_milli ? graph.milli(inflow) : null;
     return [
       this.head("group of machines", name, app.expandButton(`group:${name}`, "its tiers and machines")),
-      element("p", { class: "soft" }, "Machines that the network cannot tell apart: same price for every class, same constraints."),
+      element(
+        "p",
+        { class: "soft" },
+        "Machines that the network cannot tell apart: same price for every class, same constraints.",
+      ),
       facts([
         ["Machines", whole(members.length)],
         ["With newcomers", whole(busy)],
         ["Tasks placed", whole(d3.sum(members, count))],
         ["The first network sent", sent === null ? null : cores(sent)],
-        ["Cores", members.length && part.size(members[0]) !== null ? cores(d3.sum(members, (machine) => part.size(machine))) : null],
-        ["Free before", part.wide && part.fleet("free", "cpu", members[0]) !== null ? cores(d3.sum(members, (machine) => Math.max(0, part.fleet("free", "cpu", machine)))) : null],
+        [
+          "Cores",
+          members.length && part.size(members[0]) !== null
+            ? cores(d3.sum(members, (machine) => part.size(machine)))
+            : null,
+        ],
+        [
+          "Free before",
+          part.wide && part.fleet("free", "cpu", members[0]) !== null
+            ? cores(d3.sum(members, (machine) => Math.max(0, part.fleet("free", "cpu", machine))))
+            : null,
+        ],
         ["Given away", cores(d3.sum(members, (machine) => part.given(machine)))],
       ]),
       tiers.length > 0 && section("Tiers", this.tierTable(side, tiers)),
-      section("Machines", longList(sorted, (machine) => [this.machine(part, machine), element("span", { class: "soft" }, ` ${this.load(part, machine)}`)])),
+      section(
+        "Machines",
+        longList(sorted, (machine) => [
+          this.machine(part, machine),
+          element("span", { class: "soft" }, ` ${this.load(part, machine)}`),
+        ]),
+      ),
     ];
   }
 
   load(part, machine) {
     const placed = (part.placedOn.get(machine) || []).length;
     const free = part.wide ? part.fleet("free", "cpu", machine) : null;
-    return [placed ? `${counted(placed, "task")} placed` : "", free === null ? "" : `${cores(free)} free before`].filter(Boolean).join(", ");
+    return [placed ? `${counted(placed, "task")} placed` : "", free === null ? "" : `${cores(free)} free before`]
+      .filter(Boolean)
+      .join(", ");
   }
 
   /** A chain of limits: what comes out of every tier, with its price. */
@@ -268,26 +423,45 @@ class Panel {
       return element(
         "tr",
         null,
-        element("th", { scope: "row" }, button(this.app.nodeTitle(graph, node, true), () => this.app.choose({ type: "node", name: graph.label(node) }), { class: "link" })),
+        element(
+          "th",
+          { scope: "row" },
+          button(
+            this.app.nodeTitle(graph, node, true),
+            () => this.app.choose({ type: "node", name: graph.label(node) }),
+            { class: "link" },
+          ),
+        ),
         element("td", { class: "number" }, amountOf(flow)),
         element("td", { class: "number" }, endless ? "steps" : amountOf(capacity)),
-        element("td", { class: "number" }, number(graph.potential(node)))
+        element("td", { class: "number" }, number(graph.potential(node))),
       );
     });
-    const head = ["Tier", graph.unit_milli ? "Cores" : "Flow", "Limit", "Price"].map((text, i) => element("th", { scope: "col", class: i ? "number" : null }, text));
-    return element("table", { class: "small" }, element("thead", null, element("tr", null, head)), element("tbody", null, rows));
+    const head = ["Tier", graph.unit_milli ? "Cores" : "Flow", "Limit", "Price"].map((text, i) =>
+      element("th", { scope: "col", class: i ? "number" : null }, text),
+    );
+    return element(
+      "table",
+      { class: "small" },
+      element("thead", null, element("tr", null, head)),
+      element("tbody", null, rows),
+    );
   }
 
   ofMachine(side, name) {
     const part = side.part;
     const machine = part.machineNumber.get(name);
-    if (machine === undefined) return [this.head("machine", name), element("p", { class: "verdict" }, "Not in this round.")];
+    if (machine === undefined)
+      return [this.head("machine", name), element("p", { class: "verdict" }, "Not in this round.")];
     const group = part.groupOf[machine];
     const rows = (part.placedOn.get(machine) || []).map((row) => part.placement(row));
     const resources = (part.machine_facts.resources || []).map((resourceName) => {
       const all = part.fleet("allocatable", resourceName, machine);
       const free = part.fleet("free", resourceName, machine);
-      return [resourceName === "cpu" ? "CPU" : resourceName, `${resource(resourceName, all)}, free before: ${resource(resourceName, free)}`];
+      return [
+        resourceName === "cpu" ? "CPU" : resourceName,
+        `${resource(resourceName, all)}, free before: ${resource(resourceName, free)}`,
+      ];
     });
     const planned = part.plannedOn.get(machine) || [];
     const running = part.runningOn.get(name) || [];
@@ -300,13 +474,48 @@ class Panel {
         ...resources,
         ["Given away", cores(part.given(machine))],
         ["Cost under the plan", part.machine_costs ? number(part.machine_costs[machine]) : null],
-        ["Group", group >= 0 ? button(part.groups[group].name, () => this.app.choose({ type: "group", name: part.groups[group].name }), { class: "link" }) : null],
+        [
+          "Group",
+          group >= 0
+            ? button(part.groups[group].name, () => this.app.choose({ type: "group", name: part.groups[group].name }), {
+                class: "link",
+              })
+            : null,
+        ],
         ["Machines like it", group >= 0 ? whole(part.groups[group].members.length - 1) : null],
       ]),
-      services.length > 0 && section("Services", longList(services, (service) => `${service.name} on core ${service.cores}, p95 within ${latency(service.slo_p95)}`)),
-      running.length > 0 && section("Runs there", longList(running, (run) => `${side.round.title(run.task)}, ${cores(run.width * 1000)}, ${percent(run.progress)} done`)),
-      section(`Starts there: ${whole(rows.length)}`, rows.length > 0 && longList(rows, (p) => [this.task(part, p.task), element("span", { class: "soft" }, ` ${cores(p.width)}, cost ${number(p.cost)}`)])),
-      planned.length > 0 && section("Planned for later", longList(planned, (task) => [this.task(part, task), element("span", { class: "soft" }, ` ${slotTag(part.plan[task][1])}`)])),
+      services.length > 0 &&
+        section(
+          "Services",
+          longList(
+            services,
+            (service) => `${service.name} on core ${service.cores}, p95 within ${latency(service.slo_p95)}`,
+          ),
+        ),
+      running.length > 0 &&
+        section(
+          "Runs there",
+          longList(
+            running,
+            (run) => `${side.round.title(run.task)}, ${cores(run.width * 1000)}, ${percent(run.progress)} done`,
+          ),
+        ),
+      section(
+        `Starts there: ${whole(rows.length)}`,
+        rows.length > 0 &&
+          longList(rows, (p) => [
+            this.task(part, p.task),
+            element("span", { class: "soft" }, ` ${cores(p.width)}, cost ${number(p.cost)}`),
+          ]),
+      ),
+      planned.length > 0 &&
+        section(
+          "Planned for later",
+          longList(planned, (task) => [
+            this.task(part, task),
+            element("span", { class: "soft" }, ` ${slotTag(part.plan[task][1])}`),
+          ]),
+        ),
     ];
   }
 
@@ -319,7 +528,11 @@ class Panel {
         ["Supply", graph.supplies[node] ? whole(graph.supplies[node]) : null],
         ["Flow through", whole(graph.through[node])],
         ["Price to the sink", number(graph.potential(node)), "of one unit of flow, in units of cost"],
-        ["Potential", graph.potentials ? whole(graph.potentials[node]) : "unknown: the flow is not optimal", "in solver units"],
+        [
+          "Potential",
+          graph.potentials ? whole(graph.potentials[node]) : "unknown: the flow is not optimal",
+          "in solver units",
+        ],
       ]),
       this.arcsOf(side, graph, node),
     ];
@@ -327,23 +540,42 @@ class Panel {
 
   /** Arcs of a node, those with flow first, then those that came closest. */
   arcsOf(side, graph, node) {
-    const rank = (a, b) => graph.flow[b] - graph.flow[a] || (graph.reduced(a) ?? graph.cost(a)) - (graph.reduced(b) ?? graph.cost(b)) || a - b;
+    const rank = (a, b) =>
+      graph.flow[b] - graph.flow[a] ||
+      (graph.reduced(a) ?? graph.cost(a)) - (graph.reduced(b) ?? graph.cost(b)) ||
+      a - b;
     const list = (arcs, far) =>
       longList([...arcs].sort(rank), (arc) => [
         element("span", { class: "amount" }, graph.flow[arc] ? whole(graph.flow[arc]) : "0"),
-        button(this.app.nodeTitle(graph, far(arc)), () => this.app.choose({ type: "arc", arc, graph: graph.id, side: side.name }), { class: "link" }),
+        button(
+          this.app.nodeTitle(graph, far(arc)),
+          () => this.app.choose({ type: "arc", arc, graph: graph.id, side: side.name }),
+          { class: "link" },
+        ),
         element("span", { class: "soft" }, ` cost ${number(graph.cost(arc))}, reduced ${number(graph.reduced(arc))}`),
       ]);
     return [
-      graph.leaving[node].length > 0 && section(`Arcs out: ${whole(graph.leaving[node].length)}`, list(graph.leaving[node], (arc) => graph.heads[arc])),
-      graph.entering[node].length > 0 && section(`Arcs in: ${whole(graph.entering[node].length)}`, list(graph.entering[node], (arc) => graph.tails[arc])),
+      graph.leaving[node].length > 0 &&
+        section(
+          `Arcs out: ${whole(graph.leaving[node].length)}`,
+          list(graph.leaving[node], (arc) => graph.heads[arc]),
+        ),
+      graph.entering[node].length > 0 &&
+        section(
+          `Arcs in: ${whole(graph.entering[node].length)}`,
+          list(graph.entering[node], (arc) => graph.tails[arc]),
+        ),
     ];
   }
 
   ofArc(side, graph, arc) {
-    const end = (node) => button(this.app.nodeTitle(graph, node), () => this.app.chooseNode(graph, node), { class: "link" });
+    const end = (node) =>
+      button(this.app.nodeTitle(graph, node), () => this.app.chooseNode(graph, node), { class: "link" });
     return [
-      this.head("arc", `${this.app.nodeTitle(graph, graph.tails[arc])} → ${this.app.nodeTitle(graph, graph.heads[arc])}`),
+      this.head(
+        "arc",
+        `${this.app.nodeTitle(graph, graph.tails[arc])} → ${this.app.nodeTitle(graph, graph.heads[arc])}`,
+      ),
       element("p", null, end(graph.tails[arc]), " → ", end(graph.heads[arc])),
       arcFacts(graph, arc),
       section(`Cost of a task: ${number(graph.cost(arc))}`, this.terms(graph.termsOf(arc))),
@@ -354,7 +586,7 @@ class Panel {
           ["Reduced cost", whole(graph.reducedUnits(arc))],
           ["Units of one task", whole(graph.units[arc])],
           ["Units of one cost", number(graph.cost_scale)],
-        ])
+        ]),
       ),
     ];
   }
@@ -364,12 +596,16 @@ class Panel {
     const { app } = this;
     const ends = [link.source, link.target].map((id) => scene.boxes.get(id));
     const title = `${ends[0].label} → ${ends[1].label}`;
-    if (scene.what === "plan") return link.chosen ? this.ofTask(side, ends[0].choice.name) : this.ofMove(side, { task: ends[0].choice.name, arc: link.best });
+    if (scene.what === "plan")
+      return link.chosen
+        ? this.ofTask(side, ends[0].choice.name)
+        : this.ofMove(side, { task: ends[0].choice.name, arc: link.best });
     const { graph } = side;
     if (link.arcs.length === 1) return this.ofArc(side, graph, link.arcs[0]);
     const list = [...link.arcs].sort((a, b) => graph.flow[b] - graph.flow[a] || graph.cost(a) - graph.cost(b) || a - b);
     const name = (arc) => {
-      if (graph.columns.slot && graph.columns.slot[arc] >= 0) return `${slotTag(graph.columns.slot[arc])}, ${cores(graph.columns.width_milli[arc])}`;
+      const column = graph.column(arc);
+      if (column) return `${slotTag(column.slot)}, ${cores(column.width)}`;
       return `${app.nodeTitle(graph, graph.tails[arc])} → ${app.nodeTitle(graph, graph.heads[arc])}`;
     };
     return [
@@ -377,7 +613,10 @@ class Panel {
       facts([
         ["Flow", `${whole(link.flow)} of ${whole(link.capacity)}`],
         ["That is", link.amount],
-        ["Cost of a task", `${number(d3.min(link.arcs, (arc) => graph.cost(arc)))} to ${number(d3.max(link.arcs, (arc) => graph.cost(arc)))}`],
+        [
+          "Cost of a task",
+          `${number(d3.min(link.arcs, (arc) => graph.cost(arc)))} to ${number(d3.max(link.arcs, (arc) => graph.cost(arc)))}`,
+        ],
         ["Least reduced cost", number(d3.min(link.arcs, (arc) => graph.reduced(arc)))],
         ["Price of room", link.price > 0 ? number(link.price) : null],
       ]),
@@ -385,9 +624,15 @@ class Panel {
         "Arcs",
         longList(list, (arc) => [
           element("span", { class: "amount" }, whole(graph.flow[arc])),
-          button(name(arc), () => app.choose({ type: "arc", arc, graph: graph.id, side: side.name }), { class: "link" }),
-          element("span", { class: "soft" }, ` of ${whole(graph.capacities[arc])}, cost ${number(graph.cost(arc))}, reduced ${number(graph.reduced(arc))}`),
-        ])
+          button(name(arc), () => app.choose({ type: "arc", arc, graph: graph.id, side: side.name }), {
+            class: "link",
+          }),
+          element(
+            "span",
+            { class: "soft" },
+            ` of ${whole(graph.capacities[arc])}, cost ${number(graph.cost(arc))}, reduced ${number(graph.reduced(arc))}`,
+          ),
+        ]),
       ),
     ];
   }
@@ -401,9 +646,16 @@ class Panel {
       else app.choose({ type: "node", name: id });
     };
     return [
-      this.head("gathered", box.label, button("Draw more of them", () => app.expand(box))),
+      this.head(
+        "gathered",
+        box.label,
+        button("Draw more of them", () => app.expand(box)),
+      ),
       box.note && element("p", { class: "soft" }, box.note),
-      section("Members", longList(box.members, (id) => button(app.idTitle(id), () => open(id), { class: "link" }))),
+      section(
+        "Members",
+        longList(box.members, (id) => button(app.idTitle(id), () => open(id), { class: "link" })),
+      ),
     ];
   }
 
@@ -420,7 +672,8 @@ class Panel {
         ["File", round.source],
         ["Written by", round.writer === "unknown" ? null : round.writer],
       ]),
-      round.parts.length > 1 && element("p", { class: "soft" }, `Part ${part.index + 1} of ${round.parts.length}: ${partTitle(part)}`),
+      round.parts.length > 1 &&
+        element("p", { class: "soft" }, `Part ${part.index + 1} of ${round.parts.length}: ${partTitle(part)}`),
       section(
         "Sizes",
         facts([
@@ -428,26 +681,52 @@ class Panel {
           ["Machines", `${whole(part.machines.length)} in ${counted(part.groups.length, "group")}`],
           ["Placed", whole(part.placements.task.length)],
           ["Waiting", whole(part.waiting.task.length)],
-          ...Object.values(part.graphs).map((graph) => [graph.isLast ? "Last network" : "First network", `${counted(graph.nodeCount, "node")}, ${counted(graph.arcCount, "arc")}`]),
-        ])
+          ...Object.values(part.graphs).map((graph) => [
+            graph.isLast ? "Last network" : "First network",
+            `${counted(graph.nodeCount, "node")}, ${counted(graph.arcCount, "arc")}`,
+          ]),
+        ]),
       ),
       this.certificate(part),
       section("Cost by term", this.terms(costByTerm(part))),
       this.reasons(side),
-      part.reservations.length > 0 && section("Reserved", longList(part.reservations, ([task, machine, width, start]) => [task >= 0 ? this.task(part, task) : "a task", " on ", machine >= 0 ? this.machine(part, machine) : "?", `, ${cores(width)} from ${moment(start)}`])),
+      part.reservations.length > 0 &&
+        section(
+          "Reserved",
+          longList(part.reservations, ([task, machine, width, start]) => [
+            task >= 0 ? this.task(part, task) : "a task",
+            " on ",
+            machine >= 0 ? this.machine(part, machine) : "?",
+            `, ${cores(width)} from ${moment(start)}`,
+          ]),
+        ),
       part.task_groups.length > 0 &&
         section(
           "Task groups",
-          longList(part.task_groups, (group) =>
-            group.starts === undefined
-              ? `${group.name}: at least ${group.minimum}`
-              : `${group.name}: ${group.starts ? "starts" : "waits as a whole"}; ${counted((group.members || []).length, "member")} pending, ${group.running} running, at least ${group.minimum}`
-          )
+          longList(part.task_groups, (group) => {
+            const least = `at least ${group.minimum}`;
+            if (group.starts === undefined) return `${group.name}: ${least}`;
+            const members = `${counted(group.members.length, "member")} pending, ${group.running} running, ${least}`;
+            return `${group.name}: ${group.starts ? "starts" : "waits as a whole"}; ${members}`;
+          }),
         ),
-      part.repairs.length > 0 && section("Moved by relations", longList(part.repairs, (repair) => `${round.title(repair.task)}: ${repair.relation || "its group waits"}; ${repair.moved_to ? `now ${repair.moved_to}` : "waits"}`)),
+      part.repairs.length > 0 &&
+        section(
+          "Moved by relations",
+          longList(
+            part.repairs,
+            ({ task, relation, moved_to: to }) =>
+              `${round.title(task)}: ${relation || "its group waits"}; ${to ? `now ${to}` : "waits"}`,
+          ),
+        ),
       this.timings(round, part),
       this.arcKinds(side),
-      element("details", null, element("summary", null, "Settings"), facts(Object.entries(round.settings).map(([name, value]) => [name, String(value)]))),
+      element(
+        "details",
+        null,
+        element("summary", null, "Settings"),
+        facts(Object.entries(round.settings).map(([name, value]) => [name, String(value)])),
+      ),
     ];
   }
 
@@ -455,7 +734,9 @@ class Panel {
     const c = part.certificate;
     if (!c) return null;
     const near = c.gap_absolute < 1e-4 * Math.max(1, Math.abs(c.primal));
-    const sentence = near ? "No plan is cheaper, as far as four digits tell." : `At most ${number(c.gap_absolute)} above the cheapest plan there could be.`;
+    const sentence = near
+      ? "No plan is cheaper, as far as four digits tell."
+      : `At most ${number(c.gap_absolute)} above the cheapest plan there could be.`;
     return section(
       "Certificate",
       element("p", { class: "verdict" }, sentence),
@@ -466,7 +747,7 @@ class Panel {
         ["Alone in the cluster", number(c.unconstrained), "what it would cost if every task had the cluster to itself"],
         ["Proved by", c.method],
         ["Prices used", part.prices ? whole(part.prices) : null],
-      ])
+      ]),
     );
   }
 
@@ -475,24 +756,41 @@ class Panel {
     const rows = part.waiting.task.map((_, row) => part.waits(row));
     if (!rows.length) return null;
     const told = (row) => round.told.get(part.tasks[row.task]);
-    const groups = d3.groups(rows, (row) => (told(row) ? told(row).message : row.reason)).sort((a, b) => b[1].length - a[1].length);
+    const groups = d3
+      .groups(rows, (row) => (told(row) ? told(row).message : row.reason))
+      .sort((a, b) => b[1].length - a[1].length);
     return section(
       `Waiting: ${whole(rows.length)}`,
       longList(groups, ([reason, those]) => [
         element("span", { class: "amount" }, whole(those.length)),
         element("span", null, reason, " "),
-        element("span", { class: "soft" }, those.slice(0, 3).map((row, i) => [i ? ", " : "", this.task(part, row.task)]).flat(), those.length > 3 ? " …" : ""),
-      ])
+        element(
+          "span",
+          { class: "soft" },
+          those
+            .slice(0, 3)
+            .map((row, i) => [i ? ", " : "", this.task(part, row.task)])
+            .flat(),
+          those.length > 3 ? " …" : "",
+        ),
+      ]),
     );
   }
 
   timings(round, part) {
-    const rows = (timings) => Object.entries(timings).filter(([name]) => name !== "decide_ms").map(([name, ms]) => [name.replace(/_ms$/, "").replaceAll("_", " "), ms]);
+    const rows = (timings) =>
+      Object.entries(timings)
+        .filter(([name]) => name !== "decide_ms")
+        .map(([name, ms]) => [name.replace(/_ms$/, "").replaceAll("_", " "), ms]);
     const own = rows(part.timings);
     const all = rows(round.timings);
     const decide = part.timings.decide_ms;
     return [
-      own.length > 0 && section(decide === undefined ? "Time by stage" : `Time: decided in ${milliseconds(decide)}`, bars(own, milliseconds, false)),
+      own.length > 0 &&
+        section(
+          decide === undefined ? "Time by stage" : `Time: decided in ${milliseconds(decide)}`,
+          bars(own, milliseconds, false),
+        ),
       all.length > 0 && section("Time of the whole round", bars(all, milliseconds, false)),
     ];
   }
@@ -508,15 +806,37 @@ class Panel {
       entry[1] += graph.flow[arc] ? 1 : 0;
       kinds.set(key, entry);
     }
-    const rows = [...kinds].map(([name, [all, busy]]) => element("tr", null, element("th", { scope: "row" }, name), element("td", { class: "number" }, whole(all)), element("td", { class: "number" }, whole(busy))));
-    const head = ["Arcs", "All", "With flow"].map((text, i) => element("th", { scope: "col", class: i ? "number" : null }, text));
-    return section(graph.isLast ? "Arcs of the last network" : "Arcs of the first network", element("table", { class: "small" }, element("thead", null, element("tr", null, head)), element("tbody", null, rows)));
+    const rows = [...kinds].map(([name, [all, busy]]) =>
+      element(
+        "tr",
+        null,
+        element("th", { scope: "row" }, name),
+        element("td", { class: "number" }, whole(all)),
+        element("td", { class: "number" }, whole(busy)),
+      ),
+    );
+    const head = ["Arcs", "All", "With flow"].map((text, i) =>
+      element("th", { scope: "col", class: i ? "number" : null }, text),
+    );
+    return section(
+      graph.isLast ? "Arcs of the last network" : "Arcs of the first network",
+      element(
+        "table",
+        { class: "small" },
+        element("thead", null, element("tr", null, head)),
+        element("tbody", null, rows),
+      ),
+    );
   }
 
   /** Two rounds beside each other. */
   ofDifference(a, b, rows) {
     const { app } = this;
-    const counts = d3.rollups(rows, (list) => list.length, (row) => row.kind);
+    const counts = d3.rollups(
+      rows,
+      (list) => list.length,
+      (row) => row.kind,
+    );
     const primal = (side) => side.part.certificate && side.part.certificate.primal;
     const cells = [
       ["Policy", (side) => [side.round.policy, side.round.settings.objective].filter(Boolean).join(", ")],
@@ -530,18 +850,43 @@ class Panel {
     const table = element(
       "table",
       { class: "small" },
-      element("thead", null, element("tr", null, element("th"), element("th", { scope: "col" }, "A"), element("th", { scope: "col" }, "B"))),
-      element("tbody", null, cells.map(([name, show]) => element("tr", null, element("th", { scope: "row" }, name), element("td", null, show(a)), element("td", null, show(b)))))
+      element(
+        "thead",
+        null,
+        element("tr", null, element("th"), element("th", { scope: "col" }, "A"), element("th", { scope: "col" }, "B")),
+      ),
+      element(
+        "tbody",
+        null,
+        cells.map(([name, show]) =>
+          element(
+            "tr",
+            null,
+            element("th", { scope: "row" }, name),
+            element("td", null, show(a)),
+            element("td", null, show(b)),
+          ),
+        ),
+      ),
     );
-    const shared = a.round.settings.objective !== b.round.settings.objective ? element("p", { class: "soft" }, "The two have different objectives, so their costs are on different scales.") : null;
+    const shared =
+      a.round.settings.objective !== b.round.settings.objective
+        ? element("p", { class: "soft" }, "The two have different objectives, so their costs are on different scales.")
+        : null;
     const moved = rows.filter((row) => isMove(row.kind));
     const others = rows.filter((row) => row.kind === "runs now" || row.kind === "gone");
     const repriced = rows.filter((row) => row.kind === "cost");
+    const places = (was, is) => (was === is ? was : `${was} → ${is}`);
     const make = (row) => [
       element("span", { class: "change" }, row.kind),
       " ",
       button(row.title, () => app.chooseTitle(row.title), { class: "link" }),
-      element("span", { class: "soft" }, `${standText(row.was) === standText(row.is) ? ` ${standText(row.was)}` : ` ${standText(row.was)} → ${standText(row.is)}`}${row.delta === null ? "" : `, cost ${signed(row.delta)}`}`),
+      element(
+        "span",
+        { class: "soft" },
+        ` ${places(standText(row.was), standText(row.is))}`,
+        row.delta === null ? "" : `, cost ${signed(row.delta)}`,
+      ),
     ];
     const terms = new Map();
     for (const [term, value] of costByTerm(b.part)) terms.set(term, value);
@@ -550,12 +895,22 @@ class Panel {
       this.head("A beside B", "What changed"),
       table,
       shared,
-      section("Tasks", facts(counts.map(([kind, count]) => [kind === "cost" ? "same place, other cost" : kind, whole(count)]))),
+      section(
+        "Tasks",
+        facts(counts.map(([kind, count]) => [kind === "cost" ? "same place, other cost" : kind, whole(count)])),
+      ),
       moved.length > 0 && section("Decided differently", longList(moved, make)),
       repriced.length > 0 && section("Same place, other cost", longList(repriced, make)),
       others.length > 0 && section("No longer pending in B", longList(others, make)),
-      moved.length + repriced.length + others.length === 0 && element("p", { class: "verdict" }, "Nothing: same decisions at the same cost."),
-      section("Cost by term, B − A", bars([...terms].filter(([, value]) => Math.abs(value) > 1e-9).map(([term, value]) => [app.term(term), value]), signed)),
+      moved.length + repriced.length + others.length === 0 &&
+        element("p", { class: "verdict" }, "Nothing: same decisions at the same cost."),
+      section(
+        "Cost by term, B − A",
+        bars(
+          [...terms].filter(([, value]) => Math.abs(value) > 1e-9).map(([term, value]) => [app.term(term), value]),
+          signed,
+        ),
+      ),
     ];
   }
 }
@@ -578,10 +933,21 @@ function arcFacts(graph, arc) {
   const milli = graph.milli(graph.flow[arc]);
   return facts([
     ["Flow", `${whole(graph.flow[arc])} of ${whole(graph.capacities[arc])}`],
-    ["That is", milli === null ? null : graph.units[arc] > 1 || /class|domain/.test(graph.kindOf(graph.tails[arc])) ? counted(graph.tasks(arc), "task") : cores(milli)],
-    ["Slot", graph.columns.slot && graph.columns.slot[arc] >= 0 ? slotTag(graph.columns.slot[arc]) : null],
-    ["Width", graph.columns.slot && graph.columns.slot[arc] >= 0 ? cores(graph.columns.width_milli[arc]) : null],
-    ["Reduced cost", graph.reduced(arc) === null ? "unknown" : number(graph.reduced(arc)), "by how much a task more on this arc would miss"],
+    [
+      "That is",
+      milli === null
+        ? null
+        : graph.units[arc] > 1 || /class|domain/.test(graph.kindOf(graph.tails[arc]))
+          ? counted(graph.tasks(arc), "task")
+          : cores(milli),
+    ],
+    ["Slot", graph.column(arc) && slotTag(graph.column(arc).slot)],
+    ["Width", graph.column(arc) && cores(graph.column(arc).width)],
+    [
+      "Reduced cost",
+      graph.reduced(arc) === null ? "unknown" : number(graph.reduced(arc)),
+      "by how much a task more on this arc would miss",
+    ],
     ["Price of room", graph.price(arc) > 0 ? number(graph.price(arc)) : null, "what room for one task more would save"],
   ]);
 }
@@ -595,13 +961,22 @@ function brief(app, side, scene, thing) {
     const title = `${ends[0].label} → ${scene.boxes.get(ends[1].parent || ends[1].id).label}`;
     if (scene.what === "plan") {
       if (link.chosen) {
-        rows.push(["", link.amount], ["cost", number(link.stand.cost)], ...link.stand.terms.filter(([, v]) => v).map(([t, v]) => [app.term(t), number(v)]));
-        const alternatives = [...scene.links.values()].filter((other) => other.alternative && other.source === link.source);
+        rows.push(
+          ["", link.amount],
+          ["cost", number(link.stand.cost)],
+          ...link.stand.terms.filter(([, v]) => v).map(([t, v]) => [app.term(t), number(v)]),
+        );
+        const alternatives = [...scene.links.values()].filter(
+          (other) => other.alternative && other.source === link.source,
+        );
         const second = d3.least(alternatives, (a, b) => a.reduced - b.reduced);
         if (second) rows.push(["next best", `${scene.boxes.get(second.target).label} ${signed(second.reduced)}`]);
       } else {
         const last = side.part.graphs.last;
-        rows.push(["change of the total", signed(link.reduced)], ...last.termsOf(link.best).map(([t, v]) => [app.term(t), signed(v)]));
+        rows.push(
+          ["change of the total", signed(link.reduced)],
+          ...last.termsOf(link.best).map(([t, v]) => [app.term(t), signed(v)]),
+        );
       }
       return { title, rows };
     }
@@ -623,25 +998,59 @@ function brief(app, side, scene, thing) {
     if (task !== undefined) {
       const stand = standOf(part, task);
       rows.push(["", standText(stand)]);
-      if (stand.cost !== null) rows.push(["cost", number(stand.cost)], ...stand.terms.filter(([, v]) => v).map(([t, v]) => [app.term(t), number(v)]));
+      if (stand.cost !== null)
+        rows.push(
+          ["cost", number(stand.cost)],
+          ...stand.terms.filter(([, v]) => v).map(([t, v]) => [app.term(t), number(v)]),
+        );
       if (stand.reason) rows.push(["", stand.reason]);
     }
   } else if (box.choice && box.choice.type === "machine") {
     const machine = part.machineNumber.get(box.choice.name);
     rows.push(["starts here", whole((part.placedOn.get(machine) || []).length)]);
-    if (part.wide) rows.push(["free before", cores(part.fleet("free", "cpu", machine))], ["given away", cores(part.given(machine))]);
+    if (part.wide)
+      rows.push(["free before", cores(part.fleet("free", "cpu", machine))], ["given away", cores(part.given(machine))]);
   } else if (box.choice && box.choice.type === "class") {
     const { members } = part.classes[box.cls];
-    rows.push(["placed", whole(members.filter((task) => part.placementOf.has(task)).length)], ["waiting", whole(members.filter((task) => !part.placementOf.has(task)).length)]);
-    rows.push(["members", `${members.slice(0, 4).map((task) => part.taskTitle(task)).join(", ")}${members.length > 4 ? ", …" : ""}`]);
+    rows.push(
+      ["placed", whole(members.filter((task) => part.placementOf.has(task)).length)],
+      ["waiting", whole(members.filter((task) => !part.placementOf.has(task)).length)],
+    );
+    rows.push([
+      "members",
+      `${members
+        .slice(0, 4)
+        .map((task) => part.taskTitle(task))
+        .join(", ")}${members.length > 4 ? ", …" : ""}`,
+    ]);
   } else if (box.choice && box.choice.type === "group") {
     const { members } = part.groups[box.group];
-    rows.push(["machines", whole(members.length)], ["members", `${members.slice(0, 4).map((machine) => part.machines[machine]).join(", ")}${members.length > 4 ? ", …" : ""}`]);
+    rows.push(
+      ["machines", whole(members.length)],
+      [
+        "members",
+        `${members
+          .slice(0, 4)
+          .map((machine) => part.machines[machine])
+          .join(", ")}${members.length > 4 ? ", …" : ""}`,
+      ],
+    );
     rows.push(["tasks placed", whole(d3.sum(members, (machine) => (part.placedOn.get(machine) || []).length))]);
-  } else if (box.members) rows.push(["members", `${box.members.slice(0, 4).map((id) => app.idTitle(id)).join(", ")}${box.members.length > 4 ? ", …" : ""}`]);
+  } else if (box.members)
+    rows.push([
+      "members",
+      `${box.members
+        .slice(0, 4)
+        .map((id) => app.idTitle(id))
+        .join(", ")}${box.members.length > 4 ? ", …" : ""}`,
+    ]);
   if (graph && scene.what !== "plan" && box.nodes.length === 1) {
     rows.push(["flow through", whole(graph.through[box.nodes[0]])]);
-    if (graph.potentials) rows.push(["price to the sink", number(graph.potential(box.nodes[0]))], ["potential", whole(graph.potentials[box.nodes[0]])]);
+    if (graph.potentials)
+      rows.push(
+        ["price to the sink", number(graph.potential(box.nodes[0]))],
+        ["potential", whole(graph.potentials[box.nodes[0]])],
+      );
   }
   return { title: box.label, rows };
 }

@@ -51,7 +51,15 @@ function planScene(part, options) {
   }
   const nowhere = part.tasks.some((_, task) => standOf(part, task).state === "waits");
   if (nowhere || last) {
-    boxes.set("waits", { id: "waits", kind: "unscheduled", column: -1, label: "waits", note: nowhere ? "not planned for any machine" : "nobody is left without a plan", nodes: [], flow: 0 });
+    boxes.set("waits", {
+      id: "waits",
+      kind: "unscheduled",
+      column: -1,
+      label: "waits",
+      note: nowhere ? "not planned for any machine" : "nobody is left without a plan",
+      nodes: [],
+      flow: 0,
+    });
   }
   for (let task = 0; task < part.tasks.length; task += 1) taskLinks(part, task, last, boxes, links);
   return {
@@ -74,22 +82,43 @@ function card(part, machine, boxes, wide) {
   const id = `machine:${name}`;
   const rows = [];
   for (const service of part.servicesOn.get(name) || []) {
-    rows.push({ tag: "service", text: service.name, note: `${wide === CARD ? `core ${service.cores}, ` : ""}p95 within ${latency(service.slo_p95)}`, state: "service" });
+    rows.push({
+      tag: "service",
+      text: service.name,
+      note: `${wide === CARD ? `core ${service.cores}, ` : ""}p95 within ${latency(service.slo_p95)}`,
+      state: "service",
+    });
   }
   for (const run of part.runningOn.get(name) || []) {
-    rows.push({ tag: "runs", text: part.round.title(run.task), note: wide === CARD ? `${cores(run.width * 1000)}, ${percent(run.progress)} done` : cores(run.width * 1000), state: "runs" });
+    rows.push({
+      tag: "runs",
+      text: part.round.title(run.task),
+      note: wide === CARD ? `${cores(run.width * 1000)}, ${percent(run.progress)} done` : cores(run.width * 1000),
+      state: "runs",
+    });
   }
   for (const placed of part.placedOn.get(machine) || []) {
     const p = part.placement(placed);
     const threads = p.threads && wide === CARD ? `, ${counted(p.threads, "thread")}` : "";
-    rows.push({ tag: "now", text: part.taskTitle(p.task), note: `${cores(p.width)}${threads}`, state: "now", task: p.task });
+    rows.push({
+      tag: "now",
+      text: part.taskTitle(p.task),
+      note: `${cores(p.width)}${threads}`,
+      state: "now",
+      task: p.task,
+    });
   }
   for (const task of part.plannedOn.get(machine) || []) {
     const [, slot, width] = part.plan[task];
     rows.push({ tag: slotTag(slot), text: part.taskTitle(task), note: cores(width), state: "later", task });
   }
   for (const [task, , width, start] of part.reservedOn.get(machine) || []) {
-    rows.push({ tag: "reserved", text: task >= 0 ? part.taskTitle(task) : "", note: `${cores(width)} at ${moment(start)}`, state: "reserved" });
+    rows.push({
+      tag: "reserved",
+      text: task >= 0 ? part.taskTitle(task) : "",
+      note: `${cores(width)} at ${moment(start)}`,
+      state: "reserved",
+    });
   }
   const size = part.machine_facts.cpu[machine];
   const type = part.machine_facts.type[machine];
@@ -98,7 +127,9 @@ function card(part, machine, boxes, wide) {
     kind: "card",
     column: 2,
     label: name,
-    note: [type && type !== name ? type : null, typeof size === "number" ? counted(size, "core") : null].filter(Boolean).join(" · "),
+    note: [type && type !== name ? type : null, typeof size === "number" ? counted(size, "core") : null]
+      .filter(Boolean)
+      .join(" · "),
     aria: `${name}: ${rows.map((row) => `${row.text} ${row.tag}`).join(", ") || "nobody"}`,
     choice: { type: "machine", name },
     nodes: [],
@@ -148,7 +179,8 @@ function taskLinks(part, task, last, boxes, links) {
   const row = [...boxes.values()].find((box) => box.task === task && box.parent === `machine:${here}`);
   const target = row ? row.id : here ? `machine:${here}` : "waits";
   const add = (to, link) => {
-    if (boxes.has(to) && !links.has(`${source} → ${to}`)) links.set(`${source} → ${to}`, { id: `${source} → ${to}`, source, target: to, ...link });
+    if (boxes.has(to) && !links.has(`${source} → ${to}`))
+      links.set(`${source} → ${to}`, { id: `${source} → ${to}`, source, target: to, ...link });
   };
   add(target, {
     arcs: [],
@@ -158,7 +190,12 @@ function taskLinks(part, task, last, boxes, links) {
     cost: stand.cost ?? 0,
     reduced: 0,
     price: null,
-    amount: stand.state === "placed" ? `starts with ${cores(stand.width)}` : stand.state === "planned" ? `planned, ${slotTag(stand.slot)}` : "waits",
+    amount:
+      stand.state === "placed"
+        ? `starts with ${cores(stand.width)}`
+        : stand.state === "planned"
+          ? `planned, ${slotTag(stand.slot)}`
+          : "waits",
     label: stand.width > 0 ? cores(stand.width) : "",
     later: stand.state === "planned",
   });
@@ -171,9 +208,20 @@ function taskLinks(part, task, last, boxes, links) {
     listed(byHead, waits ? "waits" : `machine:${last.name[last.heads[arc]]}`, arc);
   }
   for (const [to, arcs] of byHead) {
-    if (to === `machine:${here}` || to === target) continue;
+    if (to === target) continue;
     const best = d3.least(arcs, (a, b) => last.cost(a) - last.cost(b));
     const more = last.cost(best);
-    add(to, { arcs, best, flow: 0, capacity: arcs.length, cost: (stand.cost ?? 0) + more, reduced: more, price: null, amount: `${signed(more)} cost`, label: signed(more), alternative: true });
+    add(to, {
+      arcs,
+      best,
+      flow: 0,
+      capacity: arcs.length,
+      cost: (stand.cost ?? 0) + more,
+      reduced: more,
+      price: null,
+      amount: `${signed(more)} cost`,
+      label: signed(more),
+      alternative: true,
+    });
   }
 }

@@ -31,7 +31,8 @@ class Graph {
   domainTitle(node) {
     if (!this.domains) {
       this.domains = new Map();
-      for (let other = 0; other < this.nodeCount; other += 1) if (this.kindOf(other) === "domain") listed(this.domains, this.class[other], other);
+      for (let other = 0; other < this.nodeCount; other += 1)
+        if (this.kindOf(other) === "domain") listed(this.domains, this.class[other], other);
     }
     const siblings = this.domains.get(this.class[node]);
     return `domain ${siblings.indexOf(node) + 1} of ${siblings.length}`;
@@ -89,6 +90,12 @@ class Graph {
     const found = [];
     for (const [term, values] of this.termValues) if (values.has(arc)) found.push([term, values.get(arc)]);
     return found;
+  }
+
+  /** Slot and width of the move that an arc is; null where it is none. */
+  column(arc) {
+    const { slot, width_milli: width } = this.columns;
+    return slot && slot[arc] >= 0 ? { slot: slot[arc], width: width[arc] } : null;
   }
 
   /** Whole tasks on an arc; a fraction where the flow splits one. */

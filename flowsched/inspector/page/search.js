@@ -41,11 +41,16 @@ class Search {
     const options = this.hits.map((entry, i) =>
       element(
         "li",
-        { role: "option", id: `hit-${i}`, "aria-selected": i === this.at ? "true" : "false", onpointerdown: (event) => (event.preventDefault(), this.take(i)) },
+        {
+          role: "option",
+          id: `hit-${i}`,
+          "aria-selected": i === this.at ? "true" : "false",
+          onpointerdown: (event) => (event.preventDefault(), this.take(i)),
+        },
         element("span", { class: "type" }, entry.type),
         element("span", { class: "name" }, entry.title),
-        element("span", { class: "note" }, entry.note)
-      )
+        element("span", { class: "note" }, entry.note),
+      ),
     );
     if (more) options.push(element("li", { class: "more", role: "presentation" }, `and ${whole(more)} more`));
     if (!options.length) options.push(element("li", { class: "more", role: "presentation" }, "nothing has that name"));
@@ -56,7 +61,10 @@ class Search {
   }
 
   mark() {
-    [...this.list.children].forEach((item, i) => item.getAttribute("role") === "option" && item.setAttribute("aria-selected", i === this.at ? "true" : "false"));
+    [...this.list.children].forEach(
+      (item, i) =>
+        item.getAttribute("role") === "option" && item.setAttribute("aria-selected", i === this.at ? "true" : "false"),
+    );
     if (this.at >= 0) {
       this.field.setAttribute("aria-activedescendant", `hit-${this.at}`);
       this.list.children[this.at].scrollIntoView({ block: "nearest" });
@@ -102,14 +110,35 @@ function searchIndex(part) {
   part.tasks.forEach((name, task) => {
     const stand = standOf(part, task);
     const title = part.taskTitle(task);
-    entries.push({ type: "task", name, title: title === name ? name : `${title} (${name})`, note: stand.state === "placed" ? `on ${standText(stand)}` : standText(stand) });
+    entries.push({
+      type: "task",
+      name,
+      title: title === name ? name : `${title} (${name})`,
+      note: stand.state === "placed" ? `on ${standText(stand)}` : standText(stand),
+    });
   });
   part.machines.forEach((name, machine) => {
     const placed = (part.placedOn.get(machine) || []).length;
     entries.push({ type: "machine", name, title: name, note: placed ? `${counted(placed, "task")} placed` : "" });
   });
-  part.classes.forEach((cls) => entries.push({ type: "class", name: cls.name, title: part.round.title(cls.name), note: counted(cls.members.length, "task") }));
-  part.groups.forEach((group) => entries.push({ type: "group", name: group.name, title: group.name, note: counted(group.members.length, "machine") }));
-  for (const [machine, runs] of part.runningOn) for (const run of runs) entries.push({ type: "machine", name: machine, title: part.round.title(run.task), note: `runs on ${machine}` });
+  part.classes.forEach((cls) =>
+    entries.push({
+      type: "class",
+      name: cls.name,
+      title: part.round.title(cls.name),
+      note: counted(cls.members.length, "task"),
+    }),
+  );
+  part.groups.forEach((group) =>
+    entries.push({
+      type: "group",
+      name: group.name,
+      title: group.name,
+      note: counted(group.members.length, "machine"),
+    }),
+  );
+  for (const [machine, runs] of part.runningOn)
+    for (const run of runs)
+      entries.push({ type: "machine", name: machine, title: part.round.title(run.task), note: `runs on ${machine}` });
   return entries;
 }

@@ -1,0 +1,222 @@
+"""The inspector's page: time to write it, its size, and how long a browser takes to open it and to unfold a group.
+
+Opening is from the address to the finished drawing, in headless Chromium with nothing cached, by Playwright.
+
+    python -m benchmarks.inspector_page
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from benchmarks.machine import describe_machine
+from benchmarks.wide_rounds import MIB, cluster, many_classes
+from flowsched.demand import Demand
+from flowsched.fleet import Fleet
+from flowsched.inspector.account import Account
+from flowsched.inspector.page import render_page
+from flowsched.inspector.source import open_folder
+from flowsched.record import record_head
+from flowsched.settings import Settings
+from flowsched.solvers import make_solver
+from flowsched.wide_round import place
+
+RESULTS = Path(__file__).parent / "results"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+KINDS = (
+    ("shop/web", 900, 500, 0.6, 0.02, ()),
+    ("shop/checkout", 240, 1000, 0.9, 0.04, ()),
+    ("search/shards", 320, 4000, 0.8, 0.10, (8000, 16000)),
+    ("search/query", 600, 1000, 1.1, 0.03, ()),
+    ("batch/etl", 480, 2000, 0.3, 0.20, ()),
+    ("batch/report", 160, 500, 0.2, 0.02, ()),
+    ("ml/features", 220, 2000, 0.5, 0.12, (16000,)),
+    ("ml/train", 40, 8000, 0.9, 0.30, (16000,)),
+    ("media/encode", 300, 4000, 0.4, 0.15, ()),
+    ("data/kafka", 60, 2000, 1.0, 0.05, (8000, 16000)),
+    ("data/cassandra", 36, 8000, 1.1, 0.12, (16000,)),
+    ("ops/backup", 620, 250, 0.1, 0.01, ()),
+    ("ops/audit", 24, 24000, 0.1, 0.01, ()),
+)
+"""Classes with their tasks, milli-CPU, sensitivity, pressure, and the sizes of machines that they may use."""
+
+
+@click.command()
+@click.option("--repeats", default=5, show_default=True, help="Times each page is opened; the median counts.")
+@click.option("--json", "as_json", is_flag=True)
+@click.option("--keep/--no-keep", default=True, help="Keep the result under benchmarks/results.")
+def main(repeats: int, as_json: bool, keep: bool) -> None:
+    """Measure and print a table."""
+    rows = []
+    for name, make in SCENARIOS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            rows.append(measure(name, make(Path(folder)), Path(folder), repeats))
+    outcome = {"rows": rows, "machine": describe_machine()}
+    text = table(rows)
+    if keep:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / "inspector_page.json").write_text(json.dumps(outcome, indent=1) + "\n", encoding="utf-8")
+        (RESULTS / "inspector_page.txt").write_text(text + "\n", encoding="utf-8")
+    click.echo(json.dumps(outcome) if as_json else text)
+
+
+def measure(name: str, accounts: list[Account], folder: Path, repeats: int) -> dict[str, Any]:
+    """One page: written and opened several times."""
+    writing = []
+    page = ""
+    for _ in range(repeats):
+        fresh = [Account(a.plain, a.source) for a in accounts]
+        began = time.perf_counter()
+        page = render_page(fresh)
+        writing.append((time.perf_counter() - began) * 1e3)
+    path = folder / "page.html"
+    path.write_text(page, encoding="utf-8")
+    data = sum(len(blob) for blob in re.findall(r'id="round-\d+">([^<]*)<', page))
+    opening, unfolding = open_times(path, repeats)
+    part = accounts[0].parts[0]
+    return {
+        "scenario": name,
+        "rounds": len(accounts),
+        "machines": len(part.machines),
+        "tasks": len(part.tasks),
+        "arcs": part.first.arc_count,
+        "render_ms": float(np.median(writing)),
+        "page_bytes": len(page.encode()),
+        "data_bytes": data,
+        "open_ms": float(np.median(opening)),
+        "open_max_ms": max(opening),
+        "unfold_ms": float(np.median(unfolding)) if unfolding else None,
+    }
+
+
+def open_times(path: Path, repeats: int) -> tuple[list[float], list[float]]:
+    """Milliseconds until the drawing stands, and until a group is unfolded, where there is one."""
+    from playwright.sync_api import sync_playwright
+
+    opening, unfolding = [], []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
+        for _ in range(repeats):
+            context = browser.new_context(viewport={"width": 1440, "height": 900})
+            page = context.new_page()
+            began = time.perf_counter()
+            page.goto(path.as_uri())
+            page.wait_for_selector("html[data-ready]", state="attached")
+            opening.append((time.perf_counter() - began) * 1e3)
+            knob = page.locator(".box.group .knob").first
+            if knob.count():
+                began = time.perf_counter()
+                knob.click()
+                page.wait_for_selector(".box.tier")
+                unfolding.append((time.perf_counter() - began) * 1e3)
+            context.close()
+        browser.close()
+    return opening, unfolding
+
+
+def find_browser() -> str:
+    """The system's Chromium; a one-line message where there is none."""
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        raise click.ClickException("there is no chromium to open pages in")
+    return found
+
+
+def demo(folder: Path) -> list[Account]:
+    """The rounds of the demo's run under the policy flow."""
+    flowsched = Path(sys.executable).with_name("flowsched")
+    records = folder / "records"
+    arguments = ["simulate", "parsec-memcached-2024", "--policy", "flow", "--records", records, "--out", folder / "out"]
+    subprocess.run([flowsched, *arguments], check=True, capture_output=True)
+    return open_folder(records)
+
+
+def wide_account(fleet: Fleet, demands: list[Demand], source: str = "round-0007.npz") -> Account:
+    """The record of one wide round."""
+    outcome = place(fleet, demands, solver=make_solver("ortools"), keep_record=True)
+    if outcome.record is None:
+        raise RuntimeError("the round kept no record")
+    head = record_head(7, 1000.0, "flow", "ortools", Settings())
+    return Account({**head, "parts": [outcome.record(0)]}, source)
+
+
+def data_centre(machines: int, busy: float = 0.55) -> tuple[Fleet, list[Demand]]:
+    """Machines of three sizes, more than half of their cores busy, and what a company might start on a Monday morning."""
+    fleet = cluster(machines, busy)
+    sizes = np.array([(4000, 8000, 16000)[i % 3] for i in range(machines)])
+    demands = [
+        Demand(
+            name,
+            tuple(f"{name}-{i}" for i in range(tasks)),
+            {"cpu": cpu, "memory": cpu * MIB, "pods": 1},
+            allowed=np.isin(sizes, allowed) if allowed else None,
+            sensitivity=sensitivity,
+            pressure=pressure,
+        )
+        for name, tasks, cpu, sensitivity, pressure, allowed in KINDS
+    ]
+    return fleet, demands
+
+
+SCENARIOS: dict[str, Callable[[Path], list[Account]]] = {
+    "demo, first round": lambda folder: demo(folder)[:1],
+    "demo, all rounds": demo,
+    "60 machines": lambda _: [wide_account(*many_classes(60, 120, 6))],
+    "12,500 machines, 13 kinds": lambda _: [wide_account(*data_centre(12500))],
+    "12,500 machines, 20 classes": lambda _: [wide_account(*many_classes(12500, 4000, 20))],
+    "12,500 machines, 15,000 tasks": lambda _: [wide_account(*many_classes(12500, 15000, 60))],
+}
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Times in ms, medians; sizes in kB, without and with data."""
+    heads = [
+        "scenario",
+        "rounds",
+        "machines",
+        "tasks",
+        "arcs",
+        "render ms",
+        "page kB",
+        "data kB",
+        "open ms",
+        "max",
+        "unfold ms",
+    ]
+    lines = [heads]
+    for row in rows:
+        lines.append(
+            [
+                row["scenario"],
+                *(f"{row[k]:,}" for k in ("rounds", "machines", "tasks", "arcs")),
+                f"{row['render_ms']:,.0f}",
+                f"{(row['page_bytes'] - row['data_bytes']) / 1e3:,.0f}",
+                f"{row['data_bytes'] / 1e3:,.0f}",
+                f"{row['open_ms']:,.0f}",
+                f"{row['open_max_ms']:,.0f}",
+                "-" if row["unfold_ms"] is None else f"{row['unfold_ms']:,.0f}",
+            ]
+        )
+    widths = [max(len(line[c]) for line in lines) for c in range(len(heads))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(w) if c == 0 else cell.rjust(w) for c, (cell, w) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    )
+
+
+if __name__ == "__main__":
+    main()

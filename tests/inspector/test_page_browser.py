@@ -13,6 +13,7 @@ from test_page import HOSTILE, renamed
 
 from flowsched.inspector.account import Account
 from flowsched.inspector.page import render_page
+from flowsched.record_file import load_record
 from requirements_on_machine import needs
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -484,3 +485,26 @@ def test_without_colour_the_kinds_of_lines_differ(visit: Open) -> None:
     assert dashes(".line.zero") != "none"
     page.click('[data-view="plan"]')
     assert dashes(".line.later") not in ("none", dashes(".line.zero"))
+
+
+def test_a_record_of_version_1_can_be_walked_through(browser: Any, tmp_path: Path) -> None:
+    old = Path(__file__).parents[1] / "k8s" / "round_record_v1.json"
+    page = browser.new_page()
+    page.set_default_timeout(5000)
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    path = tmp_path / "old.html"
+    path.write_text(render_page([Account(load_record(old), "old.json")]), encoding="utf-8")
+    page.goto(path.as_uri())
+    page.wait_for_selector("html[data-ready]")
+    for part in range(page.locator("#part option").count()):
+        page.select_option("#part", str(part))
+        expect(page.locator("#part")).to_have_value(str(part))
+        for view in page.locator("#views button").evaluate_all("all => all.map((one) => one.dataset.view)"):
+            page.click(f'[data-view="{view}"]')
+            for name in page.locator(".network .box").evaluate_all("all => all.map((one) => one.dataset.id)"):
+                search(page, name.partition(":")[2])
+                page.keyboard.press("Escape")
+    page.close()
+    assert complaints == []

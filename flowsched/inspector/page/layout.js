@@ -1,10 +1,12 @@
-// Places for boxes and lines: fixed columns, an order with few crossings, and as little slant as can be. No chance in it.
+// Places for boxes and lines: fixed columns, few crossings, little slant. There is no chance in it.
 
 const MOST_HEIGHT = 330;
 const MOST_LINE = 26;
 const MOST_OF_A_CORE = 9;
 const LEAST_LINE = 1.6;
+/** Boxes have one line where a column has more of them than this, or where two lines each would not fit. */
 const DENSE = 15;
+const TWO_LINES = 52;
 const FEW_LINES = 30;
 const HEADING = 44;
 /** How much a drawing may be scaled to fit. */
@@ -13,19 +15,20 @@ const LARGEST = 1.35;
 
 /** Give every box x, y, w, h and every line its path, as wide as there is room. */
 function layOut(scene, width, height) {
-  arrange(scene, width);
+  arrange(scene, width, height);
   // What will be made smaller to fit the height may be wider, and what leaves height is drawn larger and less wide.
   const scale = Math.max(SMALLEST, Math.min(LARGEST, (height - 8) / scene.height));
-  if (Math.abs(scale - 1) > 0.03) arrange(scene, width / scale);
+  if (Math.abs(scale - 1) > 0.03) arrange(scene, width / scale, height);
 }
 
-function arrange(scene, room) {
+function arrange(scene, room, height) {
   const boxes = [...scene.boxes.values()];
   const tops = boxes.filter((box) => !box.parent);
   const columns = d3.range(4).map((c) => tops.filter((box) => box.column === c));
   const lane = tops.filter((box) => box.column < 0);
   const links = [...scene.links.values()].filter((link) => link.drawn);
-  const dense = d3.max(columns, (column) => column.length) > DENSE;
+  const most = d3.max(columns, (column) => column.length);
+  const dense = most > DENSE || HEADING + most * TWO_LINES > 1.2 * height;
   scene.dense = dense;
   scaleLines(scene, columns, links);
   sizeBoxes(tops, links, dense);

@@ -1,7 +1,7 @@
 // What is drawn of a network: boxes for its nodes, with groups folded and the idle gathered, and lines for its arcs.
 //
 // A box is {id, kind, column, label, note, w, h, nodes, choice}; boxes of a frame have parent, dx and dy. A line is
-// {id, source, target, arcs, flow, ...}: all arcs from one box to another. A column of -1 is the lane of those who wait.
+// {id, source, target, arcs, flow, ...}: arcs from one box to another. A column of -1 is the lane of those who wait.
 
 /** Boxes of a kind that are drawn before the others are gathered; fewer where two networks share the room. */
 const KEPT_GROUPS = 18;
@@ -72,7 +72,7 @@ class NetworkScene {
     this.some("task", single.task, KEPT_CLASSES * 2, "tasks", (node) => this.taskBox(node));
     this.some("domain", single.domain, KEPT_CLASSES, "domains", (node) => this.domainBox(node));
     this.some("arrive", single.arrive, KEPT_GROUPS, "machines", (node) => this.arriveBox(node));
-    const idle = single.unscheduled.length > 3 ? 0 : 3;
+    const idle = 1;
     this.some("unscheduled", single.unscheduled, KEPT_WAITS, "unscheduled nodes", (node) => this.waitBox(node), idle);
     const groups = [...byGroup.entries()].map(([group, nodes]) => ({ group, nodes, flow: this.groupFlow(nodes) }));
     this.gather(

@@ -1,4 +1,4 @@
-// What is said about the thing that is chosen: numbers, terms, members, sentences. And the short form under the pointer.
+// What is said about the thing that is chosen: numbers, terms, members, sentences; and the short form for the pointer.
 
 const LISTED = 50;
 
@@ -615,7 +615,10 @@ class Panel {
         ["That is", link.amount],
         [
           "Cost of a task",
-          `${number(d3.min(link.arcs, (arc) => graph.cost(arc)))} to ${number(d3.max(link.arcs, (arc) => graph.cost(arc)))}`,
+          d3
+            .extent(link.arcs, (arc) => graph.cost(arc))
+            .map(number)
+            .join(" to "),
         ],
         ["Least reduced cost", number(d3.min(link.arcs, (arc) => graph.reduced(arc)))],
         ["Price of room", link.price > 0 ? number(link.price) : null],
@@ -630,7 +633,8 @@ class Panel {
           element(
             "span",
             { class: "soft" },
-            ` of ${whole(graph.capacities[arc])}, cost ${number(graph.cost(arc))}, reduced ${number(graph.reduced(arc))}`,
+            ` of ${whole(graph.capacities[arc])}, cost ${number(graph.cost(arc))}, `,
+            `reduced ${number(graph.reduced(arc))}`,
           ),
         ]),
       ),

@@ -71,7 +71,7 @@ def postponements(
             left.append(
                 Postponement(
                     task.name,
-                    f"waits for {count} on {machine}{start}: {_why_not_now(search, t)}",
+                    f"waits for {count} on {machine}{start}: {_why_not_now(search, plan, t)}",
                     waited,
                     sum(terms.values()),
                     terms,
@@ -83,7 +83,7 @@ def postponements(
         reason = known.get(t)
         if reason is not None and task.name in reserved:
             held = reserved[task.name]
-            reason += f"; {held.machine} is reserved for it, predicted to be free at {held.start_s:.0f} s"
+            reason += f"; {held.machine} is reserved for it, predicted to be free {_from_now(held.start_s - now)}"
         left.append(
             Postponement(
                 task.name,
@@ -96,14 +96,34 @@ def postponements(
     return tuple(left)
 
 
-def _why_not_now(search: Search, task: int) -> str:
-    """Whether a task that waits for a machine could have started at all."""
+def _why_not_now(search: Search, plan: Assignment, task: int) -> str:
+    """Whether a task that waits for a machine could have started at all, beside those who do."""
     view = search.view
     wanted = view.tasks[task]
-    allowed = (g for g, group in enumerate(view.groups) if view.allowed(view.class_of[task], group.members[0]))
-    if any(_has_room(search, g, wanted) for g in allowed):
-        return "starting now anywhere costs more"
+    for m in range(len(view.machines)):
+        if view.allowed(view.class_of[task], m) and _has_room(search, view.group_of[m], wanted):
+            taken = sum(n.width_milli for n in plan.company(m) if n.slot == 0)
+            if taken + wanted.widths_milli[0] <= view.groups[view.group_of[m]].free_milli:
+                return "starting now anywhere costs more"
     return "no machine has room for it now"
+
+
+def _closest_now(search: Search, plan: Assignment, task: int) -> tuple[float, int] | None:
+    """The cheapest start now beside those who start, and its machine; None where there is none, or no time to ask."""
+    if search.exhausted():
+        return None
+    view = search.view
+    best: tuple[float, int] | None = None
+    seen = set()
+    for m in range(len(view.machines)):
+        alike = (view.group_of[m], plan.company(m))
+        if alike in seen and not search.related(task):
+            continue
+        seen.add(alike)
+        for price, column in search.offers(plan, task, m):
+            if column.slot == 0 and price < FORBIDDEN and (best is None or price < best[0] - 1e-12):
+                best = (price, m)
+    return best
 
 
 def _has_room(search: Search, group: int, task: Task) -> bool:
@@ -123,8 +143,8 @@ def _why_unscheduled(search: Search, plan: Assignment, task: int, reservation: R
     c = view.class_of[task]
     width = wanted.widths_milli[0]
     if reservation is not None:
-        at = f"{reservation.start_s:.0f} s"
-        return f"is due, and {reservation.machine} is reserved for it, predicted to be free at {at}"
+        when = _from_now(reservation.start_s - view.snapshot.now_s)
+        return f"is due, and {reservation.machine} is reserved for it, predicted to be free {when}"
     if not view.groups:
         return "there is no machine in the cluster"
     allowed = [g for g, group in enumerate(view.groups) if view.allowed(c, group.members[0])]
@@ -160,10 +180,17 @@ def _why_unscheduled(search: Search, plan: Assignment, task: int, reservation: R
         if wanted.min_utility is not None and best is not None and best < wanted.min_utility:
             return f"its utility now would be {best:.2f} at best, below the {wanted.min_utility:g} that it demands"
         return "every machine with room has a latency service whose p95 goal it would break"
-    return (
-        f"waiting costs {search.waiting(task):.2f}; the cheapest machine with room, "
-        f"{view.groups[cheapest].machine.name}, would cost {price:.2f} by itself now"
-    )
+    waiting = f"waiting costs {search.waiting(task):.2f}"
+    closest = _closest_now(search, plan, task)
+    if closest is None and not search.exhausted():
+        return f"{waiting}; no machine has room for it beside those who start now or are planned"
+    if closest is None:
+        name = view.groups[cheapest].machine.name
+        return (
+            f"{waiting}; the cheapest machine with room, {name}, would cost {price:.2f} with nobody else of this round"
+        )
+    price, machine = closest
+    return f"{waiting}; starting now would cost {price:.2f} on {view.machines[machine].name}, where it costs least"
 
 
 def _refused_everywhere(search: Search, plan: Assignment, task: int, roomy: list[int]) -> Relation | None:
@@ -185,6 +212,11 @@ def _refused_everywhere(search: Search, plan: Assignment, task: int, roomy: list
         <= view.groups[view.group_of[m]].free_milli
     ]
     return None if None in refusals or not refusals else refusals[0]
+
+
+def _from_now(seconds: float) -> str:
+    """When something is, or was: a clock's seconds say nothing to people."""
+    return f"in about {seconds:.0f} s" if seconds >= 0.0 else f"{-seconds:.0f} s ago"
 
 
 def _further(task: Task) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 
 from flowsched.output import make_folder, write_whole, write_whole_bytes
 from flowsched.record import RECORD_KIND, RECORD_VERSION
+from flowsched.record_shape import ShapeError, check_shape
 from flowsched.record_upgrade import upgrade
 from flowsched_models.document import InputError, Problem
 
@@ -126,48 +127,16 @@ def check_record(data: Any, source: str) -> dict[str, Any]:
         raise _problem(source, message, "a later flowsched may read it")
     try:
         record = upgrade(data) if version != RECORD_VERSION else data
-        _require(record)
+        check_shape(record)
+    except ShapeError as error:
+        raise _problem(source, f"is damaged: {error}", _HELP) from None
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
-        what = f"key {error} is missing" if isinstance(error, KeyError) else str(error)
-        raise _problem(source, f"is damaged: {what}", _HELP) from None
+        # Only the way from an older version is left to go wrong.
+        what = (
+            f"key {error} is missing" if isinstance(error, KeyError) else "its values are not of the kinds they must be"
+        )
+        raise _problem(source, f"is damaged: {what}", _HELP) from error
     return record
-
-
-def _require(record: Mapping[str, Any]) -> None:
-    """Look at what every reader relies on: keys, and arrays that belong together."""
-    for key in ("round", "now_s", "policy", "solver", "settings"):
-        record[key]
-    for part in record["parts"]:
-        if part["kind"] not in ("search", "wide"):
-            raise ValueError(f"a part is of kind {part['kind']}")
-        for key in ("placements", "certificate", "counts"):
-            part[key]
-        for key in ("snapshot", "classes", "groups", "plan", "postponements") if part["kind"] == "search" else (
-            "fleet", "demands", "group_of", "left",
-        ):  # fmt: skip
-            part[key]
-        for name in ("first_network", "last_network"):
-            network = part.get(name)
-            if network is not None:
-                _require_network(network, name)
-        part["first_network"]
-
-
-def _require_network(network: Mapping[str, Any], name: str) -> None:
-    nodes, arcs = len(network["nodes"]), len(network["tails"])
-    if len(network["supplies"]) != nodes:
-        raise ValueError(f"{name} has {nodes} nodes and {len(network['supplies'])} supplies")
-    columns = {key: network[key] for key in ("heads", "capacities", "unit_costs", "units", "flow")}
-    columns |= {f"terms.{term}": values for term, values in network["terms"].items()}
-    columns |= network.get("columns", {})
-    for key, values in columns.items():
-        if len(values) != arcs:
-            raise ValueError(f"{name} has {arcs} arcs and {len(values)} values of {key}")
-    for key in ("tails", "heads"):
-        ends = np.asarray(network[key])
-        if arcs and not (int(ends.min()) >= 0 and int(ends.max()) < nodes):
-            raise ValueError(f"{name} has an arc to a node that is not there")
-    float(network["cost_scale"])
 
 
 def _unpack(content: bytes, source: str) -> Any:
@@ -184,6 +153,11 @@ def _unpack(content: bytes, source: str) -> Any:
         raise
     except (zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise _problem(source, f"is damaged or truncated: {str(error).lower()}", _HELP) from None
+    except json.JSONDecodeError as error:
+        message = f"is damaged: {error.msg.lower()} in line {error.lineno} of {RECORD_MEMBER}"
+        raise _problem(source, message, _HELP) from None
+    except KeyError:
+        raise _problem(source, "is damaged: an array of it is missing", _HELP) from None
     except Exception as error:
         # A damaged header may ask for a password, a method that there is not, or nearly anything else.
         raise _problem(source, f"is damaged: {error}", _HELP) from None

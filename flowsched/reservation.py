@@ -48,8 +48,12 @@ def settle_dues(view: View, outlook: Outlook, prices: Prices, settings: Settings
     gang_of = {t: gang for gang in gangs_of(view) for t in gang.members}
     held = {r.task: r for r in snapshot.reservations if _still_suits(view, prices, r)}
     due.sort(key=lambda t: (view.tasks[t].name not in held, -view.tasks[t].priority, view.tasks[t].submit_s, t))
+    tried: set[str] = set()
     for first in due:
         if first in gang_of:
+            if gang_of[first].group.name in tried:
+                continue
+            tried.add(gang_of[first].group.name)
             answer = _settle_gang(view, outlook, prices, gang_of[first], held)
             if answer is not None:
                 return answer

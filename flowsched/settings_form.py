@@ -9,7 +9,7 @@ from flowsched.settings import Settings
 from flowsched_models.document import InputError, Problem, nearest
 
 _TRUE = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
-_RANGES: dict[str, tuple[float, float]] = {
+RANGES: dict[str, tuple[float, float]] = {
     "eps": (0.0, 1e6),
     "beta": (1e-6, 1e6),
     "goal_factor": (1e-3, 1e6),
@@ -70,7 +70,7 @@ def _parse(key: str, text: str, kind: type) -> object:
     if kind is str:
         return text
     what = "a whole number" if kind is int else "a number"
-    least, most = _RANGES[key]
+    least, most = RANGES[key]
     try:
         number = kind(text)
     except ValueError:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import click
 
+from flowsched.inspector.damage import told_as_damage
 from flowsched.inspector.explanation import explain as explain_task
-from flowsched.inspector.source import open_account, open_live
+from flowsched.inspector.source import open_account, open_live, refuse_overwriting
+from flowsched.inspector.text_table import printable
 from flowsched.output import make_folder
 from flowsched.record_file import write_record
 from flowsched_models.document import InputError, Problem
@@ -42,6 +44,7 @@ def explain(
         if record is not None:
             raise _misused("--live takes the place of RECORD and TASK", "leave them out")
         if save is not None:
+            refuse_overwriting({"--save": save}, [path for path in (kubeconfig, config) if path is not None])
             make_folder(save.parent)
         account, found = open_live(live, kubeconfig, config)
         name = found or live
@@ -55,11 +58,13 @@ def explain(
             example = "flowsched explain out/round.json ferret"
             raise _misused("RECORD and TASK are needed, or --live pod/NAMESPACE/NAME", f"for example {example}")
         account, name = open_account(record), task
-    explanation = explain_task(account, name)
-    if as_json:
-        click.echo(json.dumps(explanation.plain(), allow_nan=False, indent=1))
-    else:
-        click.echo("\n".join(explanation.lines()))
+    with told_as_damage(account):
+        explanation = explain_task(account, name)
+        if as_json:
+            text = json.dumps(explanation.plain(), allow_nan=False, indent=1)
+        else:
+            text = "\n".join(map(printable, explanation.lines()))
+    click.echo(text)
 
 
 def _misused(message: str, help: str) -> InputError:

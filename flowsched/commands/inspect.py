@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import click
 
 from flowsched.inspector.account import Account, Part
+from flowsched.inspector.damage import told_as_damage
 from flowsched.inspector.graph import Graph
-from flowsched.inspector.source import open_live, open_records
+from flowsched.inspector.source import files_of, open_live, open_records, refuse_overwriting
 from flowsched.output import make_folder, write_whole_bytes
 from flowsched_models.document import InputError, Problem
 
@@ -78,22 +78,31 @@ def inspect(
             some = "--dot, --svg or --png" if option == "--all-arcs" else _NETWORK_EXPORTS
             raise _problem(option, f"is for {some}")
     accounts = _open(record, live, kubeconfig, config)
-    others = [] if against is None else open_records(against)
+    others = [] if against is None else _open_files(against)
+    read = [
+        *([] if live else files_of(accounts)),
+        *files_of(others),
+        *(p for p in (kubeconfig, config) if p is not None),
+    ]
+    refuse_overwriting({name: place for name, place in places.items() if place != STANDARD_OUTPUT}, read)
     if as_json or exports:
         option = "--json" if as_json else exports[0]
         account = _only(accounts, option, record)
         if against is not None and html is None:
             raise _problem("--against", f"does not go with {option}", "leave one of them out")
-        with _told_as_damage(account):
+        with told_as_damage(*accounts, *others):
             renders = _renders(account, accounts, others, places, network or "first", part or 0, all_arcs)
             _write(places, renders)
+            text = None
             if as_json:
                 from flowsched.record_file import record_json
 
-                click.echo(record_json(account.plain))
+                text = record_json(account.plain)
+        if text is not None:
+            click.echo(text)
         return
     if html is not None:
-        with _told_as_damage(accounts[0]):
+        with told_as_damage(*accounts, *others):
             _write(places, {"--html": lambda: _page(accounts, others)})
         return
     if against is not None:
@@ -101,11 +110,10 @@ def inspect(
         return
     from flowsched.inspector.summary import render_overview, render_summary
 
-    with _told_as_damage(accounts[0]):
-        if len(accounts) == 1:
-            click.echo(render_summary(accounts[0], everything))
-        else:
-            click.echo(render_overview(accounts, str(record)))
+    with told_as_damage(*accounts):
+        one = len(accounts) == 1
+        text = render_summary(accounts[0], everything) if one else render_overview(accounts, str(record))
+    click.echo(text)
 
 
 def _open(record: Path | None, live: bool, kubeconfig: Path | None, config: Path | None) -> list[Account]:
@@ -118,7 +126,14 @@ def _open(record: Path | None, live: bool, kubeconfig: Path | None, config: Path
             raise _problem(option, "is for --live only", "add --live, or leave it out")
     if record is None:
         raise _problem("RECORD", "is missing", "name a record, a folder of records, or --live")
-    return open_records(record)
+    return _open_files(record)
+
+
+def _open_files(path: Path) -> list[Account]:
+    accounts, note = open_records(path)
+    if note:
+        click.echo(note, err=True)
+    return accounts
 
 
 def _only(accounts: list[Account], option: str, folder: Path | None) -> Account:
@@ -209,10 +224,10 @@ def _print_difference(account: Account, other: Account, everything: bool) -> Non
     from flowsched.inspector.difference import SHOWN, difference
     from flowsched.inspector.text_table import printable
 
-    with _told_as_damage(account), _told_as_damage(other):
+    with told_as_damage(account, other):
         found = difference(account, other).lines(None if everything else SHOWN)
-    lines = [f"from {account.source}", f"  to {other.source}", *found]
-    click.echo("\n".join(map(printable, lines)))
+        text = "\n".join(printable(line) for line in (f"from {account.source}", f"  to {other.source}", *found))
+    click.echo(text)
 
 
 def _check_places(places: Mapping[str, Path], as_json: bool, inputs: list[Path]) -> None:
@@ -244,16 +259,6 @@ def _write(places: Mapping[str, Path], renders: Mapping[str, Render]) -> None:
         else:
             write_whole_bytes(places[name], data)
             click.echo(f"{name.removeprefix('--')}: {places[name]}", err=True)
-
-
-@contextmanager
-def _told_as_damage(account: Account) -> Iterator[None]:
-    """What a reader stumbles over in a record is a fault of the record."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        what = f"key {error} is missing" if isinstance(error, KeyError) else str(error)
-        raise InputError([Problem(account.source, None, "", f"is damaged: {what}")]) from error
 
 
 def _problem(where: str, message: str, help: str = "") -> InputError:

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import click
 
+from flowsched.inspector.damage import told_as_damage
 from flowsched.inspector.replay import replay as replay_record
 from flowsched.inspector.source import open_account
+from flowsched.inspector.text_table import printable
+from flowsched.record import RECORD_VERSION
 
 DIFFERENT = 4
 """Exit code where decisions differ."""
@@ -24,6 +27,12 @@ def replay(record: Path, as_json: bool) -> int:
 
     Everything but timings is compared. Exit code 0: the same; 4: different, with the first values that differ.
     """
-    outcome = replay_record(open_account(record))
-    click.echo(json.dumps(outcome.plain(), allow_nan=False) if as_json else "\n".join(outcome.lines()))
+    account = open_account(record)
+    with told_as_damage(account):
+        outcome = replay_record(account)
+        if as_json:
+            text = json.dumps({"apiVersion": RECORD_VERSION, "kind": "Replay", **outcome.plain()}, allow_nan=False)
+        else:
+            text = "\n".join(map(printable, outcome.lines()))
+    click.echo(text)
     return 0 if outcome.same else DIFFERENT

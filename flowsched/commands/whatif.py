@@ -9,13 +9,15 @@ import click
 
 from flowsched.inspector.account import Account
 from flowsched.inspector.change import parse_changes
+from flowsched.inspector.damage import told_as_damage
 from flowsched.inspector.difference import SHOWN, difference
-from flowsched.inspector.source import open_account
+from flowsched.inspector.source import open_account, refuse_overwriting
+from flowsched.inspector.text_table import printable
 from flowsched.inspector.whatif import WHAT_IF, what_if
 from flowsched.output import make_folder, write_whole
+from flowsched.record import RECORD_VERSION
 from flowsched.record_file import write_record
 from flowsched.solvers import SOLVERS
-from flowsched_models.document import InputError, Problem
 
 
 @click.command(
@@ -61,46 +63,40 @@ def whatif(
     Nothing is written to any cluster.
     """
     account = open_account(record)
-    _refuse_overwriting(record, out, html)
-    changes = parse_changes(
-        account,
-        drain=drain,
-        add_machine=add_machine,
-        without=without,
-        width=width,
-        settings=assignments,
-        solver=solver,
-    )
-    for path in (out, html):
-        if path is not None:
-            make_folder(path.parent)
-    after = what_if(account, changes)
-    told = difference(account, after)
-    notes: list[str] = after.plain[WHAT_IF]["notes"]
-    if out is not None:
-        write_record(after.plain, out)
-    if html is not None:
-        write_whole(html, _page(account, after))
-    if as_json:
-        data = {"changes": changes.lines(account), "notes": notes, "difference": told.plain()}
-        click.echo(json.dumps(data, allow_nan=False))
-    else:
-        lines = [f"what if: {text}" for text in changes.lines(account) or ("nothing is changed",)]
-        lines += [f"note: {note}" for note in notes]
-        click.echo("\n".join([*lines, *told.lines(None if everything else SHOWN)]))
+    refuse_overwriting({o: p for o, p in (("--record", out), ("--html", html)) if p is not None}, [record])
+    with told_as_damage(account):
+        changes = parse_changes(
+            account,
+            drain=drain,
+            add_machine=add_machine,
+            without=without,
+            width=width,
+            settings=assignments,
+            solver=solver,
+        )
+        for path in (out, html):
+            if path is not None:
+                make_folder(path.parent)
+        after = what_if(account, changes)
+        told = difference(account, after)
+        notes: list[str] = after.plain[WHAT_IF]["notes"]
+        made = changes.lines(account)
+        if as_json:
+            data = {"changes": made, "notes": notes, "difference": told.plain()}
+            text = json.dumps({"apiVersion": RECORD_VERSION, "kind": "WhatIf", **data}, allow_nan=False)
+        else:
+            lines = [f"what if: {text}" for text in made or ("nothing is changed",)]
+            lines += [f"note: {note}" for note in notes]
+            text = "\n".join(map(printable, [*lines, *told.lines(None if everything else SHOWN)]))
+        page = None if html is None else _page(account, after)
+        if out is not None:
+            write_record(after.plain, out)
+        if html is not None and page is not None:
+            write_whole(html, page)
+    click.echo(text)
     for what, path in (("record", out), ("page", html)):
         if path is not None:
             click.echo(f"{what}: {path}", err=True)
-
-
-def _refuse_overwriting(record: Path, out: Path | None, html: Path | None) -> None:
-    problems = [
-        Problem(option, None, "", f"{path} is the record that is asked about", "name another file")
-        for option, path in (("--record", out), ("--html", html))
-        if path is not None and path.resolve() == record.resolve()
-    ]
-    if problems:
-        raise InputError(problems)
 
 
 def _page(before: Account, after: Account) -> str:

@@ -8,12 +8,14 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from flowsched.inspector.account import WIDE, Account, Part
+from flowsched.inspector.damage import FAULTS, told
 from flowsched.inspector.plain_snapshot import read_plain_snapshot
 from flowsched.policies.flow import FlowPolicy
 from flowsched.record import writer
 from flowsched.relation import TaskGroup
 from flowsched.round import FlowScheduler
 from flowsched.settings import Settings
+from flowsched.settings_form import RANGES
 from flowsched.snapshot import Snapshot
 from flowsched.solvers import SOLVERS, make_solver
 from flowsched.wide_board import Board
@@ -26,6 +28,7 @@ POLICY = FlowPolicy.name
 USUAL_SOLVER = "ortools"
 """The solver of a record that does not say which."""
 _UNKNOWN = "unknown"
+_OBJECTIVES = ("makespan", "completion")
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,30 @@ def read_settings(account: Account) -> tuple[Settings, tuple[str, ...]]:
     missing = sorted(known - given.keys())
     if missing:
         notes.append(f"settings that the record does not have are at their defaults: {', '.join(missing)}")
-    return Settings(**{k: v for k, v in given.items() if k in known}), tuple(notes)
+    usable = {k: v for k, v in given.items() if k in known}
+    _check_settings(account, usable)
+    return Settings(**usable), tuple(notes)
+
+
+def _check_settings(account: Account, given: Mapping[str, Any]) -> None:
+    """Raise :class:`InputError` for values of another type than a setting's, and for counts with which no round ends."""
+    problems = []
+    for key, value in given.items():
+        usual = getattr(Settings(), key)
+        if isinstance(usual, bool):
+            good, must = isinstance(value, bool), "true or false"
+        elif isinstance(usual, str):
+            good, must = value in _OBJECTIVES, " or ".join(_OBJECTIVES)
+        elif isinstance(usual, int):
+            least, most = RANGES[key]
+            good = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+            must = f"a whole number from {least} to {most}"
+        else:
+            good, must = isinstance(value, int | float) and not isinstance(value, bool), "a number"
+        if not good:
+            problems.append(Problem(account.source, None, f"settings.{key}", f"is damaged: it must be {must}"))
+    if problems:
+        raise InputError(problems)
 
 
 def snapshot_of(account: Account, part: Part) -> Snapshot:
@@ -112,9 +138,8 @@ def damaged(account: Account, part: Part, verb: str = "read") -> Iterator[None]:
     """Whatever goes wrong with the values of a part is said in one sentence: that they cannot be read, or solved."""
     try:
         yield
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, RuntimeError) as error:
-        what = f"nothing is called {error}" if isinstance(error, KeyError) else str(error).partition("\n")[0]
-        message = f"cannot be {verb}: {what}"
+    except FAULTS as error:
+        message = f"is damaged, it cannot be {verb}: {told(error)}"
         raise InputError([Problem(account.source, None, f"parts[{part.index}]", message)]) from error
 
 

@@ -11,9 +11,12 @@ from flowsched.snapshot import MILLI
 
 
 def class_facts(part: Part, task_class: str, tasks: int) -> dict[str, Any] | None:
-    """``class``, ``tasks``, ``sent`` (tasks that the first network sent to machines), ``groups`` (how many groups got
-    some), ``waiting`` (tasks it left), and ``closest``: the unused arc that missed by least, with its ``group``, ``cost``
-    and ``reduced_cost``, per task. None where the class is not in the network.
+    """What became of a class; None where it is not in the network.
+
+    ``class``, ``tasks``, ``placed`` (how many of them the round placed in the end), ``sent`` (tasks that the first network
+    sent to machines; it may spread one), ``groups`` (how many groups got some), ``waiting`` (tasks that it left: later
+    networks and packing may have placed them), and ``closest``: the unused arc that missed by least, with its ``group``,
+    ``cost`` and ``reduced_cost``, per task.
     """
     graph = part.first
     node = graph.node("class", task_class)
@@ -34,6 +37,7 @@ def class_facts(part: Part, task_class: str, tasks: int) -> dict[str, Any] | Non
     return {
         "class": task_class,
         "tasks": tasks,
+        "placed": sum(part.class_of.get(p.task) == task_class for p in part.placements),
         "sent": sent,
         "groups": len(groups),
         "waiting": waiting,

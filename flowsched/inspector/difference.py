@@ -15,8 +15,10 @@ from flowsched_models.quantity import format_duration_us, format_milli
 
 PLACED, RUNNING, WAITING = "placed", "running", "waiting"
 """What a record says of a task: bound in this round, bound before, or left."""
-REST = "rest"
-"""Cost that is no term of a decided task: what runs already, and what one term counts twice."""
+RUNNING_COST = "running"
+"""What is no term of a decided task: what the machines of searches would cost with nobody but those who run there."""
+TWICE = "counted_twice"
+"""What decided tasks do to each other: the terms of both have it, so it is taken off once."""
 SHOWN = 20
 """Tasks of a kind that are told to people, unless they ask for more."""
 _PRICES = (
@@ -24,8 +26,14 @@ _PRICES = (
     "due_age_s", "round_period_s",
 )  # fmt: skip
 """Settings that change what things cost."""
+_REST_TITLES = {
+    RUNNING_COST: "what runs already",
+    TWICE: "counted twice above, what the round's own tasks do to each other",
+}
 _EVEN = 5e-13
 """Costs that differ by less are told as equal: sums of the same numbers in another order."""
+_SAME = 1e-12
+"""The same as a part of the sum, where much larger numbers are taken from each other."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +145,7 @@ class Costs:
     """The certificates' primal costs: machines with all that is on them, and tasks that wait. Where there are several
     searches, what ran before each of them but the first is not counted again."""
     terms: Mapping[str, float]
-    """Of the decided tasks by term; with the rest they add up to the total."""
+    """Of the decided tasks by term, and the rest under ``RUNNING_COST`` and ``TWICE``: together they are the total."""
 
 
 @dataclass(frozen=True)
@@ -241,7 +249,7 @@ class Difference:
         yield f"total cost: {_move(self.before.total, self.after.total)}"
         for c in _terms(self.before, self.after):
             if abs(c.after - c.before) > _EVEN:
-                name = "what runs, less what two terms both count" if c.what == REST else c.what.replace("_", " ")
+                name = _REST_TITLES.get(c.what, c.what.replace("_", " "))
                 yield f"  {name}: {_move(c.before, c.after)}"
         for c in self.counts:
             if c.before is None and c.after is None:
@@ -424,8 +432,8 @@ def _costs(account: Account) -> Costs:
     total, terms = 0.0, Counter[str]()
     searches = [part for part in account.parts if part.kind == SEARCH and part.certificate is not None]
     # What runs is in the cost of every search, and counts once.
-    if account.policy == POLICY:
-        total -= sum(standing_cost(account, part) for part in searches[1:])
+    standing = [standing_cost(account, part) for part in searches] if account.policy == POLICY else []
+    total -= sum(standing[1:])
     for part in account.parts:
         waiting = _waiting_costs(part)
         costs = [p.cost for p in part.placements]
@@ -440,13 +448,16 @@ def _costs(account: Account) -> Costs:
         else:
             total += sum(part.plain["machine_costs"].values() if part.plain.get("machine_costs") else costs)
     named = {name: float(value) for name, value in terms.items() if value}
-    rest = total - sum(named.values())
-    return Costs(total, {**named, REST: rest if abs(rest) > _EVEN * max(1.0, abs(total)) else 0.0})
+    running = standing[0] if standing else 0.0
+    twice = total - running - sum(named.values())
+    # Sums of the same numbers in another order differ by some bits of the largest.
+    twice = twice if abs(twice) > _SAME * max(1.0, abs(total), abs(running)) else 0.0
+    return Costs(total, {**named, RUNNING_COST: running, TWICE: twice})
 
 
 def _terms(before: Costs, after: Costs) -> list[Change]:
-    names = [n for n in dict.fromkeys((*before.terms, *after.terms)) if n != REST]
-    return [Change(n, before.terms.get(n, 0.0), after.terms.get(n, 0.0)) for n in (*names, REST)]
+    names = [n for n in dict.fromkeys((*before.terms, *after.terms)) if n not in _REST_TITLES]
+    return [Change(n, before.terms.get(n, 0.0), after.terms.get(n, 0.0)) for n in (*names, *_REST_TITLES)]
 
 
 def _certificates(before: Account, after: Account) -> tuple[CertificateChange, ...]:

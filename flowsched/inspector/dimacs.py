@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from flowsched.inspector.account import Account
 from flowsched.inspector.graph import Graph
+from flowsched.inspector.summary import moves_left
 from flowsched.inspector.text_table import when
+
+LAST = "last"
+"""The network of every move that a search weighed, around its final plan."""
 
 
 def render_dimacs(account: Account, graph: Graph, which: str) -> str:
@@ -14,10 +18,12 @@ def render_dimacs(account: Account, graph: Graph, which: str) -> str:
     if the flow is not optimal, because then the optimum is not known.
     """
     _ = graph.potentials  # the proof that the flow is optimal
+    left = moves_left(graph) if which == LAST else ""
     lines = [
         f"c flowsched: {which} network of round {account.round} at {when(account.now_s)}, policy {_line(account.policy)}",
         "c a minimum-cost flow problem in DIMACS format",
         f"c optimum {graph.optimum}",
+        *([f"c {left}"] if left else []),
         f"c cost_scale {graph.cost_scale:.17g} (costs here are true costs of a unit of flow times this, rounded)",
         "c nodes: number, supply, kind:name",
     ]

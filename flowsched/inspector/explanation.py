@@ -22,9 +22,11 @@ and, where they apply:
 - ``asks``: what it asks for;
 - ``place``: ``machine``, ``width_milli``, ``threads``, ``cores``, ``cost``, ``terms`` (a list of ``term`` and ``cost``); of
   one that runs also ``bound_s``, ``since_s``, ``progress_percent``, ``end_s``;
-- ``runner_up``, ``waiting``, ``alternatives`` (the best column of each other machine, cheapest first), ``other_widths``,
-  ``closest`` (the cheapest place that would start now): ``kind`` (``place`` or ``waiting``), ``machine``, ``slot``,
-  ``width_milli``, ``cost``, ``more`` (than what was decided), ``terms``, ``differences`` (``term`` and ``more``, they add up
+- ``runner_up`` (the cheapest of all that it could have instead), ``waiting``, ``alternatives`` (the best column of each
+  other machine, cheapest first), ``same_machine`` (other widths and later slots where it is, cheapest first), ``closest``
+  (the cheapest place that would start now): ``kind`` (``place`` or ``waiting``), ``machine``, ``slot``,
+  ``width_milli`` (the last two null where a record of version 1 does not tell), ``cost``, ``more`` (than what was decided;
+  below 0 where it is cheaper), ``terms``, ``differences`` (``term`` and ``more``, they add up
   to ``more``);
 - ``why_now``: why it starts whatever that costs: ``due``, ``group``, ``repaired``, ``idle_machine``, ``nothing_runs``;
 - ``search_ended_early``, ``makespan``: why something cheaper may have been left;
@@ -37,13 +39,18 @@ and, where they apply:
   ``open_machines``: others that could take it, ``as_cheap``: those of them that would cost no more; ``class``: what the
   first network did with its class;
 - ``core_price``: ``machine``, ``group``, ``per_core``, ``per_task``: dual prices of the first network;
-- ``reason``, ``cost``, ``terms``, ``waited_s``, ``rounds_waited`` (this one included), ``planned``, ``reservation``,
-  ``other_reservations``, ``repairs``, ``group``; of one that is placed also ``due_age_s``, and rounds before this one;
+- ``reason``, ``cost``, ``terms``, ``waited_s``, ``rounds_waited`` (this one included), ``planned``, ``reservation``
+  and ``other_reservations`` (as in the record; ``start_s`` is the cluster's clock, ``in_s`` from now, below 0 where it has
+  passed), ``repairs``, ``group``; of one that is placed also ``due_age_s``, and rounds before this one;
 - ``needed_waiting``: ``more`` that waiting would have to cost, ``w``, ``w_needed``, ``w_most``, ``reached_at_age_s``;
   ``limit`` (wide): the most that a place may cost;
 - ``refusals``: ``machines``, ``available``, ``message``, ``rows`` (:func:`flowsched.inspector.refusals.tabulate`);
-  ``shortage``: ``never``, ``largest``, ``emptiest``, ``units``, ``started_there``;
-- ``bound``: how long it can wait at most (:mod:`flowsched.inspector.waiting_bound`).
+  ``shortage``: ``never``, ``too_small``, ``largest``, ``lacking``, ``emptiest``, ``empty``
+  (:func:`flowsched.inspector.refusals.shortage`), ``units``, ``started_there`` (on the emptiest), ``stays`` (``machine``,
+  ``services``, and ``tasks`` without an end, of those machines);
+- ``bound``: how long it can wait at most, if no run takes longer than ``longest_run_s``, an estimate: ``bounded``,
+  ``why_not``, ``due_age_s``, ``due``, ``ahead``, ``group``, ``group_needs``, ``group_room``, ``longest_run_s``,
+  ``round_s``, ``turns``, ``left_s``, ``most_s`` (:mod:`flowsched.inspector.waiting_bound`).
 """
 
 from __future__ import annotations
@@ -166,6 +173,8 @@ def _running(account: Account, part: Part, name: str) -> dict[str, Any] | None:
     except ReopeningError as reason:
         entry = next(r for r in snapshot["running"] if r["task"]["name"] == name)
         place = {k: entry.get(k) for k in ("machine", "threads", "bound_s")}
+        if place["bound_s"] is not None:
+            place["since_s"] = account.now_s - place["bound_s"]
         return {"models": False, "models_missing": str(reason), "place": place}
     view = opened.search.view
     running = next(r for r in view.snapshot.running if r.task.name == name)

@@ -62,7 +62,8 @@ def standing_cost(account: Account, part: Part) -> float:
         prices = FlowPolicy(read_settings(account)[0]).price(Outlook(view))
         goal_s = part.plain.get("goal_s")
         if goal_s is not None:
-            prices = prices.with_goal(goal_s)
+            # As the search does: a goal of 0 comes from rounds in which nobody has an end.
+            prices = prices.with_goal(max(goal_s, 1e-3))
         return sum(group.size * prices.machine_cost(g, ()) for g, group in enumerate(view.groups))
 
 

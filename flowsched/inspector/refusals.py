@@ -37,6 +37,8 @@ TOO_DEAR = "node(s) cost more than it may"
 
 SHOWN = 5
 """Machines that a row names."""
+NEAR = 0.5
+"""An empty machine is worth naming while it misses at most this share of what is asked for."""
 _PORT_RELATIONS = "ports/"
 _VOLUME_RESOURCES = "attachable-volumes-csi-"
 
@@ -81,8 +83,9 @@ def by_reason(machines: Sequence[str], reasons: Mapping[str, str]) -> list[Check
 
 
 def tabulate(machines: Sequence[str], checks: Sequence[Check]) -> dict[str, Any]:
-    """``machines``, ``available`` and ``rows``: each ``reason`` with ``count`` (machines that it removes first), ``also``
-    (others that it would have removed), the first ``names`` of all of these, and how many ``more`` there are.
+    """``machines``, ``available`` and ``rows``: each ``reason`` with ``count`` (machines that it removes first), the first
+    ``names`` of these and how many ``more`` there are; the same of others that it would have removed in ``also``,
+    ``also_names`` and ``also_more``.
 
     All counts and what is available add up to the number of machines. ``message`` says the same in one line.
     """
@@ -100,9 +103,18 @@ def tabulate(machines: Sequence[str], checks: Sequence[Check]) -> dict[str, Any]
         total, count = int(refused.sum()), int(first[reason].sum())
         if not total:
             continue
-        names = [machines[m] for m in np.flatnonzero(refused)[:SHOWN].tolist()]
+        names = [machines[m] for m in np.flatnonzero(first[reason])[:SHOWN].tolist()]
+        also = [machines[m] for m in np.flatnonzero(refused & ~first[reason])[:SHOWN].tolist()]
         rows.append(
-            {"reason": reason, "count": count, "also": total - count, "names": names, "more": total - len(names)}
+            {
+                "reason": reason,
+                "count": count,
+                "names": names,
+                "more": count - len(names),
+                "also": total - count,
+                "also_names": also,
+                "also_more": total - count - len(also),
+            }
         )
     rows.sort(key=lambda row: (-int(row["count"]), str(row["reason"])))  # type: ignore[call-overload]
     available = int(open_.sum())
@@ -123,18 +135,49 @@ def shortage(
     free: Any,
     whole: Any,
     candidates: BoolArray,
+    sizes: Any = None,
 ) -> dict[str, Any]:
-    """By how much the machines fall short: ``never`` (no candidate would do even empty), the ``largest`` candidate by
-    resource, and the ``emptiest``, the one that misses least.
+    """By how much the machines fall short.
 
-    ``free`` and ``whole`` (free if it were empty): by machine and resource. Only resources that are asked for count.
+    - ``never``: no candidate would do even if all left who will; ``too_small``: nor if it were empty;
+    - ``largest``: for every resource the candidate that has most of it (``most``) beside who stays, and its ``size``;
+    - ``lacking``: where the answer is never, the candidates that would miss least, and what; first those large enough;
+    - ``emptiest``: the one that misses least now, of those that could hold it if there are any;
+    - ``empty``: one that misses least of those that are too small and have nobody who will leave; None where it misses
+      more than a share of :data:`NEAR`.
+
+    By machine and resource: ``free``; ``whole``, free if all left who will; ``sizes``, free if it were empty (as
+    ``whole`` if not given). Only resources that are asked for count.
     """
     where = np.flatnonzero(candidates)
     if not len(where):
-        return {"never": False, "largest": [], "emptiest": None}
+        return {"never": False, "too_small": False, "largest": [], "lacking": [], "emptiest": None, "empty": None}
+    sizes = whole if sizes is None else sizes
     amounts = np.array(asks, dtype=np.int64)
     least = np.maximum(amounts, 1)
-    never = not bool((whole[where] >= amounts).all(axis=1).any())
+    holds = (whole[where] >= amounts).all(axis=1)
+    large = (sizes[where] >= amounts).all(axis=1)
+    never = not bool(holds.any())
+
+    def missing(room: Any, rows: Any) -> Any:
+        return (np.maximum(0, amounts - room[rows]) / least).max(axis=1, initial=0.0)
+
+    def nearest(room: Any, rows: Any) -> Any:
+        spare = (room[rows] / least).min(axis=1, initial=np.inf)
+        return rows[np.lexsort((rows, -spare, missing(room, rows)))]
+
+    def row(machine: int, room: Any) -> dict[str, Any]:
+        lacks = [
+            {
+                "resource": resource,
+                "asks": int(asks[k]),
+                "free": int(room[machine, k]),
+                "short": max(0, int(asks[k] - room[machine, k])),
+            }
+            for k, resource in enumerate(resources)
+        ]
+        return {"machine": machines[machine], "resources": lacks}
+
     largest = []
     for k, resource in enumerate(resources):
         best = int(where[int(whole[where, k].argmax())])
@@ -143,21 +186,26 @@ def shortage(
                 "resource": resource,
                 "asks": int(asks[k]),
                 "most": int(whole[best, k]),
+                "size": int(sizes[best, k]),
                 "machine": machines[best],
                 "suffices": bool(whole[best, k] >= asks[k]),
             }
         )
-    short = np.maximum(0, amounts - free[where])
-    worst = (short / least).max(axis=1, initial=0.0)
-    spare = (free[where] / least).min(axis=1, initial=np.inf)
-    nearest = int(where[np.lexsort((where, -spare, worst))[0]])
-    lacking = [
-        {
-            "resource": resource,
-            "asks": int(asks[k]),
-            "free": int(free[nearest, k]),
-            "short": max(0, int(asks[k] - free[nearest, k])),
-        }
-        for k, resource in enumerate(resources)
-    ]
-    return {"never": never, "largest": largest, "emptiest": {"machine": machines[nearest], "resources": lacking}}
+    lacking = []
+    if never:
+        order = [*nearest(whole, where[large]).tolist(), *nearest(whole, where[~large]).tolist()]
+        for m in order[:SHOWN]:
+            found = row(m, whole)
+            for k, entry in enumerate(found["resources"]):
+                entry["size"] = int(sizes[m, k])
+            lacking.append(found)
+    quiet = where[~holds & (free[where] >= whole[where]).all(axis=1)]
+    quiet = nearest(free, quiet[missing(free, quiet) <= NEAR])
+    return {
+        "never": never,
+        "too_small": not bool(large.any()),
+        "largest": largest,
+        "lacking": lacking,
+        "emptiest": row(int(nearest(free, where if never else where[holds])[0]), free),
+        "empty": row(int(quiet[0]), free) if len(quiet) else None,
+    }

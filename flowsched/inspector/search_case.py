@@ -91,14 +91,12 @@ class SearchCase:
         moves = self.moves
         here, terms = self._here(placed)
         elsewhere = [m for m in moves if m.machine is not None and m.machine != placed.machine]
+        same = [m for m in moves if m.machine == placed.machine]
         waiting = self._waiting_move()
-        rivals = [*elsewhere, *([waiting] if waiting is not None else [])]
+        rivals = [*elsewhere, *same, *([waiting] if waiting is not None else [])]
         best = _cheapest(rivals)
         by_machine = [_cheapest([m for m in elsewhere if m.machine == name]) for name in _machines(elsewhere)]
         ranked = sorted((m for m in by_machine if m is not None), key=lambda m: (m.cost, m.machine or ""))
-        widths = [
-            m for m in moves if m.machine == placed.machine and m.slot == 0 and m.width_milli != placed.width_milli
-        ]
         return {
             "fate": "placed",
             "cause": None,
@@ -113,7 +111,7 @@ class SearchCase:
             "runner_up": None if best is None else best.plain(here, terms),
             "waiting": None if waiting is None else waiting.plain(here, terms),
             "alternatives": [m.plain(here, terms) for m in ranked],
-            "other_widths": [m.plain(here, terms) for m in widths],
+            "same_machine": [m.plain(here, terms) for m in sorted(same, key=lambda m: m.cost)],
             "why_now": self._why_now(),
             "waited_s": self.account.now_s - float(self.plain_task.get("submit_s", 0.0)),
             "rounds_waited": int(self.plain_task.get("rounds_waited", 0)),
@@ -147,7 +145,8 @@ class SearchCase:
                 return "group"
         if any(r["moved_to"] is not None for r in self.part.plain.get("repairs", ()) if r["task"] == self.name):
             return "repaired"
-        if planned is not None and planned["machine"] is None:
+        assert self.placed is not None, "only who starts is asked about"
+        if planned is not None and planned["machine"] != self.placed.machine:
             return "nothing_runs"
         if planned is not None and planned["slot"] > 0:
             return "idle_machine"
@@ -161,7 +160,7 @@ class SearchCase:
     def _waiting_facts(self) -> dict[str, Any]:
         waits = self.waits
         assert waits is not None, "it is placed or it waits"
-        reservation = next((dict(r) for r in self.part.reservations if r["task"] == self.name), None)
+        reservation = next((self._reserved(r) for r in self.part.reservations if r["task"] == self.name), None)
         refused, short, cause = self._refusals()
         if waits.planned is not None:
             cause = "planned"
@@ -195,9 +194,12 @@ class SearchCase:
             "shortage": short,
             "latency": self._latency() if cause == "service" else [],
             "reservation": reservation,
-            "other_reservations": [dict(r) for r in self.part.reservations if r["task"] != self.name],
+            "other_reservations": [self._reserved(r) for r in self.part.reservations if r["task"] != self.name],
             "bound": None if self.opened is None else waiting_bound(self.opened, self.name),
         }
+
+    def _reserved(self, reservation: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(reservation) | {"in_s": reservation["start_s"] - self.account.now_s}
 
     def _start_s(self) -> float | None:
         """When the machine is predicted to have room for its slot, in seconds from now."""
@@ -214,10 +216,10 @@ class SearchCase:
         return None if prospect is None else prospect.starts_s[member]
 
     def _closest(self) -> dict[str, Any] | None:
-        """The cheapest place that would start now; of the record's moves, or where it offers none, of what is open."""
+        """The cheapest place that is known to start now; of the moves, or where they offer none, of what is open."""
         waits = self.waits
         assert waits is not None, "it waits"
-        now = [m for m in self.moves if m.machine is not None and m.slot in (0, None)]
+        now = [m for m in self.moves if m.machine is not None and m.slot == 0]
         best = _cheapest(now) or self._cheapest_open()
         return None if best is None or waits.cost is None else best.plain(waits.cost, waits.terms)
 
@@ -330,16 +332,39 @@ class SearchCase:
 
     @property
     def _moves_from_record(self) -> bool:
-        return self.part.last is not None and (self.opened is None or self.opened.follows_plan)
+        last = self.part.last
+        # Who must start has no arcs to later slots, but one wants to know what they would cost. Those of version 1 do not
+        # say which slot and width they lead to, and are the best ones of each machine only.
+        if last is None or self.opened is None:
+            return last is not None
+        return self.opened.follows_plan and "slot" in last.columns and self._number not in self.opened.search.must_start
 
     @cached_property
     def moves(self) -> tuple[Move, ...]:
-        """All columns that the task could have instead; the record's, or, where its decisions differ from its plan,
-        those around its decisions. Waiting is not among them.
+        """All columns that the task could have instead; the record's, or, where its decisions differ from its plan or it
+        does not say what columns they are, those around its decisions. Waiting is not among them.
         """
-        if self._moves_from_record:
-            return tuple(self._recorded_moves())
-        return tuple(self._priced_moves())
+        moves = self._recorded_moves() if self._moves_from_record else self._priced_moves()
+        return tuple(m for m in moves if not self._is_here(m) and not self._starts_at_once(m))
+
+    def _is_here(self, move: Move) -> bool:
+        """Whether a move leads to what was decided, as those around a plan may that was not followed to the letter."""
+        placed = self.placed
+        return placed is not None and (move.machine, move.slot, move.width_milli) == (
+            placed.machine,
+            0,
+            placed.width_milli,
+        )
+
+    def _starts_at_once(self, move: Move) -> bool:
+        """Whether a later slot is none: nobody on its machine would complete before."""
+        opened = self.opened
+        if opened is None or move.machine is None or not move.slot:
+            return False
+        view, m = opened.search.view, opened.machine_number[move.machine]
+        before = (n for n in opened.decided.company(m, without=self._number) if n.slot < move.slot)
+        ends = any(not view.classes[n.task_class].task.endless for n in before)
+        return not ends and not view.groups[view.group_of[m]].completes
 
     def _recorded_moves(self) -> Iterable[Move]:
         graph = self.part.last
@@ -369,7 +394,10 @@ class SearchCase:
         if opened is None:
             return
         t = opened.task_number[self.name]
-        plan, search = opened.decided, opened.search
+        last = self.part.last
+        # Version 1 does not say which widths were offered: all are priced.
+        widths = opened.search.widths or (last is not None and "width_milli" not in last.columns)
+        plan, search = opened.decided, replace(opened.search, must_start=frozenset(), widths=widths)
         here = plan.columns[t]
         for m in range(len(search.view.machines)):
             for price, column in search.offers(plan, t, m):
@@ -485,6 +513,7 @@ class SearchCase:
         cores = np.zeros(count, dtype=np.bool_)
         free = np.zeros((count, len(resources)), dtype=np.int64)
         whole = np.zeros((count, len(resources)), dtype=np.int64)
+        sizes = np.zeros((count, len(resources)), dtype=np.int64)
         relation_of: dict[str, list[int]] = {}
         final: dict[str, list[int]] = {}
         for i, name in enumerate(names):
@@ -496,7 +525,7 @@ class SearchCase:
             company: Company = () if m is None else opened.decided.company(m, without=t)
             allowed[i] = task.machines is None or name in task.machines
             cores[i] = bool(group.batch_cores)
-            free[i], whole[i] = self._room(g, company, asked)
+            free[i], whole[i], sizes[i] = self._room(g, company, asked)
             refusal = census.refusal(task, name)
             if refusal is not None:
                 holds = refusal.name in task.holds
@@ -522,8 +551,9 @@ class SearchCase:
             *(refusals.Check(reason, _mask(count, rows)) for reason, rows in sorted(final.items())),
         ]
         table = refusals.tabulate(names, checks)
-        short = refusals.shortage(names, resources, asks, free, whole, allowed & cores)
+        short = refusals.shortage(names, resources, asks, free, whole, allowed & cores, sizes)
         short["units"] = {"cpu": "milli", "memory": "MiB"}
+        short["stays"] = self._stays(short)
         short["started_there"] = self._started(short)
         roomy = allowed & cores & np.logical_and.reduce([~check.refused for check in lacks])
         related_away = np.zeros(count, dtype=np.bool_)
@@ -559,8 +589,10 @@ class SearchCase:
                 reasons.setdefault(held["machine"], refusals.RESERVED)
         return everywhere, reasons
 
-    def _room(self, group: int, company: Company, asked: list[str]) -> tuple[list[int], list[int]]:
-        """What is free on a machine once those who start now are there, and what would be free if it were empty."""
+    def _room(self, group: int, company: Company, asked: list[str]) -> tuple[list[int], list[int], list[int]]:
+        """What is free on a machine once those who start now are there, what would be free if all left who will, and
+        what if it were empty.
+        """
         assert self.opened is not None, "it needs the view"
         view = self.opened.search.view
         here = view.groups[group]
@@ -574,12 +606,26 @@ class SearchCase:
             here.machine.cpu_milli - sum(s.width_milli for s in here.services) - sum(r.width_milli for r in stay),
             here.machine.memory_mib - sum(s.memory_mib for s in here.services) - sum(r.task.memory_mib for r in stay),
         ]
+        size = [here.machine.cpu_milli, here.machine.memory_mib]
         for name in asked:
             taken = sum(dict(task.resources).get(name, 0) for _, task in starting)
             kept = sum(dict(r.task.resources).get(name, 0) for r in stay)
             free.append(here.free_resources.get(name, 0) - taken)
             whole.append(dict(here.machine.resources).get(name, 0) - kept)
-        return free, whole
+            size.append(dict(here.machine.resources).get(name, 0))
+        return free, whole, size
+
+    def _stays(self, short: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Of all machines that a shortage names: the services there, and who runs without an end."""
+        assert self.opened is not None, "it needs the view"
+        rows = [*short["largest"], *short["lacking"], short["emptiest"], short["empty"]]
+        found = []
+        for name in sorted({row["machine"] for row in rows if row is not None}):
+            services = [s.name for s in self.opened.search.view.snapshot.services if s.machine == name]
+            tasks = [r.task.name for r in self.opened.residents(name) if r.task.endless]
+            if services or tasks:
+                found.append({"machine": name, "services": services, "tasks": tasks})
+        return found
 
     def _closed(self, group: int, machine: int | None, company: Company, newcomer: Newcomer) -> str | None:
         """Why a machine with room has no price for the task; None where it has one."""

@@ -94,15 +94,18 @@ def _why_now(facts: Facts) -> list[str]:
             lines.append("Its task group fits as a whole now, so it had to start with it, whatever that costs.")
         case "idle_machine":
             lines.append(
-                "It was planned for later, but nothing will complete on this machine: an idle one starts at once."
+                "It was planned for later, but nothing that ends runs on this machine, and nobody else was to start there "
+                "before it: an idle machine starts at once."
             )
         case "nothing_runs":
-            lines.append("Nothing runs anywhere and nobody else would have started, so there was nothing to wait for.")
+            lines.append(
+                "Nothing that ends runs anywhere, and nobody else would have started: there was nothing to wait for."
+            )
     return lines
 
 
 def _rivals(facts: Facts) -> list[str]:
-    best, waiting = facts["runner_up"], facts["waiting"]
+    best, waiting, elsewhere = facts["runner_up"], facts["waiting"], facts["alternatives"]
     if best is None:
         if facts.get("open_machines") is None and facts["part"]["kind"] == "wide":
             return []
@@ -110,16 +113,17 @@ def _rivals(facts: Facts) -> list[str]:
             "There was no other place for it"
             + (", and it takes any place rather than wait." if waiting is None else ".")
         ]
-    lines = [_rival(best, "Runner-up")]
+    cheaper = best["more"] < -_SMALL
+    own = facts["place"]["machine"]
+    lines = [_rival(best, "Cheaper, but left" if cheaper else "Runner-up", own)]
+    if cheaper:
+        lines.append(f"Why it was left: {_left(facts, best)}.")
+    if best["machine"] in (None, own) and elsewhere:
+        lines.append(_rival(elsewhere[0], "Best other machine"))
     if best["kind"] == "place" and waiting is not None:
         lines.append(_rival(waiting, "Waiting"))
-    elif best["kind"] == "waiting" and facts["alternatives"]:
-        lines.append(_rival(facts["alternatives"][0], "Best other machine"))
-    cheaper = [r for r in (best, waiting) if r is not None and r["more"] < -_SMALL]
-    if cheaper and facts.get("why_now") is None:
-        lines.append(_left(facts))
-    further = [a for a in facts["alternatives"] if a["machine"] != best["machine"]][: _SHOWN - 1]
-    if best["kind"] == "place" and further:
+    further = [a for a in elsewhere if a["machine"] != best["machine"]][: _SHOWN - 1]
+    if best["machine"] not in (None, own) and further:
         listed = ", ".join(f"{_where(a)} {_more(a['more'])}" for a in further)
         lines.append(f"Then: {listed}.")
     if facts.get("open_machines"):
@@ -130,20 +134,37 @@ def _rivals(facts: Facts) -> list[str]:
     return lines
 
 
-def _left(facts: Facts) -> str:
+def _left(facts: Facts, rival: Facts) -> str:
+    """Why something cheaper was left."""
+    later = rival["kind"] == "waiting" or bool(rival.get("slot"))
+    match facts.get("why_now"):
+        case "due" if later:
+            return "it is due, so it had to start now"
+        case "group" if later:
+            return "its task group had to start now, whole"
+        case "nothing_runs" if later:
+            return "nobody else would have started, so there was nothing to wait for"
+        case "idle_machine":
+            return "it was planned for later and started early; the prices are those after that"
+        case "repaired":
+            return "a relation refused it where the plan had it, and it was moved to a place that was open"
+        case "due" | "group" if not facts.get("search_ended_early"):
+            return "those who must start are placed first, and the search did not find a better plan for all of them"
     if facts.get("makespan"):
-        return (
-            "That is cheaper, but for a makespan plans are judged by who is left without a place, then by the last end."
-        )
+        return "for a makespan plans are judged by who is left without a place, then by the last end"
     if facts.get("search_ended_early"):
-        return "That is cheaper: the search had used up its forecasts (setting pricings) before it found that."
+        return "the search had used up its forecasts (setting pricings) before it found that"
+    then = facts.get("when_placed")
+    if then is not None and then["more"] is not None and then["more"] < -_SMALL:
+        return "a wide round places many at once: the best for all of them need not be the best for each"
     if facts["part"]["kind"] == "wide":
-        return "That is cheaper by now: those who were placed after it changed the prices."
-    return "That is cheaper, but the search did not find a plan in which it helps."
+        return "it was not cheaper when this one was placed; those who were placed after it changed the prices"
+    return "the search did not find a plan in which it helps"
 
 
-def _rival(rival: Facts, what: str) -> str:
-    name = "waiting" if rival["kind"] == "waiting" else _where(rival)
+def _rival(rival: Facts, what: str, own: str | None = None) -> str:
+    """A rival and why it differs; ``own``: the machine that was chosen."""
+    name = "waiting" if rival["kind"] == "waiting" else _where(rival, own)
     head = f"{what}: {name}" if what.lower() != name else what
     if abs(rival["more"]) < _SMALL:
         return f"{head} costs the same, {_cost(rival['cost'])}."
@@ -153,9 +174,11 @@ def _rival(rival: Facts, what: str) -> str:
     return f"{text}: {_differences(rival['differences'])}." if rival["differences"] else f"{text}."
 
 
-def _where(place: Facts) -> str:
+def _where(place: Facts, own: str | None = None) -> str:
     slot, width = place.get("slot"), place.get("width_milli")
-    text = str(place["machine"])
+    text = "the same machine" if place["machine"] == own else str(place["machine"])
+    if "slot" in place and slot is None:
+        text += " (now or later)"
     if slot:
         text += f" after {_completions(slot)}"
     if width is not None:
@@ -211,29 +234,39 @@ def _pressure(facts: Facts) -> list[str]:
 
 
 def _then(facts: Facts) -> list[str]:
-    then = facts.get("when_placed")
+    """What it cost when it was placed, and what was next, as far as that was different."""
+    then, now = facts.get("when_placed"), facts["runner_up"]
     if then is None:
         return []
-    if then["runner_up"] is None:
-        return [f"When it was placed it cost {_cost(then['cost'])}."]
-    if then["runner_up_cost"] is None:
-        return [f"When it was placed it cost {_cost(then['cost'])}, and {then['runner_up']} was next."]
-    return [
-        f"When it was placed it cost {_cost(then['cost'])}, and {then['runner_up']} was next with "
-        f"{_cost(then['runner_up_cost'])}; those placed after it changed that."
-        if abs(then["cost"] - facts["place"]["cost"]) > _SMALL
-        else f"When it was placed it cost the same, and {then['runner_up']} was next with {_cost(then['runner_up_cost'])}."
-    ]
+    changed = abs(then["cost"] - facts["place"]["cost"]) > _SMALL
+    if not changed and (then["runner_up"] is None or (now is not None and then["runner_up"] == now["machine"])):
+        return []
+    parts = [f"it cost {_cost(then['cost'])}"] if changed else []
+    if then["runner_up"] is not None:
+        price = "" if then["runner_up_cost"] is None else f" with {_cost(then['runner_up_cost'])}"
+        parts.append(f"{then['runner_up']} was next{price}")
+    after = "; those placed after it changed that" if changed else ""
+    return [f"When it was placed {' and '.join(parts)}{after}."]
 
 
 def _class(facts: Facts) -> list[str]:
+    """What the first network did with its class: a flow, so it may spread a task over several groups."""
     found = facts.get("class")
     if found is None or found["tasks"] < 2:
         return []
-    tasks = f"{found['tasks']} task{'' if found['tasks'] == 1 else 's'}"
-    groups = f"{found['groups']} group{'' if found['groups'] == 1 else 's'} of machines"
-    text = f"Its class, {found['class']}, has {tasks}: the first network sent {_count(found['sent'])} to {groups}"
-    return [f"{text} and left {_count(found['waiting'])}." if found["waiting"] else f"{text}."]
+    placed = "all" if found["placed"] == found["tasks"] else str(found["placed"])
+    text = f"Its class, {found['class']}, has {found['tasks']} tasks, {placed} placed"
+    rest = "" if found["waiting"] < 0.05 else f" and left {_count(found['waiting'])}"
+    if rest and found["placed"]:
+        verb = "placed" if found["placed"] == found["tasks"] else "decided about"
+        rest += f", which later networks and packing {verb}"
+    if not found["groups"]:
+        return [f"{text}: the first network sent none to machines{rest}."]
+    if found["groups"] == 1:
+        return [f"{text}: the first network sent {_count(found['sent'])} to one group of machines{rest}."]
+    return [
+        f"{text}: the first network spread {_count(found['sent'])} over {found['groups']} groups of machines{rest}."
+    ]
 
 
 def _core_price(facts: Facts) -> list[str]:
@@ -252,10 +285,9 @@ def _core_price(facts: Facts) -> list[str]:
 def _runs(facts: Facts) -> list[str]:
     place = facts["place"]
     shape = _shape(place)
-    lines = [f"{facts['title']} runs on {place['machine']}{shape}, bound at {_seconds(place['bound_s'])}"]
-    if place.get("since_s") is not None:
-        lines[0] += f", {_seconds(place['since_s'])} ago"
-    lines[0] += ". This round had nothing to decide on it."
+    since = place.get("since_s")
+    bound = "" if since is None else f", bound {_seconds(since)} ago"
+    lines = [f"{facts['title']} runs on {place['machine']}{shape}{bound}. This round had nothing to decide on it."]
     if place.get("end_s") is not None:
         done = f"{place['progress_percent']:.0f} % done"
         lines.append(f"It is believed to be {done}, and predicted to end in {_seconds(place['end_s'])}.")
@@ -301,7 +333,7 @@ def _own_headline(facts: Facts) -> str:
             if planned["start_s"] is not None:
                 what += f", in about {_seconds(planned['start_s'])}"
             if now is None:
-                return f"{what}: there is no place for it now. Its place there costs {_cost(facts['cost'])}."
+                return f"{what}: there is no place for it now." if facts["models"] else f"{what}."
             return f"{what}: {now}, waiting for that costs {_cost(facts['cost'])}."
         case "cost" if now is not None:
             limit = facts.get("limit")
@@ -311,6 +343,8 @@ def _own_headline(facts: Facts) -> str:
             if facts.get("cost") is not None:
                 return f"waits: {now}, waiting costs {_cost(facts['cost'])}."
             return f"waits: {now}."
+        case "never" if not facts["shortage"]["too_small"]:
+            return "waits: no machine that may take it has room for it beside its services and tasks without an end."
         case "never":
             return "waits: no machine that may take it would have room even if it were empty."
         case "not_allowed":
@@ -392,7 +426,7 @@ def _costs(facts: Facts) -> list[str]:
         rows = f": {_differences(closest['differences'])}" if cause == "planned" and closest["differences"] else ""
         lines.append(f"That is {_more(more)} than {than}{rows}.")
         if more < 0.0:
-            lines.append(_left(facts))
+            lines.append(f"Why that was left: {_left(facts, closest)}.")
     if needed is not None:
         text = f"It would start there if waiting cost {_cost(needed['more'])} more."
         if needed["reached_at_age_s"] is not None:
@@ -417,14 +451,20 @@ def _refusals(facts: Facts) -> list[str]:
     elif told is None or not told["counts"]:
         lines.append(table["message"])
     alone = len(table["rows"]) == 1 and lines == [table["message"]]
-    for row in table["rows"]:
-        names = ", ".join(row["names"]) + (f" and {row['more']} more" if row["more"] else "")
-        note = ""
-        if row["also"]:
-            note = f" ({row['also']} of them refused for another reason first)"
-        what = "These are" if alone else f"{row['reason']}:"
-        lines.append(f"  {what} {names}{note}.")
-    return lines
+    lines += [
+        f"  {'These are' if alone else row['reason'] + ':'} {_listed(row['names'], row['more'])}."
+        for row in table["rows"]
+        if row["count"]
+    ]
+    return lines + [
+        f"  also {row['reason']}: {_listed(row['also_names'], row['also_more'])}."
+        for row in table["rows"]
+        if row["also"]
+    ]
+
+
+def _listed(names: Sequence[str], more: int) -> str:
+    return ", ".join(names) + (f" and {more} more" if more else "")
 
 
 def _help(facts: Facts) -> list[str]:
@@ -438,32 +478,116 @@ def _help(facts: Facts) -> list[str]:
         "planned",
     ):
         return []
-    units = short["units"]
     if short["never"]:
-        lacking = [x for x in short["largest"] if not x["suffices"]]
-        if not lacking:
-            return ["Each machine lacks something of what it asks for, even if it were empty."]
-        parts = [
-            f"{x['machine']} has the most {x['resource']}, {_amount(x['most'], x['resource'], units)}, and it asks for "
-            f"{_amount(x['asks'], x['resource'], units)}"
-            for x in lacking
-        ]
-        return [f"What would help: a larger machine, or a smaller task. {'; '.join(parts)}."]
+        return [_never(facts, short)]
     emptiest = short["emptiest"]
     if emptiest is None:
         return []
+    units = short["units"]
     lacking = [x for x in emptiest["resources"] if x["short"]]
     if not lacking:
         return []
     parts = [
-        f"{_amount(x['short'], x['resource'], units)}{'' if x['resource'] == 'cpu' else ' of ' + x['resource']} short (free "
+        f"{_amount(x['short'], x['resource'], units)}{_of(x['resource'])} short (free "
         f"{_amount(x['free'], x['resource'], units)}, asked for {_amount(x['asks'], x['resource'], units)})"
         for x in lacking
     ]
-    lines = [f"What would help: room on {emptiest['machine']}, which misses least: {', '.join(parts)}."]
+    which = "which misses least of those that are large enough" if short["empty"] else "which misses least"
+    lines = [f"What would help: room on {emptiest['machine']}, {which}: {', '.join(parts)}."]
+    lines += _empty(facts, short)
     if short["started_there"]:
-        lines.append(f"This round started there: {_names(facts, short['started_there'])}.")
+        lines.append(f"This round started on {emptiest['machine']}: {_names(facts, short['started_there'])}.")
     return lines + (_core_price(facts) if facts.get("closest") is None else [])
+
+
+def _empty(facts: Facts, short: Facts) -> list[str]:
+    """A machine that has nobody who will leave, and misses little."""
+    empty, units = short["empty"], short["units"]
+    if empty is None:
+        return []
+    parts = [
+        f"{_amount(x['short'], x['resource'], units)}{_of(x['resource'])} short ("
+        f"{_share(x['free'], x['asks'], x['resource'], units)})"
+        for x in empty["resources"]
+        if x["short"]
+    ]
+    stays = _stays(facts, short, empty["machine"])
+    head = f"{empty['machine']} is empty" + (f" beside {stays}" if stays else "")
+    return [f"{head} and still {', '.join(parts)}: a smaller request would fit there."]
+
+
+def _never(facts: Facts, short: Facts) -> str:
+    """What no machine has, even if all left who will."""
+    units, lacking = short["units"], short["lacking"]
+    if not short["too_small"]:
+        near = lacking[0]
+        name = near["machine"]
+        parts = [
+            f"of its {_amount(x['size'], x['resource'], units)}{_of(x['resource'])} "
+            f"{_amount(x['free'], x['resource'], units)} can become free, and the task asks for "
+            f"{_amount(x['asks'], x['resource'], units)}"
+            for x in near["resources"]
+            if x["short"]
+        ]
+        stays = _stays(facts, short, name)
+        return (
+            f"What would help: a larger machine, a smaller task, or {name} without what stays there ({stays}): "
+            f"{'; '.join(parts)}."
+        )
+    parts = []
+    for x in short["largest"]:
+        if not x["suffices"]:
+            beside = any(entry["size"] != entry["free"] for m in lacking for entry in m["resources"])
+            most = _amount(x["most"], x["resource"], units)
+            stays = _stays(facts, short, x["machine"]) if x["size"] != x["most"] else ""
+            if stays:
+                most += f" of its {_amount(x['size'], x['resource'], units)} beside {stays}"
+            what = f"the most {x['resource']}" + (" beside what stays" if beside else "")
+            asks = _amount(x["asks"], x["resource"], units)
+            parts.append(f"{x['machine']} has {what}, {most}, and it asks for {asks}")
+    text = "What would help: a larger machine, or a smaller task."
+    if parts:
+        text += f" {'; '.join(parts)}."
+    if len({tuple(x["resource"] for x in m["resources"] if x["short"]) for m in lacking}) > 1:
+        each = [
+            f"{m['machine']} {' and '.join(_too_little(x, units) for x in m['resources'] if x['short'])}"
+            for m in lacking[:_SHOWN]
+        ]
+        text += f" Machines have too little of different things: {', '.join(each)}."
+    return text
+
+
+def _too_little(x: Facts, units: Mapping[str, str]) -> str:
+    return f"{x['resource']} ({_share(x['free'], x['asks'], x['resource'], units)})"
+
+
+def _stays(facts: Facts, short: Facts, machine: str) -> str:
+    """Who stays on a machine whatever ends there; empty if nobody does."""
+    found = next((s for s in short["stays"] if s["machine"] == machine), None)
+    if found is None:
+        return ""
+    parts = []
+    if found["services"]:
+        parts.append(f"{_plural('service', found['services'])} {_names(facts, found['services'])}")
+    if found["tasks"]:
+        parts.append(f"{_plural('task', found['tasks'])} {_names(facts, found['tasks'])}, without an end")
+    return " and ".join(parts)
+
+
+def _plural(word: str, names: Sequence[str]) -> str:
+    return word if len(names) == 1 else f"{word}s"
+
+
+def _of(resource: str) -> str:
+    """What an amount is of; cores say it themselves."""
+    return "" if resource == "cpu" else f" of {resource}"
+
+
+def _share(part: int, whole: int, resource: str, units: Mapping[str, str]) -> str:
+    """For example ``3.92 of 4`` cores."""
+    if units.get(resource) == "milli":
+        return f"{part / MILLI:g} of {whole / MILLI:g}"
+    return f"{_amount(part, resource, units)} of {_amount(whole, resource, units)}"
 
 
 def _latency(facts: Facts) -> list[str]:
@@ -479,16 +603,17 @@ def _reservation(facts: Facts) -> list[str]:
     if facts["cause"] == "held":
         lines += [
             f"{r['machine']} is reserved for {_title(facts, r['task'])} ({_cores(r['width_milli'])}), predicted to be free "
-            f"at {_seconds(r['start_s'])}."
+            f"{_from_now(r['in_s'])}."
             for r in facts["other_reservations"]
         ]
     reservation = facts.get("reservation")
     if reservation is not None and reservation["start_s"] is None:
         lines.append(f"{reservation['machine']} drains for it: pods of its priority or lower may not start there.")
     elif reservation is not None:
+        who = "only tasks that are gone by then may still" if reservation["in_s"] > 0.0 else "nobody else may"
         lines.append(
-            f"{reservation['machine']} is reserved for it ({_cores(reservation['width_milli'])}), predicted to be free at "
-            f"{_seconds(reservation['start_s'])}; only tasks that are gone by then may still start there."
+            f"{reservation['machine']} is reserved for it ({_cores(reservation['width_milli'])}), predicted to be free "
+            f"{_from_now(reservation['in_s'])}; {who} start there."
         )
     return lines
 
@@ -498,7 +623,9 @@ def _waited(facts: Facts) -> list[str]:
     if waited is None:
         return []
     text = f"It has waited {_seconds(waited)}"
-    return [f"{text}, through {rounds} round{'' if rounds == 1 else 's'}, this one included." if rounds else f"{text}."]
+    if rounds is not None and rounds > 1:
+        return [f"{text}, through {rounds} rounds, this one included."]
+    return [f"{text}."] if waited >= 0.5 else []
 
 
 def _bound(facts: Facts) -> list[str]:
@@ -508,19 +635,21 @@ def _bound(facts: Facts) -> list[str]:
     due_age = _seconds(bound["due_age_s"])
     due = "It is due" if bound["due"] else f"It is due after {due_age}"
     if bound["bounded"]:
-        ahead = len(bound["ahead"])
-        who = f"{ahead} task{'' if ahead == 1 else 's'} ({_names(facts, bound['ahead'])})" if ahead else "Nobody"
-        verb = "are" if ahead > 1 else "is"
-        each = (
-            f"({_seconds(bound['longest_run_s'])}, the longest predicted run, + {_seconds(bound['round_s'])}, a round)"
-        )
+        each = f"({_seconds(bound['longest_run_s'])} + {_seconds(bound['round_s'])}, a round)"
         sum_ = f"{bound['turns']} x {each}"
         most = (
-            f"at most {_seconds(bound['left_s'])} from now: {sum_}"
+            f"{_seconds(bound['left_s'])} from now: {sum_}"
             if bound["due"]
-            else f"at most {_seconds(bound['most_s'])} after its submission: {due_age} + {sum_}"
+            else f"{_seconds(bound['most_s'])} after its submission: {due_age} + {sum_}"
         )
-        return [f"{due}. {who} {verb} ahead of it, so it starts {most}; unless tasks of higher priority arrive."]
+        who = "it starts" if bound["group"] is None else f"task group {bound['group']} starts"
+        return [
+            f"{due}. {_ahead(facts, bound['ahead'])}.",
+            f"By the bound of the due age {who} at most about {most}, if no run takes longer than "
+            f"{_seconds(bound['longest_run_s'])}. That is an estimate from predicted run times, not a promise: "
+            "tasks of higher priority, and longer runs that arrive before it is due or before its turn, can make it wait "
+            "longer.",
+        ]
     match bound["why_not"]:
         case "infeasible":
             return ["There is no bound on its waiting: as the machines are, it never starts."]
@@ -532,12 +661,37 @@ def _bound(facts: Facts) -> list[str]:
             return [
                 "There is no bound on its waiting: its task group's deadline has passed, so nothing is reserved for it."
             ]
+        case "group_never":
+            needs, room = bound["group_needs"], bound["group_room"]
+            places = f"{needs} place{'' if needs == 1 else 's'}"
+            return [
+                f"There is no bound on its waiting: the group needs {places} and the cluster has {room} when "
+                "everything that ends has ended."
+            ]
+        case "group_unreserved":
+            needs = bound["group_needs"]
+            return [
+                f"There is no bound on its waiting: the group needs {needs} places, and no machines are found that can be "
+                "reserved for all of them."
+            ]
         case _:
-            ahead = len(bound["ahead"])
-            verb = "are" if ahead > 1 else "is"
-            who = f"{ahead} task{'' if ahead == 1 else 's'} ({_names(facts, bound['ahead'])})" if ahead else "Nobody"
             why = "some tasks run without an end or with none that is known, and what runs is not moved for it"
-            return [f"{due}. {who} {verb} ahead of it, but there is no bound on its waiting: {why}."]
+            return [f"{due}. {_ahead(facts, bound['ahead'])}, but there is no bound on its waiting: {why}."]
+
+
+def _ahead(facts: Facts, tasks: Sequence[str]) -> str:
+    """Who is served before it, without a full stop."""
+    if not tasks:
+        return "Nobody is ahead of it"
+    count = len(tasks)
+    return (
+        f"{count} task{'' if count == 1 else 's'} ({_names(facts, tasks)}) {'is' if count == 1 else 'are'} ahead of it"
+    )
+
+
+def _from_now(seconds: float) -> str:
+    """When something is, or was: a clock's seconds say nothing to people."""
+    return f"in {_seconds(seconds)}" if seconds > 0.0 else f"{_seconds(-seconds)} ago"
 
 
 # Words and numbers

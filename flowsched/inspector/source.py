@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 from flowsched.inspector.account import Account
-from flowsched.record_file import ARCHIVE_SUFFIX, load_record
+from flowsched.record_file import ARCHIVE_SUFFIX, load_record, looks_like_record
 from flowsched_models.document import InputError, Problem
 
+_NAMED = 3
+"""Files that are left out and named."""
 LIVE_GROUP = "flowsched.live"
 """Entry points that fetch records of a running scheduler: ``fetch(target, kubeconfig, config) -> LiveRecord``."""
 
@@ -34,21 +37,83 @@ def open_account(path: Path) -> Account:
 
 
 def open_folder(folder: Path) -> list[Account]:
-    """All records of a folder (``*.npz``, ``*.json``), in the order of their names. Raises :class:`InputError`."""
+    """All records of a folder, in the order of their names, numbers in them as numbers; other files are left out.
+
+    Raises :class:`InputError` if there is none, or with a problem for each that is broken.
+    """
+    return _open_all(folder, find_records(folder)[0])
+
+
+def find_records(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Files of a folder (``*.npz``, ``*.json``) that are records or claim to be, and those that are something else."""
     try:
-        files = sorted(p for p in folder.iterdir() if p.suffix in (ARCHIVE_SUFFIX, ".json") and p.is_file())
+        files = sorted(
+            (p for p in folder.iterdir() if p.suffix in (ARCHIVE_SUFFIX, ".json") and p.is_file()), key=_by_number
+        )
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise InputError([Problem(str(folder), None, "", f"cannot be read: {reason}")]) from None
+    records = [path for path in files if looks_like_record(path)]
+    return records, [path for path in files if path not in set(records)]
+
+
+def open_records(path: Path) -> tuple[list[Account], str]:
+    """The records of a folder, or the one in a file; and what to tell about files that were left out, if any were."""
+    if not path.is_dir():
+        return [open_account(path)], ""
+    records, others = find_records(path)
+    accounts = _open_all(path, records)
+    if not others:
+        return accounts, ""
+    named = ", ".join(p.name for p in others[:_NAMED]) + (", …" if len(others) > _NAMED else "")
+    files = "1 file that is no record" if len(others) == 1 else f"{len(others)} files that are no records"
+    return accounts, f"{path}: left out {files}: {named}"
+
+
+def refuse_overwriting(outputs: Mapping[str, Path], read: Iterable[Path]) -> None:
+    """Raise :class:`InputError` for every output, by its option, that would replace a file that was read."""
+    inputs = list(read)
+    problems = [
+        Problem(option, None, "", f"{path} is the record already: it was read", "name another file")
+        for option, path in outputs.items()
+        if any(_same_file(path, other) for other in inputs)
+    ]
+    if problems:
+        raise InputError(problems)
+
+
+def files_of(accounts: Iterable[Account]) -> list[Path]:
+    """The files that records were read from."""
+    return [Path(account.source) for account in accounts if account.source]
+
+
+def _same_file(a: Path, b: Path) -> bool:
+    try:
+        return a.resolve() == b.resolve() or (a.exists() and b.exists() and a.samefile(b))
+    except OSError:
+        return False
+
+
+def _by_number(path: Path) -> tuple[list[tuple[int, str]], str]:
+    """Names in the order of the numbers in them: flow-10000 after flow-9999."""
+    parts = re.split(r"([0-9]+)", path.name)
+    return [(int(text), "") if i % 2 else (-1, text) for i, text in enumerate(parts)], path.name
+
+
+def _open_all(folder: Path, files: Sequence[Path]) -> list[Account]:
     if not files:
         help = "flowsched simulate --records FOLDER writes them"
         raise InputError([Problem(str(folder), None, "", "holds no records (*.npz, *.json)", help)])
-    return [open_account(path) for path in files]
-
-
-def open_records(path: Path) -> list[Account]:
-    """The records of a folder, or the one in a file."""
-    return open_folder(path) if path.is_dir() else [open_account(path)]
+    accounts: list[Account] = []
+    problems: list[Problem] = []
+    for path in files:
+        try:
+            accounts.append(open_account(path))
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
+    return accounts
 
 
 def open_live(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.inspector.account import WIDE, Account, Part, Placed, Waits
+from flowsched.inspector.account import SEARCH, WIDE, Account, Part, Placed, Waits
 from flowsched.inspector.graph import LAYERS, Graph
 from flowsched.inspector.text_table import INDENT, counted, printable, text_table, when
 from flowsched.snapshot import MILLI
@@ -126,6 +126,9 @@ def _part(account: Account, part: Part, everything: bool) -> Iterator[str]:
         yield from text_table(rows, left=(0, 1))
     yield ""
     yield _certificate(part)
+    left = moves_left(part.last)
+    if left:
+        yield left
     if part.timings:
         yield from _times("time", part.timings)
 
@@ -185,6 +188,12 @@ def _costs(part: Part) -> Iterator[str]:
             )
     rows.append(("sum", *(f"{sum(column.values()):.3f}" for column in columns.values())))
     yield from text_table(rows)
+    total = sum(sum(columns[name].values()) for name in ("placed", "waiting") if name in columns)
+    if part.kind == SEARCH and part.certificate is not None and abs(part.certificate["primal"] - total) >= _SEEN:
+        yield (
+            f"the tasks add up to {total:.3f}, the plan costs {part.certificate['primal']:.3f}: it has what runs "
+            "already too, and what two tasks do to each other once"
+        )
 
 
 def _sum_terms(all_terms: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -263,7 +272,9 @@ def _waiting(account: Account, waiting: Sequence[Waits], everything: bool) -> It
     told = []
     for reason, those in by_reason.items():
         costs = [w.cost for w in those if w.cost is not None]
-        cost = f"; cost {sum(costs):.3f} ({_made_of(_sum_terms(w.terms for w in those))})" if costs else ""
+        together = " together" if len(costs) > 1 else ""
+        made_of = _made_of(_sum_terms(w.terms for w in those))
+        cost = f"; cost {sum(costs):.3f}{together} ({made_of})" if costs else ""
         told.append((reason + cost, [account.title(w.task) for w in those]))
     yield from _reasons(told, everything)
 
@@ -287,6 +298,17 @@ def _certificate(part: Part) -> str:
     return (
         f"certificate ({c['method']}): cost {c['primal']:.4f}, lower bound {c['bound']:.4f}, gap {c['gap_absolute']:.4f} "
         f"({100 * c['gap_relative']:.2f} % of what scheduling can win or lose)"
+    )
+
+
+def moves_left(graph: Graph | None) -> str:
+    """What to say about a last network that knows moves which it would make; empty if it knows none."""
+    saved = 0.0 if graph is None else -graph.in_cost(graph.optimum)
+    if saved < _SEEN:
+        return ""
+    return (
+        f"the last network has moves left that would save {saved:.3f}, each priced as if the others stayed: the search "
+        "ended before it had tried them all, or they do not go together"
     )
 
 

@@ -1,55 +1,74 @@
 """How long a task can wait at most: ``A + (B + 1)(T + one round)``, as ``flowsched.reservation`` keeps it.
 
 A is the due age, or what it has waited if that is more: B counts the tasks that are served before it as things stand now. T
-is the longest predicted run of whatever runs, starts now or waits. One round is the setting ``round_period_s``.
+is an estimate (:mod:`flowsched.inspector.longest_run`), so the bound holds if no run takes longer. One round is the setting
+``round_period_s``. Whoever comes later with a higher priority, or runs longer, is not in it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from flowsched.gang import Gang
 from flowsched.inspector import pod_facts
 from flowsched.inspector.account import Account
+from flowsched.inspector.emptied import can_be_reserved, room_for
+from flowsched.inspector.longest_run import longest_run_s
 from flowsched.inspector.reopened import Reopened
 
 
 def waiting_bound(opened: Reopened, task: str) -> dict[str, Any]:
-    """``bounded``, ``due_age_s``, ``due``, ``ahead`` (names), ``longest_run_s``, ``round_s``, ``turns`` (B + 1), ``most_s``
-    (since its submission) and ``left_s`` (from now), both None where there is no bound, and ``why_not``: ``infeasible``,
-    ``relation``, ``endless``, ``group_expired``, ``group_incomplete``, or None.
+    """``bounded``, ``due_age_s``, ``due``, ``ahead`` (names; of its own task group nobody, and nobody who can never start),
+    ``longest_run_s``, ``round_s``, ``turns`` (B + 1), ``most_s`` (since its submission) and ``left_s`` (from now),
+    ``group`` (the task group that it has to start with, whose start is then what is bounded), ``group_needs`` (how many of
+    it have to start together) and ``group_room`` (how many could once all that ends has ended; of interest where they are
+    too few), and ``why_not``: ``infeasible``, ``relation``, ``group_expired``, ``group_incomplete``, ``group_never`` (it
+    never fits as a whole), ``group_unreserved`` (no machines can be reserved for the whole of it), ``endless``, or None.
+
+    Where there is no bound, ``longest_run_s``, ``most_s`` and ``left_s`` are None.
     """
     settings, view = opened.settings, opened.search.view
     number = opened.task_number[task]
     own = view.tasks[number]
     now = view.snapshot.now_s
     ahead = tasks_ahead(opened, task)
-    longest = _longest_run_s(opened, number)
     waited_s = now - own.submit_s
-    gang = next((g for g in opened.gangs.all if number in g.members), None)
+    gang = _gang_of(opened, number)
+    room = None if gang is None or len(gang.members) < gang.needed else room_for(opened, gang)
     why: str | None = None
     if not homes(opened, task):
         why = "infeasible"
     elif not any(view.census.refusal(own, machine) is None for machine in homes(opened, task)):
         why = "relation"
-    elif any(r.task.endless for r in view.snapshot.running) or any(t.endless for t in view.tasks):
-        why = "endless"
     elif gang is not None and gang.expired(now):
         why = "group_expired"
-    elif gang is not None and len(gang.members) < gang.needed:
+    elif gang is not None and room is None:
         why = "group_incomplete"
+    elif gang is not None and room is not None and room < gang.needed:
+        why = "group_never"
+    elif gang is not None and not can_be_reserved(opened, gang):
+        why = "group_unreserved"
+    elif any(r.task.endless for r in view.snapshot.running) or any(t.endless for t in view.tasks):
+        why = "endless"
+    longest = None if why is not None else longest_run_s(opened)
     round_s = settings.round_period_s
     from_s = max(settings.due_age_s, waited_s)
+    turns = len(ahead) + 1
+    most_s = None if longest is None else from_s + turns * (longest + round_s)
     return {
         "bounded": why is None,
         "why_not": why,
         "due_age_s": settings.due_age_s,
         "due": waited_s > settings.due_age_s,
         "ahead": [view.tasks[t].name for t in ahead],
+        "group": None if gang is None else gang.group.name,
+        "group_needs": None if gang is None else gang.needed,
+        "group_room": room,
         "longest_run_s": longest,
         "round_s": round_s,
-        "turns": len(ahead) + 1,
-        "left_s": None if why is not None else from_s - waited_s + (len(ahead) + 1) * (longest + round_s),
-        "most_s": None if why is not None else from_s + (len(ahead) + 1) * (longest + round_s),
+        "turns": turns,
+        "left_s": None if most_s is None else most_s - waited_s,
+        "most_s": most_s,
     }
 
 
@@ -57,13 +76,19 @@ def pod_bound(account: Account, task: str, feasible: bool) -> dict[str, Any]:
     """The same for a pod of a wide round: how long the others run is not known, so there is no bound."""
     waited = pod_facts.waited(account, task)
     due_age_s = float(account.settings["due_age_s"] if waited is None else waited["due_age_s"])
-    ahead = pod_facts.pods_ahead(account, task)
+    demands = [d for part in account.parts for d in part.plain.get("demands", ())]
+    group = next((d["group"] for d in demands if task in d["tasks"]), None)
+    together = {t for d in demands if group is not None and d["group"] == group for t in d["tasks"]}
+    ahead = [t for t in pod_facts.pods_ahead(account, task) if t not in together]
     return {
         "bounded": False,
         "why_not": "endless" if feasible else "infeasible",
         "due_age_s": due_age_s,
         "due": waited is not None and account.now_s - float(waited["since_s"]) > due_age_s,
         "ahead": ahead,
+        "group": group,
+        "group_needs": None,
+        "group_room": None,
         "longest_run_s": None,
         "round_s": None,
         "turns": len(ahead) + 1,
@@ -87,38 +112,37 @@ def homes(opened: Reopened, task: str) -> list[str]:
 
 
 def tasks_ahead(opened: Reopened, task: str) -> list[int]:
-    """Tasks that still wait and are served before one: of higher priority, or of its own and earlier."""
+    """Tasks that still wait and are served before one: of higher priority, or of its own and earlier.
+
+    Not those who start with it, and not those who can never start: nothing is ever reserved for them.
+    """
     view = opened.search.view
     own = opened.task_number[task]
     reserved = {r.task for r in opened.dues.reservations}
+    gang = _gang_of(opened, own)
+    together = () if gang is None else gang.members
 
     def turn(t: int) -> tuple[bool, int, float, int]:
         other = view.tasks[t]
         return (other.name not in reserved, -other.priority, other.submit_s, t)
 
     waiting = [t for t, c in enumerate(opened.decided.columns) if (c is None or c.slot > 0) and t != own]
-    return sorted((t for t in waiting if turn(t) < turn(own)), key=turn)
+    before = sorted((t for t in waiting if t not in together and turn(t) < turn(own)), key=turn)
+    hopeless = {g.group.name for g in opened.gangs.all if any(t in before for t in g.members) and _hopeless(opened, g)}
+    return [t for t in before if view.tasks[t].group not in hopeless and homes(opened, view.tasks[t].name)]
 
 
-def _longest_run_s(opened: Reopened, own: int) -> float:
-    """Seconds: of what runs or starts now until its predicted end, of others that wait alone on their slowest machine."""
-    view, outlook = opened.search.view, opened.search.outlook
-    runs = [0.0]
-    machines = [(opened.search.view.group_of[m], opened.decided.company(m)) for m in range(len(view.machines))]
-    machines += [(g, ()) for g, group in enumerate(view.groups) if group.spares]
-    for g, company in machines:
-        prospect = outlook.prospect(g, company)
-        if prospect is None:
-            continue
-        pairs = zip(view.groups[g].running, prospect.residents_s, strict=True)
-        runs += [end for r, end in pairs if not r.task.endless]
-        for n, end in zip(company, prospect.newcomers_s, strict=True):
-            if n.slot == 0 and not view.classes[n.task_class].task.endless:
-                runs.append(end)
-    for t, column in enumerate(opened.decided.columns):
-        starts = column is not None and column.slot == 0
-        if t != own and not starts and not view.tasks[t].endless:
-            c, width = view.class_of[t], view.tasks[t].widths_milli[0]
-            fitting = (g for g in range(len(view.groups)) if view.could_fit(c, g, width))
-            runs += [outlook.best_alone_s(g, c) for g in fitting]
-    return max(runs)
+def _gang_of(opened: Reopened, task: int) -> Gang | None:
+    return next((gang for gang in opened.gangs.all if task in gang.members), None)
+
+
+def _hopeless(opened: Reopened, gang: Gang) -> bool:
+    """Whether nothing will be reserved for a task group: its deadline has passed, or it fits neither now nor later.
+
+    One that is not complete may become so.
+    """
+    if gang.expired(opened.search.view.snapshot.now_s):
+        return True
+    if len(gang.members) < gang.needed:
+        return False
+    return room_for(opened, gang) < gang.needed and not can_be_reserved(opened, gang)

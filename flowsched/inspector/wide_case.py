@@ -254,7 +254,7 @@ class WideCase:
         held = pod_facts.drains_for(self.account)
         if held is None or held["task"] != self.name:
             return None
-        return {"task": self.name, "machine": held["machine"], "width_milli": None, "start_s": None}
+        return {"task": self.name, "machine": held["machine"], "width_milli": None, "start_s": None, "in_s": None}
 
     def _refusals(self, closing: Closing) -> tuple[dict[str, Any], dict[str, Any]]:
         board, cls = closing.board, closing.cls
@@ -290,7 +290,10 @@ class WideCase:
         )
         fits = np.logical_and.reduce(board.allocatable[:, columns] >= cls.amounts, axis=1)
         short["never"] = bool(cls.allowed.any()) and not bool((fits & cls.allowed).any())
+        if not short["never"]:
+            short["lacking"] = []
         short["units"] = {CPU: "milli", MEMORY: "bytes"}
+        short["stays"] = []
         short["started_there"] = []
         if short["emptiest"] is not None:
             short["started_there"] = [p["task"] for p in self._neighbours(short["emptiest"]["machine"])]

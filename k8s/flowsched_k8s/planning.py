@@ -384,6 +384,7 @@ class _Round:
         self._explain_search(decisions, by_uid)
 
     def _explain_search(self, decisions: Decisions, by_uid: Mapping[str, ClassInput]) -> None:
+        reserved = {r.task: r.machine for r in decisions.reservations}
         for w in decisions.postponements:
             c = by_uid[w.task]
             if self._room(c).any():
@@ -392,7 +393,10 @@ class _Round:
                     Held((w.task,), Fate.POSTPONED, f"postponed: {w.reason} ({numbers})", frozenset({Cause.PROFILE}))
                 )
             else:
-                self.held.append(self._no_room(c, (w.task,)))
+                held = self._no_room(c, (w.task,))
+                if w.task in reserved:
+                    held = replace(held, message=f"{held.message} {reserved[w.task]} is reserved for it.")
+                self.held.append(held)
 
     def _snapshot(self, classes: list[ClassInput]) -> Snapshot:
         given, world = self.given, self.given.world

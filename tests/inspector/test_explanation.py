@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -31,7 +32,7 @@ from flowsched.record_file import check_record, record_json, write_record
 from flowsched.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.round import solve
 from flowsched.settings import Settings
-from flowsched.snapshot import Snapshot, Task
+from flowsched.snapshot import Reservation, Snapshot, Task
 from flowsched.solvers import make_solver
 from flowsched.wide_round import place
 from flowsched_models.document import InputError
@@ -140,7 +141,8 @@ def check_shape(explanation: Explanation) -> dict[str, Any]:
     table = plain.get("refusals")
     if table is not None:
         assert table["available"] + sum(row["count"] for row in table["rows"]) == table["machines"]
-        assert all(len(row["names"]) + row["more"] == row["count"] + row["also"] for row in table["rows"])
+        assert all(len(row["names"]) + row["more"] == row["count"] for row in table["rows"])
+        assert all(len(row["also_names"]) + row["also_more"] == row["also"] for row in table["rows"])
         assert re.fullmatch(r"\d+/\d+ nodes are available(: .+)?\.", table["message"])
     return plain
 
@@ -148,7 +150,7 @@ def check_shape(explanation: Explanation) -> dict[str, Any]:
 def rivals_in(plain: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Everything that is compared with what was decided."""
     single = [plain.get(k) for k in ("runner_up", "waiting", "closest")]
-    return [r for r in [*single, *plain.get("alternatives", ()), *plain.get("other_widths", ())] if r is not None]
+    return [r for r in [*single, *plain.get("alternatives", ()), *plain.get("same_machine", ())] if r is not None]
 
 
 # Searches
@@ -171,6 +173,21 @@ def arcs_of(part: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     ]
 
 
+def starts_at_once(
+    part: Mapping[str, Any], decided: Mapping[str, tuple[Any, Any, Any]], name: str, arc: Mapping[str, Any]
+) -> bool:
+    """Whether an arc leads to a later slot that is none: nobody on its machine would complete before."""
+    machine = arc["head"].removeprefix("arrive:")
+    endless = {t["name"] for t in part["snapshot"]["pending"] if t.get("endless")}
+    here = [r for r in part["snapshot"]["running"] if r["machine"] == machine and not r["task"].get("endless")]
+    before = [
+        t
+        for t, (there, slot, _) in decided.items()
+        if t not in (name, *endless) and there == machine and slot < arc["slot"]
+    ]
+    return arc["slot"] > 0 and not here and not before
+
+
 def check_searched(account: Account, name: str) -> dict[str, Any]:
     """Explain a task of a search, and compare what is said with the arrays of the record."""
     plain = check_shape(explain(account, name))
@@ -190,13 +207,16 @@ def check_searched(account: Account, name: str) -> dict[str, Any]:
             {k: v for k, v in entry["terms"].items() if abs(v) > 1e-9}
         )
         if as_planned:
-            elsewhere = [a["more"] for a in moves if a["head"] != f"arrive:{entry['machine']}"]
-            rivals = [*elsewhere, *([] if plain["waiting"] is None else [plain["waiting"]["more"]])]
+            moves = [a for a in moves if not starts_at_once(part, decided, name, a)]
+            rivals = [a["more"] for a in moves] + ([] if plain["waiting"] is None else [plain["waiting"]["more"]])
             waits = [a["more"] for a in arcs_of(part, name) if a["head"] == "stay" and a["terms"]]
             assert not waits or [plain["waiting"]["more"]] == pytest.approx(waits, abs=1e-6)
-            assert (plain["runner_up"] is None) == (not rivals)
-            if rivals:
-                assert plain["runner_up"]["more"] == pytest.approx(min(rivals), abs=1e-6)
+            if plain["why_now"] in ("due", "group"):
+                # It has no arcs to later slots, which its explanation prices too.
+                assert plain["runner_up"]["more"] <= min(rivals) + 1e-6
+            else:
+                assert (plain["runner_up"] is None) == (not rivals)
+                assert not rivals or plain["runner_up"]["more"] == pytest.approx(min(rivals), abs=1e-6)
     else:
         entry = next(p for p in part["postponements"] if p["task"] == name)
         assert (plain["cost"], plain["waited_s"], plain["reason"]) == (
@@ -294,7 +314,9 @@ def test_a_due_task_without_room_says_what_is_reserved_for_it_and_others_that_it
     plain = check_searched(account, "old")
     assert plain["cause"] == "reserved"
     assert plain["rounds_waited"] == 13
-    assert plain["reservation"] == account.parts[0].plain["reservations"][0]
+    (held,) = account.parts[0].plain["reservations"]
+    assert plain["reservation"] == held | {"in_s": held["start_s"] - 700.0}
+    assert plain["reason"].endswith(f"predicted to be free in about {held['start_s'] - 700.0:.0f} s")
     assert plain["shortage"]["emptiest"]["resources"][0] == {
         "resource": "cpu",
         "asks": 4000,
@@ -347,6 +369,100 @@ def test_the_bound_counts_who_is_ahead_and_the_longest_run() -> None:
         assert bound["left_s"] == pytest.approx(bound["most_s"] - (700.0 - submit_s))
 
 
+WHOLE = replace(FULL, task=replace(FULL.task, widths_milli=(4000,)), width_milli=4000, cores=(0, 1, 2, 3), threads=4)
+
+
+def test_the_longest_run_is_one_beside_all_who_may_join_it() -> None:
+    small: dict[str, Any] = {"widths_milli": (1000,), "request_milli": 1000, "memory_mib": 100}
+    hungry = [task(f"h{i}", HUNGRY, submit_s=float(i), **small) for i in range(4)]
+    me = task("me", SCALING, cores=4, widths_milli=(4000,), submit_s=9.0)
+    before = searched(snapshot([*hungry, me], running=[WHOLE], now_s=700.0), slots=1, due_age_s=1000.0)
+    bound = check_searched(before, "me")["bound"]
+    assert bound["ahead"] == [t.name for t in hungry]
+    snap = snapshot(hungry, now_s=750.0)
+    ready = snap.start_delay.after_waiting_s
+    host = HostFactory(snap.catalogue).host(snap.machines[0].type, ())
+    four = [Resident(HUNGRY.name, 1.0, 4, (0, 1, 2, 3), 1.0, 100, 0.0, ready)] * 4
+    assert bound["longest_run_s"] == pytest.approx(max(forecast(host, four).residents_s))
+    after = searched(snap, slots=1, due_age_s=0.0)
+    assert after.parts[0].placements
+    ends = [n["end_s"] for t in hungry for n in check_searched(after, t.name).get("neighbours", ())]
+    assert 0.0 < max(ends) <= bound["longest_run_s"]
+    text = "\n".join(explain(before, "me").lines())
+    assert f"if no run takes longer than {bound['longest_run_s']:.0f} s" in text
+    assert "an estimate from predicted run times, not a promise" in text
+    assert "tasks of higher priority, and longer runs that arrive before it is due" in text
+
+
+def test_nobody_is_ahead_who_starts_with_it_or_can_never_start() -> None:
+    small: dict[str, Any] = {"widths_milli": (1000,), "request_milli": 1000, "memory_mib": 100}
+    groups = (TaskGroup("team", 2), TaskGroup("crowd", 5), TaskGroup("late", 2, deadline_s=600.0), TaskGroup("few", 2))
+    pending = [
+        task("huge", cores=64, widths_milli=(64_000,), submit_s=1.0),
+        *(task(f"c{i}", SERIAL, group="crowd", submit_s=2.0, **small) for i in range(5)),
+        *(task(f"l{i}", SERIAL, group="late", submit_s=3.0, **small) for i in range(2)),
+        task("f0", SERIAL, group="few", submit_s=4.0, **small),
+        *(task(f"t{i}", SERIAL, group="team", submit_s=5.0 + i, **small) for i in range(2)),
+        task("me", SERIAL, submit_s=9.0, **small),
+    ]
+    account = searched(snapshot(pending, running=[WHOLE], task_groups=groups, now_s=700.0), slots=1, due_age_s=1000.0)
+    assert account.parts[0].placements == ()
+    assert check_searched(account, "me")["bound"]["ahead"] == ["f0", "t0", "t1"]
+    for name in ("t0", "t1"):
+        bound = check_searched(account, name)["bound"]
+        assert (bound["bounded"], bound["group"], bound["ahead"]) == (True, "team", ["f0"])
+        assert "task group team starts at most about" in "\n".join(explain(account, name).lines())
+    assert check_searched(account, "c4")["bound"]["why_not"] == "group_never"
+    assert check_searched(account, "l1")["bound"]["why_not"] == "group_expired"
+    assert check_searched(account, "f0")["bound"]["why_not"] == "group_incomplete"
+
+
+@pytest.mark.parametrize("now_s", [42.0, 100_000.0])
+def test_a_task_group_larger_than_the_cluster_is_promised_nothing(now_s: float) -> None:
+    group = TaskGroup("team", 5)
+    pending = [task(f"g{i}", SERIAL, cores=2, widths_milli=(2000,), group="team") for i in range(5)]
+    stays = replace(FULL, task=replace(FULL.task, endless=True))
+    for machines, there, room in (
+        ([machine("m1"), machine("m2")], [], 4),
+        ([machine("m1"), machine("m2")], [WHOLE], 4),
+        ([machine("m1"), machine("m2"), machine("m3")], [stays], 4),
+        ([machine("m1")], [stays], None),
+    ):
+        account = searched(snapshot(pending, machines, running=there, task_groups=(group,), now_s=now_s), slots=1)
+        assert account.parts[0].placements == ()
+        plain = check_searched(account, "g0")
+        assert (plain["cause"], plain["bound"]["bounded"], plain["bound"]["longest_run_s"]) == ("group", False, None)
+        text = "\n".join(explain(account, "g0").lines())
+        assert "at most" not in text
+        if room is None:
+            assert plain["bound"]["why_not"] == "infeasible"
+            continue
+        assert (plain["bound"]["why_not"], plain["bound"]["group_room"]) == ("group_never", room)
+        assert f"the group needs 5 places and the cluster has {room} when everything that ends has ended." in text
+
+
+def test_people_hear_how_long_ago_or_ahead_something_is_not_what_a_clock_shows() -> None:
+    epoch = 1.9e9
+    there = replace(WHOLE, bound_s=epoch - 50.0, start_s=epoch - 50.0)
+    mine = replace(OLD, submit_s=epoch - 700.0)
+    small = task("small", SERIAL, widths_milli=(1000,), memory_mib=100, submit_s=epoch - 10.0)
+    first = searched(snapshot([mine, small], running=[there], now_s=epoch), slots=1)
+    (held,) = first.parts[0].reservations
+    in_s = check_searched(first, "old")["reservation"]["in_s"]
+    assert 0.0 < in_s == held["start_s"] - epoch
+    assert f"predicted to be free in {in_s:g} s; only tasks" in "\n".join(explain(first, "old").lines())
+    assert "bound 50 s ago. This round" in explain(first, "full").lines()[0]
+    assert check_shape(explain(first, "full"))["place"]["bound_s"] == epoch - 50.0
+    kept = (Reservation("old", "m1", 4000, epoch - 20.0),)
+    second = searched(replace(snapshot([mine, small], running=[there], now_s=epoch), reservations=kept), slots=1)
+    assert check_searched(second, "old")["reservation"]["in_s"] == -20.0
+    text = "\n".join(explain(second, "old").lines())
+    assert "predicted to be free 20 s ago; nobody else may start there" in text
+    assert second.parts[0].waiting[0].reason.endswith("predicted to be free 20 s ago")
+    for account, name in itertools.product((first, second), ("old", "small", "full")):
+        assert not re.search(r"\d{10}", "\n".join(explain(account, name).lines()))
+
+
 def test_beside_tasks_without_an_end_there_is_no_bound() -> None:
     held = replace(FULL, task=replace(FULL.task, endless=True))
     account = searched(snapshot([replace(OLD, machines=("m1",))], running=[held], now_s=800.0))
@@ -375,7 +491,7 @@ def test_a_task_too_large_for_every_machine_hears_how_large_the_largest_is() -> 
     assert plain["cause"] == "never"
     assert plain["refusals"]["message"] == "0/2 nodes are available: 2 Insufficient cpu."
     assert plain["shortage"]["largest"][0] == {
-        "resource": "cpu", "asks": 12_000, "most": 8000, "machine": "m2", "suffices": False,
+        "resource": "cpu", "asks": 12_000, "most": 8000, "size": 8000, "machine": "m2", "suffices": False,
     }  # fmt: skip
     lines = explain(account, "fat").lines()
     assert lines[0] == "fat waits: no machine that may take it would have room even if it were empty."
@@ -576,7 +692,7 @@ def check_against(plain: Mapping[str, Any], naive: Naive, kind: Kind) -> None:
     limit = min(kind.waiting_cost, kind.max_cost)
     assert table["available"] == sum(price <= limit for price in open_.values())
     if len(naive.boxes) <= 5:
-        named = {row["reason"]: set(row["names"]) for row in table["rows"]}
+        named = {row["reason"]: {*row["names"], *row["also_names"]} for row in table["rows"]}
         for resource, amount in kind.needs.items():
             lacking = {
                 m

@@ -173,13 +173,79 @@ def agrees(account: Account) -> None:
                 assert (group >= 0) == (real.kinds[node] in ("tier", "group", "arrive"))
 
 
-def test_tasks_of_a_search_are_explained_and_one_for_every_reason_of_a_wide_round() -> None:
+def test_tasks_of_a_search_are_explained_and_one_for_every_class_and_reason_of_a_wide_round() -> None:
     search = chapter(Account(searched(), "round.json"))["parts"][0]
     assert set(search["explanations"]) == {str(i) for i in range(len(search["tasks"]))}
     assert all(lines and all(isinstance(line, str) for line in lines) for lines in search["explanations"].values())
     large = chapter(Account(wide(), "wide.npz"))["parts"][0]
     explained = {large["tasks"][int(i)] for i in large["explanations"]}
-    assert explained == {"shop/huge-0"}
+    assert explained == {"shop/huge-0", *(f"shop/web-{c}-0" for c in range(4))}
+
+
+def test_wide_rounds_with_many_classes_or_machines_leave_explaining_what_was_placed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, limit in (("_CLASSES", 4), ("_PAIRS", 5 * 24 - 1)):
+        with monkeypatch.context() as patch:
+            patch.setattr(chapter_module, name, limit)
+            large = chapter(Account(wide(), "wide.npz"))["parts"][0]
+        assert {large["tasks"][int(i)] for i in large["explanations"]} == {"shop/huge-0"}
+
+
+@pytest.mark.parametrize(("quantity", "milli"), [(2, 2000), ("2", 2000), ("1500m", 1500), ("300m", 300), (0.5, 500)])
+def test_quantities_are_thousandths_of_cores_however_the_record_writes_them(quantity: Any, milli: int) -> None:
+    record = copy.deepcopy(searched())
+    snapshot = record["parts"][0]["snapshot"]
+    snapshot["machines"][0]["cpu"] = quantity
+    snapshot["pending"][0] |= {"request": quantity, "widths": [quantity]}
+    snapshot["running"] = [running_like(snapshot["pending"][0], snapshot["machines"][0]["name"], quantity)]
+    part = chapter(Account(record, "round.json"))["parts"][0]
+    assert part["machine_facts"]["cpu_milli"][0] == milli
+    assert part["machine_facts"]["running"][0]["width_milli"] == milli
+    facts = [f for f in part["class_facts"] if f["request_milli"] == milli and f["widths_milli"] == [milli]]
+    assert facts
+
+
+def running_like(task: dict[str, Any], machine: str, width: Any) -> dict[str, Any]:
+    """A running task in a snapshot."""
+    return {
+        "task": {**task, "name": "already-there"},
+        "machine": machine,
+        "width": width,
+        "threads": 1,
+        "cores": "0",
+        "bound_s": 0.0,
+        "start_s": 0.0,
+        "progress": 0.5,
+    }
+
+
+def test_rounds_of_several_policies_are_sorted_by_policy_then_round() -> None:
+    def account(policy: str, number: int) -> Account:
+        return Account({**searched(), "policy": policy, "round": number}, f"out/{policy}-{number:04}.npz")
+
+    page = render_page([account(policy, number) for policy in ("fcfs", "flow") for number in (2, 1)])
+    index = re.search(r'<script type="application/json" id="index">(.*?)</script>', page, flags=re.DOTALL)
+    assert index is not None
+    rounds = json.loads(index.group(1))["rounds"]
+    assert [(r["track"], r["policy"], r["round"]) for r in rounds] == [
+        (0, "flow", 1),
+        (0, "flow", 2),
+        (1, "fcfs", 1),
+        (1, "fcfs", 2),
+    ]
+    assert [data["policy"] for data in blobs(page)] == ["flow", "flow", "fcfs", "fcfs"]
+
+
+def test_times_from_1970_keep_their_seconds() -> None:
+    record = {**copy.deepcopy(searched()), "now_s": 2000000001.25}
+    task, machine = record["parts"][0]["placements"][0]["task"], record["parts"][0]["placements"][0]["machine"]
+    record["parts"][0]["reservations"] = [
+        {"task": task, "machine": machine, "width_milli": 1000, "start_s": 2000000163.7871}
+    ]
+    data = chapter(Account(record, "round.json"))
+    assert data["now_s"] == 2000000001.25
+    assert data["parts"][0]["reservations"][0][3] == 2000000163.787
 
 
 def test_a_record_without_networks_can_be_shown() -> None:

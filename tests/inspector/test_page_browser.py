@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from inspected import on_kubernetes, searched, wide
-from test_page import HOSTILE, renamed
+from test_page import HOSTILE, renamed, running_like
 
 from flowsched.inspector.account import Account
 from flowsched.inspector.page import render_page
@@ -43,8 +44,54 @@ PAGES: dict[str, Callable[[], str]] = {
     "kubernetes": lambda: render_page([Account(on_kubernetes(), "live.npz")]),
     "hostile": lambda: render_page([Account(renamed(searched(), "ferret", HOSTILE), "a.json")]),
     "nothing": lambda: render_page([Account({**searched(), "parts": []}, "a.json")]),
-    "baseline": lambda: render_page([Account(without_networks(), "fcfs.json")]),
+    "baseline": lambda: render_page([Account({**without_networks(), "policy": "fcfs"}, "fcfs.json")]),
+    "policies": lambda: render_page(
+        [
+            Account({**later(record, i, 30.0 * i), "policy": policy}, f"out/{policy}-{i:04}.npz")
+            for policy, record in (("fcfs", without_networks()), ("flow", searched()))
+            for i in range(2)
+        ]
+    ),
+    "without flow": lambda: render_page([Account(flow_elsewhere(), "wide.npz")]),
+    "epoch": lambda: render_page([Account(of_epoch(), "live.npz")]),
+    "twins": lambda: render_page([Account(searched(), "a.json")], [Account(searched(), "b.json")]),
+    "many": lambda: render_page([Account(wide(machines=300, classes=6, each=60), "wide.npz")]),
 }
+
+
+def flow_elsewhere() -> dict[str, Any]:
+    """A wide round in which the first network left everything waiting, as far as its flow tells."""
+    record = copy.deepcopy(wide(machines=90, classes=6, each=20))
+    network = record["parts"][0]["first_network"]
+    network["flow"] = [0] * len(network["flow"])
+    return record
+
+
+def of_epoch() -> dict[str, Any]:
+    """Times count from 1970; a second part in which something waits, and something with a width below a core runs."""
+    now_s = 2000000000.0
+    first = copy.deepcopy(searched("makespan")["parts"][0])
+    second = copy.deepcopy(searched()["parts"][0])
+    (waits,) = second["postponements"]
+    waits |= {"waited_s": 232774400.0, "reason": f"a machine is reserved for it, free at {now_s + 164:.0f} s"}
+    machine = second["snapshot"]["machines"][0]["name"]
+    second["reservations"] = [
+        {"task": waits["task"], "machine": machine, "width_milli": 1000, "start_s": now_s + 164.2}
+    ]
+    second["snapshot"]["running"] = [
+        running_like(second["snapshot"]["pending"][0], machine, "300m"),
+    ]
+    for part, end in ((first, "early"), (second, "late")):
+        for task in [t["name"] for t in part["snapshot"]["pending"]]:
+            part |= renamed({"part": part}, task, f"{task}-{end}")["part"]
+    names = [task["name"] for part in (first, second) for task in part["snapshot"]["pending"]]
+    return {
+        **searched(),
+        "now_s": now_s,
+        "titles": {name: f"shop/pod-{name[::-1]}" for name in names},
+        "parts": [first, second],
+        "held": [{"tasks": ["never-tried"], "fate": "unschedulable", "message": "no node fits", "counts": {}}],
+    }
 
 
 def without_networks() -> dict[str, Any]:
@@ -441,6 +488,198 @@ def test_parts_of_a_round_on_kubernetes_are_one_choice_away(visit: Open) -> None
     page.wait_for_selector(".box.class")
     search(page, "shop/huge-1")
     assert "0/24 nodes are available" in text(page, "#panel")
+
+
+def test_a_round_in_parts_opens_with_one_in_which_something_waits(visit: Open) -> None:
+    page = visit("epoch")
+    assert page.locator("#part").input_value() == "1"
+    figures = text(page, "#figures")
+    assert "part 2: cost" in figures and "to decide, all parts" in figures
+    assert "6\ntasks pending" in figures
+    waiting = page.locator("#panel section", has_text="Waiting in all parts")
+    assert "shop/pod-etal-terref (part 2)" in waiting.inner_text()
+    assert "never-tried" in waiting.inner_text()
+    waiting.locator("button", has_text="never-tried").click()
+    assert "no node fits" in text(page, "#panel")
+
+
+@pytest.mark.parametrize("words", ["canneal-early", "pod-ylrae-laennac", "ylrae-laen"])
+def test_search_finds_pods_of_other_parts_by_uid_and_title(visit: Open, words: str) -> None:
+    page = visit("epoch")
+    assert page.locator("#part").input_value() == "1"
+    search(page, words)
+    expect(page.locator("#panel h2")).to_have_text("shop/pod-ylrae-laennac")
+    assert page.locator("#part").input_value() == "0"
+    assert "Starts on" in text(page, "#panel .verdict")
+    assert box(page, "task:canneal-early").get_attribute("aria-pressed") == "true"
+    page.keyboard.press("Escape")
+    assert page.locator("#part").input_value() == "0"
+
+
+def test_no_number_is_unknown_where_a_width_is_a_quantity(visit: Open) -> None:
+    page = visit("epoch")
+    assert "0.3 cores" in page.locator(".box.row.runs").first.inner_html()
+    assert "NaN" not in page.locator("body").inner_text() + "".join(page.locator("svg text").all_text_contents())
+    page.locator(".box.task").first.click()
+    assert "NaN" not in text(page, "#panel")
+
+
+def test_times_from_1970_are_told_from_the_round_on(visit: Open) -> None:
+    page = visit("epoch")
+    assert "in 2 min 44 s (03:36:04 UTC)" in text(page, '#panel section:has(h3:text-is("Reserved"))')
+    assert "free in 2 min 44 s (03:36:04 UTC)" in text(page, "#panel section:has-text('Waiting in all')")
+    box(page, "task:ferret-late").click()
+    assert "2,694 d 3 h" in text(page, "#panel")
+    assert "2000000164" not in text(page, "#panel") and "232774400 s" not in text(page, "#panel")
+
+
+def test_groups_show_what_was_given_away_and_not_the_first_flow(visit: Open) -> None:
+    page = visit("wide")
+    account = Account(wide(machines=90, classes=6, each=20))
+    (part,) = account.parts
+    fleet = part.plain["fleet"]
+    cpu = list(fleet["resources"]).index("cpu")
+    free = {m: max(0, int(row[cpu])) for m, row in zip(part.machines, fleet["free"], strict=True)}
+    given = {m: sum(p.width_milli or 0 for p in part.placements if p.machine == m) for m in part.machines}
+    members = {group.name: group.members for group in part.groups}
+    seen = 0
+    for drawn in page.locator(".box.group").all():
+        name = str(drawn.get_attribute("data-id")).removeprefix("group:")
+        told = re.search(r"([\d.,]+) of ([\d.,]+) free cores? given away", str(drawn.get_attribute("aria-label")))
+        assert told is not None
+        numbers = [float(number.replace(",", "")) for number in told.groups()]
+        assert numbers == pytest.approx(
+            [sum(of[m] for m in members[name]) / 1000 for of in (given, free)], rel=0.02, abs=0.01
+        )
+        seen += 1
+    assert seen > 3
+    assert "free cores given away" in text(page, "#legend")
+    page.locator(".box.group .knob").first.click()
+    assert "in use before" in text(page, "#legend")
+
+
+def test_groups_without_flow_say_how_many_tasks_were_placed_there_later(visit: Open) -> None:
+    page = visit("without flow")
+    (part,) = Account(flow_elsewhere()).parts
+    drawn = page.locator('.box[data-id="idle:group"]')
+    assert f"{len(part.placements):,} tasks placed there later" in str(drawn.get_attribute("aria-label"))
+    assert "idle" not in str(drawn.get_attribute("class")).split()
+
+
+def test_what_was_placed_in_a_wide_round_is_explained_by_one_of_its_class(visit: Open) -> None:
+    page = visit("wide")
+    search(page, "shop/web-1-7")
+    why = text(page, "#panel section:has-text('Why')")
+    assert re.search(r"For shop/web-1-\d+, of the same class:", why)
+    assert "Runner-up" in why or "starts on" in why
+    assert "rounding to whole tasks" not in text(page, "#panel")
+
+
+def test_unfolding_keeps_the_machines_in_sight(visit: Open) -> None:
+    page = visit("wide")
+    page.locator(".box.class .knob").first.click()
+    stage = page.locator(".stage-host").bounding_box()
+    right = max(b.bounding_box()["x"] + b.bounding_box()["width"] for b in page.locator(".box.group").all())
+    assert stage["x"] < right <= stage["x"] + stage["width"]
+    assert page.locator(".box.sink").bounding_box()["x"] < stage["x"] + stage["width"]
+
+
+@pytest.mark.parametrize("task", ["shop/web-0-3", "shop/web-1-7", "shop/web-5-39"])
+def test_the_whole_path_that_is_followed_is_in_sight(visit: Open, task: str) -> None:
+    page = visit("many")
+    search(page, task)
+    page.keyboard.press("f")
+    stage = page.locator(".stage-host").bounding_box()
+    found = page.locator(".line.on-path .stroke").all()
+    assert len(found) >= 2
+    inside = page.evaluate(
+        """() => {
+          const stage = document.querySelector(".stage-host").getBoundingClientRect();
+          return [...document.querySelectorAll(".line.on-path .stroke")].every((path) => {
+            const r = path.getBoundingClientRect();
+            return r.left >= stage.left - 1 && r.right <= stage.right + 1
+              && r.top >= stage.top - 1 && r.bottom <= stage.bottom + 1;
+          });
+        }"""
+    )
+    assert inside
+    sink = page.locator(".box.sink").bounding_box()
+    assert sink["x"] >= stage["x"] and sink["x"] + sink["width"] <= stage["x"] + stage["width"] + 1
+
+
+def test_rounds_of_policies_stay_apart_and_can_be_put_beside_by_time(visit: Open) -> None:
+    page = visit("policies")
+    assert text(page, "#position") == "flow 1 of 2"
+    page.select_option("#compare", "before")
+    expect(page.locator(".stage")).to_have_count(1)
+    page.click("#next")
+    expect(page.locator(".stage")).to_have_count(2)
+    page.click("#next")
+    expect(page.locator("#position")).to_have_text("fcfs 1 of 2")
+    expect(page.locator(".stage")).to_have_count(1)
+    page.select_option("#compare", label="same time, flow")
+    expect(page.locator(".stage")).to_have_count(2)
+    titles = page.locator(".stage-title").all_inner_texts()
+    assert "round 0 · 0 s · fcfs" in titles[0] and "round 0 · 0 s · flow" in titles[1]
+    page.click("#next")
+    expect(page.locator(".stage-title").nth(1)).to_contain_text("round 1 · 30 s · flow")
+
+
+def test_rounds_of_one_name_are_told_apart_by_their_files(visit: Open) -> None:
+    titles = visit("twins").locator(".stage-title").all_inner_texts()
+    assert titles[0].endswith("a.json") and titles[1].endswith("b.json")
+
+
+def test_a_policy_that_is_no_flow_has_no_certificate(visit: Open) -> None:
+    assert "No certificate: fcfs is no flow." in text(visit("baseline"), "#panel")
+
+
+@pytest.mark.parametrize("name", ["epoch", "policies", "twins"])
+def test_a_small_window_keeps_the_numbers_and_whole_choices(visit: Open, name: str) -> None:
+    page = visit(name)
+    page.set_viewport_size({"width": 1000, "height": 700})
+    assert page.locator("#figures").is_visible()
+    assert "tasks pending" in text(page, "#figures")
+    for field in page.locator("header, .controls select:visible, #figures li").all():
+        at = field.bounding_box()
+        assert at["x"] >= 0 and at["x"] + at["width"] <= 1000
+
+
+FOCUS = "document.activeElement.id || document.activeElement.dataset.view || document.activeElement.tagName"
+
+
+def test_the_focus_is_never_lost(visit: Open) -> None:
+    page = visit("wide")
+    search(page, "class-0")
+    assert page.evaluate(FOCUS) == "panel"
+    page.locator("#panel .list button.link").first.focus()
+    page.keyboard.press("Enter")
+    assert text(page, "#panel .kind") != "class of tasks"
+    assert page.evaluate(FOCUS) == "panel"
+    page.keyboard.press("Escape")
+    assert page.evaluate(FOCUS) == "panel"
+    page.keyboard.press("2")
+    page.click('[data-table="Machines"]')
+    assert page.evaluate("document.activeElement.dataset.table") == "Machines"
+    page.keyboard.press("1")
+    assert page.evaluate(FOCUS) == "first"
+    page.keyboard.press("/")
+    page.keyboard.press("Escape")
+    assert page.evaluate(FOCUS) == "first"
+    page.keyboard.press("2")
+    assert page.evaluate(FOCUS) == "tables"
+
+
+def test_on_paper_a_table_has_up_to_a_thousand_rows_and_says_what_it_leaves(visit: Open) -> None:
+    page = visit("many")
+    page.click('[data-view="tables"]')
+    page.click('[data-table="Arcs"]')
+    rows = page.locator("#tables tbody tr")
+    assert rows.count() == 200
+    assert page.locator(".paper-note").is_hidden()
+    page.emulate_media(media="print")
+    expect(rows).to_have_count(1000)
+    assert re.fullmatch(r"The first 1,000 of \d,\d+ rows\.", text(page, ".paper-note"))
 
 
 def test_names_that_look_like_markup_are_names(visit: Open) -> None:

@@ -213,10 +213,10 @@ def test_what_has_to_be_assumed_is_said() -> None:
         (lambda r: r.update(policy="fcfs"), "decided by fcfs"),
         (lambda r: r.update(solver="ortool"), "did you mean 'ortools'"),
         (lambda r: r.update(parts=[]), "has no parts"),
-        (lambda r: r["parts"][0]["snapshot"]["machines"][0].pop("type"), "cannot be read: nothing is called 'type'"),
+        (lambda r: r["parts"][0]["snapshot"]["machines"][0].pop("type"), "cannot be read: it names 'type'"),
         (lambda r: r["parts"][0]["snapshot"]["pending"][0].update(request="much"), "cannot be read: "),
         (lambda r: r["parts"][0]["snapshot"]["running"][0].update(machine="nowhere"), "cannot be solved again: "),
-        (lambda r: r["settings"].update(slots="three"), "cannot be solved again: "),
+        (lambda r: r["settings"].update(slots="three"), "settings.slots: is damaged: it must be a whole number"),
     ],
 )
 def test_a_record_that_cannot_be_solved_again_says_why(change: Any, message: str) -> None:

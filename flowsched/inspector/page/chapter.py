@@ -7,6 +7,7 @@ Costs are rounded to nine digits; whole numbers of solver units are exact.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from flowsched.arrays import IntArray
 from flowsched.inspector.account import SEARCH, WIDE, Account, Part, Waits
 from flowsched.inspector.explanation import explain
 from flowsched.inspector.graph import Graph
+from flowsched.inspector.plain_snapshot import milli_of
 from flowsched_models.document import InputError
 
 DIGITS = 9
@@ -24,6 +26,9 @@ EXPLAINED = 200
 """Every task of a search is explained unless there are more; of others one that waits for every reason and class."""
 _FURTHER = 200
 """Explanations of one part at most, where not every task has one."""
+_CLASSES = 30
+_PAIRS = 400_000
+"""Of a wide part with so many classes, and machines times classes, one placed task of each is explained: in about 2 s."""
 _NO_CPU = "/no-cpu"
 
 
@@ -34,7 +39,7 @@ def headline(account: Account) -> dict[str, Any]:
     return {
         "source": Path(account.source).name,
         "round": account.round,
-        "now_s": _number(account.now_s),
+        "now_s": _time(account.now_s),
         "policy": account.policy,
         "objective": account.settings.get("objective"),
         "placed": len(placed),
@@ -42,11 +47,17 @@ def headline(account: Account) -> dict[str, Any]:
     }
 
 
+def track(account: Account) -> tuple[str, str]:
+    """The run that a round is of: its policy, and what its file is called without the number at its end."""
+    numbered = re.fullmatch(r"(.*?)[-_.]?\d+", Path(account.source).stem, flags=re.DOTALL)
+    return account.policy, numbered.group(1) if numbered else ""
+
+
 def chapter(account: Account) -> dict[str, Any]:
     """All that the page shows of a round."""
     return {
         "round": account.round,
-        "now_s": _number(account.now_s),
+        "now_s": _time(account.now_s),
         "policy": account.policy,
         "solver": account.solver,
         "writer": account.writer,
@@ -76,7 +87,7 @@ def _part(account: Account, part: Part) -> dict[str, Any]:
         "waiting": _waiting(part.waiting, task, machine),
         "plan": _plan(part, task, machine),
         "reservations": [
-            [task.get(r["task"], -1), machine.get(r["machine"], -1), r["width_milli"], _number(r["start_s"])]
+            [task.get(r["task"], -1), machine.get(r["machine"], -1), r["width_milli"], _time(r["start_s"])]
             for r in part.reservations
         ],
         "machine_costs": [_number(part.plain["machine_costs"].get(m)) for m in part.machines]
@@ -128,17 +139,18 @@ def _snapshot(part: Part) -> dict[str, Any]:
     by_name = {m["name"]: m for m in snapshot["machines"]}
     return {
         "type": [by_name[name].get("type") for name in part.machines],
-        "cpu": [by_name[name].get("cpu") for name in part.machines],
+        "cpu_milli": [_milli(by_name[name].get("cpu")) for name in part.machines],
         "running": [
             {
                 "task": r["task"]["name"],
                 "machine": r["machine"],
-                **{key: r.get(key) for key in ("width", "threads", "cores", "progress")},
+                "width_milli": _milli(r.get("width")),
+                **{key: r.get(key) for key in ("threads", "cores", "progress")},
             }
             for r in snapshot.get("running", ())
         ],
         "services": [
-            {key: s.get(key) for key in ("name", "machine", "cores", "request", "qps", "slo_p95")}
+            {key: s.get(key) for key in ("name", "machine", "cores", "qps", "slo_p95")}
             for s in snapshot.get("services", ())
         ],
     }
@@ -153,8 +165,12 @@ def _class_facts(part: Part, index: int) -> dict[str, Any]:
     name = part.classes[index].name
     tasks: Sequence[Mapping[str, Any]] = part.plain["snapshot"].get("pending", ())
     pending: Mapping[str, Any] = next((t for t in tasks if t["name"] == name), {})
-    keys = ("profile", "scale", "request", "widths", "memory", "goal_s", "priority", "group", "submit_s")
-    return {key: pending[key] for key in keys if key in pending}
+    keys = ("profile", "scale", "memory", "goal_s", "priority", "group", "submit_s")
+    return {
+        **{key: pending[key] for key in keys if key in pending},
+        "request_milli": _milli(pending.get("request")),
+        "widths_milli": [_milli(width) for width in pending.get("widths", ())],
+    }
 
 
 def _placements(part: Part, task: Mapping[str, int], machine: Mapping[str, int]) -> dict[str, Any]:
@@ -291,7 +307,7 @@ def _explanations(account: Account, part: Part, task: Mapping[str, int]) -> dict
         reasons: dict[tuple[str, str], str] = {}
         for waits in part.waiting:
             reasons.setdefault((part.class_of.get(waits.task, ""), waits.reason), waits.task)
-        asked = list(reasons.values())[:_FURTHER]
+        asked = [*list(reasons.values())[:_FURTHER], *_first_placed(part)]
     found: dict[str, list[str]] = {}
     for name in asked:
         try:
@@ -300,6 +316,16 @@ def _explanations(account: Account, part: Part, task: Mapping[str, int]) -> dict
             # A record may lack what explaining needs, one of version 1 does. All the rest can be shown without.
             continue
     return found
+
+
+def _first_placed(part: Part) -> list[str]:
+    """One placed task of every class, unless that takes too long."""
+    if len(part.classes) > _CLASSES or len(part.classes) * len(part.machines) > _PAIRS:
+        return []
+    first: dict[str, str] = {}
+    for placed in part.placements:
+        first.setdefault(part.class_of.get(placed.task, ""), placed.task)
+    return list(first.values())
 
 
 def _sparse(values: Any) -> list[list[Any]]:
@@ -320,6 +346,19 @@ def _deltas(numbers: Sequence[int]) -> list[int]:
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, float | None]:
     return {name: _number(value) for name, value in values.items()}
+
+
+def _milli(value: Any) -> int | None:
+    """Milli-CPU of a quantity such as ``2``, ``"2"`` or ``"1500m"``; None for what is none."""
+    try:
+        return None if value is None else milli_of(value)
+    except (ArithmeticError, ValueError):
+        return None
+
+
+def _time(value: Any) -> float | None:
+    """A time in seconds: seconds from 1970 have more digits than costs need."""
+    return None if value is None else round(float(value), 3)
 
 
 def _number(value: Any) -> float | None:

@@ -1,6 +1,8 @@
 // A scene as SVG: boxes that take the focus, lines that answer to the pointer, pan and zoom.
 
 const SHADES = 5;
+/** Below this scale words in boxes are too small. */
+const READABLE = 0.55;
 
 /** Shade of lines and boxes by what the switch says, and the legend's words for it. */
 function shading(scene, mode) {
@@ -374,6 +376,7 @@ class Drawing {
     this.svg.call(this.zoom.translateBy, dx / scale, dy / scale);
   }
 
+  /** All of it, or as much as can be read; says whether the words in boxes can be. */
   fit() {
     const [w, h] = this.size;
     const { width, height } = this.scene;
@@ -382,6 +385,7 @@ class Drawing {
     this.svg.attr("viewBox", null);
     this.whole = true;
     this.svg.call(this.zoom.transform, d3.zoomIdentity.translate(x, 8).scale(scale));
+    return scale >= READABLE;
   }
 
   /** On paper all of it, as large as the sheet lets it be. */
@@ -391,17 +395,19 @@ class Drawing {
     this.world.attr("transform", on ? null : d3.zoomTransform(this.svg.node()));
   }
 
-  /** Show only some boxes, large. */
-  fitTo(ids) {
+  /** Show only some boxes and lines, large. Of an unfolded box its head is enough: what matters in it is among them. */
+  fitTo(ids, links = []) {
     const boxes = ids.map((id) => this.scene.boxes.get(id)).filter(Boolean);
     if (!boxes.length) return;
     this.whole = false;
     const [w, h] = this.size;
     const x0 = d3.min(boxes, (box) => box.x) - 20;
     const x1 = d3.max(boxes, (box) => box.x + box.w) + 20;
-    const y0 = d3.min(boxes, (box) => box.y) - 24;
-    const y1 = d3.max(boxes, (box) => box.y + Math.min(box.h, 500)) + 20;
-    const scale = Math.max(0.4, Math.min(w / (x1 - x0), h / (y1 - y0), 1.4));
+    const ends = links.flatMap((link) => link.points.map(([, y]) => y));
+    const low = (box) => box.y + (links.length && box.framed ? Math.min(box.h, HEAD) : Math.min(box.h, 500));
+    const y0 = d3.min([...boxes.map((box) => box.y), ...ends]) - 24;
+    const y1 = d3.max([...boxes.map(low), ...ends]) + 20;
+    const scale = Math.min(w / (x1 - x0), h / (y1 - y0), 1.4);
     this.svg.call(
       this.zoom.transform,
       d3.zoomIdentity

@@ -51,10 +51,51 @@ function seconds(value) {
   return `${d3.format(",.1~f")(value)} s`;
 }
 
+/** A length of time: seconds, and from two minutes on the two largest units of it. */
+function duration(value) {
+  if (value === null || value === undefined) return "–";
+  const whole = Math.round(value);
+  if (Math.abs(value) < 120) return seconds(value);
+  const units = [
+    ["d", 86400],
+    ["h", 3600],
+    ["min", 60],
+    ["s", 1],
+  ];
+  const first = units.findIndex(([, size]) => Math.abs(whole) >= size);
+  const [name, size] = units[first];
+  const [small, smallSize] = units[first + 1];
+  const rest = Math.floor((whole % size) / smallSize);
+  return `${d3.format(",")(Math.floor(whole / size))} ${name}${rest ? ` ${rest} ${small}` : ""}`;
+}
+
+/** A time to come, seen from the round: in 2 min 44 s (03:36:04 UTC); short: without the clock's time. */
+function until(value, now, short = false) {
+  if (value === null || value === undefined) return "–";
+  if (now === null || now === undefined) return `at ${moment(value)}`;
+  const left = value - now;
+  const at = value > EPOCH && left < 43200 ? `${moment(value).slice(11)}` : moment(value);
+  return left > 0 ? `in ${duration(left)}${short ? "" : ` (${at})`}` : `since ${at}`;
+}
+
+/** Times within a sentence of a round that counts seconds from 1970, and long waits, as people say them. */
+function spoken(text, now) {
+  if (!(now > EPOCH)) return text;
+  return text.replace(/(\bat )?\b(\d{4,}(?:\.\d+)?) s\b/g, (_, before = "", digits) => {
+    const value = Number(digits);
+    return value > EPOCH ? until(value, now) : `${before}${value < LONG ? `${digits} s` : duration(value)}`;
+  });
+}
+
+/** Seconds above this count from 1970. */
+const EPOCH = 1e9;
+/** A wait that nobody says in seconds. */
+const LONG = 7200;
+
 /** Time of a round: seconds of a simulation, or a date where they count from 1970. */
 function moment(value) {
   if (value === null || value === undefined) return "–";
-  return value > 1e8 ? `${new Date(value * 1000).toISOString().slice(0, 19).replace("T", " ")} UTC` : seconds(value);
+  return value > EPOCH ? `${new Date(value * 1000).toISOString().slice(0, 19).replace("T", " ")} UTC` : seconds(value);
 }
 
 function percent(value) {

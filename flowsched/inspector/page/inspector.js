@@ -39,7 +39,8 @@ function taskPath(part, graph, task) {
     arcs.push(...best);
     node = graph.heads[best[best.length - 1]];
     if (!least(best))
-      note = "The first network's flow went elsewhere: it was placed here with what rounding to whole tasks left over.";
+      note =
+        "The first network's flow went elsewhere: it was placed here by a later stage: packing, further networks or improvement.";
   } else if (part.wide && stand.state !== "placed" && !graph.isLast) {
     const waits = graph.leaving[start].find((arc) => graph.kindOf(graph.heads[arc]) === "unscheduled");
     if (waits !== undefined) {
@@ -71,7 +72,8 @@ class Inspector {
     this.state = {
       position: 0,
       compare: "",
-      part: 0,
+      /** Null for the first one in which something waits. */
+      part: null,
       view: null,
       table: "Placements",
       mode: "reduced",
@@ -86,7 +88,7 @@ class Inspector {
       at("search"),
       at("hits"),
       () => this.found(),
-      (entry) => this.choose({ type: entry.type, name: entry.name }, null, true),
+      (entry) => this.chooseIn(entry.part, { type: entry.type, name: entry.name }),
     );
     this.controls();
     if (this.others.length) this.state.compare = "same";
@@ -112,7 +114,17 @@ class Inspector {
     const { compare, position } = this.state;
     const here = this.main[position];
     if (compare === "") return null;
-    if (compare === "before") return position > 0 ? this.main[position - 1] : null;
+    const { rounds } = this.index;
+    if (compare === "before") {
+      const before = this.main[position - 1];
+      return position > 0 && rounds[before].track === rounds[here].track ? before : null;
+    }
+    if (compare.startsWith("track ")) {
+      const track = Number(compare.slice(6));
+      const those = this.main.filter((i) => rounds[i].track === track && i !== here);
+      const same = (key) => those.find((i) => rounds[i][key] !== null && rounds[i][key] === rounds[here][key]);
+      return track === rounds[here].track ? null : (same("now_s") ?? same("round") ?? null);
+    }
     if (compare === "same") {
       const number = this.index.rounds[here].round;
       return (
@@ -126,6 +138,21 @@ class Inspector {
 
   roundTitle(headline) {
     return `Round ${headline.round}`;
+  }
+
+  /** The policy of a run, with its objective or its file where another run has the same one. */
+  trackName(i) {
+    const own = this.index.rounds[i];
+    const rivals = this.main.map((k) => this.index.rounds[k]).filter((one) => one.track !== own.track);
+    if (!rivals.some((one) => one.policy === own.policy)) return own.policy;
+    return `${own.policy}, ${own.objective || ""} (${own.source})`;
+  }
+
+  /** Of two rounds of the same name, the file tells which is which. */
+  sideName(side) {
+    const own = this.roundName(side.round.index);
+    const same = this.rounds.filter((round) => this.roundName(round.index) === own).length > 1;
+    return same && side.round.source ? `${own} · ${side.round.source}` : own;
   }
 
   roundName(i) {
@@ -145,8 +172,9 @@ class Inspector {
     this.rounds = rounds;
     this.focusRound = rounds[order.indexOf(here)];
     const parts = this.focusRound.parts;
-    this.state.part = Math.min(this.state.part, Math.max(0, parts.length - 1));
-    const part = parts[this.state.part];
+    this.shownPart =
+      this.state.part === null ? this.focusRound.opening() : Math.min(this.state.part, Math.max(0, parts.length - 1));
+    const part = parts[this.shownPart];
     this.fillControls();
     if (!part) {
       this.nothing();
@@ -198,11 +226,12 @@ class Inspector {
     this.sides.forEach((side, i) => {
       side.round = rounds[i];
       side.part =
+        (rounds[i] === part.round && part) ||
         rounds[i].parts.find((p) => p.kind === part.kind && p.priority === part.priority) ||
         rounds[i].parts[Math.min(part.index, rounds[i].parts.length - 1)];
       side.title.replaceChildren();
       if (count > 1)
-        side.title.append(element("span", { class: "letter" }, side.name), ` ${this.roundName(rounds[i].index)}`);
+        side.title.append(element("span", { class: "letter" }, side.name), ` ${this.sideName(side)}`);
       side.title.hidden = count < 2;
     });
     this.changes = count > 1 ? differences(rounds[0], rounds[1]) : null;
@@ -346,7 +375,7 @@ class Inspector {
     for (const box of scene.boxes.values()) {
       box.chosen = chosen.has(box.id);
       box.onPath = pathBoxes.has(box.id);
-      box.idle = !box.flow && !box.parent && !used.has(box.id) && box.kind !== "card";
+      box.idle = !box.flow && !box.placed && !box.parent && !used.has(box.id) && box.kind !== "card";
     }
   }
 
@@ -484,13 +513,17 @@ class Inspector {
       items.push(entry(plan ? "cost of the placement:" : "cost of a task:", number(low), ramp("cost"), number(high)));
     if (mode !== "reduced")
       items.push(entry(line(`zero ${mode === "cost" ? "cost2" : "plain"}`, 1.5), plan ? "another place" : "no flow"));
-    if (!plan && side.part.wide)
-      items.push(
-        entry(
-          element("span", { class: "gauge-sample", "aria-hidden": "true" }),
-          "bar: share of its cores that the round uses",
-        ),
-      );
+    if (side.scene.what === "first") {
+      const bar = (kind) => element("span", { class: `gauge-sample ${kind}`, "aria-hidden": "true" });
+      const boxes = [...side.scene.boxes.values()];
+      const any = (kind) => boxes.some((box) => box.kind === kind && box.fill !== null && box.fill !== undefined);
+      if (any("group"))
+        items.push(
+          entry(bar("new"), side.part.wide ? "bar of a group: free cores given away" : "bar of a group: flow of its limit"),
+        );
+      if (any("tier")) items.push(entry(bar("new"), "bar of a tier: flow of its limit"));
+      if (any("chip")) items.push(entry(bar("before"), "bar of a machine: in use before, given away now"));
+    }
     if (this.changes) items.push(entry(line("flow base changed-sample", 5), "changed between A and B"));
     at("legend").replaceChildren(...items);
   }
@@ -511,7 +544,7 @@ class Inspector {
     }
     if (!all[this.state.table]) this.state.table = this.changes ? "Differences" : "Placements";
     const tabs = Object.keys(all).map((name) =>
-      button(name, () => ((this.state.table = name), this.drawTables()), {
+      button(name, () => this.openTable(name), {
         role: "tab",
         "aria-selected": name === this.state.table ? "true" : "false",
         "data-table": name,
@@ -523,7 +556,13 @@ class Inspector {
       body,
     );
     const [columns, rows] = all[this.state.table]();
-    new Table(body, this.state.table, columns, rows);
+    this.table = new Table(body, this.state.table, columns, rows);
+  }
+
+  openTable(name) {
+    this.state.table = name;
+    this.drawTables();
+    [...at("tables").querySelectorAll("[data-table]")].find((tab) => tab.dataset.table === name).focus();
   }
 
   // --- the panel ---
@@ -540,7 +579,7 @@ class Inspector {
             ? element(
                 "details",
                 null,
-                element("summary", null, `Round ${side.name}: ${this.roundName(side.round.index)}`),
+                element("summary", null, `Round ${side.name}: ${this.sideName(side)}`),
                 this.panel.ofRound(side).flat().filter(Boolean),
               )
             : this.panel.ofRound(side),
@@ -554,7 +593,7 @@ class Inspector {
               "p",
               { class: "side" },
               element("span", { class: "letter" }, side.name),
-              ` ${this.roundName(side.round.index)}`,
+              ` ${this.sideName(side)}`,
             ),
           );
         content.push(this.about(side, choice));
@@ -678,12 +717,25 @@ class Inspector {
     else this.choose({ type: "node", name: graph.label(node) });
   }
 
+  /** Choose a thing of a part: one that is not shown is shown first. */
+  async chooseIn(index, choice) {
+    if (index !== this.shownPart && this.focusRound.parts[index]) {
+      this.leave();
+      this.state.part = index;
+      this.state.view = this.state.view === "tables" ? "tables" : null;
+      this.state.choice = choice;
+      await this.show();
+      this.bring();
+    } else this.choose(choice, null, true);
+    if (document.activeElement === document.body) at("panel").focus({ preventScroll: true });
+  }
+
   chooseTitle(title) {
     for (const round of this.rounds)
       for (const part of round.parts)
         for (const name of part.tasks)
           if (round.title(name) === title) {
-            this.choose({ type: "task", name }, null, true);
+            this.chooseIn(round === this.focusRound ? part.index : this.shownPart, { type: "task", name });
             return;
           }
   }
@@ -697,8 +749,16 @@ class Inspector {
     if (this.expanded.has(id)) this.expanded.delete(id);
     else this.expanded.add(id);
     this.draw(false);
-    for (const side of this.sides)
-      if (side.scene && side.scene.boxes.has(id)) side.drawing.fitTo(this.around(side, id));
+    for (const side of this.sides) {
+      const { scene, drawing } = side;
+      if (!scene || !scene.boxes.has(id)) continue;
+      if (!this.expanded.has(id)) drawing.fit();
+      else {
+        // All of it stays in sight as long as its words can be read.
+        if (drawing.whole && !drawing.fit()) drawing.fitTo(this.around(side, id));
+        drawing.reveal(drawing.elements.get(id));
+      }
+    }
   }
 
   /** An unfolded box with those that send to it. */
@@ -734,7 +794,10 @@ class Inspector {
     this.draw(false);
     for (const side of this.sides) {
       const ids = [...side.scene.boxes.values()].filter((box) => box.onPath || box.chosen).map((box) => box.id);
-      side.drawing.fitTo(ids);
+      side.drawing.fitTo(
+        ids,
+        [...side.scene.links.values()].filter((link) => link.onPath && link.drawn),
+      );
     }
   }
 
@@ -743,7 +806,7 @@ class Inspector {
     if (!side) return [];
     if (this.indexed !== side.part) {
       this.indexed = side.part;
-      this.entries = searchIndex(side.part);
+      this.entries = roundIndex(side.round, side.part);
     }
     return this.entries;
   }
@@ -791,6 +854,10 @@ class Inspector {
     compare.append(option("", "nothing"));
     if (this.others.length) compare.append(option("same", "the other record"));
     if (this.main.length > 1) compare.append(option("before", "the round before"));
+    const tracks = d3.groups(this.main, (i) => this.index.rounds[i].track);
+    if (tracks.length > 1)
+      for (const [track, [first]] of tracks)
+        compare.append(option(`track ${track}`, `same time, ${this.trackName(first)}`));
     for (const i of [...this.others, ...this.main])
       compare.append(
         option(String(i), `${this.index.rounds[i].side === "against" ? "other: " : ""}${this.roundName(i)}`),
@@ -811,9 +878,10 @@ class Inspector {
     at("help-button").addEventListener("click", () => this.help(true));
     at("help-close").addEventListener("click", () => this.help(false));
     document.addEventListener("keydown", (event) => this.key(event));
-    matchMedia("print").addEventListener("change", (event) =>
-      this.sides.forEach((side) => side.drawing.paper(event.matches)),
-    );
+    matchMedia("print").addEventListener("change", (event) => {
+      this.sides.forEach((side) => side.drawing.paper(event.matches));
+      if (event.matches && this.table) this.table.paper();
+    });
     let timer = null;
     addEventListener("resize", () => {
       clearTimeout(timer);
@@ -826,7 +894,9 @@ class Inspector {
     const head = this.index.rounds[this.main[position]];
     at("slider").value = String(position);
     at("slider").setAttribute("aria-valuetext", this.roundName(this.main[position]));
-    at("position").textContent = `${position + 1} of ${this.main.length}`;
+    const run = this.main.filter((i) => this.index.rounds[i].track === head.track);
+    const which = `${run.indexOf(this.main[position]) + 1} of ${run.length}`;
+    at("position").textContent = run.length < this.main.length ? `${head.policy} ${which}` : which;
     at("previous").disabled = position === 0;
     at("next").disabled = position === this.main.length - 1;
     at("compare").value = this.state.compare;
@@ -840,7 +910,7 @@ class Inspector {
         element("option", { value: String(i) }, `${i + 1}: ${partTitle(part)}, ${counted(part.tasks.length, "task")}`),
       ),
     );
-    at("part").value = String(this.state.part);
+    at("part").value = String(this.shownPart);
     this.fillFigures();
   }
 
@@ -849,7 +919,8 @@ class Inspector {
     const { parts } = this.focusRound;
     const sum = (count) => d3.sum(parts, count);
     const head = this.focusRound.headline;
-    const part = parts[this.state.part];
+    const part = parts[this.shownPart];
+    const several = parts.length > 1 ? `part ${this.shownPart + 1}: ` : "";
     const figures = [
       [whole(sum((p) => p.tasks.length)), "tasks pending"],
       [whole(head.placed), "start now"],
@@ -858,31 +929,30 @@ class Inspector {
     ];
     if (part && part.certificate) {
       figures.push(
-        [number(part.certificate.primal), "cost"],
+        [number(part.certificate.primal), `${several}cost`],
         [
           part.certificate.gap_absolute < 1e-4 * Math.max(1, part.certificate.primal)
             ? "0"
             : number(part.certificate.gap_absolute),
-          part.certificate.method === "exact" ? "above the optimum" : "at most above the bound",
+          `${several}${part.certificate.method === "exact" ? "above the optimum" : "at most above the bound"}`,
         ],
       );
     }
-    const decide =
-      part &&
-      (part.timings.decide_ms ??
-        (d3.sum(
-          Object.entries(part.timings).filter(([name]) => !/certify|explain|report/.test(name)),
-          ([, ms]) => ms,
-        ) ||
-          undefined));
-    if (decide !== undefined) figures.push([milliseconds(decide), "to decide"]);
+    const decide = (one) =>
+      one.timings.decide_ms ??
+      d3.sum(
+        Object.entries(one.timings).filter(([name]) => !/certify|explain|report/.test(name)),
+        ([, ms]) => ms,
+      );
+    const time = sum(decide);
+    if (time) figures.push([milliseconds(time), several ? "to decide, all parts" : "to decide"]);
     at("figures").replaceChildren(
       ...figures.map(([value, text]) => element("li", null, element("strong", null, value), ` ${text}`)),
     );
   }
 
   fillTabs() {
-    const part = this.focusRound.parts[this.state.part];
+    const part = this.focusRound.parts[this.shownPart];
     const name = (view) => (view === "first" && part.wide ? "Network" : VIEWS[view]);
     at("views").replaceChildren(
       ...this.views(part).map((view) =>
@@ -898,14 +968,15 @@ class Inspector {
   }
 
   setView(view) {
-    const had = document.activeElement && document.activeElement.closest("#views");
+    const before = document.activeElement;
     this.state.view = view;
     if (view !== "tables") {
       at("stages").hidden = false;
       at("tables").hidden = true;
     }
     this.draw(true);
-    if (had) at("views").querySelector(`[data-view="${view}"]`).focus();
+    const lost = document.activeElement === document.body || !document.activeElement.getClientRects().length;
+    if (before !== document.body && lost) at("views").querySelector(`[data-view="${view}"]`).focus();
   }
 
   goTo(position) {
@@ -934,8 +1005,10 @@ class Inspector {
     const { target } = event;
     if (event.key === "Escape") {
       if (!at("help").hidden) this.help(false);
-      else if (target.matches("input, select")) target.blur();
-      else this.choose(null);
+      else if (target.matches("input.filter") && target.value) {
+        target.value = "";
+        target.dispatchEvent(new Event("input"));
+      } else this.choose(null);
       this.leave();
       return;
     }
@@ -947,8 +1020,8 @@ class Inspector {
       return;
     }
     const views =
-      this.focusRound && this.focusRound.parts[this.state.part]
-        ? this.views(this.focusRound.parts[this.state.part])
+      this.focusRound && this.focusRound.parts[this.shownPart]
+        ? this.views(this.focusRound.parts[this.shownPart])
         : [];
     const free = !target.closest("button, a, summary, .scroll");
     const acts = {

@@ -138,13 +138,19 @@ class NetworkScene {
 
   bundle(id, kind, entries, text) {
     const flow = d3.sum(entries, (entry) => entry.flow);
-    const machines = kind === "group" ? d3.sum(entries, (entry) => this.part.groups[entry.group].members.length) : 0;
+    const members = kind === "group" ? entries.flatMap((entry) => this.part.groups[entry.group].members) : [];
+    const placed = this.part.placedAt(members);
+    const later = flow || !placed ? "" : `${counted(placed, "task")} placed there later`;
     this.add({
       id,
       kind: "bundle",
       column: COLUMN_OF[kind],
       label: `${whole(entries.length)} ${text}`,
-      note: machines ? counted(machines, "machine") : "",
+      note: later || (members.length ? counted(members.length, "machine") : ""),
+      aria: [`${whole(entries.length)} ${text}`, members.length ? counted(members.length, "machine") : "", later]
+        .filter(Boolean)
+        .join(", "),
+      placed,
       nodes: entries.flatMap((entry) => entry.nodes),
       members: entries.map((entry) => entry.id),
       expandable: true,
@@ -287,26 +293,45 @@ class NetworkScene {
     const { part, graph } = this;
     const group = part.groups[entry.group];
     const size = group.members.length;
-    const capacity = this.groupCapacity(entry.nodes);
-    const used =
-      graph.unit_milli && capacity
-        ? `${amount(graph.milli(entry.flow) / 1000)} of ${counted(graph.milli(capacity) / 1000, "core")}`
-        : "";
+    const placed = part.placedAt(group.members);
+    const use = part.wide ? this.givenAway(group.members) : this.flowOf(entry);
     return {
       id: `group:${group.name}`,
       kind: "group",
       column: 2,
       label: group.name,
-      note: size > 1 ? `× ${whole(size)} · ${used}` : used,
-      aria: `group of ${counted(size, "machine")}, ${used} in use by this round`,
+      note: [size > 1 ? `× ${whole(size)}` : "", use.text].filter(Boolean).join(" · "),
+      aria: [`${group.name}: group of ${counted(size, "machine")}`, use.aria, `${counted(placed, "task")} placed`]
+        .filter(Boolean)
+        .join(", "),
       nodes: entry.nodes,
       group: entry.group,
       choice: { type: "group", name: group.name },
       expandable: true,
       price: d3.max(entry.nodes, (node) => this.priceOf(node) ?? 0),
       flow: entry.flow,
-      fill: capacity ? Math.min(1, entry.flow / capacity) : null,
+      placed,
+      fill: use.fill,
     };
+  }
+
+  /** What the placements took of the cores that were free. The first network's flow may have gone elsewhere. */
+  givenAway(members) {
+    const free = this.part.freeBefore(members);
+    const placed = this.part.placedAt(members);
+    if (free === null) return { text: placed ? `${counted(placed, "task")} placed` : "", fill: null };
+    const given = d3.sum(members, (machine) => this.part.given(machine));
+    const text = `${amount(given / 1000)} of ${amount(free / 1000)} free ${free === 1000 ? "core" : "cores"}`;
+    return { text, aria: `${text} given away`, fill: free ? Math.min(1, given / free) : 0 };
+  }
+
+  /** What the first network of a search sends: only where the search starts from. */
+  flowOf(entry) {
+    const { graph } = this;
+    const capacity = this.groupCapacity(entry.nodes);
+    if (!graph.unit_milli || !capacity) return { text: "", fill: null };
+    const text = `${amount(graph.milli(entry.flow) / 1000)} of ${counted(graph.milli(capacity) / 1000, "core")}`;
+    return { text, aria: `flow of ${text}`, fill: Math.min(1, entry.flow / capacity) };
   }
 
   /** What the widest limit of the group lets through. */
@@ -342,7 +367,8 @@ class NetworkScene {
         fill: this.fillOf(node),
       };
     });
-    const busy = inner.filter((box) => box.flow > 0 || graph.kindOf(box.nodes[0]) === "tier");
+    const onPath = (box) => options.shown.has(graph.label(box.nodes[0]));
+    const busy = inner.filter((box) => box.flow > 0 || graph.kindOf(box.nodes[0]) === "tier" || onPath(box));
     // What carries nothing and leads nowhere else stays hidden, with its arcs.
     const members = part.groups[entry.group].members;
     const count = (machine) => (part.placedOn.get(machine) || []).length;

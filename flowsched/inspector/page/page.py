@@ -14,7 +14,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined, Template
 
 from flowsched.inspector.account import Account
-from flowsched.inspector.page.chapter import chapter, headline
+from flowsched.inspector.page.chapter import chapter, headline, track
 from flowsched.inspector.sentences import TERMS
 
 SCRIPTS = (
@@ -42,7 +42,8 @@ OTHER_TERMS = {
 def render_page(accounts: Sequence[Account], against: Sequence[Account] = ()) -> str:
     """One HTML document over one or more rounds, in their order, which asks for nothing beside itself.
 
-    ``against`` are rounds to put beside them: of another policy, or of another run. The page opens with the first of
+    Rounds of several policies, or runs, are sorted by those: flow first, then as they come. ``against`` are rounds to
+    put beside them: of another policy, or of another run. The page opens with the first of
     ``accounts`` beside the one of ``against`` that has the same number. The same records give the same text.
     """
     if not accounts:
@@ -65,8 +66,12 @@ def render_page(accounts: Sequence[Account], against: Sequence[Account] = ()) ->
 
 def _rounds(accounts: Sequence[Account], against: Sequence[Account]) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     for side, those in (("main", accounts), ("against", against)):
-        for account in those:
-            yield {"side": side, **headline(account)}, chapter(account)
+        runs = list(dict.fromkeys(track(account) for account in those))
+        runs.sort(key=lambda run: run[0] != "flow")
+        # Within a run they stay as they come, unless runs are mixed.
+        order = sorted(those, key=lambda account: (runs.index(track(account)), account.round)) if runs[1:] else those
+        for account in order:
+            yield {"side": side, "track": runs.index(track(account)), **headline(account)}, chapter(account)
 
 
 def _title(accounts: Sequence[Account]) -> str:

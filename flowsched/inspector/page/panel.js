@@ -1,6 +1,8 @@
 // What is said about the thing that is chosen: numbers, terms, members, sentences; and the short form for the pointer.
 
 const LISTED = 50;
+/** Names that are told of those who wait for the same reason. */
+const NAMED = 12;
 
 function section(title, ...content) {
   const inside = content.flat().filter(Boolean);
@@ -74,8 +76,11 @@ class Panel {
   }
 
   show(...content) {
+    const had = this.host.contains(document.activeElement);
     this.host.replaceChildren(...content.flat().filter(Boolean));
     this.host.scrollTop = 0;
+    // What had the focus is gone: the next Tab goes on from here.
+    if (had) this.host.focus({ preventScroll: true });
   }
 
   head(kind, name, ...buttons) {
@@ -135,7 +140,7 @@ class Panel {
         button("Follow its path", () => app.follow(), { title: "f" }),
       ),
       element("p", { class: `verdict ${stand.state}` }, decision),
-      stand.reason && !lines && element("p", { class: "reason" }, stand.reason),
+      stand.reason && !lines && element("p", { class: "reason" }, spoken(stand.reason, side.round.now_s)),
       told && element("p", { class: "reason" }, told.message),
       lines &&
         section(
@@ -143,7 +148,9 @@ class Panel {
           element(
             "div",
             { class: "sentences" },
-            lines.map((line) => element("p", { class: line.startsWith("  ") ? "inner" : null }, line.trim())),
+            lines.map((line) =>
+              element("p", { class: line.startsWith("  ") ? "inner" : null }, spoken(line.trim(), side.round.now_s)),
+            ),
           ),
         ),
       section(
@@ -177,7 +184,7 @@ class Panel {
               : null,
           ],
           ["Tasks like it", cls >= 0 ? whole(part.classes[cls].members.length - 1) : null],
-          ["Has waited", stand.waited ? seconds(stand.waited) : null],
+          ["Has waited", stand.waited ? duration(stand.waited) : null],
           ["Name in the record", part.taskTitle(task) === name ? null : name],
         ]),
         cls >= 0 && this.asks(part, cls),
@@ -185,15 +192,15 @@ class Panel {
     ];
   }
 
-  /** Sentences on another task of the class that waits for the same reason. */
+  /** Sentences on another task of the class that was placed, too, or that waits for the same reason. */
   like(part, task, stand) {
-    if (stand.state === "placed") return null;
     const found = Object.keys(part.explanations).find((other) => {
+      if (part.classOf[other] !== part.classOf[task]) return false;
       const theirs = standOf(part, Number(other));
-      return part.classOf[other] === part.classOf[task] && theirs.reason === stand.reason;
+      return theirs.state === stand.state && (theirs.reason || "") === (stand.reason || "");
     });
     if (found === undefined) return null;
-    return [`The same holds for ${part.taskTitle(Number(found))}:`, ...part.explanations[found]];
+    return [`For ${part.taskTitle(Number(found))}, of the same class:`, ...part.explanations[found]];
   }
 
   notPending(side, name) {
@@ -209,9 +216,24 @@ class Panel {
             "; it was placed by an earlier round.",
           ),
         ];
+    const told = side.round.told.get(name);
+    const elsewhere = side.round.parts.find((part) => part.taskNumber.has(name));
     return [
       this.head("task", side.round.title(name)),
-      element("p", { class: "verdict" }, "Not pending in this round."),
+      elsewhere
+        ? element(
+            "p",
+            { class: "verdict" },
+            "It is in ",
+            button(
+              `part ${elsewhere.index + 1}`,
+              () => this.app.chooseIn(elsewhere.index, { type: "task", name }),
+              { class: "link" },
+            ),
+            " of this round.",
+          )
+        : element("p", { class: told ? "verdict waits" : "verdict" }, told ? "Waits" : "Not pending in this round."),
+      told && element("p", { class: "reason" }, told.message),
     ];
   }
 
@@ -293,10 +315,10 @@ class Panel {
     return facts([
       ...needs,
       ["Profile", found.profile],
-      ["Request", found.request !== undefined ? counted(found.request, "core") : null],
-      ["Widths", found.widths ? found.widths.join(", ") : null],
+      ["Request", Number.isFinite(found.request_milli) ? cores(found.request_milli) : null],
+      ["Widths", found.widths_milli && found.widths_milli.length ? found.widths_milli.map(cores).join(", ") : null],
       ["Memory", found.memory],
-      ["Goal", found.goal_s ? seconds(found.goal_s) : null],
+      ["Goal", found.goal_s ? duration(found.goal_s) : null],
       ["Priority", found.priority ? String(found.priority) : null],
       ["Task group", found.group],
       ["Relations", bound.join(", ")],
@@ -331,7 +353,7 @@ class Panel {
           element(
             "div",
             { class: "sentences" },
-            part.explanations[explained].map((line) => element("p", null, line.trim())),
+            part.explanations[explained].map((line) => element("p", null, spoken(line.trim(), side.round.now_s))),
           ),
         ),
       sums.size > 0 && section("Cost of those placed", this.terms([...sums])),
@@ -376,7 +398,7 @@ class Panel {
       facts([
         ["Machines", whole(members.length)],
         ["With newcomers", whole(busy)],
-        ["Tasks placed", whole(d3.sum(members, count))],
+        ["Tasks placed", whole(part.placedAt(members))],
         ["The first network sent", sent === null ? null : cores(sent)],
         [
           "Cores",
@@ -384,12 +406,7 @@ class Panel {
             ? cores(d3.sum(members, (machine) => part.size(machine)))
             : null,
         ],
-        [
-          "Free before",
-          part.wide && part.fleet("free", "cpu", members[0]) !== null
-            ? cores(d3.sum(members, (machine) => Math.max(0, part.fleet("free", "cpu", machine))))
-            : null,
-        ],
+        ["Free before", part.freeBefore(members) === null ? null : cores(part.freeBefore(members))],
         ["Given away", cores(d3.sum(members, (machine) => part.given(machine)))],
       ]),
       tiers.length > 0 && section("Tiers", this.tierTable(side, tiers)),
@@ -437,7 +454,7 @@ class Panel {
         element("td", { class: "number" }, number(graph.potential(node))),
       );
     });
-    const head = ["Tier", graph.unit_milli ? "Cores" : "Flow", "Limit", "Price"].map((text, i) =>
+    const head = ["Tier", graph.unit_milli ? "Flow, cores" : "Flow", "Limit", "Price"].map((text, i) =>
       element("th", { scope: "col", class: i ? "number" : null }, text),
     );
     return element(
@@ -497,7 +514,7 @@ class Panel {
           "Runs there",
           longList(
             running,
-            (run) => `${side.round.title(run.task)}, ${cores(run.width * 1000)}, ${percent(run.progress)} done`,
+            (run) => `${side.round.title(run.task)}, ${cores(run.width_milli)}, ${percent(run.progress)} done`,
           ),
         ),
       section(
@@ -692,7 +709,7 @@ class Panel {
         ]),
       ),
       this.certificate(part),
-      section("Cost by term", this.terms(costByTerm(part))),
+      section("Cost by term", this.terms(costByTerm(part)), overlap(part)),
       this.reasons(side),
       part.reservations.length > 0 &&
         section(
@@ -701,7 +718,7 @@ class Panel {
             task >= 0 ? this.task(part, task) : "a task",
             " on ",
             machine >= 0 ? this.machine(part, machine) : "?",
-            `, ${cores(width)} from ${moment(start)}`,
+            `, ${cores(width)} ${until(start, round.now_s)}`,
           ]),
         ),
       part.task_groups.length > 0 &&
@@ -736,7 +753,14 @@ class Panel {
 
   certificate(part) {
     const c = part.certificate;
-    if (!c) return null;
+    if (!c)
+      return element(
+        "p",
+        { class: "soft" },
+        Object.keys(part.graphs).length
+          ? "No certificate in this record."
+          : `No certificate: ${part.round.policy} is no flow.`,
+      );
     const near = c.gap_absolute < 1e-4 * Math.max(1, Math.abs(c.primal));
     const sentence = near
       ? "No plan is cheaper, as far as four digits tell."
@@ -755,27 +779,33 @@ class Panel {
     );
   }
 
+  /** Who waits in the whole round, by reason. */
   reasons(side) {
-    const { part, round } = side;
-    const rows = part.waiting.task.map((_, row) => part.waits(row));
+    const { round } = side;
+    const rows = round.waiting;
     if (!rows.length) return null;
-    const told = (row) => round.told.get(part.tasks[row.task]);
-    const groups = d3
-      .groups(rows, (row) => (told(row) ? told(row).message : row.reason))
-      .sort((a, b) => b[1].length - a[1].length);
+    const groups = d3.groups(rows, (row) => row.reason).sort((a, b) => b[1].length - a[1].length);
+    const link = (row) => [
+      button(
+        round.title(row.name),
+        () => this.app.chooseIn(row.part ? row.part.index : side.part.index, { type: "task", name: row.name }),
+        { class: "link" },
+      ),
+      round.parts.length > 1 && row.part ? ` (part ${row.part.index + 1})` : "",
+    ];
     return section(
-      `Waiting: ${whole(rows.length)}`,
+      round.parts.length > 1 ? `Waiting in all parts: ${whole(rows.length)}` : `Waiting: ${whole(rows.length)}`,
       longList(groups, ([reason, those]) => [
         element("span", { class: "amount" }, whole(those.length)),
-        element("span", null, reason, " "),
+        element("span", null, spoken(reason, round.now_s), " "),
         element(
           "span",
           { class: "soft" },
           those
-            .slice(0, 3)
-            .map((row, i) => [i ? ", " : "", this.task(part, row.task)])
+            .slice(0, NAMED)
+            .map((row, i) => [i ? ", " : "", ...link(row)])
             .flat(),
-          those.length > 3 ? " …" : "",
+          those.length > NAMED ? " …" : "",
         ),
       ]),
     );
@@ -926,6 +956,16 @@ function costByTerm(part) {
   part.placements.task.forEach((_, row) => part.placementTerms(row).forEach(add));
   part.waiting.task.forEach((_, row) => part.waitingTerms(row).forEach(add));
   return [...sums];
+}
+
+/** Why the costs of a search's tasks do not add up to what its plan costs, where they do not. */
+function overlap(part) {
+  if (part.wide || !part.certificate) return null;
+  const tasks = costByTerm(part).reduce((sum, [, value]) => sum + value, 0);
+  const plan = part.certificate.primal;
+  if (Math.abs(plan - tasks) < 5e-4) return null;
+  const why = "it has what runs already too, and what two tasks do to each other once";
+  return element("p", { class: "soft" }, `Tasks add up to ${number(tasks)}, the plan costs ${number(plan)}: ${why}.`);
 }
 
 function partTitle(part) {

@@ -93,7 +93,7 @@ function card(part, machine, boxes, wide) {
     rows.push({
       tag: "runs",
       text: part.round.title(run.task),
-      note: wide === CARD ? `${cores(run.width * 1000)}, ${percent(run.progress)} done` : cores(run.width * 1000),
+      note: wide === CARD ? `${cores(run.width_milli)}, ${percent(run.progress)} done` : cores(run.width_milli),
       state: "runs",
     });
   }
@@ -116,18 +116,18 @@ function card(part, machine, boxes, wide) {
     rows.push({
       tag: "reserved",
       text: task >= 0 ? part.taskTitle(task) : "",
-      note: `${cores(width)} at ${moment(start)}`,
+      note: `${cores(width)} ${until(start, part.round.now_s, true)}`,
       state: "reserved",
     });
   }
-  const size = part.machine_facts.cpu[machine];
+  const size = part.size(machine);
   const type = part.machine_facts.type[machine];
   boxes.set(id, {
     id,
     kind: "card",
     column: 2,
     label: name,
-    note: [type && type !== name ? type : null, typeof size === "number" ? counted(size, "core") : null]
+    note: [type && type !== name ? type : null, size === null ? null : cores(size)]
       .filter(Boolean)
       .join(" · "),
     aria: `${name}: ${rows.map((row) => `${row.text} ${row.tag}`).join(", ") || "nobody"}`,

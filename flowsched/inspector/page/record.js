@@ -213,8 +213,18 @@ class Part {
   /** Cores of a machine, in milli-CPU. */
   size(machine) {
     if (this.wide) return this.fleet("allocatable", "cpu", machine);
-    const cpu = this.machine_facts.cpu[machine];
-    return typeof cpu === "number" ? cpu * 1000 : null;
+    return this.machine_facts.cpu_milli[machine];
+  }
+
+  /** Number of tasks that the round placed on machines. */
+  placedAt(machines) {
+    return d3.sum(machines, (machine) => (this.placedOn.get(machine) || []).length);
+  }
+
+  /** Milli-CPU of machines that was free before the round; null where it is not known. */
+  freeBefore(machines) {
+    const known = this.wide && machines.length && this.fleet("free", "cpu", machines[0]) !== null;
+    return known ? d3.sum(machines, (machine) => Math.max(0, this.fleet("free", "cpu", machine))) : null;
   }
 
   /** Milli-CPU that the round gave away on a machine. */
@@ -253,6 +263,30 @@ class Round {
 
   title(name) {
     return this.titles[name] || name;
+  }
+
+  /** Who waits in the end: {name, part, task, reason}; part is null where no part was asked. */
+  get waiting() {
+    if (this.waits) return this.waits;
+    const found = new Map();
+    for (const part of this.parts)
+      part.waiting.task.forEach((task, row) =>
+        found.set(part.tasks[task], { name: part.tasks[task], part, reason: part.waits(row).reason }),
+      );
+    for (const [name, entry] of this.told)
+      found.set(name, { part: null, ...found.get(name), name, reason: entry.message || entry.fate });
+    for (const part of this.parts) for (const task of part.placements.task) found.delete(part.tasks[task]);
+    this.waits = [...found.values()];
+    return this.waits;
+  }
+
+  /** Number of the part to begin with: the first in which something waits. */
+  opening() {
+    const waits = new Set(this.waiting.map((one) => one.part));
+    return Math.max(
+      0,
+      this.parts.findIndex((part) => waits.has(part)),
+    );
   }
 }
 

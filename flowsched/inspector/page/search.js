@@ -11,7 +11,10 @@ class Search {
     field.addEventListener("input", () => this.find());
     field.addEventListener("keydown", (event) => this.key(event));
     field.addEventListener("blur", () => setTimeout(() => this.close(), 150));
-    field.addEventListener("focus", () => field.value && this.find());
+    field.addEventListener("focus", (event) => {
+      this.before = event.relatedTarget;
+      if (field.value) this.find();
+    });
   }
 
   find() {
@@ -22,7 +25,7 @@ class Search {
     }
     const rank = (entry) => {
       const title = entry.title.toLowerCase();
-      return title === words ? 0 : title.startsWith(words) ? 1 : title.includes(words) ? 2 : 9;
+      return title === words || entry.name.toLowerCase() === words ? 0 : title.startsWith(words) ? 1 : title.includes(words) ? 2 : 9;
     };
     const found = [];
     let more = 0;
@@ -83,6 +86,7 @@ class Search {
       this.field.value = "";
       this.close();
       this.field.blur();
+      if (this.before && this.before.isConnected) this.before.focus({ preventScroll: true });
     } else return;
     event.stopPropagation();
   }
@@ -104,16 +108,41 @@ class Search {
   }
 }
 
+/** All that can be searched for in a round, what is in the part shown first. Machines are in many parts: once is enough. */
+function roundIndex(round, shown) {
+  const entries = [];
+  const seen = new Set();
+  for (const part of [shown, ...round.parts.filter((one) => one !== shown)]) {
+    for (const entry of searchIndex(part)) {
+      const key = `${entry.type} ${entry.name} ${entry.title}`;
+      if (seen.has(key)) continue;
+      seen.add(key);
+      const where = part === shown ? "" : `part ${part.index + 1}`;
+      entries.push({ ...entry, part: part.index, note: [entry.note, where].filter(Boolean).join(", ") });
+    }
+  }
+  for (const [name, entry] of round.told) {
+    if (seen.has(`task ${name} ${taskName(round, name)}`)) continue;
+    entries.push({ type: "task", name, title: taskName(round, name), note: entry.fate || "waits", part: shown.index });
+  }
+  return entries;
+}
+
+/** A title with the name in the record behind it. */
+function taskName(round, name) {
+  const title = round.title(name);
+  return title === name ? name : `${title} (${name})`;
+}
+
 /** All that can be searched for in a part. */
 function searchIndex(part) {
   const entries = [];
   part.tasks.forEach((name, task) => {
     const stand = standOf(part, task);
-    const title = part.taskTitle(task);
     entries.push({
       type: "task",
       name,
-      title: title === name ? name : `${title} (${name})`,
+      title: taskName(part.round, name),
       note: stand.state === "placed" ? `on ${standText(stand)}` : standText(stand),
     });
   });
@@ -137,8 +166,10 @@ function searchIndex(part) {
       note: counted(group.members.length, "machine"),
     }),
   );
+  // What a part started runs in the next ones.
+  const pending = (name) => part.round.parts.some((one) => one.taskNumber.has(name));
   for (const [machine, runs] of part.runningOn)
-    for (const run of runs)
+    for (const run of runs.filter(({ task }) => !pending(task)))
       entries.push({ type: "machine", name: machine, title: part.round.title(run.task), note: `runs on ${machine}` });
   return entries;
 }

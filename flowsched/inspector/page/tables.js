@@ -1,6 +1,8 @@
 // Tables of what the drawing shows: sorted by any column, filtered by any word, a few hundred rows at a time.
 
 const PAGE = 200;
+/** Rows on paper at most. */
+const PAPER = 1000;
 
 /** columns: {key, text, value(row), show(row), number, go(row)}. */
 class Table {
@@ -42,11 +44,18 @@ class Table {
       },
       { class: "rest" },
     );
+    this.note = element("p", { class: "paper-note" });
     const table = element("table", { "aria-label": this.name }, element("thead", null, this.head), this.body);
     this.host.replaceChildren(
       element("div", { class: "table-head" }, this.filter, this.count),
-      element("div", { class: "scroll", tabindex: "0" }, table, this.rest),
+      element("div", { class: "scroll", tabindex: "0" }, table, this.rest, this.note),
     );
+    this.fill();
+  }
+
+  /** On paper nobody can ask for more rows. */
+  paper() {
+    this.shown = Math.max(this.shown, PAPER);
     this.fill();
   }
 
@@ -118,6 +127,7 @@ class Table {
       ),
     );
     const left = rows.length - this.shown;
+    this.note.textContent = left > 0 ? `The first ${whole(this.shown)} of ${whole(rows.length)} rows.` : "";
     this.rest.hidden = left <= 0;
     this.rest.textContent = `Show ${whole(Math.min(PAGE * 5, left))} of ${whole(left)} more`;
   }
@@ -208,8 +218,8 @@ function waitingColumns(part, app, task, machine) {
       value: (row) => (part.classOf[row.task] < 0 ? "" : part.className(part.classOf[row.task])),
     },
     { key: "cause", text: "Cause", value: (row) => row.cause },
-    { key: "reason", text: "Reason", long: true, value: (row) => (told(row) ? told(row).message : row.reason) },
-    { key: "waited", text: "Has waited", value: (row) => row.waited, show: (row) => seconds(row.waited), number: true },
+    { key: "reason", text: "Reason", long: true, value: (row) => spoken(told(row) ? told(row).message : row.reason, part.round.now_s) },
+    { key: "waited", text: "Has waited", value: (row) => row.waited, show: (row) => duration(row.waited), number: true },
     { key: "cost", text: "Cost", value: (row) => row.cost, show: (row) => number(row.cost), number: true },
     {
       key: "planned",

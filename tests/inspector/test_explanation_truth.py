@@ -1,0 +1,248 @@
+"""Explanations name the real rival, and machines that can help."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from builders import HUNGRY, LARGE, SCALING, SERIAL, bound_rounds, machine, running, service, snapshot, task
+from flowsched import load_snapshot
+from flowsched.demand import Demand
+from flowsched.inspector.account import Account
+from flowsched.inspector.explanation import explain
+from flowsched.inspector.refusals import Check, shortage, tabulate
+from flowsched.inspector.reopened import reopen
+from flowsched.policies.policy import FORBIDDEN
+from flowsched.record_file import load_record
+from flowsched.relation import TaskGroup
+from flowsched.snapshot import Snapshot
+from inspector.test_explanation import (
+    check_searched,
+    check_shape,
+    example,
+    fleet_of,
+    needs,
+    old_search,
+    opened,
+    searched,
+    starts_at_once,
+    wide,
+)
+
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "engine" / "data"
+
+
+def text_of(account: Account, name: str) -> str:
+    return "\n".join(explain(account, name).lines())
+
+
+def offers(account: Account, name: str) -> dict[tuple[str, int, int], float]:
+    """Price of every column that a task could have, asked of the engine, starts and later slots alike."""
+    found = reopen(account, account.parts[0])
+    search, t = replace(found.search, must_start=frozenset()), found.task_number[name]
+    return {
+        (here.name, column.slot, column.width_milli): price
+        for m, here in enumerate(search.view.machines)
+        for price, column in search.offers(found.decided, t, m)
+        if price < FORBIDDEN
+    }
+
+
+def at_once(account: Account, name: str, column: tuple[str, int, int]) -> bool:
+    """Whether nobody would complete before a later slot."""
+    part = account.parts[0]
+    decided = {p.task: (p.machine, 0, None) for p in part.placements}
+    decided |= {w.task: (w.planned["machine"], w.planned["slot"], None) for w in part.waiting if w.planned is not None}
+    return starts_at_once(part.plain, decided, name, {"head": f"arrive:{column[0]}", "slot": column[1]})
+
+
+# Rivals
+
+
+@settings(max_examples=60)
+@given(bound_rounds(), st.sampled_from(["completion", "makespan"]), st.booleans())
+def test_the_runner_up_is_the_cheapest_of_all_that_the_engine_offers(snap: Snapshot, objective: str, due: bool) -> None:
+    account = searched(snap, objective=objective, slots=2, due_age_s=5.0 if due else 600.0, exact_limit=0)
+    for placed in account.parts[0].placements:
+        plain = check_shape(explain(account, placed.task))
+        prices = offers(account, placed.task)
+        prices.pop((placed.machine, 0, placed.width_milli or 0), None)
+        prices = {k: price for k, price in prices.items() if not at_once(account, placed.task, k)}
+        assert plain["runner_up"]["cost"] == pytest.approx(min([*prices.values(), plain["waiting"]["cost"]]), abs=1e-6)
+        own = [price for (name, _, _), price in prices.items() if name == placed.machine]
+        assert [m["cost"] for m in plain["same_machine"]] == pytest.approx(sorted(own), abs=1e-6)
+        lines = explain(account, placed.task).lines()
+        cheaper = plain["runner_up"]["more"] < -5e-5
+        assert any(line.startswith("Cheaper, but left: ") for line in lines) == cheaper
+        assert any(line.startswith("Why it was left: ") for line in lines) == cheaper
+        assert any(line.startswith("Runner-up: ") for line in lines) != cheaper
+
+
+def test_what_must_start_says_what_waiting_or_a_later_slot_would_have_saved() -> None:
+    group = TaskGroup("team", 3)
+    pending = [task(f"g{i}", HUNGRY, group="team", widths_milli=(1000,), memory_mib=100) for i in range(3)]
+    account = searched(snapshot(pending, task_groups=(group,)), slots=2)
+    plain = check_searched(account, "g1")
+    assert plain["why_now"] == "group"
+    assert any(m["slot"] > 0 for m in plain["same_machine"])
+    if plain["runner_up"]["more"] < 0.0:
+        assert "Why it was left: its task group had to start now, whole." in explain(account, "g1").lines()
+
+
+@pytest.mark.parametrize("objective", ["completion", "makespan"])
+def test_records_of_version_1_get_the_places_of_the_reopened_search(objective: str) -> None:
+    new = example(objective)
+    old = opened(old_search(new))
+    keys = ("runner_up", "closest", "alternatives", "same_machine", "planned")
+    for name in new.parts[0].tasks:
+        before, after = explain(new, name).plain(), explain(old, name).plain()
+        for key in keys:
+            assert _costs(after.get(key)) == pytest.approx(_costs(before.get(key)), abs=1e-5), (name, key)
+
+
+def _costs(value: Any) -> list[float]:
+    if isinstance(value, list):
+        return [c for v in value for c in _costs(v)]
+    return [] if value is None else [value.get("cost", 0.0), float(value.get("slot") or 0)]
+
+
+def test_a_start_now_never_has_the_cost_of_waiting_for_a_slot() -> None:
+    for name in ("record-v1.json", "round-record-v1.json"):
+        account = Account(load_record(DATA / name), name)
+        for part in account.parts:
+            for waits in part.waiting:
+                closest = explain(account, waits.task).plain().get("closest")
+                if closest is not None:
+                    assert closest.get("slot") in (0, None)
+                    assert "wait_for_slot" not in {t["term"] for t in closest["terms"]}
+
+
+def test_an_unknown_slot_is_not_taken_for_now() -> None:
+    plain = old_search(example("completion"))
+    for placement in plain["placements"]:
+        placement["cost"] += 1.0
+    account = opened(plain)
+    waits = check_shape(explain(account, "ferret"))
+    assert (waits["models"], waits["closest"]) == (False, None)
+    assert "there is no place for it now" not in text_of(account, "ferret")
+    assert "(now or later)" in text_of(account, "canneal")
+
+
+# What would help
+
+
+def test_a_machine_that_can_never_hold_it_is_not_what_would_help() -> None:
+    there = running(task("r", SCALING, cores=8, widths_milli=(8000,)), "big", cores=tuple(range(8)))
+    wanted = task("n", SCALING, cores=8, widths_milli=(8000,))
+    account = searched(snapshot([wanted], [machine("small"), machine("big", LARGE)], running=[there]))
+    short = check_searched(account, "n")["shortage"]
+    assert (short["emptiest"]["machine"], short["empty"]["machine"]) == ("big", "small")
+    text = text_of(account, "n")
+    assert "room on big, which misses least of those that are large enough: 8 cores short" in text
+    assert "small is empty and still 4 cores short (4 of 8): a smaller request would fit there." in text
+
+
+def test_the_worked_example_leads_to_its_fix() -> None:
+    account = searched(load_snapshot(ROOT / "docs" / "examples" / "waiting.yaml"))
+    text = text_of(account, "report")
+    assert "room on node-c-8core, which misses least of those that are large enough: 0.09 cores short" in text
+    assert "node-b-4core is empty and still 0.08 cores short (3.92 of 4): a smaller request would fit there." in text
+
+
+def test_what_stays_on_a_machine_is_named_where_it_is_the_reason() -> None:
+    endless = running(task("web", SERIAL, cores=1, widths_milli=(1000,), endless=True), "m1", cores=(0,))
+    wanted = task("n", SCALING, cores=4, widths_milli=(4000,))
+    account = searched(snapshot([wanted], running=[endless]))
+    short = check_searched(account, "n")["shortage"]
+    assert (short["never"], short["too_small"]) == (True, False)
+    assert short["stays"] == [{"machine": "m1", "services": [], "tasks": ["web"]}]
+    text = text_of(account, "n")
+    assert "even if it were empty" not in text
+    assert "beside its services and tasks without an end" in text
+    assert "m1 without what stays there (task web, without an end): of its 4 cores 3 cores can become free" in text
+    served = searched(snapshot([wanted], services=[service()]))
+    assert "m1 without what stays there (service cache-1)" in text_of(served, "n")
+
+
+def test_machines_that_lack_different_things_are_told_one_by_one() -> None:
+    short = shortage(
+        ["a", "b"], ["cpu", "memory"], [4, 10], _array([[2, 8], [8, 4]]), _array([[2, 8], [8, 4]]), _mask(2)
+    )
+    assert (short["never"], short["too_small"]) == (True, True)
+    wanted = task("n", SCALING, cores=4, widths_milli=(4000,), memory_mib=20_000)
+    slim = machine("slim", LARGE, memory_mib=1000)
+    fat = machine("fat", cpu_milli=2000, memory_mib=30_000)
+    account = searched(snapshot([wanted], [slim, fat]))
+    text = text_of(account, "n")
+    assert "different things" in text
+    assert "fat cpu (2 of 4)" in text
+    assert "slim memory (1000 MiB of 20000 MiB)" in text
+
+
+def _array(rows: Any) -> Any:
+    return np.array(rows, dtype=np.int64)
+
+
+def _mask(count: int) -> Any:
+    return np.ones(count, dtype=np.bool_)
+
+
+@given(
+    st.lists(st.tuples(*[st.integers(0, 6)] * 4), min_size=1, max_size=6),
+    st.tuples(st.integers(0, 5), st.integers(0, 5)),
+)
+def test_a_shortage_names_who_could_hold_it_wherever_there_is_one(
+    rows: list[tuple[int, ...]], asks: tuple[int, int]
+) -> None:
+    whole = _array([[max(r[0], r[2]), max(r[1], r[3])] for r in rows])
+    free = _array([[min(r[0], r[2]), min(r[1], r[3])] for r in rows])
+    names = [f"m{i}" for i in range(len(rows))]
+    short = shortage(names, ["cpu", "memory"], list(asks), free, whole, _mask(len(rows)))
+    holds = {n for n, w in zip(names, whole.tolist(), strict=True) if w[0] >= asks[0] and w[1] >= asks[1]}
+    assert short["never"] == (not holds)
+    assert short["emptiest"]["machine"] in (holds or set(names))
+    assert bool(short["lacking"]) == short["never"]
+    if short["empty"] is not None:
+        i = names.index(short["empty"]["machine"])
+        assert names[i] not in holds
+        assert (free[i] == whole[i]).all()
+        assert any(x["short"] for x in short["empty"]["resources"])
+
+
+# Words
+
+
+def test_a_row_says_which_machines_another_reason_removed_first() -> None:
+    table = tabulate(
+        ["a", "b", "c"], [Check("x", np.array([True, False, True])), Check("y", np.array([True, True, False]))]
+    )
+    rows = {row["reason"]: row for row in table["rows"]}
+    assert (rows["y"]["names"], rows["y"]["also_names"], rows["y"]["count"], rows["y"]["also"]) == (["b"], ["a"], 1, 1)
+
+
+def test_a_first_round_is_no_news() -> None:
+    wanted = task("n", SCALING, cores=9, widths_milli=(9000,), submit_s=100.0)
+    assert "It has waited" not in text_of(searched(snapshot([wanted], now_s=100.0)), "n")
+    assert "It has waited 12 s.\n" in text_of(searched(snapshot([wanted], now_s=112.0)), "n") + "\n"
+
+
+def test_a_class_that_the_first_network_left_is_not_said_to_be_left() -> None:
+    account = wide(fleet_of(4, 8, 8), [Demand("a", tuple(f"a{i}" for i in range(5)), needs(3))])
+    for name in account.parts[0].tasks:
+        found = explain(account, name).plain()["class"]
+        placed = [p for p in account.parts[0].placements if account.parts[0].class_of[p.task] == "a"]
+        assert found["placed"] == len(placed)
+        text = text_of(account, name)
+        assert f"has 5 tasks, {'all' if len(placed) == 5 else len(placed)} placed: the first network" in text
+
+
+def test_what_a_task_cost_when_it_was_placed_is_said_only_if_it_changed() -> None:
+    account = wide(fleet_of(4, 4), [Demand("a", ("a0",), needs(1))])
+    assert "When it was placed" not in text_of(account, "a0")

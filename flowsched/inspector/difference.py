@@ -246,13 +246,15 @@ class Difference:
         for names, what in ((lost, "gone"), (added, "new")):
             if names:
                 yield f"machines that are {what}: {_listed(names, most)}"
+        for note in self.notes:
+            yield f"note: {note}"
         yield f"total cost: {_move(self.before.total, self.after.total)}"
         for c in _terms(self.before, self.after):
             if abs(c.after - c.before) > _EVEN:
                 name = _REST_TITLES.get(c.what, c.what.replace("_", " "))
                 yield f"  {name}: {_move(c.before, c.after)}"
         for c in self.counts:
-            if c.before is None and c.after is None:
+            if c.before is None or c.after is None:
                 continue
             unit = " s" if c.what.endswith("_s") else ""
             name = {"placed": "placed now", "waiting": "waiting", "last_end_s": "last completion"}[c.what]
@@ -270,15 +272,16 @@ class Difference:
             ordered = sorted(changes, key=lambda change: -abs(change.cost_delta or 0.0))
             yield from _section(titles[name], [change.line() for change in ordered], most)
         if self.traded:
-            yield f"only trading places with tasks of their class: {_tasks(self.traded)}"
+            yield (
+                f"only trading places with tasks of their class: {_tasks(self.traded)}; "
+                "those told above are paired so that as few as possible move"
+            )
         if self.dearer:
             delta = sum(c.cost_delta or 0.0 for c in self.dearer)
             yield f"in the same place at another cost: {_tasks(len(self.dearer))}, {delta:+.4g} in all"
         yield from _section("reservations", [_reserved(c) for c in self.reservations], most)
         yield from _section("latency services", [c.line() for c in self.services], most)
         yield from _section("certificates", [c.line() for c in self.certificates if c.before != c.after], most)
-        for note in self.notes:
-            yield f"note: {note}"
         if self.same:
             yield "no difference"
 
@@ -297,6 +300,8 @@ def difference(before: Account, after: Account) -> Difference:
     services = [
         ServiceChange(name, futures[0].services.get(name), futures[1].services.get(name))
         for name in dict.fromkeys((*futures[0].services, *futures[1].services))
+        # The models are asked about rounds of flow only.
+        if before.policy == after.policy == POLICY
     ]
     counts = [_counts(stand, future.last_end_s) for stand, future in zip(stands, futures, strict=True)]
     return Difference(
@@ -446,7 +451,9 @@ def _costs(account: Account) -> Costs:
         if part.certificate is not None:
             total += part.certificate["primal"]
         else:
-            total += sum(part.plain["machine_costs"].values() if part.plain.get("machine_costs") else costs)
+            # A baseline proves nothing: what its machines cost, and what those cost that it leaves.
+            machines = part.plain.get("machine_costs") or {}
+            total += sum(machines.values()) + sum(w.cost or 0.0 for w in part.waiting) if machines else sum(costs)
     named = {name: float(value) for name, value in terms.items() if value}
     running = standing[0] if standing else 0.0
     twice = total - running - sum(named.values())
@@ -507,7 +514,10 @@ def _reservations(before: Account, after: Account) -> tuple[Change, ...]:
 
 
 def _notes(before: Account, after: Account) -> tuple[str, ...]:
-    notes = []
+    notes = [
+        f"{name} is no flow: its costs are what flow says of the same placements, by each task's own goal"
+        for name in dict.fromkeys(a.policy for a in (before, after) if a.policy != POLICY)
+    ]
     changed = [n for n in _PRICES if before.settings.get(n) != after.settings.get(n)]
     if changed:
         notes.append(f"costs are not in the same prices: settings differ ({', '.join(changed)})")

@@ -294,7 +294,7 @@ def _reasons(told: Sequence[tuple[str, Sequence[str]]], everything: bool) -> Ite
 def _certificate(part: Part) -> str:
     c = part.certificate
     if c is None:
-        return "certificate: none, nothing was pending"
+        return f"certificate: none, {'the round proved nothing' if part.tasks else 'nothing was pending'}"
     return (
         f"certificate ({c['method']}): cost {c['primal']:.4f}, lower bound {c['bound']:.4f}, gap {c['gap_absolute']:.4f} "
         f"({100 * c['gap_relative']:.2f} % of what scheduling can win or lose)"

@@ -40,7 +40,8 @@ function taskPath(part, graph, task) {
     node = graph.heads[best[best.length - 1]];
     if (!least(best))
       note =
-        "The first network's flow went elsewhere: it was placed here by a later stage: packing, further networks or improvement.";
+        "The first network's flow went elsewhere: it was placed here by a later stage: " +
+        "packing, further networks or improvement.";
   } else if (part.wide && stand.state !== "placed" && !graph.isLast) {
     const waits = graph.leaving[start].find((arc) => graph.kindOf(graph.heads[arc]) === "unscheduled");
     if (waits !== undefined) {
@@ -519,7 +520,7 @@ class Inspector {
       const any = (kind) => boxes.some((box) => box.kind === kind && box.fill !== null && box.fill !== undefined);
       if (any("group"))
         items.push(
-          entry(bar("new"), side.part.wide ? "bar of a group: free cores given away" : "bar of a group: flow of its limit"),
+          entry(bar("new"), `bar of a group: ${side.part.wide ? "free cores given away" : "flow of its limit"}`),
         );
       if (any("tier")) items.push(entry(bar("new"), "bar of a tier: flow of its limit"));
       if (any("chip")) items.push(entry(bar("before"), "bar of a machine: in use before, given away now"));

@@ -96,7 +96,8 @@ function sizeBoxes(tops, links, dense) {
     const label = textWidth(box.label, FONT_SIZE, 600);
     const note = textWidth(box.note || "", NOTE_SIZE);
     const wide = dense ? label + (note ? note + 14 : 0) : Math.max(label, note);
-    box.w = Math.ceil(Math.max(72, Math.min(box.kind === "bundle" ? 420 : dense ? 340 : 300, wide + 24 + (box.expandable ? 18 : 0))));
+    const widest = box.kind === "bundle" ? 420 : dense ? 340 : 300;
+    box.w = Math.ceil(Math.max(72, Math.min(widest, wide + 24 + (box.expandable ? 18 : 0))));
     const flow = (side) => d3.sum(sides.get(`${side} ${box.id}`) || [], (link) => (link.flow ? link.room : 0));
     box.h = Math.ceil(Math.max(dense ? 22 : 40, flow("in") + 8, flow("out") + 8));
     widths.set(box.column, Math.max(widths.get(box.column) || 0, box.w));

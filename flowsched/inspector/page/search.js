@@ -25,7 +25,8 @@ class Search {
     }
     const rank = (entry) => {
       const title = entry.title.toLowerCase();
-      return title === words || entry.name.toLowerCase() === words ? 0 : title.startsWith(words) ? 1 : title.includes(words) ? 2 : 9;
+      if (title === words || entry.name.toLowerCase() === words) return 0;
+      return title.startsWith(words) ? 1 : title.includes(words) ? 2 : 9;
     };
     const found = [];
     let more = 0;
@@ -108,7 +109,7 @@ class Search {
   }
 }
 
-/** All that can be searched for in a round, what is in the part shown first. Machines are in many parts: once is enough. */
+/** All that can be searched for in a round, what is in the part shown first. Machines are in many: once is enough. */
 function roundIndex(round, shown) {
   const entries = [];
   const seen = new Set();

@@ -218,8 +218,19 @@ function waitingColumns(part, app, task, machine) {
       value: (row) => (part.classOf[row.task] < 0 ? "" : part.className(part.classOf[row.task])),
     },
     { key: "cause", text: "Cause", value: (row) => row.cause },
-    { key: "reason", text: "Reason", long: true, value: (row) => spoken(told(row) ? told(row).message : row.reason, part.round.now_s) },
-    { key: "waited", text: "Has waited", value: (row) => row.waited, show: (row) => duration(row.waited), number: true },
+    {
+      key: "reason",
+      text: "Reason",
+      long: true,
+      value: (row) => spoken(told(row) ? told(row).message : row.reason, part.round.now_s),
+    },
+    {
+      key: "waited",
+      text: "Has waited",
+      value: (row) => row.waited,
+      show: (row) => duration(row.waited),
+      number: true,
+    },
     { key: "cost", text: "Cost", value: (row) => row.cost, show: (row) => number(row.cost), number: true },
     {
       key: "planned",

@@ -12,7 +12,8 @@ from flowsched.relation import Relation
 from flowsched.reservation import Dues
 from flowsched.resource import amount_text, covers
 from flowsched.search import Search
-from flowsched.snapshot import MILLI, PlannedStart, Reservation, Task
+from flowsched.snapshot import PlannedStart, Reservation, Task
+from flowsched_models.quantity import count_cores
 
 
 def placements(search: Search, plan: Assignment) -> tuple[Placement, ...]:
@@ -101,10 +102,14 @@ def _why_not_now(search: Search, plan: Assignment, task: int) -> str:
     view = search.view
     wanted = view.tasks[task]
     for m in range(len(view.machines)):
-        if view.allowed(view.class_of[task], m) and _has_room(search, view.group_of[m], wanted):
-            taken = sum(n.width_milli for n in plan.company(m) if n.slot == 0)
-            if taken + wanted.widths_milli[0] <= view.groups[view.group_of[m]].free_milli:
-                return "starting now anywhere costs more"
+        here = view.groups[view.group_of[m]]
+        if not view.allowed(view.class_of[task], m) or not _has_room(search, view.group_of[m], wanted):
+            continue
+        starting = [n for n in plan.company(m) if n.slot == 0]
+        cpu = sum(n.width_milli for n in starting) + wanted.widths_milli[0]
+        memory = sum(view.classes[n.task_class].task.memory_mib for n in starting) + wanted.memory_mib
+        if cpu <= here.free_milli and memory <= here.free_memory_mib:
+            return "starting now anywhere costs more"
     return "no machine has room for it now"
 
 
@@ -150,7 +155,7 @@ def _why_unscheduled(search: Search, plan: Assignment, task: int, reservation: R
     allowed = [g for g, group in enumerate(view.groups) if view.allowed(c, group.members[0])]
     if not allowed:
         return "none of the machines that it may run on is in the cluster"
-    needs = f"needs {_cores(width)} and {wanted.memory_mib} MiB{_further(wanted)} on one machine"
+    needs = f"needs {count_cores(width)} and {wanted.memory_mib} MiB{_further(wanted)} on one machine"
     large = [g for g in allowed if view.could_fit(c, g, width)]
     if not large:
         if any(view.groups[g].endless for g in allowed):
@@ -165,7 +170,7 @@ def _why_unscheduled(search: Search, plan: Assignment, task: int, reservation: R
         )
         return (
             f"{needs}; the emptiest, "
-            f"{group.machine.name}, has {_cores(group.free_milli)} and {group.free_memory_mib} MiB{free} free"
+            f"{group.machine.name}, has {count_cores(group.free_milli)} and {group.free_memory_mib} MiB{free} free"
         )
     refusal = _refused_everywhere(search, plan, task, roomy)
     if refusal is not None:
@@ -222,7 +227,3 @@ def _from_now(seconds: float) -> str:
 def _further(task: Task) -> str:
     text = amount_text(task.resources)
     return f" and {text}" if text else ""
-
-
-def _cores(milli: int) -> str:
-    return f"{milli / MILLI:g} core{'' if milli == MILLI else 's'}"

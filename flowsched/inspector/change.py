@@ -24,7 +24,7 @@ from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError, Problem, Problems, name_help
 from flowsched_models.machine import MachineType
 from flowsched_models.profiles import load_catalogue
-from flowsched_models.quantity import QuantityError, format_milli, parse_milli
+from flowsched_models.quantity import QuantityError, count_cores, parse_milli
 
 HOSTNAME_KEYS = frozenset({MACHINE, "kubernetes.io/hostname"})
 """Keys of relations whose domains are single machines, so that a copied machine is a domain of its own."""
@@ -68,7 +68,7 @@ class Changes:
             *(f"machine {m.name} is added, like {m.like}" for m in self.machines),
             *(f"machine {name} is drained" for name in self.drains),
             *(f"task {account.title(task)} is not there" for task in self.without),
-            *(f"task {account.title(w.task)} has {_cores(w.milli)}" for w in self.widths),
+            *(f"task {account.title(w.task)} has {count_cores(w.milli)}" for w in self.widths),
             *(f"setting {text}" for text in self.settings),
             *(() if self.solver is None else (f"solver {self.solver}",)),
         ]
@@ -111,10 +111,6 @@ class WideInput:
     def board(self) -> Board:
         """A board to place on."""
         return Board.of(self.names, self.resources, self.arrays, self.standings, self.demands)
-
-
-def _cores(milli: int) -> str:
-    return f"{format_milli(milli)} core{'' if milli == MILLI else 's'}"
 
 
 # Reading

@@ -11,7 +11,7 @@ from flowsched.inspector.account import SEARCH, WIDE, Account, Part
 from flowsched.inspector.again import POLICY
 from flowsched.inspector.plain_snapshot import milli_of
 from flowsched.inspector.prospects import ServiceProspect, prospects_of, standing_cost
-from flowsched_models.quantity import format_duration_us, format_milli
+from flowsched_models.quantity import count_cores, format_duration_us
 
 PLACED, RUNNING, WAITING = "placed", "running", "waiting"
 """What a record says of a task: bound in this round, bound before, or left."""
@@ -52,7 +52,7 @@ class Stand:
     @property
     def place(self) -> str:
         """``m1, 2 cores``."""
-        width = "" if self.width_milli is None else f", {_cores(self.width_milli)}"
+        width = "" if self.width_milli is None else f", {count_cores(self.width_milli)}"
         return f"{self.machine}{width}"
 
 
@@ -604,10 +604,6 @@ def _listed(names: Iterable[str], most: int | None) -> str:
     all_names = list(names)
     shown = all_names if most is None else all_names[:most]
     return ", ".join(shown) + (f" and {len(all_names) - len(shown)} more" if len(shown) < len(all_names) else "")
-
-
-def _cores(milli: int) -> str:
-    return f"{format_milli(milli)} core{'' if milli == 1000 else 's'}"
 
 
 def _tasks(count: int) -> str:

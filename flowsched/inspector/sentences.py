@@ -6,25 +6,25 @@ Every number here is one of the data, rounded; nothing is computed but units.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from flowsched.inspector.wording import (
+    SMALL,
+    Facts,
+    amount_text,
+    completions_text,
+    cost_text,
+    count_text,
+    differences_text,
+    made_of,
+    more_text,
+    ms_text,
+    seconds_text,
+    terms_text,
+)
 from flowsched.snapshot import MILLI
+from flowsched_models.quantity import count_cores, format_cores
 
-Facts = Mapping[str, Any]
-
-TERMS: Mapping[str, str] = {
-    "run_time": "its own run time",
-    "wait_for_slot": "waiting for its turn",
-    "interference_suffered": "what its neighbours cost it",
-    "interference_caused": "what it costs its neighbours",
-    "slo_headroom": "latency headroom",
-    "preference": "preferences",
-    "completion_if_postponed": "completing later",
-    "waiting": "having waited",
-}
-"""Terms of costs in plain words; others are named as they are."""
 _SHOWN = 3
-_SMALL = 5e-5
 
 
 def sentences(facts: Facts) -> list[str]:
@@ -46,9 +46,9 @@ def sentences(facts: Facts) -> list[str]:
 
 def _placed(facts: Facts) -> list[str]:
     title, place = facts["title"], facts["place"]
-    lines = [f"{title} starts on {place['machine']}{_shape(place)}: cost {_cost(place['cost'])}."]
+    lines = [f"{title} starts on {place['machine']}{_shape(place)}: cost {cost_text(place['cost'])}."]
     if place["terms"]:
-        lines.append(f"Its cost: {_terms(place['terms'])}.")
+        lines.append(f"Its cost: {terms_text(place['terms'])}.")
     lines += _why_now(facts)
     lines += _rivals(facts)
     lines += _neighbours(facts)
@@ -65,11 +65,11 @@ def _shape(place: Facts) -> str:
     """Width, threads and cores, as far as they are known."""
     parts = []
     if place.get("width_milli") is not None:
-        parts.append(f"width {_cores(place['width_milli'])}")
+        parts.append(f"width {count_cores(place['width_milli'])}")
     if place.get("threads") is not None:
         count = place["threads"]
         cores = place.get("cores")
-        on = f" on core{'' if len(cores) == 1 else 's'} {_ranges(cores)}" if cores else ""
+        on = f" on core{'' if len(cores) == 1 else 's'} {format_cores(cores)}" if cores else ""
         parts.append(f"{count} thread{'' if count == 1 else 's'}{on}")
     return f" ({', '.join(parts)})" if parts else ""
 
@@ -85,7 +85,7 @@ def _why_now(facts: Facts) -> list[str]:
             )
     match why:
         case "due":
-            waited, due_age = _seconds(facts["waited_s"]), _seconds(facts["due_age_s"])
+            waited, due_age = seconds_text(facts["waited_s"]), seconds_text(facts["due_age_s"])
             lines.append(
                 f"It is due (it has waited {waited}, the due age is {due_age}): it had to start wherever it fits, whatever "
                 "that costs."
@@ -113,7 +113,7 @@ def _rivals(facts: Facts) -> list[str]:
             "There was no other place for it"
             + (", and it takes any place rather than wait." if waiting is None else ".")
         ]
-    cheaper = best["more"] < -_SMALL
+    cheaper = best["more"] < -SMALL
     own = facts["place"]["machine"]
     lines = [_rival(best, "Cheaper, but left" if cheaper else "Runner-up", own)]
     if cheaper:
@@ -124,7 +124,7 @@ def _rivals(facts: Facts) -> list[str]:
         lines.append(_rival(waiting, "Waiting"))
     further = [a for a in elsewhere if a["machine"] != best["machine"]][: _SHOWN - 1]
     if best["machine"] not in (None, own) and further:
-        listed = ", ".join(f"{_where(a)} {_more(a['more'])}" for a in further)
+        listed = ", ".join(f"{_where(a)} {more_text(a['more'])}" for a in further)
         lines.append(f"Then: {listed}.")
     if facts.get("open_machines"):
         count, cheap = facts["open_machines"], facts["as_cheap"]
@@ -155,7 +155,7 @@ def _left(facts: Facts, rival: Facts) -> str:
     if facts.get("search_ended_early"):
         return "the search had used up its forecasts (setting pricings) before it found that"
     then = facts.get("when_placed")
-    if then is not None and then["more"] is not None and then["more"] < -_SMALL:
+    if then is not None and then["more"] is not None and then["more"] < -SMALL:
         return "a wide round places many at once: the best for all of them need not be the best for each"
     if facts["part"]["kind"] == "wide":
         return "it was not cheaper when this one was placed; those who were placed after it changed the prices"
@@ -166,12 +166,12 @@ def _rival(rival: Facts, what: str, own: str | None = None) -> str:
     """A rival and why it differs; ``own``: the machine that was chosen."""
     name = "waiting" if rival["kind"] == "waiting" else _where(rival, own)
     head = f"{what}: {name}" if what.lower() != name else what
-    if abs(rival["more"]) < _SMALL:
-        return f"{head} costs the same, {_cost(rival['cost'])}."
-    text = f"{head} costs {_cost(rival['cost'])}, {_more(rival['more'])}"
+    if abs(rival["more"]) < SMALL:
+        return f"{head} costs the same, {cost_text(rival['cost'])}."
+    text = f"{head} costs {cost_text(rival['cost'])}, {more_text(rival['more'])}"
     if rival["kind"] == "waiting":
-        return f"{text}; that is {_terms(rival['terms'])}." if rival["terms"] else f"{text}."
-    return f"{text}: {_differences(rival['differences'])}." if rival["differences"] else f"{text}."
+        return f"{text}; that is {terms_text(rival['terms'])}." if rival["terms"] else f"{text}."
+    return f"{text}: {differences_text(rival['differences'])}." if rival["differences"] else f"{text}."
 
 
 def _where(place: Facts, own: str | None = None) -> str:
@@ -180,7 +180,7 @@ def _where(place: Facts, own: str | None = None) -> str:
     if "slot" in place and slot is None:
         text += " (now or later)"
     if slot:
-        text += f" after {_completions(slot)}"
+        text += f" after {completions_text(slot)}"
     if width is not None:
         text += f" at width {width / MILLI:g}"
     return text
@@ -191,14 +191,16 @@ def _neighbours(facts: Facts) -> list[str]:
     caused = next((t["cost"] for t in place["terms"] if t["term"] == "interference_caused"), 0.0)
     if facts["part"]["kind"] == "wide":
         lines = (
-            [f"It costs its neighbours on {place['machine']} {_cost(caused)} in all."] if abs(caused) >= _SMALL else []
+            [f"It costs its neighbours on {place['machine']} {cost_text(caused)} in all."]
+            if abs(caused) >= SMALL
+            else []
         )
         return lines + (
             [f"Placed there too in this round: {_names(facts, [n['task'] for n in found])}."] if found else []
         )
     if not found:
         return [f"Nobody else runs on {place['machine']}."] if facts["models"] else []
-    lines = [f"It costs its neighbours on {place['machine']} {_cost(caused)} in all:"]
+    lines = [f"It costs its neighbours on {place['machine']} {cost_text(caused)} in all:"]
     words = {"runs": "runs there", "starts": "starts there too", "planned": "is planned there for later"}
     for n in found:
         who = f"  {_title(facts, n['task'])} {words[n['status']]}"
@@ -206,19 +208,20 @@ def _neighbours(facts: Facts) -> list[str]:
             slower = f"{n['slowdown']:.2f} times slower than alone, {n['slowdown_without']:.2f} without it"
             lines.append(f"{who}, without an end: {slower}.")
         elif abs(n["later_s"]) < 0.05:
-            lines.append(f"{who} and ends in {_seconds(n['end_s'])}, as it would without it.")
+            lines.append(f"{who} and ends in {seconds_text(n['end_s'])}, as it would without it.")
         else:
-            change = f"{_seconds(abs(n['later_s']))} {'later' if n['later_s'] > 0 else 'earlier'}"
+            change = f"{seconds_text(abs(n['later_s']))} {'later' if n['later_s'] > 0 else 'earlier'}"
             lines.append(
-                f"{who} and ends in {_seconds(n['end_s'])}, without it in {_seconds(n['end_without_s'])}: {change}."
+                f"{who} and ends in {seconds_text(n['end_s'])}, without it in {seconds_text(n['end_without_s'])}: {change}."
             )
     return lines
 
 
 def _services(facts: Facts) -> list[str]:
     return [
-        f"Service {s['service']} there: predicted peak p95 {_ms(s['p95_ms'])}, without it {_ms(s['p95_without_ms'])}; its "
-        f"goal is {_ms(s['goal_ms'])}, so {s['headroom_percent']:.0f} % headroom is left."
+        f"Service {s['service']} there: predicted peak p95 {ms_text(s['p95_ms'])}, "
+        f"without it {ms_text(s['p95_without_ms'])}; "
+        f"its goal is {ms_text(s['goal_ms'])}, so {s['headroom_percent']:.0f} % headroom is left."
         for s in facts.get("services", ())
     ]
 
@@ -228,8 +231,9 @@ def _pressure(facts: Facts) -> list[str]:
     if pressure is None or pressure["cap"] is None:
         return []
     return [
-        f"Its machine has latency services: pressure {_cost(pressure['with_it'])} with it, {_cost(pressure['without_it'])} "
-        f"without it; they bear {_cost(pressure['cap'])}. The headroom that it takes costs {_cost(pressure['cost'])}."
+        f"Its machine has latency services: pressure {cost_text(pressure['with_it'])} with it, "
+        f"{cost_text(pressure['without_it'])} without it; they bear {cost_text(pressure['cap'])}. "
+        f"The headroom that it takes costs {cost_text(pressure['cost'])}."
     ]
 
 
@@ -238,12 +242,12 @@ def _then(facts: Facts) -> list[str]:
     then, now = facts.get("when_placed"), facts["runner_up"]
     if then is None:
         return []
-    changed = abs(then["cost"] - facts["place"]["cost"]) > _SMALL
+    changed = abs(then["cost"] - facts["place"]["cost"]) > SMALL
     if not changed and (then["runner_up"] is None or (now is not None and then["runner_up"] == now["machine"])):
         return []
-    parts = [f"it cost {_cost(then['cost'])}"] if changed else []
+    parts = [f"it cost {cost_text(then['cost'])}"] if changed else []
     if then["runner_up"] is not None:
-        price = "" if then["runner_up_cost"] is None else f" with {_cost(then['runner_up_cost'])}"
+        price = "" if then["runner_up_cost"] is None else f" with {cost_text(then['runner_up_cost'])}"
         parts.append(f"{then['runner_up']} was next{price}")
     after = "; those placed after it changed that" if changed else ""
     return [f"When it was placed {' and '.join(parts)}{after}."]
@@ -256,16 +260,16 @@ def _class(facts: Facts) -> list[str]:
         return []
     placed = "all" if found["placed"] == found["tasks"] else str(found["placed"])
     text = f"Its class, {found['class']}, has {found['tasks']} tasks, {placed} placed"
-    rest = "" if found["waiting"] < 0.05 else f" and left {_count(found['waiting'])}"
+    rest = "" if found["waiting"] < 0.05 else f" and left {count_text(found['waiting'])}"
     if rest and found["placed"]:
         verb = "placed" if found["placed"] == found["tasks"] else "decided about"
         rest += f", which later networks and packing {verb}"
     if not found["groups"]:
         return [f"{text}: the first network sent none to machines{rest}."]
     if found["groups"] == 1:
-        return [f"{text}: the first network sent {_count(found['sent'])} to one group of machines{rest}."]
+        return [f"{text}: the first network sent {count_text(found['sent'])} to one group of machines{rest}."]
     return [
-        f"{text}: the first network spread {_count(found['sent'])} over {found['groups']} groups of machines{rest}."
+        f"{text}: the first network spread {count_text(found['sent'])} over {found['groups']} groups of machines{rest}."
     ]
 
 
@@ -275,7 +279,7 @@ def _core_price(facts: Facts) -> list[str]:
         return []
     return [
         f"Cores are short on {price['machine']} and its like: the first network prices them at "
-        f"{_cost(price['per_core'])} each, {_cost(price['per_task'])} for this task."
+        f"{cost_text(price['per_core'])} each, {cost_text(price['per_task'])} for this task."
     ]
 
 
@@ -286,11 +290,11 @@ def _runs(facts: Facts) -> list[str]:
     place = facts["place"]
     shape = _shape(place)
     since = place.get("since_s")
-    bound = "" if since is None else f", bound {_seconds(since)} ago"
+    bound = "" if since is None else f", bound {seconds_text(since)} ago"
     lines = [f"{facts['title']} runs on {place['machine']}{shape}{bound}. This round had nothing to decide on it."]
     if place.get("end_s") is not None:
         done = f"{place['progress_percent']:.0f} % done"
-        lines.append(f"It is believed to be {done}, and predicted to end in {_seconds(place['end_s'])}.")
+        lines.append(f"It is believed to be {done}, and predicted to end in {seconds_text(place['end_s'])}.")
     return lines
 
 
@@ -325,23 +329,23 @@ def _headline(facts: Facts) -> list[str]:
 
 def _own_headline(facts: Facts) -> str:
     closest, cause = facts.get("closest"), facts["cause"]
-    now = None if closest is None else f"starting now costs {_cost(closest['cost'])} on {closest['machine']}"
+    now = None if closest is None else f"starting now costs {cost_text(closest['cost'])} on {closest['machine']}"
     match cause:
         case "planned":
             planned = facts["planned"]
-            what = f"waits for {_completions(planned['slot'])} on {planned['machine']}"
+            what = f"waits for {completions_text(planned['slot'])} on {planned['machine']}"
             if planned["start_s"] is not None:
-                what += f", in about {_seconds(planned['start_s'])}"
+                what += f", in about {seconds_text(planned['start_s'])}"
             if now is None:
                 return f"{what}: there is no place for it now." if facts["models"] else f"{what}."
-            return f"{what}: {now}, waiting for that costs {_cost(facts['cost'])}."
+            return f"{what}: {now}, waiting for that costs {cost_text(facts['cost'])}."
         case "cost" if now is not None:
             limit = facts.get("limit")
             if limit is not None:
                 most = "waiting costs" if limit["kind"] == "waiting" else "it may cost at most"
-                return f"waits: {now}, {most} {_cost(limit['cost'])}."
+                return f"waits: {now}, {most} {cost_text(limit['cost'])}."
             if facts.get("cost") is not None:
-                return f"waits: {now}, waiting costs {_cost(facts['cost'])}."
+                return f"waits: {now}, waiting costs {cost_text(facts['cost'])}."
             return f"waits: {now}."
         case "never" if not facts["shortage"]["too_small"]:
             return "waits: no machine that may take it has room for it beside its services and tasks without an end."
@@ -414,28 +418,28 @@ def _costs(facts: Facts) -> list[str]:
     lines = []
     if facts.get("terms"):
         what = "Its planned place" if cause == "planned" else "Waiting"
-        lines.append(f"{what} costs {_made_of(facts['cost'], facts['terms'])}.")
+        lines.append(f"{what} costs {made_of(facts['cost'], facts['terms'])}.")
     if closest is None:
         return lines
     alone = ", if its group let it," if cause == "group" else ""
-    lines.append(f"Starting now on {_where(closest)}{alone} would cost {_made_of(closest['cost'], closest['terms'])}.")
+    lines.append(f"Starting now on {_where(closest)}{alone} would cost {made_of(closest['cost'], closest['terms'])}.")
     more = closest["more"]
     needed = facts.get("needed_waiting")
-    if needed is None and more is not None and abs(more) >= _SMALL and cause in ("planned", "cost"):
+    if needed is None and more is not None and abs(more) >= SMALL and cause in ("planned", "cost"):
         than = "its planned place" if cause == "planned" else "waiting"
-        rows = f": {_differences(closest['differences'])}" if cause == "planned" and closest["differences"] else ""
-        lines.append(f"That is {_more(more)} than {than}{rows}.")
+        rows = f": {differences_text(closest['differences'])}" if cause == "planned" and closest["differences"] else ""
+        lines.append(f"That is {more_text(more)} than {than}{rows}.")
         if more < 0.0:
             lines.append(f"Why that was left: {_left(facts, closest)}.")
     if needed is not None:
-        text = f"It would start there if waiting cost {_cost(needed['more'])} more."
+        text = f"It would start there if waiting cost {cost_text(needed['more'])} more."
         if needed["reached_at_age_s"] is not None:
             text += (
-                f" Its age counts for {_cost(needed['w'])} now, and for {_cost(needed['w_needed'])} at an age of "
-                f"{_seconds(needed['reached_at_age_s'])}: that would do, if nothing else changed."
+                f" Its age counts for {cost_text(needed['w'])} now, and for {cost_text(needed['w_needed'])} at an age of "
+                f"{seconds_text(needed['reached_at_age_s'])}: that would do, if nothing else changed."
             )
         else:
-            text += f" Its age alone never makes up for that: it counts for {_cost(needed['w_most'])} at most."
+            text += f" Its age alone never makes up for that: it counts for {cost_text(needed['w_most'])} at most."
         lines.append(text)
     return lines + _core_price(facts)
 
@@ -488,8 +492,8 @@ def _help(facts: Facts) -> list[str]:
     if not lacking:
         return []
     parts = [
-        f"{_amount(x['short'], x['resource'], units)}{_of(x['resource'])} short (free "
-        f"{_amount(x['free'], x['resource'], units)}, asked for {_amount(x['asks'], x['resource'], units)})"
+        f"{amount_text(x['short'], x['resource'], units)}{_of(x['resource'])} short (free "
+        f"{amount_text(x['free'], x['resource'], units)}, asked for {amount_text(x['asks'], x['resource'], units)})"
         for x in lacking
     ]
     which = "which misses least of those that are large enough" if short["empty"] else "which misses least"
@@ -506,7 +510,7 @@ def _empty(facts: Facts, short: Facts) -> list[str]:
     if empty is None:
         return []
     parts = [
-        f"{_amount(x['short'], x['resource'], units)}{_of(x['resource'])} short ("
+        f"{amount_text(x['short'], x['resource'], units)}{_of(x['resource'])} short ("
         f"{_share(x['free'], x['asks'], x['resource'], units)})"
         for x in empty["resources"]
         if x["short"]
@@ -523,9 +527,9 @@ def _never(facts: Facts, short: Facts) -> str:
         near = lacking[0]
         name = near["machine"]
         parts = [
-            f"of its {_amount(x['size'], x['resource'], units)}{_of(x['resource'])} "
-            f"{_amount(x['free'], x['resource'], units)} can become free, and the task asks for "
-            f"{_amount(x['asks'], x['resource'], units)}"
+            f"of its {amount_text(x['size'], x['resource'], units)}{_of(x['resource'])} "
+            f"{amount_text(x['free'], x['resource'], units)} can become free, and the task asks for "
+            f"{amount_text(x['asks'], x['resource'], units)}"
             for x in near["resources"]
             if x["short"]
         ]
@@ -538,12 +542,12 @@ def _never(facts: Facts, short: Facts) -> str:
     for x in short["largest"]:
         if not x["suffices"]:
             beside = any(entry["size"] != entry["free"] for m in lacking for entry in m["resources"])
-            most = _amount(x["most"], x["resource"], units)
+            most = amount_text(x["most"], x["resource"], units)
             stays = _stays(facts, short, x["machine"]) if x["size"] != x["most"] else ""
             if stays:
-                most += f" of its {_amount(x['size'], x['resource'], units)} beside {stays}"
+                most += f" of its {amount_text(x['size'], x['resource'], units)} beside {stays}"
             what = f"the most {x['resource']}" + (" beside what stays" if beside else "")
-            asks = _amount(x["asks"], x["resource"], units)
+            asks = amount_text(x["asks"], x["resource"], units)
             parts.append(f"{x['machine']} has {what}, {most}, and it asks for {asks}")
     text = "What would help: a larger machine, or a smaller task."
     if parts:
@@ -587,13 +591,14 @@ def _share(part: int, whole: int, resource: str, units: Mapping[str, str]) -> st
     """For example ``3.92 of 4`` cores."""
     if units.get(resource) == "milli":
         return f"{part / MILLI:g} of {whole / MILLI:g}"
-    return f"{_amount(part, resource, units)} of {_amount(whole, resource, units)}"
+    return f"{amount_text(part, resource, units)} of {amount_text(whole, resource, units)}"
 
 
 def _latency(facts: Facts) -> list[str]:
     found = facts.get("latency") or []
     return [
-        f"On {f['machine']} the p95 of {f['service']} would rise to {_ms(f['p95_ms'])}; its goal is {_ms(f['goal_ms'])}."
+        f"On {f['machine']} the p95 of {f['service']} would rise to {ms_text(f['p95_ms'])}; "
+        f"its goal is {ms_text(f['goal_ms'])}."
         for f in found[:_SHOWN]
     ]
 
@@ -602,8 +607,8 @@ def _reservation(facts: Facts) -> list[str]:
     lines = []
     if facts["cause"] == "held":
         lines += [
-            f"{r['machine']} is reserved for {_title(facts, r['task'])} ({_cores(r['width_milli'])}), predicted to be free "
-            f"{_from_now(r['in_s'])}."
+            f"{r['machine']} is reserved for {_title(facts, r['task'])} ({count_cores(r['width_milli'])}), "
+            f"predicted to be free {_from_now(r['in_s'])}."
             for r in facts["other_reservations"]
         ]
     reservation = facts.get("reservation")
@@ -612,7 +617,7 @@ def _reservation(facts: Facts) -> list[str]:
     elif reservation is not None:
         who = "only tasks that are gone by then may still" if reservation["in_s"] > 0.0 else "nobody else may"
         lines.append(
-            f"{reservation['machine']} is reserved for it ({_cores(reservation['width_milli'])}), predicted to be free "
+            f"{reservation['machine']} is reserved for it ({count_cores(reservation['width_milli'])}), predicted to be free "
             f"{_from_now(reservation['in_s'])}; {who} start there."
         )
     return lines
@@ -622,7 +627,7 @@ def _waited(facts: Facts) -> list[str]:
     waited, rounds = facts.get("waited_s"), facts.get("rounds_waited")
     if waited is None:
         return []
-    text = f"It has waited {_seconds(waited)}"
+    text = f"It has waited {seconds_text(waited)}"
     if rounds is not None and rounds > 1:
         return [f"{text}, through {rounds} rounds, this one included."]
     return [f"{text}."] if waited >= 0.5 else []
@@ -632,21 +637,21 @@ def _bound(facts: Facts) -> list[str]:
     bound = facts.get("bound")
     if bound is None:
         return []
-    due_age = _seconds(bound["due_age_s"])
+    due_age = seconds_text(bound["due_age_s"])
     due = "It is due" if bound["due"] else f"It is due after {due_age}"
     if bound["bounded"]:
-        each = f"({_seconds(bound['longest_run_s'])} + {_seconds(bound['round_s'])}, a round)"
+        each = f"({seconds_text(bound['longest_run_s'])} + {seconds_text(bound['round_s'])}, a round)"
         sum_ = f"{bound['turns']} x {each}"
         most = (
-            f"{_seconds(bound['left_s'])} from now: {sum_}"
+            f"{seconds_text(bound['left_s'])} from now: {sum_}"
             if bound["due"]
-            else f"{_seconds(bound['most_s'])} after its submission: {due_age} + {sum_}"
+            else f"{seconds_text(bound['most_s'])} after its submission: {due_age} + {sum_}"
         )
         who = "it starts" if bound["group"] is None else f"task group {bound['group']} starts"
         return [
             f"{due}. {_ahead(facts, bound['ahead'])}.",
             f"By the bound of the due age {who} at most about {most}, if no run takes longer than "
-            f"{_seconds(bound['longest_run_s'])}. That is an estimate from predicted run times, not a promise: "
+            f"{seconds_text(bound['longest_run_s'])}. That is an estimate from predicted run times, not a promise: "
             "tasks of higher priority, and longer runs that arrive before it is due or before its turn, can make it wait "
             "longer.",
         ]
@@ -691,94 +696,10 @@ def _ahead(facts: Facts, tasks: Sequence[str]) -> str:
 
 def _from_now(seconds: float) -> str:
     """When something is, or was: a clock's seconds say nothing to people."""
-    return f"in {_seconds(seconds)}" if seconds > 0.0 else f"{_seconds(-seconds)} ago"
+    return f"in {seconds_text(seconds)}" if seconds > 0.0 else f"{seconds_text(-seconds)} ago"
 
 
 # Words and numbers
-
-
-def _made_of(cost: float, terms: Sequence[Facts]) -> str:
-    """A cost and its terms, without repeating the number where there is only one."""
-    shown = [t for t in terms if abs(t["cost"]) >= _SMALL]
-    if len(shown) == 1:
-        return f"{_cost(cost)}, for {_term(shown[0]['term'])}"
-    return f"{_cost(cost)}: {_terms(shown)}" if shown else _cost(cost)
-
-
-def _terms(terms: Sequence[Facts]) -> str:
-    shown = [t for t in terms if abs(t["cost"]) >= _SMALL]
-    return ", ".join(f"{_cost(t['cost'])} for {_term(t['term'])}" for t in shown) or "nothing"
-
-
-def _differences(rows: Sequence[Facts]) -> str:
-    shown = [r for r in rows if abs(r["more"]) >= _SMALL]
-    return ", ".join(f"{_term(r['term'])} {_signed(r['more'])}" for r in shown) or "no term differs much"
-
-
-def _term(name: str) -> str:
-    return TERMS.get(name, name.replace("_", " "))
-
-
-def _more(more: float) -> str:
-    if abs(more) < _SMALL:
-        return "as much"
-    return f"{_cost(abs(more))} {'more' if more > 0 else 'less'}"
-
-
-def _signed(more: float) -> str:
-    return f"{'+' if more > 0 else '-'}{_cost(abs(more))}"
-
-
-def _cost(value: float) -> str:
-    """Two decimals, or four where two say nothing."""
-    if abs(value) < _SMALL:
-        return "0"
-    if abs(value) >= 0.1:
-        return f"{value:.2f}"
-    return f"{value:.4f}".rstrip("0")
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.0f} s" if abs(value) >= 100 or value == round(value) else f"{value:.1f} s"
-
-
-def _ms(value: float) -> str:
-    return f"{value:.2f} ms"
-
-
-def _count(value: float) -> str:
-    return f"{value:.0f}" if abs(value - round(value)) < 0.05 else f"{value:.1f}"
-
-
-def _cores(milli: int) -> str:
-    return f"{milli / MILLI:g} core{'' if milli == MILLI else 's'}"
-
-
-def _amount(value: int, resource: str, units: Mapping[str, str]) -> str:
-    match units.get(resource, ""):
-        case "milli":
-            return _cores(value)
-        case "MiB":
-            return f"{value} MiB"
-        case "bytes" if abs(value) >= 1 << 20:
-            return f"{value / (1 << 20):.0f} MiB" if abs(value) < 10 << 30 else f"{value / (1 << 30):.1f} GiB"
-        case _:
-            return str(value)
-
-
-def _completions(slot: int) -> str:
-    return "the next completion" if slot == 1 else f"{slot} completions"
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """For example ``0-3,5``."""
-    parts: list[list[int]] = []
-    for n in sorted(numbers):
-        if parts and parts[-1][-1] == n - 1:
-            parts[-1].append(n)
-        else:
-            parts.append([n])
-    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
 
 
 def _title(facts: Facts, task: str) -> str:

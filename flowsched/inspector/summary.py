@@ -13,6 +13,7 @@ from flowsched.inspector.account import SEARCH, WIDE, Account, Part, Placed, Wai
 from flowsched.inspector.graph import LAYERS, Graph
 from flowsched.inspector.text_table import INDENT, counted, printable, text_table, when
 from flowsched.snapshot import MILLI
+from flowsched_models.quantity import format_cores
 
 LISTED = 20
 """Lines of a list that are shown unless all are asked for."""
@@ -232,7 +233,7 @@ def _placed_rows(account: Account, placed: Sequence[Placed]) -> Iterator[Sequenc
     for p in placed:
         row = [account.title(p.task), p.machine, "-" if p.width_milli is None else _cores(p.width_milli)]
         if "threads" in heads:
-            row += [str(p.threads or "-"), ranges(p.cores or ())]
+            row += [str(p.threads or "-"), format_cores(p.cores or ()) or "-"]
         row.append(f"{p.cost:.3f}")
         if "next best" in heads:
             cost = "" if p.runner_up_cost is None else f" {p.runner_up_cost:.3f}"
@@ -320,17 +321,6 @@ def _times(what: str, timings: Mapping[str, float]) -> Iterator[str]:
 def _made_of(terms: Mapping[str, float]) -> str:
     told = [f"{_words(name)} {value:.3f}" for name, value in terms.items() if abs(value) >= _SEEN]
     return ", ".join(told) if told else "-"
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """``0-3,6`` for 0, 1, 2, 3, 6."""
-    parts: list[list[int]] = []
-    for n in sorted(numbers):
-        if parts and n == parts[-1][-1] + 1:
-            parts[-1].append(n)
-        else:
-            parts.append([n])
-    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts) or "-"
 
 
 def _cores(milli: int) -> str:

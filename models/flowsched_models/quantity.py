@@ -117,6 +117,11 @@ def format_milli(milli: int) -> str:
     return f"{Decimal(milli) / 1000:f}" if milli % 1000 else str(milli // 1000)
 
 
+def count_cores(milli: int) -> str:
+    """Cores in a sentence: ``1 core``, ``0.9 cores``."""
+    return f"{format_milli(milli)} core{'' if milli == 1000 else 's'}"
+
+
 def parse_memory(value: Any) -> int:
     """Memory with a unit (``"512Mi"``, ``"2Gi"``), as whole MiB."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):

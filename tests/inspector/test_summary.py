@@ -11,7 +11,8 @@ import pytest
 from inspected import on_kubernetes, searched, wide
 
 from flowsched.inspector.account import Account
-from flowsched.inspector.summary import LISTED, decide_ms, ranges, render_overview, render_summary
+from flowsched.inspector.summary import LISTED, decide_ms, render_overview, render_summary
+from flowsched_models.quantity import format_cores
 
 
 def account(record: dict[str, Any]) -> Account:
@@ -175,5 +176,5 @@ def test_deciding_takes_what_its_stages_take() -> None:
 
 
 def test_numbers_that_follow_each_other_are_told_as_ranges() -> None:
-    assert ranges((0, 1, 2, 3, 6, 8, 9)) == "0-3,6,8-9"
-    assert ranges(()) == "-"
+    assert format_cores((0, 1, 2, 3, 6, 8, 9)) == "0-3,6,8-9"
+    assert format_cores(()) == ""

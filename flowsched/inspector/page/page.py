@@ -15,7 +15,7 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from flowsched.inspector.account import Account
 from flowsched.inspector.page.chapter import chapter, headline, track
-from flowsched.inspector.sentences import TERMS
+from flowsched.inspector.wording import TERMS
 
 SCRIPTS = (
     "format.js",

@@ -6,13 +6,13 @@ A pure function of one machine, without news from outside.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from flowsched_models.execution import Execution
+import numpy as np
+
+from flowsched_models.kernel import run_draws
 from flowsched_models.runtime import Host, Resident
-
-_TINY = 1e-9
-_NEVER = float("inf")
+from flowsched_models.sharing import MEMORY, PROGRESS, READY
 
 
 @dataclass(frozen=True)
@@ -54,47 +54,28 @@ def forecast(
     """
     count = len(residents)
     everyone = [*residents, *(w.resident for w in waiting)]
-    done_at = [_NEVER] * len(everyone)
-    bound_at = [_NEVER] * len(everyone)
-    queue = sorted(range(count, len(everyone)), key=lambda i: (waiting[i - count].slot, i))
-    machine: Execution[int] = Execution(host)
-    for i, resident in enumerate(residents):
-        machine.start(i, resident)
-    peak = list(machine.p95_us)
-    active = count
-    completions = 0
-
-    while active or queue:
-        floor = completions if active else max(completions, waiting[queue[0] - count].slot)
-        if queue and waiting[queue[0] - count].slot <= floor:
-            for i in tuple(queue):
-                if waiting[i - count].slot > floor:
-                    break
-                entry = everyone[i]
-                if entry.weight <= free_cores + _TINY and entry.memory_mib <= free_memory_mib:
-                    queue.remove(i)
-                    active += 1
-                    free_cores -= entry.weight
-                    free_memory_mib -= entry.memory_mib
-                    bound_at[i] = machine.now_s
-                    machine.start(i, replace(entry, ready_s=machine.now_s + start_delay_s))
-            if not active:
-                later = [waiting[i - count].slot for i in queue if waiting[i - count].slot > floor]
-                if not later:
-                    break  # what is left is larger than the whole machine
-                completions = min(later)
-                continue
-        while True:
-            for k, p95 in enumerate(machine.p95_us):
-                if p95 > peak[k]:
-                    peak[k] = p95
-            finished = machine.advance(machine.next_event_s())
-            if finished:
-                break
-        for i in finished:
-            done_at[i] = machine.now_s
-            free_cores += everyone[i].weight
-            free_memory_mib += everyone[i].memory_mib
-        active -= len(finished)
-        completions += len(finished)
-    return Forecast(tuple(done_at[:count]), tuple(done_at[count:]), tuple(bound_at[count:]), tuple(peak))
+    rows = np.empty((len(everyone), host.columns))
+    for row, r in zip(rows, everyone, strict=True):
+        row[:] = host.row(host.occupant(r), r.scale)
+        row[PROGRESS], row[READY], row[MEMORY] = r.progress, r.ready_s, r.memory_mib
+    services = host.service_rows
+    ends, bound = np.empty((1, len(everyone))), np.empty((1, len(everyone)))
+    peak = np.zeros((1, len(services)))
+    can = host.may_use(tuple(r.cores for r in everyone))
+    run_draws(
+        rows,
+        np.array([0] * count + [w.slot for w in waiting], dtype=np.int64),
+        np.full(len(everyone), -1, np.int64),
+        np.ones((1, len(everyone))),
+        services,
+        can,
+        host.siblings(can.shape[1]),
+        free_cores,
+        free_memory_mib,
+        start_delay_s,
+        ends,
+        bound,
+        peak,
+    )
+    done_at, bound_at = ends[0].tolist(), bound[0].tolist()
+    return Forecast(tuple(done_at[:count]), tuple(done_at[count:]), tuple(bound_at[count:]), tuple(peak[0].tolist()))

@@ -69,6 +69,8 @@ class CurveForm(Form):
     psat_us: NotNegative
     w: Rate
     max_measured_qps: Rate
+    error: NotNegative | None = None
+    estimated: bool = False
 
 
 class ServiceForm(Form):
@@ -82,6 +84,12 @@ class ServiceForm(Form):
     sensitivity: NotNegative = 0.0
     sharing_slope: NotNegative = 0.0
     sharing_capacity: NotNegative = 0.0
+    sharing_us: NotNegative = 0.0
+    error: NotNegative = 0.15
+    capacity_error: NotNegative = 0.1
+    latency_factor: dict[str, Positive] = Field(default_factory=dict)
+    capacity_factor: dict[str, Positive] = Field(default_factory=dict)
+    interference: dict[str, Positive] = Field(default_factory=dict)
 
     def profile(self, name: str) -> ServiceProfile:
         """The plain value."""

@@ -23,17 +23,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
+
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.kernel import rates_now
+from flowsched_models.latency import LATENCY_COLUMNS
 from flowsched_models.profile import PhaseOrder
 from flowsched_models.service import LatencyCurve, ServiceProfile
+from flowsched_models.sharing import (
+    BUSY,
+    CURVE,
+    JOB_COLUMNS,
+    SERVICE_PRESSURE,
+    SERVICE_WEIGHT,
+    Bools,
+    Floats,
+    Ints,
+)
 
-_SWEEPS = 3
-"""Rounds of water-filling; core sets that overlap in part settle after two."""
-_MIX_ITERATIONS = 2
-"""Rounds of the fixed point between a mixed job's serial share of time and its share of the cores."""
 _TINY = 1e-12
 _MOST_RATES = 100_000
 """Sets of occupants whose rates one host remembers, at most: a scheduler runs for months."""
@@ -143,21 +152,109 @@ class Host:
         return self.catalogue.machine_types[self.machine_type].bandwidth
 
     @cached_property
-    def _sibling(self) -> dict[int, int]:
-        pairs = self.catalogue.machine_types[self.machine_type].siblings
-        return dict(pairs) | {b: a for a, b in pairs}
+    def _rows(self) -> dict[Occupant, Floats]:
+        return {}
+
+    @cached_property
+    def _masks(self) -> dict[tuple[tuple[int, ...], ...], Bools]:
+        return {}
+
+    def siblings(self, cpus: int) -> Ints:
+        """[cpus] the other virtual CPU of the same core, -1 where none is seen to matter."""
+        found = self._siblings.get(cpus)
+        if found is None:
+            found = self._siblings[cpus] = np.full(cpus, -1, np.int64)
+            for one, other in self.catalogue.machine_types[self.machine_type].siblings:
+                found[one], found[other] = other, one
+        return found
+
+    @cached_property
+    def _siblings(self) -> dict[int, Ints]:
+        return {}
+
+    @property
+    def columns(self) -> int:
+        """Numbers in a job's row."""
+        return JOB_COLUMNS
+
+    def row(self, occupant: Occupant, scale: float = 1.0) -> Floats:
+        """A job as the compiled model takes it: [columns], with no progress, ready at once and without memory."""
+        row = self._rows.get(occupant)
+        if row is None:
+            job = self.catalogue.jobs[occupant.profile]
+            threading = 1.0
+            if occupant.threads > 4:
+                threading += job.oversubscription * math.log2(occupant.threads / 4)
+            row = np.array(
+                [
+                    job.work_s / self.catalogue.speed(occupant.profile, self.machine_type),
+                    job.serial_fraction,
+                    job.phase_order is PhaseOrder.SERIAL_FIRST,
+                    occupant.parallelism,
+                    occupant.weight,
+                    job.smt_gain,
+                    job.sensitivity * self._bandwidth,
+                    job.pressure,
+                    threading,
+                    0.0,
+                    0.0,
+                    0.0,
+                ]
+            )
+            if len(self._rows) >= _MOST_RATES:
+                self._rows.clear()
+            self._rows[occupant] = row
+        if scale == 1.0:
+            return row
+        scaled = row.copy()
+        scaled[0] *= scale
+        return scaled
+
+    @cached_property
+    def service_rows(self) -> Floats:
+        """[services, numbers]: the services as the compiled model takes them."""
+        rows = np.zeros((len(self.services), CURVE + LATENCY_COLUMNS))
+        for row, load, (profile, curve) in zip(rows, self.services, self._service_models, strict=True):
+            row[BUSY] = min(float(len(load.cores)), profile.cpu_per_kqps * load.qps / 1000.0)
+            row[SERVICE_WEIGHT] = load.weight
+            row[SERVICE_PRESSURE] = profile.pressure
+            row[CURVE:] = (
+                curve.a_us,
+                curve.b_us,
+                curve.q0,
+                curve.qcap * profile.capacity_factor.get(self.machine_type, 1.0),
+                curve.psat_us,
+                curve.w,
+                load.qps,
+                profile.clients[load.client] * profile.latency_factor.get(self.machine_type, 1.0),
+                profile.sensitivity * self._bandwidth,
+                profile.sharing_slope,
+                profile.sharing_capacity,
+                profile.sharing_us,
+            )
+        return rows
+
+    def may_use(self, cores: tuple[tuple[int, ...], ...]) -> Bools:
+        """[jobs + services, C]: who may use which virtual CPU."""
+        found = self._masks.get(cores)
+        if found is None:
+            every = [*cores, *(load.cores for load in self.services)]
+            # A machine may have more virtual CPUs than its type says.
+            vcpus = self.catalogue.machine_types[self.machine_type].vcpus
+            found = np.zeros((len(every), max([vcpus, *(c + 1 for own in every for c in own)])), np.bool_)
+            for row, own in zip(found, every, strict=True):
+                row[list(own)] = True
+            if len(self._masks) >= _MOST_RATES:
+                self._masks.clear()
+            self._masks[cores] = found
+        return found
 
     @cached_property
     def _service_models(self) -> tuple[tuple[ServiceProfile, LatencyCurve], ...]:
         models = []
         for load in self.services:
             profile = self.catalogue.services[load.profile]
-            curve = profile.curve(load.threads, len(load.cores))
-            if curve is None:
-                raise ValueError(
-                    f"{load.profile} was not measured with {load.threads} threads on {len(load.cores)} cores"
-                )
-            models.append((profile, curve))
+            models.append((profile, profile.curve_or_estimate(load.threads, len(load.cores))))
         return tuple(models)
 
     def rates(self, occupants: tuple[Occupant, ...]) -> Rates:
@@ -177,8 +274,12 @@ class Host:
         """What a job does at this progress."""
         job = self.catalogue.jobs[profile]
         if job.phase_order is PhaseOrder.MIXED:
-            return Stage.MIXED
+            return Stage.MIXED if job.serial_fraction > 0.0 else Stage.PARALLEL
         return Stage.SERIAL if progress < job.serial_fraction - _TINY else Stage.PARALLEL
+
+    def occupant(self, resident: Resident) -> Occupant:
+        """A job as its neighbours feel it, in its first stage."""
+        return self.course(resident)[0]
 
     def course(self, resident: Resident) -> Course:
         """The two stages of a job on this host, and the progress at which it passes from one to the other."""
@@ -206,72 +307,22 @@ class Host:
         return total * scale
 
     def _compute(self, occupants: tuple[Occupant, ...]) -> Rates:
-        jobs = [self.catalogue.jobs[o.profile] for o in occupants]
-        parallelism = [o.parallelism for o in occupants]
-        mean_threads = [
-            min(1.0, p) if o.stage is Stage.SERIAL else p for o, p in zip(occupants, parallelism, strict=True)
-        ]
-        mixed = [i for i, o in enumerate(occupants) if o.stage is Stage.MIXED]
-        sharing = _Sharing(occupants, self.services, self._service_busy, self._sibling)
-        gains = [job.smt_gain for job in jobs]
-
-        serial_speed = [0.0] * len(occupants)
-        parallel_speed = [0.0] * len(occupants)
-        for _ in range(_MIX_ITERATIONS if mixed else 0):
-            settled = list(mean_threads)
-            for i in mixed:
-                trial = list(mean_threads)
-                trial[i] = min(1.0, parallelism[i])
-                serial_speed[i] = sharing.shares(trial, gains).speed[i]
-                trial[i] = parallelism[i]
-                parallel_speed[i] = sharing.shares(trial, gains).speed[i]
-                phi = jobs[i].serial_fraction
-                in_serial = phi / serial_speed[i]
-                in_parallel = (1.0 - phi) / parallel_speed[i]
-                share = in_serial / (in_serial + in_parallel)
-                settled[i] = share * min(1.0, parallelism[i]) + (1.0 - share) * parallelism[i]
-            mean_threads = settled
-        shares = sharing.shares(mean_threads, gains)
-
-        caused = [job.pressure * busy for job, busy in zip(jobs, shares.busy, strict=True)]
-        caused_by_services = [
-            self.catalogue.services[s.profile].pressure * busy
-            for s, busy in zip(self.services, shares.service_busy, strict=True)
-        ]
-        total_pressure = sum(caused) + sum(caused_by_services)
+        count = len(occupants)
+        rows = np.zeros((count, JOB_COLUMNS))
+        for row, occupant in zip(rows, occupants, strict=True):
+            row[:] = self.row(occupant)
+        stage = np.array([int(o.stage) for o in occupants], dtype=np.int64)
+        busy = np.zeros(count + len(self.services))
+        pace = np.zeros(count)
+        p95 = np.zeros(len(self.services))
+        can = self.may_use(tuple(o.cores for o in occupants))
+        rates_now(stage, rows, self.service_rows, can, self.siblings(can.shape[1]), busy, pace, p95)
         progress: dict[Occupant, list[float]] = {}
         busy_by: dict[Occupant, list[float]] = {}
-        for i, (occupant, job) in enumerate(zip(occupants, jobs, strict=True)):
-            if occupant.stage is Stage.MIXED:
-                phi = job.serial_fraction
-                pace = 1.0 / (phi / serial_speed[i] + (1.0 - phi) / parallel_speed[i])
-            else:
-                pace = shares.speed[i]
-            felt = 1.0 + job.sensitivity * self._bandwidth * (total_pressure - caused[i])
-            threading = 1.0
-            if occupant.threads > 4:
-                threading += job.oversubscription * math.log2(occupant.threads / 4)
-            speed = self.catalogue.speed(occupant.profile, self.machine_type)
-            progress.setdefault(occupant, []).append(speed * pace / (job.work_s * felt * threading))
-            busy_by.setdefault(occupant, []).append(shares.busy[i])
-        p95 = tuple(
-            profile.p95_us(
-                curve,
-                load.qps,
-                load.client,
-                self._bandwidth * (total_pressure - caused_by_services[k]),
-                shares.weight_share[k],
-            )
-            for k, (load, (profile, curve)) in enumerate(zip(self.services, self._service_models, strict=True))
-        )
-        return Rates(_mean(progress), _mean(busy_by), p95)
-
-    @cached_property
-    def _service_busy(self) -> tuple[float, ...]:
-        return tuple(
-            min(float(len(s.cores)), self.catalogue.services[s.profile].cpu_per_kqps * s.qps / 1000.0)
-            for s in self.services
-        )
+        for occupant, rate, used in zip(occupants, pace.tolist(), busy.tolist(), strict=False):
+            progress.setdefault(occupant, []).append(rate)
+            busy_by.setdefault(occupant, []).append(used)
+        return Rates(_mean(progress), _mean(busy_by), tuple(p95.tolist()))
 
 
 class HostFactory:
@@ -299,150 +350,3 @@ def _occupant_key(o: Occupant) -> tuple[str, int, int, tuple[int, ...], float, f
 
 def _mean(values: Mapping[Occupant, Sequence[float]]) -> dict[Occupant, float]:
     return {key: sum(row) / len(row) for key, row in values.items()}
-
-
-@dataclass(frozen=True)
-class _Shares:
-    busy: list[float]
-    """CPUs used by each occupant."""
-    speed: list[float]
-    """The same, with what a busy sibling costs taken off."""
-    service_busy: tuple[float, ...]
-    weight_share: list[float]
-    """For each service, the share of CPU weight that occupants hold on its cores."""
-
-
-class _Sharing:
-    """Splits the virtual CPUs of one machine among occupants and services.
-
-    Virtual CPUs that the same occupants and services may use, and whose siblings are alike, behave alike: they form a
-    *cell*, and the arithmetic runs over cells.
-    """
-
-    def __init__(
-        self,
-        occupants: Sequence[Occupant],
-        services: Sequence[ServiceLoad],
-        service_busy: tuple[float, ...],
-        sibling: Mapping[int, int],
-    ) -> None:
-        self.service_busy = service_busy
-        self.count_jobs = len(occupants)
-        self.weights = [o.weight for o in occupants] + [s.weight for s in services]
-        core_sets = [frozenset(o.cores) for o in occupants] + [frozenset(s.cores) for s in services]
-        self.cores_of_services = [len(s.cores) for s in services]
-        everywhere = frozenset().union(*core_sets) if core_sets else frozenset()
-        users = {k: tuple(i for i, cores in enumerate(core_sets) if k in cores) for k in everywhere}
-        key_of = {k: (users[k], users.get(sibling[k], ()) if k in sibling else None) for k in sorted(everywhere)}
-        keys = sorted(set(key_of.values()), key=lambda key: (key[0], key[1] is not None, key[1] or ()))
-        index = {key: c for c, key in enumerate(keys)}
-        self.size = [0] * len(keys)
-        for key in key_of.values():
-            self.size[index[key]] += 1
-        self.users = [key[0] for key in keys]
-        self.sibling_cell = [None if key[1] is None else index.get((key[1], key[0])) for key in keys]
-        self.cells_of = [[c for c, members in enumerate(self.users) if i in members] for i in range(len(core_sets))]
-
-    def shares(self, mean_threads: Sequence[float], gains: Sequence[float]) -> _Shares:
-        demand = [*mean_threads, *self.service_busy]
-        spread = self._spread(demand)
-        busy = [0.0] * len(demand)
-        speed = [0.0] * len(demand)
-        load = [0.0] * len(self.size)
-        granted: list[dict[int, float]] = []
-        for c, users in enumerate(self.users):
-            grant = self._divide(c, users, spread, demand)
-            granted.append(grant)
-            load[c] = sum(grant.values())
-        for c, grant in enumerate(granted):
-            sibling = self.sibling_cell[c]
-            overlap = 0.0
-            if sibling is not None and load[c] > _TINY:
-                overlap = max(0.0, load[c] + load[sibling] - 1.0) / load[c]
-            for i, cpu in grant.items():
-                busy[i] += cpu * self.size[c]
-                loss = overlap * (1.0 - gains[i]) / 2.0 if i < self.count_jobs else 0.0
-                speed[i] += cpu * self.size[c] * (1.0 - loss)
-        jobs = self.count_jobs
-        return _Shares(busy[:jobs], speed[:jobs], tuple(busy[jobs:]), self._weight_shares(spread, demand))
-
-    def _spread(self, demand: Sequence[float]) -> list[dict[int, float]]:
-        """Threads of each occupant per virtual CPU of each cell, by water-filling on the load of the others."""
-        spread: list[dict[int, float]] = []
-        for i, cells in enumerate(self.cells_of):
-            cores = sum(self.size[c] for c in cells)
-            spread.append({c: min(1.0, demand[i] / cores) for c in cells})
-        if all(len(cells) == 1 for cells in self.cells_of):
-            return spread
-        load = [sum(spread[i][c] for i in users) for c, users in enumerate(self.users)]
-        for _ in range(_SWEEPS):
-            for i, cells in enumerate(self.cells_of):
-                if len(cells) == 1:
-                    continue
-                own = spread[i]
-                others = [load[c] - own[c] for c in cells]
-                filled = _water_fill(demand[i], others, [self.size[c] for c in cells])
-                for c, x, other in zip(cells, filled, others, strict=True):
-                    own[c] = x
-                    load[c] = other + x
-        return spread
-
-    def _thread_weight(self, i: int, c: int, spread: Sequence[Mapping[int, float]], demand: Sequence[float]) -> float:
-        if i >= self.count_jobs:
-            return self.weights[i] / self.cores_of_services[i - self.count_jobs]
-        return self.weights[i] / max(demand[i], _TINY) * spread[i][c]
-
-    def _divide(
-        self, c: int, users: Sequence[int], spread: Sequence[Mapping[int, float]], demand: Sequence[float]
-    ) -> dict[int, float]:
-        """One virtual CPU of cell c among its users: weighted max-min, nobody more than they ask for."""
-        wanted = {i: spread[i][c] for i in users if spread[i][c] > _TINY}
-        if sum(wanted.values()) <= 1.0:
-            return wanted
-        weight = {i: self._thread_weight(i, c, spread, demand) for i in wanted}
-        grant: dict[int, float] = {}
-        capacity = 1.0
-        open_ = dict(wanted)
-        while open_:
-            per_weight = capacity / sum(weight[i] for i in open_)
-            full = [i for i, ask in open_.items() if ask <= per_weight * weight[i] + _TINY]
-            if not full:
-                for i in open_:
-                    grant[i] = per_weight * weight[i]
-                break
-            for i in full:
-                grant[i] = open_.pop(i)
-                capacity -= grant[i]
-        return grant
-
-    def _weight_shares(self, spread: Sequence[Mapping[int, float]], demand: Sequence[float]) -> list[float]:
-        result = []
-        for k, cores in enumerate(self.cores_of_services):
-            i = self.count_jobs + k
-            mine = self.weights[i] / cores
-            share = 0.0
-            for c in self.cells_of[i]:
-                others = sum(self._thread_weight(j, c, spread, demand) for j in self.users[c] if j < self.count_jobs)
-                share += self.size[c] * others / (others + mine)
-            result.append(share / cores)
-        return result
-
-
-def _water_fill(amount: float, loads: Sequence[float], sizes: Sequence[int]) -> list[float]:
-    """Levels x in [0, 1] per unit of each cell with ``sum size * x = amount`` and ``load + x`` as level as possible."""
-    marks = sorted({*loads, *(load + 1.0 for load in loads)})
-    poured = 0.0
-    level = marks[0]
-    for here, above in pairwise(marks):
-        width = sum(
-            size
-            for load, size in zip(loads, sizes, strict=True)
-            if load <= here + _TINY and load + 1.0 >= above - _TINY
-        )
-        room = width * (above - here)
-        if poured + room >= amount and width > 0:
-            level = here + (amount - poured) / width
-            break
-        poured += room
-        level = above
-    return [min(1.0, max(0.0, level - load)) for load in loads]

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 OVERLOAD_WINDOW_S = 10.0
 """Beyond its capacity a service builds a backlog; p95 is what one reporting window of it comes to."""
+LEAST_CAPACITY = 0.05
+"""Share of its cores that a service keeps whatever others hold: its own weight is never nothing."""
+
+SERVER_SCALING = 0.6
+"""Capacity grows as (min(threads, cores)) ** 0.6 where a profile cannot say: memcached's two measured sizes give 0.57."""
+_WAIT_PER_THREAD = 0.45
+_CAPACITY_PER_THREAD = -0.05
+"""Exponents of threads per core on the load-dependent part of p95 and on capacity: 1, 2, 8 and 16 threads per core."""
+_ERROR_PER_DOUBLING = 0.2
+"""Standard deviation of log p95 that a doubling away from what was measured adds."""
+_SEARCH_STEPS = 100
 
 
 @dataclass(frozen=True)
 class LatencyCurve:
     """p95 of a service on a number of threads and cores, against its load.
 
-    ``p95(Q) = (a + b (1 - exp(-Q/q0))) (1 - z) + psat z`` with ``z = logistic((Q - qcap)/w)``; loads in queries per
-    second, latencies in microseconds. The curve holds in the measured range; beyond ``qcap`` a backlog is added.
+    ``p95(Q) = (a + b (1 - exp(-Q/q0))) (1 - z) + psat z + backlog`` with ``z = logistic((Q - qcap)/w)``; loads in queries
+    per second, latencies in microseconds. The curve holds in the measured range; beyond ``qcap`` a backlog is added.
+    Never falling with load, for any parameters: where ``psat`` is below ``a + b``, ``a + b`` takes its place.
     """
 
     threads: int
@@ -28,14 +40,37 @@ class LatencyCurve:
     w: float
     max_measured_qps: float
     """The highest measured load that still met 1 ms."""
+    error: float | None = None
+    """Standard deviation of log(measured/predicted p95); None: that of the profile."""
+    estimated: bool = False
+    """Not measured with these threads and cores, but derived from other curves."""
 
     def p95_us(self, qps: float, capacity: float = 1.0) -> float:
-        """p95 in microseconds at ``qps``, with ``capacity`` (0, 1] of the service's cores left to it."""
-        qcap = self.qcap * capacity
-        z = 1.0 / (1.0 + math.exp(min(50.0, max(-50.0, -(qps - qcap) / self.w))))
-        base = (self.a_us + self.b_us * (1.0 - math.exp(-qps / self.q0))) * (1.0 - z) + self.psat_us * z
-        backlog_s = max(0.0, qps / qcap - 1.0) * 0.95 * OVERLOAD_WINDOW_S
-        return base + backlog_s * 1e6
+        """p95 in microseconds at ``qps``, with ``capacity`` (more than 0) times the measured capacity left to it."""
+        backlog_s = max(0.0, qps / (self.qcap * capacity) - 1.0) * 0.95 * OVERLOAD_WINDOW_S
+        return self.measured_p95_us(qps, capacity) + backlog_s * 1e6
+
+    def measured_p95_us(self, qps: float, capacity: float = 1.0) -> float:
+        """The same as a measuring client with few connections sees it: they bound the queue, so there is no backlog."""
+        z = 1.0 / (1.0 + math.exp(min(50.0, max(-50.0, -(qps - self.qcap * capacity) / self.w))))
+        below = self.a_us + self.b_us * -math.expm1(-qps / self.q0)
+        # Written so that rounding cannot make it fall: both terms grow with load, the second also with z.
+        return below + max(0.0, max(self.psat_us, self.a_us + self.b_us) - below) * z
+
+    @property
+    def servers(self) -> int:
+        """Threads that can run at once."""
+        return min(self.threads, self.cores)
+
+    @property
+    def crowding(self) -> float:
+        """Threads per core, at least 1."""
+        return max(1.0, self.threads / self.cores)
+
+    @property
+    def service_s(self) -> float:
+        """Mean service time of one query on one server, as a queue with this capacity has it."""
+        return self.servers / self.qcap
 
 
 @dataclass(frozen=True)
@@ -56,19 +91,122 @@ class ServiceProfile:
     """Relative growth of p95 per unit of CPU weight share that others hold on its cores."""
     sharing_capacity: float = 0.0
     """Share of capacity lost per unit of CPU weight share that others hold on its cores."""
+    sharing_us: float = 0.0
+    """Microseconds added to p95 per unit of that share: a wait for the others' time slices, the same for every client."""
+    error: float = 0.15
+    """Standard deviation of log(measured/predicted p95) on a machine and client of their own."""
+    capacity_error: float = 0.1
+    """Standard deviation of log capacity between hosts of one machine type."""
+    latency_factor: Mapping[str, float] = field(default_factory=dict)
+    """Factor on the whole curve by machine type; 1 where none is named."""
+    capacity_factor: Mapping[str, float] = field(default_factory=dict)
+    """Factor on ``qcap`` by machine type; 1 where none is named."""
+    interference: Mapping[str, float] = field(default_factory=dict)
+    """Factor on p95 beside one aggressor by kind, as measured. For reports: predictions use ``sensitivity``."""
 
     def curve(self, threads: int, cores: int) -> LatencyCurve | None:
         """The curve measured for this many threads on this many cores, if there is one."""
         return next((c for c in self.curves if (c.threads, c.cores) == (threads, cores)), None)
 
+    def curve_or_estimate(self, threads: int, cores: int) -> LatencyCurve:
+        """The curve measured for this many threads and cores, or one derived from the nearest measured one.
+
+        A queueing view: c = min(threads, cores) servers. Capacity grows as a power of c, fitted to the profile's own curves
+        where they have several c. The part of p95 that grows with load shrinks as 1/c, as waiting in M/M/c does at equal
+        utilisation. Threads beyond the cores lengthen waiting and cost some capacity; cores beyond the threads change
+        nothing. p95 in saturation goes with 1/capacity, as it must for a fixed number of connections (response = N/X).
+        The result says that it is ``estimated`` and has a larger ``error``. Raises ValueError for less than one of either.
+        """
+        if threads < 1 or cores < 1:
+            raise ValueError(f"a service needs at least one thread and one core, but has {threads} and {cores}")
+        known = self.curve(threads, cores)
+        if known is not None:
+            return known
+        servers, crowding = min(threads, cores), max(1.0, threads / cores)
+
+        def away(curve: LatencyCurve) -> tuple[float, int, int]:
+            far = abs(math.log2(servers / curve.servers)) + 0.5 * abs(math.log2(crowding / curve.crowding))
+            return far, curve.threads, curve.cores
+
+        near = min(self.curves, key=away)
+        crowded = crowding / near.crowding
+        more = (servers / near.servers) ** self.server_scaling * crowded**_CAPACITY_PER_THREAD
+        wait = near.servers / servers * crowded**_WAIT_PER_THREAD
+        b_us = near.b_us * wait
+        return replace(
+            near,
+            threads=threads,
+            cores=cores,
+            b_us=b_us,
+            qcap=near.qcap * more,
+            w=near.w * more,
+            psat_us=max(near.psat_us / more, near.a_us + b_us),
+            max_measured_qps=near.max_measured_qps * min(1.0, more),
+            error=math.hypot(self.error_of(near), _ERROR_PER_DOUBLING * (0.5 + away(near)[0])),
+            estimated=True,
+        )
+
+    @property
+    def server_scaling(self) -> float:
+        """Exponent s of capacity ~ servers ** s, from the best curve of each number of servers; within 0.3 and 1."""
+        best: dict[int, float] = {}
+        for curve in self.curves:
+            best[curve.servers] = max(best.get(curve.servers, 0.0), curve.qcap)
+        if len(best) < 2:
+            return SERVER_SCALING
+        x = [math.log(c) for c in best]
+        y = [math.log(q) for q in best.values()]
+        mean_x, mean_y = math.fsum(x) / len(x), math.fsum(y) / len(y)
+        slope = math.fsum((a - mean_x) * (b - mean_y) for a, b in zip(x, y, strict=True))
+        return min(1.0, max(0.3, slope / math.fsum((a - mean_x) ** 2 for a in x)))
+
+    def error_of(self, curve: LatencyCurve) -> float:
+        """Standard deviation of log(measured/predicted p95) on this curve."""
+        return self.error if curve.error is None else curve.error
+
     def p95_us(
-        self, curve: LatencyCurve, qps: float, client: str, pressure: float = 0.0, weight_share: float = 0.0
+        self,
+        curve: LatencyCurve,
+        qps: float,
+        client: str,
+        pressure: float = 0.0,
+        weight_share: float = 0.0,
+        machine_type: str | None = None,
     ) -> float:
-        """p95 in microseconds beside neighbours.
+        """p95 in microseconds beside neighbours; never falling with load, pressure or weight share.
 
         ``pressure``: sum over neighbours of pressure times busy CPUs, already scaled by the machine's bandwidth.
         ``weight_share``: share of CPU weight in [0, 1) that others hold on this service's cores.
+        ``machine_type``: where it runs; None for the type that the curves were measured on.
         """
-        capacity = max(0.05, 1.0 - self.sharing_capacity * weight_share)
+        capacity = max(LEAST_CAPACITY, 1.0 - self.sharing_capacity * weight_share)
         factor = (1.0 + self.sensitivity * pressure) * (1.0 + self.sharing_slope * weight_share)
-        return self.clients[client] * factor * curve.p95_us(qps, capacity)
+        if machine_type is not None:
+            capacity *= self.capacity_factor.get(machine_type, 1.0)
+            factor *= self.latency_factor.get(machine_type, 1.0)
+        alone = self.clients[client] * factor * curve.p95_us(qps, capacity)
+        return alone + self.sharing_us * weight_share
+
+    def highest_load(
+        self,
+        curve: LatencyCurve,
+        slo_us: float,
+        client: str,
+        pressure: float = 0.0,
+        weight_share: float = 0.0,
+        machine_type: str | None = None,
+    ) -> float:
+        """The highest load in queries per second with p95 within ``slo_us``: the headroom in load; 0 if there is none."""
+        around = (client, pressure, weight_share, machine_type)
+        # Beyond capacity the backlog alone takes seconds per per cent, so some finite load always breaks a goal.
+        low, high = 0.0, curve.qcap
+        if self.p95_us(curve, low, *around) > slo_us:
+            return 0.0
+        while self.p95_us(curve, high, *around) <= slo_us:
+            low, high = high, 2.0 * high
+        for _ in range(_SEARCH_STEPS):
+            middle = 0.5 * (low + high)
+            if not low < middle < high:
+                break
+            low, high = (middle, high) if self.p95_us(curve, middle, *around) <= slo_us else (low, middle)
+        return low

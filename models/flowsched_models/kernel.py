@@ -1,0 +1,261 @@
+"""One machine run forward to the end, compiled: starts, phase changes and completions.
+
+What :class:`flowsched_models.execution.Execution` does event by event for who wants to look in between, over plain arrays
+and for many draws at once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flowsched_models.compiled import compiled
+from flowsched_models.latency import p95_us
+from flowsched_models.sharing import (
+    CURVE,
+    MEMORY,
+    MIXED,
+    PARALLEL,
+    PHI,
+    PRESSURE,
+    PROGRESS,
+    READY,
+    SENSITIVITY,
+    SERIAL,
+    SERIAL_FIRST,
+    SERVICE_PRESSURE,
+    THREADING,
+    WEIGHT,
+    WORK,
+    Bools,
+    Floats,
+    Ints,
+    cells_of,
+    share,
+)
+
+_AT_ONCE = 1e-9
+"""Seconds: events that are closer together count as one."""
+_WAITS, _RUNS, _DONE = 0, 1, 2
+
+
+@compiled
+def paces(
+    users: Ints,
+    stage: Ints,
+    jobs: Floats,
+    services: Floats,
+    members: Bools,
+    size: Floats,
+    sibling_cell: Ints,
+    own: Floats,
+    busy: Floats,
+    pace: Floats,
+    p95: Floats,
+) -> None:
+    """Into ``pace`` [jobs] progress per second, ``busy`` [n] CPUs used, ``p95`` [services] microseconds."""
+    count = jobs.shape[0]
+    speed = np.zeros(own.shape[0])
+    weight_share = np.zeros(services.shape[0])
+    share(users, stage, jobs, services, members, size, sibling_cell, own, busy, speed, weight_share)
+    pressure = 0.0
+    for i in users:
+        pressure += (jobs[i, PRESSURE] if i < count else services[i - count, SERVICE_PRESSURE]) * busy[i]
+    for i in users:
+        if i < count:
+            felt = 1.0 + jobs[i, SENSITIVITY] * max(0.0, pressure - jobs[i, PRESSURE] * busy[i])
+            pace[i] = speed[i] / (jobs[i, WORK] * felt * jobs[i, THREADING])
+    for k in range(services.shape[0]):
+        others = max(0.0, pressure - services[k, SERVICE_PRESSURE] * busy[count + k])
+        p95[k] = p95_us(services[k, CURVE:], others, weight_share[k])
+
+
+@compiled
+def run_once(
+    jobs: Floats,
+    slot: Ints,
+    after: Ints,
+    factor: Floats,
+    services: Floats,
+    members: Bools,
+    size: Floats,
+    sibling_cell: Ints,
+    own: Floats,
+    free_cores: float,
+    free_memory: float,
+    start_delay: float,
+    ends: Floats,
+    bound: Floats,
+    peak: Floats,
+) -> bool:
+    """One run. Into ``ends`` and ``bound`` [jobs] seconds (infinity: never), ``peak`` [services]; whether all that starts
+    after somebody found its room at once.
+
+    A job with ``slot`` 0 and ``after`` -1 is there from the start and holds its request already. One with a slot k > 0 is
+    bound at the first completion, the k-th or a later one, at which it fits. One with ``after`` j is bound when job j ends.
+    """
+    count = jobs.shape[0]
+    n = own.shape[0]
+    state = np.zeros(count, np.int64)
+    ready = np.zeros(count)
+    progress = np.zeros(count)
+    stage = np.zeros(count, np.int64)
+    pace = np.zeros(count)
+    at = np.zeros(count)
+    busy = np.zeros(n)
+    p95 = np.zeros(services.shape[0])
+    users = np.zeros(n, np.int64)
+    running = 0
+    waiting = 0
+    for i in range(count):
+        ends[i] = np.inf
+        bound[i] = np.inf
+        progress[i] = jobs[i, PROGRESS]
+        if slot[i] == 0 and after[i] < 0:
+            state[i] = _RUNS
+            ready[i] = jobs[i, READY]
+            bound[i] = 0.0
+            running += 1
+        else:
+            waiting += 1
+    now = 0.0
+    completions = 0
+    fits = True
+    seen = False
+    while running > 0 or waiting > 0 or not seen:
+        # Those whose turn has come: at a completion, or at once where nothing runs that could complete.
+        while waiting > 0:
+            floor = completions
+            if running == 0:
+                lowest = np.inf
+                for i in range(count):
+                    if state[i] == _WAITS and after[i] < 0:
+                        lowest = min(lowest, slot[i])
+                if lowest < np.inf:
+                    floor = max(floor, int(lowest))
+            for turn in range(1, floor + 1):
+                for i in range(count):
+                    if state[i] != _WAITS or after[i] >= 0 or slot[i] != turn:
+                        continue
+                    if jobs[i, WEIGHT] <= free_cores + _AT_ONCE and jobs[i, MEMORY] <= free_memory + _AT_ONCE:
+                        state[i] = _RUNS
+                        free_cores -= jobs[i, WEIGHT]
+                        free_memory -= jobs[i, MEMORY]
+            for i in range(count):
+                if state[i] == _WAITS and after[i] >= 0 and state[after[i]] == _DONE:
+                    state[i] = _RUNS
+                    free_cores -= jobs[i, WEIGHT]
+                    free_memory -= jobs[i, MEMORY]
+                    fits = fits and free_cores >= -_AT_ONCE and free_memory >= -_AT_ONCE
+                if state[i] == _RUNS and bound[i] == np.inf:
+                    bound[i] = now
+                    ready[i] = now + start_delay
+                    running += 1
+                    waiting -= 1
+            if running > 0:
+                break
+            later = np.inf
+            for i in range(count):
+                if state[i] == _WAITS and after[i] < 0 and slot[i] > floor:
+                    later = min(later, slot[i])
+            if later == np.inf:
+                return False  # what is left is larger than the whole machine
+            completions = int(later)
+        there = 0
+        following = np.inf
+        for i in range(count):
+            if state[i] != _RUNS:
+                continue
+            if ready[i] > now + _AT_ONCE:
+                following = min(following, ready[i])
+                continue
+            users[there] = i
+            there += 1
+            if jobs[i, SERIAL_FIRST] > 0.0:
+                stage[i] = SERIAL if progress[i] < jobs[i, PHI] - _AT_ONCE else PARALLEL
+            else:
+                stage[i] = MIXED if jobs[i, PHI] > 0.0 else PARALLEL
+        active = there
+        for k in range(services.shape[0]):
+            users[there] = count + k
+            there += 1
+        paces(users[:there], stage, jobs, services, members, size, sibling_cell, own, busy, pace, p95)
+        seen = True
+        for k in range(services.shape[0]):
+            peak[k] = max(peak[k], p95[k])
+        if running == 0:
+            break
+        for a in range(active):
+            i = users[a]
+            mark = jobs[i, PHI] if stage[i] == SERIAL else 1.0
+            at[i] = now + max(0.0, mark - progress[i]) / pace[i] * factor[i]
+            following = min(following, at[i])
+        step = following - now
+        now = following
+        for a in range(active):
+            i = users[a]
+            mark = jobs[i, PHI] if stage[i] == SERIAL else 1.0
+            if at[i] > now + _AT_ONCE:
+                progress[i] = min(mark, progress[i] + pace[i] * step / factor[i])
+                continue
+            progress[i] = mark
+            if stage[i] != SERIAL:
+                state[i] = _DONE
+                ends[i] = now
+                free_cores += jobs[i, WEIGHT]
+                free_memory += jobs[i, MEMORY]
+                running -= 1
+                completions += 1
+    return fits
+
+
+@compiled
+def run_draws(
+    jobs: Floats,
+    slot: Ints,
+    after: Ints,
+    factors: Floats,
+    services: Floats,
+    can: Bools,
+    sibling: Ints,
+    free_cores: float,
+    free_memory: float,
+    start_delay: float,
+    ends: Floats,
+    bound: Floats,
+    peak: Floats,
+) -> bool:
+    """A run for every row of ``factors`` [R, jobs], run-time factors; into ``ends`` and ``bound`` [R, jobs], ``peak``
+    [R, services]. ``can`` [jobs + services, C] and ``sibling`` [C] as for ``cells_of``.
+    """
+    members, size, sibling_cell, own = cells_of(can, sibling)
+    fits = True
+    for r in range(factors.shape[0]):
+        one = run_once(
+            jobs,
+            slot,
+            after,
+            factors[r],
+            services,
+            members,
+            size,
+            sibling_cell,
+            own,
+            free_cores,
+            free_memory,
+            start_delay,
+            ends[r],
+            bound[r],
+            peak[r],
+        )
+        fits = fits and one
+    return fits
+
+
+@compiled
+def rates_now(
+    stage: Ints, jobs: Floats, services: Floats, can: Bools, sibling: Ints, busy: Floats, pace: Floats, p95: Floats
+) -> None:
+    """:func:`paces` of everybody on a machine."""
+    members, size, sibling_cell, own = cells_of(can, sibling)
+    users = np.arange(can.shape[0])
+    paces(users, stage, jobs, services, members, size, sibling_cell, own, busy, pace, p95)

@@ -1,0 +1,101 @@
+"""A given plan of one machine run forward to its end, for one or many draws of the run-time factors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flowsched_models.kernel import run_draws
+from flowsched_models.runtime import Host, Occupant
+from flowsched_models.sharing import MEMORY, PROGRESS, READY, Floats
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A job in a plan of one machine."""
+
+    profile: str
+    scale: float
+    """Its work relative to the profile's."""
+    threads: int
+    cores: tuple[int, ...]
+    """Virtual CPUs it may use."""
+    weight: float
+    """Cores requested: what it holds while it runs, and its weight where cores are shared."""
+    memory_mib: int = 0
+    after: int = -1
+    """Index of the job of the same machine after whose end it is bound; -1 for one that is there from the start."""
+    ready_s: float = 0.0
+    """When the program of a job that is there from the start runs."""
+    progress: float = 0.0
+    """Share of its work that is done, in [0, 1]."""
+    limit: float | None = None
+    """CPU limit in cores, or None."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What comes of it, for R draws; seconds from now."""
+
+    ends_s: Floats
+    """[R, entries] completions; infinity for one that waits for itself."""
+    starts_s: Floats
+    """[R, entries] when each is bound; its program runs ``start_delay_s`` later, or at its ``ready_s``."""
+    peak_p95_us: Floats
+    """[R, services] highest p95 of each service until the last completion."""
+    fits: bool
+    """Whether nobody's request or memory was ever more than what was left."""
+
+
+class Lookahead:
+    """Runs plans of one machine. Equal machines with equal services may share it."""
+
+    def __init__(self, host: Host, cpu: float, memory_mib: float, start_delay_s: float) -> None:
+        """``cpu`` cores and ``memory_mib`` are what jobs may request in total, beside the services."""
+        self.host = host
+        self._cpu = cpu
+        self._memory_mib = memory_mib
+        self._start_delay_s = start_delay_s
+
+    def run(self, entries: Sequence[Entry], factors: Floats | None = None) -> Outcome:
+        """Run a plan; ``factors`` [R, entries] multiply the work of each job in each draw, all 1 in one draw by default."""
+        count = len(entries)
+        rows = np.empty((count, self.host.columns))
+        after = np.empty(count, np.int64)
+        cores = []
+        cpu, memory = self._cpu, self._memory_mib
+        for i, e in enumerate(entries):
+            occupant = Occupant(e.profile, self.host.stage(e.profile, 0.0), e.threads, e.cores, e.weight, e.limit)
+            rows[i] = self.host.row(occupant, e.scale)
+            rows[i, PROGRESS] = e.progress
+            rows[i, READY] = e.ready_s
+            rows[i, MEMORY] = e.memory_mib
+            after[i] = e.after
+            cores.append(e.cores)
+            if e.after < 0:
+                cpu -= e.weight
+                memory -= e.memory_mib
+        fits = cpu >= -1e-9 and memory >= -1e-9
+        draws = np.ones((1, count)) if factors is None else np.ascontiguousarray(factors, dtype=np.float64)
+        services = self.host.service_rows
+        can = self.host.may_use(tuple(cores))
+        ends, starts = np.empty(draws.shape), np.empty(draws.shape)
+        peak = np.zeros((draws.shape[0], len(services)))
+        room = run_draws(
+            rows,
+            np.zeros(count, np.int64),
+            after,
+            draws,
+            services,
+            can,
+            self.host.siblings(can.shape[1]),
+            cpu,
+            memory,
+            self._start_delay_s,
+            ends,
+            starts,
+            peak,
+        )
+        return Outcome(ends, starts, peak, fits and room)

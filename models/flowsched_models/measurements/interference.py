@@ -1,0 +1,25 @@
+"""Interference sweeps: the time of a job beside each source of interference."""
+
+from __future__ import annotations
+
+from flowsched_models.measurements.group import Group, doubled, measured
+from flowsched_models.measurements.measurements import InterferenceTime
+from flowsched_models.measurements.table import Table
+
+REFERENCE = "none"
+"""The kind of interference that is none."""
+
+
+def read_interference(table: Table, group: Group) -> None:
+    """Read ``interference.csv``: job, interference, real_s [, run, machine_type, node]."""
+    if not table.require(("job",), ("interference",), ("real_s",)):
+        return
+    copies = doubled(table, group, ("real_s", "user_s", "sys_s"))
+    for row in table:
+        if row.line in copies or group.not_a_job(row):
+            continue
+        job, kind, real_s = row.name("job"), row.name("interference").lower(), measured(row, "real_s", group)
+        machine_type = group.machines.of(row, "interference")
+        if row.sound and real_s is not None:
+            time = InterferenceTime(group.name, machine_type, job, kind, row.text("run"), real_s, row.where("real_s"))
+            group.interference_times.append(time)

@@ -1,0 +1,250 @@
+"""What was measured: times of jobs, runs of schedules, latencies of services; and what was wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a value stands. ``row`` counts lines as an editor does: the header is row 1."""
+
+    file: str
+    """Relative to the folder that was read."""
+    row: int
+    column: str = ""
+
+    def __str__(self) -> str:
+        """``file:row:column``, as far as it is known."""
+        return ":".join([self.file, *([str(self.row)] if self.row else []), *([self.column] if self.column else [])])
+
+
+@dataclass(frozen=True)
+class ThreadTime:
+    """One job alone on a machine, on so many threads."""
+
+    group: str
+    machine_type: str
+    job: str
+    threads: int
+    cores: int | None
+    """How many cores it might use; None for all of the machine."""
+    run: str
+    real_s: float
+    where: Where
+
+
+@dataclass(frozen=True)
+class InterferenceTime:
+    """One job beside one source of interference (``none`` is the reference), on one thread."""
+
+    group: str
+    machine_type: str
+    job: str
+    interference: str
+    run: str
+    real_s: float
+    where: Where
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where a latency service stood during a run."""
+
+    profile: str
+    node: str
+    machine_type: str
+    cores: tuple[int, ...]
+    """Empty for all cores of the machine."""
+    threads: int
+    request: float | None
+    """CPU request in cores."""
+    qps: float | None
+    """Its load during the run."""
+    limit: float | None = None
+    """CPU limit in cores."""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One job of a run. Times are in seconds from the first start of the run."""
+
+    job: str
+    node: str
+    machine_type: str
+    cores: tuple[int, ...]
+    """Empty for all cores of the machine."""
+    threads: int
+    request: float | None
+    """CPU request in cores."""
+    limit: float | None
+    """CPU limit in cores."""
+    start_s: float
+    end_s: float
+    where: Where
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds from start to end."""
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True)
+class Run:
+    """One execution of a whole schedule."""
+
+    group: str
+    schedule: str
+    run: str
+    year: str
+    """Empty where no year is known."""
+    executions: tuple[Execution, ...]
+    """By start, then job."""
+    services: tuple[Placed, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """``group/schedule/run``."""
+        return "/".join(part for part in (self.group, self.schedule, self.run) if part)
+
+    @property
+    def makespan_s(self) -> float:
+        """Seconds from the first start to the last end."""
+        return max(e.end_s for e in self.executions) - min(e.start_s for e in self.executions)
+
+
+@dataclass(frozen=True)
+class LatencyPoint:
+    """p95 of a service alone, under one load."""
+
+    group: str
+    service: str
+    machine_type: str
+    threads: int
+    cores: int
+    qps: float
+    """Achieved load where it was measured, else the load asked for."""
+    p95_us: float
+    cpu_percent: float | None
+    """100 is one busy core. What is counted differs between groups."""
+    where: Where
+    run: str = ""
+    target_qps: float | None = None
+    """Load asked for."""
+
+
+@dataclass(frozen=True)
+class LatencyInterference:
+    """p95 of a service beside one source of interference (``none`` is the reference), under one load."""
+
+    group: str
+    service: str
+    machine_type: str
+    interference: str
+    qps: float
+    p95_us: float
+    where: Where
+    run: str = ""
+    target_qps: float | None = None
+    """Load asked for."""
+
+
+@dataclass(frozen=True)
+class LatencyWindow:
+    """p95 of a service in one window of a run, on the clock of the run's executions."""
+
+    group: str
+    schedule: str
+    run: str
+    t_start_s: float
+    t_end_s: float
+    qps: float
+    p95_us: float
+    where: Where
+    service: str = ""
+
+
+Consequence = Literal["left out", "corrected", "kept", "refused"]
+"""``corrected``: read as what it must mean. ``kept``: used, but to be taken with care."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something suspicious in the measurements, and what was done about it."""
+
+    where: Where
+    text: str
+    """One sentence."""
+    consequence: Consequence
+    group: str = ""
+
+    def __str__(self) -> str:
+        """One line: where, what, and what was done."""
+        return f"{self.where}: {self.text} ({self.consequence})"
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Everything that was read from a folder and can be used."""
+
+    thread_times: tuple[ThreadTime, ...] = ()
+    interference_times: tuple[InterferenceTime, ...] = ()
+    runs: tuple[Run, ...] = ()
+    latency_points: tuple[LatencyPoint, ...] = ()
+    latency_interference: tuple[LatencyInterference, ...] = ()
+    latency_windows: tuple[LatencyWindow, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    years: Mapping[str, str] = field(default_factory=dict)
+    """The year of every group that has one."""
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of the groups that measured something, sorted."""
+        return tuple(sorted({item.group for part in self._parts().values() for item in part}))
+
+    @property
+    def executions(self) -> tuple[Execution, ...]:
+        """Of all runs, in their order."""
+        return tuple(execution for run in self.runs for execution in run.executions)
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """Names of the jobs that were measured in any way, sorted."""
+        names = {t.job for t in self.thread_times} | {t.job for t in self.interference_times}
+        return tuple(sorted(names | {e.job for e in self.executions}))
+
+    def without(self, *groups: str) -> Measurements:
+        """All but some groups."""
+        return self._of({group for group in self._all_groups() if group not in groups})
+
+    def only(self, *groups: str) -> Measurements:
+        """Some groups only."""
+        return self._of(groups)
+
+    def of_years(self, *years: str) -> Measurements:
+        """Groups of some years only. Years differ in machines and in what jobs do."""
+        return self._of({group for group, year in self.years.items() if year in years})
+
+    def _all_groups(self) -> set[str]:
+        return {*self.groups, *self.years, *(f.group for f in self.findings)}
+
+    def _of(self, groups: Collection[str]) -> Measurements:
+        parts = {name: tuple(i for i in part if i.group in groups) for name, part in self._parts().items()}
+        findings = tuple(f for f in self.findings if f.group in groups)
+        years = {group: year for group, year in self.years.items() if group in groups}
+        return replace(self, **parts, findings=findings, years=years)  # type: ignore[arg-type]
+
+    def _parts(self) -> dict[str, tuple[_Item, ...]]:
+        return {
+            "thread_times": self.thread_times,
+            "interference_times": self.interference_times,
+            "runs": self.runs,
+            "latency_points": self.latency_points,
+            "latency_interference": self.latency_interference,
+            "latency_windows": self.latency_windows,
+        }
+
+
+_Item = ThreadTime | InterferenceTime | Run | LatencyPoint | LatencyInterference | LatencyWindow

@@ -1,0 +1,35 @@
+"""Thread sweeps: the time of a job alone, by threads."""
+
+from __future__ import annotations
+
+from flowsched_models.measurements.group import Group, doubled, flag, measured, threads_text
+from flowsched_models.measurements.measurements import ThreadTime
+from flowsched_models.measurements.table import Table
+
+
+def read_threads(table: Table, group: Group) -> None:
+    """Read ``threads.csv``: job, threads, real_s [, run, machine_type, node, cores, user_s, sys_s, suspect]."""
+    if not table.require(("job",), ("threads",), ("real_s",)):
+        return
+    copies = doubled(table, group, ("real_s", "user_s", "sys_s"))
+    for row in table:
+        if row.line in copies or group.not_a_job(row):
+            continue
+        job, threads, real_s = row.name("job"), row.count("threads"), measured(row, "real_s", group)
+        cores = _core_count(row.cores("cores"), row.text("cores"))
+        machine_type = group.machines.of(row, "threads")
+        suspect = flag(row, "suspect", False)
+        if not row.sound or threads is None or real_s is None:
+            continue
+        if suspect:
+            group.leave_out(row.where("suspect"), f"the time of {job} on {threads_text(threads)} is marked as suspect")
+            continue
+        time = ThreadTime(group.name, machine_type, job, threads, cores, row.text("run"), real_s, row.where("real_s"))
+        group.thread_times.append(time)
+
+
+def _core_count(cores: tuple[int, ...], text: str) -> int | None:
+    """``cores`` may be a list of cores (``0-3``) or, as one number, how many there were."""
+    if not cores:
+        return None
+    return max(cores[0], 1) if text.isdigit() else len(cores)

@@ -1,0 +1,25 @@
+"""The course's raw measurements, where somebody has them: they do not belong to the tree."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+_HOUSE = Path(__file__).resolve().parent.parent
+
+
+def cca_folder() -> Path | None:
+    """The folder with one folder per group: ``FLOWSCHED_CCA``, else ``shared/data/cca`` beside the checkout."""
+    named = os.environ.get("FLOWSCHED_CCA")
+    folder = Path(named) if named else _HOUSE.parent / "shared" / "data" / "cca"
+    return folder if folder.is_dir() else None
+
+
+def cca_data() -> Path:
+    """The same folder; skips the test that asks if there is none."""
+    folder = cca_folder()
+    if folder is None:
+        pytest.skip("the course's measurements are not here; FLOWSCHED_CCA may name their folder")
+    return folder

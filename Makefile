@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check control-plane test bench clean
+.PHONY: help setup demo check control-plane test bench profiles clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -33,6 +33,7 @@ test: check ## all checks, then all tests; those against a real Kubernetes API s
 	else \
 	  echo "skipped: the tests against a real Kubernetes API server, because Go is not installed"; \
 	fi
+	@$(BIN)/python -c 'from flowsched.round import prepare; prepare()' # compiled once, not by every test at the same time
 	$(BIN)/pytest -n auto
 
 bench: setup ## list the benchmarks and how to run them
@@ -43,6 +44,13 @@ bench: setup ## list the benchmarks and how to run them
 	  printf '%s -m benchmarks.%s --help\n    %s\n' $(BIN)/python "$$name" "$$(sed -n '1s/"""//gp' "$$file")"; \
 	done; \
 	if [ -z "$$found" ]; then echo "There are no benchmarks yet."; fi
+
+SOURCE := Jobs of PARSEC and memcached on machines of Google Cloud, measured by groups of the course Cloud Computing \
+Architecture (ETH Zurich): runs and sweeps of 2023 and 2024, thread sweeps of 2025
+
+profiles: setup ## fit the bundled profiles again to the measurements in DATA=folder; docs/calibration.md says which
+	$(BIN)/flowsched calibrate "$(DATA)" --years 2023,2024 --sweeps-of 2025 --all-types --title "$(SOURCE)" \
+	  --out models/flowsched_models/data/profiles.yaml --report out/profiles.html
 
 clean: ## remove all that was made here: .venv, out, builds, caches
 	rm -rf .venv out build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -23,7 +23,7 @@ from flowsched.inspector.account import Account  # noqa: E402
 from flowsched.inspector.page import render_page  # noqa: E402
 
 IMAGES = HOUSE / "docs" / "images"
-EXAMPLE = HOUSE / "docs" / "examples" / "snapshot.yaml"
+EXAMPLE = HOUSE / "docs" / "examples" / "turns.yaml"
 SIZE = {"width": 1280, "height": 800}
 Step = Callable[[Any], None]
 """Something to do on a page of Playwright."""
@@ -80,7 +80,7 @@ def demo_network(page: Any) -> None:
 
 def postponed(page: Any) -> None:
     """A task that waits on purpose."""
-    page.locator(".box.task.waiting").first.click()
+    page.locator(".box.task.waiting").last.click()
 
 
 def unfold_group(page: Any) -> None:

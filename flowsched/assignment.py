@@ -46,13 +46,20 @@ class Assignment:
         self.moves = 0
         """How often it was changed: a plan with as many moves as before is as it was."""
         self._by_machine: list[list[int]] = [[] for _ in range(self.machines)]
+        self._companies: list[Company | None] = [None] * self.machines
+        self._without: list[dict[int, Company]] = [{} for _ in range(self.machines)]
         for task, column in enumerate(self.columns):
             if column is not None:
                 self._by_machine[column.machine].append(task)
 
     def copy(self) -> Assignment:
         """An independent copy."""
-        return Assignment(list(self.columns), self.class_of, self.machines)
+        twin = Assignment([], self.class_of, 0)
+        twin.columns, twin.machines = list(self.columns), self.machines
+        twin._by_machine = [list(tasks) for tasks in self._by_machine]
+        twin._companies = list(self._companies)
+        twin._without = [dict(known) for known in self._without]
+        return twin
 
     def move(self, task: int, column: Column | None) -> None:
         """Change one task's column."""
@@ -60,9 +67,11 @@ class Assignment:
         old = self.columns[task]
         if old is not None:
             self._by_machine[old.machine].remove(task)
+            self._forget(old.machine)
         self.columns[task] = column
         if column is not None:
             self._by_machine[column.machine].append(task)
+            self._forget(column.machine)
 
     def on(self, machine: int) -> tuple[int, ...]:
         """Tasks that are planned for a machine, ascending."""
@@ -70,10 +79,26 @@ class Assignment:
 
     def company(self, machine: int, without: int | None = None) -> Company:
         """The newcomers of a machine, with one task left out."""
-        members = [
-            Newcomer(self.class_of[t], c.slot, c.width_milli)
-            for t in self._by_machine[machine]
-            if t != without and (c := self.columns[t]) is not None
-        ]
-        members.sort()
-        return tuple(members)
+        whole = self._companies[machine]
+        if whole is None:
+            members = (
+                Newcomer(self.class_of[t], c.slot, c.width_milli)
+                for t in self._by_machine[machine]
+                if (c := self.columns[t]) is not None
+            )
+            whole = self._companies[machine] = tuple(sorted(members))
+        if without is None:
+            return whole
+        known = self._without[machine]
+        rest = known.get(without)
+        if rest is None:
+            column = self.columns[without]
+            if column is None or column.machine != machine:
+                return whole
+            at = whole.index(Newcomer(self.class_of[without], column.slot, column.width_milli))
+            rest = known[without] = (*whole[:at], *whole[at + 1 :])
+        return rest
+
+    def _forget(self, machine: int) -> None:
+        self._companies[machine] = None
+        self._without[machine] = {}

@@ -72,10 +72,11 @@ class ClusterState:
         *,
         relations: Iterable[Relation] = (),
         task_groups: Iterable[TaskGroup] = (),
+        share_service_cores: bool = False,
     ) -> None:
         """An empty cluster; ``hosts`` may be shared so that rates are computed once.
 
-        ``relations`` and ``task_groups`` are all that tasks may name.
+        ``relations`` and ``task_groups`` are all that tasks may name; ``share_service_cores`` as in :class:`Snapshot`.
         """
         self._catalogue = catalogue
         self._start_delay = start_delay or StartDelay()
@@ -87,6 +88,7 @@ class ClusterState:
         self._reservations: tuple[Reservation, ...] = ()
         self._relations = {r.name: r for r in relations}
         self._task_groups = {g.name: g for g in task_groups}
+        self._share_service_cores = share_service_cores
         self._ended: Counter[str] = Counter()
         self._now_s = 0.0
         self._rounds = 0
@@ -152,6 +154,7 @@ class ClusterState:
             round=self._rounds,
             relations=tuple(self._relations.values()),
             task_groups=tuple(self._group_now(g) for g in self._task_groups.values()),
+            share_service_cores=self._share_service_cores,
         )
 
     @property

@@ -98,7 +98,9 @@ def _cheapest_companies(
 ) -> dict[tuple[tuple[Kind, int], ...], float]:
     """For every number of tasks of each kind that a machine can take, the least cost over their slots."""
     best: dict[tuple[tuple[Kind, int], ...], float] = {}
-    for company in _companies(search, group, kinds):
+    companies = list(_companies(search, group, kinds))
+    search.prices.machine_costs(group, companies)
+    for company in companies:
         cost = search.machine_cost(machine, company)
         if cost * _SCALE > _LARGEST:
             continue  # forbidden, or dearer than any plan worth having: it can be in no optimum

@@ -8,6 +8,7 @@ in and one way out (itself, at cost 0), the circulation is an assignment and sol
 from __future__ import annotations
 
 from flowsched.assignment import Assignment, Column
+from flowsched.best_columns import best_columns, best_successors
 from flowsched.network import NetworkBuilder
 from flowsched.policies.policy import FORBIDDEN
 from flowsched.search import Search
@@ -23,7 +24,10 @@ def run_exchanges(search: Search, plan: Assignment, most: int) -> Assignment:
     for _ in range(most):
         if search.exhausted():
             break
-        better = _exchange(search, plan, total)
+        key = tuple(plan.columns)
+        if key not in search.exchanged:
+            search.exchanged[key] = _exchange(search, plan, total)
+        better = search.exchanged[key]
         if better is None:
             break
         plan = better
@@ -51,22 +55,26 @@ def _exchange(search: Search, plan: Assignment, total: float) -> Assignment | No
         builder.arc(outs[i], ins[i], 1)
         builder.arc(ins[i], sink, 1)
     home = [None if column is None else column.machine for column in plan.columns]
+    leaving = [search.leaving(plan, k) for k in range(tasks)]
+    class_of = search.view.class_of
+    columns = best_columns(search, plan)
+    successors = best_successors(search, plan)
     for i in range(tasks):
         for p, place in enumerate(places):
             if place != home[i]:
-                price, column = _joining(search, plan, i, place, None)
+                price, column = columns[i][place] if place is not _UNSCHEDULED else (_waiting(search, i), None)
                 arc(i, tasks + p, price, column)
         for k in range(tasks):
-            if k != i and home[k] != home[i] and search.view.class_of[k] != search.view.class_of[i]:
-                price, column = _joining(search, plan, i, home[k], k)
-                arc(i, k, price - search.leaving(plan, k), column)
+            if k != i and home[k] != home[i] and class_of[k] != class_of[i]:
+                price, column = successors[k][i] if home[k] is not _UNSCHEDULED else (_waiting(search, i), None)
+                arc(i, k, price - leaving[k], column)
     for p, place in enumerate(places):
         for q in range(len(places)):
             if q != p:
                 arc(tasks + p, tasks + q, 0.0, None)
         for k in range(tasks):
             if home[k] == place:
-                arc(tasks + p, k, -search.leaving(plan, k), None)
+                arc(tasks + p, k, -leaving[k], None)
     solution = search.solver.solve(builder.build(sink))
     search.tally.solves += 1
     if solution.status is not Status.OPTIMAL or solution.cost >= 0:
@@ -85,12 +93,8 @@ def _exchange(search: Search, plan: Assignment, total: float) -> Assignment | No
     return None
 
 
-def _joining(
-    search: Search, plan: Assignment, task: int, place: int | None, gone: int | None
-) -> tuple[float, Column | None]:
-    if place is _UNSCHEDULED:
-        return (FORBIDDEN if task in search.must_start else search.waiting(task)), None
-    return search.best_column(plan, task, place, gone)
+def _waiting(search: Search, task: int) -> float:
+    return FORBIDDEN if task in search.must_start else search.waiting(task)
 
 
 def _cycles(successor: dict[int, tuple[int, Column | None, float]]) -> list[list[int]]:

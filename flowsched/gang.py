@@ -12,7 +12,6 @@ from flowsched.assignment import Assignment, Column, Company, Newcomer, joined
 from flowsched.census import Census
 from flowsched.compaction import View
 from flowsched.hold import Hold
-from flowsched.outlook import Outlook
 from flowsched.policies.policy import FORBIDDEN, Prices
 from flowsched.relation import Relation, RelationKind, TaskGroup
 
@@ -84,7 +83,6 @@ def gangs_of(view: View) -> tuple[Gang, ...]:
 
 def settle_gangs(
     view: View,
-    outlook: Outlook,
     prices: Prices,
     due: frozenset[int],
     holds: Mapping[int, Hold],
@@ -98,7 +96,7 @@ def settle_gangs(
     gangs = gangs_of(view)
     if not gangs:
         return Gangs(seed=seed)
-    finder = _Finder(view, outlook, prices, holds, seed)
+    finder = _Finder(view, prices, holds, seed)
     grouped = {t for gang in gangs for t in gang.members}
     for t in sorted(due):
         if finder.plan.columns[t] is None:
@@ -125,11 +123,9 @@ def settle_gangs(
     return Gangs(gangs, frozenset(must_start), frozenset(barred), reasons, finder.plan)
 
 
-def fit_now(
-    view: View, outlook: Outlook, prices: Prices, gang: Gang, holds: Mapping[int, Hold]
-) -> tuple[frozenset[int], Assignment]:
+def fit_now(view: View, prices: Prices, gang: Gang, holds: Mapping[int, Hold]) -> tuple[frozenset[int], Assignment]:
     """The members of one group that could start now if nobody else did, and where; nobody if they are too few."""
-    finder = _Finder(view, outlook, prices, holds, None)
+    finder = _Finder(view, prices, holds, None)
     placed, _ = finder.fit(gang)
     return frozenset(placed), finder.plan
 
@@ -154,11 +150,8 @@ def _priority(view: View, gang: Gang) -> int:
 class _Finder:
     """Places tasks now, at their narrowest width, beside those that are in its plan already."""
 
-    def __init__(
-        self, view: View, outlook: Outlook, prices: Prices, holds: Mapping[int, Hold], seed: Assignment | None
-    ) -> None:
+    def __init__(self, view: View, prices: Prices, holds: Mapping[int, Hold], seed: Assignment | None) -> None:
         self._view = view
-        self._outlook = outlook
         self._prices = prices
         self._holds = holds
         nobody = Assignment([None] * len(view.tasks), view.class_of, len(view.machines))
@@ -275,7 +268,7 @@ class _Finder:
         g = self._view.group_of[machine]
         company = joined(others, newcomer)
         hold = self._holds.get(machine)
-        if hold is not None and not hold.admits(self._outlook, g, company):
+        if hold is not None and not hold.admits(self._view, self._prices, g, company):
             return FORBIDDEN
         cost = self._prices.machine_cost(g, company)
         return FORBIDDEN if cost == FORBIDDEN else cost - self._prices.machine_cost(g, others)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from flowsched.assignment import Company
-from flowsched.outlook import Outlook
-from flowsched.policies.policy import FORBIDDEN
+from flowsched.compaction import View
+from flowsched.policies.policy import FORBIDDEN, Prices
 from flowsched.resource import covers, without
 
 _TINY = 1e-6
@@ -22,22 +22,22 @@ class Hold:
     start_s: float
     resources: Mapping[str, int] = field(default_factory=dict)
 
-    def admits(self, outlook: Outlook, group: int, company: Company) -> bool:
+    def admits(self, view: View, prices: Prices, group: int, company: Company) -> bool:
         """Whether everybody who joins is gone, and the room is there, by the reserved start."""
         if self.start_s <= 0.0 or any(n.slot > 0 for n in company):
             return False
-        prospect = outlook.prospect(group, company)
+        prospect = prices.prospect(group, company)
         if prospect is None or max(prospect.newcomers_s) > self.start_s + _TINY:
             return False
-        return drained_s(outlook, group, company, self) <= self.start_s + _TINY
+        return drained_s(view, prices, group, company, self) <= self.start_s + _TINY
 
 
-def drained_s(outlook: Outlook, group: int, company: Company, wanted: Hold) -> float:
+def drained_s(view: View, prices: Prices, group: int, company: Company, wanted: Hold) -> float:
     """When a machine of the group will have what is wanted, in seconds from now, if this company joins; infinity for
     never. Tasks without an end leave nothing behind.
     """
-    here = outlook.view.groups[group]
-    prospect = outlook.prospect(group, company)
+    here = view.groups[group]
+    prospect = prices.prospect(group, company)
     if prospect is None:
         return FORBIDDEN
     cpu = here.free_milli - sum(n.width_milli for n in company)
@@ -48,7 +48,7 @@ def drained_s(outlook: Outlook, group: int, company: Company, wanted: Hold) -> f
         if not running.task.endless:
             releases.append((end, running.width_milli, running.task.memory_mib, running.task.resources))
     for newcomer, end in zip(company, prospect.newcomers_s, strict=True):
-        task = outlook.view.classes[newcomer.task_class].task
+        task = view.classes[newcomer.task_class].task
         memory -= task.memory_mib
         free = without(free, task.resources)
         if not task.endless:

@@ -12,6 +12,9 @@ from flowsched.policies.policy import Prices
 from flowsched.search import Search
 from flowsched.settings import Settings
 
+_BELOW = 0.97
+"""Where the goal lies below the best makespan when a search goes on with more columns or cores."""
+
 
 def improve(search: Search, plan: Assignment, settings: Settings) -> Assignment:
     """Passes, and exchanges where no single move pays, until neither does."""
@@ -30,6 +33,9 @@ def settle(search: Search, starts: Sequence[Assignment], settings: Settings) -> 
     if settings.refine_widths and _moldable(search):
         search = replace(search, widths=True)
         plan = improve(search, plan, settings)
+    wider = _sharing(search, settings)
+    if wider is not None:
+        search, plan = wider, improve(wider, plan, settings)
     return search, plan
 
 
@@ -66,6 +72,13 @@ def tighten(
             break
     if settings.refine_widths and _moldable(search):
         found, best, priced_at = _refine_widths(found, best, settings, goal, priced_at)
+    wider = _sharing(found, settings)
+    if wider is not None:
+        reached = found.finish(best)
+        target = min(goal, reached[1] * _BELOW)
+        trial, plan = _improve_all(wider, [best], settings, target)
+        if _sooner(trial.finish(plan), reached):
+            return trial, plan, target
     return found, best, priced_at
 
 
@@ -84,12 +97,18 @@ def _refine_widths(
     """Offer all widths around the best plan at the narrowest, and tighten the goal as long as that pays."""
     for _ in range(settings.goal_steps):
         reached = search.finish(best)
-        target = min(goal, reached[1] * 0.97)
+        target = min(goal, reached[1] * _BELOW)
         trial, plan = _improve_all(replace(search, widths=True), [best], settings, target)
         if not _sooner(trial.finish(plan), reached):
             return replace(search, widths=True), best, priced_at
         search, best, goal, priced_at = trial, plan, target, target
     return search, best, priced_at
+
+
+def _sharing(search: Search, settings: Settings) -> Search | None:
+    """The same search with services' cores for light tasks; None where nobody may have them."""
+    outlook = search.outlook.sharing() if settings.share_service_cores and not search.exhausted() else None
+    return None if outlook is None else replace(search, outlook=outlook, prices=search.prices.on(outlook))
 
 
 def _sooner(one: tuple[int, float], other: tuple[int, float]) -> bool:

@@ -81,12 +81,8 @@ class NetworkBuilder:
 
     nodes: list[str] = field(default_factory=list)
     supplies: list[int] = field(default_factory=list)
-    _tails: list[int] = field(default_factory=list)
-    _heads: list[int] = field(default_factory=list)
-    _capacities: list[int] = field(default_factory=list)
-    _costs: list[float] = field(default_factory=list)
-    _units: list[int] = field(default_factory=list)
-    _terms: list[Mapping[str, float]] = field(default_factory=list)
+    _arcs: list[tuple[int, int, int, float, int]] = field(default_factory=list)
+    _terms: dict[int, Mapping[str, float]] = field(default_factory=dict)
 
     def node(self, label: str, supply: int = 0) -> int:
         """A new node; its number."""
@@ -104,13 +100,11 @@ class NetworkBuilder:
         terms: Mapping[str, float] | None = None,
     ) -> int:
         """A new arc; its number. ``cost`` is for ``units`` units of flow together, so the unit cost is their quotient."""
-        self._tails.append(tail)
-        self._heads.append(head)
-        self._capacities.append(capacity)
-        self._costs.append(cost)
-        self._units.append(units)
-        self._terms.append(terms or {})
-        return len(self._tails) - 1
+        arc = len(self._arcs)
+        self._arcs.append((tail, head, capacity, cost, units))
+        if terms:
+            self._terms[arc] = terms
+        return arc
 
     def build(self, sink: int) -> Network:
         """The network, with the sink's supply set so that supplies add up to 0.
@@ -121,19 +115,21 @@ class NetworkBuilder:
         supplies = np.array(self.supplies, dtype=np.int64)
         supplies[sink] = 0
         supplies[sink] = -supplies.sum()
-        costs = np.array(self._costs, dtype=np.float64)
-        units = np.array(self._units, dtype=np.int64)
+        # Numbers of nodes, capacities and units are far below 2^53.
+        arcs = np.array(self._arcs, dtype=np.float64).reshape(len(self._arcs), 5)
+        tails, heads, capacities, units = (arcs[:, i].astype(np.int64) for i in (0, 1, 2, 4))
+        costs = arcs[:, 3]
         scale = _cost_scale(costs, units)
         return Network(
-            np.array(self._tails, dtype=np.int64),
-            np.array(self._heads, dtype=np.int64),
-            np.array(self._capacities, dtype=np.int64),
+            tails,
+            heads,
+            capacities,
             np.rint(costs / units * scale).astype(np.int64),
             supplies,
             scale,
             tuple(self.nodes),
-            tuple(self._terms),
-            tuple(self._units),
+            tuple(self._terms.get(arc, {}) for arc in range(len(arcs))) if self._terms else (),
+            units,
         )
 
 

@@ -2,46 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from flowsched.assignment import Company, Newcomer
 from flowsched.compaction import View, endless_resident
+from flowsched.prospect import Prospect, Prospects
 from flowsched.relation import MACHINE, RelationKind
 from flowsched.resource import covers, without
 from flowsched.snapshot import MILLI, Task
-from flowsched_models.forecast import Forecast, Waiting, forecast
+from flowsched_models.forecast import forecast
+from flowsched_models.forecaster import Forecaster
 from flowsched_models.runtime import Host, Resident
 
 
-@dataclass(frozen=True)
-class Prospect:
-    """The future of one machine; times in seconds from now."""
-
-    residents_s: tuple[float, ...]
-    """Completion of each running task."""
-    newcomers_s: tuple[float, ...]
-    """Completion of each newcomer, in the company's order."""
-    starts_s: tuple[float, ...]
-    """When each newcomer is bound; 0 for slot 0."""
-    peak_p95_us: tuple[float, ...]
-    """Highest p95 of each service until the last completion."""
-
-
 class Outlook:
-    """Prospects of a view's groups, remembered."""
+    """Prospects of a view's groups, remembered.
 
-    def __init__(self, view: View) -> None:
+    Newcomers are given the batch cores of their machine. With ``shares``, light ones may be given all cores instead where
+    the snapshot lets, all of a company or none: which is better is for prices to say.
+    """
+
+    def __init__(self, view: View, shares: bool = False) -> None:
         """Nothing is computed before it is asked for."""
         self.view = view
         self.forecasts = 0
         """Number of forecasts made."""
-        self._memory: dict[tuple[int, Company], Prospect | None] = {}
+        self.shares = shares and view.snapshot.share_service_cores
+        self._prospects: dict[int, Prospects] = {}
         self._alone: dict[tuple[Host, tuple[int, ...], str, float, int], float] = {}
         self._fluid: float | None = None
-        self._lone_peaks: dict[tuple[int, Company], tuple[float, ...]] = {}
+        self._lone_peaks: dict[tuple[int, Company, bool], tuple[float, ...]] = {}
+        self._light: dict[tuple[int, int, int], bool] = {}
+        self._undisturbed: dict[tuple[int, Newcomer], float] = {}
+        self._bare: dict[str, Host] = {}
         self._threads = {
             (g, c): snapshot_threads(view, g, c) for g in range(len(view.groups)) for c in range(len(view.classes))
         }
+        self._may_wait_for_ever = any(c.task.endless for c in view.classes) or any(g.endless for g in view.groups)
+        self._resourceful = any(c.task.resources for c in view.classes)
         per_machine = (RelationKind.LIMIT, RelationKind.APART)
         self._local = tuple(r for r in view.snapshot.relations if r.key == MACHINE and r.kind in per_machine)
 
@@ -49,12 +48,56 @@ class Outlook:
         """Threads that a class starts on a group's machines: all cores that batch may use there, as far as it may."""
         return self._threads[group, task_class]
 
-    def prospect(self, group: int, company: Company) -> Prospect | None:
-        """What happens if this company joins a machine of the group; None if it does not fit, or may not meet, there."""
-        key = (group, company)
-        if key not in self._memory:
-            self._memory[key] = self._predict(group, company)
-        return self._memory[key]
+    def place(self, group: int, newcomer: Newcomer, shared: bool) -> tuple[tuple[int, ...], int]:
+        """Virtual CPUs that a newcomer is given, and the threads that it starts on them."""
+        here = self.view.groups[group]
+        if shared and self.light(group, newcomer.task_class, newcomer.width_milli):
+            cores = tuple(range(here.machine.vcpus))
+            task = self.view.classes[newcomer.task_class].task
+            return cores, task.threads_on(len(cores), self.view.snapshot.catalogue.jobs[task.profile])
+        return here.batch_cores, self.threads(group, newcomer.task_class)
+
+    def may_share(self, group: int) -> bool:
+        """Whether newcomers may use services' cores on a group's machines at all."""
+        here = self.view.groups[group]
+        return self.shares and bool(here.services) and bool(here.batch_cores)
+
+    def sharing(self) -> Outlook | None:
+        """An outlook in which services' cores are shared, its forecasts counted from here; None if nobody could."""
+        wider = Outlook(self.view, True)
+        wider.forecasts = self.forecasts
+        return wider if any(wider._anybody_light(g) for g in range(len(self.view.groups))) else None
+
+    def light(self, group: int, task_class: int, width_milli: int) -> bool:
+        """Whether a class with this width as its weight, on all cores of a group's machine, keeps every p95 goal there
+        with nobody else around.
+        """
+        key = (group, task_class, width_milli)
+        found = self._light.get(key)
+        if found is None:
+            found = self._light[key] = self.may_share(group) and self._keeps_goals(group, task_class, width_milli)
+        return found
+
+    def rows(self, group: int, companies: Sequence[Company]) -> tuple[Prospects, list[tuple[int, ...]]]:
+        """The prospects of a group and, of each company that may join its machine, the rows in them.
+
+        None if a company does not fit, or may not meet, there; else one with batch cores, and if any of it is light one
+        with all cores for those. All that is not known yet is forecast together.
+        """
+        prospects = self._prospects.get(group)
+        if prospects is None:
+            prospects = self._prospects[group] = self._open(group)
+        rows, made = prospects.rows(companies)
+        self.forecasts += made
+        return prospects, rows
+
+    def prospect(self, group: int, company: Company, shared: bool = False) -> Prospect | None:
+        """What happens if this company joins a machine of the group; None if it does not fit, or may not meet, there.
+
+        ``shared``: with all cores for those who are light; None if nobody is.
+        """
+        prospects, (rows,) = self.rows(group, (company,))
+        return next((p for row in rows if (p := prospects.prospect(row)).shared == shared), None)
 
     def best_alone_s(self, group: int, task_class: int) -> float:
         """Run time of a whole task with the group's batch cores to itself: nothing is ever faster there."""
@@ -79,30 +122,63 @@ class Outlook:
             found = self._alone[key] = host.alone_s(profile, threads, cores, scale)
         return found
 
-    def slowdowns(self, group: int, company: Company) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def undisturbed_s(self, group: int, newcomer: Newcomer, shared: bool) -> float:
+        """Run time of a newcomer with the cores that it is given to itself, beside the group's services only."""
+        if not (shared and self.light(group, newcomer.task_class, newcomer.width_milli)):
+            return self.best_alone_s(group, newcomer.task_class)
+        key = (group, newcomer)
+        found = self._undisturbed.get(key)
+        if found is None:
+            alone = forecast(self.view.groups[group].host, [self._resident(group, newcomer, True)])
+            found = self._undisturbed[key] = alone.residents_s[0]
+        return found
+
+    def least_alone_s(self, group: int, task_class: int) -> float:
+        """Run time that a whole task is never below on a group's machines.
+
+        Where cores are shared with services, neighbours may take from a service what it does to others: it is left out.
+        """
+        if not self.may_share(group):
+            return self.best_alone_s(group, task_class)
+        here, task = self.view.groups[group], self.view.classes[task_class].task
+        host = self.bare_host(group)
+        return min(
+            self.task_alone_s(host, cores, task) for cores in (here.batch_cores, tuple(range(here.machine.vcpus)))
+        )
+
+    def bare_host(self, group: int) -> Host:
+        """A group's machine without services."""
+        kind = self.view.groups[group].machine.type
+        if kind not in self._bare:
+            self._bare[kind] = Host(self.view.snapshot.catalogue, kind)
+        return self._bare[kind]
+
+    def slowdowns(
+        self, group: int, company: Company, shared: bool = False
+    ) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """How many times slower than alone everybody is while all are there: running tasks, then newcomers.
 
         In their last phase, and with those of later slots too: nothing that is added ever lowers it.
         """
         residents = self.view.groups[group].residents
-        factors = self._factors(group, residents, company)
+        factors = self._factors(group, residents, company, shared)
         return factors[: len(residents)], factors[len(residents) :]
 
     def slowdowns_for_good(self, group: int, company: Company) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """The same once all that has an end has ended; of running tasks only those without one."""
         here = self.view.groups[group]
         stay = tuple(s for r, s in zip(here.running, here.residents, strict=True) if r.task.endless)
-        factors = self._factors(group, stay, company)
+        factors = self._factors(group, stay, company, False)
         return factors[: len(stay)], factors[len(stay) :]
 
-    def lone_peak_p95_us(self, group: int, company: Company) -> tuple[float, ...]:
+    def lone_peak_p95_us(self, group: int, company: Company, shared: bool = False) -> tuple[float, ...]:
         """Highest p95 of each service if a company's first slot had a machine of the group to itself."""
         here = self.view.groups[group]
         joined = tuple(n for n in company if n.slot == 0)
-        key = (group, joined)
+        key = (group, joined, shared)
         found = self._lone_peaks.get(key)
         if found is None:
-            residents = [self._resident(group, n) for n in joined]
+            residents = [self._resident(group, n, shared) for n in joined]
             found = self._lone_peaks[key] = forecast(here.host, residents).peak_p95_us
         return found
 
@@ -114,7 +190,10 @@ class Outlook:
         """
         if self._fluid is None:
             view = self.view
-            cores = sum(len(group.batch_cores) * group.size for group in view.groups)
+            cores = sum(
+                (group.machine.vcpus if self._anybody_light(g) else len(group.batch_cores)) * group.size
+                for g, group in enumerate(view.groups)
+            )
             total = 0.0
             for c, cls in enumerate(view.classes):
                 task = cls.task
@@ -143,53 +222,85 @@ class Outlook:
         fresh = slot == 0 and self.view.classes[task_class].task.submit_s >= self.view.snapshot.now_s
         return delay.at_submission_s if fresh else delay.after_waiting_s
 
-    def _factors(self, group: int, residents: tuple[Resident, ...], company: Company) -> tuple[float, ...]:
+    def _factors(
+        self, group: int, residents: tuple[Resident, ...], company: Company, shared: bool
+    ) -> tuple[float, ...]:
         host = self.view.groups[group].host
-        occupants = [host.course(r)[1] for r in (*residents, *(self._resident(group, n) for n in company))]
+        joining = (self._resident(group, n, shared) for n in company)
+        occupants = [host.course(r)[1] for r in (*residents, *joining)]
         together = host.rates(tuple(occupants)).progress
         return tuple(host.rates((o,)).progress[o] / together[o] for o in occupants)
 
-    def _resident(self, group: int, newcomer: Newcomer) -> Resident:
-        task = self.view.classes[newcomer.task_class].task
-        resident = Resident(
-            task.profile,
-            task.scale,
-            self.threads(group, newcomer.task_class),
-            self.view.groups[group].batch_cores,
-            newcomer.width_milli / MILLI,
-            task.memory_mib,
+    def _keeps_goals(self, group: int, task_class: int, width_milli: int) -> bool:
+        here = self.view.groups[group]
+        cores = tuple(range(here.machine.vcpus))
+        task = self.view.classes[task_class].task
+        threads = task.threads_on(len(cores), self.view.snapshot.catalogue.jobs[task.profile])
+        lone = Resident(task.profile, task.scale, threads, cores, width_milli / MILLI, task.memory_mib)
+        peaks = forecast(here.host, [lone]).peak_p95_us
+        return all(peak <= service.slo_us for service, peak in zip(here.services, peaks, strict=True))
+
+    def _anybody_light(self, group: int) -> bool:
+        return self.may_share(group) and any(
+            self.light(group, c, width) for c, cls in enumerate(self.view.classes) for width in cls.task.widths_milli
         )
+
+    def _resident(self, group: int, newcomer: Newcomer, shared: bool) -> Resident:
+        """A newcomer as the model sees it; one of slot 0 is ready once its program runs."""
+        task = self.view.classes[newcomer.task_class].task
+        cores, threads = self.place(group, newcomer, shared)
+        weight = newcomer.width_milli / MILLI
+        resident = Resident(task.profile, task.scale, threads, cores, weight, task.memory_mib)
         return endless_resident(resident, self.view.snapshot) if task.endless else resident
 
-    def _predict(self, group: int, company: Company) -> Prospect | None:
+    def _open(self, group: int) -> Prospects:
         here = self.view.groups[group]
-        if company and not here.batch_cores:
-            return None
-        cpu = sum(n.width_milli for n in company if n.slot == 0)
-        memory = sum(self.view.classes[n.task_class].task.memory_mib for n in company if n.slot == 0)
-        if company and (cpu > here.free_milli or memory > here.free_memory_mib):
-            return None
-        if company and not (self._resources_suffice(group, company) and self._may_meet(group, company)):
-            return None
-        self.forecasts += 1
-        joined = []
-        waiting = []
-        for n in company:
-            resident = self._resident(group, n)
-            if n.slot == 0:
-                joined.append(replace(resident, ready_s=self.delay_s(n.task_class, 0)))
-            else:
-                waiting.append(Waiting(resident, n.slot))
-        outcome = forecast(
-            here.host,
-            [*here.residents, *joined],
-            waiting,
-            free_cores=(here.free_milli - cpu) / MILLI,
-            free_memory_mib=here.free_memory_mib - memory,
-            start_delay_s=self.view.snapshot.start_delay.after_waiting_s,
+
+        def resident_of(newcomer: Newcomer, shared: bool) -> Resident:
+            # Whoever comes later is bound by the forecast, which knows when it is ready.
+            return replace(self._resident(group, newcomer, shared), ready_s=self.delay_s(newcomer.task_class, 0))
+
+        prospects = Prospects(
+            Forecaster(
+                here.host,
+                here.residents,
+                free_cores=here.free_milli / MILLI,
+                free_memory_mib=here.free_memory_mib,
+                start_delay_s=self.view.snapshot.start_delay.after_waiting_s,
+            ),
+            resident_of,
+            lambda company: self._ways(group, company),
+            (lambda company, p: self._waits_for_the_endless(group, company, p)) if self._may_wait_for_ever else None,
         )
-        prospect = _sorted_out(company, len(here.residents), outcome)
-        return None if prospect is None or self._waits_for_the_endless(group, company, prospect) else prospect
+        for c, cls in enumerate(self.view.classes):
+            if here.batch_cores and self.view.allowed(c, here.members[0]):
+                newcomers = [Newcomer(c, 0, width) for width in cls.task.widths_milli]
+                prospects.expect((n, False) for n in newcomers)
+                prospects.expect((n, True) for n in newcomers if self.light(group, c, n.width_milli))
+        return prospects
+
+    def _ways(self, group: int, company: Company) -> tuple[bool, ...]:
+        """In which ways a company may be given cores: without those of services (False), with them."""
+        here = self.view.groups[group]
+        if not company:
+            return (False,)
+        if not here.batch_cores:
+            return ()
+        classes = self.view.classes
+        cpu = memory = 0
+        for n in company:
+            if n.slot == 0:
+                cpu += n.width_milli
+                memory += classes[n.task_class].task.memory_mib
+        if cpu > here.free_milli or memory > here.free_memory_mib:
+            return ()
+        if self._resourceful and not self._resources_suffice(group, company):
+            return ()
+        if self._local and not self._may_meet(group, company):
+            return ()
+        if self.shares and any(self.light(group, n.task_class, n.width_milli) for n in company):
+            return (False, True)
+        return (False,)
 
     def _resources_suffice(self, group: int, company: Company) -> bool:
         """Whether all who start now find their further resources free, and those who come later could find them."""
@@ -246,18 +357,3 @@ def snapshot_threads(view: View, group: int, task_class: int) -> int:
     """Threads of a class on all batch cores of a group's machine."""
     task = view.classes[task_class].task
     return task.threads_on(len(view.groups[group].batch_cores), view.snapshot.catalogue.jobs[task.profile])
-
-
-def _sorted_out(company: Company, residents: int, outcome: Forecast) -> Prospect | None:
-    """Back from the forecast's order (slot 0 first) to the company's."""
-    joined = iter(outcome.residents_s[residents:])
-    waiting = iter(zip(outcome.waiting_s, outcome.starts_s, strict=True))
-    ends = []
-    starts = []
-    for n in company:
-        end, start = (next(joined), 0.0) if n.slot == 0 else next(waiting)
-        ends.append(end)
-        starts.append(start)
-    if any(end == float("inf") for end in ends):
-        return None
-    return Prospect(outcome.residents_s[:residents], tuple(ends), tuple(starts), outcome.peak_p95_us)

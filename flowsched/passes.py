@@ -15,6 +15,7 @@ import math
 import numpy as np
 
 from flowsched.assignment import Assignment, Column, Newcomer, joined
+from flowsched.best_columns import best_columns
 from flowsched.network import IntArray, Network, NetworkBuilder
 from flowsched.policies.policy import FORBIDDEN
 from flowsched.search import Search
@@ -40,6 +41,7 @@ class PassNetwork:
         arrive = [builder.node(f"arrive:{m.name}") for m in view.machines]
         self.moves: dict[int, tuple[int, Column | None]] = {}
         self._stays: list[tuple[int, int]] = []
+        best = [] if explain else best_columns(search, plan)
         for task, here in enumerate(plan.columns):
             node = builder.node(f"task:{view.tasks[task].name}", 1)
             leaving = search.leaving(plan, task)
@@ -52,7 +54,7 @@ class PassNetwork:
                 terms = {**search.prices.waiting_terms(view.class_of[task]), LEFT: -leaving} if explain else None
                 self.moves[builder.arc(node, stay, 1, gain, terms=terms)] = (task, None)
             for machine in range(len(view.machines)):
-                offers = search.offers(plan, task, machine) if explain else [search.best_column(plan, task, machine)]
+                offers = search.offers(plan, task, machine) if explain else (best[task][machine],)
                 for price, column in offers:
                     if column is None or column == here or price == FORBIDDEN:
                         continue
@@ -91,13 +93,11 @@ def run_passes(search: Search, plan: Assignment, most: int) -> Assignment:
     for _ in range(most):
         if search.exhausted():
             break
-        pass_network = PassNetwork(search, current)
-        solution = search.solver.solve(pass_network.network)
-        search.tally.solves += 1
-        if solution.status is not Status.OPTIMAL or solution.cost >= 0:
+        moves = _moves(search, current)
+        if not moves:
             break
         current = current.copy()
-        for task, column in pass_network.chosen(solution.flow):
+        for task, column in moves:
             # Each move was priced as if nobody else moved: together they may be too many for a relation.
             if column is None or not search.refused(current, task, column.machine):
                 current.move(task, column)
@@ -105,6 +105,19 @@ def run_passes(search: Search, plan: Assignment, most: int) -> Assignment:
         if total < best_total - 1e-9:
             best, best_total = current, total
     return best
+
+
+def _moves(search: Search, plan: Assignment) -> list[tuple[int, Column | None]]:
+    """The moves of one pass; none where nothing pays."""
+    key = tuple(plan.columns)
+    moves = search.passed.get(key)
+    if moves is None:
+        pass_network = PassNetwork(search, plan)
+        solution = search.solver.solve(pass_network.network)
+        search.tally.solves += 1
+        pays = solution.status is Status.OPTIMAL and solution.cost < 0
+        moves = search.passed[key] = pass_network.chosen(solution.flow) if pays else []
+    return moves
 
 
 def _terms(search: Search, plan: Assignment, task: int, column: Column) -> dict[str, float]:

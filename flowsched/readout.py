@@ -28,13 +28,15 @@ def placements(search: Search, plan: Assignment) -> tuple[Placement, ...]:
         c = view.class_of[task]
         member = company.index((c, 0, column.width_milli))
         terms = search.prices.machine_terms(g, company, member)
+        prospect = search.prices.prospect(g, company)
+        cores, threads = search.outlook.place(g, company[member], prospect is not None and prospect.shared)
         bound.append(
             Placement(
                 view.tasks[task].name,
                 view.machines[column.machine].name,
                 column.width_milli,
-                search.outlook.threads(g, c),
-                view.groups[g].batch_cores,
+                threads,
+                cores,
                 sum(terms.values()),
                 terms,
             )
@@ -65,7 +67,7 @@ def postponements(
             g = view.group_of[column.machine]
             company = plan.company(column.machine)
             member = company.index((view.class_of[t], column.slot, column.width_milli))
-            prospect = search.outlook.prospect(g, company)
+            prospect = search.prices.prospect(g, company)
             start = f" (in about {prospect.starts_s[member]:.0f} s)" if prospect is not None else ""
             count = "the next completion" if column.slot == 1 else f"{column.slot} completions"
             terms = search.prices.machine_terms(g, company, member)

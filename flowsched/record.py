@@ -52,6 +52,8 @@ class SearchAccount:
     barred: frozenset[int]
     widths: bool
     """Whether the search ended with more widths than the narrowest."""
+    shares: bool
+    """Whether it ended with services' cores for light tasks."""
     gangs: Gangs
     repairs: tuple[Repair, ...]
     goal_s: float | None
@@ -106,10 +108,11 @@ def rebuild_search(
     barred: frozenset[int],
     widths: bool,
     goal_s: float | None,
+    shares: bool = False,
 ) -> Search:
     """A round's search from what it was made of: same prices, nothing shared with the round itself."""
     view = compact(snapshot, HostFactory(snapshot.catalogue))
-    outlook = Outlook(view)
+    outlook = Outlook(view, shares)
     prices = policy.price(outlook)
     if goal_s is not None:
         # As the search does: a goal of 0 comes from rounds in which nobody has an end.
@@ -140,6 +143,7 @@ def search_part(account: SearchAccount, priority: int | None = None) -> dict[str
         barred=account.barred,
         widths=account.widths,
         goal_s=account.goal_s,
+        shares=account.shares,
     )
     view = search.view
     plan = Assignment(list(account.columns), view.class_of, len(view.machines))
@@ -161,6 +165,7 @@ def search_part(account: SearchAccount, priority: int | None = None) -> dict[str
         "last_network": last.network.to_plain(flow, last.columns()) if solved else None,
         "goal_s": account.goal_s,
         "widths": account.widths,
+        **({"shares": True} if account.shares else {}),
         "plan": plain_plan(view, plan.columns),
         "machine_costs": {
             **{machine.name: search.cost(plan, m) for m, machine in enumerate(view.machines)},

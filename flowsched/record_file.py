@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.output import make_folder, write_whole, write_whole_bytes
 from flowsched.record import RECORD_KIND, RECORD_VERSION
 from flowsched.record_shape import ShapeError, check_shape
 from flowsched.record_upgrade import upgrade
 from flowsched_models.document import InputError, Problem
+from flowsched_models.output import make_folder, write_whole, write_whole_bytes
 
 ARCHIVE_SUFFIX = ".npz"
 RECORD_MEMBER = "record.json"

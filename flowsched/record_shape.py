@@ -459,6 +459,7 @@ _SNAPSHOT = _fields(
             )
         ),
         "task_groups": _each(_fields({"name": _text, "minimum": _whole}, {"deadline_s": _or_null(_number)})),
+        "share_service_cores": _flag,
     },
 )
 
@@ -506,6 +507,7 @@ _SEARCH = _fields(
         **_COMMON_OPTIONAL,
         "goal_s": _or_null(_number),
         "widths": _flag,
+        "shares": _flag,
         "machine_costs": _values(_number),
         "reservations": _each(
             _fields({"task": _text, "machine": _text, "width_milli": _whole, "start_s": _number}),

@@ -21,11 +21,11 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from flowsched.output import make_folder, write_whole_bytes
 from flowsched.record import Recipe
 from flowsched.record_file import ARCHIVE_SUFFIX
 from flowsched.record_maker import MakingError, RecordMaker
 from flowsched_models.document import InputError
+from flowsched_models.output import make_folder, write_whole_bytes
 
 LOG = logging.getLogger(__name__)
 

@@ -18,7 +18,6 @@ from flowsched.census import Census
 from flowsched.compaction import View
 from flowsched.gang import Gang, fit_now, gangs_of
 from flowsched.hold import Hold, drained_s
-from flowsched.outlook import Outlook
 from flowsched.policies.policy import FORBIDDEN, Prices
 from flowsched.resource import without
 from flowsched.settings import Settings
@@ -39,7 +38,7 @@ class Dues:
     """Where a due task group fits; None for a single task."""
 
 
-def settle_dues(view: View, outlook: Outlook, prices: Prices, settings: Settings) -> Dues:
+def settle_dues(view: View, prices: Prices, settings: Settings) -> Dues:
     """Find the earliest due task, and start it or reserve for it."""
     snapshot = view.snapshot
     due = [t for t, task in enumerate(view.tasks) if snapshot.now_s - task.submit_s > settings.due_age_s]
@@ -54,7 +53,7 @@ def settle_dues(view: View, outlook: Outlook, prices: Prices, settings: Settings
             if gang_of[first].group.name in tried:
                 continue
             tried.add(gang_of[first].group.name)
-            answer = _settle_gang(view, outlook, prices, gang_of[first], held)
+            answer = _settle_gang(view, prices, gang_of[first], held)
             if answer is not None:
                 return answer
             continue
@@ -68,24 +67,22 @@ def settle_dues(view: View, outlook: Outlook, prices: Prices, settings: Settings
             for g, group in enumerate(view.groups)
         ):
             return Dues(frozenset({first}), {}, ())
-        reservation = held.get(task.name) or _reserve(view, outlook, prices, first)
+        reservation = held.get(task.name) or _reserve(view, prices, first)
         if reservation is not None:
             return Dues(frozenset(), _holds(view, (reservation,)), (reservation,))
     return Dues(frozenset(), {}, ())
 
 
-def _settle_gang(
-    view: View, outlook: Outlook, prices: Prices, gang: Gang, held: Mapping[str, Reservation]
-) -> Dues | None:
+def _settle_gang(view: View, prices: Prices, gang: Gang, held: Mapping[str, Reservation]) -> Dues | None:
     """Start a due task group, or hold a machine for each who has to start; None where neither helps."""
     if len(gang.members) < gang.needed or gang.expired(view.snapshot.now_s):
         return None
-    placed, seed = fit_now(view, outlook, prices, gang, {})
+    placed, seed = fit_now(view, prices, gang, {})
     if placed:
         return Dues(placed, {}, (), seed)
     reservations = [r for t in gang.members if (r := held.get(view.tasks[t].name)) is not None]
     if len(reservations) < gang.needed:
-        reservations = _reserve_together(view, outlook, prices, gang)
+        reservations = _reserve_together(view, prices, gang)
     if not reservations:
         return None
     return Dues(frozenset(), _holds(view, reservations), tuple(reservations))
@@ -124,9 +121,9 @@ def _permitted(census: Census, view: View, task: Task, machine: int) -> bool:
     return census.refusal(task, view.machines[machine].name) is None
 
 
-def _reserve(view: View, outlook: Outlook, prices: Prices, task: int) -> Reservation | None:
+def _reserve(view: View, prices: Prices, task: int) -> Reservation | None:
     """The machine that drains soonest for a task; None where it can never run."""
-    found = _soonest(view, outlook, prices, task, {}, view.census)
+    found = _soonest(view, prices, task, {}, view.census)
     if found is None:
         return None
     at, machine, hold = found
@@ -134,7 +131,7 @@ def _reserve(view: View, outlook: Outlook, prices: Prices, task: int) -> Reserva
     return Reservation(wanted.name, view.machines[machine].name, hold.width_milli, view.snapshot.now_s + at)
 
 
-def _reserve_together(view: View, outlook: Outlook, prices: Prices, gang: Gang) -> list[Reservation]:
+def _reserve_together(view: View, prices: Prices, gang: Gang) -> list[Reservation]:
     """A place for each who has to start, all at the time when the last of them is there; nobody if one has none."""
     census = view.census.copy()
     holds: dict[int, Hold] = {}
@@ -143,7 +140,7 @@ def _reserve_together(view: View, outlook: Outlook, prices: Prices, gang: Gang) 
     for t in sorted(gang.members, key=lambda t: (-view.tasks[t].widths_milli[0], t)):
         if len(places) == gang.needed:
             break
-        found = _soonest(view, outlook, prices, t, holds, census)
+        found = _soonest(view, prices, t, holds, census)
         if found is None:
             continue
         at, machine, holds[machine] = found
@@ -156,7 +153,7 @@ def _reserve_together(view: View, outlook: Outlook, prices: Prices, gang: Gang) 
 
 
 def _soonest(
-    view: View, outlook: Outlook, prices: Prices, task: int, holds: Mapping[int, Hold], census: Census
+    view: View, prices: Prices, task: int, holds: Mapping[int, Hold], census: Census
 ) -> tuple[float, int, Hold] | None:
     """The machine that is soonest drained enough for a task beside what is held there already: when, which, and the hold."""
     wanted = view.tasks[task]
@@ -168,7 +165,7 @@ def _soonest(
         if not _permitted(census, view, wanted, m):
             continue
         hold = _and_also(holds.get(m), wanted, wanted.widths_milli[0], 0.0)
-        at = drained_s(outlook, g, (), hold)
+        at = drained_s(view, prices, g, (), hold)
         if at < FORBIDDEN and (best is None or (at, m) < best[:2]):
             best = (at, m, hold)
     return best

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from flowsched import utility
 from flowsched.assignment import Assignment, Column
 from flowsched.certificate import certify
 from flowsched.chain import chains
@@ -26,6 +27,7 @@ from flowsched.search import Search
 from flowsched.settings import Settings
 from flowsched.snapshot import Snapshot
 from flowsched.solvers import Solver, make_solver
+from flowsched_models import forecaster
 from flowsched_models.runtime import HostFactory
 
 
@@ -49,6 +51,7 @@ class FlowScheduler:
         self._hosts = hosts
         self._keep_records = keep_records
         self._clock = clock
+        prepare()
 
     @property
     def name(self) -> str:
@@ -71,8 +74,8 @@ class FlowScheduler:
         stage("compact")
         outlook = Outlook(view)
         prices = self._policy.price(outlook)
-        dues = settle_dues(view, outlook, prices, settings)
-        gangs = settle_gangs(view, outlook, prices, dues.must_start, dues.holds, dues.seed)
+        dues = settle_dues(view, prices, settings)
+        gangs = settle_gangs(view, prices, dues.must_start, dues.holds, dues.seed)
         search = Search(
             view,
             outlook,
@@ -121,6 +124,7 @@ class FlowScheduler:
                 must_start=search.must_start,
                 barred=search.barred,
                 widths=search.widths,
+                shares=search.outlook.shares,
                 gangs=gangs,
                 repairs=repaired.repairs,
                 goal_s=goal_s,
@@ -240,3 +244,9 @@ def solve(snapshot: Snapshot, *, settings: Settings | None = None, solver: str =
     settings = settings or Settings()
     scheduler = FlowScheduler(FlowPolicy(settings), make_solver(solver), settings, keep_records=True)
     return scheduler.decide(snapshot)
+
+
+def prepare() -> None:
+    """Load the compiled code that rounds need, or compile it (up to a minute, once), before somebody waits for a round."""
+    forecaster.prepare()
+    utility.prepare()

@@ -9,6 +9,7 @@ from flowsched.assignment import Assignment, Column, Company, Newcomer, joined
 from flowsched.census import Census
 from flowsched.compaction import View
 from flowsched.hold import Hold
+from flowsched.offer import Offers
 from flowsched.outlook import Outlook
 from flowsched.policies.policy import FORBIDDEN, Prices
 from flowsched.solvers import Solver
@@ -54,11 +55,21 @@ class Search:
         census = self.view.census
         self._related = frozenset(t for t, task in enumerate(self.view.tasks) if census.concerns(task))
         self._counted: tuple[Assignment, int, Census] | None = None
+        self.best_known = Offers(self.view, self.prices, self.slots, self.widths)
+        """The best columns that were asked for so far."""
+        self.passed: dict[tuple[Column | None, ...], list[tuple[int, Column | None]]] = {}
+        """What one pass makes of a plan: its moves. Many starts come to the same plans."""
+        self.exchanged: dict[tuple[Column | None, ...], Assignment | None] = {}
+        """What an exchange makes of a plan; None where it is of no use."""
 
     def machine_cost(self, machine: int, company: Company) -> float:
         """Cost of a machine that a company joins; ``FORBIDDEN`` where it must not, reservations included."""
         hold = self.holds.get(machine)
-        if hold is not None and company and not hold.admits(self.outlook, self.view.group_of[machine], company):
+        if (
+            hold is not None
+            and company
+            and not hold.admits(self.view, self.prices, self.view.group_of[machine], company)
+        ):
             return FORBIDDEN
         return self.prices.machine_cost(self.view.group_of[machine], company)
 
@@ -224,11 +235,23 @@ class Search:
 
         The price is the exact change of the machine's total. Ties keep the earlier, narrower column.
         """
-        best: tuple[float, Column | None] = (FORBIDDEN, None)
-        for price, column in self.offers(plan, task, machine, gone):
-            if price < best[0] - 1e-12:
-                best = (price, column)
-        return best
+        if machine in self.holds or task in self.barred:
+            best: tuple[float, Column | None] = (FORBIDDEN, None)
+            for price, column in self.offers(plan, task, machine, gone):
+                if price < best[0] - 1e-12:
+                    best = (price, column)
+            return best
+        if self._related and self.refused(plan, task, machine, self._leaves(plan, task, machine, gone)):
+            return FORBIDDEN, None
+        others = plan.company(machine, without=self._leaves(plan, task, machine, gone))
+        joining = (self.view.group_of[machine], others, self.view.class_of[task], task in self.must_start)
+        self.best_known.learn((joining,))
+        return self.best_known.best(machine, joining)
+
+    def _leaves(self, plan: Assignment, task: int, machine: int, gone: int | None) -> int | None:
+        """Who leaves a machine when a task comes there: itself, if it is there and nobody else is to."""
+        here = plan.columns[task]
+        return task if gone is None and here is not None and here.machine == machine else gone
 
     def offers(
         self, plan: Assignment, task: int, machine: int, gone: int | None = None
@@ -236,10 +259,7 @@ class Search:
         """Every column of a machine that a task may take, narrow and early ones first, with the exact change of the
         machine's total; nothing where a relation refuses it or somebody there counts on who is to be gone.
         """
-        here = plan.columns[task]
-        stays = here is not None and here.machine == machine
-        if gone is None and stays:
-            gone = task
+        gone = self._leaves(plan, task, machine, gone)
         if self._related and self.refused(plan, task, machine, gone):
             return
         others = plan.company(machine, without=gone)

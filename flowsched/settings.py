@@ -53,3 +53,5 @@ class Settings:
     """Choose the width of moldable tasks at prices; otherwise every task runs at its narrowest."""
     pricings: int = 20_000
     """Most forecasts per round; the search keeps the best plan when it runs out."""
+    share_service_cores: bool = True
+    """Give light tasks services' cores too where that is cheaper, and the snapshot lets."""

@@ -29,7 +29,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Service:
-    """A latency service at its fixed place. Its cores are its own: no batch core set contains them."""
+    """A latency service at its fixed place. Its cores are its own, unless the snapshot lets light tasks share them."""
 
     name: str
     profile: str
@@ -152,6 +152,8 @@ class Snapshot:
     round: int = 0
     relations: tuple[Relation, ...] = ()
     task_groups: tuple[TaskGroup, ...] = ()
+    share_service_cores: bool = False
+    """Whether tasks of little weight may be given services' cores too."""
 
     def service_cores(self, machine: str) -> frozenset[int]:
         """Virtual CPUs of a machine that belong to its services."""

@@ -142,6 +142,7 @@ class SnapshotForm(Form):
     start_delay: StartDelayForm = Field(default_factory=StartDelayForm)
     relations: list[RelationForm] = Field(default_factory=list)
     task_groups: list[TaskGroupForm] = Field(default_factory=list)
+    share_service_cores: bool = False
 
 
 def load_snapshot(path: str | Path) -> Snapshot:
@@ -239,7 +240,8 @@ def _build(
         if known and task is not None and bound.machine in by_name:
             running.append(_running(bound, task))
             places.append(path)
-    _check_running(problems, document, list(zip(places, running, strict=True)), services, by_name)
+    closed = () if form.share_service_cores else services
+    _check_running(problems, document, list(zip(places, running, strict=True)), services, closed, by_name)
     pending_names = document.names("pending")
     for path, planned in checked.items("plan", form.plan):
         refer(problems, document, (*path, "task"), "pending task", planned.task, pending_names)
@@ -274,6 +276,7 @@ def _build(
         round=form.round,
         relations=relations,
         task_groups=tuple(TaskGroup(g.name, g.minimum, g.deadline_s) for _, g in named_groups),
+        share_service_cores=form.share_service_cores,
     )
 
 
@@ -330,9 +333,10 @@ def _check_running(
     document: Document,
     running: Iterable[tuple[KeyPath, Running]],
     services: Iterable[Service],
+    closed: Iterable[Service],
     machines: Mapping[str, Machine],
 ) -> None:
-    """Nobody uses cores that are not there or belong to a service, and nothing is overcommitted."""
+    """Nobody uses cores that are not there or belong to a ``closed`` service, and nothing is overcommitted."""
     cpu = {m.name: m.cpu_milli for m in machines.values()}
     memory = {m.name: m.memory_mib for m in machines.values()}
     further = {m.name: dict(m.resources) for m in machines.values()}
@@ -340,6 +344,7 @@ def _check_running(
     for service in services:
         cpu[service.machine] -= service.width_milli
         memory[service.machine] -= service.memory_mib
+    for service in closed:
         owner |= {(service.machine, core): service.name for core in service.cores}
     for path, bound in running:
         name = bound.machine
@@ -347,7 +352,8 @@ def _check_running(
         taken = [c for c in bound.cores if (name, c) in owner]
         if taken:
             message = f"core {format_cores(taken)} of {name} belongs to {owner[name, taken[0]]}"
-            problems.add(document.problem((*path, "cores"), message))
+            help = "share_service_cores: true lets tasks use it"
+            problems.add(document.problem((*path, "cores"), message, help))
         # Only the task that goes beyond is named, not everyone after it.
         if cpu[name] >= 0:
             cpu[name] -= bound.width_milli
@@ -376,6 +382,8 @@ def dump_snapshot(snapshot: Snapshot) -> dict[str, Any]:
         bound["relations"] = [_dump_relation(r) for r in snapshot.relations]
     if snapshot.task_groups:
         bound["task_groups"] = [_dump_group(g) for g in snapshot.task_groups]
+    if snapshot.share_service_cores:
+        bound["share_service_cores"] = True
     return {
         "apiVersion": SNAPSHOT_VERSION,
         "kind": "Snapshot",

@@ -164,6 +164,78 @@ def test_commands_have_the_options_that_they_are_shown_with(page: str, args: lis
         command.make_context(args[0], args[1:])
 
 
+def inline(text: str) -> list[str]:
+    """What stands between backticks in prose and tables."""
+    return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
+
+
+def options_of(command: click.Command) -> set[str]:
+    return {name for param in command.params for name in (*param.opts, *param.secondary_opts)} | {"--help"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[p.name for p in PAGES])
+def test_commands_and_options_in_sentences_are_there(page: Path) -> None:
+    lost = []
+    for words in (shown.split() for shown in inline(text_of(page)) if shown.startswith("flowsched ")):
+        name = words[1]
+        command = flowsched.get_command(click.Context(flowsched), name) if re.fullmatch(r"[a-z]+", name) else None
+        if command is None:
+            lost.append(" ".join(words))
+        else:
+            lost += [f"{name} {w}" for w in words[2:] if w.startswith("--") and w not in options_of(command)]
+    assert lost == []
+
+
+def test_every_option_of_plan_is_listed() -> None:
+    plan = flowsched.get_command(click.Context(flowsched), "plan")
+    assert plan is not None
+    table = [row for row in text_of(HOUSE / "docs" / "planning.md").splitlines() if row.startswith("| `-")]
+    listed = {option for row in table for option in re.findall(r"`(--[a-z][a-z-]*)", row)}
+    assert listed == {o for o in options_of(plan) if o.startswith("--")} - {"--help"}
+
+
+@pytest.mark.parametrize("page", ["measuring.md", "predictions.md", "planning.md"])
+def test_options_named_in_tables_and_sentences_belong_to_some_command(page: str) -> None:
+    commands = [flowsched.get_command(click.Context(flowsched), name) for name in flowsched.list_commands(None)]
+    known = {option for command in commands if command is not None for option in options_of(command)}
+    # stress-ng's own options stand in the table of aggressors.
+    text = re.sub(r"^\| `\w+` \| (same|other) \|.*$", "", text_of(HOUSE / "docs" / page), flags=re.MULTILINE)
+    # After "-- " stands the program that is measured.
+    named = {w for shown in inline(text) for w in f" {shown}".split(" -- ")[0].split() if re.match(r"--\w", w)}
+    assert named - known == set()
+
+
+def test_modules_and_targets_that_are_named_are_there() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", text_of(HOUSE / "Makefile"), re.MULTILINE))
+    lost = []
+    for page in PAGES:
+        text = text_of(page)
+        for module in re.findall(r"python -m (benchmarks\.\w+)", text):
+            lost += [module] if not (HOUSE / f"{module.replace('.', '/')}.py").is_file() else []
+        for target in re.findall(r"(?:`|^)make ([a-z-]+)", text, re.MULTILINE):
+            lost += [target] if target not in targets else []
+    assert lost == []
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    text = text_of(HOUSE / "README.md")
+    assert [p.name for p in DOCS if f"docs/{p.name}" not in text] == []
+
+
+def test_the_readme_opens_with_two_commands() -> None:
+    _, language, content = next(blocks(text_of(HOUSE / "README.md")))
+    assert language == "sh" and [line.split("#")[0].split() for line in content.splitlines()] == [
+        ["make", "demo"],
+        ["make", "test"],
+    ]
+
+
+def test_exit_codes_are_listed() -> None:
+    codes = {code for code, _ in rows(text_of(HOUSE / "docs" / "files.md"), "| Code | Meaning |")}
+    told = flowsched.get_help(click.Context(flowsched))
+    assert set(re.findall(r"\b(\d+) (?:done|a fault|bad|a replay|interrupted)", " ".join(told.split()))) == codes
+
+
 def consoles_of(page: Path) -> Iterator[tuple[str, str]]:
     """Every command in console blocks, with what is shown below it."""
     for _, language, content in blocks(text_of(page)):
@@ -243,6 +315,34 @@ def keys_of(text: str, head: str, after: str = "") -> set[str]:
     return {key.split(".")[0] for first, *_ in table for key in re.findall(r"`([^`]+)`", first)}
 
 
+def plain_default(cell: str) -> str:
+    """A default as it stands in a table: the number or word it begins with."""
+    return re.split(r"[:\s]", cell.strip("`"))[0].strip("`")
+
+
+@pytest.mark.parametrize(
+    ("after", "form"),
+    [
+        ("\nA job profile:", profiles.JobForm),
+        ("\nA service profile:", profiles.ServiceForm),
+        ("\nA machine type:", profiles.MachineTypeForm),
+    ],
+    ids=["job", "service", "machine type"],
+)
+def test_defaults_of_profiles_are_those_that_are_shown(after: str, form: type[Form]) -> None:
+    text = text_of(HOUSE / "docs" / "files.md")
+    for key, default, _ in rows(text[text.index(after) :], "| Key | Default | Meaning |"):
+        field = form.model_fields[key.strip("`")]
+        if field.is_required() or key == "`source`":
+            assert default == "required", key
+        elif isinstance(field.default, bool):
+            assert plain_default(default) == str(field.default).lower(), key
+        elif isinstance(field.default, int | float):
+            assert float(plain_default(default)) == field.default, key
+        else:
+            assert default == "empty", key
+
+
 FORMS: list[tuple[str, type[Form]]] = [
     ("## Scenario", scenario_form.ScenarioForm),
     ("\nA machine:", scenario_form.MachineForm),
@@ -251,6 +351,7 @@ FORMS: list[tuple[str, type[Form]]] = [
     ("## Profiles", profiles.ProfilesForm),
     ("\nA job profile:", profiles.JobForm),
     ("\nA service profile:", profiles.ServiceForm),
+    ("\nA curve:", profiles.CurveForm),
     ("\nA machine type:", profiles.MachineTypeForm),
     ("## Schedule", schedule_file.ScheduleForm),
     ("\nA task:", schedule_file.TaskForm),

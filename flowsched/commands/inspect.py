@@ -11,8 +11,8 @@ from flowsched.inspector.account import Account, Part
 from flowsched.inspector.damage import told_as_damage
 from flowsched.inspector.graph import Graph
 from flowsched.inspector.source import files_of, open_live, open_records, refuse_overwriting
-from flowsched.output import make_folder, write_whole_bytes
 from flowsched_models.document import InputError, Problem
+from flowsched_models.output import make_folder, write_whole_bytes
 
 STANDARD_OUTPUT = Path("-")
 _FILE = click.Path(path_type=Path, dir_okay=False, allow_dash=True)
@@ -222,7 +222,7 @@ def _page(accounts: list[Account], others: list[Account]) -> str:
 
 def _print_difference(account: Account, other: Account, everything: bool) -> None:
     from flowsched.inspector.difference import SHOWN, difference
-    from flowsched.inspector.text_table import printable
+    from flowsched_models.text_table import printable
 
     with told_as_damage(account, other):
         found = difference(account, other).lines(None if everything else SHOWN)

@@ -10,8 +10,8 @@ import click
 from flowsched.inspector.damage import told_as_damage
 from flowsched.inspector.replay import replay as replay_record
 from flowsched.inspector.source import open_account
-from flowsched.inspector.text_table import printable
 from flowsched.record import RECORD_VERSION
+from flowsched_models.text_table import printable
 
 DIFFERENT = 4
 """Exit code where decisions differ."""

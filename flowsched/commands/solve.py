@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 
 from flowsched.decision import Decisions
-from flowsched.output import make_folder
 from flowsched.record_file import write_record
 from flowsched.round import solve as solve_round
 from flowsched.settings import Settings
@@ -17,6 +16,7 @@ from flowsched.settings_form import apply_settings
 from flowsched.snapshot import MILLI
 from flowsched.snapshot_file import load_snapshot
 from flowsched.solvers import SOLVERS
+from flowsched_models.output import make_folder
 
 
 @click.command(

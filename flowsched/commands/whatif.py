@@ -12,12 +12,12 @@ from flowsched.inspector.change import parse_changes
 from flowsched.inspector.damage import told_as_damage
 from flowsched.inspector.difference import SHOWN, difference
 from flowsched.inspector.source import open_account, refuse_overwriting
-from flowsched.inspector.text_table import printable
 from flowsched.inspector.whatif import WHAT_IF, what_if
-from flowsched.output import make_folder, write_whole
 from flowsched.record import RECORD_VERSION
 from flowsched.record_file import write_record
 from flowsched.solvers import SOLVERS
+from flowsched_models.output import make_folder, write_whole
+from flowsched_models.text_table import printable
 
 
 @click.command(

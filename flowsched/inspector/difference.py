@@ -11,7 +11,7 @@ from flowsched.inspector.account import SEARCH, WIDE, Account, Part
 from flowsched.inspector.again import POLICY
 from flowsched.inspector.plain_snapshot import milli_of
 from flowsched.inspector.prospects import ServiceProspect, prospects_of, standing_cost
-from flowsched_models.quantity import count_cores, format_duration_us
+from flowsched_models.quantity import count_cores, format_cores, format_duration_us, parse_cores
 
 PLACED, RUNNING, WAITING = "placed", "running", "waiting"
 """What a record says of a task: bound in this round, bound before, or left."""
@@ -48,6 +48,8 @@ class Stand:
     terms: Mapping[str, float] = field(default_factory=dict)
     reason: str | None = None
     """Why it waits."""
+    cores: tuple[int, ...] | None = None
+    """Virtual CPUs that it is given; None where the record does not say."""
 
     @property
     def place(self) -> str:
@@ -81,7 +83,8 @@ class TaskChange:
             return f"{self.task}: it {_stood(before)}"
         if before.machine is not None and after.machine is not None:
             ran = " (it ran there)" if before.state == RUNNING else ""
-            return f"{self.task}: {before.place}{ran} -> {after.place}{self._price()}"
+            cores = [f" on {_on_cores(s)}" if _other_cores(before, after) else "" for s in (before, after)]
+            return f"{self.task}: {before.place}{cores[0]}{ran} -> {after.place}{cores[1]}{self._price()}"
         if after.machine is not None:
             return f"{self.task}: on {after.place}{self._price()}; it waited: {before.reason}"
         if before.machine is not None:
@@ -170,7 +173,7 @@ class Difference:
     traded: int = 0
     """Tasks that only take the places of tasks of their class, as nothing tells them apart: they are not listed."""
     moved: tuple[TaskChange, ...] = ()
-    """On a machine in both, on another one or at another width."""
+    """On a machine in both, on another one, at another width or on other cores."""
     placed: tuple[TaskChange, ...] = ()
     """On a machine now, waiting before."""
     unplaced: tuple[TaskChange, ...] = ()
@@ -384,14 +387,14 @@ def _stands_of(account: Account) -> dict[str, Stand]:
     for part in account.parts:
         waiting_cost = _waiting_costs(part)
         for p in part.placements:
-            stands[key(p.task)] = Stand(PLACED, p.machine, p.width_milli, p.cost, p.terms)
+            stands[key(p.task)] = Stand(PLACED, p.machine, p.width_milli, p.cost, p.terms, cores=p.cores)
         for w in part.waiting:
             cost = waiting_cost.get(part.class_of[w.task]) if part.kind == WIDE else w.cost
             terms = w.terms or ({} if cost is None else {"waiting": cost})
             stands[key(w.task)] = Stand(WAITING, None, None, cost, terms, w.reason)
     for part in account.parts:
         for r in part.plain["snapshot"]["running"] if part.kind == SEARCH else ():
-            stand = Stand(RUNNING, r["machine"], milli_of(r["width"]), None)
+            stand = Stand(RUNNING, r["machine"], milli_of(r["width"]), None, cores=parse_cores(r["cores"]))
             stands.setdefault(key(r["task"]["name"]), stand)
     return stands
 
@@ -416,9 +419,20 @@ def _kind(change: TaskChange) -> str | None:
         if before.machine == after.machine:
             return "waits_otherwise" if before.reason != after.reason else "dearer" if _repriced(change) else None
         return "unplaced" if after.machine is None else "placed"
-    if (before.machine, before.width_milli) != (after.machine, after.width_milli):
+    if (before.machine, before.width_milli) != (after.machine, after.width_milli) or _other_cores(before, after):
         return "moved"
     return "dearer" if _repriced(change) else None
+
+
+def _other_cores(before: Stand, after: Stand) -> bool:
+    """Whether two stands on one machine have other cores there."""
+    known = before.cores is not None and after.cores is not None
+    return known and before.machine == after.machine and before.cores != after.cores
+
+
+def _on_cores(stand: Stand) -> str:
+    cores = stand.cores or ()
+    return f"core{'' if len(cores) == 1 else 's'} {format_cores(cores)}"
 
 
 def _repriced(change: TaskChange) -> bool:

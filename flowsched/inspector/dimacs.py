@@ -5,7 +5,7 @@ from __future__ import annotations
 from flowsched.inspector.account import Account
 from flowsched.inspector.graph import Graph
 from flowsched.inspector.summary import moves_left
-from flowsched.inspector.text_table import when
+from flowsched_models.text_table import when
 
 LAST = "last"
 """The network of every move that a search weighed, around its final plan."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from flowsched.inspector.account import Account
 from flowsched.inspector.graph import LAYERS, Graph
-from flowsched.inspector.text_table import when
+from flowsched_models.text_table import when
 
 _WIDEST = 6.0
 """Points of the arc with the most flow; the thinnest with any is one point."""

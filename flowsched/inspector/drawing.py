@@ -12,8 +12,8 @@ from flowsched.inspector.account import Account, Part
 from flowsched.inspector.excerpt import excerpt, shortened
 from flowsched.inspector.graph import Graph
 from flowsched.inspector.layout import LINE, NOTE, TEXT, Curve, Layout, Rect, lay_out
-from flowsched.inspector.text_table import when
 from flowsched_models.document import InputError, Problem
+from flowsched_models.text_table import when
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

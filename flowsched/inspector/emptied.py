@@ -65,7 +65,7 @@ def _room(opened: Reopened, gang: Gang) -> int:
 
     def fits(count: int) -> bool:
         smaller = Gang(replace(gang.group, minimum=gang.running + count), members, gang.running)
-        return bool(fit_now(world.view, world.outlook, world.prices, smaller, {})[0])
+        return bool(fit_now(world.view, world.prices, smaller, {})[0])
 
     # Whoever finds room for some finds room for fewer, so halving finds the most. To fail takes far longer than to succeed:
     # what cores and memory rule out is not tried.
@@ -94,7 +94,7 @@ def _can_be_reserved(opened: Reopened, gang: Gang) -> bool:
     due = replace(first, submit_s=since_s - 1.0)
     world = _open(opened, replace(snapshot, pending=(due, *others)))
     settings = replace(opened.settings, due_age_s=snapshot.now_s - since_s + 0.5)
-    dues = settle_dues(world.view, world.outlook, world.prices, settings)
+    dues = settle_dues(world.view, world.prices, settings)
     return bool(dues.must_start or dues.reservations)
 
 
@@ -106,5 +106,5 @@ def _patient(snapshot: Snapshot) -> Snapshot:
 
 def _open(opened: Reopened, snapshot: Snapshot) -> Emptied:
     view = compact(snapshot, HostFactory(snapshot.catalogue))
-    outlook = Outlook(view)
+    outlook = Outlook(view, opened.search.outlook.shares)
     return Emptied(view, outlook, FlowPolicy(opened.settings).price(outlook))

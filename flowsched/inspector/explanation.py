@@ -34,6 +34,7 @@ and, where they apply:
   ``later_s``; of those without an end ``slowdown`` and ``slowdown_without``;
 - ``services``: ``service``, ``p95_ms``, ``p95_without_ms``, ``goal_ms``, ``headroom_percent``; ``latency``: ``machine``,
   ``service``, ``p95_ms``, ``goal_ms`` where the task would break the goal;
+- ``shared``: services whose cores it may use too (:func:`flowsched.inspector.sharing.shared_services`);
 - ``pressure`` (wide): ``with_it``, ``without_it``, ``cap``, ``slope``, ``cost``;
 - ``when_placed`` (wide): ``cost``, ``terms``, ``runner_up``, ``runner_up_cost``, ``more``, as they were at that moment;
   ``open_machines``: others that could take it, ``as_cheap``: those of them that would cost no more; ``class``: what the
@@ -65,6 +66,7 @@ from flowsched.inspector.pod_facts import told as told_of
 from flowsched.inspector.reopened import ReopeningError, reopen
 from flowsched.inspector.search_case import SearchCase
 from flowsched.inspector.sentences import sentences
+from flowsched.inspector.sharing import shared_services
 from flowsched.inspector.wide_case import WideCase
 from flowsched_models.document import InputError, Problem, name_help
 
@@ -181,7 +183,7 @@ def _running(account: Account, part: Part, name: str) -> dict[str, Any] | None:
     names = [r.task.name for r in opened.residents(running.machine)]
     group, machine = opened.group_number[running.machine], opened.machine_number.get(running.machine)
     company = () if machine is None else opened.decided.company(machine)
-    prospect = None if running.task.endless else opened.search.outlook.prospect(group, company)
+    prospect = None if running.task.endless else opened.search.prices.prospect(group, company)
     return {
         "models": True,
         "models_missing": None,
@@ -195,6 +197,7 @@ def _running(account: Account, part: Part, name: str) -> dict[str, Any] | None:
             "progress_percent": None if running.task.endless else 100.0 * running.progress,
             "end_s": None if prospect is None else prospect.residents_s[names.index(name)],
         },
+        "shared": shared_services(part, opened, running.machine, running.cores),
     }
 
 

@@ -9,7 +9,7 @@ from flowsched.assignment import Company, Newcomer
 from flowsched.compaction import View
 from flowsched.inspector.emptied import emptied
 from flowsched.inspector.reopened import Reopened
-from flowsched.outlook import Outlook
+from flowsched.policies.policy import Prices
 from flowsched.resource import covers, without
 
 _FOUND: WeakKeyDictionary[Reopened, float] = WeakKeyDictionary()
@@ -25,22 +25,21 @@ def longest_run_s(opened: Reopened) -> float:
     """
     found = _FOUND.get(opened)
     if found is None:
-        outlook, world = opened.search.outlook, emptied(opened)
-        runs = [*_planned(opened), *_crowded(outlook), *_crowded(world.outlook)]
+        search, world = opened.search, emptied(opened)
+        runs = [*_planned(opened), *_crowded(search.view, search.prices), *_crowded(world.view, world.prices)]
         found = _FOUND[opened] = max(runs, default=0.0)
     return found
 
 
 def _planned(opened: Reopened) -> Iterator[float]:
-    outlook = opened.search.outlook
-    for m in range(len(outlook.view.machines)):
+    view, prices = opened.search.view, opened.search.prices
+    for m in range(len(view.machines)):
         for plan in (opened.decided, opened.plan):
-            yield from _runs(outlook, outlook.view.group_of[m], plan.company(m)) or ()
+            yield from _runs(view, prices, view.group_of[m], plan.company(m)) or ()
 
 
-def _crowded(outlook: Outlook) -> Iterator[float]:
+def _crowded(view: View, prices: Prices) -> Iterator[float]:
     """Runs on machines that waiting tasks have filled."""
-    view = outlook.view
     jobs = view.snapshot.catalogue.jobs
 
     def most(c: int) -> tuple[float, float]:
@@ -52,13 +51,13 @@ def _crowded(outlook: Outlook) -> Iterator[float]:
         return pressure, width
 
     for g in range(len(view.groups)):
-        yield from _runs(outlook, g, ()) or ()
+        yield from _runs(view, prices, g, ()) or ()
         for order in (most, worst):
             seen: set[int] = set()
             for c in range(len(view.classes)):
                 if c not in seen:
                     for company in (_fill(view, g, c, order), _fill(view, g, c, order, unrelated=True)):
-                        runs = _runs(outlook, g, company) if company else None
+                        runs = _runs(view, prices, g, company) if company else None
                         if runs is not None:
                             seen |= {n.task_class for n in company}
                             yield from runs
@@ -94,12 +93,11 @@ def _fill(
     return tuple(sorted(company))
 
 
-def _runs(outlook: Outlook, group: int, company: Company) -> list[float] | None:
+def _runs(view: View, prices: Prices, group: int, company: Company) -> list[float] | None:
     """How long everybody with an end runs on a machine, from its start or from now; None where that cannot be."""
-    prospect = outlook.prospect(group, company)
+    prospect = prices.prospect(group, company)
     if prospect is None:
         return None
-    view = outlook.view
     runs = [end for r, end in zip(view.groups[group].running, prospect.residents_s, strict=True) if not r.task.endless]
     for n, start, end in zip(company, prospect.starts_s, prospect.newcomers_s, strict=True):
         if not view.classes[n.task_class].task.endless:

@@ -36,6 +36,7 @@ def read_plain_snapshot(plain: Mapping[str, Any]) -> Snapshot:
         task_groups=tuple(
             TaskGroup(g["name"], g["minimum"], g.get("deadline_s")) for g in plain.get("task_groups", ())
         ),
+        share_service_cores=plain.get("share_service_cores", False),
     )
 
 

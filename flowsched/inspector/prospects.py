@@ -9,8 +9,10 @@ from flowsched.assignment import Company, Newcomer
 from flowsched.compaction import View, compact
 from flowsched.inspector.account import SEARCH, Account, Part
 from flowsched.inspector.again import POLICY, damaged, read_settings, snapshot_of
-from flowsched.outlook import Outlook, Prospect
+from flowsched.outlook import Outlook
 from flowsched.policies.flow import FlowPolicy
+from flowsched.policies.policy import Prices
+from flowsched.prospect import Prospect
 from flowsched.snapshot import Service
 from flowsched_models.runtime import HostFactory
 
@@ -47,7 +49,7 @@ def prospects_of(account: Account) -> Prospects:
             snapshot = snapshot_of(account, part)
             with damaged(account, part):
                 view = compact(snapshot, HostFactory(snapshot.catalogue))
-                ends += _look(view, part, services)
+                ends += _look(view, _prices(account, part, view), part, services)
     return Prospects(services, max(ends, default=None))
 
 
@@ -59,16 +61,20 @@ def standing_cost(account: Account, part: Part) -> float:
     snapshot = snapshot_of(account, part)
     with damaged(account, part):
         view = compact(snapshot, HostFactory(snapshot.catalogue))
-        prices = FlowPolicy(read_settings(account)[0]).price(Outlook(view))
-        goal_s = part.plain.get("goal_s")
-        if goal_s is not None:
-            # As the search does: a goal of 0 comes from rounds in which nobody has an end.
-            prices = prices.with_goal(max(goal_s, 1e-3))
+        prices = _prices(account, part, view)
         return sum(group.size * prices.machine_cost(g, ()) for g, group in enumerate(view.groups))
 
 
-def _look(view: View, part: Part, services: dict[str, ServiceProspect]) -> list[float]:
-    outlook = Outlook(view)
+def _prices(account: Account, part: Part, view: View) -> Prices:
+    """The prices that a search ended with."""
+    settings = read_settings(account)[0]
+    prices = FlowPolicy(settings).price(Outlook(view, bool(part.plain.get("shares", False))))
+    goal_s = part.plain.get("goal_s")
+    # As the search does: a goal of 0 comes from rounds in which nobody has an end.
+    return prices if goal_s is None else prices.with_goal(max(goal_s, 1e-3))
+
+
+def _look(view: View, prices: Prices, part: Part, services: dict[str, ServiceProspect]) -> list[float]:
     companies = _companies(view, part)
     on: dict[str, list[Service]] = {}
     for service in view.snapshot.services:
@@ -77,7 +83,7 @@ def _look(view: View, part: Part, services: dict[str, ServiceProspect]) -> list[
     for g, group in enumerate(view.groups):
         for name in (*(view.machines[m].name for m in group.members), *group.spares):
             company = companies.get(name, ())
-            prospect = outlook.prospect(g, company)
+            prospect = prices.prospect(g, company)
             for k, service in enumerate(on.get(name, ())):
                 peak = None if prospect is None else prospect.peak_p95_us[k]
                 services[service.name] = ServiceProspect(name, service.slo_us, peak)

@@ -17,6 +17,7 @@ from flowsched.compaction import compact
 from flowsched.gang import Gangs, settle_gangs
 from flowsched.inspector.account import Account, Part
 from flowsched.inspector.again import snapshot_of
+from flowsched.outlook import Outlook
 from flowsched.policies.flow import FlowPolicy
 from flowsched.record import rebuild_search
 from flowsched.reservation import Dues, settle_dues
@@ -134,10 +135,13 @@ def _open(account: Account, part: Part) -> Reopened:
         barred=frozenset(),
         widths=bool(part.plain.get("widths", False)),
         goal_s=part.plain.get("goal_s"),
+        shares=bool(part.plain.get("shares", False)),
     )
-    prices = policy.price(search.outlook) if part.plain.get("goal_s") is not None else search.prices
-    dues = settle_dues(search.view, search.outlook, prices, settings)
-    gangs = settle_gangs(search.view, search.outlook, prices, dues.must_start, dues.holds, dues.seed)
+    # What is due or together was settled before the search, with the prices that it began with.
+    began_as_it_ended = part.plain.get("goal_s") is None and not search.outlook.shares
+    prices = search.prices if began_as_it_ended else policy.price(Outlook(search.view))
+    dues = settle_dues(search.view, prices, settings)
+    gangs = settle_gangs(search.view, prices, dues.must_start, dues.holds, dues.seed)
     search = replace(search, holds=dues.holds, must_start=dues.must_start | gangs.must_start, barred=gangs.barred)
     opened = Reopened(search, settings, _plan(search, part.plain["plan"]), _decided(search, part), dues, gangs)
     _check(opened, part)

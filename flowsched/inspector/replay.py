@@ -14,8 +14,8 @@ from flowsched.inspector.again import check_solvable, read_terms, solve_part_aga
 from flowsched.record_file import record_json
 
 _SEARCH_KEYS = (
-    "placements", "postponements", "plan", "reservations", "task_groups", "repairs", "goal_s", "widths", "machine_costs",
-    "certificate", "classes", "groups", "first_network", "last_network", "counts",
+    "placements", "postponements", "plan", "reservations", "task_groups", "repairs", "goal_s", "widths", "shares",
+    "machine_costs", "certificate", "classes", "groups", "first_network", "last_network", "counts",
 )  # fmt: skip
 _WIDE_KEYS = ("placements", "left", "certificate", "group_of", "waiting_costs", "first_network", "counts")
 _NOT_IN_VERSION_1 = ("widths", "last_network")

@@ -16,6 +16,7 @@ from flowsched.inspector.account import Account, Part, Placed, Waits
 from flowsched.inspector.comparison import differences, plain_terms
 from flowsched.inspector.core_price import core_price
 from flowsched.inspector.reopened import Reopened, ReopeningError, reopen
+from flowsched.inspector.sharing import shared_services
 from flowsched.inspector.waiting_bound import waiting_bound
 from flowsched.passes import LEFT
 from flowsched.policies.policy import FORBIDDEN
@@ -120,6 +121,7 @@ class SearchCase:
             "makespan": self.account.settings.get("objective") == "makespan",
             "neighbours": self._neighbours(placed.machine),
             "services": self._services(placed.machine),
+            "shared": shared_services(self.part, self.opened, placed.machine, placed.cores or ()),
         }
 
     def _here(self, placed: Placed) -> tuple[float, Mapping[str, float]]:
@@ -189,6 +191,7 @@ class SearchCase:
             "planned": planned,
             "closest": closest,
             "core_price": price,
+            "shared": [] if planned is None else self._shared_later(planned["machine"]),
             "needed_waiting": self._needed_waiting(closest, cause),
             "refusals": refused,
             "shortage": short,
@@ -196,10 +199,25 @@ class SearchCase:
             "reservation": reservation,
             "other_reservations": [self._reserved(r) for r in self.part.reservations if r["task"] != self.name],
             "bound": None if self.opened is None else waiting_bound(self.opened, self.name),
+            "search_ended_early": self._ended_early(),
+            "makespan": self.account.settings.get("objective") == "makespan",
         }
 
     def _reserved(self, reservation: Mapping[str, Any]) -> dict[str, Any]:
         return dict(reservation) | {"in_s": reservation["start_s"] - self.account.now_s}
+
+    def _shared_later(self, machine: str) -> list[dict[str, Any]]:
+        """Services whose cores the task would have too where it is planned for later."""
+        opened = self.opened
+        if opened is None:
+            return []
+        view, column = opened.search.view, opened.decided.columns[self._number]
+        assert column is not None, "it is planned"
+        group = view.group_of[column.machine]
+        prospect = opened.search.prices.prospect(group, opened.decided.company(column.machine))
+        newcomer = Newcomer(view.class_of[self._number], column.slot, column.width_milli)
+        cores, _ = opened.search.outlook.place(group, newcomer, prospect is not None and prospect.shared)
+        return shared_services(self.part, opened, machine, cores)
 
     def _start_s(self) -> float | None:
         """When the machine is predicted to have room for its slot, in seconds from now."""
@@ -211,7 +229,7 @@ class SearchCase:
         assert column is not None, "it is planned"
         view = opened.search.view
         company = opened.decided.company(column.machine)
-        prospect = opened.search.outlook.prospect(view.group_of[column.machine], company)
+        prospect = opened.search.prices.prospect(view.group_of[column.machine], company)
         member = company.index(Newcomer(view.class_of[t], column.slot, column.width_milli))
         return None if prospect is None else prospect.starts_s[member]
 
@@ -271,7 +289,7 @@ class SearchCase:
             if not view.allowed(view.class_of[t], m):
                 continue
             company = joined(opened.decided.company(m, without=t), Newcomer(view.class_of[t], 0, self._width_milli))
-            prospect = search.outlook.prospect(view.group_of[m], company)
+            prospect = search.prices.prospect(view.group_of[m], company)
             services = view.groups[view.group_of[m]].services
             for service, p95 in zip(services, () if prospect is None else prospect.peak_p95_us, strict=False):
                 if p95 > opened.settings.slo_margin * service.slo_us:
@@ -444,10 +462,12 @@ class SearchCase:
         outlook = search.outlook
         m, g = opened.machine_number[machine], opened.group_number[machine]
         company, without = opened.decided.company(m), opened.decided.company(m, without=t)
-        after, before = outlook.prospect(g, company), outlook.prospect(g, without)
+        prices = search.prices
+        after, before = prices.prospect(g, company), prices.prospect(g, without)
         if after is None or before is None:
             return []
-        slow_after, slow_before = outlook.slowdowns(g, company), outlook.slowdowns(g, without)
+        slow_after = outlook.slowdowns(g, company, after.shared)
+        slow_before = outlook.slowdowns(g, without, before.shared)
         found = []
         for i, r in enumerate(opened.residents(machine)):
             ends = after.residents_s[i], before.residents_s[i]
@@ -467,9 +487,9 @@ class SearchCase:
         if opened is None:
             return []
         m, g = opened.machine_number[machine], opened.group_number[machine]
-        outlook = opened.search.outlook
-        after = outlook.prospect(g, opened.decided.company(m))
-        before = outlook.prospect(g, opened.decided.company(m, without=self._number))
+        prices = opened.search.prices
+        after = prices.prospect(g, opened.decided.company(m))
+        before = prices.prospect(g, opened.decided.company(m, without=self._number))
         if after is None or before is None:
             return []
         here = [s for s in opened.search.view.snapshot.services if s.machine == machine]
@@ -636,7 +656,7 @@ class SearchCase:
         if prices.machine_cost(group, together) < FORBIDDEN:
             free = machine is None or search.machine_cost(machine, together) < FORBIDDEN
             return None if free else refusals.RESERVED
-        prospect = search.outlook.prospect(group, together)
+        prospect = search.prices.prospect(group, together)
         if prospect is None:
             return refusals.PROMISED
         services = view.groups[group].services

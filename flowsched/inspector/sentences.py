@@ -49,6 +49,7 @@ def _placed(facts: Facts) -> list[str]:
     lines = [f"{title} starts on {place['machine']}{_shape(place)}: cost {cost_text(place['cost'])}."]
     if place["terms"]:
         lines.append(f"Its cost: {terms_text(place['terms'])}.")
+    lines += _shared(facts)
     lines += _why_now(facts)
     lines += _rivals(facts)
     lines += _neighbours(facts)
@@ -226,6 +227,25 @@ def _services(facts: Facts) -> list[str]:
     ]
 
 
+def _shared(facts: Facts) -> list[str]:
+    """The cores of services that it may use too, and what those cost the services."""
+    lines = []
+    for s in facts.get("shared", ()):
+        may = "Where it is planned it may" if facts["fate"] == "waits" else "It may"
+        cores = f"core{'' if len(s['cores']) == 1 else 's'} {format_cores(s['cores'])}"
+        text = f"{may} use {cores} of service {s['service']} too, with no more than the weight of its width"
+        if s["p95_ms"] is not None:
+            text += f": predicted peak p95 {s['p95_ms']:.3f} ms of {ms_text(s['goal_ms'])}, {_headroom(s, '')}"
+        if s["p95_unshared_ms"] is not None and facts["fate"] != "runs":
+            text += f"; with newcomers off {cores} {s['p95_unshared_ms']:.3f} ms, {_headroom(s, '_unshared')}"
+        lines.append(f"{text}.")
+    return lines
+
+
+def _headroom(service: Facts, which: str) -> str:
+    return f"{service[f'headroom{which}_percent']:.1f} % headroom"
+
+
 def _pressure(facts: Facts) -> list[str]:
     pressure = facts.get("pressure")
     if pressure is None or pressure["cap"] is None:
@@ -295,6 +315,7 @@ def _runs(facts: Facts) -> list[str]:
     if place.get("end_s") is not None:
         done = f"{place['progress_percent']:.0f} % done"
         lines.append(f"It is believed to be {done}, and predicted to end in {seconds_text(place['end_s'])}.")
+    lines += _shared(facts)
     return lines
 
 
@@ -308,6 +329,7 @@ def _waits(facts: Facts) -> list[str]:
     lines += _group(facts)
     lines += _repaired_away(facts)
     lines += _costs(facts)
+    lines += _shared(facts)
     lines += _refusals(facts)
     lines += _help(facts)
     lines += _latency(facts)

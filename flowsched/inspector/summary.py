@@ -11,9 +11,9 @@ import numpy as np
 
 from flowsched.inspector.account import SEARCH, WIDE, Account, Part, Placed, Waits
 from flowsched.inspector.graph import LAYERS, Graph
-from flowsched.inspector.text_table import INDENT, counted, printable, text_table, when
 from flowsched.snapshot import MILLI
 from flowsched_models.quantity import format_cores
+from flowsched_models.text_table import INDENT, counted, printable, text_table, when
 
 LISTED = 20
 """Lines of a list that are shown unless all are asked for."""

@@ -6,11 +6,12 @@ there, and what it takes of a service's headroom. The engine takes the differenc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from flowsched.assignment import Company
 from flowsched.outlook import Outlook
+from flowsched.prospect import Prospect
 
 FORBIDDEN = float("inf")
 
@@ -20,6 +21,14 @@ class Prices(Protocol):
 
     def machine_cost(self, group: int, company: Company) -> float:
         """Cost of a machine of a group once a company has joined it; ``FORBIDDEN`` where it must not."""
+        ...
+
+    def machine_costs(self, group: int, companies: Sequence[Company]) -> list[float]:
+        """``machine_cost`` of many companies: what has to be forecast for them is forecast together."""
+        ...
+
+    def prospect(self, group: int, company: Company) -> Prospect | None:
+        """What is predicted for a machine once a company has joined it; None if it cannot."""
         ...
 
     def machine_terms(self, group: int, company: Company, member: int) -> Mapping[str, float]:
@@ -52,6 +61,10 @@ class Prices(Protocol):
 
     def makespan_s(self, group: int, company: Company) -> float:
         """Last predicted completion on a machine, in seconds from now."""
+        ...
+
+    def on(self, outlook: Outlook) -> Prices:
+        """The same prices of another outlook on the same round."""
         ...
 
     def with_goal(self, goal_s: float) -> Prices:

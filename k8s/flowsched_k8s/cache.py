@@ -23,7 +23,7 @@ from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.intent import Intent, read_intent
 from flowsched_k8s.latency import Headroom, ServiceWish, choose_curve, headroom
 from flowsched_k8s.names import CORES, THREADS, WIDTH
-from flowsched_k8s.neutral import NEUTRAL, machine_type, with_neutral
+from flowsched_k8s.neutral import machine_type, with_neutral
 from flowsched_k8s.objects import Meta, Node, Pod
 from flowsched_k8s.pod_groups import GroupRef, PodGroupIndex, group_ref, unsupported_group
 from flowsched_k8s.requests import allocatable, pod_requests
@@ -31,6 +31,7 @@ from flowsched_k8s.volumes import VolumeIndex
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError
 from flowsched_models.machine import MachineType
+from flowsched_models.neutral import NEUTRAL
 from flowsched_models.quantity import format_cores, parse_cores
 
 _TERMINAL = ("Succeeded", "Failed")
@@ -445,13 +446,13 @@ class Cache:
                 found.append((entry, wish))
         return sorted(found, key=lambda pair: pair[0].key)
 
-    def headroom_of(self, wish: ServiceWish, bandwidth: float, threads: tuple[int, ...] = ()) -> Headroom | None:
-        """What a service leaves its neighbours; None where nobody measured it for its cores."""
+    def headroom_of(self, wish: ServiceWish, machine: MachineType, threads: tuple[int, ...] = ()) -> Headroom | None:
+        """What a service leaves its neighbours on a machine; None where nobody measured it for its cores."""
         curve = choose_curve(self.catalogue.services[wish.profile], wish, threads)
         if curve is None:
             return None
         settings = self.configuration.engine
-        return headroom(self.catalogue, wish, curve, bandwidth, settings.headroom_weight, settings.slo_margin)
+        return headroom(self.catalogue, wish, curve, machine, settings.headroom_weight, settings.slo_margin)
 
     def _settle_services(self, name: str) -> None:
         entry = self.nodes.get(name)
@@ -459,7 +460,7 @@ class Cache:
             return
         cap, slope = float("inf"), 0.0
         for pod, wish in self.services_on(name):
-            left = self.headroom_of(wish, entry.type.bandwidth, (pod.threads,))
+            left = self.headroom_of(wish, entry.type, (pod.threads,))
             if left is not None:
                 # The fleet compares with all pressure on the node, the service's own included.
                 own = self.behaviour(pod)[1]

@@ -11,13 +11,14 @@ from flowsched.snapshot import PlannedStart, Reservation
 from flowsched_k8s.cache import Cache, PodEntry, Wants
 from flowsched_k8s.gangs import Gangs, group_name
 from flowsched_k8s.latency import ServiceWish, choose_curve
-from flowsched_k8s.neutral import NEUTRAL
 from flowsched_k8s.planning import ClassInput, RoundInput, SearchWorld
 from flowsched_k8s.pod_groups import GroupRef
 from flowsched_k8s.queue import Cause, PodQueue, causes_of
 from flowsched_k8s.recorder import histogram
 from flowsched_k8s.verdicts import VerdictCache, Verdicts
 from flowsched_k8s.world import Beliefs, build_world, task_of
+from flowsched_models.machine import MachineType
+from flowsched_models.neutral import NEUTRAL
 
 Blocked = tuple[PodEntry, str, frozenset[Cause]]
 MOST_QUESTIONS = 200_000
@@ -241,7 +242,7 @@ class InputBuilder:
         """Nodes where a service would meet its p95 goal beside what is there, on cores of its own."""
         cache = self._cache
         fleet = cache.fleet
-        caps = np.array([self._cap(wish, entry, t.bandwidth) for t in cache.type_list] or [0.0])
+        caps = np.array([self._cap(wish, entry, t) for t in cache.type_list] or [0.0])
         ok: NDArray[np.bool_] = fleet.pressure() <= caps[cache.types[: fleet.rows]]
         for name, node in cache.nodes.items():
             row = fleet.row(name)
@@ -253,8 +254,8 @@ class InputBuilder:
                 )
         return ok
 
-    def _cap(self, wish: ServiceWish, entry: PodEntry, bandwidth: float) -> float:
-        left = self._cache.headroom_of(wish, bandwidth, entry.intent.threads)
+    def _cap(self, wish: ServiceWish, entry: PodEntry, machine: MachineType) -> float:
+        left = self._cache.headroom_of(wish, machine, entry.intent.threads)
         return float("inf") if left is None else left.pressure_cap
 
     def service_threads(self, wish: ServiceWish, entry: PodEntry) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from flowsched.snapshot import MILLI
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.machine import MachineType
 from flowsched_models.service import LatencyCurve, ServiceProfile
 
 
@@ -44,15 +45,15 @@ def choose_curve(profile: ServiceProfile, wish: ServiceWish, threads: tuple[int,
 
 
 def headroom(
-    catalogue: Catalogue, wish: ServiceWish, curve: LatencyCurve, bandwidth: float, weight: float, margin: float
+    catalogue: Catalogue, wish: ServiceWish, curve: LatencyCurve, machine: MachineType, weight: float, margin: float
 ) -> Headroom:
-    """How much pressure the service's neighbours may cause, and its price.
+    """How much pressure the service's neighbours may cause on a machine, and its price.
 
     p95 is linear in pressure, so the cap is exact; the slope is that of ``weight u/(1-u)``, u = p95/goal, at no pressure.
     """
     profile = catalogue.services[wish.profile]
-    alone = profile.p95_us(curve, wish.qps, wish.client)
-    growth = profile.sensitivity * bandwidth
+    alone = profile.p95_us(curve, wish.qps, wish.client, machine_type=machine.name)
+    growth = profile.sensitivity * machine.bandwidth
     if growth <= 0.0:
         return Headroom(math.inf if alone <= margin * wish.slo_us else -math.inf, 0.0)
     cap = (margin * wish.slo_us / alone - 1.0) / growth

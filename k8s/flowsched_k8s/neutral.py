@@ -1,49 +1,25 @@
-"""What is assumed of pods and nodes that nobody measured: the middle of those that were."""
+"""What is assumed of pods and nodes that nobody measured."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from statistics import median
 
 from flowsched_k8s.names import INSTANCE_TYPE, MACHINE_TYPE
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.machine import MachineType
-from flowsched_models.profile import JobProfile, PhaseOrder
+from flowsched_models.neutral import NEUTRAL_WORK_S, with_neutral_job
 
-NEUTRAL = "neutral"
-"""Profile of a pod that names none."""
-NEUTRAL_WORK_S = 60.0
-"""Assumed work on one thread; an endless pod's is that of a day."""
 MOST_CPUS = 512
 """A plain machine is modelled with at most so many virtual CPUs."""
 DAY_SCALE = 86_400.0 / NEUTRAL_WORK_S
-
-
-def neutral_profile(catalogue: Catalogue) -> JobProfile:
-    """The median of the catalogue's jobs, number by number."""
-    jobs = catalogue.jobs.values()
-
-    def middle(values: Iterable[float], otherwise: float) -> float:
-        found = list(values)
-        return float(median(found)) if found else otherwise
-
-    return JobProfile(
-        name=NEUTRAL,
-        work_s=NEUTRAL_WORK_S,
-        serial_fraction=middle((j.serial_fraction for j in jobs), 0.1),
-        phase_order=PhaseOrder.MIXED,
-        smt_gain=middle((j.smt_gain for j in jobs), 0.3),
-        sensitivity=middle((j.sensitivity for j in jobs), 0.9),
-        pressure=middle((j.pressure for j in jobs), 0.025),
-        memory_mib=0,
-    )
+"""Scale of a pod without a profile that runs until somebody deletes it: a day."""
 
 
 def with_neutral(catalogue: Catalogue) -> Catalogue:
-    """The catalogue with the neutral profile, unless it brings one of its own."""
-    jobs = catalogue.jobs if NEUTRAL in catalogue.jobs else {**catalogue.jobs, NEUTRAL: neutral_profile(catalogue)}
-    return replace(catalogue, jobs=jobs, machine_types={**_PLAIN, **catalogue.machine_types})
+    """The catalogue with the neutral profile and plain machines of every size, unless it brings its own."""
+    known = with_neutral_job(catalogue)
+    return replace(known, machine_types={**_PLAIN, **known.machine_types})
 
 
 def machine_type(catalogue: Catalogue, labels: Mapping[str, str], vcpus: int) -> MachineType:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
+from flowsched.round import prepare
 from flowsched.solvers import make_solver
 from flowsched_k8s import names
 from flowsched_k8s.api.access import Access
@@ -278,6 +279,10 @@ class Process:
 
     async def _lead(self) -> None:
         """Wait until we lead and know the cluster as it is then, and decide rounds from then on."""
+        # Whoever leads decides at once: who still compiles, leaves the lease to others.
+        began = time.perf_counter()
+        await asyncio.to_thread(prepare)
+        LOG.info("prepared", extra={"ms": round((time.perf_counter() - began) * 1e3)})
         if self.configuration.leader_election.leader_elect and not self.configuration.dry_run:
             started = asyncio.Event()
 

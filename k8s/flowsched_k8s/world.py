@@ -16,10 +16,11 @@ from flowsched.cluster import BELIEF_CEILING, service_load
 from flowsched.snapshot import MILLI, Machine, PlannedStart, Reservation, Running, Service, Task
 from flowsched_k8s.cache import Cache, PodEntry
 from flowsched_k8s.latency import choose_curve
-from flowsched_k8s.neutral import DAY_SCALE, NEUTRAL
+from flowsched_k8s.neutral import DAY_SCALE
 from flowsched_k8s.planning import SearchWorld
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.execution import Execution
+from flowsched_models.neutral import NEUTRAL
 from flowsched_models.runtime import HostFactory, Resident
 
 _MIB = 1 << 20

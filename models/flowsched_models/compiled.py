@@ -1,12 +1,13 @@
 """Compiles the functions of the run-time model's inner loops.
 
-With numba they are compiled at first use (some seconds) and kept in the user's cache folder; without it the same functions
-run as they are written, some hundred times slower and with the same results.
+With numba they are compiled at first use (half a minute) and kept in the user's cache folder; without it the same functions
+run as they are written, some forty times slower and with the same results.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -20,12 +21,12 @@ try:
 except ImportError:
     numba = None
 
-SOURCES = ("compiled.py", "kernel.py", "latency.py", "sharing.py")
+SOURCES = ("compiled.py", "kernel.py", "latency.py", "pace.py", "sharing.py")
 """Files with compiled functions. They call each other, so a change in one makes what was kept of all useless."""
 
 
 def _cache_folder() -> Path | None:
-    """Where compiled code is kept, by the content of its sources; None where nothing can be written."""
+    """Where compiled code is kept, by the content of its sources; None where it can be neither written nor read."""
     here = Path(__file__).parent
     digest = hashlib.sha256(b"".join((here / name).read_bytes() for name in SOURCES)).hexdigest()
     try:
@@ -34,10 +35,11 @@ def _cache_folder() -> Path | None:
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # also where nobody knows the home folder
         return None
-    return folder if os.access(folder, os.W_OK) else None
+    return folder if os.access(folder, os.R_OK | os.X_OK) else None
 
 
 _FOLDER = None if numba is None else _cache_folder()
+_WRITABLE = _FOLDER is not None and os.access(_FOLDER, os.W_OK)
 
 
 def compiled(function: Function) -> Function:
@@ -49,7 +51,32 @@ def compiled(function: Function) -> Function:
     try:
         if _FOLDER is not None:
             numba.config.CACHE_DIR = str(_FOLDER)
-        result: Function = numba.njit(cache=_FOLDER is not None, nogil=True)(function)
+        result: Function = numba.njit(cache=_WRITABLE, nogil=True)(function)
+        if _FOLDER is not None and not _WRITABLE:
+            _read_only(result, function)
     finally:
         numba.config.CACHE_DIR = before
     return result
+
+
+def _read_only(dispatcher: Any, function: Callable[..., Any]) -> None:
+    """Use what is kept, as in an image whose file system nobody may write to: numba itself keeps nothing it cannot write."""
+    try:
+        caching: Any = importlib.import_module("numba.core.caching")
+
+        class Locator(caching.UserProvidedCacheLocator):  # type: ignore[misc]
+            def ensure_cache_path(self) -> None:
+                """Nothing is made."""
+
+        class Kind(caching.CompileResultCacheImpl):  # type: ignore[misc]
+            _locator_classes = (Locator,)
+
+        class Kept(caching.FunctionCache):  # type: ignore[misc]
+            _impl_class = Kind
+
+            def save_overload(self, sig: Any, data: Any) -> None:
+                """Nothing is kept."""
+
+        dispatcher._cache = Kept(function)
+    except (AttributeError, RuntimeError):  # another numba: compiled at every start
+        return

@@ -9,64 +9,26 @@ from __future__ import annotations
 import numpy as np
 
 from flowsched_models.compiled import compiled
-from flowsched_models.latency import p95_us
+from flowsched_models.pace import Book, empty_book, paces, recall
 from flowsched_models.sharing import (
-    CURVE,
     MEMORY,
     MIXED,
     PARALLEL,
     PHI,
-    PRESSURE,
     PROGRESS,
     READY,
-    SENSITIVITY,
     SERIAL,
     SERIAL_FIRST,
-    SERVICE_PRESSURE,
-    THREADING,
     WEIGHT,
-    WORK,
     Bools,
     Floats,
     Ints,
     cells_of,
-    share,
 )
 
 _AT_ONCE = 1e-9
 """Seconds: events that are closer together count as one."""
 _WAITS, _RUNS, _DONE = 0, 1, 2
-
-
-@compiled
-def paces(
-    users: Ints,
-    stage: Ints,
-    jobs: Floats,
-    services: Floats,
-    members: Bools,
-    size: Floats,
-    sibling_cell: Ints,
-    own: Floats,
-    busy: Floats,
-    pace: Floats,
-    p95: Floats,
-) -> None:
-    """Into ``pace`` [jobs] progress per second, ``busy`` [n] CPUs used, ``p95`` [services] microseconds."""
-    count = jobs.shape[0]
-    speed = np.zeros(own.shape[0])
-    weight_share = np.zeros(services.shape[0])
-    share(users, stage, jobs, services, members, size, sibling_cell, own, busy, speed, weight_share)
-    pressure = 0.0
-    for i in users:
-        pressure += (jobs[i, PRESSURE] if i < count else services[i - count, SERVICE_PRESSURE]) * busy[i]
-    for i in users:
-        if i < count:
-            felt = 1.0 + jobs[i, SENSITIVITY] * max(0.0, pressure - jobs[i, PRESSURE] * busy[i])
-            pace[i] = speed[i] / (jobs[i, WORK] * felt * jobs[i, THREADING])
-    for k in range(services.shape[0]):
-        others = max(0.0, pressure - services[k, SERVICE_PRESSURE] * busy[count + k])
-        p95[k] = p95_us(services[k, CURVE:], others, weight_share[k])
 
 
 @compiled
@@ -80,6 +42,8 @@ def run_once(
     size: Floats,
     sibling_cell: Ints,
     own: Floats,
+    kinds: Ints,
+    book: Book,
     free_cores: float,
     free_memory: float,
     start_delay: float,
@@ -92,9 +56,13 @@ def run_once(
 
     A job with ``slot`` 0 and ``after`` -1 is there from the start and holds its request already. One with a slot k > 0 is
     bound at the first completion, the k-th or a later one, at which it fits. One with ``after`` j is bound when job j ends.
+
+    Where the ``book`` has heads, paces are looked up in it by ``kinds`` [jobs]; else they follow from the cells.
     """
     count = jobs.shape[0]
-    n = own.shape[0]
+    n = count + services.shape[0]
+    looks_up = book.heads.shape[0] > 0
+    items = np.zeros(count, np.int64)
     state = np.zeros(count, np.int64)
     ready = np.zeros(count)
     progress = np.zeros(count)
@@ -175,10 +143,13 @@ def run_once(
             else:
                 stage[i] = MIXED if jobs[i, PHI] > 0.0 else PARALLEL
         active = there
-        for k in range(services.shape[0]):
-            users[there] = count + k
-            there += 1
-        paces(users[:there], stage, jobs, services, members, size, sibling_cell, own, busy, pace, p95)
+        if looks_up:
+            recall(book, kinds, stage, users[:active], services, items, pace, p95)
+        else:
+            for k in range(services.shape[0]):
+                users[there] = count + k
+                there += 1
+            paces(users[:there], stage, jobs, services, members, size, sibling_cell, own, busy, pace, p95)
         seen = True
         for k in range(services.shape[0]):
             peak[k] = max(peak[k], p95[k])
@@ -228,6 +199,9 @@ def run_draws(
     [R, services]. ``can`` [jobs + services, C] and ``sibling`` [C] as for ``cells_of``.
     """
     members, size, sibling_cell, own = cells_of(can, sibling)
+    # The sets of one plan are few: looking them up would cost what it saves.
+    book = empty_book(jobs, can[: jobs.shape[0]], can[jobs.shape[0] :], sibling, 0, 0)
+    kinds = np.zeros(jobs.shape[0], np.int64)
     fits = True
     for r in range(factors.shape[0]):
         one = run_once(
@@ -240,6 +214,8 @@ def run_draws(
             size,
             sibling_cell,
             own,
+            kinds,
+            book,
             free_cores,
             free_memory,
             start_delay,
@@ -252,10 +228,66 @@ def run_draws(
 
 
 @compiled
-def rates_now(
-    stage: Ints, jobs: Floats, services: Floats, can: Bools, sibling: Ints, busy: Floats, pace: Floats, p95: Floats
+def run_companies(
+    book: Book,
+    standing: Floats,
+    standing_kinds: Ints,
+    kinds: Ints,
+    slots: Ints,
+    first: Ints,
+    services: Floats,
+    free_cores: float,
+    free_memory: float,
+    start_delay: float,
+    ends: Floats,
+    bound: Floats,
+    peak: Floats,
 ) -> None:
-    """:func:`paces` of everybody on a machine."""
-    members, size, sibling_cell, own = cells_of(can, sibling)
-    users = np.arange(can.shape[0])
-    paces(users, stage, jobs, services, members, size, sibling_cell, own, busy, pace, p95)
+    """A run of one machine for every company that may join it.
+
+    ``standing`` [standing, numbers] are the jobs that are there in every run, of ``standing_kinds``. Company b has the
+    joiners ``first[b]`` to ``first[b + 1]`` of ``kinds`` and ``slots``; those with slot 0 take their request from
+    ``free_cores`` and ``free_memory`` now. Into ``ends`` and ``bound`` [all joiners + standing of every company: standing
+    jobs first] seconds, ``peak`` [companies, services].
+    """
+    there = standing.shape[0]
+    nobody = np.zeros((0, 0), np.bool_)
+    nothing = np.zeros(0)
+    none = np.zeros(0, np.int64)
+    for b in range(first.shape[0] - 1):
+        joiners = first[b + 1] - first[b]
+        count = there + joiners
+        rows = np.empty((count, book.rows.shape[1]))
+        own_kinds = np.empty(count, np.int64)
+        slot = np.zeros(count, np.int64)
+        rows[:there] = standing
+        own_kinds[:there] = standing_kinds
+        cores, memory = free_cores, free_memory
+        for a in range(joiners):
+            kind = kinds[first[b] + a]
+            rows[there + a] = book.rows[kind]
+            own_kinds[there + a] = kind
+            slot[there + a] = slots[first[b] + a]
+            if slot[there + a] == 0:
+                cores -= rows[there + a, WEIGHT]
+                memory -= rows[there + a, MEMORY]
+        at = first[b] + b * there
+        run_once(
+            rows,
+            slot,
+            np.full(count, -1, np.int64),
+            np.ones(count),
+            services,
+            nobody,
+            nothing,
+            none,
+            nothing,
+            own_kinds,
+            book,
+            cores,
+            memory,
+            start_delay,
+            ends[at : at + count],
+            bound[at : at + count],
+            peak[b],
+        )

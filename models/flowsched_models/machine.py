@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+HOST_ERROR = 0.05
+"""``error`` of a machine type that does not say how far its hosts differ."""
+
 
 @dataclass(frozen=True)
 class MachineType:
@@ -22,6 +25,8 @@ class MachineType:
     """How strongly neighbours' pressure is felt (``q``): 1 on the reference type, lower with more cache."""
     smt: bool = False
     """Whether virtual CPUs ``k`` and ``k + vcpus/2`` are siblings of one physical core."""
+    error: float = HOST_ERROR
+    """Standard deviation of the logarithm of one host's own factor on all run times: hosts of a type differ."""
 
     @property
     def siblings(self) -> tuple[tuple[int, int], ...]:

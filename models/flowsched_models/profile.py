@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+NEVER_MEASURED = 0.5
+"""``error`` of a profile that does not say how well it was measured: two runs in three within a factor of 1.65."""
+
 
 class PhaseOrder(StrEnum):
     """Where a job's serial work stands in its run."""
@@ -43,6 +46,8 @@ class JobProfile:
     """Whether the program accepts only 1, 2, 4, 8, … threads."""
     speed: Mapping[str, float] = field(default_factory=dict)
     """Speed by machine type, relative to the reference type; types that are not named use their own default."""
+    error: float = NEVER_MEASURED
+    """Standard deviation of the logarithm of measured over predicted run time."""
 
     def threads_for(self, cores: int) -> int:
         """Threads to start on ``cores`` cores: all of them, as far as the program accepts."""

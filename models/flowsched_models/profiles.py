@@ -23,8 +23,9 @@ from flowsched_models.form import (
     check,
     check_header,
 )
-from flowsched_models.machine import MachineType
-from flowsched_models.profile import JobProfile, PhaseOrder
+from flowsched_models.machine import HOST_ERROR, MachineType
+from flowsched_models.neutral import with_neutral_job
+from flowsched_models.profile import NEVER_MEASURED, JobProfile, PhaseOrder
 from flowsched_models.quantity import format_memory
 from flowsched_models.service import LatencyCurve, ServiceProfile
 
@@ -49,6 +50,7 @@ class JobForm(Form):
     oversubscription: NotNegative = 0.0
     threads_power_of_two: bool = False
     speed: dict[str, Positive] = Field(default_factory=dict)
+    error: NotNegative = NEVER_MEASURED
 
     def profile(self, name: str) -> JobProfile:
         """The plain value."""
@@ -106,6 +108,7 @@ class MachineTypeForm(Form):
     speed: Positive = 1.0
     bandwidth: NotNegative = 1.0
     smt: bool = False
+    error: NotNegative = HOST_ERROR
 
     def profile(self, name: str) -> MachineType:
         """The plain value."""
@@ -141,7 +144,8 @@ class ProfilesForm(CatalogueForm):
 def load_catalogue(path: Path | None = None, extra: Sequence[Path] = ()) -> Catalogue:
     """Profiles from a file, the bundled one by default, and from ``extra`` files.
 
-    A profile of a later file replaces one of the same name. Raises
+    A profile of a later file replaces one of the same name. Jobs that nobody measured have the profile ``neutral``, the
+    middle of the others, unless a file has one of that name. Raises
     :class:`flowsched_models.document.InputError` with all mistakes of all files.
     """
     found = Problems()
@@ -149,7 +153,7 @@ def load_catalogue(path: Path | None = None, extra: Sequence[Path] = ()) -> Cata
     for more in extra:
         base = _read(more, str(more), found, base)
     found.raise_any()
-    return base
+    return with_neutral_job(base)
 
 
 @functools.cache

@@ -28,14 +28,15 @@ from typing import NamedTuple
 import numpy as np
 
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.kernel import rates_now
 from flowsched_models.latency import LATENCY_COLUMNS
+from flowsched_models.pace import rates_now
 from flowsched_models.profile import PhaseOrder
 from flowsched_models.service import LatencyCurve, ServiceProfile
 from flowsched_models.sharing import (
     BUSY,
     CURVE,
     JOB_COLUMNS,
+    SERVERS,
     SERVICE_PRESSURE,
     SERVICE_WEIGHT,
     Bools,
@@ -218,6 +219,7 @@ class Host:
             row[BUSY] = min(float(len(load.cores)), profile.cpu_per_kqps * load.qps / 1000.0)
             row[SERVICE_WEIGHT] = load.weight
             row[SERVICE_PRESSURE] = profile.pressure
+            row[SERVERS] = curve.servers
             row[CURVE:] = (
                 curve.a_us,
                 curve.b_us,

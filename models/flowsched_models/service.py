@@ -17,7 +17,10 @@ _WAIT_PER_THREAD = 0.45
 _CAPACITY_PER_THREAD = -0.05
 """Exponents of threads per core on the load-dependent part of p95 and on capacity: 1, 2, 8 and 16 threads per core."""
 _ERROR_PER_DOUBLING = 0.2
-"""Standard deviation of log p95 that a doubling away from what was measured adds."""
+"""Standard deviation of log p95 that a doubling of the servers away from what was measured adds."""
+_ERROR_PER_CROWDING = 0.3
+"""The same for threads per core: what crowding does differs most between machines."""
+_WORST_ERROR = 0.7
 _SEARCH_STEPS = 100
 
 
@@ -142,7 +145,7 @@ class ServiceProfile:
             w=near.w * more,
             psat_us=max(near.psat_us / more, near.a_us + b_us),
             max_measured_qps=near.max_measured_qps * min(1.0, more),
-            error=math.hypot(self.error_of(near), _ERROR_PER_DOUBLING * (0.5 + away(near)[0])),
+            error=_further(self.error_of(near), servers / near.servers, crowded),
             estimated=True,
         )
 
@@ -210,3 +213,9 @@ class ServiceProfile:
                 break
             low, high = (middle, high) if self.p95_us(curve, middle, *around) <= slo_us else (low, middle)
         return low
+
+
+def _further(error: float, servers: float, crowding: float) -> float:
+    """Standard deviation of log p95 at these multiples of what was measured with ``error``; half a doubling at least."""
+    far = _ERROR_PER_DOUBLING * (0.5 + abs(math.log2(servers))) + _ERROR_PER_CROWDING * abs(math.log2(crowding))
+    return max(error, min(_WORST_ERROR, math.hypot(error, far)))

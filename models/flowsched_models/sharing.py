@@ -31,7 +31,7 @@ SERIAL, PARALLEL, MIXED = 0, 1, 2
 WORK, PHI, SERIAL_FIRST, THREADS, WEIGHT, GAIN, SENSITIVITY, PRESSURE, THREADING, PROGRESS, READY, MEMORY = range(12)
 JOB_COLUMNS = 12
 # Columns of a service's row; from CURVE on the parameters of its latency.
-BUSY, SERVICE_WEIGHT, SERVICE_PRESSURE, CURVE = range(4)
+BUSY, SERVICE_WEIGHT, SERVICE_PRESSURE, SERVERS, CURVE = range(5)
 
 
 @compiled
@@ -310,7 +310,7 @@ def share(
     """CPU of everybody who is there: ``users``, indices of occupants, ascending.
 
     Into ``busy`` [n] CPUs used, ``speed`` [n] the same less what busy siblings cost (for a mixed job its mean over work),
-    ``weight_share`` [services] the share of CPU weight that jobs hold on each service's cores.
+    ``weight_share`` [services] the share of CPU weight that jobs hold on the cores that each service's threads run on.
     """
     count = jobs.shape[0]
     n = own.shape[0]
@@ -409,17 +409,52 @@ def share(
         level_equals(users, stage, jobs, members, busy)
         level_equals(users, stage, jobs, members, speed)
     for k in range(n - count):
-        i = count + k
-        mine = services[k, SERVICE_WEIGHT] / own[i]
-        held = 0.0
+        weight_share[k] = held_share(k, users, jobs, services, members, size, own, wanted)
+
+
+@compiled
+def held_share(
+    k: int, users: Ints, jobs: Floats, services: Floats, members: Bools, size: Floats, own: Floats, wanted: Floats
+) -> float:
+    """Share of CPU weight, in [0, 1), that jobs hold on the virtual CPUs that the threads of service k run on.
+
+    Threads are whole: as long as others find a virtual CPU without one, the kernel leaves the service's threads alone, and
+    moves them off crowded CPUs. Only threads that are too many for all other places share with it.
+    """
+    count = jobs.shape[0]
+    i = count + k
+    cells = size.shape[0]
+    servers = services[k, SERVERS]
+    places = own[i] - servers
+    threads = 0.0
+    weight = 0.0
+    reaches = np.zeros(own.shape[0], np.bool_)
+    for j in users:
+        if j >= count:
+            continue
         for c in range(cells):
-            if members[i, c]:
-                theirs = 0.0
-                for j in users:
-                    if j < count and members[j, c]:
-                        theirs += thread_weight[j, c]
-                held += size[c] * theirs / (theirs + mine)
-        weight_share[k] = held / own[i]
+            reaches[j] = reaches[j] or (members[j, c] and members[i, c])
+        if reaches[j]:
+            weight += jobs[j, WEIGHT]
+            for c in range(cells):
+                threads += wanted[j, c] * size[c]
+    for c in range(cells):
+        if members[i, c]:
+            continue
+        open_to_them = False
+        taken = 0.0
+        for j in users:
+            if reaches[j]:
+                open_to_them = open_to_them or members[j, c]
+            else:
+                taken += wanted[j, c]
+        if open_to_them:
+            places += max(0.0, 1.0 - taken) * size[c]
+    if threads <= places or threads <= 0.0:
+        return 0.0
+    theirs = weight * (1.0 - places / threads) / servers
+    share_of_weight: float = theirs / (theirs + services[k, SERVICE_WEIGHT] / servers)
+    return share_of_weight
 
 
 @compiled

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowsched_simulator.comparison import compare, simulate
-from flowsched_simulator.policies import POLICIES, EngineOptions
+from flowsched_simulator.policies import ON_REQUEST, POLICIES, EngineOptions
 from flowsched_simulator.replay import replay
 from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Scenario
@@ -12,6 +12,7 @@ from flowsched_simulator.schedule_file import bundled_schedules, load_schedule
 from flowsched_simulator.simulation import Options
 
 __all__ = [
+    "ON_REQUEST",
     "POLICIES",
     "EngineOptions",
     "Options",

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from flowsched.output import make_folder
 from flowsched.record import Recipe
 from flowsched.record_maker import RecordMaker
 from flowsched.record_writer import RecordWriter
 from flowsched_models.document import InputError, Problem
+from flowsched_models.output import make_folder
 
 OPTION = "--records"
 _WAITING = 4

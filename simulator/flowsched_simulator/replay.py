@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from flowsched.snapshot import MILLI, Service
+from flowsched.snapshot import MILLI, Service, Task
 from flowsched_models.document import InputError, Problem
 from flowsched_models.runtime import HostFactory, Resident
 from flowsched_simulator.run import JobRun, Run
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.schedule import Schedule, ScheduledTask
 from flowsched_simulator.simulation import Options
+from flowsched_simulator.truth import true_world
 from flowsched_simulator.workload import workload
-from flowsched_simulator.world import ModelError, World
+from flowsched_simulator.world import World
 
 _NEVER = float("inf")
+
+
+@dataclass(frozen=True)
+class Played:
+    """When the tasks of a schedule began and ended, by job."""
+
+    begun_s: Mapping[str, float]
+    ended_s: Mapping[str, float]
+    overcommitted: Mapping[str, Problem]
+    """By machine, when requests first exceeded it."""
 
 
 def replay(scenario: Scenario, schedule: Schedule, options: Options | None = None) -> Run:
@@ -26,42 +38,16 @@ def replay(scenario: Scenario, schedule: Schedule, options: Options | None = Non
     use it. Raises :class:`InputError` if requests exceed a machine at some moment: such a schedule cannot be placed.
     """
     options = options or Options()
-    services = placed_services(scenario, schedule)
-    placed = replace(scenario, services=services)
-    hosts = HostFactory(scenario.catalogue)
-    world = World(scenario.machines, services, hosts, ModelError(options.model_error, options.seed))
-    weights = _weights(schedule)
+    placed = replace(scenario, services=placed_services(scenario, schedule))
     tasks = {t.name: t for t in workload(scenario, options.seed)}
-    waiting = {t.job: t for t in schedule.tasks}
-    starts: dict[str, float] = {job: t.start_s for job, t in waiting.items() if t.start_s is not None}
-    begun: dict[str, float] = {}
-    ended: dict[str, float] = {}
-    now = 0.0
-    while waiting or len(ended) < len(begun):
-        due = min((at for job, at in starts.items() if job in waiting), default=_NEVER)
-        now = max(now, min(due, world.next_event_s()))
-        for job in world.advance(now):
-            ended[job] = now
-            for other in waiting.values():
-                if other.after == job:
-                    starts[other.job] = now + scenario.start_delay.after_waiting_s
-        for job in [j for j in waiting if starts.get(j, _NEVER) <= now + 1e-9]:
-            entry = waiting.pop(job)
-            begun[job] = now
-            _forbid_overcommit(placed, schedule, weights, begun, ended, entry, now)
-            task = tasks[job]
-            resident = Resident(
-                task.profile,
-                task.scale,
-                entry.threads,
-                entry.cores,
-                weights[job],
-                task.memory_mib,
-                ready_s=now,
-                limit=None if entry.limit_milli is None else entry.limit_milli / MILLI,
-            )
-            world.start(job, entry.machine, resident, now)
-    world.settle(now)
+    world = true_world(
+        placed, tuple(tasks.values()), HostFactory(scenario.catalogue), options.model_error, options.seed
+    )
+    played = play(placed, schedule, tasks, world)
+    if played.overcommitted:
+        raise InputError([next(iter(played.overcommitted.values()))])
+    begun, ended = played.begun_s, played.ended_s
+    weights = weights_of(schedule)
     batch_cores = placed.batch_cores()
     jobs = tuple(
         JobRun(
@@ -81,6 +67,45 @@ def replay(scenario: Scenario, schedule: Schedule, options: Options | None = Non
     )
     latency = world.latency(min(begun.values()), max(ended.values()))
     return Run(scenario.name, "schedule", schedule.name, options.seed, jobs, latency, ())
+
+
+def play(placed: Scenario, schedule: Schedule, tasks: Mapping[str, Task], world: World) -> Played:
+    """Run a schedule on the machines of ``world``; ``placed``: the scenario, its services where the schedule has them."""
+    weights = weights_of(schedule)
+    waiting = {t.job: t for t in schedule.tasks}
+    starts: dict[str, float] = {job: t.start_s for job, t in waiting.items() if t.start_s is not None}
+    begun: dict[str, float] = {}
+    ended: dict[str, float] = {}
+    overcommitted: dict[str, Problem] = {}
+    now = 0.0
+    while waiting or len(ended) < len(begun):
+        due = min((at for job, at in starts.items() if job in waiting), default=_NEVER)
+        now = max(now, min(due, world.next_event_s()))
+        for job in world.advance(now):
+            ended[job] = now
+            for other in waiting.values():
+                if other.after == job:
+                    starts[other.job] = now + placed.start_delay.after_waiting_s
+        for job in [j for j in waiting if starts.get(j, _NEVER) <= now + 1e-9]:
+            entry = waiting.pop(job)
+            begun[job] = now
+            problem = _overcommit(placed, schedule, weights, begun, ended, entry, now)
+            if problem is not None:
+                overcommitted.setdefault(entry.machine, problem)
+            task = tasks[job]
+            resident = Resident(
+                task.profile,
+                task.scale,
+                entry.threads,
+                entry.cores,
+                weights[job],
+                task.memory_mib,
+                ready_s=now,
+                limit=None if entry.limit_milli is None else entry.limit_milli / MILLI,
+            )
+            world.start(job, entry.machine, resident, now)
+    world.settle(now)
+    return Played(begun, ended, overcommitted)
 
 
 def placed_services(scenario: Scenario, schedule: Schedule) -> tuple[Service, ...]:
@@ -122,7 +147,7 @@ def caveats(scenario: Scenario, schedule: Schedule, seed: int = 0) -> tuple[str,
     return tuple(notes)
 
 
-def _weights(schedule: Schedule) -> dict[str, float]:
+def weights_of(schedule: Schedule) -> dict[str, float]:
     """Request of each task in cores."""
     users: dict[tuple[str, int], int] = defaultdict(int)
     for t in schedule.tasks:
@@ -138,7 +163,7 @@ def _weights(schedule: Schedule) -> dict[str, float]:
     }
 
 
-def _forbid_overcommit(
+def _overcommit(
     scenario: Scenario,
     schedule: Schedule,
     weights: dict[str, float],
@@ -146,24 +171,21 @@ def _forbid_overcommit(
     ended: dict[str, float],
     entry: ScheduledTask,
     now_s: float,
-) -> None:
+) -> Problem | None:
     machine = next(m for m in scenario.machines if m.name == entry.machine)
     here = [t for t in schedule.tasks if t.machine == machine.name and t.job in begun and t.job not in ended]
     if all(t.request_milli is None for t in here):
-        return
+        return None
     asked = sum(weights[t.job] for t in here if t.request_milli is not None)
     asked += sum(s.width_milli for s in scenario.services if s.machine == machine.name) / MILLI
-    if asked > machine.cpu_milli / MILLI + 1e-9:
-        names = ", ".join(t.job for t in here)
-        raise InputError(
-            [
-                Problem(
-                    schedule.source,
-                    None,
-                    f"tasks of {machine.name}",
-                    f"requests of {asked:g} cores at {now_s:g} s ({names} and the services) exceed the machine's "
-                    f"{machine.cpu_milli / MILLI:g}",
-                    "lower a request, or leave it out for an equal split of the cores",
-                )
-            ]
-        )
+    if asked <= machine.cpu_milli / MILLI + 1e-9:
+        return None
+    names = ", ".join(t.job for t in here)
+    return Problem(
+        schedule.source,
+        None,
+        f"tasks of {machine.name}",
+        f"requests of {asked:g} cores at {now_s:g} s ({names} and the services) exceed the machine's "
+        f"{machine.cpu_milli / MILLI:g}",
+        "lower a request, or leave it out for an equal split of the cores",
+    )

@@ -45,6 +45,8 @@ class Scenario:
     start_delay: StartDelay = field(default_factory=StartDelay)
     relations: tuple[Relation, ...] = ()
     task_groups: tuple[TaskGroup, ...] = ()
+    share_service_cores: bool = False
+    """Whether tasks of little weight may be given services' cores too."""
     source: str = "<memory>"
 
     def batch_cores(self) -> dict[str, tuple[int, ...]]:

@@ -153,6 +153,7 @@ class _Reader:
             start_delay=StartDelay(**form.start_delay.model_dump()),
             relations=relations,
             task_groups=groups,
+            share_service_cores=form.share_service_cores,
             source=document.source,
         )
 

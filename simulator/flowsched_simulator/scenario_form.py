@@ -101,6 +101,7 @@ class ScenarioForm(Form):
     start_delay: StartDelayForm = Field(default_factory=StartDelayForm)
     relations: list[RelationForm] = Field(default_factory=list)
     task_groups: list[TaskGroupForm] = Field(default_factory=list)
+    share_service_cores: bool = True
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from flowsched.snapshot import MILLI, Task
 from flowsched_models.runtime import HostFactory, Resident
 from flowsched_simulator.run import JobRun, RoundSummary, Run
 from flowsched_simulator.scenario import Scenario
+from flowsched_simulator.truth import Error, true_world
 from flowsched_simulator.workload import workload
-from flowsched_simulator.world import ModelError, World
 
 IDLE_ROUND_S = 10.0
 """Period of rounds while tasks wait and nothing else is going to happen."""
@@ -35,7 +35,8 @@ class Options:
     """How to run. ``charge_scheduling_time`` makes a run depend on the speed of this machine: not reproducible."""
 
     seed: int = 0
-    model_error: float = 0.0
+    model_error: Error = 0.0
+    """How far the true machines are from the models; see :mod:`flowsched_simulator.truth`."""
     charge_scheduling_time: bool = False
     keep_records: bool = False
     """Whether the run keeps all records, made at once; for short runs. The scheduler must offer them."""
@@ -64,16 +65,17 @@ class Simulation:
         self._variant = variant
         self._progress = progress
         hosts = hosts or HostFactory(scenario.catalogue)
-        error = ModelError(self._options.model_error, self._options.seed)
         self._tasks = {t.name: t for t in workload(scenario, self._options.seed)}
         self._arrivals = list(self._tasks.values())
-        self._world = World(scenario.machines, scenario.services, hosts, error)
+        options = self._options
+        self._world = true_world(scenario, self._arrivals, hosts, options.model_error, options.seed)
         self._state = ClusterState(
             scenario.catalogue,
             scenario.start_delay,
             hosts,
             relations=scenario.relations,
             task_groups=scenario.task_groups,
+            share_service_cores=scenario.share_service_cores,
         )
         for machine in scenario.machines:
             services = tuple(s for s in scenario.services if s.machine == machine.name)

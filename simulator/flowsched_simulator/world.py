@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -16,9 +17,16 @@ from flowsched_models.runtime import Host, HostFactory, Resident
 from flowsched_simulator.run import WINDOW_S, LatencyWindow
 
 
+class RunTimeError(Protocol):
+    """How far the true machines are from the models."""
+
+    def factor(self, task: str, machine: str) -> float:
+        """Run time of a task on a machine, relative to the models."""
+
+
 @dataclass(frozen=True)
 class ModelError:
-    """How far the true machines are from the models: a log-normal factor on the run time per job and machine.
+    """A log-normal factor on the run time per job and machine, of the same width for all.
 
     ``sigma`` is the standard deviation of the factor's logarithm, 0 for machines that do what the models say. The
     factor depends on the seed and the two names only, not on the order of events.
@@ -43,7 +51,7 @@ class World:
         machines: Sequence[Machine],
         services: Sequence[Service],
         hosts: HostFactory,
-        error: ModelError | None = None,
+        error: RunTimeError | None = None,
     ) -> None:
         """All machines idle at time 0."""
         self._services: dict[str, tuple[Service, ...]] = {
@@ -53,7 +61,7 @@ class World:
             m.name: hosts.host(m.type, [service_load(s) for s in self._services[m.name]]) for m in machines
         }
         self._machines: dict[str, Execution[str]] = {name: Execution(host) for name, host in self._hosts.items()}
-        self._error = error or ModelError()
+        self._error: RunTimeError = error or ModelError()
         self._segments: dict[str, list[tuple[float, float, float]]] = {s.name: [] for s in services}
 
     def start(self, task: str, machine: str, resident: Resident, now_s: float) -> None:

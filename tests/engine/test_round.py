@@ -67,7 +67,7 @@ def machinery(view_of: Snapshot, chosen: Settings, solver: str = "ortools") -> t
     view = compact(view_of, HostFactory(view_of.catalogue))
     outlook = Outlook(view)
     prices = FlowPolicy(chosen).price(outlook)
-    dues = settle_dues(view, outlook, prices, chosen)
+    dues = settle_dues(view, prices, chosen)
     search = Search(
         view,
         outlook,

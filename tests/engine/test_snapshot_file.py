@@ -69,7 +69,8 @@ def test_example() -> None:
     assert [t.name for t in snapshot.pending] == ["blackscholes", "canneal", "ferret"]
     assert snapshot.free_milli() == {"node-a-2core": 1000, "node-b-4core": 4000, "node-c-8core": 4000}
     assert snapshot.running[0].task.memory_mib == 2048
-    assert len(snapshot.catalogue.jobs) == 7
+    assert len(snapshot.catalogue.jobs) == 8
+    assert "neutral" in snapshot.catalogue.jobs
 
 
 @pytest.mark.parametrize("form", ["yaml", "json"])
@@ -187,12 +188,12 @@ plan:
         "now.yaml:24: running[1].progress: must be at most 1, but is 1.5",
         "now.yaml:25: running[2].task.name: the name 'x' stands twice (first on line 10)",
         "now.yaml:25: running[2].width: requests on c exceed its 8 cores by 1",
-        "now.yaml:26: running[3].cores: core 1 of a belongs to m",
+        "now.yaml:26: running[3].cores: core 1 of a belongs to m; share_service_cores: true lets tasks use it",
         "now.yaml:26: running[3].task.memory: requests on a exceed its 1400Mi by 72Mi",
         "now.yaml:28: pending[0].memry: there is no key 'memry' here; did you mean 'memory'? (known: name, job, "
         "profile, scale, request, widths, memory, submit_s, goal_s, priority, machines, endless, …)",
         "now.yaml:29: pending[1].profile: there is no job profile 'vip'; did you mean 'vips'? (known: blackscholes, "
-        "canneal, dedup, ferret, freqmine, radix, vips)",
+        "canneal, dedup, ferret, freqmine, radix, vips, neutral)",
         "now.yaml:31: plan[0].task: there is no pending task 'u'; known: w, v",
         "now.yaml:31: plan[0].machine: there is no machine 'b'; known: a, c",
     ]
@@ -240,3 +241,19 @@ def test_the_snapshot_in_a_record_is_read_too(tmp_path: Path) -> None:
     for path in (tmp_path / "record.json", tmp_path / "record.npz"):
         write_record(record, path)
         assert load_snapshot(path) == snapshot
+
+
+def test_a_task_on_a_services_cores_is_read_where_they_are_shared(tmp_path: Path) -> None:
+    snapshot = load_snapshot(EXAMPLE)
+    service = snapshot.services[0]
+    guest = replace(snapshot.running[0], machine=service.machine, cores=service.cores, width_milli=100)
+    guest = replace(guest, task=replace(guest.task, memory_mib=1))
+    shared = replace(snapshot, running=(guest,), plan=(), share_service_cores=True)
+    path = tmp_path / "shared.yaml"
+    path.write_text(yaml.safe_dump(dump_snapshot(shared)))
+
+    assert load_snapshot(path).running == (guest,)
+
+    found = problems(tmp_path, yaml.safe_dump(dump_snapshot(replace(shared, share_service_cores=False))))
+    assert len(found) == 1
+    assert "belongs to memcached; share_service_cores: true lets tasks use it" in found[0]

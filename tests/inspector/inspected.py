@@ -23,7 +23,7 @@ from flowsched.solvers import make_solver
 from flowsched.wide_round import place
 
 HOUSE = Path(__file__).parents[2]
-EXAMPLE = HOUSE / "docs" / "examples" / "snapshot.yaml"
+EXAMPLE = HOUSE / "docs" / "examples" / "turns.yaml"
 
 
 @cache

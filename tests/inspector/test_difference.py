@@ -70,6 +70,19 @@ def test_predicted_latency_is_that_of_the_plan() -> None:
     assert any(line.lstrip().startswith("cache-1: p95") for line in alone.lines())
 
 
+def test_other_cores_on_the_same_machine_are_a_change() -> None:
+    light = task("light", widths_milli=(100,), request_milli=100)
+    cluster = snapshot([light], services=[service()], share_service_cores=True)
+    account = search_account(cluster)
+    told = difference(account, what_if(account, parse_changes(account, settings=["share_service_cores=False"])))
+    (change,) = told.moved
+    assert change.before is not None
+    assert change.after is not None
+    assert (change.before.cores, change.after.cores) == ((0, 1, 2, 3), (1, 2, 3))
+    assert any("m1, 0.1 cores on cores 0-3 -> m1, 0.1 cores on cores 1-3" in line for line in told.lines())
+    assert json.loads(json.dumps(told.plain()))["moved"][0]["after"]["cores"] == [1, 2, 3]
+
+
 def test_who_waits_now_is_told_with_the_reason() -> None:
     cluster = snapshot([task("a", cores=4, widths_milli=(4000,))], machines(2), running=[running(task("r"), "m1")])
     account = search_account(cluster)

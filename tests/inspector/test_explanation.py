@@ -22,10 +22,13 @@ from builders import HUNGRY, LARGE, SCALING, SERIAL, bound_rounds, machine, runn
 from engine.wide_world import Kind, Naive, World, worlds
 from flowsched import load_snapshot
 from flowsched.commands.explain import explain as explain_command
+from flowsched.compaction import compact
 from flowsched.demand import Demand
 from flowsched.fleet import FIXED, Fleet
 from flowsched.inspector.account import Account
+from flowsched.inspector.again import snapshot_of
 from flowsched.inspector.explanation import Explanation, explain
+from flowsched.inspector.sentences import sentences
 from flowsched.inspector.source import LiveRecord
 from flowsched.record import record_head
 from flowsched.record_file import check_record, record_json, write_record
@@ -39,7 +42,7 @@ from flowsched_models.document import InputError
 from flowsched_models.forecast import forecast
 from flowsched_models.runtime import HostFactory, Resident
 
-EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "snapshot.yaml"
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "turns.yaml"
 
 
 def opened(record: Mapping[str, Any]) -> Account:
@@ -286,6 +289,83 @@ def test_a_task_that_waits_for_a_completion_says_when_that_is() -> None:
     assert runs["fate"] == "runs"
     assert plain["planned"]["start_s"] == pytest.approx(runs["place"]["end_s"])
     assert "waits for the next completion on node-c-8core" in explain(account, "ferret").lines()[0]
+
+
+@pytest.mark.parametrize(
+    ("further", "why"),
+    [
+        ({}, "the search did not find a plan in which it helps"),
+        ({"makespan": True}, "for a makespan plans are judged by"),
+        ({"search_ended_early": True}, "the search had used up its forecasts"),
+    ],
+)
+def test_whoever_waits_although_a_place_is_cheaper_says_why(further: dict[str, bool], why: str) -> None:
+    facts = explain(example("completion"), "ferret").facts
+    assert (facts["makespan"], facts["search_ended_early"]) == (False, False)
+    cheaper = {**facts["closest"], "more": -0.1}
+    assert any(
+        line.startswith(f"Why that was left: {why}") for line in sentences({**facts, "closest": cheaper, **further})
+    )
+
+
+def shares(**changes: Any) -> Account:
+    """A light task on a machine of which a service has core 0."""
+    light = task("light", SCALING, widths_milli=(100,), request_milli=100)
+    return searched(snapshot([light], services=[service()], share_service_cores=True, **changes))
+
+
+def test_a_task_that_may_use_a_services_cores_is_told_with_what_that_does_to_its_p95() -> None:
+    account = shares()
+    plain = check_searched(account, "light")
+    assert plain["place"]["cores"] == [0, 1, 2, 3]
+    (found,) = plain["shared"]
+    (beside,) = account.parts[0].plain["snapshot"]["services"]
+    snap = snapshot_of(account, account.parts[0])
+    host = compact(snap, HostFactory(snap.catalogue)).groups[0].host
+
+    def p95_ms(cores: tuple[int, ...]) -> float:
+        me = Resident("scaling", 1.0, len(cores), cores, 0.1, SCALING.memory_mib)
+        return forecast(host, [me]).peak_p95_us[0] / 1e3
+
+    assert (found["service"], found["cores"]) == (beside["name"], [0])
+    assert found["p95_ms"] == pytest.approx(p95_ms((0, 1, 2, 3)))
+    assert found["p95_unshared_ms"] == pytest.approx(p95_ms((1, 2, 3)))
+    assert found["p95_ms"] > found["p95_unshared_ms"]
+    for which in ("", "_unshared"):
+        left = 100 * (1 - found[f"p95{which}_ms"] / found["goal_ms"])
+        assert found[f"headroom{which}_percent"] == pytest.approx(left)
+    (line,) = [line for line in explain(account, "light").lines() if "core 0 of service cache-1" in line]
+    assert line.startswith("It may use core 0 of service cache-1 too")
+    assert f"predicted peak p95 {found['p95_ms']:.3f} ms of 1.00 ms, {found['headroom_percent']:.1f} % headroom" in line
+    assert f"with newcomers off core 0 {found['p95_unshared_ms']:.3f} ms" in line
+
+
+def test_who_keeps_off_a_services_cores_is_not_said_to_use_them() -> None:
+    account = shares()
+    apart = searched(replace(snapshot_of(account, account.parts[0]), share_service_cores=False))
+    plain = check_searched(apart, "light")
+    assert plain["place"]["cores"] == [1, 2, 3]
+    assert plain["shared"] == []
+    assert "service cache-1 too" not in text_of_lines(explain(apart, "light"))
+
+
+def test_whoever_waits_for_or_runs_on_a_services_cores_says_so() -> None:
+    light = task("light", SCALING, widths_milli=(100,), request_milli=100, memory_mib=10_000)
+    there = running(replace(light, name="there"), cores=(0, 1, 2, 3), width_milli=100, progress=0.5)
+    account = searched(snapshot([light], services=[service()], running=[there], share_service_cores=True))
+    waits = check_searched(account, "light")
+    assert waits["cause"] == "planned"
+    assert [(s["service"], s["cores"]) for s in waits["shared"]] == [("cache-1", [0])]
+    assert "Where it is planned it may use core 0 of service cache-1 too" in text_of_lines(explain(account, "light"))
+    runs = check_shape(explain(account, "there"))
+    assert [(s["service"], s["cores"]) for s in runs["shared"]] == [("cache-1", [0])]
+    text = text_of_lines(explain(account, "there"))
+    assert "It may use core 0 of service cache-1 too" in text
+    assert "newcomers" not in text
+
+
+def text_of_lines(explanation: Explanation) -> str:
+    return "\n".join(explanation.lines())
 
 
 def test_a_latency_service_is_named_with_its_p95_and_what_is_left_of_its_goal() -> None:

@@ -7,10 +7,14 @@ from collections.abc import Iterator
 import pytest
 from plane import Plane, Space, running_plane
 
+from flowsched.round import prepare
+
 
 @pytest.fixture(scope="session")
 def plane() -> Iterator[Plane]:
     """etcd, kube-apiserver and KWOK, one plane for each process that runs tests. Tests keep to their own namespace."""
+    # Compiled once, here: not by each scheduler that a test starts and waits for.
+    prepare()
     with running_plane("--parts", "kwok") as started:
         yield started
 

@@ -66,6 +66,11 @@ def postponed(site: Site, name: str) -> Object:
     return event
 
 
+def test_who_leads_has_compiled_before(scheduler: Running) -> None:
+    said = [line["msg"] for line in scheduler.log() if line["msg"] in ("prepared", "leading")]
+    assert said == ["prepared", "leading"]
+
+
 # What the container hears
 
 
@@ -113,6 +118,7 @@ def test_a_service_gets_cores_of_its_own(site: Site) -> None:
         names.PROFILE: "memcached",
         names.WORKLOAD_CLASS: "latency-sensitive",
         names.SLO: "p95=1ms@30000qps",
+        names.CLIENT: "mcperf-sweep",
     }
     site.pod("cache", cpu="1", annotations=wishes)
     assert site.bound("cache") == node

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -46,8 +47,11 @@ def first_snapshot(scenario: Scenario) -> Snapshot:
     )
 
 
-def expected(scenario: Scenario, settings: Settings) -> dict[str, tuple[str, int, tuple[int, ...]]]:
-    decisions = solve(first_snapshot(scenario), settings=settings)
+def expected(
+    scenario: Scenario, settings: Settings, waited_s: float = 0.0
+) -> dict[str, tuple[str, int, tuple[int, ...]]]:
+    """Machine, threads and cores of each task that the first round starts, ``waited_s`` after all were submitted."""
+    decisions = solve(replace(first_snapshot(scenario), now_s=waited_s), settings=settings)
     return {p.task: (p.machine, p.threads, p.cores) for p in decisions.placements}
 
 
@@ -98,7 +102,7 @@ def bindings(state: SchedulerState, now_s: float) -> Mapping[str, tuple[str, int
 
 
 def test_pods_on_a_real_api_server_go_where_the_engine_says(plane: Plane, space: Space, tmp_path: Path) -> None:
-    """With one goal for all, ages of a second or two change nothing. The first round sees all pods: they come first."""
+    """The first round sees all pods: they come first, and it is asked how long they had waited by then."""
     admin = space.admin
     settings = Settings(objective="makespan")
     with running_scheduler(plane, tmp_path, start=False, engine={"objective": "makespan"}) as scheduler:
@@ -122,8 +126,21 @@ def test_pods_on_a_real_api_server_go_where_the_engine_says(plane: Plane, space:
             return len({pod["metadata"]["creationTimestamp"] for pod in made}) == 1
 
         wait_for(created_in_one_second, "all pods to be created within one second")
-        wanted = expected(SCENARIO, settings)
         scheduler.start()
+        services = {s.name for s in SCENARIO.services}
+
+        def first_round() -> Snapshot | None:
+            if not any(p["spec"].get("nodeName") for p in space.pods() if p["metadata"]["name"] not in services):
+                return None
+            kept = json.loads(scheduler.answer("/debug/records"))["records"]
+            file = tmp_path / "first.json"
+            write_record(scheduler.record(min((str(k["round"]) for k in kept), key=int)), file)
+            return load_snapshot(file)
+
+        snapshot = wait_for(first_round, "a job's pod to be bound")
+        assert len(snapshot.pending) == len(SCENARIO.tasks)
+        (submitted_s,) = {t.submit_s for t in snapshot.pending}
+        wanted = expected(SCENARIO, settings, snapshot.now_s - submitted_s)
 
         def bound() -> dict[str, dict[str, Any]]:
             found = {p["metadata"]["name"]: p for p in space.pods() if p["spec"].get("nodeName")}
@@ -137,17 +154,18 @@ def test_pods_on_a_real_api_server_go_where_the_engine_says(plane: Plane, space:
         }
 
 
+@pytest.mark.parametrize("waited_s", [0.0, 3.0])
 @pytest.mark.parametrize("objective", ["makespan", "completion"])
-def test_the_same_snapshot_gives_the_same_decisions(objective: str) -> None:
+def test_the_same_snapshot_gives_the_same_decisions(objective: str, waited_s: float) -> None:
     settings = Settings(objective=objective)
     state = SchedulerState(Configuration(engine=settings), SCENARIO.catalogue)
     things = cluster(SCENARIO)
-    # The pods are created and decided on in the same instant, as the scenario's tasks are.
-    now_s = seconds(things[-1].metadata.creation_timestamp)
+    # The pods are all created in the same instant, as the scenario's tasks are.
+    now_s = seconds(things[-1].metadata.creation_timestamp) + waited_s
     state.observe([Seen(thing) for thing in things], now_s)
     state.activate()
     bound = bindings(state, now_s)
-    assert bound == expected(SCENARIO, settings)
+    assert bound == expected(SCENARIO, settings, waited_s)
     assert bound
 
 

@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from flowsched_models.document import InputError, Problems
 from flowsched_models.measurements import Measurements, load_measurements
 from flowsched_models.measurements.course import JOBS, YEARS
+from flowsched_models.measurements.disturbance import DISTURBED_CPUS
 from flowsched_models.measurements.load import TABLES
 from flowsched_models.measurements.table import SHOWN, Row, Table, read_table
+from flowsched_models.measuring.measurement import NOISE_CPUS
 from flowsched_models.quantity import format_cores
 from measured_data import cca_data
 
@@ -442,6 +444,54 @@ def test_a_repeat_that_was_cut_off(tmp_path: Path) -> None:
     measured = load_measurements(write(tmp_path, threads=THREADS + rows))
     assert [t.real_s for t in measured.thread_times] == [319.9, 322.3, 163.0, 94.0]
     assert "threads.csv:3:real_s: sort takes 21.2 s on 1 thread, but 321.1 s in the median" in findings(measured)[0]
+
+
+QUIETER = [
+    # Of repeats of one setting, others' CPUs and seconds; the seconds that are kept; how many findings of each kind.
+    ([(0.04, 5.266), (1.06, 12.205), (1.19, 15.092)], [5.266], 2, 0),
+    ([(0.01, 11.189), (1.35, 18.138), (1.03, 17.53)], [11.189], 2, 0),
+    ([(0.02, 11.2), (0.09, 11.3), (0.1, 11.8)], [11.2, 11.3], 1, 0),
+    ([(1.06, 12.2), (1.19, 15.1), (1.1, 12.4)], [12.2, 12.4], 1, 1),
+    ([("", 11.2), (0.3, 13.1)], [11.2], 1, 0),
+    ([(0.5, 13.1)], [13.1], 0, 1),
+]
+
+
+@pytest.mark.parametrize(("repeats", "kept", "left_out", "all_disturbed"), QUIETER)
+def test_disturbed_repeats_give_way_to_quieter_ones(
+    tmp_path: Path, repeats: Sequence[tuple[Any, float]], kept: list[float], left_out: int, all_disturbed: int
+) -> None:
+    """And none that is quiet is taken for cut off because its repeats were held up."""
+    threads = "job,threads,cores,run,real_s,machine_type,other_cpus\nsort,2,2,1,6.1,lab-8,0.02\n"
+    beside = "job,interference,run,real_s,machine_type,other_cpus\nsort,none,1,9.9,lab-8,0\n"
+    for run, (others, seconds) in enumerate(repeats):
+        threads += f"sort,1,1,{run},{seconds},lab-8,{others}\n"
+        beside += f"sort,llc,{run},{seconds},lab-8,{others}\n"
+    measured = load_measurements(write(tmp_path, threads=threads, interference=beside))
+    assert [t.real_s for t in measured.thread_times] == [6.1, *kept]
+    assert [t.real_s for t in measured.interference_times] == [9.9, *kept]
+    disturbed = [f for f in measured.findings if f.where.column == "other_cpus"]
+    assert [f.consequence for f in disturbed].count("left out") == 2 * left_out
+    assert [f.consequence for f in disturbed].count("kept") == 2 * all_disturbed
+
+
+def test_what_is_said_of_disturbed_repeats(tmp_path: Path) -> None:
+    head = "job,threads,cores,run,real_s,machine_type,other_cpus\n"
+    rows = "sort,1,1,1,18.138,lab-8,1.35\nsort,1,1,2,11.189,lab-8,0.01\nsort,2,2,1,9.1,lab-8,0.7\n"
+    measured = load_measurements(write(tmp_path, threads=head + rows))
+    assert [f for f in findings(measured) if "other_cpus" in f] == [
+        "threads.csv:2:other_cpus: the time of sort on 1 thread of lab-8 (cores: 1) was disturbed: others used 1.35 CPUs, "
+        "and 0.01 in a quieter repeat (left out)",
+        "threads.csv:4:other_cpus: the time of sort on 2 threads of lab-8 (cores: 2) was disturbed: others used 0.7 CPUs, "
+        "and there is no quiet repeat: measure it again (kept)",
+    ]
+    assert "threads.csv:2: other_cpus: 'many' is not a number" in refused(
+        write(tmp_path, threads=head + "sort,1,1,1,18.138,lab-8,many\n")
+    )
+
+
+def test_measure_and_the_reader_call_the_same_runs_disturbed() -> None:
+    assert DISTURBED_CPUS == NOISE_CPUS
 
 
 def test_copied_repeats(tmp_path: Path) -> None:

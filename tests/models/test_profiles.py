@@ -6,50 +6,66 @@ from statistics import median
 import pytest
 
 from flowsched_models.document import InputError
-from flowsched_models.profile import PhaseOrder
+from flowsched_models.neutral import NEUTRAL
+from flowsched_models.profile import NEVER_MEASURED, PhaseOrder
 from flowsched_models.profiles import CatalogueForm, dump_catalogue, load_catalogue
 
 HEAD = "apiVersion: flowsched/v1\nkind: Profiles\n"
 
 
+MEASURED = ["blackscholes", "canneal", "dedup", "ferret", "freqmine", "radix", "vips"]
+"""Jobs whose bundled profiles are fitted. The fit is made again now and then, so numbers are not repeated here."""
+
+
 def test_bundled_profiles() -> None:
     catalogue = load_catalogue()
-    assert list(catalogue.jobs) == ["blackscholes", "canneal", "dedup", "ferret", "freqmine", "radix", "vips"]
-    assert catalogue is load_catalogue()
+    assert list(catalogue.jobs) == [*MEASURED, NEUTRAL]
+    assert catalogue == load_catalogue()
     freqmine = catalogue.jobs["freqmine"]
-    assert (freqmine.work_s, freqmine.serial_fraction, freqmine.phase_order) == (
-        489.3,
-        0.016,
-        PhaseOrder.MIXED,
-    )
+    assert 450 < freqmine.work_s < 510 and freqmine.serial_fraction < 0.06
+    assert freqmine.phase_order is PhaseOrder.MIXED
     assert catalogue.jobs["canneal"].phase_order is PhaseOrder.SERIAL_FIRST
     assert [n for n, j in catalogue.jobs.items() if j.threads_power_of_two] == ["radix"]
-    assert {n for n, t in catalogue.machine_types.items() if t.smt} == {
-        "e2-standard-2",
-        "e2-standard-4",
-        "e2-standard-8",
-    }
+    alike = {n.split("-")[0] for n, t in catalogue.machine_types.items() if t.smt}
+    assert alike == {"c3", "e2", "n2"}
+    assert not any(t.smt for n, t in catalogue.machine_types.items() if n.split("-")[0] not in alike)
 
 
-def test_bundled_speeds_follow_their_rule() -> None:
+def test_a_job_that_nobody_measured_is_the_middle_of_those_that_were() -> None:
+    jobs = load_catalogue().jobs
+    neutral = jobs[NEUTRAL]
+    assert neutral.sensitivity == median(jobs[n].sensitivity for n in MEASURED)
+    assert (neutral.work_s, neutral.memory_mib, neutral.error) == (60.0, 0, NEVER_MEASURED)
+    assert all(1.5 * jobs[n].error < neutral.error for n in MEASURED)
+
+
+def test_a_file_may_bring_its_own_neutral_profile(tmp_path: Path) -> None:
+    path = tmp_path / "own.yaml"
+    own = "source: x, work_s: 9, serial_fraction: 0, phase_order: mixed, smt_gain: 1, sensitivity: 0, pressure: 0"
+    path.write_text(HEAD + f"jobs:\n  neutral: {{{own}, memory: 1Gi}}\n")
+    assert load_catalogue(extra=[path]).jobs[NEUTRAL].work_s == 9.0
+    assert list(load_catalogue(path).jobs) == [NEUTRAL]
+
+
+def test_bundled_speeds_are_relative_to_one_type() -> None:
     catalogue = load_catalogue()
-    for name, job in catalogue.jobs.items():
-        n2d = job.speed["n2d-highmem-4"]
-        small = 0.65 if name == "vips" else 1.0
-        assert job.speed["n2d-highcpu-2"] == pytest.approx(n2d * small)
-        assert job.speed["n2d-highcpu-4"] == pytest.approx(n2d * 0.86 * small)
-        assert job.speed["t2d-standard-2"] == 1.42
-        assert catalogue.speed(name, "e2-standard-8") == 1.0
-    middle = median(j.speed["n2d-highmem-4"] for j in catalogue.jobs.values())
-    assert catalogue.machine_types["n2d-highmem-4"].speed == middle
-    assert catalogue.machine_types["n2d-highcpu-4"].speed == pytest.approx(middle * 0.86)
+    assert catalogue.machine_types["e2-standard-8"].speed == 1.0
+    for name in MEASURED:
+        own = catalogue.jobs[name].speed
+        assert catalogue.speed(name, "e2-standard-8") == catalogue.speed(name, "e2-standard-4") == 1.0
+        assert own["n2d-highcpu-4"] < own["n2d-highmem-4"], "the same processor, seen to be slower in every group"
+        assert own["t2d-standard-2"] > 1.0
+        assert own["n2-highcpu-2"] == own["n2-standard-4"], "types that were not measured take the factor of the family"
+    for name, kind in catalogue.machine_types.items():
+        speeds = [catalogue.speed(job, name) for job in MEASURED]
+        assert min(speeds) <= kind.speed <= max(speeds)
 
 
 def test_bundled_memory_separates_what_fits_in_2_gb() -> None:
     catalogue = load_catalogue()
     small = catalogue.machine_types["n2d-highcpu-2"].memory_mib
-    fits = {n for n, j in catalogue.jobs.items() if j.memory_mib <= small}
-    beside_memcached = {n for n, j in catalogue.jobs.items() if j.memory_mib + 512 <= small}
+    fits = {n for n in MEASURED if catalogue.jobs[n].memory_mib <= small}
+    beside_memcached = {n for n in MEASURED if catalogue.jobs[n].memory_mib + 512 <= small}
     assert fits == {"blackscholes", "canneal", "vips"}
     assert beside_memcached == {"blackscholes"}
 
@@ -75,9 +91,9 @@ def test_extra_file_adds_and_replaces(tmp_path: Path) -> None:
     assert catalogue.jobs["radix"].work_s == 1.0
     assert catalogue.jobs["radix"].memory_mib == 1024
     assert catalogue.speed("radix", "mine-2") == 2.0
-    assert len(catalogue.jobs) == 7
+    assert list(catalogue.jobs) == [*MEASURED, NEUTRAL]
     assert str(extra) in catalogue.source
-    assert load_catalogue().jobs["radix"].work_s == 53.2
+    assert load_catalogue().jobs["radix"].work_s > 40.0
 
 
 def test_every_value_needs_a_source_and_sense(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ FAST = ("--set", "exact_limit=0")
 
 def run(*args: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "flowsched.cli", *map(str, args)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
 
 
 def test_simulate_prints_one_json_object(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from flowsched.cluster import service_load
 from flowsched.settings import Settings
+from flowsched_models.runtime import HostFactory, Occupant, Stage
 from flowsched_simulator import (
     POLICIES,
     EngineOptions,
@@ -39,13 +41,13 @@ def published_makespan_s() -> float:
 def test_the_published_plan_takes_as_long_as_it_was_measured() -> None:
     run = replay(load_scenario("parsec-memcached-2024"), load_schedule("group-048"))
 
-    assert run.makespan_s == pytest.approx(MEASURED_MAKESPAN_S, rel=0.05)
+    assert run.makespan_s == pytest.approx(MEASURED_MAKESPAN_S, rel=0.02)
     assert run.slo_violation_ratio == 0.0
     simulated = {j.job: j.end_s - j.start_s for j in run.jobs if j.end_s is not None and j.start_s is not None}
     assert simulated == pytest.approx(MEASURED_S, rel=0.15)
 
 
-@pytest.mark.parametrize(("name", "share"), [("parsec-memcached-2024", 0.97), ("parsec-memcached-2024-c", 0.93)])
+@pytest.mark.parametrize(("name", "share"), [("parsec-memcached-2024", 0.95), ("parsec-memcached-2024-c", 0.91)])
 def test_flow_beats_the_published_plan_and_every_baseline(name: str, share: float, published_makespan_s: float) -> None:
     scenario = load_scenario(name)
     spans = {policy: simulate(scenario, policy, engine=ENGINE) for policy in POLICIES}
@@ -95,16 +97,22 @@ def test_a_job_that_waits_on_purpose_says_what_for() -> None:
 
 def test_nobody_waits_for_a_machine_that_will_never_take_them() -> None:
     """The large machine's cache has no headroom for the job; the small one is idle."""
-    small, _, large = (m.name for m in load_scenario("parsec-memcached-2024-c").machines)
     base = load_scenario("parsec-memcached-2024-c")
-    cache = replace(base.services[0], slo_us=492.0)
+    small, _, large = base.machines
+    (cache,) = base.services
     job = replace(next(t for t in base.tasks if t.name == "canneal"), submit_s=0.0)
-    scenario = replace(base, services=(cache,), tasks=(job,), machines=(base.machines[0], base.machines[2]))
+    host = HostFactory(base.catalogue).host(large.type, [service_load(cache)])
+    others = tuple(c for c in range(large.vcpus) if c not in cache.cores)
+    gentle = Occupant(job.profile, Stage.SERIAL, 1, others, 1.0)
+    (alone_us,), (beside_us,) = (host.rates(those).p95_us for those in ((), (gentle,)))
+    cache = replace(cache, slo_us=(alone_us + beside_us) / 2 / ENGINE.settings.slo_margin)
+    scenario = replace(base, services=(cache,), tasks=(job,), machines=(small, large))
 
     run = simulate(scenario, "flow", engine=ENGINE)
 
-    assert cache.machine == large
-    assert [(j.machine, j.bound_s) for j in run.jobs] == [(small, 0.0)]
+    assert cache.machine == large.name
+    assert alone_us < beside_us
+    assert [(j.machine, j.bound_s) for j in run.jobs] == [(small.name, 0.0)]
     assert run.slo_violation_ratio == 0.0
 
 

@@ -160,16 +160,17 @@ start_delay: {at_submission_s: -1}
         "s.yaml:4: objektive: there is no key 'objektive' here; did you mean 'objective'? (known: apiVersion, kind, "
         "name, description, objective, profiles, machines, services, jobs, arrivals, start_delay, relations, …)",
         "s.yaml:6: machines[0].type: there is no machine type 'n2d-highcpu2'; did you mean 'n2d-highcpu-2'? (known: "
-        "n2d-highcpu-2, n2d-highcpu-4, n2d-highmem-4, t2d-standard-2, e2-standard-2, e2-standard-4, e2-standard-8)",
+        "c3-highcpu-4, e2-highmem-2, e2-standard-2, e2-standard-4, e2-standard-8, n2-highcpu-2, n2-standard-4, "
+        "n2-standard-8, n2d-highcpu-2, n2d-highcpu-4, n2d-highmem-4, t2d-standard-2)",
         "s.yaml:8: machines[2].memory: 512 has no unit; give a unit: 512Mi or 512Gi",
         "s.yaml:15: services[0].slo_p95: 1 has no unit; give a unit: 1us, 1ms or 1s",
         "s.yaml:19: services[1].machine: there is no machine 'huge'; known: small, large",
         "s.yaml:21: services[1].threads: no latency of memcached was measured for 3 threads on 1 core; measured: "
         "1 thread on 1 core, 1 thread on 2 cores, 2 threads on 1 core, 2 threads on 2 cores",
         "s.yaml:24: services[1].client: there is no client of memcached 'mcperf'; did you mean 'mcperf-30k'? "
-        "(known: mcperf-sweep, mcperf-30k)",
+        "(known: mcperf-sweep, mcperf-30k, mcperf-interference)",
         "s.yaml:27: jobs[0].profile: there is no job profile 'freqmin'; did you mean 'freqmine'? (known: "
-        "blackscholes, canneal, dedup, ferret, freqmine, radix, vips)",
+        "blackscholes, canneal, dedup, ferret, freqmine, radix, vips, neutral)",
         "s.yaml:29: jobs[1].scale: must be more than 0, but is 0",
         "s.yaml:30: jobs[2].machines[0]: there is no machine 'lage'; did you mean 'large'? (known: small, large)",
         "s.yaml:30: jobs[2].widths: names a width twice",
@@ -275,7 +276,7 @@ def test_mistakes_in_an_arrivals_file(tmp_path: Path) -> None:
     assert [p.replace(f"{tmp_path}/", "") for p in problems(tmp_path, text)] == [
         "a.csv:2: column 'submit_s': must be a number, but is 'soon'",
         "a.csv:3: column 'profile': there is no job profile 'radx'; did you mean 'radix'? (known: blackscholes, "
-        "canneal, dedup, ferret, freqmine, radix, vips)",
+        "canneal, dedup, ferret, freqmine, radix, vips, neutral)",
         "a.csv:4: column 'request': 'lots' is not a number of cores; write cores as 2 or 0.9, or thousandths of a "
         "core as 900m",
         "a.csv:4: column 'scale': must be more than 0, but is -1.0",
@@ -382,3 +383,8 @@ def test_what_binds_jobs_must_make_sense(tmp_path: Path) -> None:
         "s.yaml:15: jobs[1].resources: job 'v' needs 1 gpu on one machine; none has that much; ask for less, or add it "
         "to a machine's resources",
     ]
+
+
+@pytest.mark.parametrize(("line", "shared"), [("", True), ("share_service_cores: false\n", False)])
+def test_whether_jobs_may_use_the_cores_of_services(tmp_path: Path, line: str, shared: bool) -> None:
+    assert load_scenario(write(tmp_path, HEAD + MACHINES + JOBS + line)).share_service_cores is shared

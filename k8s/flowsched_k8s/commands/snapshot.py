@@ -23,12 +23,12 @@ def snapshot(config: Path | None, kubeconfig: Path | None, out: Path | None) -> 
     Pods whose constraints a snapshot cannot express are named on standard error.
     """
     # Only what this command needs takes time to import.
-    from flowsched.output import make_folder, write_whole
     from flowsched_k8s.api.access import find_access
     from flowsched_k8s.api.client import ApiError, UnreachableError
     from flowsched_k8s.configuration_form import load_configuration
     from flowsched_k8s.photograph import take_photograph
     from flowsched_models.document import InputError, Problem
+    from flowsched_models.output import make_folder, write_whole
 
     configuration = load_configuration(config)
     access = find_access(kubeconfig or configuration.client_connection.kubeconfig)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from flowsched_models.measurements.disturbance import undisturbed
 from flowsched_models.measurements.group import Group, doubled, measured
 from flowsched_models.measurements.measurements import InterferenceTime
-from flowsched_models.measurements.table import Table
+from flowsched_models.measurements.table import Row, Table
 
 REFERENCE = "none"
 """The kind of interference that is none."""
 
 
 def read_interference(table: Table, group: Group) -> None:
-    """Read ``interference.csv``: job, interference, real_s [, run, machine_type, node]."""
+    """Read ``interference.csv``: job, interference, real_s [, run, machine_type, node, other_cpus]."""
     if not table.require(("job",), ("interference",), ("real_s",)):
         return
+    times: list[tuple[Row, str, InterferenceTime]] = []
     copies = doubled(table, group, ("real_s", "user_s", "sys_s"))
     for row in table:
         if row.line in copies or group.not_a_job(row):
@@ -22,4 +24,5 @@ def read_interference(table: Table, group: Group) -> None:
         machine_type = group.machines.of(row, "interference")
         if row.sound and real_s is not None:
             time = InterferenceTime(group.name, machine_type, job, kind, row.text("run"), real_s, row.where("real_s"))
-            group.interference_times.append(time)
+            times.append((row, f"{job} beside {kind} on {machine_type}", time))
+    group.interference_times.extend(undisturbed(times, group))

@@ -34,6 +34,8 @@ class ThreadTime:
     run: str
     real_s: float
     where: Where
+    max_rss_mib: float | None = None
+    """The most memory that it used, where that was measured."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +228,12 @@ class Measurements:
     def of_years(self, *years: str) -> Measurements:
         """Groups of some years only. Years differ in machines and in what jobs do."""
         return self._of({group for group, year in self.years.items() if year in years})
+
+    def with_sweeps_of(self, other: Measurements) -> Measurements:
+        """The same with another reading's thread sweeps: what machines do with one job alone."""
+        known = {(t.where.file, t.where.row) for t in self.thread_times}
+        more = tuple(t for t in other.thread_times if (t.where.file, t.where.row) not in known)
+        return replace(self, thread_times=(*self.thread_times, *more), years={**self.years, **other.years})
 
     def _all_groups(self) -> set[str]:
         return {*self.groups, *self.years, *(f.group for f in self.findings)}

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from flowsched_models.measurements.disturbance import undisturbed
 from flowsched_models.measurements.group import Group, doubled, flag, measured, threads_text
 from flowsched_models.measurements.measurements import ThreadTime
-from flowsched_models.measurements.table import Table
+from flowsched_models.measurements.table import Row, Table
 
 
 def read_threads(table: Table, group: Group) -> None:
-    """Read ``threads.csv``: job, threads, real_s [, run, machine_type, node, cores, user_s, sys_s, suspect]."""
+    """Read ``threads.csv``: job, threads, real_s [, run, machine_type, node, cores, user_s, sys_s, suspect,
+    max_rss_mib, other_cpus].
+    """
     if not table.require(("job",), ("threads",), ("real_s",)):
         return
+    times: list[tuple[Row, str, ThreadTime]] = []
     copies = doubled(table, group, ("real_s", "user_s", "sys_s"))
     for row in table:
         if row.line in copies or group.not_a_job(row):
@@ -25,7 +31,11 @@ def read_threads(table: Table, group: Group) -> None:
             group.leave_out(row.where("suspect"), f"the time of {job} on {threads_text(threads)} is marked as suspect")
             continue
         time = ThreadTime(group.name, machine_type, job, threads, cores, row.text("run"), real_s, row.where("real_s"))
-        group.thread_times.append(time)
+        time = replace(time, max_rss_mib=row.optional_number("max_rss_mib", 0.0))
+        pinned = f" (cores: {row.text('cores')})" if cores else ""
+        what = f"{job} on {threads_text(threads)} of {machine_type}{pinned}"
+        times.append((row, what, time))
+    group.thread_times.extend(undisturbed(times, group))
 
 
 def _core_count(cores: tuple[int, ...], text: str) -> int | None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
-from flowsched_simulator.policies import POLICIES
+from flowsched_simulator.policies import ON_REQUEST, POLICIES
 
 
 @click.command(epilog="Example: flowsched policies", context_settings={"help_option_names": ["-h", "--help"]})
 def policies() -> None:
     """List the policies that can be compared, a line each."""
-    width = max(len(name) for name in POLICIES)
-    for name, text in POLICIES.items():
+    everybody = {**POLICIES, **{name: f"{text}; only with --policy" for name, text in ON_REQUEST.items()}}
+    width = max(len(name) for name in everybody)
+    for name, text in everybody.items():
         click.echo(f"{name.ljust(width)}  {text}")

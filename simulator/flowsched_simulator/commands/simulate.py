@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from contextlib import closing, nullcontext
@@ -12,13 +13,15 @@ from typing import Any
 
 import click
 
-from flowsched.output import make_folder, write_whole
+from flowsched.planner import PlanRules
 from flowsched.settings import Settings
 from flowsched.settings_form import apply_settings
 from flowsched.solvers import SOLVERS
 from flowsched_models.document import InputError, Problem
+from flowsched_models.output import make_folder, write_whole
 from flowsched_simulator.comparison import compare, result
-from flowsched_simulator.policies import FLOW, POLICIES, EngineOptions, check_policies
+from flowsched_simulator.plan_rules_form import apart, apply_plan_rules
+from flowsched_simulator.policies import FLOW, FLOW_PLAN, POLICIES, EngineOptions, check_policies
 from flowsched_simulator.record_folder import RecordFolder
 from flowsched_simulator.replay import caveats, placed_services, replay
 from flowsched_simulator.report import render_report
@@ -28,6 +31,7 @@ from flowsched_simulator.scenario_file import load_scenario
 from flowsched_simulator.schedule_file import load_schedule
 from flowsched_simulator.simulation import Options
 from flowsched_simulator.table import render_table
+from flowsched_simulator.truth import Error
 
 UNFINISHED = 3
 """Exit code when some job of some run never ended."""
@@ -38,7 +42,13 @@ UNFINISHED = 3
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("scenario", metavar="SCENARIO")
-@click.option("--policy", "policies", multiple=True, metavar="NAME", help="A policy; repeat for more. Default: all.")
+@click.option(
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="NAME",
+    help="A policy; repeat for more. Default: all but `flow+plan`.",
+)
 @click.option("--schedule", metavar="FILE", help="Replay a given schedule instead of asking a policy.")
 @click.option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Of arrivals, `random`, model error."
@@ -54,13 +64,18 @@ UNFINISHED = 3
 @click.option("--charge-scheduling-time", is_flag=True, help="Let the clock include the measured time of each round.")
 @click.option(
     "--model-error",
-    type=click.FloatRange(0.0, 3.0),
-    default=0.0,
+    default="0",
     metavar="SIGMA",
-    help="Machines differ from the models by a log-normal factor per job and machine.",
+    help="Machines differ from the models by a log-normal factor per job and machine; `measured`: as the profiles say.",
 )
 @click.option("--solver", type=click.Choice(sorted(SOLVERS)), default="ortools", show_default=True)
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting of `flow`; repeat for more.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of `flow`, or of `flow+plan` with plan. before its name; repeat for more.",
+)
 def simulate(
     scenario: str,
     policies: tuple[str, ...],
@@ -71,7 +86,7 @@ def simulate(
     records: Path | None,
     keep_rounds: int | None,
     charge_scheduling_time: bool,
-    model_error: float,
+    model_error: str,
     solver: str,
     settings: tuple[str, ...],
 ) -> None:
@@ -79,16 +94,18 @@ def simulate(
 
     Prints a table with a row per policy and writes a report that opens offline. Progress goes to stderr.
     """
-    if not model_error >= 0.0:
-        raise InputError([Problem("--model-error", None, "", f"{model_error} is not a number from 0 to 3")])
+    error = _model_error(model_error)
     loaded = load_scenario(scenario)
     if any(text.partition("=")[0].strip() == "objective" for text in settings):
         hint = f"change 'objective:' in {loaded.source}, or in a copy of it"
         raise InputError([Problem("--set", None, "objective", "a scenario has its own objective", hint)])
-    engine = EngineOptions(apply_settings(Settings(), settings), solver, keep_records=records is not None)
+    own, plan = apart(settings)
+    engine = EngineOptions(
+        apply_settings(Settings(), own), solver, apply_plan_rules(PlanRules(), plan), keep_records=records is not None
+    )
     options = Options(
         seed=seed,
-        model_error=model_error,
+        model_error=error,
         charge_scheduling_time=charge_scheduling_time,
     )
     if schedule is not None:
@@ -107,8 +124,10 @@ def simulate(
         loaded, runs = _replayed(loaded, scenario, schedule, options, out)
     else:
         names = check_policies(policies or tuple(POLICIES))
-        if settings and FLOW not in names:
+        if own and FLOW not in names and FLOW_PLAN not in names:
             raise InputError([Problem("--set", None, "", f"is for {FLOW} only", f"add --policy {FLOW}")])
+        if plan and FLOW_PLAN not in names:
+            raise InputError([Problem("--set", None, plan[0], f"is for {FLOW_PLAN}", f"add --policy {FLOW_PLAN}")])
         if keep_rounds is not None and records is None:
             raise InputError([Problem("--keep-rounds", None, "", "is for records", "add --records FOLDER")])
         if out is not None:
@@ -129,6 +148,19 @@ def simulate(
         click.get_current_context().exit(UNFINISHED)
 
 
+def _model_error(text: str) -> Error:
+    """A standard deviation, or the word for the profiles' own errors."""
+    if text == "measured":
+        return "measured"
+    try:
+        sigma = float(text)
+    except ValueError:
+        sigma = math.nan
+    if not 0.0 <= sigma <= 3.0:
+        raise InputError([Problem("--model-error", None, "", f"{text} is not a number from 0 to 3", "or: measured")])
+    return sigma
+
+
 def _compared(
     scenario: Scenario,
     names: tuple[str, ...],
@@ -139,6 +171,8 @@ def _compared(
 ) -> tuple[Run, ...]:
     """One run per policy, their records on disk when it returns."""
     folder = None if records is None else RecordFolder(records, names, keep_rounds)
+    if folder is not None and FLOW_PLAN in names:
+        click.echo(f"note: {FLOW_PLAN} keeps no records: its rounds are read off a plan", err=True)
     with nullcontext() if folder is None else closing(folder):
         if folder is not None:
             options = replace(options, record_sink=folder.add)

@@ -33,9 +33,10 @@ def write_whole_bytes(path: Path, content: bytes, *, sync: bool = False) -> None
                 os.fsync(file.fileno())
         draft.replace(path)
     except OSError as e:
+        raise _refused(path, e) from None
+    finally:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
-        raise _refused(path, e) from None
 
 
 def _refused(path: Path, error: OSError) -> InputError:

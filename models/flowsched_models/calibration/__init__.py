@@ -1,0 +1,1 @@
+"""Fits profiles to measurements: run times of jobs, factors of machines, latencies of services."""

@@ -1,0 +1,172 @@
+"""From fitted parameters to profiles: jobs, machine types, and what stands in for what nobody measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flowsched_models.calibration.parameter import family_of
+from flowsched_models.calibration.runtime_fit import Fitted
+from flowsched_models.catalogue import Catalogue
+from flowsched_models.machine import HOST_ERROR, MachineType
+from flowsched_models.measurements.measurements import Measurements
+from flowsched_models.profile import JobProfile
+
+SWEPT_HOST_ERROR = 0.1
+"""``error`` of machine types whose family was measured, but not they themselves with several jobs at once."""
+UNKNOWN_HOST_ERROR = 0.25
+"""``error`` of machine types of which nothing was measured: published types differ by that much."""
+DEFAULT_MEMORY_MIB = 1024
+"""Of a job whose memory nobody measured."""
+MEMORY_MARGIN = 1.1
+"""What a job asks for beside the most that it was seen to use."""
+DIGITS = 4
+"""Significant digits of fitted numbers in profiles."""
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Standard deviations of log(measured/predicted) run time, as far as they are known."""
+
+    jobs: Mapping[str, float]
+    hosts: Mapping[str, float]
+
+
+def assemble(
+    fitted: Fitted, base: Catalogue, data: Measurements, errors: Errors | None = None, *, strangers: bool = True
+) -> tuple[Catalogue, tuple[str, ...]]:
+    """The profiles of what was measured, and a sentence for everything that was assumed.
+
+    ``base`` gives what times do not tell: memory, virtual CPUs, siblings, thread counts that a program takes, services.
+    Machine types of ``base`` that share a family with a measured one get the factors of the family; ``strangers`` are those
+    that do not, and get the middle of all families.
+    """
+    known = errors or Errors({}, {})
+    assumed: list[str] = []
+    types = _machine_types(fitted, base, known, assumed, strangers)
+    jobs = {
+        name: _job(fitted, j, name, base, data, types, known, assumed) for j, name in enumerate(fitted.parameters.jobs)
+    }
+    return Catalogue(jobs, dict(base.services), types, "calibrated"), tuple(assumed)
+
+
+def with_errors(catalogue: Catalogue, errors: Errors) -> Catalogue:
+    """The same profiles with other errors of predictions."""
+    jobs = {
+        n: replace(j, error=_round(errors.jobs[n], 2)) if n in errors.jobs else j for n, j in catalogue.jobs.items()
+    }
+    types = {
+        n: replace(m, error=_round(errors.hosts[n], 2)) if n in errors.hosts else m
+        for n, m in catalogue.machine_types.items()
+    }
+    return replace(catalogue, jobs=jobs, machine_types=types)
+
+
+def _machine_types(
+    fitted: Fitted, base: Catalogue, known: Errors, assumed: list[str], with_strangers: bool
+) -> dict[str, MachineType]:
+    parameters, values = fitted.parameters, fitted.values
+    families = {family_of(t) for t in parameters.machine_types} | {family_of(parameters.reference)}
+    found = {}
+    strangers = []
+    for name in sorted(base.machine_types):
+        machine = base.machine_types[name]
+        if name in parameters.machine_types:
+            t = parameters.machine_types.index(name)
+            speed, bandwidth = float(values.type_speed[t]), float(values.bandwidth[t])
+        elif family_of(name) in families:
+            speed, bandwidth = _family(fitted, family_of(name))
+        elif with_strangers:
+            speed, bandwidth = _middle(fitted), 1.0
+            strangers.append(name)
+        else:
+            continue
+        error = known.hosts.get(name)
+        if error is None:
+            error = UNKNOWN_HOST_ERROR if name in strangers else SWEPT_HOST_ERROR if known.hosts else HOST_ERROR
+        found[name] = replace(machine, speed=_round(speed), bandwidth=_round(bandwidth), error=_round(error, 2))
+    if strangers:
+        assumed.append(
+            f"{', '.join(strangers)}: nothing of the family was measured, so the speed is the middle of those that were"
+            f" ({_middle(fitted):.3g} of {parameters.reference}), within a wide error of {UNKNOWN_HOST_ERROR}"
+        )
+    return found
+
+
+def _job(
+    fitted: Fitted,
+    j: int,
+    name: str,
+    base: Catalogue,
+    data: Measurements,
+    types: Mapping[str, MachineType],
+    known: Errors,
+    assumed: list[str],
+) -> JobProfile:
+    values = fitted.values
+    before = base.jobs.get(name)
+    peak = max((t.max_rss_mib or 0.0 for t in data.thread_times if t.job == name), default=0.0)
+    if peak > 0.0:
+        memory = int(np.ceil(peak * MEMORY_MARGIN))
+    elif before is not None:
+        memory = before.memory_mib
+    else:
+        memory = DEFAULT_MEMORY_MIB
+        assumed.append(f"{name}: its memory was not measured, {DEFAULT_MEMORY_MIB} MiB are assumed")
+    profile = JobProfile(
+        name,
+        _round(float(values.work_s[j])),
+        _round(float(values.serial_fraction[j])),
+        fitted.phase_order[j],
+        _round(float(values.smt_gain[j])),
+        _round(float(values.sensitivity[j])),
+        _round(float(values.pressure[j])),
+        memory,
+        round(float(values.oversubscription[j]), 3),
+        before.threads_power_of_two if before is not None else False,
+        {t: s for t in sorted(types) if (s := _speed(fitted, j, t)) is not None},
+    )
+    return replace(profile, error=_round(known.jobs[name], 2)) if name in known.jobs else profile
+
+
+def _speed(fitted: Fitted, j: int, machine_type: str) -> float | None:
+    """Speed of a job on a type; None where only the type's own default is known, or it is the reference's."""
+    parameters = fitted.parameters
+    if machine_type in parameters.machine_types:
+        if machine_type == parameters.reference:
+            return None
+        return _round(float(fitted.values.speed[parameters.machine_types.index(machine_type), j]))
+    family = family_of(machine_type)
+    names = _others(fitted)
+    if family not in names:
+        return None
+    block = fitted.vector[parameters.slices["family speed of a job"]]
+    level = fitted.vector[parameters.slices["family speed"]][names.index(family)]
+    return _round(float(np.exp(level + block[names.index(family) * len(parameters.jobs) + j])))
+
+
+def _middle(fitted: Fitted) -> float:
+    """Geometric mean of the families' speeds, the reference's 1 among them."""
+    logs = fitted.vector[fitted.parameters.slices["family speed"]]
+    return float(np.exp(np.sum(logs) / (len(logs) + 1)))
+
+
+def _family(fitted: Fitted, family: str) -> tuple[float, float]:
+    names = _others(fitted)
+    if family not in names:
+        return 1.0, 1.0
+    at = names.index(family)
+    slices = fitted.parameters.slices
+    speed, bandwidth = (float(np.exp(fitted.vector[slices[n]][at])) for n in ("family speed", "bandwidth"))
+    return speed, bandwidth
+
+
+def _others(fitted: Fitted) -> Sequence[str]:
+    """Families other than the reference's, in the order of their parameters."""
+    return next(b.keys for b in fitted.parameters.blocks if b.name == "family speed")
+
+
+def _round(value: float, digits: int = DIGITS) -> float:
+    return float(f"{value:.{digits}g}")

@@ -1,0 +1,244 @@
+"""From measurements to profiles: fit, errors from groups that were left out, and all that is to be said about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+
+from flowsched_models.calibration.assembly import Errors, assemble, with_errors
+from flowsched_models.calibration.latency_fit import FittedLatency, fit_latency
+from flowsched_models.calibration.latency_notes import Parameter
+from flowsched_models.calibration.observation import Observations, observe
+from flowsched_models.calibration.parameter import parameters_of
+from flowsched_models.calibration.runtime_fit import Fitted, fit_runtime
+from flowsched_models.calibration.uncertainty import errors_of
+from flowsched_models.catalogue import Catalogue
+from flowsched_models.document import InputError, Problem, Problems, name_help
+from flowsched_models.measurements.measurements import Finding, Measurements
+from flowsched_models.validation.score import Quantity, Score
+from flowsched_models.validation.validation import Question, validate
+
+Progress = Callable[[str], None]
+
+LEFT_OUT_STEPS = 12
+"""Most steps of a fit without one group; it starts from the fit of all."""
+OWN_ERROR_FLOOR = 0.15
+"""``error`` of jobs that only one group measured, at least: how hosts and groups differ is not known then."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to fit, and how."""
+
+    reference: str | None = None
+    """Machine type that speeds are relative to; the one with most thread sweeps by default."""
+    client: str | None = None
+    """Load client of services during runs."""
+    leave_out: bool = True
+    """Whether to fit once more without each group, for honest errors."""
+    strangers: bool = False
+    """Whether the result has machine types of the base whose families nobody measured, too."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Profiles fitted to measurements."""
+
+    catalogue: Catalogue
+    """The profiles, with the errors of predictions."""
+    observed: Observations
+    fitted: Fitted
+    """The run-time model; its numbers with intervals by :meth:`Fitted.interval`."""
+    latency: Mapping[str, FittedLatency]
+    """By service."""
+    in_sample: tuple[Score, ...]
+    """Every execution, makespan and window against the fit of all groups."""
+    left_out: tuple[Score, ...]
+    """Executions and makespans, each by a fit that had not seen its group (the phases of jobs apart, which all groups
+    together chose); empty with one group. For services see ``FittedLatency.scores``."""
+    findings: tuple[Finding, ...]
+    warnings: tuple[str, ...]
+    """Parameters that the data does not identify, and what else a reader must know; one sentence each."""
+    defaults: tuple[str, ...]
+    """What was assumed because nothing measured it; one sentence each."""
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Every fitted number with its 95 % interval."""
+        rows = []
+        for at, (block, key, _) in enumerate(self.fitted.parameters.names()):
+            value, low, high = self.fitted.interval(at)
+            known = self.fitted.identified(at)
+            source = "fitted" if known else "mostly assumed"
+            rows.append(Parameter(f"{block} {key}", value, low, high, known, source))
+        for name, fitted in self.latency.items():
+            rows += [replace(p, name=f"{name}: {p.name}") for p in fitted.parameters]
+        return tuple(rows)
+
+
+def calibrate(
+    data: Measurements, base: Catalogue, request: Request | None = None, progress: Progress | None = None
+) -> Calibration:
+    """Profiles of everything that was measured.
+
+    ``base`` gives what no time tells: virtual CPUs and memory of machine types, memory of jobs, services beside runs. Raises
+    :class:`InputError` where nothing can be fitted or a machine type is in no profile.
+    """
+    request = request or Request()
+    tell = progress or (lambda _: None)
+    check_types(data, base)
+    if not data.thread_times and not data.runs:
+        raise InputError(
+            [Problem("DATA", None, "", "there are neither thread sweeps nor executions", "add threads.csv")]
+        )
+    latency = _fit_services(data, base, request, tell)
+    base = replace(base, services={**base.services, **{n: f.profile for n, f in latency.items()}})
+    client = request.client
+    observed = observe(data, base, _client_of(base, client))
+    reference = request.reference or _reference(observed)
+    if reference not in base.machine_types:
+        known = sorted(m.name for m in observed.machine_types)
+        raise InputError(
+            [Problem("--reference", None, "", f"'{reference}' was not measured", name_help(reference, known))]
+        )
+    parameters = parameters_of(observed, reference)
+    fitted = fit_runtime(observed, parameters, progress=tell)
+    first, assumed = assemble(fitted, base, data, strangers=request.strangers)
+    question = Question(client=client)
+    apart = _left_out(data, base, observed, fitted, tell) if request.leave_out else {}
+    unseen = tuple(s for g, c in apart.items() for s in _run_times(data.only(g), c, question))
+    errors = _errors(unseen, validate(data, first, question).scores, observed)
+    # Scored once more with the errors that they gave, so that the share inside the intervals means something.
+    left_out = tuple(s for g, c in apart.items() for s in _run_times(data.only(g), with_errors(c, errors), question))
+    catalogue, _ = assemble(fitted, base, data, errors, strangers=request.strangers)
+    tell("scoring the fit")
+    warnings, defaults = _said(fitted, latency, observed)
+    if len(observed.groups) == 1:
+        warnings = (
+            *warnings,
+            f"only one group measured: how groups and hosts differ is not known, errors are at least {OWN_ERROR_FLOOR}",
+        )
+    return Calibration(
+        catalogue,
+        observed,
+        fitted,
+        latency,
+        validate(data, catalogue, question).scores,
+        left_out,
+        data.findings,
+        warnings,
+        (*assumed, *defaults),
+    )
+
+
+def check_types(data: Measurements, base: Catalogue) -> None:
+    """Raise :class:`InputError` for every machine type that no profile knows."""
+    seen: dict[str, str] = {}
+    for t in data.thread_times:
+        seen.setdefault(t.machine_type, t.where.file)
+    for run in data.runs:
+        for e in run.executions:
+            seen.setdefault(e.machine_type, e.where.file)
+    problems = Problems()
+    for name, file in sorted(seen.items()):
+        if name not in base.machine_types:
+            help = name_help(name, base.machine_types)
+            message = f"machine type '{name}' is in no profiles: its vcpus, memory and smt must be known"
+            problems.add(Problem(file, None, "machine_type", message, f"add a machine.yaml beside the tables; {help}"))
+    problems.raise_any()
+
+
+def _fit_services(data: Measurements, base: Catalogue, request: Request, tell: Progress) -> dict[str, FittedLatency]:
+    found = {}
+    for service in sorted({p.service for p in data.latency_points}):
+        tell(f"fitting the latency of {service}")
+        found[service] = fit_latency(
+            data.latency_points,
+            data.latency_interference,
+            data.latency_windows,
+            data.runs,
+            service=service,
+            cohort_of=data.years,
+            bandwidth={n: m.bandwidth for n, m in base.machine_types.items()},
+            vcpus={n: m.vcpus for n, m in base.machine_types.items()},
+            fewest_groups=2 if len(data.groups) > 2 else 1,
+            leave_out=request.leave_out,
+        )
+    return found
+
+
+def _client_of(base: Catalogue, asked: str | None) -> str | None:
+    known = {client for service in base.services.values() for client in service.clients}
+    return asked if asked in known else None
+
+
+def _reference(observed: Observations) -> str:
+    """The machine type with most thread sweeps; of equals, the one with most executions, then the first by name."""
+    sweeps = [0] * len(observed.machine_types)
+    for s in observed.sweeps:
+        sweeps[s.kind] += len(s.real_s)
+    runs = [0] * len(observed.machine_types)
+    for p in observed.played:
+        runs[p.kind] += 1
+    best = max(range(len(sweeps)), key=lambda k: (sweeps[k], runs[k], -k))
+    return observed.machine_types[best].name
+
+
+def _left_out(
+    data: Measurements, base: Catalogue, observed: Observations, fitted: Fitted, tell: Progress
+) -> dict[str, Catalogue]:
+    """For every group that ran jobs, the profiles of a fit that had not seen it; empty with one group."""
+    groups = sorted({p.group for p in observed.played})
+    found: dict[str, Catalogue] = {}
+    for i, group in enumerate(groups if len(groups) > 1 else []):
+        tell(f"leaving out {group} ({i + 1} of {len(groups)})")
+        again = fit_runtime(
+            observed,
+            fitted.parameters,
+            fitted.phase_order,
+            without=(group,),
+            start=fitted.vector,
+            most=LEFT_OUT_STEPS,
+        )
+        found[group], _ = assemble(again, base, data)
+    return found
+
+
+def _run_times(data: Measurements, catalogue: Catalogue, question: Question) -> tuple[Score, ...]:
+    """Run times and makespans only: services were fitted to all groups, and their own fit has scores without each."""
+    return tuple(s for s in validate(data, catalogue, question).scores if s.quantity is not Quantity.P95)
+
+
+def _errors(left_out: Collection[Score], in_sample: Collection[Score], observed: Observations) -> Errors:
+    if left_out:
+        return errors_of(left_out)
+    if any(s.quantity is Quantity.DURATION for s in in_sample):
+        found = errors_of(in_sample)
+        return Errors({j: max(e, OWN_ERROR_FLOOR) for j, e in found.jobs.items()}, {})
+    return Errors(dict.fromkeys(observed.jobs, OWN_ERROR_FLOOR), {})
+
+
+def _said(
+    fitted: Fitted, latency: Mapping[str, FittedLatency], observed: Observations
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Warnings and defaults: a block of which nothing is known is one sentence."""
+    unknown: dict[str, list[str]] = {}
+    names = fitted.parameters.names()
+    for at, (block, key, _) in enumerate(names):
+        if not fitted.identified(at):
+            unknown.setdefault(block, []).append(key)
+    warnings: list[str] = []
+    defaults: list[str] = []
+    for block, keys in unknown.items():
+        whole = next(len(b.keys) for b in fitted.parameters.blocks if b.name == block)
+        who = "all" if len(keys) == whole else ", ".join(keys)
+        sentence = f"{block} is not identified for {who}: what was assumed beforehand decides"
+        (defaults if block.startswith("type speed of a job") else warnings).append(sentence)
+    if not observed.played:
+        warnings.append("there are no executions beside others: phases and pressure are assumed")
+    if not observed.slowdowns:
+        warnings.append("there are no times beside an aggressor: sensitivity is assumed")
+    for fit in latency.values():
+        warnings += fit.warnings
+        defaults += fit.defaults
+    return tuple(warnings), tuple(defaults)

@@ -1,0 +1,145 @@
+"""Profiles as a YAML file that says of every number where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+import yaml
+
+from flowsched_models.calibration.calibration import Calibration
+from flowsched_models.machine import MachineType
+from flowsched_models.profile import JobProfile
+from flowsched_models.quantity import format_memory
+from flowsched_models.service import ServiceProfile
+from flowsched_models.text_table import counted
+from flowsched_models.validation.score import Quantity, errors
+
+_HEAD = """\
+# Written by `flowsched calibrate`: fitted, not typed in. Fit again rather than change numbers here.
+#
+# {title}
+#
+# {summary}
+#
+# Keys: `flowsched calibrate` and the model are described in docs/calibration.md and docs/model.md.
+"""
+
+
+def profiles_text(calibration: Calibration, title: str) -> str:
+    """The file's content."""
+    document: dict[str, Any] = {"apiVersion": "flowsched/v1", "kind": "Profiles"}
+    document["jobs"] = {n: _job(j, calibration) for n, j in sorted(calibration.catalogue.jobs.items())}
+    services = {n: s for n, s in sorted(calibration.catalogue.services.items()) if n in calibration.latency}
+    if services:
+        document["services"] = {n: _service(s, calibration) for n, s in services.items()}
+    document["machine_types"] = {
+        n: _machine(m, calibration) for n, m in sorted(calibration.catalogue.machine_types.items())
+    }
+    body = yaml.safe_dump(document, sort_keys=False, width=110, allow_unicode=True, default_flow_style=None)
+    return _HEAD.format(title=_wrapped(title), summary=_wrapped(_summary(calibration))) + body
+
+
+def _summary(calibration: Calibration) -> str:
+    observed = calibration.observed
+    executions = sum(len(p.jobs) for p in observed.played)
+    runs = len({p.run for p in observed.played})
+    text = (
+        f"{counted(len(observed.groups), 'group')}, {counted(runs, 'run')} with {counted(executions, 'execution')},"
+        f" {counted(len(observed.sweeps), 'point')} of thread sweeps."
+    )
+    found = errors(s for s in calibration.left_out if s.quantity is Quantity.DURATION)
+    if found is not None:
+        text += f" Run times of groups left out: {found.median:.1f} % in the median,"
+        text += f" {found.p90:.1f} % at the 90th percentile."
+    return text
+
+
+def _wrapped(text: str) -> str:
+    words, lines = text.split(), [""]
+    for word in words:
+        if len(lines[-1]) + len(word) > 100:
+            lines.append("")
+        lines[-1] += (" " if lines[-1] else "") + word
+    return "\n# ".join(lines)
+
+
+def _job(job: JobProfile, calibration: Calibration) -> dict[str, Any]:
+    executions = sum(
+        int((p.jobs == calibration.observed.jobs.index(job.name)).sum()) for p in calibration.observed.played
+    )
+    groups = {g for s in calibration.observed.sweeps if calibration.observed.jobs[s.job] == job.name for g in s.real_s}
+    source = (
+        f"Fitted to {executions} executions and the thread sweeps of {len(groups)} groups; error from groups left out."
+    )
+    row: dict[str, Any] = {
+        "source": source,
+        "work_s": job.work_s,
+        "serial_fraction": job.serial_fraction,
+        "phase_order": job.phase_order.value,
+        "smt_gain": job.smt_gain,
+        "sensitivity": job.sensitivity,
+        "pressure": job.pressure,
+        "memory": format_memory(job.memory_mib),
+    }
+    if job.oversubscription:
+        row["oversubscription"] = job.oversubscription
+    if job.threads_power_of_two:
+        row["threads_power_of_two"] = True
+    row["error"] = job.error
+    if job.speed:
+        row["speed"] = dict(job.speed)
+    return row
+
+
+def _service(service: ServiceProfile, calibration: Calibration) -> dict[str, Any]:
+    fitted = calibration.latency[service.name]
+    left_out = errors(s for s in calibration.left_out if s.quantity is Quantity.P95)
+    source = f"Fitted to {len(fitted.fitted)} readings; curves describe {fitted.reference or 'the only cohort'}."
+    if left_out is not None:
+        source += f" p95 in runs of groups left out: {left_out.median:.1f} % in the median."
+    row: dict[str, Any] = {"source": source}
+    for field in fields(service):
+        value = getattr(service, field.name)
+        if field.name == "name" or (isinstance(value, Mapping) and not value):
+            continue
+        if field.name == "curves":
+            value = [
+                {
+                    f.name: _short(v)
+                    for f in fields(curve)
+                    if (v := getattr(curve, f.name)) is not None and not (f.name == "estimated" and not v)
+                }
+                for curve in value
+            ]
+        elif isinstance(value, Mapping):
+            value = {k: _short(v) for k, v in value.items()}
+        else:
+            value = _short(value)
+        row[field.name] = value
+    return row
+
+
+def _machine(machine: MachineType, calibration: Calibration) -> dict[str, Any]:
+    names = calibration.fitted.parameters.machine_types
+    measured = "measured" if machine.name in names else "not measured itself"
+    if machine.name == calibration.fitted.parameters.reference:
+        measured = "the reference for speed and bandwidth"
+    return {
+        "source": f"{machine.vcpus} vCPU; {measured}.",
+        "vcpus": machine.vcpus,
+        "memory": format_memory(machine.memory_mib),
+        "speed": machine.speed,
+        "bandwidth": machine.bandwidth,
+        "smt": machine.smt,
+        "error": machine.error,
+    }
+
+
+def _short(value: Any) -> Any:
+    """Numbers to four significant digits; whole ones as such."""
+    if isinstance(value, float):
+        short = float(f"{value:.4g}")
+        return int(short) if short == int(short) and abs(short) >= 10 else short
+    return value

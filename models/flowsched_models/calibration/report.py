@@ -1,0 +1,49 @@
+"""The report of a calibration: one HTML file that needs nothing beside itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from importlib.resources import files
+
+from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup
+
+from flowsched_models.calibration import fit_parts, score_parts
+from flowsched_models.calibration.calibration import Calibration
+from flowsched_models.calibration.report_part import Part
+from flowsched_models.text_table import printable
+
+
+def report_html(result: Calibration, title: str) -> str:
+    """The report as one HTML document. The same result gives the same bytes.
+
+    Needs matplotlib. What was not measured is one sentence in its place.
+    """
+    return _template().render(title=printable(title), parts=tuple(parts_of(result)), css=Markup(_text("report.css")))
+
+
+def parts_of(result: Calibration) -> Iterator[Part]:
+    """The sections of the report, in their order."""
+    yield score_parts.summary(result)
+    yield score_parts.against(result)
+    yield score_parts.residuals(result)
+    yield score_parts.by_group(result)
+    yield score_parts.coverage(result)
+    yield fit_parts.parameters(result)
+    yield fit_parts.sweeps(result)
+    yield fit_parts.slowdowns(result)
+    yield fit_parts.latency(result)
+    yield from fit_parts.notes(result)
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
+    )
+    return environment.from_string(_text("report.html.j2"))
+
+
+def _text(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,1 @@
+"""Sub-commands of ``flowsched`` that measure, fit and check profiles."""

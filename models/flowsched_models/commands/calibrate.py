@@ -1,0 +1,154 @@
+"""``flowsched calibrate``: profiles from measurements."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from flowsched_models.calibration.calibration import Calibration, Request
+from flowsched_models.calibration.calibration import calibrate as fit
+from flowsched_models.calibration.latency_score import errors as latency_errors
+from flowsched_models.calibration.profiles_text import profiles_text
+from flowsched_models.document import InputError, Problem
+from flowsched_models.measurements.load import load_measurements
+from flowsched_models.measurements.measurements import Measurements
+from flowsched_models.output import write_whole
+from flowsched_models.profiles import load_catalogue
+from flowsched_models.text_table import counted, printable
+from flowsched_models.validation.score import Quantity, errors
+
+MACHINE_FILE = "machine.yaml"
+"""Machine types beside the tables of a group, as ``flowsched measure`` writes them."""
+
+
+@click.command(
+    epilog="Example: flowsched calibrate data --out my-profiles.yaml --report fit.html",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.argument("data", type=click.Path(path_type=Path), metavar="DATA")
+@click.option(
+    "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the profiles."
+)
+@click.option("--report", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write an HTML report.")
+@click.option(
+    "--base",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Profiles that give what times do not tell (virtual CPUs, memory); they add to the bundled ones.",
+)
+@click.option("--years", metavar="LIST", help="Groups of these years only, as 2023,2024.")
+@click.option("--year", metavar="YEAR", help="The year of groups that do not tell theirs.")
+@click.option(
+    "--sweeps-of",
+    metavar="LIST",
+    help="Thread sweeps of these years too: what their machines do with one job alone, not their runs.",
+)
+@click.option("--reference", metavar="TYPE", help="Machine type that speeds are relative to.  [default: most swept]")
+@click.option("--client", metavar="NAME", help="Load client of services during runs.  [default: as validate]")
+@click.option("--title", metavar="TEXT", help="What the profiles say of their source.")
+@click.option("--no-leave-out", is_flag=True, help="Skip the fits without one group each: quicker, errors too small.")
+@click.option(
+    "--all-types",
+    is_flag=True,
+    help="Write machine types whose families nobody measured too, as fast as the middle of those that were.",
+)
+@click.option("--quiet", "-q", is_flag=True, help="No progress.")
+def calibrate(
+    data: Path,
+    out: Path,
+    report: Path | None,
+    base: tuple[Path, ...],
+    years: str | None,
+    year: str | None,
+    sweeps_of: str | None,
+    reference: str | None,
+    client: str | None,
+    title: str | None,
+    no_leave_out: bool,
+    all_types: bool,
+    quiet: bool,
+) -> int:
+    """Fit profiles of jobs, machines and services to the measurements in DATA, a folder of tables."""
+    check_extra()
+    measurements = read(data, years, year, sweeps_of)
+    machines = [p for p in (data / MACHINE_FILE, *sorted(data.glob(f"*/{MACHINE_FILE}"))) if p.is_file()]
+    catalogue = load_catalogue(extra=[*machines, *base])
+    began = time.monotonic()
+
+    def tell(text: str) -> None:
+        if not quiet:
+            print(f"{time.monotonic() - began:6.0f} s  {text}", file=sys.stderr, flush=True)
+
+    result = fit(measurements, catalogue, Request(reference, client, not no_leave_out, all_types), tell)
+    text = profiles_text(result, title or f"flowsched calibrate {data.name}")
+    if report is not None:
+        from flowsched_models.calibration.report import report_html  # matplotlib takes a second to import
+
+        tell("drawing the report")
+        write_whole(report, report_html(result, title or data.name))
+    write_whole(out, text)
+    for line in summary(result, out, report):
+        print(printable(line))
+    return 0
+
+
+def check_extra() -> None:
+    """Refuse to begin without what the fit needs."""
+    missing = [name for name in ("scipy", "matplotlib") if importlib.util.find_spec(name) is None]
+    if missing:
+        message = f"{' and '.join(missing)} must be installed to calibrate"
+        raise InputError([Problem("flowsched calibrate", None, "", message, "pip install 'flowsched[calibrate]'")])
+
+
+def read(data: Path, years: str | None, year: str | None, sweeps_of: str | None) -> Measurements:
+    """The measurements of some years, with the thread sweeps of some more."""
+    kept = load_measurements(data, year=year, years=_list(years))
+    if not sweeps_of:
+        return kept
+    more = load_measurements(data, year=year, years=_list(sweeps_of))
+    return kept.with_sweeps_of(more)
+
+
+def summary(result: Calibration, out: Path, report: Path | None) -> list[str]:
+    """What a user must know of a fit, on a screen."""
+    observed = result.observed
+    lines = [
+        f"{counted(len(observed.jobs), 'job')} on {counted(len(observed.machine_types), 'type')} of machines, measured by"
+        f" {counted(len(observed.groups), 'group')}: {out}"
+    ]
+    for name, scores in (("fitted to all", result.in_sample), ("group left out", result.left_out)):
+        for quantity, what in (
+            (Quantity.DURATION, "run times"),
+            (Quantity.MAKESPAN, "makespans"),
+            (Quantity.P95, "p95 in runs"),
+        ):
+            found = errors(s for s in scores if s.quantity is quantity)
+            if found is not None:
+                lines.append(_error_line(f"{what}, {name}", found.median, found.p90, found.count))
+    for service, latency in result.latency.items():
+        for part, what in (("sweep", "sweeps"), ("run", "runs")):
+            own = latency_errors(s for s in latency.scores if s.part == part)
+            if own.count:
+                lines.append(_error_line(f"p95 of {service} in {what}, group left out", own.median, own.p90, own.count))
+                text = f"p95 of {service} in {what}, group left out but for one short measurement"
+                lines.append(_error_line(text, own.calibrated_median, own.calibrated_p90, own.count))
+    for finding in result.findings:
+        lines.append(f"found: {finding}")
+    lines += [f"warning: {text}" for text in result.warnings]
+    lines += [f"assumed: {text}" for text in result.defaults]
+    if report is not None:
+        lines.append(f"Report: {report}")
+    return lines
+
+
+def _error_line(what: str, median: float, p90: float, count: int) -> str:
+    return f"  {what}: {median:.1f} % in the median, {p90:.1f} % at the 90th percentile ({count})"
+
+
+def _list(text: str | None) -> tuple[str, ...]:
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())

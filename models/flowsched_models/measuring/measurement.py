@@ -1,0 +1,189 @@
+"""One measurement of a job: the plan is run through, every finished run is in its table at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from flowsched_models.measuring.aggressor import AGGRESSORS
+from flowsched_models.measuring.clock import Clock
+from flowsched_models.measuring.measured_row import Subject, replaced, variables
+from flowsched_models.measuring.remaining_time import RemainingTime, in_words
+from flowsched_models.measuring.run_plan import PlannedRun, RunPlan, Setup, Table
+from flowsched_models.measuring.runner import Disturbance, Outcome, Program, Runner
+from flowsched_models.measuring.tables import Row, Tables
+
+NOISE_CPUS = 0.1
+"""Busy CPUs of others from which on a run is called disturbed."""
+SHORT_S = 5.0
+"""Below, start-up and the clock's tick weigh on a run's time."""
+
+ONE_CPU = 1.1
+"""A program that uses fewer CPUs than this runs on one thread, whatever it was told."""
+
+
+@dataclass
+class Account:
+    """What came of a measurement."""
+
+    planned: int
+    done: int = 0
+    """Runs with rows in the tables, those of earlier calls included."""
+    failures: list[str] = field(default_factory=list)
+    """Runs without a row, one sentence each."""
+    noisy: int = 0
+    """Runs of this call during which others used the machine."""
+    advice: list[str] = field(default_factory=list)
+    """What the times make suspicious, one sentence each."""
+    warmed_up: bool = True
+    """Whether the warm-up succeeded; without it nothing was measured."""
+
+
+class Measurement:
+    """Runs a plan. Interrupted, it leaves the rows of all finished runs; run again, it goes on behind them."""
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        subject: Subject,
+        command: Sequence[str],
+        tables: Tables,
+        runner: Runner,
+        clock: Clock,
+        *,
+        rest_s: float,
+        limit_s: float,
+        say: Callable[[str], None],
+        redo: bool = False,
+    ) -> None:
+        self._plan = plan
+        self._subject = subject
+        self._command = tuple(command)
+        self._tables = tables
+        self._runner = runner
+        self._clock = clock
+        self._rest_s = rest_s
+        self._limit_s = limit_s
+        self._say = say
+        self._redo = redo
+        """Whether runs that others disturbed are made again."""
+        self._given_up: set[Setup] = set()
+        self.account = Account(len(plan.runs))
+
+    def open_runs(self) -> list[PlannedRun]:
+        """The runs that have no rows yet, or disturbed ones that are to be made again."""
+        return [r for r in self._plan.runs if (noise := self._noise(r)) is None or (self._redo and noise >= NOISE_CPUS)]
+
+    def runs_there(self) -> int:
+        """How many of the runs have rows."""
+        return sum(self._noise(r) is not None for r in self._plan.runs)
+
+    def _noise(self, planned: PlannedRun) -> float | None:
+        """CPUs that others used during a run as its rows say; None if there are none."""
+        rows = self._tables.rows(planned.setup.table, **self._subject.key(planned))
+        return max((_number(r, "other_cpus") for r in rows), default=None)
+
+    def run(self) -> Account:
+        """Make all open runs. KeyboardInterrupt passes through; :attr:`account` then tells what is done."""
+        account = self.account
+        runs = self.open_runs()
+        account.done = self.runs_there()
+        if not runs:
+            return account
+        time = RemainingTime(self._rest_s)
+        outcome, took_s = self._make(self._plan.warm_up)
+        if trouble := _trouble(outcome):
+            account.failures.append(f"warm-up ({self._plan.warm_up}): {trouble}")
+            account.warmed_up = False
+            return account
+        time.note(self._plan.warm_up, took_s)
+        self._say(f"warm-up, {self._plan.warm_up}: {outcome.programs[0].real_s:.2f} s")
+        for position, planned in enumerate(runs):
+            if planned.setup in self._given_up:
+                account.failures.append(f"{planned}: not tried, because an earlier one took too long")
+                continue
+            self._clock.sleep(self._rest_s)
+            outcome, took_s = self._make(planned.setup)
+            time.note(planned.setup, took_s)
+            self._keep(planned, outcome)
+            left = time.left_s(runs[position + 1 :])
+            counter = f"[{position + 1}/{len(runs)}]"
+            rest = f"; about {in_words(left)} left" if position + 1 < len(runs) else ""
+            self._say(f"{counter} {planned}: {_result(outcome)}{rest}")
+        account.advice += self._advice()
+        return account
+
+    def _make(self, setup: Setup) -> tuple[Outcome, float]:
+        programs = [
+            Program(replaced(self._command, c.threads, k), c.cores, variables(c.threads, k))
+            for k, c in enumerate(setup.copies, 1)
+        ]
+        core = setup.aggressor_core
+        disturbance = None if core is None else Disturbance(AGGRESSORS[setup.interference], core)
+        begin_s = self._clock.now()
+        outcome = self._runner.run(programs, disturbance, self._limit_s)
+        return outcome, self._clock.now() - begin_s
+
+    def _keep(self, planned: PlannedRun, outcome: Outcome) -> None:
+        if outcome.too_long:
+            self._given_up.add(planned.setup)
+        if trouble := _trouble(outcome):
+            self.account.failures.append(f"{planned}: {trouble}")
+            return
+        others = outcome.other_cpus or 0.0
+        self.account.noisy += others >= NOISE_CPUS
+        earlier = self._noise(planned)
+        self.account.done += earlier is None
+        if earlier is None or others < earlier:
+            self._tables.put(planned.setup.table, self._subject.rows(planned, outcome))
+
+    def _advice(self) -> Iterator[str]:
+        """Sentences on times that a profile should not be made from."""
+        own = {"job": self._subject.job, "machine_type": self._subject.machine_type}
+        shortest, used = SHORT_S, dict[int, float]()
+        for row in self._tables.rows(Table.THREADS, **own):
+            real_s, cpu_s = _number(row, "real_s"), _number(row, "user_s") + _number(row, "sys_s")
+            count = int(min(_number(row, "threads"), _number(row, "cores")))
+            if real_s <= 0:
+                continue
+            shortest = min(shortest, real_s)
+            if _number(row, "other_cpus") < NOISE_CPUS:
+                used[count] = max(used.get(count, 0.0), cpu_s / real_s)
+        if shortest < SHORT_S:
+            yield f"the shortest run took {shortest:.2f} s; use an input that takes {SHORT_S:g} s or more on all threads"
+        lazy = [count for count, cpus in sorted(used.items()) if count > 1 and cpus < ONE_CPU]
+        if lazy:
+            counts = ", ".join(map(str, lazy))
+            yield (
+                f"on {counts} threads the program never used more than one CPU: "
+                "does it follow {threads}, OMP_NUM_THREADS or FLOWSCHED_THREADS?"
+            )
+
+
+def _number(row: Row, column: str) -> float:
+    """A value of a row; 0 where an earlier one has none: who reads the tables will say so."""
+    try:
+        value = float(row.get(column, ""))
+    except ValueError:
+        return 0.0
+    return value if math.isfinite(value) else 0.0
+
+
+def _trouble(outcome: Outcome) -> str:
+    """What is wrong with a run; empty if it is good."""
+    if outcome.trouble:
+        return outcome.trouble
+    for ended in outcome.programs:
+        if ended.exit_code != 0:
+            how = (
+                f"exit code {ended.exit_code}" if ended.exit_code > 0 else f"it was ended by signal {-ended.exit_code}"
+            )
+            return how + (f" ({ended.said})" if ended.said else "")
+    return ""
+
+
+def _result(outcome: Outcome) -> str:
+    if trouble := _trouble(outcome):
+        return f"left out: {trouble}"
+    return " and ".join(f"{e.real_s:.2f} s" for e in outcome.programs)

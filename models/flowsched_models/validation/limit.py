@@ -1,0 +1,63 @@
+"""Limits on errors, for a site's own tests."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from flowsched_models.document import InputError, Problem
+from flowsched_models.validation.score import Quantity
+from flowsched_models.validation.validation import Validation
+
+LIMITS = {
+    "--limit-median": (Quantity.DURATION, "median", "duration error, median"),
+    "--limit-p90": (Quantity.DURATION, "p90", "duration error, p90"),
+    "--limit-makespan": (Quantity.MAKESPAN, "median", "makespan error, median"),
+    "--limit-p95": (Quantity.P95, "median", "p95 error, median"),
+}
+"""By option: what it limits, and in words."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A limit on an error, and how it came out; in per cent."""
+
+    option: str
+    limit: float
+    value: float
+
+    @property
+    def exceeded(self) -> bool:
+        """Whether the error is more than the limit."""
+        return self.value > self.limit
+
+    def __str__(self) -> str:
+        """One line."""
+        outcome = "exceeds" if self.exceeded else "is within"
+        return f"{LIMITS[self.option][2]}: {self.value:.2f} % {outcome} {self.limit:g} % ({self.option})"
+
+
+def read_percent(option: str, text: str) -> float:
+    """``6``, ``6%`` or ``6 %`` as 6.0. Raises :class:`InputError`."""
+    try:
+        value = float(text.strip().removesuffix("%").strip())
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0.0):
+        raise InputError([Problem(option, None, "", f"'{text}' is not a limit in per cent", f"{option} 6%")])
+    return value
+
+
+def check_limits(validation: Validation, asked: dict[str, float], source: str) -> tuple[Limit, ...]:
+    """How the limits came out. Raises :class:`InputError` for those that there is nothing to check against."""
+    found, problems = [], []
+    for option, limit in asked.items():
+        quantity, figure, words = LIMITS[option]
+        errors = validation.errors(quantity)
+        if errors is None:
+            problems.append(Problem(source, None, "", f"nothing here can be scored for {option} ({words})"))
+        else:
+            found.append(Limit(option, limit, getattr(errors, figure)))
+    if problems:
+        raise InputError(problems)
+    return tuple(found)

@@ -1,0 +1,249 @@
+"""``flowsched plan``: the best plan that a search finds for a known set of jobs, and how far from optimal it can be."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flowsched.planner import (
+    PlanRules,
+    Progress,
+    outside,
+)
+from flowsched.snapshot import MILLI
+from flowsched_models.document import InputError
+from flowsched_models.document import Problem as Mistake
+from flowsched_models.output import make_folder, write_whole
+from flowsched_models.quantity import format_cores
+from flowsched_simulator.plan_schedule import schedule_of, schedule_text
+from flowsched_simulator.planning import Outcome, make_plan, snapshot_of
+from flowsched_simulator.scenario_file import load_scenario
+
+INTERRUPTED = 130
+_PROGRESS_S = 1.0
+
+
+class _Seconds(click.ParamType[float]):
+    """``10``, ``10s``, ``2m``."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|min)?", str(value).strip())
+        if found is None or float(found[1]) <= 0.0:
+            self.fail(f"'{value}' is not a time; write 10s, 500ms or 2m", param, ctx)
+        return float(found[1]) * {"ms": 1e-3, "s": 1.0, None: 1.0, "m": 60.0, "min": 60.0}[found[2]]
+
+
+@click.command(
+    epilog="Example: flowsched plan parsec-memcached-2024 --weights free --out out/plan.yaml",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.argument("scenario", metavar="SCENARIO")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the plan as a schedule file.")
+@click.option(
+    "--objective",
+    type=click.Choice(["makespan", "completion"]),
+    help="Last end, or sum of completion times. Default: the scenario's.",
+)
+@click.option("--cores", type=click.Choice(["shared", "exclusive"]), default="shared", show_default=True)
+@click.option(
+    "--weights",
+    type=click.Choice(["equal", "widths", "free"]),
+    default="widths",
+    show_default=True,
+    help="CPU weights: each job's narrowest width, any of its widths, or any weight.",
+)
+@click.option(
+    "--robust", type=click.FloatRange(0.5, 0.99), metavar="Q", help="Plan for this quantile of the models' uncertainty."
+)
+@click.option("--draws", type=click.IntRange(2, 10_000), default=64, show_default=True, help="For --robust.")
+@click.option("--time-limit", type=_Seconds(), help="Search so long, such as 10s. The result is not reproducible.")
+@click.option("--evaluations", type=click.IntRange(0), help="Plans to look at. Default: by the size of the problem.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the search and of arrivals.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+def plan(
+    scenario: str,
+    out: Path | None,
+    objective: str | None,
+    cores: str,
+    weights: str,
+    robust: float | None,
+    draws: int,
+    time_limit: float | None,
+    evaluations: int | None,
+    seed: int,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Plan all jobs of SCENARIO (a bundled name or a file) at once, knowing all of them.
+
+    Starts from a round of `flow` and searches placements, cores, threads, CPU weights and start order. Ctrl-C prints the
+    best plan so far.
+    """
+    if evaluations is not None and time_limit is not None:
+        message = "limits the search by time, and --evaluations by plans looked at"
+        raise InputError([Mistake("--time-limit", None, "", message, "give one of them")])
+    loaded = load_scenario(scenario)
+    snapshot = snapshot_of(loaded, seed)
+    unknown = outside(snapshot)
+    if unknown:
+        help = "compare policies with: flowsched simulate"
+        raise InputError([Mistake(loaded.source, None, "", f"a plan would ignore {u}", help) for u in unknown])
+    if out is not None:
+        make_folder(out.parent)
+    rules = PlanRules(
+        objective=objective or loaded.objective.value,
+        share_cores=cores == "shared",
+        weights=weights,
+        quantile=robust,
+        draws=draws,
+        evaluations=evaluations,
+        time_limit_s=time_limit,
+        seed=seed,
+    )
+    outcome = make_plan(loaded, rules, None if quiet else _Progress())
+    if not outcome.plan.feasible:
+        raise InputError([Mistake(loaded.source, None, "", *_impossible(outcome))])
+    if out is not None:
+        what = f"Plan for {loaded.name}: {rules.objective} {outcome.value_s:.2f} s as predicted"
+        write_whole(out, schedule_text(schedule_of(loaded, outcome.plan, _name(out)), what))
+        click.echo(f"schedule: {out}", err=True)
+    click.echo(json.dumps(to_json(outcome), allow_nan=False) if as_json else to_text(outcome))
+    if outcome.searched.interrupted:
+        click.get_current_context().exit(INTERRUPTED)
+
+
+def _name(out: Path) -> str:
+    """One word that YAML takes as text."""
+    word = re.sub(r"[^A-Za-z0-9_.-]+", "-", out.stem).strip("-.")
+    return word if word[:1].isalpha() else f"plan-{word}".rstrip("-")
+
+
+def to_json(outcome: Outcome) -> dict[str, Any]:
+    """The result as plain data (version 1). ``timings`` is all that differs between equal runs."""
+    plan, rules = outcome.plan, outcome.rules
+    return {
+        "version": "flowsched/v1",
+        "scenario": outcome.scenario.name,
+        "objective": rules.objective,
+        "cores": "shared" if rules.share_cores else "exclusive",
+        "weights": rules.weights,
+        "robust": rules.quantile,
+        "seed": rules.seed,
+        "tasks": [
+            {
+                "job": t.task,
+                "machine": t.machine,
+                "cores": list(t.cores),
+                "threads": t.threads,
+                "request": t.width_milli / MILLI,
+                "after": t.after,
+                "start_s": t.start_s,
+                "end_s": t.end_s,
+                "end_interval_s": [t.low_s, t.high_s],
+            }
+            for t in plan.tasks
+        ],
+        "makespan_s": plan.makespan_s,
+        "makespan_interval_s": [plan.makespan_low_s, plan.makespan_high_s],
+        "completion_s": plan.completion_s,
+        "completion_interval_s": [plan.completion_low_s, plan.completion_high_s],
+        "quantile_s": plan.quantile_s,
+        "services": [{"service": n, "peak_p95_us": p, "slo_us": goal} for n, p, goal in plan.p95_us],
+        "bound_s": outcome.bound.value_s,
+        "gap": outcome.gap,
+        "start_s": outcome.start_s,
+        "evaluations": outcome.searched.evaluations,
+        "reproducible": outcome.reproducible,
+        "timings": {"search_s": outcome.searched.seconds},
+    }
+
+
+def to_text(outcome: Outcome) -> str:
+    """A table with a line per job in the order of machines and starts, and what there is to say about it."""
+    plan, rules = outcome.plan, outcome.rules
+    order = {m.name: i for i, m in enumerate(outcome.scenario.machines)}
+    rows = [("job", "machine", "cores", "threads", "weight", "start", "end s", "80 % interval")]
+    for t in sorted(plan.tasks, key=lambda t: (order[t.machine], t.start_s, t.task)):
+        start = f"at {t.start_s:.0f} s" if t.after is None else f"after {t.after}"
+        interval = "" if t.low_s is None or t.high_s is None else f"[{t.low_s:.0f}, {t.high_s:.0f}]"
+        weight = f"{t.width_milli / MILLI:g}"
+        cores = format_cores(t.cores)
+        rows.append((t.task, t.machine, cores, str(t.threads), weight, start, f"{t.end_s:.1f}", interval))
+    widths = [max(len(row[c]) for row in rows) for c in range(len(rows[0]))]
+    left = (0, 1, 2, 5)
+    lines = [
+        "  ".join(
+            cell.ljust(w) if c in left else cell.rjust(w) for c, (cell, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+    lines.insert(1, "  ".join("-" * w for w in widths))
+    noun = "makespan" if rules.objective == "makespan" else "sum of completions"
+    low, high = (
+        (plan.makespan_low_s, plan.makespan_high_s)
+        if rules.objective == "makespan"
+        else (plan.completion_low_s, plan.completion_high_s)
+    )
+    own = plan.makespan_s if rules.objective == "makespan" else plan.completion_s
+    interval = "" if low is None or high is None else f" [{low:.1f}, {high:.1f}]"
+    lines += ["", f"{noun}: {own:.2f} s{interval}"]
+    if rules.quantile is not None and plan.quantile_s is not None:
+        lines.append(f"{100 * rules.quantile:g} % quantile over {rules.draws} draws: {plan.quantile_s:.2f} s")
+    for name, p95, goal in plan.p95_us:
+        lines.append(f"{name}: p95 at most {p95 / 1000:.2f} ms, goal {goal / 1000:g} ms")
+    proof = "" if outcome.bound.solved else " (not solved to its end)"
+    lines.append(f"lower bound: {outcome.bound.value_s:.2f} s{proof}, gap {100 * outcome.gap:.1f} %")
+    better = 100.0 * (1.0 - outcome.value_s / outcome.start_s) if outcome.start_s > 0 else 0.0
+    lines.append(f"start from flow: {outcome.start_s:.2f} s, improved by {better:.1f} %")
+    searched = outcome.searched
+    lines.append(f"search: {searched.evaluations} plans in {searched.seconds:.1f} s, seed {rules.seed}")
+    if searched.interrupted:
+        lines.append("interrupted: the best plan so far; another run may differ")
+    elif rules.time_limit_s is not None:
+        lines.append("limited by time: another run may differ; --evaluations makes it reproducible")
+    return "\n".join(lines)
+
+
+def _impossible(outcome: Outcome) -> tuple[str, str]:
+    broken = [f"p95 of {n} would reach {p / 1000:.2f} ms" for n, p, goal in outcome.plan.p95_us if p > goal]
+    why = ", ".join(broken) if broken else "requests or memory do not fit"
+    return f"no plan was found that can be carried out: {why}", "search longer with --evaluations, or add machines"
+
+
+class _Progress:
+    """How far the search is, on stderr: written over on a terminal; elsewhere a line now and then."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty()
+        self._shown_s = 0.0
+        self._width = 0
+
+    def begin(self) -> None:
+        self._shown_s = 0.0
+
+    def show(self, progress: Progress) -> None:
+        every = _PROGRESS_S / 4 if self._terminal else 5 * _PROGRESS_S
+        if progress.seconds < self._shown_s + every:
+            return
+        self._shown_s = progress.seconds
+        of = f" of {progress.most}" if progress.most else ""
+        line = f"{progress.evaluations}{of} plans, {progress.seconds:.0f} s, best {progress.best_s:.2f} s"
+        if self._terminal:
+            click.echo("\r" + line.ljust(self._width), err=True, nl=False)
+            self._width = len(line)
+        else:
+            click.echo(line, err=True)
+
+    def end(self) -> None:
+        if self._terminal and self._width:
+            click.echo("\r" + " " * self._width + "\r", err=True, nl=False)

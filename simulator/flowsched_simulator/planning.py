@@ -1,0 +1,133 @@
+"""Plans for scenarios: a round of ``flow``, the search, the bound."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from flowsched.planner import (
+    Bound,
+    Draws,
+    Plan,
+    PlanRules,
+    Problem,
+    Progress,
+    Searched,
+    from_flow,
+    greedy_start,
+    lower_bound,
+    problem_of,
+    read_plan,
+    search_plan,
+)
+from flowsched.planner.evaluation import Evaluator
+from flowsched.planner.objective import Objective as Costs
+from flowsched.policies.flow import FlowPolicy
+from flowsched.round import FlowScheduler
+from flowsched.settings import Settings
+from flowsched.snapshot import Snapshot
+from flowsched.solvers import make_solver
+from flowsched_models.runtime import HostFactory
+from flowsched_simulator.scenario import Scenario
+from flowsched_simulator.workload import workload
+
+_SPREAD_DRAWS = 64
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A plan for a scenario, and how it was found."""
+
+    scenario: Scenario
+    rules: PlanRules
+    plan: Plan
+    start: Plan
+    bound: Bound
+    searched: Searched
+
+    @property
+    def value_s(self) -> float:
+        """The objective of the plan, or the quantile of it that was asked for."""
+        return self._value(self.plan)
+
+    @property
+    def start_s(self) -> float:
+        """The same of the start from flow."""
+        return self._value(self.start)
+
+    def _value(self, plan: Plan) -> float:
+        if plan.quantile_s is not None:
+            return plan.quantile_s
+        return plan.makespan_s if self.rules.objective == "makespan" else plan.completion_s
+
+    @property
+    def gap(self) -> float:
+        """How far the value is above the bound, relative to it."""
+        return self.value_s / self.bound.value_s - 1.0 if self.bound.value_s > 0.0 else 0.0
+
+    @property
+    def reproducible(self) -> bool:
+        """Whether another run finds the same plan."""
+        return self.rules.time_limit_s is None and not self.searched.interrupted
+
+
+def snapshot_of(scenario: Scenario, seed: int) -> Snapshot:
+    """The scenario before anything starts, all jobs known."""
+    return Snapshot(
+        now_s=0.0,
+        catalogue=scenario.catalogue,
+        machines=scenario.machines,
+        services=scenario.services,
+        pending=workload(scenario, seed),
+        start_delay=scenario.start_delay,
+        relations=scenario.relations,
+        task_groups=scenario.task_groups,
+        share_service_cores=getattr(scenario, "share_service_cores", False),
+    )
+
+
+class Watch(Protocol):
+    """Somebody who is told how far a search is."""
+
+    def begin(self) -> None:
+        """The search begins."""
+
+    def show(self, progress: Progress) -> None:
+        """So far."""
+
+    def end(self) -> None:
+        """It has ended."""
+
+
+def make_plan(scenario: Scenario, rules: PlanRules, progress: Watch | None = None) -> Outcome:
+    """Flow's round, the search, the bound."""
+    snapshot = snapshot_of(scenario, rules.seed)
+    hosts = HostFactory(scenario.catalogue)
+    problem = problem_of(snapshot, rules, hosts)
+    evaluator = Evaluator(problem)
+    settings = Settings(objective=rules.objective, slo_margin=rules.slo_margin, exact_limit=0)
+    flow = FlowScheduler(FlowPolicy(settings), make_solver("ortools"), settings, hosts=hosts)
+    starts = [from_flow(problem, evaluator, flow.decide(snapshot)), greedy_start(problem, evaluator)]
+    if progress is not None:
+        progress.begin()
+    searched = search_plan(
+        problem,
+        starts,
+        clock=time.perf_counter,
+        report=None if progress is None else progress.show,
+        evaluator=evaluator,
+    )
+    if progress is not None:
+        progress.end()
+    draws = Draws(problem, rules.draws if rules.quantile else _SPREAD_DRAWS, rules.seed, rules.quantile or 0.5)
+    best = read_plan(problem, searched.draft, draws=draws, quantile_s=searched.quantile_s)
+    start_quantile = _quantile(problem, searched) if rules.quantile is not None else None
+    start = read_plan(problem, searched.start, quantile_s=start_quantile)
+    bound = lower_bound(problem, draws if rules.quantile is not None else None)
+    return Outcome(scenario, rules, best, start, bound, searched)
+
+
+def _quantile(problem: Problem, searched: Searched) -> float:
+    rules = problem.rules
+    return Costs(rules.objective, rules.quantile, len(problem.jobs)).value_s(searched.start.parts)

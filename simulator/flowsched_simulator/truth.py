@@ -1,0 +1,76 @@
+"""How the true machines of a run differ from the models: nothing, a factor of one width, or the profiles' own errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from flowsched.cluster import service_load
+from flowsched.snapshot import Service, Task
+from flowsched_models.runtime import HostFactory
+from flowsched_models.uncertainty import drawn_services, job_factors, machine_factors
+from flowsched_simulator.scenario import Scenario
+from flowsched_simulator.world import ModelError, RunTimeError, World
+
+Error = float | Literal["measured"] | RunTimeError
+"""Standard deviation of the log of one factor per job and machine, or ``measured``: the errors that the profiles state."""
+
+
+class Draws:
+    """The machines of a scenario as they may truly be, drawn from the errors that its profiles state.
+
+    Draws depend on the seed and the names of jobs, machines and services: two schedules that are drawn with one seed meet
+    the same machines.
+    """
+
+    def __init__(self, scenario: Scenario, tasks: Sequence[Task], seed: int, count: int) -> None:
+        """``count`` draws; more draws begin with the same ones."""
+        self.count = count
+        self._scenario = scenario
+        catalogue = scenario.catalogue
+        self._jobs = {t.name: job_factors(catalogue, t.name, t.profile, seed, count) for t in tasks}
+        self._machines = {m.name: machine_factors(catalogue, m.name, m.type, seed, count) for m in scenario.machines}
+        types = {m.name: m.type for m in scenario.machines}
+        self._services = {
+            s.name: drawn_services(catalogue, s.name, service_load(s), types[s.machine], seed, count)
+            for s in scenario.services
+        }
+
+    def world(self, draw: int) -> World:
+        """The machines of one draw, idle at time 0."""
+        scenario = self._scenario
+        # Services of one profile have errors of their own, so each has a profile of its own.
+        own = {_own(s): self._services[s.name][draw] for s in scenario.services}
+        services = tuple(replace(s, profile=_own(s)) for s in scenario.services)
+        hosts = HostFactory(replace(scenario.catalogue, services={**scenario.catalogue.services, **own}))
+        return World(scenario.machines, services, hosts, self.error(draw))
+
+    def error(self, draw: int) -> RunTimeError:
+        """Run-time factors of one draw."""
+        jobs = {name: float(factors[draw]) for name, factors in self._jobs.items()}
+        machines = {name: float(factors[draw]) for name, factors in self._machines.items()}
+        return _Factors(jobs, machines)
+
+
+class _Factors:
+    """Run-time factors of one draw."""
+
+    def __init__(self, jobs: Mapping[str, float], machines: Mapping[str, float]) -> None:
+        self._jobs = jobs
+        self._machines = machines
+
+    def factor(self, task: str, machine: str) -> float:
+        return self._jobs[task] * self._machines[machine]
+
+
+def true_world(scenario: Scenario, tasks: Sequence[Task], hosts: HostFactory, error: Error, seed: int) -> World:
+    """The true machines of one run; ``hosts`` are those of the models."""
+    if isinstance(error, str):
+        return Draws(scenario, tasks, seed, 1).world(0)
+    factors = ModelError(error, seed) if isinstance(error, float | int) else error
+    return World(scenario.machines, scenario.services, hosts, factors)
+
+
+def _own(service: Service) -> str:
+    return f"{service.profile} of {service.name}"

@@ -11,10 +11,10 @@ _HOUSE = Path(__file__).resolve().parent.parent
 
 
 def cca_folder() -> Path | None:
-    """The folder with one folder per group: ``FLOWSCHED_CCA``, else ``shared/data/cca`` beside the checkout."""
+    """The folder with one folder per group: ``FLOWSCHED_CCA``, else a ``data/cca`` in a folder beside the checkout."""
     named = os.environ.get("FLOWSCHED_CCA")
-    folder = Path(named) if named else _HOUSE.parent / "shared" / "data" / "cca"
-    return folder if folder.is_dir() else None
+    folders = [Path(named)] if named else sorted(_HOUSE.parent.glob("*/data/cca"))
+    return next((folder for folder in folders if folder.is_dir()), None)
 
 
 def cca_data() -> Path:

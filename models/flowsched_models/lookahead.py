@@ -55,9 +55,10 @@ class Lookahead:
     def __init__(self, host: Host, cpu: float, memory_mib: float, start_delay_s: float) -> None:
         """``cpu`` cores and ``memory_mib`` are what jobs may request in total, beside the services."""
         self.host = host
-        self._cpu = cpu
-        self._memory_mib = memory_mib
-        self._start_delay_s = start_delay_s
+        # Of one type always: another one would be compiled once more.
+        self._cpu = float(cpu)
+        self._memory_mib = float(memory_mib)
+        self._start_delay_s = float(start_delay_s)
 
     def run(self, entries: Sequence[Entry], factors: Floats | None = None) -> Outcome:
         """Run a plan; ``factors`` [R, entries] multiply the work of each job in each draw, all 1 in one draw by default."""

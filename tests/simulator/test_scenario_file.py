@@ -168,7 +168,7 @@ start_delay: {at_submission_s: -1}
         "s.yaml:21: services[1].threads: no latency of memcached was measured for 3 threads on 1 core; measured: "
         "1 thread on 1 core, 1 thread on 2 cores, 2 threads on 1 core, 2 threads on 2 cores",
         "s.yaml:24: services[1].client: there is no client of memcached 'mcperf'; did you mean 'mcperf-30k'? "
-        "(known: mcperf-sweep, mcperf-30k, mcperf-interference)",
+        "(known: mcperf-sweep, mcperf-30k)",
         "s.yaml:27: jobs[0].profile: there is no job profile 'freqmin'; did you mean 'freqmine'? (known: "
         "blackscholes, canneal, dedup, ferret, freqmine, radix, vips, neutral)",
         "s.yaml:29: jobs[1].scale: must be more than 0, but is 0",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from flowsched_models.calibration.assembly import Errors, assemble, with_errors
-from flowsched_models.calibration.latency_fit import FittedLatency, fit_latency
+from flowsched_models.calibration.latency_fit import ClientNames, FittedLatency, fit_latency
 from flowsched_models.calibration.latency_notes import Parameter
 from flowsched_models.calibration.observation import Observations, observe
 from flowsched_models.calibration.parameter import parameters_of
@@ -152,7 +152,7 @@ def _fit_services(data: Measurements, base: Catalogue, request: Request, tell: P
     found = {}
     for service in sorted({p.service for p in data.latency_points}):
         tell(f"fitting the latency of {service}")
-        found[service] = fit_latency(
+        fitted = fit_latency(
             data.latency_points,
             data.latency_interference,
             data.latency_windows,
@@ -164,6 +164,9 @@ def _fit_services(data: Measurements, base: Catalogue, request: Request, tell: P
             fewest_groups=2 if len(data.groups) > 2 else 1,
             leave_out=request.leave_out,
         )
+        # The client of measurements beside aggressors is nobody's: a service that names none counts with the slowest.
+        clients = {n: f for n, f in fitted.profile.clients.items() if n != ClientNames().interference}
+        found[service] = replace(fitted, profile=replace(fitted.profile, clients=clients))
     return found
 
 

@@ -64,15 +64,25 @@ class Case:
 @click.option("--seeds", default="0", show_default=True, help="Seed sets, by their first seed: ten workloads each.")
 @click.option("--workloads", default=10, show_default=True, help="Workloads of a seed set.")
 @click.option("--copies", default="1,2,3", show_default=True)
+@click.option("--plans", default=3, show_default=True, help="Searches for the best plan, with seeds of their own.")
+@click.option("--effort", default=3, show_default=True, help="Evaluations of a search, times the default of `plan`.")
 @click.option("--quick", is_flag=True, help="Three workloads, 1 copy, one short search each; keeps nothing.")
 @click.option("--processes", type=int, help="Default: one for each core. Rounds are timed best with 1.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON instead of tables.")
 @click.option("--keep/--no-keep", default=True, help="Keep the result under benchmarks/results.")
 def main(
-    seeds: str, workloads: int, copies: str, quick: bool, processes: int | None, as_json: bool, keep: bool
+    seeds: str,
+    workloads: int,
+    copies: str,
+    plans: int,
+    effort: int,
+    quick: bool,
+    processes: int | None,
+    as_json: bool,
+    keep: bool,
 ) -> None:
     """Measure and print tables."""
-    every = cases([0], 3, [1], 1, 1) if quick else cases(_numbers(seeds), workloads, _numbers(copies), 3, 3)
+    every = cases([0], 3, [1], 1, 1) if quick else cases(_numbers(seeds), workloads, _numbers(copies), plans, effort)
     with multiprocessing.Pool(processes) as pool:
         rows = pool.map(measure, every, chunksize=1)
         pairs = pool.map(with_error, [case for case in every if case.copies == 1], chunksize=1)

@@ -5,12 +5,42 @@
 
 from __future__ import annotations
 
-from flowsched.decision import Certificate, Decisions, Placement, Postponement
-from flowsched.record_file import load_record, write_record
-from flowsched.round import FlowScheduler, solve
-from flowsched.settings import Settings
-from flowsched.snapshot import Snapshot
-from flowsched.snapshot_file import load_snapshot
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flowsched.decision import Certificate, Decisions, Placement, Postponement
+    from flowsched.record_file import load_record, write_record
+    from flowsched.round import FlowScheduler, solve
+    from flowsched.settings import Settings
+    from flowsched.snapshot import Snapshot
+    from flowsched.snapshot_file import load_snapshot
+else:
+    # The engine takes a second to import, and every command imports this package: so each name when it is asked for.
+    _MODULES = {
+        "Certificate": "decision",
+        "Decisions": "decision",
+        "FlowScheduler": "round",
+        "Placement": "decision",
+        "Postponement": "decision",
+        "Settings": "settings",
+        "Snapshot": "snapshot",
+        "load_record": "record_file",
+        "load_snapshot": "snapshot_file",
+        "solve": "round",
+        "write_record": "record_file",
+    }
+
+    def __getattr__(name: str) -> object:
+        from importlib import import_module
+
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_MODULES})
+
 
 __all__ = [
     "Certificate",

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib.metadata import entry_points
 
-import click
-
-from flowsched_models.document import InputError
-
-GROUP = "flowsched.commands"
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
+
+try:
+    from importlib.metadata import entry_points
+
+    import click
+
+    from flowsched_models.document import InputError
+except KeyboardInterrupt:  # before main can catch it
+    print("interrupted", file=sys.stderr)
+    raise SystemExit(INTERRUPTED) from None
+
+GROUP = "flowsched.commands"
 
 
 class _Commands(click.Group):
@@ -39,8 +45,8 @@ class _Commands(click.Group):
 def flowsched() -> None:
     """A cluster scheduler that writes every round down as one min-cost flow network.
 
-    Exit codes: 0 done, 1 a fault of flowsched, 2 bad input (nothing was written), 3 done but some jobs never
-    ended, 4 a replay differs, 130 interrupted.
+    Exit codes: 0 done, 1 a fault of flowsched or a limit of validate that is exceeded, 2 bad input (nothing was
+    written), 3 done but some jobs never ended or some runs failed, 4 a replay differs, 130 interrupted.
     """
 
 

@@ -4,6 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+LEVEL = 0.9
+"""Share of the draws inside a :class:`Spread`: what ``flowsched predict`` tells unless asked for another."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A value over draws from the models' uncertainty; in seconds."""
+
+    median: float
+    low: float
+    high: float
+    """:data:`LEVEL` of the draws lie between ``low`` and this."""
+
 
 @dataclass(frozen=True)
 class PlannedTask:
@@ -21,10 +34,8 @@ class PlannedTask:
     start_s: float
     """When its program runs, a start delay after it is bound."""
     end_s: float
-    low_s: float | None = None
-    """Its end in the 10th percentile of draws from the models' uncertainty."""
-    high_s: float | None = None
-    """The same in the 90th."""
+    end_range_s: Spread | None = None
+    """Its end over draws from the models' uncertainty."""
     runs: bool = False
     """Whether it ran already when the plan was made, and stays as it was."""
 
@@ -40,11 +51,9 @@ class Plan:
     """Sum over the tasks of the time from submission to end."""
     p95_us: tuple[tuple[str, float, float], ...]
     """Of each service its name, highest p95 and goal."""
-    makespan_low_s: float | None = None
-    makespan_high_s: float | None = None
-    """The 10th and 90th percentile of the makespan over draws from the models' uncertainty."""
-    completion_low_s: float | None = None
-    completion_high_s: float | None = None
+    makespan_range_s: Spread | None = None
+    completion_range_s: Spread | None = None
+    """The two over draws from the models' uncertainty."""
     quantile_s: float | None = None
     """The quantile of the objective that a robust search minimised."""
     feasible: bool = True

@@ -7,11 +7,11 @@ import numpy as np
 from flowsched.arrays import FloatArray
 from flowsched.planner.draft import Draft
 from flowsched.planner.evaluation import Evaluator, Part
-from flowsched.planner.plan import Plan, PlannedTask
+from flowsched.planner.plan import LEVEL, Plan, PlannedTask, Spread
 from flowsched.planner.problem import Problem
 from flowsched.planner.robust import Draws, quantile_of
 
-_LOW, _HIGH = 0.1, 0.9
+_LOW, _HIGH = (1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0
 
 
 def read_plan(problem: Problem, draft: Draft, *, draws: Draws | None = None, quantile_s: float | None = None) -> Plan:
@@ -30,9 +30,6 @@ def read_plan(problem: Problem, draft: Draft, *, draws: Draws | None = None, qua
             after = part.after[i]
             bound = float(part.bound_s[0, i])
             ready = bound + problem.start_delay.after_waiting_s if after >= 0 else job.ready_s
-            low = high = None
-            if spread is not None:
-                low, high = _interval(spread[s].ends_s[:, i], now)
             planned = PlannedTask(
                 task=job.task.name,
                 machine=problem.sites[s].machine.name,
@@ -43,8 +40,7 @@ def read_plan(problem: Problem, draft: Draft, *, draws: Draws | None = None, qua
                 bound_s=now + bound,
                 start_s=now + ready,
                 end_s=now + float(part.ends_s[0, i]),
-                low_s=low,
-                high_s=high,
+                end_range_s=None if spread is None else _spread(spread[s].ends_s[:, i], now),
                 runs=job.site is not None,
             )
             tasks.append((seat.job, planned))
@@ -53,24 +49,22 @@ def read_plan(problem: Problem, draft: Draft, *, draws: Draws | None = None, qua
         for site, part in zip(problem.sites, parts, strict=True)
         for k, service in enumerate(site.services)
     )
-    span: tuple[float | None, float | None] = (None, None)
-    completion = span
+    span = completion = None
     if spread is not None:
-        span = _interval(np.max([part.last_s for part in spread], axis=0), 0.0)
-        completion = _interval(np.sum([part.total_s for part in spread], axis=0), 0.0)
+        span = _spread(np.max([part.last_s for part in spread], axis=0), 0.0)
+        completion = _spread(np.sum([part.total_s for part in spread], axis=0), 0.0)
     return Plan(
         tasks=tuple(task for _, task in sorted(tasks, key=lambda item: item[0])),
         makespan_s=max((float(part.last_s[0]) for part in parts), default=0.0),
         completion_s=sum(float(part.total_s[0]) for part in parts),
         p95_us=p95,
-        makespan_low_s=span[0],
-        makespan_high_s=span[1],
-        completion_low_s=completion[0],
-        completion_high_s=completion[1],
+        makespan_range_s=span,
+        completion_range_s=completion,
         quantile_s=quantile_s,
         feasible=all(part.violation == 0.0 for part in parts),
     )
 
 
-def _interval(values: FloatArray, offset: float) -> tuple[float | None, float | None]:
-    return quantile_of(values, _LOW) + offset, quantile_of(values, _HIGH) + offset
+def _spread(values: FloatArray, offset: float) -> Spread:
+    median, low, high = (quantile_of(values, q) + offset for q in (0.5, _LOW, _HIGH))
+    return Spread(median, low, high)

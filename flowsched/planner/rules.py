@@ -27,7 +27,7 @@ class PlanRules:
     quantile: float | None = None
     """Plan for this quantile of the objective over the models' uncertainty; None: for the models as they are."""
     draws: int = 64
-    """Draws of the run-time factors that the quantile is taken over."""
+    """Draws of the run-time factors that the quantile and all intervals are taken over."""
     evaluations: int | None = None
     """Plans looked at, at most; None: by the size of the problem."""
     time_limit_s: float | None = None

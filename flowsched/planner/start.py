@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from flowsched.planner.problem import Problem, Seat
 
 Seated = list[tuple[int, Seat]]
 """(machine, seat) of every job that can be planned, in the order of starts."""
+_AT_ONCE_S = 1e-6
 
 
 def from_flow(problem: Problem, evaluator: Evaluator, decisions: Decisions) -> Seated:
@@ -34,6 +36,45 @@ def from_flow(problem: Problem, evaluator: Evaluator, decisions: Decisions) -> S
         seated.append(
             (s, Seat(j, problem.threads_of(j, len(cores)), cores, _width(problem, j, later.width_milli), after))
         )
+    return greedy_start(problem, evaluator, seated)
+
+
+@dataclass(frozen=True)
+class Played:
+    """How a task went in a run; seconds on the clock of the snapshot."""
+
+    task: str
+    machine: str
+    cores: tuple[int, ...]
+    threads: int
+    width_milli: int
+    bound_s: float
+
+
+def from_played(problem: Problem, evaluator: Evaluator, played: Iterable[Played]) -> Seated:
+    """The plan that is nearest to a run: machine, cores, threads and width as there, bound when it was bound there.
+
+    A plan binds a task as soon as it is submitted or after somebody on its machine. A run also binds after an end
+    elsewhere or an arrival; then whoever ends nearest to that moment is waited for. Only what can be carried out is taken.
+    """
+    index = {problem.jobs[j].task.name: j for j in problem.free}
+    sites = {site.machine.name: s for s, site in enumerate(problem.sites)}
+    seated: Seated = []
+    for task in sorted(played, key=lambda p: (p.bound_s, p.task)):
+        j, s = index[task.task], sites[task.machine]
+        here = _on(problem, s, seated)
+        plain = mended(problem, s, Seat(j, task.threads, task.cores, task.width_milli))
+        best: tuple[float, Seat] | None = None
+        for after in (-1, *(seat.job for seat in here)):
+            seat = plain._replace(after=after)
+            part = evaluator.part(s, (*here, seat))
+            if part.violation > 0.0:
+                continue
+            off = abs(problem.now_s + float(part.bound_s[0, -1]) - task.bound_s)
+            if best is None or off < best[0] - _AT_ONCE_S:
+                best = (off, seat)
+        if best is not None:
+            seated.append((s, best[1]))
     return greedy_start(problem, evaluator, seated)
 
 

@@ -403,8 +403,8 @@ def share(
             gain = jobs[i, GAIN] if i < count else 1.0
             pace += grant * size[c] * (1.0 - sibling_loss(load, c, sibling_cell, gain))
         busy[i] = used
-        if i >= count or stage[i] != MIXED:
-            speed[i] = pace
+        # The moments of several mixed jobs are taken as independent: together they must not have more than the cores give.
+        speed[i] = min(speed[i], pace) if i < count and stage[i] == MIXED else pace
     if not simple:
         level_equals(users, stage, jobs, members, busy)
         level_equals(users, stage, jobs, members, speed)
@@ -419,42 +419,50 @@ def held_share(
     """Share of CPU weight, in [0, 1), that jobs hold on the virtual CPUs that the threads of service k run on.
 
     Threads are whole: as long as others find a virtual CPU without one, the kernel leaves the service's threads alone, and
-    moves them off crowded CPUs. Only threads that are too many for all other places share with it.
+    moves them off crowded CPUs. Only threads that are too many for all other places share with it. Who has nowhere else to
+    go shares whatever others could do: every set of jobs that may go no further than one of them is looked at, and the
+    worst counts. So nobody who comes ever lowers the share.
     """
     count = jobs.shape[0]
     i = count + k
     cells = size.shape[0]
     servers = services[k, SERVERS]
-    places = own[i] - servers
-    threads = 0.0
-    weight = 0.0
     reaches = np.zeros(own.shape[0], np.bool_)
+    free = np.zeros(cells)
+    for c in range(cells):
+        free[c] = 0.0 if members[i, c] else size[c]
     for j in users:
         if j >= count:
             continue
         for c in range(cells):
             reaches[j] = reaches[j] or (members[j, c] and members[i, c])
-        if reaches[j]:
-            weight += jobs[j, WEIGHT]
+        if not reaches[j]:
             for c in range(cells):
-                threads += wanted[j, c] * size[c]
-    for c in range(cells):
-        if members[i, c]:
+                free[c] = max(0.0, free[c] - wanted[j, c] * size[c])
+    worst = 0.0
+    for far in users:
+        if far >= count or not reaches[far]:
             continue
-        open_to_them = False
-        taken = 0.0
+        places = own[i] - servers
+        for c in range(cells):
+            if members[far, c]:
+                places += free[c]
+        threads = 0.0
+        weight = 0.0
         for j in users:
-            if reaches[j]:
-                open_to_them = open_to_them or members[j, c]
-            else:
-                taken += wanted[j, c]
-        if open_to_them:
-            places += max(0.0, 1.0 - taken) * size[c]
-    if threads <= places or threads <= 0.0:
-        return 0.0
-    theirs = weight * (1.0 - places / threads) / servers
-    share_of_weight: float = theirs / (theirs + services[k, SERVICE_WEIGHT] / servers)
-    return share_of_weight
+            if j >= count or not reaches[j]:
+                continue
+            within = True
+            for c in range(cells):
+                within = within and (members[i, c] or members[far, c] or not members[j, c])
+            if within:
+                weight += jobs[j, WEIGHT]
+                for c in range(cells):
+                    threads += wanted[j, c] * size[c]
+        if threads > places:
+            theirs = weight * (1.0 - places / threads) / servers
+            worst = max(worst, theirs / (theirs + services[k, SERVICE_WEIGHT] / servers))
+    return worst
 
 
 @compiled

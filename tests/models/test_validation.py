@@ -418,11 +418,11 @@ def test_the_bundled_profiles_predict_the_runs_of_the_course() -> None:
     outcome = validate(data, load_catalogue(), Question(without=((Part.MACHINE_FACTORS,), (Part.SHARING,))))
     durations = outcome.rows(Quantity.DURATION)[0]
     assert durations.errors.count > 400
-    assert durations.errors.median < 8.0
-    assert durations.errors.p90 < 25.0
+    assert durations.errors.median < 4.5
+    assert durations.errors.p90 < 18.0
     assert all(other.p90 > 1.5 * durations.errors.p90 for other in durations.compared)
     makespans = outcome.errors(Quantity.MAKESPAN)
     assert makespans is not None
-    assert makespans.median < 5.0
+    assert makespans.median < 2.5
     assert SMALL.name not in {s.machine_type for s in outcome.scores}
     assert SERIAL.name not in {s.subject for s in outcome.scores}

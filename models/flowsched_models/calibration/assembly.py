@@ -10,14 +10,14 @@ import numpy as np
 from flowsched_models.calibration.parameter import family_of
 from flowsched_models.calibration.runtime_fit import Fitted
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.machine import HOST_ERROR, MachineType
+from flowsched_models.machine import MachineType
 from flowsched_models.measurements.measurements import Measurements
 from flowsched_models.profile import JobProfile
 
 SWEPT_HOST_ERROR = 0.1
-"""``error`` of machine types whose family was measured, but not they themselves with several jobs at once."""
+"""``error`` of measured machine types of which it is not known how their hosts differ."""
 UNKNOWN_HOST_ERROR = 0.25
-"""``error`` of machine types of which nothing was measured: published types differ by that much."""
+"""``error`` of machine types that were not measured themselves: sisters of one family differ by that much too."""
 DEFAULT_MEMORY_MIB = 1024
 """Of a job whose memory nobody measured."""
 MEMORY_MARGIN = 1.1
@@ -35,17 +35,17 @@ class Errors:
 
 
 def assemble(
-    fitted: Fitted, base: Catalogue, data: Measurements, errors: Errors | None = None, *, strangers: bool = True
+    fitted: Fitted, base: Catalogue, data: Measurements, errors: Errors | None = None, *, unmeasured: bool = True
 ) -> tuple[Catalogue, tuple[str, ...]]:
     """The profiles of what was measured, and a sentence for everything that was assumed.
 
     ``base`` gives what times do not tell: memory, virtual CPUs, siblings, thread counts that a program takes, services.
-    Machine types of ``base`` that share a family with a measured one get the factors of the family; ``strangers`` are those
-    that do not, and get the middle of all families.
+    ``unmeasured``: with the machine types of ``base`` that were not measured, too. Those that share a family with a measured
+    one get the factors of the family, all others the middle of the families.
     """
     known = errors or Errors({}, {})
     assumed: list[str] = []
-    types = _machine_types(fitted, base, known, assumed, strangers)
+    types = _machine_types(fitted, base, known, assumed, unmeasured)
     jobs = {
         name: _job(fitted, j, name, base, data, types, known, assumed) for j, name in enumerate(fitted.parameters.jobs)
     }
@@ -65,7 +65,7 @@ def with_errors(catalogue: Catalogue, errors: Errors) -> Catalogue:
 
 
 def _machine_types(
-    fitted: Fitted, base: Catalogue, known: Errors, assumed: list[str], with_strangers: bool
+    fitted: Fitted, base: Catalogue, known: Errors, assumed: list[str], unmeasured: bool
 ) -> dict[str, MachineType]:
     parameters, values = fitted.parameters, fitted.values
     families = {family_of(t) for t in parameters.machine_types} | {family_of(parameters.reference)}
@@ -73,19 +73,18 @@ def _machine_types(
     strangers = []
     for name in sorted(base.machine_types):
         machine = base.machine_types[name]
+        error = UNKNOWN_HOST_ERROR
         if name in parameters.machine_types:
             t = parameters.machine_types.index(name)
             speed, bandwidth = float(values.type_speed[t]), float(values.bandwidth[t])
+            error = known.hosts.get(name, SWEPT_HOST_ERROR)
+        elif not unmeasured:
+            continue
         elif family_of(name) in families:
             speed, bandwidth = _family(fitted, family_of(name))
-        elif with_strangers:
+        else:
             speed, bandwidth = _middle(fitted), 1.0
             strangers.append(name)
-        else:
-            continue
-        error = known.hosts.get(name)
-        if error is None:
-            error = UNKNOWN_HOST_ERROR if name in strangers else SWEPT_HOST_ERROR if known.hosts else HOST_ERROR
         found[name] = replace(machine, speed=_round(speed), bandwidth=_round(bandwidth), error=_round(error, 2))
     if strangers:
         assumed.append(

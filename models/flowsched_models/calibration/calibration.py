@@ -8,22 +8,25 @@ from dataclasses import dataclass, replace
 from flowsched_models.calibration.assembly import Errors, assemble, with_errors
 from flowsched_models.calibration.latency_fit import ClientNames, FittedLatency, fit_latency
 from flowsched_models.calibration.latency_notes import Parameter
-from flowsched_models.calibration.observation import Observations, observe
+from flowsched_models.calibration.observation import PRESSING, Observations, observe
 from flowsched_models.calibration.parameter import parameters_of
 from flowsched_models.calibration.runtime_fit import Fitted, fit_runtime
 from flowsched_models.calibration.uncertainty import errors_of
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError, Problem, Problems, name_help
 from flowsched_models.measurements.measurements import Finding, Measurements
+from flowsched_models.profile import NEVER_MEASURED
 from flowsched_models.validation.score import Quantity, Score
 from flowsched_models.validation.validation import Question, validate
 
 Progress = Callable[[str], None]
 
-LEFT_OUT_STEPS = 12
-"""Most steps of a fit without one group; it starts from the fit of all."""
-OWN_ERROR_FLOOR = 0.15
-"""``error`` of jobs that only one group measured, at least: how hosts and groups differ is not known then."""
+LEFT_OUT_STEPS = 40
+"""Most steps of a fit without one group. It starts from what is assumed beforehand, not from a fit that saw the group."""
+ONE_GROUP_ERROR = 0.15
+"""``error`` of jobs that only one group ran beside others, at least: how hosts and groups differ is not known then."""
+SWEPT_ERROR = 0.3
+"""The same of jobs that were measured alone only: what they do beside others is assumed."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,8 @@ class Request:
     """Load client of services during runs."""
     leave_out: bool = True
     """Whether to fit once more without each group, for honest errors."""
-    strangers: bool = False
-    """Whether the result has machine types of the base whose families nobody measured, too."""
+    unmeasured: bool = False
+    """Whether the result has machine types of the base that nobody measured, too."""
 
 
 @dataclass(frozen=True)
@@ -103,20 +106,26 @@ def calibrate(
         )
     parameters = parameters_of(observed, reference)
     fitted = fit_runtime(observed, parameters, progress=tell)
-    first, assumed = assemble(fitted, base, data, strangers=request.strangers)
+    first, assumed = assemble(fitted, base, data, unmeasured=request.unmeasured)
     question = Question(client=client)
     apart = _left_out(data, base, observed, fitted, tell) if request.leave_out else {}
     unseen = tuple(s for g, c in apart.items() for s in _run_times(data.only(g), c, question))
-    errors = _errors(unseen, validate(data, first, question).scores, observed)
+    errors = _errors(unseen, validate(data, first, question).scores, observed, fitted)
     # Scored once more with the errors that they gave, so that the share inside the intervals means something.
     left_out = tuple(s for g, c in apart.items() for s in _run_times(data.only(g), with_errors(c, errors), question))
-    catalogue, _ = assemble(fitted, base, data, errors, strangers=request.strangers)
+    catalogue, _ = assemble(fitted, base, data, errors, unmeasured=request.unmeasured)
     tell("scoring the fit")
     warnings, defaults = _said(fitted, latency, observed)
+    if not request.unmeasured and set(base.machine_types) - set(parameters.machine_types):
+        defaults = (
+            *defaults,
+            f"speeds are relative to {reference}: on machine types of other profiles files these jobs count as fast as on"
+            f" it, so the files go together only where a machine type was measured for both",
+        )
     if len(observed.groups) == 1:
         warnings = (
             *warnings,
-            f"only one group measured: how groups and hosts differ is not known, errors are at least {OWN_ERROR_FLOOR}",
+            "only one group measured: how groups and hosts differ is not known, and errors are assumed",
         )
     return Calibration(
         catalogue,
@@ -197,10 +206,9 @@ def _left_out(
         tell(f"leaving out {group} ({i + 1} of {len(groups)})")
         again = fit_runtime(
             observed,
-            fitted.parameters,
+            parameters_of(observed, fitted.parameters.reference, without=(group,)),
             fitted.phase_order,
             without=(group,),
-            start=fitted.vector,
             most=LEFT_OUT_STEPS,
         )
         found[group], _ = assemble(again, base, data)
@@ -212,13 +220,22 @@ def _run_times(data: Measurements, catalogue: Catalogue, question: Question) -> 
     return tuple(s for s in validate(data, catalogue, question).scores if s.quantity is not Quantity.P95)
 
 
-def _errors(left_out: Collection[Score], in_sample: Collection[Score], observed: Observations) -> Errors:
+def _errors(
+    left_out: Collection[Score], in_sample: Collection[Score], observed: Observations, fitted: Fitted
+) -> Errors:
+    """Errors as far as groups that were left out tell; else what is assumed of so little, and more where the fit is off."""
     if left_out:
         return errors_of(left_out)
-    if any(s.quantity is Quantity.DURATION for s in in_sample):
-        found = errors_of(in_sample)
-        return Errors({j: max(e, OWN_ERROR_FLOOR) for j, e in found.jobs.items()}, {})
-    return Errors(dict.fromkeys(observed.jobs, OWN_ERROR_FLOOR), {})
+    ran = {s.subject for s in in_sample if s.quantity is Quantity.DURATION}
+    found = errors_of(in_sample).jobs if ran else {}
+    serial = fitted.parameters.slices["serial_fraction"].start
+    jobs = {}
+    for j, name in enumerate(observed.jobs):
+        assumed = ONE_GROUP_ERROR if name in ran else SWEPT_ERROR
+        if not fitted.identified(serial + j):
+            assumed = NEVER_MEASURED  # how it speeds up with threads is a guess
+        jobs[name] = max(assumed, found.get(name, 0.0))
+    return Errors(jobs, {})
 
 
 def _said(
@@ -240,7 +257,7 @@ def _said(
     if not observed.played:
         warnings.append("there are no executions beside others: phases and pressure are assumed")
     if not observed.slowdowns:
-        warnings.append("there are no times beside an aggressor: sensitivity is assumed")
+        warnings.append(f"there are no times beside the aggressor {PRESSING}, and without: sensitivity is assumed")
     for fit in latency.values():
         warnings += fit.warnings
         defaults += fit.defaults

@@ -6,7 +6,7 @@ of the family a small correction to both. What is measured on one type so tells 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -158,14 +158,14 @@ class Parameters:
         )
 
 
-def parameters_of(observed: Observations, reference: str) -> Parameters:
-    """The parameters that these measurements ask for, with what is assumed of each."""
+def parameters_of(observed: Observations, reference: str, without: Collection[str] = ()) -> Parameters:
+    """The parameters that these measurements ask for, with what is assumed of each; ``without`` some groups."""
     jobs = observed.jobs
     types = tuple(m.name for m in observed.machine_types)
     others = [t for t in types if t != reference]
     families = [f for f in dict.fromkeys(family_of(t) for t in types) if f != family_of(reference)]
     blocks = (
-        _block("work_s", Scale.LOG, jobs, [np.log(_rough_work_s(observed, j)) for j in range(len(jobs))], 1.0),
+        _block("work_s", Scale.LOG, jobs, [np.log(_rough_work_s(observed, j, without)) for j in range(len(jobs))], 1.0),
         _block("serial_fraction", Scale.LOGIT, jobs, -2.5, 1.5),
         _block("smt_gain", Scale.LOGIT, jobs, 0.0, 1.5),
         _block("pressure", Scale.LOG, jobs, float(np.log(0.03)), 1.0),
@@ -188,12 +188,14 @@ def _pairs(machines: Sequence[str], jobs: Sequence[str]) -> list[str]:
     return [f"{m} {j}" for m in machines for j in jobs]
 
 
-def _rough_work_s(observed: Observations, job: int) -> float:
+def _rough_work_s(observed: Observations, job: int, without: Collection[str]) -> float:
     """CPU-seconds of the cheapest measurement of a job: a start for the fit, and the middle of a wide assumption."""
-    times = [s.threads**0.9 * m for s in observed.sweeps if s.job == job and (m := s.median_s()) is not None]
+    times = [s.threads**0.9 * m for s in observed.sweeps if s.job == job and (m := s.median_s(without)) is not None]
     times += [
         float(p.duration_s[i] * p.parallel[i] ** 0.9)
         for p in observed.played
+        if p.group not in without
         for i in np.flatnonzero(p.jobs == job).tolist()
     ]
-    return float(min(times))
+    # A job that nobody else measured has no middle of its own: any will do, within so wide a spread.
+    return float(min(times)) if times else 100.0

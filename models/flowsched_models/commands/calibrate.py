@@ -16,7 +16,7 @@ from flowsched_models.calibration.profiles_text import profiles_text
 from flowsched_models.document import InputError, Problem
 from flowsched_models.measurements.load import load_measurements
 from flowsched_models.measurements.measurements import Measurements
-from flowsched_models.output import write_whole
+from flowsched_models.output import make_folder, write_whole
 from flowsched_models.profiles import load_catalogue
 from flowsched_models.text_table import counted, printable
 from flowsched_models.validation.score import Quantity, errors
@@ -55,7 +55,7 @@ MACHINE_FILE = "machine.yaml"
 @click.option(
     "--all-types",
     is_flag=True,
-    help="Write machine types whose families nobody measured too, as fast as the middle of those that were.",
+    help="Write machine types that nobody measured too: as fast as their family, or as the middle of all families.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 def calibrate(
@@ -75,6 +75,9 @@ def calibrate(
 ) -> int:
     """Fit profiles of jobs, machines and services to the measurements in DATA, a folder of tables."""
     check_extra()
+    for file in (out, report):
+        if file is not None:
+            make_folder(file.parent)
     measurements = read(data, years, year, sweeps_of)
     machines = [p for p in (data / MACHINE_FILE, *sorted(data.glob(f"*/{MACHINE_FILE}"))) if p.is_file()]
     catalogue = load_catalogue(extra=[*machines, *base])
@@ -86,12 +89,12 @@ def calibrate(
 
     result = fit(measurements, catalogue, Request(reference, client, not no_leave_out, all_types), tell)
     text = profiles_text(result, title or f"flowsched calibrate {data.name}")
+    write_whole(out, text)
     if report is not None:
         from flowsched_models.calibration.report import report_html  # matplotlib takes a second to import
 
         tell("drawing the report")
         write_whole(report, report_html(result, title or data.name))
-    write_whole(out, text)
     for line in summary(result, out, report):
         print(printable(line))
     return 0

@@ -117,6 +117,8 @@ def measure(
     for line in _foreword(request, plan, program):
         click.echo(line, err=True)
     if dry_run:
+        if resume:
+            _check_program(Tables(out), Subject(request.job, request.machine_type), program)
         for line in _plan_lines(plan, rest):
             click.echo(line)
         return 0
@@ -152,6 +154,12 @@ def _check_earlier(
     if there and not resume:
         message = f"{there} of these runs of {name} are here already"
         raise InputError([Problem(str(tables.folder), None, "", message, "go on behind them: --resume")])
+    _check_program(tables, subject, program)
+
+
+def _check_program(tables: Tables, subject: Subject, program: tuple[str, ...]) -> None:
+    """Rows of one job on one type are of one program."""
+    name = f"job '{subject.job}' on '{subject.machine_type}'"
     for row in tables.rows("programs", job=subject.job, machine_type=subject.machine_type):
         if row.get("program", "") != shlex.join(program):
             message = f"{name} was measured as another program: {row.get('program', '')}"
@@ -236,6 +244,9 @@ def _afterword(account: Account, out: Path) -> int:
         )
     tables = ", ".join(f"{t}.csv" for t in Table if (out / f"{t}.csv").exists())
     click.echo(f"{account.done} of {account.planned} runs are in {out}: {tables}")
-    if account.done:
+    if account.noisy:
+        click.echo("Next: the same command with --resume --redo-disturbed, when the machine is quiet; then")
+        click.echo(f"      flowsched calibrate {shlex.quote(str(out))} --out my-profiles.yaml")
+    elif account.done:
         click.echo(f"Next: flowsched calibrate {shlex.quote(str(out))} --out my-profiles.yaml")
     return INCOMPLETE if account.failures else 0

@@ -8,7 +8,9 @@ from pathlib import Path
 import click
 
 from flowsched_models.document import InputError, Problem, name_help
-from flowsched_models.measurements.load import load_measurements
+from flowsched_models.measurements.executions import read_executions
+from flowsched_models.measurements.load import TABLES, load_measurements
+from flowsched_models.measurements.measurements import Measurements
 from flowsched_models.output import write_whole
 from flowsched_models.profiles import load_catalogue
 from flowsched_models.validation import Question
@@ -20,10 +22,14 @@ from flowsched_models.validation.text import lines
 
 EXCEEDED = 1
 """Exit code where a limit is exceeded."""
+MACHINE_FILE = "machine.yaml"
+"""Machine types beside the tables of a group, as ``flowsched measure`` writes them."""
+OTHER_INPUTS = ("2021", "2022")
+"""Years of the course whose jobs had other inputs than those that the bundled profiles are fitted to."""
 
 
 @click.command(
-    epilog="Example: flowsched validate data --limit-median 6% --limit-p90 24% --without machine-factors",
+    epilog="Example: flowsched validate data --years 2023,2024 --limit-median 6% --limit-p90 24% --limit-p95 12%",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("data", type=click.Path(path_type=Path), metavar="DATA")
@@ -79,19 +85,21 @@ def validate(
     given = dict(zip(LIMITS, (limit_median, limit_p90, limit_makespan, limit_p95), strict=True))
     asked = {option: read_percent(option, text) for option, text in given.items() if text is not None}
     question = Question(groups, jobs, client, tuple(_parts(text) for text in removed))
-    catalogue = load_catalogue(extra=profiles)
+    catalogue = load_catalogue(extra=[*_machine_files(data), *profiles])
     chosen = tuple(word.strip() for word in years.split(",")) if years is not None else ()
     measurements = load_measurements(data, year=year, years=chosen)
     if not measurements.runs:
-        hint = "see what was left out: " + str(measurements.findings[0]) if measurements.findings else "executions.csv"
-        raise InputError([Problem(str(data), None, "", "there is no run to score", hint)])
-    known_years = sorted(set(measurements.years.values()))
+        raise InputError([_no_runs(data, measurements)])
+    known_years = sorted({y for g, y in measurements.years.items() if not groups or g in groups})
     if len(known_years) > 1 and not chosen and not groups:
         click.echo(f"note: years {', '.join(known_years)} are scored together; --years takes some of them", err=True)
+    if not profiles and (other := [y for y in known_years if y in OTHER_INPUTS]):
+        text = f"some jobs of {' and '.join(other)} had other inputs than the bundled profiles are for (see --years)"
+        click.echo(f"note: {text}", err=True)
     validation = score(measurements, catalogue, question)
     if not validation.scores:
         reasons = [why for what, why, _ in validation.not_scored if what == "executions"] or ["no execution is left"]
-        raise InputError(Problem(str(data), None, "", f"nothing can be scored: {why}") for why in reasons)
+        raise InputError(Problem(str(data), None, "", f"nothing can be scored: {why}", _help(why)) for why in reasons)
     limits = check_limits(validation, asked, str(data))
     if csv_file is not None:
         write_whole(csv_file, csv_text(validation))
@@ -104,6 +112,38 @@ def validate(
     for limit in exceeded:
         click.echo(str(limit), err=True)
     return EXCEEDED if exceeded else 0
+
+
+def _machine_files(data: Path) -> list[Path]:
+    """Machine types that lie beside the tables; as ``calibrate`` reads them."""
+    return [p for p in (data / MACHINE_FILE, *sorted(data.glob(f"*/{MACHINE_FILE}"))) if p.is_file()]
+
+
+def _no_runs(data: Path, measurements: Measurements) -> Problem:
+    """Why there is nothing to play: no table of runs, none of these years, or all of them are left out."""
+    names = next((known, alias) for known, (alias, reader) in TABLES.items() if reader is read_executions)
+    if not any(found for name in names for found in (*data.glob(name), *data.glob(f"*/{name}"))):
+        kinds = [
+            kind
+            for kind, found in (
+                ("thread sweeps", measurements.thread_times),
+                ("interference sweeps", measurements.interference_times),
+                ("latency", measurements.latency_points or measurements.latency_interference),
+            )
+            if found
+        ]
+        there = f" ({', '.join(kinds)} only)" if kinds else ""
+        message = f"there is no run to score, because there is no table {names[0]}{there}"
+        return Problem(str(data), None, "", message, "flowsched measure writes it, unless with --no-sharing")
+    why = [f for f in measurements.findings if f.consequence == "left out" and f.where.file.endswith(names)]
+    hint = f"see what was left out: {why[0]}" if why else "no group that was asked for has runs"
+    return Problem(str(data), None, "", "there is no run to score", hint)
+
+
+def _help(why: str) -> str:
+    """What helps where a profile is missing."""
+    missing = ("has no profile", "is not in the profiles")
+    return "name the file that flowsched calibrate wrote: --profiles FILE" if why.endswith(missing) else ""
 
 
 def _parts(text: str) -> tuple[Part, ...]:

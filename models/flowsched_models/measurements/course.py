@@ -13,7 +13,7 @@ from pathlib import Path
 from flowsched_models.document import Problems
 from flowsched_models.measurements.group import RunKey
 from flowsched_models.measurements.machines import Machines
-from flowsched_models.measurements.table import Row, Table, read_table
+from flowsched_models.measurements.table import MAX_THREADS, Row, Table, read_table
 from flowsched_models.quantity import QuantityError, parse_rate
 
 LOAD_QPS = 30_000.0
@@ -102,6 +102,8 @@ class Course:
     year_of: dict[str, str] = field(default_factory=dict)
     refused_runs: dict[str, dict[RunKey, str]] = field(default_factory=dict)
     suspect_times: dict[str, set[tuple[str, int]]] = field(default_factory=dict)
+    unread: bool = False
+    """Whether a table that may tell a group's year cannot be read."""
 
 
 def read_course(folder: Path, problems: Problems) -> Course:
@@ -167,7 +169,7 @@ def _read_suspects(table: Table, course: Course) -> None:
     for row in table:
         if row.text("year"):
             course.year_of.setdefault(row.name("owner"), _year_text(row))
-        threads = row.count("threads")
+        threads = row.count("threads", MAX_THREADS)
         if row.text("suspect") == "1" and threads is not None:
             course.suspect_times.setdefault(row.name("owner"), set()).add((row.name("job"), threads))
 
@@ -189,7 +191,9 @@ def why_unknown(year: str, known: Iterable[str]) -> str:
     """What helps where the machines of a group cannot be told from its year."""
     if year:
         return f"the machines of {year} are not known (known: {', '.join(sorted(known))}); {_MACHINES_HELP}"
-    return f"no repos.csv and no start_utc tells the year of this group; name the year, or {_MACHINES_HELP}"
+    return (
+        f"no repos.csv and no start_utc tells the year of this group; name the year (--year 2024), or {_MACHINES_HELP}"
+    )
 
 
 _MACHINES_HELP = "add a column machine_type, or machines.csv with the columns node, machine_type, role"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from flowsched_models.measurements.group import Group, RunKey, flag
 from flowsched_models.measurements.measurements import Execution, Placed, Run
-from flowsched_models.measurements.table import Row, Table
+from flowsched_models.measurements.table import MAX_THREADS, Row, Table
 from flowsched_models.quantity import format_cores
 
 
@@ -35,10 +35,10 @@ def _read_run(key: RunKey, rows: Sequence[Row], group: Group) -> None:
     services: list[Placed] = []
     reasons: list[tuple[Row, str, str]] = []
     for row in rows:
-        job, threads = row.name("job"), row.count("threads")
+        job, threads = row.name("job"), row.count("threads", MAX_THREADS)
         # A service may have been there before anybody looked at the clock.
         start_s = row.optional_number("start_s") if job == group.service else row.number("start_s")
-        end_s = row.optional_number("end_s")
+        end_s = row.optional_number("end_s", 0.0)
         machine_type = group.machines.of(row, "executions")
         cores = _cores(row, machine_type, group)
         request, limit = row.cpu("cpu_request"), row.cpu("cpu_limit")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flowsched_models.measurements.group import Group, doubled, flag, measured
 from flowsched_models.measurements.measurements import LatencyInterference, LatencyPoint, LatencyWindow
-from flowsched_models.measurements.table import Row, Table
+from flowsched_models.measurements.table import MAX_THREADS, Row, Table
 
 LOADS = ("qps", "target_qps")
 
@@ -20,7 +20,7 @@ def read_latency_sweep(table: Table, group: Group) -> None:
     for row in table:
         if row.line in copies:
             continue
-        threads, cores = row.count("threads"), row.count("cores")
+        threads, cores = row.count("threads", MAX_THREADS), row.count("cores")
         qps, target, p95_us = _load(row, group), _target(row), measured(row, "p95_us", group)
         percent = row.optional_number("cpu_util_pct", 0)
         machine_type, service = group.machines.of(row, "latency_sweep"), row.text("service") or group.service

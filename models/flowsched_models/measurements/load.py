@@ -43,6 +43,7 @@ def load_measurements(path: Path, *, year: str | None = None, years: Sequence[st
     problems = Problems()
     folders = _group_folders(path)
     course = _course_around(path, folders, problems)
+    course = replace(course, unread=bool(problems.found))
     groups = [_read_group(folder, path, course, year or "", problems) for folder in folders]
     problems.raise_any()
     leave_out_quirks(groups)
@@ -102,18 +103,21 @@ def _read_group(folder: Path, root: Path, course: Course, year: str, problems: P
     name = folder.resolve().name
     prefix = "" if folder == root else f"{folder.name}/"
     tables: list[tuple[Table, Reader]] = []
-    is_course = False
+    is_course = unread = False
     for known, (alias, reader) in TABLES.items():
-        there = [n for n in (known, alias) if (folder / n).is_file()]
+        there = [n for n in (known, alias) if (folder / n).exists()]
         if len(there) == 2:
             both = f"{known} and {alias} are the same table under two names"
             problems.add(Problem(str(folder), None, "", both, "take one of them out"))
-        elif there and (table := read_table(folder / there[0], prefix + there[0], problems)) is not None:
-            tables.append((table, reader))
+        elif there:
             is_course = is_course or there[0] == alias
+            if (table := read_table(folder / there[0], prefix + there[0], problems)) is not None:
+                tables.append((table, reader))
+            elif reader is read_executions:
+                unread = True
     group = Group(name, Machines())
     if is_course:
-        _place_in_course(group, tables, course, year)
+        _place_in_course(group, tables, replace(course, unread=course.unread or unread), year)
     if (folder / MACHINES).is_file():
         group.machines = _with_own_machines(folder / MACHINES, prefix + MACHINES, group.machines, problems)
     for table, reader in tables:
@@ -127,7 +131,7 @@ def _place_in_course(group: Group, tables: Sequence[tuple[Table, Reader]], cours
     group.year = course.year_of.get(group.name) or started or year
     known_year = course.years.get(group.year)
     if known_year is None:
-        group.machines = Machines(missing=why_unknown(group.year, course.years))
+        group.machines = Machines(missing=why_unknown(group.year, course.years), unread=course.unread)
     else:
         group.machines = known_year.machines()
         group.service_qps, group.jobs = known_year.load_qps, known_year.jobs
@@ -143,7 +147,7 @@ def _with_own_machines(path: Path, file: str, given: Machines, problems: Problem
     own = read_machines(table)
     problems.extend(table.problems())
     types, roles, vcpus = {**given.types, **own.types}, {**given.roles, **own.roles}, {**given.vcpus, **own.vcpus}
-    return Machines(types, roles, vcpus, own.missing or given.missing)
+    return Machines(types, roles, vcpus, own.missing or given.missing, given.unread)
 
 
 def _gather(groups: Sequence[Group], findings: Sequence[Finding]) -> Measurements:

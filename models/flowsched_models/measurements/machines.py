@@ -24,6 +24,8 @@ class Machines:
     """Virtual CPUs by machine type, where they are known."""
     missing: str = ""
     """Why nothing is known, for a message."""
+    unread: bool = False
+    """Whether a table that would tell cannot be read. That was said, so rows are not to blame."""
 
     def of(self, row: Row, role: str) -> str:
         """The machine type of a row: its own ``machine_type``, that of its node, or that of all tables of its kind."""
@@ -32,6 +34,9 @@ class Machines:
         node = row.text("node")
         if node and node in self.types:
             return self.types[node]
+        if self.unread:
+            row.sound = False
+            return ""
         if node and not (known := self.roles.get(role)):
             help = name_help(node, self.types) if self.types else self.missing or _HELP
             row.refuse("node", f"the machine type of node '{node}' is not known", help)

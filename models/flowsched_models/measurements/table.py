@@ -17,6 +17,8 @@ LARGEST = 1e12
 """No measured number is larger."""
 SHOWN = 20
 """So many different mistakes of one table are shown; a table of another kind would bury all else."""
+MAX_THREADS = 4096
+"""No measured program has more."""
 MAX_ROWS = 2_000_000
 """More rows are no table of measurements."""
 
@@ -84,13 +86,16 @@ class Row:
         """A finite number, or None where there is none."""
         return self.number(column, least) if self.measured(column) else None
 
-    def count(self, column: str) -> int | None:
+    def count(self, column: str, most: int | None = None) -> int | None:
         """A whole number of at least 1; it must be there."""
         value = self.number(column)
         if value is None:
             return None
         if value < 1 or value != int(value):
             self.refuse(column, f"the value must be a whole number of at least 1, but is {self.text(column)}")
+            return None
+        if most is not None and value > most:
+            self.refuse(column, f"the value must be at most {most}, but is {self.text(column)}")
             return None
         return int(value)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from flowsched_models.measurements.disturbance import undisturbed
 from flowsched_models.measurements.group import Group, doubled, flag, measured, threads_text
 from flowsched_models.measurements.measurements import ThreadTime
-from flowsched_models.measurements.table import Row, Table
+from flowsched_models.measurements.table import MAX_THREADS, Row, Table
 
 
 def read_threads(table: Table, group: Group) -> None:
@@ -21,7 +21,7 @@ def read_threads(table: Table, group: Group) -> None:
     for row in table:
         if row.line in copies or group.not_a_job(row):
             continue
-        job, threads, real_s = row.name("job"), row.count("threads"), measured(row, "real_s", group)
+        job, threads, real_s = row.name("job"), row.count("threads", MAX_THREADS), measured(row, "real_s", group)
         cores = _core_count(row.cores("cores"), row.text("cores"))
         machine_type = group.machines.of(row, "threads")
         suspect = flag(row, "suspect", False)

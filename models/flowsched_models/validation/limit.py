@@ -37,14 +37,22 @@ class Limit:
         return f"{LIMITS[self.option][2]}: {self.value:.2f} % {outcome} {self.limit:g} % ({self.option})"
 
 
+LEAST_PLAIN = 0.5
+"""A smaller number without a percent sign is a fraction, as a rule: 0.06 for 6 %."""
+
+
 def read_percent(option: str, text: str) -> float:
-    """``6``, ``6%`` or ``6 %`` as 6.0. Raises :class:`InputError`."""
+    """``6``, ``6%`` or ``6 %`` as 6.0. Raises :class:`InputError`, also for a small number without a percent sign."""
     try:
         value = float(text.strip().removesuffix("%").strip())
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value >= 0.0):
         raise InputError([Problem(option, None, "", f"'{text}' is not a limit in per cent", f"{option} 6%")])
+    if 0.0 < value < LEAST_PLAIN and "%" not in text:
+        message = f"limits are in per cent, and {text.strip()} is probably meant as a fraction"
+        help = f"write {100 * value:g}%, or {text.strip()}% if that is meant"
+        raise InputError([Problem(option, None, "", message, help)])
     return value
 
 

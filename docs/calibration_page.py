@@ -85,7 +85,7 @@ def find(folder: Path, tell: Callable[[str], None]) -> Findings:
     """Fit once to everything."""
     transfer = load_measurements(folder, years=(TRANSFER,))
     data = load_measurements(folder, years=YEARS).with_sweeps_of(transfer)
-    result = calibrate(data, load_catalogue(), Request(), tell)
+    result = calibrate(data, load_catalogue(), Request(unmeasured=True), tell)
     return Findings(data, result, transfer, planners(folder))
 
 

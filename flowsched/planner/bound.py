@@ -16,10 +16,11 @@ least ``W scale / v``. Consider a physical core with hardware threads loaded by 
 l2 - 1)``. A job that has x of thread c runs at ``x (1 - r (1 - g)/2)``, ``r = o/l_c <= 1``. Its speed over (1 + g) falls
 with g, since the derivative of ``(1 - r (1 - g)/2)/(1 + g)`` has the sign of ``r - 1 <= 0``; so it is at most
 ``x (1 - r/2)``, its value at g = 0. Summed over all on both threads that is at most ``l1 + l2 - o <= 1``. So all speeds,
-each over its (1 + g), add up to at most the physical cores. For a job of the ``mixed`` phase order the model takes the mean
-over its serial and parallel moments of such speeds; that those means keep within the cores too is checked by tests, it is
-no theorem. Where a core has one thread left beside a service that is busy u on the other, the same sum at ``l_c = 1`` leaves
-``1 - u/2`` of it.
+each over its (1 + g), add up to at most the physical cores. A job of the ``mixed`` phase order has the mean over its serial
+and parallel moments of such speeds, but at most the speed of the CPU that it is granted, to which the same sum applies; so
+(2) covers it. Its parallel speed beside mixed neighbours is a mean over their moments, and at most that with nobody else
+there, as (1) needs. Where a core has one thread left beside a service that is busy u on the other, the same sum at
+``l_c = 1`` leaves ``1 - u/2`` of it.
 
 Hence a makespan T with job j on m needs ``T >= r(j) + a(j, m)``, r the earliest start of its program, and for every moment
 t the work of those who start no earlier fits: ``sum of c(j, m) over j on m with r(j) >= t  <=  P(m) (T - t)``. The least T

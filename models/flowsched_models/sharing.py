@@ -247,7 +247,12 @@ def speed_beside_mixed(
             total += (serial if moment == 0 else 1.0 - serial) * (speed - base)
         for c in range(size.shape[0]):
             wanted[j, c] = kept[c]
-    return max(base, total)
+    if total <= base:
+        return base
+    # One at a time, several neighbours could seem to leave more than there is.
+    nobody = np.full(1, i)
+    alone = speed_in_moment(i, threads, nobody, jobs, members, size, sibling_cell, wanted, thread_weight, grants)
+    return min(total, alone)
 
 
 @compiled

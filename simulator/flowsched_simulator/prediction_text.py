@@ -34,7 +34,16 @@ def range_words(values: Range, least: float = _LEAST_S, unit: float = 1.0) -> tu
     digits = digits_of(high - low, least)
     if high - low < least / 2.0:
         return f"{round(value, digits):g}", ""
+    if value > 0.0 and round(value, digits) == 0.0:
+        # A long tail makes the interval wide; that is no reason to tell a value as nothing.
+        finer = min(-round(math.log10(least)), -math.floor(math.log10(value)))
+        return _shown(value, finer), f"[{_shown(low, digits)}, {_shown(high, digits)}]"
     return _shown(value, digits), f"[{_shown(low, digits)}, {_shown(high, digits)}]"
+
+
+def nominal_words(value: float, least: float = _LEAST_S) -> str:
+    """A value that is told beside an interval as what it would be without any uncertainty: to the finest step."""
+    return _shown(value, -round(math.log10(least)))
 
 
 def lines(prediction: Prediction) -> Iterator[str]:
@@ -53,8 +62,7 @@ def _lines(prediction: Prediction) -> Iterator[str]:
     yield from text_table([head, *map(_job_cells, prediction.jobs)], left=(0, 1, 2, 5, 7, 9))
     yield ""
     value, interval = range_words(prediction.makespan_s)
-    digits = digits_of(prediction.makespan_s.high - prediction.makespan_s.low, _LEAST_S)
-    nominal = _shown(prediction.makespan_s.nominal, digits)
+    nominal = nominal_words(prediction.makespan_s.nominal)
     yield f"Makespan: {value} s {interval}".rstrip() + f"; {nominal} s if every profile were exact"
     if prediction.services:
         yield ""

@@ -218,6 +218,7 @@ def test_folders_that_hold_nothing_to_read(tmp_path: Path) -> None:
         ("job,thread,real_s\nsort,1,2\n", "the column 'threads' is missing; did you mean 'thread'?"),
         ('job,threads,real_s\n"sort,1,2\n', "not valid CSV"),
         ("job,threads,real_s\nsort,1,9\n", "machine_type: the machine type is not known"),
+        ("job,threads,real_s\nsort,5000,9\n", "threads: the value must be at most 4096, but is 5000"),
         ("job,threads,real_s\nsort,1,nan1\n", "real_s: 'nan1' is not a number"),
         ("job,threads,real_s\nsort,1,1e99\n", "real_s: '1e99' is not a number"),
         ("job,threads,real_s\nsort,1,'1,5'\n", "the row has 4 values"),
@@ -569,12 +570,25 @@ def test_the_year_of_a_hidden_group_follows_from_its_dates(tmp_path: Path, year:
 def test_a_group_without_dates_needs_its_year(tmp_path: Path) -> None:
     folder = write(tmp_path / "hidden", parsec_threads="job,threads,run,real_s\ncanneal,1,0,250.1\ncanneal,2,0,155\n")
     told = refused(tmp_path)
-    assert "parsec_threads.csv:2: machine_type" in told and "name the year" in told
+    assert "parsec_threads.csv:2: machine_type" in told and "--year 2024" in told
     assert "the machines of 1999 are not known (known: 2021" in refused(tmp_path, year="1999")
     assert load_measurements(tmp_path, year="2024").thread_times[0].machine_type == "e2-standard-8"
     (folder.parent / "repos.csv").write_text("owner,year\nhidden,2025\n")
     for path in (tmp_path, folder):
         assert load_measurements(path).thread_times[0].machine_type == "n2-standard-8"
+
+
+@pytest.mark.parametrize("table", ["", None, b"\xff\xfe"])
+def test_rows_are_not_to_blame_for_a_year_that_cannot_be_read(tmp_path: Path, table: str | bytes | None) -> None:
+    folder = write(tmp_path / "hidden", parsec_threads="job,threads,run,real_s\ncanneal,1,0,250.1\ncanneal,-2,0,155\n")
+    path = folder / "part3_jobs.csv"
+    if table is None:
+        path.mkdir()
+    else:
+        path.write_bytes(table if isinstance(table, bytes) else table.encode())
+    told = refused(tmp_path)
+    assert "part3_jobs.csv: " in told and "parsec_threads.csv:3: threads" in told
+    assert "machine type" not in told
 
 
 def test_tables_over_all_groups_say_what_not_to_use(tmp_path: Path) -> None:

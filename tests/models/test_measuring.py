@@ -592,6 +592,7 @@ def test_the_command_measures_and_goes_on_only_when_told(tmp_path: Path) -> None
     )
     code, said = call("--runs", "2", "--machine-type", "lab", "--resume", cpu_s=0.06)
     assert (code, "was measured as another program" in said) == (2, True)
+    assert call("--runs", "2", "--machine-type", "lab", "--resume", "--dry-run", cpu_s=0.06) == (code, said)
     assert (data / "threads.csv").read_bytes() == before
     assert call("--runs", "2", "--machine-type", "lab", "--resume")[0] == 0
     assert [r["run"] for r in rows(data, "threads")] == ["1", "2"]

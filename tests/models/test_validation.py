@@ -328,7 +328,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def test_the_command_scores_tables(data: Path, profiles: Path, tmp_path: Path) -> None:
-    limits = ("--limit-median", "0.01%", "--limit-p90", "0.01 %", "--limit-makespan", "0.01", "--limit-p95", "0.01%")
+    limits = ("--limit-median", "0.01%", "--limit-p90", "0.01 %", "--limit-makespan", "1", "--limit-p95", "0.01%")
     done = run_command(data, "--profiles", profiles, *limits, "--without", "sharing", "--csv", tmp_path / "out.csv")
     assert done.return_value == 0, done.output
     assert "Load client: plain of cache" in done.stdout
@@ -361,6 +361,7 @@ def test_a_limit_that_is_exceeded_is_named_and_ends_with_1(tmp_path: Path, profi
     [
         (("--limit-p90", "nan"), "--limit-p90: 'nan' is not a limit"),
         (("--limit-median", "-1%"), "--limit-median: '-1%' is not a limit"),
+        (("--limit-median", "0.06"), "0.06 is probably meant as a fraction; write 6%, or 0.06% if that is meant"),
         (("--limit-p95", "6%", "--job", "hungry"), ""),
         (("--group", "you"), "there is no group 'you'"),
         (("--job", "seriel"), "did you mean 'serial'?"),
@@ -390,17 +391,26 @@ def test_nothing_to_score_is_bad_input(tmp_path: Path, profiles: Path, data: Pat
         [{"job": "serial", "threads": "1", "real_s": "60", "machine_type": "small"}],
     )
     done = run_command(tmp_path / "threads", "--profiles", profiles)
-    assert "there is no run to score" in str(done.exception)
+    assert "no run to score, because there is no table executions.csv (thread sweeps only)" in str(done.exception)
 
     def rename(row: dict[str, str]) -> None:
         row["machine_type"] = "huge"
 
     strange = write(tmp_path / "strange", measured(made_up([Job("serial", "a")])), rename)
     done = run_command(strange, "--profiles", profiles)
-    assert "nothing can be scored: machine type 'huge' is not in the profiles" in str(done.exception)
+    assert "nothing can be scored: machine type 'huge' is not in the profiles; name the file" in str(done.exception)
+    assert "--profiles FILE" in str(done.exception)
     quiet = write(tmp_path / "quiet", measured(made_up([Job("serial", "a")])))
     done = run_command(quiet, "--profiles", profiles, "--limit-p95", "6%")
     assert "nothing here can be scored for --limit-p95" in str(done.exception)
+
+
+def test_machine_types_beside_the_tables_are_known(data: Path, profiles: Path) -> None:
+    whole = yaml.safe_load(profiles.read_text(encoding="utf-8"))
+    machines = {key: whole.pop(key) for key in ("apiVersion", "kind")} | {"machine_types": whole.pop("machine_types")}
+    (data / "machine.yaml").write_text(yaml.safe_dump(machines), encoding="utf-8")
+    profiles.write_text(yaml.safe_dump({"apiVersion": "flowsched/v1", "kind": "Profiles", **whole}), encoding="utf-8")
+    assert run_command(data, "--profiles", profiles, "--limit-median", "1%").return_value == 0
 
 
 def test_every_key_of_the_result_is_documented(data: Path) -> None:

@@ -295,3 +295,15 @@ def test_every_key_of_the_result_is_documented() -> None:
     text = (DOCS / "predictions.md").read_text(encoding="utf-8")
     for key in keys(predict(scenario(), load_schedule(PLAN), draws=20)):
         assert f"`{key}`" in text, key
+
+
+def test_a_value_below_the_steps_of_its_interval_is_not_told_as_nothing() -> None:
+    assert range_words(Range(520.0, 400.0, 110_000.0, 510.0), 0.01, 1000.0) == ("0.5", "[0, 110]")
+    assert range_words(Range(0.0, 0.0, 110_000.0, 0.0), 0.01, 1000.0)[0] == "0"
+
+
+def test_a_schedule_for_a_scenario_of_ones_own_says_how_to_name_it(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("cluster: mine\ntasks: [{job: vips, machine: node-b-4core, cores: 0-3, threads: 4, start_s: 0}]\n")
+    with pytest.raises(InputError, match=r"there is no bundled scenario 'mine'.*--scenario FILE"):
+        command.main([str(path)], standalone_mode=False)

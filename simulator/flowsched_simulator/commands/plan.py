@@ -11,8 +11,10 @@ from typing import Any
 import click
 
 from flowsched.planner import (
+    LEVEL,
     PlanRules,
     Progress,
+    Spread,
     outside,
 )
 from flowsched.snapshot import MILLI
@@ -22,10 +24,14 @@ from flowsched_models.output import make_folder, write_whole
 from flowsched_models.quantity import format_cores
 from flowsched_simulator.plan_schedule import schedule_of, schedule_text
 from flowsched_simulator.planning import Outcome, make_plan, snapshot_of
+from flowsched_simulator.prediction import Range
+from flowsched_simulator.prediction_text import VERSION, nominal_words, range_words
 from flowsched_simulator.scenario_file import load_scenario
 
 INTERRUPTED = 130
 _PROGRESS_S = 1.0
+_DRAWS, _ROBUST_DRAWS = 400, 64
+"""As many as ``predict`` has; and as many as a search that looks at each plan with all of them can afford."""
 
 
 class _Seconds(click.ParamType[float]):
@@ -64,7 +70,11 @@ class _Seconds(click.ParamType[float]):
 @click.option(
     "--robust", type=click.FloatRange(0.5, 0.99), metavar="Q", help="Plan for this quantile of the models' uncertainty."
 )
-@click.option("--draws", type=click.IntRange(2, 10_000), default=64, show_default=True, help="For --robust.")
+@click.option(
+    "--draws",
+    type=click.IntRange(2, 10_000),
+    help=f"Of the models' uncertainty, for all intervals and --robust.  [default: {_DRAWS}; --robust: {_ROBUST_DRAWS}]",
+)
 @click.option("--time-limit", type=_Seconds(), help="Search so long, such as 10s. The result is not reproducible.")
 @click.option("--evaluations", type=click.IntRange(0), help="Plans to look at. Default: by the size of the problem.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the search and of arrivals.")
@@ -77,7 +87,7 @@ def plan(
     cores: str,
     weights: str,
     robust: float | None,
-    draws: int,
+    draws: int | None,
     time_limit: float | None,
     evaluations: int | None,
     seed: int,
@@ -105,7 +115,7 @@ def plan(
         share_cores=cores == "shared",
         weights=weights,
         quantile=robust,
-        draws=draws,
+        draws=draws or (_DRAWS if robust is None else _ROBUST_DRAWS),
         evaluations=evaluations,
         time_limit_s=time_limit,
         seed=seed,
@@ -129,15 +139,18 @@ def _name(out: Path) -> str:
 
 
 def to_json(outcome: Outcome) -> dict[str, Any]:
-    """The result as plain data (version 1). ``timings`` is all that differs between equal runs."""
+    """The result as plain data; ``docs/planning.md`` lists its keys. ``timings`` is all that differs between equal runs."""
     plan, rules = outcome.plan, outcome.rules
     return {
-        "version": "flowsched/v1",
+        "apiVersion": VERSION,
+        "kind": "Plan",
         "scenario": outcome.scenario.name,
         "objective": rules.objective,
         "cores": "shared" if rules.share_cores else "exclusive",
         "weights": rules.weights,
         "robust": rules.quantile,
+        "level": LEVEL,
+        "draws": rules.draws,
         "seed": rules.seed,
         "tasks": [
             {
@@ -148,39 +161,48 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
                 "request": t.width_milli / MILLI,
                 "after": t.after,
                 "start_s": t.start_s,
-                "end_s": t.end_s,
-                "end_interval_s": [t.low_s, t.high_s],
+                "end_s": _plain(t.end_range_s, t.end_s),
             }
             for t in plan.tasks
         ],
-        "makespan_s": plan.makespan_s,
-        "makespan_interval_s": [plan.makespan_low_s, plan.makespan_high_s],
-        "completion_s": plan.completion_s,
-        "completion_interval_s": [plan.completion_low_s, plan.completion_high_s],
+        "makespan_s": _plain(plan.makespan_range_s, plan.makespan_s),
+        "completion_s": _plain(plan.completion_range_s, plan.completion_s),
         "quantile_s": plan.quantile_s,
         "services": [{"service": n, "peak_p95_us": p, "slo_us": goal} for n, p, goal in plan.p95_us],
         "bound_s": outcome.bound.value_s,
         "gap": outcome.gap,
         "start_s": outcome.start_s,
+        "flow_s": outcome.played_s,
         "evaluations": outcome.searched.evaluations,
         "reproducible": outcome.reproducible,
         "timings": {"search_s": outcome.searched.seconds},
     }
 
 
+def _plain(spread: Spread | None, nominal: float) -> dict[str, float]:
+    values = _range(spread, nominal)
+    return {"median": values.median, "low": values.low, "high": values.high, "nominal": values.nominal}
+
+
+def _range(spread: Spread | None, nominal: float) -> Range:
+    if spread is None:
+        return Range(nominal, nominal, nominal, nominal)
+    return Range(spread.median, spread.low, spread.high, nominal)
+
+
 def to_text(outcome: Outcome) -> str:
     """A table with a line per job in the order of machines and starts, and what there is to say about it."""
     plan, rules = outcome.plan, outcome.rules
     order = {m.name: i for i, m in enumerate(outcome.scenario.machines)}
-    rows = [("job", "machine", "cores", "threads", "weight", "start", "end s", "80 % interval")]
+    rows = [("job", "machine", "cores", "threads", "weight", "start", "end s", "")]
     for t in sorted(plan.tasks, key=lambda t: (order[t.machine], t.start_s, t.task)):
         start = f"at {t.start_s:.0f} s" if t.after is None else f"after {t.after}"
-        interval = "" if t.low_s is None or t.high_s is None else f"[{t.low_s:.0f}, {t.high_s:.0f}]"
+        end, interval = range_words(_range(t.end_range_s, t.end_s))
         weight = f"{t.width_milli / MILLI:g}"
         cores = format_cores(t.cores)
-        rows.append((t.task, t.machine, cores, str(t.threads), weight, start, f"{t.end_s:.1f}", interval))
+        rows.append((t.task, t.machine, cores, str(t.threads), weight, start, end, interval))
     widths = [max(len(row[c]) for row in rows) for c in range(len(rows[0]))]
-    left = (0, 1, 2, 5)
+    left = (0, 1, 2, 5, 7)
     lines = [
         "  ".join(
             cell.ljust(w) if c in left else cell.rjust(w) for c, (cell, w) in enumerate(zip(row, widths, strict=True))
@@ -188,23 +210,33 @@ def to_text(outcome: Outcome) -> str:
         for row in rows
     ]
     lines.insert(1, "  ".join("-" * w for w in widths))
-    noun = "makespan" if rules.objective == "makespan" else "sum of completions"
-    low, high = (
-        (plan.makespan_low_s, plan.makespan_high_s)
+    drawn = f"{100.0 * LEVEL:g} % of {rules.draws} draws of the profiles' own errors (seed {rules.seed})"
+    lines.insert(0, f"Median [low, high]: {drawn} lie between low and high")
+    lines.insert(1, "")
+    values = (
+        _range(plan.makespan_range_s, plan.makespan_s)
         if rules.objective == "makespan"
-        else (plan.completion_low_s, plan.completion_high_s)
+        else _range(plan.completion_range_s, plan.completion_s)
     )
-    own = plan.makespan_s if rules.objective == "makespan" else plan.completion_s
-    interval = "" if low is None or high is None else f" [{low:.1f}, {high:.1f}]"
-    lines += ["", f"{noun}: {own:.2f} s{interval}"]
+    median, interval = range_words(values)
+    told = f"{median} s {interval}".rstrip()
+    lines += ["", f"{_noun(rules.objective)}: {told}; {nominal_words(values.nominal)} s if every profile were exact"]
     if rules.quantile is not None and plan.quantile_s is not None:
         lines.append(f"{100 * rules.quantile:g} % quantile over {rules.draws} draws: {plan.quantile_s:.2f} s")
     for name, p95, goal in plan.p95_us:
         lines.append(f"{name}: p95 at most {p95 / 1000:.2f} ms, goal {goal / 1000:g} ms")
     proof = "" if outcome.bound.solved else " (not solved to its end)"
     lines.append(f"lower bound: {outcome.bound.value_s:.2f} s{proof}, gap {100 * outcome.gap:.1f} %")
-    better = 100.0 * (1.0 - outcome.value_s / outcome.start_s) if outcome.start_s > 0 else 0.0
-    lines.append(f"start from flow: {outcome.start_s:.2f} s, improved by {better:.1f} %")
+    better = f"improved by {100.0 * outcome.better:.1f} %"
+    if outcome.played_s is None:
+        lines.append(f"start from a round of flow: {outcome.start_s:.2f} s, {better}")
+    else:
+        lines.append(f"start from what flow does as jobs arrive: {outcome.start_s:.2f} s, {better}")
+        if abs(outcome.start_s - outcome.played_s) > 0.005 and rules.quantile is None:
+            lines.append(
+                f"flow itself: {outcome.played_s:.2f} s; it also starts jobs at moments that a plan cannot name, "
+                "such as an end on another machine"
+            )
     searched = outcome.searched
     lines.append(f"search: {searched.evaluations} plans in {searched.seconds:.1f} s, seed {rules.seed}")
     if searched.interrupted:
@@ -212,6 +244,10 @@ def to_text(outcome: Outcome) -> str:
     elif rules.time_limit_s is not None:
         lines.append("limited by time: another run may differ; --evaluations makes it reproducible")
     return "\n".join(lines)
+
+
+def _noun(objective: str) -> str:
+    return "makespan" if objective == "makespan" else "sum of completions"
 
 
 def _impossible(outcome: Outcome) -> tuple[str, str]:

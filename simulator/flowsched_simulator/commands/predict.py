@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import click
 
+from flowsched_models.document import InputError
 from flowsched_simulator.prediction import predict as predicted
 from flowsched_simulator.prediction_text import lines, plain
 from flowsched_simulator.replay import caveats
-from flowsched_simulator.scenario_file import load_scenario
+from flowsched_simulator.scenario import Scenario
+from flowsched_simulator.scenario_file import bundled_scenarios, load_scenario
 from flowsched_simulator.schedule_file import load_schedule
 
 
@@ -45,8 +49,8 @@ def predict(schedule: str, scenario: str | None, draws: int, seed: int, level: f
     state; the interval holds as many of them as --level says.
     """
     given = None if scenario is None else load_scenario(scenario)
-    plan = load_schedule(schedule, load_scenario if given is None else lambda _: given)
-    loaded = given or load_scenario(plan.cluster)
+    plan = load_schedule(schedule, _named if given is None else lambda _: given)
+    loaded = given or _named(plan.cluster)
     for sentence in caveats(loaded, plan, seed):
         click.echo(f"note: {sentence}", err=True)
     show = _on_terminal(draws) if sys.stderr.isatty() else None
@@ -56,6 +60,17 @@ def predict(schedule: str, scenario: str | None, draws: int, seed: int, level: f
         return
     for line in lines(outcome):
         click.echo(line)
+
+
+def _named(cluster: str | Path) -> Scenario:
+    """The scenario that a schedule names. A name may be that of a file of the user's, which only the user knows."""
+    try:
+        return load_scenario(cluster)
+    except InputError as error:
+        if isinstance(cluster, Path) or str(cluster) in {name for name, _ in bundled_scenarios()}:
+            raise
+        help = "the schedule names it: give its file with --scenario FILE, or write the file's path as cluster"
+        raise InputError([replace(p, help=help) for p in error.problems]) from None
 
 
 def _on_terminal(draws: int) -> Callable[[int], None]:

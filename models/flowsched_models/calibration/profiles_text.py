@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from flowsched_models.calibration.calibration import Calibration
+from flowsched_models.calibration.latency_score import errors as latency_errors
 from flowsched_models.machine import MachineType
 from flowsched_models.profile import JobProfile
 from flowsched_models.quantity import format_memory
@@ -70,9 +71,8 @@ def _job(job: JobProfile, calibration: Calibration) -> dict[str, Any]:
         int((p.jobs == calibration.observed.jobs.index(job.name)).sum()) for p in calibration.observed.played
     )
     groups = {g for s in calibration.observed.sweeps if calibration.observed.jobs[s.job] == job.name for g in s.real_s}
-    source = (
-        f"Fitted to {executions} executions and the thread sweeps of {len(groups)} groups; error from groups left out."
-    )
+    source = f"Fitted to {counted(executions, 'execution')} and the thread sweeps of {counted(len(groups), 'group')}."
+    source += " Error: from groups left out." if calibration.left_out else " Error: assumed, as no group was left out."
     row: dict[str, Any] = {
         "source": source,
         "work_s": job.work_s,
@@ -95,10 +95,10 @@ def _job(job: JobProfile, calibration: Calibration) -> dict[str, Any]:
 
 def _service(service: ServiceProfile, calibration: Calibration) -> dict[str, Any]:
     fitted = calibration.latency[service.name]
-    left_out = errors(s for s in calibration.left_out if s.quantity is Quantity.P95)
+    left_out = latency_errors(s for s in fitted.scores if s.part == "sweep")
     source = f"Fitted to {len(fitted.fitted)} readings; curves describe {fitted.reference or 'the only cohort'}."
-    if left_out is not None:
-        source += f" p95 in runs of groups left out: {left_out.median:.1f} % in the median."
+    if left_out.count:
+        source += f" p95 in sweeps of groups left out: {left_out.median:.1f} % in the median."
     row: dict[str, Any] = {"source": source}
     for field in fields(service):
         value = getattr(service, field.name)

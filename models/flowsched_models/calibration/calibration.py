@@ -106,6 +106,9 @@ def calibrate(
         )
     parameters = parameters_of(observed, reference)
     fitted = fit_runtime(observed, parameters, progress=tell)
+    first, _ = assemble(fitted, base, data, unmeasured=request.unmeasured)
+    latency = {n: _on_fitted_machines(f, data, base, first) for n, f in latency.items()}
+    base = replace(base, services={**base.services, **{n: f.profile for n, f in latency.items()}})
     first, assumed = assemble(fitted, base, data, unmeasured=request.unmeasured)
     question = Question(client=client)
     apart = _left_out(data, base, observed, fitted, tell) if request.leave_out else {}
@@ -177,6 +180,26 @@ def _fit_services(data: Measurements, base: Catalogue, request: Request, tell: P
         clients = {n: f for n, f in fitted.profile.clients.items() if n != ClientNames().interference}
         found[service] = replace(fitted, profile=replace(fitted.profile, clients=clients))
     return found
+
+
+def _on_fitted_machines(fit: FittedLatency, data: Measurements, before: Catalogue, after: Catalogue) -> FittedLatency:
+    """A service's sensitivity, found with the bandwidths known before the fit, for those that the fit has found."""
+    groups: dict[str, set[str]] = {}
+    for p in data.latency_interference:
+        if p.service == fit.service:
+            groups.setdefault(p.machine_type, set()).add(p.group)
+    if not groups:
+        return fit
+    kind = max(groups, key=lambda name: (len(groups[name]), name))
+    if kind not in before.machine_types or kind not in after.machine_types:
+        return fit
+    ratio = before.machine_types[kind].bandwidth / after.machine_types[kind].bandwidth
+    scaled = tuple(
+        replace(p, value=p.value * ratio, low=p.low * ratio, high=p.high * ratio) if p.name == "sensitivity" else p
+        for p in fit.parameters
+    )
+    profile = replace(fit.profile, sensitivity=fit.profile.sensitivity * ratio)
+    return replace(fit, profile=profile, parameters=scaled)
 
 
 def _client_of(base: Catalogue, asked: str | None) -> str | None:

@@ -13,7 +13,22 @@ from flowsched_models.calibration.observation import Observations, Played, Sweep
 from flowsched_models.calibration.parameter import Parameters, Scale, Values
 from flowsched_models.kernel import run_draws
 from flowsched_models.profile import PhaseOrder
-from flowsched_models.sharing import JOB_COLUMNS, Bools, Floats, Ints
+from flowsched_models.sharing import (
+    GAIN,
+    JOB_COLUMNS,
+    PHI,
+    PRESSURE,
+    READY,
+    SENSITIVITY,
+    SERIAL_FIRST,
+    THREADING,
+    THREADS,
+    WEIGHT,
+    WORK,
+    Bools,
+    Floats,
+    Ints,
+)
 
 DURATION_DEVIATION = 0.07
 """Of the logarithm of a duration: repeats of one schedule on other hosts differ by about that much."""
@@ -68,7 +83,7 @@ class Fitted:
 def durations(played: Played, values: Values, serial_first: Bools) -> Floats:
     """[n] run times of everybody on one machine of a run, with the starts as they were."""
     rows = job_rows(values, serial_first, played.jobs, played.kind, played.threads, played.parallel, played.weight)
-    rows[:, 10] = played.ready_s
+    rows[:, READY] = played.ready_s
     return _run(rows, played.services, played.can, played.sibling) - played.ready_s
 
 
@@ -98,15 +113,15 @@ def job_rows(
     """[n, columns] as the compiled model takes jobs; ready at once, without progress."""
     rows = np.zeros((len(threads), JOB_COLUMNS))
     at = np.asarray(jobs, dtype=np.int64)
-    rows[:, 0] = values.work_s[at] / values.speed[kind, at]
-    rows[:, 1] = values.serial_fraction[at]
-    rows[:, 2] = serial_first[at]
-    rows[:, 3] = parallel
-    rows[:, 4] = weight
-    rows[:, 5] = values.smt_gain[at]
-    rows[:, 6] = values.sensitivity[at] * values.bandwidth[kind]
-    rows[:, 7] = values.pressure[at]
-    rows[:, 8] = 1.0 + values.oversubscription[at] * np.maximum(0.0, np.log2(threads / 4.0))
+    rows[:, WORK] = values.work_s[at] / values.speed[kind, at]
+    rows[:, PHI] = values.serial_fraction[at]
+    rows[:, SERIAL_FIRST] = serial_first[at]
+    rows[:, THREADS] = parallel
+    rows[:, WEIGHT] = weight
+    rows[:, GAIN] = values.smt_gain[at]
+    rows[:, SENSITIVITY] = values.sensitivity[at] * values.bandwidth[kind]
+    rows[:, PRESSURE] = values.pressure[at]
+    rows[:, THREADING] = 1.0 + values.oversubscription[at] * np.maximum(0.0, np.log2(threads / 4.0))
     return rows
 
 

@@ -15,14 +15,12 @@ from flowsched_models.calibration.latency_score import errors as latency_errors
 from flowsched_models.calibration.profiles_text import profiles_text
 from flowsched_models.document import InputError, Problem
 from flowsched_models.measurements.load import load_measurements
+from flowsched_models.measurements.machines import machine_files
 from flowsched_models.measurements.measurements import Measurements
 from flowsched_models.output import make_folder, write_whole
 from flowsched_models.profiles import load_catalogue
 from flowsched_models.text_table import counted, printable
 from flowsched_models.validation.score import Quantity, errors
-
-MACHINE_FILE = "machine.yaml"
-"""Machine types beside the tables of a group, as ``flowsched measure`` writes them."""
 
 
 @click.command(
@@ -79,8 +77,7 @@ def calibrate(
         if file is not None:
             make_folder(file.parent)
     measurements = read(data, years, year, sweeps_of)
-    machines = [p for p in (data / MACHINE_FILE, *sorted(data.glob(f"*/{MACHINE_FILE}"))) if p.is_file()]
-    catalogue = load_catalogue(extra=[*machines, *base])
+    catalogue = load_catalogue(extra=[*machine_files(data), *base])
     began = time.monotonic()
 
     def tell(text: str) -> None:

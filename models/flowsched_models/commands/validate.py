@@ -10,6 +10,7 @@ import click
 from flowsched_models.document import InputError, Problem, name_help
 from flowsched_models.measurements.executions import read_executions
 from flowsched_models.measurements.load import TABLES, load_measurements
+from flowsched_models.measurements.machines import machine_files
 from flowsched_models.measurements.measurements import Measurements
 from flowsched_models.output import write_whole
 from flowsched_models.profiles import load_catalogue
@@ -22,8 +23,6 @@ from flowsched_models.validation.text import lines
 
 EXCEEDED = 1
 """Exit code where a limit is exceeded."""
-MACHINE_FILE = "machine.yaml"
-"""Machine types beside the tables of a group, as ``flowsched measure`` writes them."""
 OTHER_INPUTS = ("2021", "2022")
 """Years of the course whose jobs had other inputs than those that the bundled profiles are fitted to."""
 
@@ -85,7 +84,7 @@ def validate(
     given = dict(zip(LIMITS, (limit_median, limit_p90, limit_makespan, limit_p95), strict=True))
     asked = {option: read_percent(option, text) for option, text in given.items() if text is not None}
     question = Question(groups, jobs, client, tuple(_parts(text) for text in removed))
-    catalogue = load_catalogue(extra=[*_machine_files(data), *profiles])
+    catalogue = load_catalogue(extra=[*machine_files(data), *profiles])
     chosen = tuple(word.strip() for word in years.split(",")) if years is not None else ()
     measurements = load_measurements(data, year=year, years=chosen)
     if not measurements.runs:
@@ -112,11 +111,6 @@ def validate(
     for limit in exceeded:
         click.echo(str(limit), err=True)
     return EXCEEDED if exceeded else 0
-
-
-def _machine_files(data: Path) -> list[Path]:
-    """Machine types that lie beside the tables; as ``calibrate`` reads them."""
-    return [p for p in (data / MACHINE_FILE, *sorted(data.glob(f"*/{MACHINE_FILE}"))) if p.is_file()]
 
 
 def _no_runs(data: Path, measurements: Measurements) -> Problem:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from flowsched_models.document import name_help
 from flowsched_models.measurements.table import Row, Table
 
 ROLES = ("executions", "threads", "interference", "latency_sweep", "latency_interference")
 """Kinds of tables, as ``machines.csv`` names them."""
+MACHINE_FILE = "machine.yaml"
+"""Machine types beside the tables of a group, in a profiles file: what no time tells of them."""
+
+
+def machine_files(data: Path) -> list[Path]:
+    """The files of machine types in a folder of tables, and in the folders of its groups."""
+    return [p for p in (data / MACHINE_FILE, *sorted(data.glob(f"*/{MACHINE_FILE}"))) if p.is_file()]
 
 
 @dataclass(frozen=True)

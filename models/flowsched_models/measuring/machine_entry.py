@@ -10,12 +10,11 @@ import yaml
 
 from flowsched_models.document import InputError, read_document
 from flowsched_models.form import API_VERSION, check, check_header
+from flowsched_models.measurements.machines import MACHINE_FILE
 from flowsched_models.measuring.topology import Topology
 from flowsched_models.output import make_folder, write_whole
 from flowsched_models.profiles import ProfilesForm
 from flowsched_models.quantity import format_memory
-
-FILE = "machine.yaml"
 
 
 def earlier_types(folder: Path) -> dict[str, Any]:
@@ -23,7 +22,7 @@ def earlier_types(folder: Path) -> dict[str, Any]:
 
     Raises :class:`flowsched_models.document.InputError` if it is there and holds anything but profiles.
     """
-    path = folder / FILE
+    path = folder / MACHINE_FILE
     if not path.exists():
         return {}
     document = read_document(path)
@@ -49,7 +48,7 @@ def write_machine(folder: Path, earlier: Mapping[str, Any], machine_type: str, t
         "smt": topology.smt,
     }
     content = {"apiVersion": API_VERSION, "kind": "Profiles", "machine_types": {**earlier, machine_type: entry}}
-    path = folder / FILE
+    path = folder / MACHINE_FILE
     make_folder(folder)
     write_whole(path, yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=120))
     return path

@@ -6,9 +6,12 @@ run as they are written, some forty times slower and with the same results.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import os
+import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,8 +24,12 @@ try:
 except ImportError:
     numba = None
 
-SOURCES = ("compiled.py", "kernel.py", "latency.py", "pace.py", "sharing.py")
+SOURCES = ("cell.py", "compiled.py", "held_share.py", "kernel.py", "latency.py", "moment.py", "pace.py", "sharing.py")
 """Files with compiled functions. They call each other, so a change in one makes what was kept of all useless."""
+_KEPT_DAYS = 30
+"""What was compiled of other versions is removed when nobody used it for so long."""
+_NAME_LENGTH = 16
+"""Letters of the digest that name a folder."""
 
 
 def _cache_folder() -> Path | None:
@@ -31,11 +38,27 @@ def _cache_folder() -> Path | None:
     digest = hashlib.sha256(b"".join((here / name).read_bytes() for name in SOURCES)).hexdigest()
     try:
         base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-        folder = base / "flowsched" / "compiled" / digest[:16]
+        folder = base / "flowsched" / "compiled" / digest[:_NAME_LENGTH]
+        known = folder.is_dir()
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # also where nobody knows the home folder
         return None
+    if os.access(folder, os.W_OK):
+        with contextlib.suppress(OSError):
+            os.utime(folder)  # says that it is in use: reading what is kept leaves no trace
+        if not known:
+            remove_unused(folder.parent, time.time() - _KEPT_DAYS * 86400)
     return folder if os.access(folder, os.R_OK | os.X_OK) else None
+
+
+def remove_unused(kept: Path, before_s: float) -> None:
+    """Remove the folders of versions that nobody used since ``before_s``, seconds since 1970. What cannot go stays."""
+    with contextlib.suppress(OSError):
+        for folder in list(kept.iterdir()):
+            named = len(folder.name) == _NAME_LENGTH and set(folder.name) <= set("0123456789abcdef")
+            with contextlib.suppress(OSError):  # another process may remove it just now
+                if named and not folder.is_symlink() and folder.is_dir() and folder.stat().st_mtime < before_s:
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
 _FOLDER = None if numba is None else _cache_folder()

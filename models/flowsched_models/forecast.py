@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flowsched_models.cell import MEMORY, PROGRESS, READY
 from flowsched_models.kernel import run_draws
 from flowsched_models.runtime import Host, Resident
-from flowsched_models.sharing import MEMORY, PROGRESS, READY
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,13 @@ from functools import cache
 import numpy as np
 
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.cell import MEMORY, PROGRESS, READY, Floats, Ints
 from flowsched_models.forecast import forecast
 from flowsched_models.kernel import run_companies
 from flowsched_models.machine import MachineType
 from flowsched_models.pace import Book, empty_book
 from flowsched_models.profile import JobProfile, PhaseOrder
 from flowsched_models.runtime import Host, Resident
-from flowsched_models.sharing import MEMORY, PROGRESS, READY, Floats, Ints
 
 _ENTRIES = 4096
 """Sets of jobs whose paces are remembered. Beyond it new ones are worked out each time."""

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched_models.compiled import compiled
-from flowsched_models.pace import Book, empty_book, paces, recall
-from flowsched_models.sharing import (
+from flowsched_models.cell import (
     MEMORY,
     MIXED,
     PARALLEL,
@@ -25,6 +23,8 @@ from flowsched_models.sharing import (
     Ints,
     cells_of,
 )
+from flowsched_models.compiled import compiled
+from flowsched_models.pace import Book, empty_book, paces, recall
 
 _AT_ONCE = 1e-9
 """Seconds: events that are closer together count as one."""

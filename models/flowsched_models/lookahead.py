@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flowsched_models.cell import MEMORY, PROGRESS, READY, Floats
 from flowsched_models.kernel import run_draws
 from flowsched_models.runtime import Host, Occupant
-from flowsched_models.sharing import MEMORY, PROGRESS, READY, Floats
 
 
 @dataclass(frozen=True)

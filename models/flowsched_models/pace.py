@@ -10,9 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowsched_models.compiled import compiled
-from flowsched_models.latency import p95_us
-from flowsched_models.sharing import (
+from flowsched_models.cell import (
     CURVE,
     PRESSURE,
     SENSITIVITY,
@@ -23,10 +21,14 @@ from flowsched_models.sharing import (
     Floats,
     Ints,
     cells_of,
-    share,
 )
+from flowsched_models.compiled import compiled
+from flowsched_models.latency import p95_us
+from flowsched_models.sharing import share
 
 _STAGES = 3
+
+_p95_us = compiled(p95_us)
 
 
 class Book(NamedTuple):
@@ -101,7 +103,7 @@ def paces(
             pace[i] = speed[i] / (jobs[i, WORK] * felt * jobs[i, THREADING])
     for k in range(services.shape[0]):
         others = max(0.0, pressure - services[k, SERVICE_PRESSURE] * busy[count + k])
-        p95[k] = p95_us(services[k, CURVE:], others, weight_share[k])
+        p95[k] = _p95_us(services[k, CURVE:], others, weight_share[k])
 
 
 @compiled

@@ -39,6 +39,11 @@ def shown(value: Any) -> str:
     return str(value)
 
 
+def parse_words(text: str | None) -> tuple[str, ...]:
+    """The words of a list as ``a,b``; what is empty does not count."""
+    return tuple(word for part in (text or "").split(",") if (word := part.strip()))
+
+
 def parse_cores(value: Any) -> tuple[int, ...]:
     """A core set: ``"0-5"``, ``"1,3"``, ``"0-2,5"``, ``3`` or ``[0, 1, 2]``; ascending."""
     parts: list[Any]

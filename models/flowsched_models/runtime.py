@@ -28,11 +28,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.latency import LATENCY_COLUMNS
-from flowsched_models.pace import rates_now
-from flowsched_models.profile import PhaseOrder
-from flowsched_models.service import LatencyCurve, ServiceProfile
-from flowsched_models.sharing import (
+from flowsched_models.cell import (
     BUSY,
     CURVE,
     JOB_COLUMNS,
@@ -43,6 +39,10 @@ from flowsched_models.sharing import (
     Floats,
     Ints,
 )
+from flowsched_models.latency import LATENCY_COLUMNS
+from flowsched_models.pace import rates_now
+from flowsched_models.profile import PhaseOrder
+from flowsched_models.service import LatencyCurve, ServiceProfile
 
 _TINY = 1e-12
 _MOST_RATES = 100_000
@@ -220,20 +220,7 @@ class Host:
             row[SERVICE_WEIGHT] = load.weight
             row[SERVICE_PRESSURE] = profile.pressure
             row[SERVERS] = curve.servers
-            row[CURVE:] = (
-                curve.a_us,
-                curve.b_us,
-                curve.q0,
-                curve.qcap * profile.capacity_factor.get(self.machine_type, 1.0),
-                curve.psat_us,
-                curve.w,
-                load.qps,
-                profile.clients[load.client] * profile.latency_factor.get(self.machine_type, 1.0),
-                profile.sensitivity * self._bandwidth,
-                profile.sharing_slope,
-                profile.sharing_capacity,
-                profile.sharing_us,
-            )
+            row[CURVE:] = profile.latency_row(curve, load.qps, load.client, self._bandwidth, self.machine_type)
         return rows
 
     def may_use(self, cores: tuple[tuple[int, ...], ...]) -> Bools:

@@ -6,10 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-OVERLOAD_WINDOW_S = 10.0
-"""Beyond its capacity a service builds a backlog; p95 is what one reporting window of it comes to."""
-LEAST_CAPACITY = 0.05
-"""Share of its cores that a service keeps whatever others hold: its own weight is never nothing."""
+from flowsched_models.latency import OVERLOAD_WINDOW_S, p95_us
 
 SERVER_SCALING = 0.6
 """Capacity grows as (min(threads, cores)) ** 0.6 where a profile cannot say: memcached's two measured sizes give 0.57."""
@@ -50,15 +47,28 @@ class LatencyCurve:
 
     def p95_us(self, qps: float, capacity: float = 1.0) -> float:
         """p95 in microseconds at ``qps``, with ``capacity`` (more than 0) times the measured capacity left to it."""
-        backlog_s = max(0.0, qps / (self.qcap * capacity) - 1.0) * 0.95 * OVERLOAD_WINDOW_S
-        return self.measured_p95_us(qps, capacity) + backlog_s * 1e6
+        return p95_us(self.latency_row(qps, capacity), 0.0, 0.0)
 
     def measured_p95_us(self, qps: float, capacity: float = 1.0) -> float:
         """The same as a measuring client with few connections sees it: they bound the queue, so there is no backlog."""
-        z = 1.0 / (1.0 + math.exp(min(50.0, max(-50.0, -(qps - self.qcap * capacity) / self.w))))
-        below = self.a_us + self.b_us * -math.expm1(-qps / self.q0)
-        # Written so that rounding cannot make it fall: both terms grow with load, the second also with z.
-        return below + max(0.0, max(self.psat_us, self.a_us + self.b_us) - below) * z
+        return p95_us(self.latency_row(qps, capacity, window_s=0.0), 0.0, 0.0)
+
+    def latency_row(
+        self,
+        qps: float,
+        capacity: float = 1.0,
+        factor: float = 1.0,
+        around: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0),
+        window_s: float = OVERLOAD_WINDOW_S,
+    ) -> tuple[float, ...]:
+        """[LATENCY_COLUMNS] this curve at ``qps``, as :func:`flowsched_models.latency.p95_us` takes it.
+
+        ``capacity`` and ``factor``: of the machine and the client, on ``qcap`` and on the whole curve. ``around``: what
+        neighbours do to it, columns ``GROWTH`` to ``SHARING_US``. ``window_s``: how long a backlog grows before it is
+        reported; 0 for none.
+        """
+        curve = (self.a_us, self.b_us, self.q0, self.qcap * capacity, self.psat_us, self.w)
+        return (*curve, qps, window_s, factor, *around)
 
     @property
     def servers(self) -> int:
@@ -167,6 +177,20 @@ class ServiceProfile:
         """Standard deviation of log(measured/predicted p95) on this curve."""
         return self.error if curve.error is None else curve.error
 
+    def latency_row(
+        self, curve: LatencyCurve, qps: float, client: str, bandwidth: float = 1.0, machine_type: str | None = None
+    ) -> tuple[float, ...]:
+        """[LATENCY_COLUMNS] this service at ``qps``, as :func:`flowsched_models.latency.p95_us` takes it.
+
+        ``bandwidth``: of the machine, where pressure is not scaled by it yet. ``machine_type``: as in :meth:`p95_us`.
+        """
+        capacity, factor = 1.0, self.clients[client]
+        if machine_type is not None:
+            capacity = self.capacity_factor.get(machine_type, 1.0)
+            factor *= self.latency_factor.get(machine_type, 1.0)
+        around = (self.sensitivity * bandwidth, self.sharing_slope, self.sharing_capacity, self.sharing_us)
+        return curve.latency_row(qps, capacity, factor, around)
+
     def p95_us(
         self,
         curve: LatencyCurve,
@@ -182,13 +206,7 @@ class ServiceProfile:
         ``weight_share``: share of CPU weight in [0, 1) that others hold on this service's cores.
         ``machine_type``: where it runs; None for the type that the curves were measured on.
         """
-        capacity = max(LEAST_CAPACITY, 1.0 - self.sharing_capacity * weight_share)
-        factor = (1.0 + self.sensitivity * pressure) * (1.0 + self.sharing_slope * weight_share)
-        if machine_type is not None:
-            capacity *= self.capacity_factor.get(machine_type, 1.0)
-            factor *= self.latency_factor.get(machine_type, 1.0)
-        alone = self.clients[client] * factor * curve.p95_us(qps, capacity)
-        return alone + self.sharing_us * weight_share
+        return p95_us(self.latency_row(curve, qps, client, machine_type=machine_type), pressure, weight_share)
 
     def highest_load(
         self,

@@ -16,9 +16,9 @@ from dataclasses import replace
 import numpy as np
 
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.cell import Floats
 from flowsched_models.runtime import ServiceLoad
 from flowsched_models.service import ServiceProfile
-from flowsched_models.sharing import Floats
 
 INNER, OUTER = 0.5, 0.9
 """The intervals that are checked against measurements: shares of the draws that lie inside."""

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from flowsched.snapshot import Service
+from flowsched_models.cell import Floats
 from flowsched_models.document import InputError
 from flowsched_models.runtime import HostFactory
-from flowsched_models.sharing import Floats
 from flowsched_models.uncertainty import interval
 from flowsched_simulator.replay import Played, placed_services, play, weights_of
 from flowsched_simulator.scenario import Scenario

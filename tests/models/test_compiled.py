@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from flowsched_models import compiled
+from flowsched_models.compiled import SOURCES, remove_unused
 
 pytest.importorskip("numba")
 
@@ -18,7 +23,7 @@ asked = os.access
 if sys.argv[1] == "read only":
     os.access = lambda path, mode, **more: mode & os.W_OK == 0 and asked(path, mode, **more)
 import numpy as np
-from flowsched_models.sharing import water_fill
+from flowsched_models.cell import water_fill
 level = np.zeros(2)
 for kind in sys.argv[2:]:
     amount = 1 if kind == "int" else 1.0
@@ -42,6 +47,15 @@ def fill(cache: Path, access: str, *kinds: str) -> tuple[list[float], int, int]:
     return level, found, made
 
 
+def test_what_is_kept_is_known_by_all_that_it_was_compiled_from() -> None:
+    folder = Path(compiled.__file__).parent
+    texts = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.py")}
+    uses = {name: set(re.findall(r"from flowsched_models\.(\w+) import", text)) for name, text in texts.items()}
+
+    assert {"compiled.py", *(name for name, used in uses.items() if "compiled" in used)} <= set(SOURCES)
+    assert {f"{used}.py" for name in SOURCES for used in uses[name]} <= set(SOURCES)
+
+
 def test_a_folder_that_cannot_be_written_is_read(tmp_path: Path) -> None:
     assert fill(tmp_path, "all", "float") == ([0.5, 0.5], 0, 1)
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
@@ -57,3 +71,49 @@ def test_where_nothing_can_be_kept_it_works_all_the_same(tmp_path: Path) -> None
     (tmp_path / "file").write_text("")
 
     assert fill(tmp_path / "file", "all", "float") == ([0.5, 0.5], 0, 1)
+
+
+def old(folder: Path, days: float) -> Path:
+    """A folder with something in it that was last used so many days ago."""
+    folder.mkdir(parents=True)
+    (folder / "kept.nbi").write_text("")
+    then = time.time() - days * 86400
+    os.utime(folder, (then, then))
+    return folder
+
+
+def test_what_older_versions_left_goes_when_nobody_used_it_for_a_month(tmp_path: Path) -> None:
+    kept = tmp_path / "flowsched" / "compiled"
+    unused, used, foreign = (old(kept / name, days) for name, days in (("0" * 16, 31), ("1" * 16, 29), ("notes", 99)))
+    (kept / ("2" * 16)).symlink_to(old(tmp_path / "elsewhere", 99))
+
+    assert fill(tmp_path, "all", "float") == ([0.5, 0.5], 0, 1)
+
+    assert not unused.exists()
+    assert used.exists() and foreign.exists() and (kept / ("2" * 16) / "kept.nbi").exists()
+
+
+def test_a_version_in_use_stays_fresh_and_removes_nothing(tmp_path: Path) -> None:
+    fill(tmp_path, "all", "float")
+    (own,) = (tmp_path / "flowsched" / "compiled").iterdir()
+    os.utime(own, (0, 0))
+    unused = old(own.parent / ("0" * 16), 31)
+
+    assert fill(tmp_path, "all", "float") == ([0.5, 0.5], 1, 0)
+
+    assert own.stat().st_mtime > time.time() - 3600
+    assert unused.exists(), "only a version that comes new looks around"
+
+
+def test_what_cannot_be_removed_harms_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unused = old(tmp_path / ("0" * 16), 31)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "rmdir", refuse)
+    monkeypatch.setattr(os, "unlink", refuse)
+    remove_unused(tmp_path, time.time())
+    remove_unused(tmp_path / "nowhere", time.time())
+
+    assert unused.exists()

@@ -269,6 +269,23 @@ def test_p95_beyond_capacity_is_a_backlog_not_a_plateau() -> None:
     assert curve.p95_us(3 * curve.qcap) > curve.p95_us(2 * curve.qcap) + 9e6
 
 
+@given(st.floats(0.0, 150_000.0), st.integers(1, 3))
+def test_a_machine_and_a_profile_say_the_same_p95(qps: float, threads: int) -> None:
+    cache = replace(CACHE, sensitivity=0.3, latency_factor={"small": 1.3}, capacity_factor={"small": 0.7})
+    small = replace(SMALL, bandwidth=0.8)
+    catalogue = replace(CATALOGUE, services={"cache": cache}, machine_types={"small": small})
+    host = HostFactory(catalogue).host("small", (replace(LOAD, qps=qps),))
+    neighbour = Occupant("hungry", Stage.PARALLEL, threads, (1, 2, 3), 1.0)
+    pressure = HUNGRY.pressure * host.rates((neighbour,)).busy[neighbour] * small.bandwidth
+    alone, beside = (
+        cache.p95_us(cache.curves[0], qps, "plain", felt, machine_type="small") for felt in (0.0, pressure)
+    )
+
+    assert beside > alone
+    assert host.rates(()).p95_us[0] == pytest.approx(alone, rel=1e-12)
+    assert host.rates((neighbour,)).p95_us[0] == pytest.approx(beside, rel=1e-12)
+
+
 @settings(max_examples=100)
 @given(companies(4), st.data())
 def test_a_neighbour_never_lowers_a_services_p95_beside_others_on_cores_of_their_own(

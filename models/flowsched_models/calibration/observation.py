@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.cell import Bools, Floats, Ints
 from flowsched_models.machine import MachineType
 from flowsched_models.measurements.machine_run import MachineRun, machine_runs
 from flowsched_models.measurements.measurements import Measurements, Run
 from flowsched_models.runtime import HostFactory
-from flowsched_models.sharing import Bools, Floats, Ints
 
 REFERENCE_INTERFERENCE = "none"
 PRESSING = "llc"
@@ -61,8 +61,7 @@ class Sweep:
 
     def median_s(self, without: Collection[str] = ()) -> float | None:
         """Median over the groups; None where none is left."""
-        left = [s for g, s in self.real_s.items() if g not in without]
-        return statistics.median(left) if left else None
+        return _median(self.real_s, without)
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,7 @@ class Slowdown:
 
     def median(self, without: Collection[str] = ()) -> float | None:
         """Median over the groups; None where none is left."""
-        left = [r for g, r in self.ratio.items() if g not in without]
-        return statistics.median(left) if left else None
+        return _median(self.ratio, without)
 
 
 @dataclass(frozen=True)
@@ -196,3 +194,8 @@ def _slowdowns(data: Measurements, index: Mapping[str, int]) -> list[Slowdown]:
         if kind == PRESSING and alone:
             found[job][group] = statistics.fmean(values) / statistics.fmean(alone)
     return [Slowdown(index[job], ratio) for job, ratio in sorted(found.items())]
+
+
+def _median(by_group: Mapping[str, float], without: Collection[str]) -> float | None:
+    left = [value for group, value in by_group.items() if group not in without]
+    return statistics.median(left) if left else None

@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from flowsched_models.calibration.observation import Observations
-from flowsched_models.sharing import Floats
+from flowsched_models.cell import Floats
 
 
 class Scale(StrEnum):

@@ -19,7 +19,7 @@ from flowsched_models.calibration.figure import (
     styles,
     svg,
 )
-from flowsched_models.sharing import Floats
+from flowsched_models.cell import Floats
 from flowsched_models.uncertainty import INNER, OUTER, inside
 from flowsched_models.validation.score import Score
 

@@ -11,9 +11,7 @@ import numpy as np
 
 from flowsched_models.calibration.observation import Observations, Played, Sweep
 from flowsched_models.calibration.parameter import Parameters, Scale, Values
-from flowsched_models.kernel import run_draws
-from flowsched_models.profile import PhaseOrder
-from flowsched_models.sharing import (
+from flowsched_models.cell import (
     GAIN,
     JOB_COLUMNS,
     PHI,
@@ -29,6 +27,8 @@ from flowsched_models.sharing import (
     Floats,
     Ints,
 )
+from flowsched_models.kernel import run_draws
+from flowsched_models.profile import PhaseOrder
 
 DURATION_DEVIATION = 0.07
 """Of the logarithm of a duration: repeats of one schedule on other hosts differ by about that much."""

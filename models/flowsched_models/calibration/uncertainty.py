@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from flowsched_models.calibration.assembly import Errors
-from flowsched_models.sharing import Floats
+from flowsched_models.cell import Floats
 from flowsched_models.validation.score import Quantity, Score
 
 _PRIOR_COUNT = 10.0

@@ -19,6 +19,7 @@ from flowsched_models.measurements.machines import machine_files
 from flowsched_models.measurements.measurements import Measurements
 from flowsched_models.output import make_folder, write_whole
 from flowsched_models.profiles import load_catalogue
+from flowsched_models.quantity import parse_words
 from flowsched_models.text_table import counted, printable
 from flowsched_models.validation.score import Quantity, errors
 
@@ -107,10 +108,10 @@ def check_extra() -> None:
 
 def read(data: Path, years: str | None, year: str | None, sweeps_of: str | None) -> Measurements:
     """The measurements of some years, with the thread sweeps of some more."""
-    kept = load_measurements(data, year=year, years=_list(years))
+    kept = load_measurements(data, year=year, years=parse_words(years))
     if not sweeps_of:
         return kept
-    more = load_measurements(data, year=year, years=_list(sweeps_of))
+    more = load_measurements(data, year=year, years=parse_words(sweeps_of))
     return kept.with_sweeps_of(more)
 
 
@@ -148,7 +149,3 @@ def summary(result: Calibration, out: Path, report: Path | None) -> list[str]:
 
 def _error_line(what: str, median: float, p90: float, count: int) -> str:
     return f"  {what}: {median:.1f} % in the median, {p90:.1f} % at the 90th percentile ({count})"
-
-
-def _list(text: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in (text or "").split(",") if part.strip())

@@ -12,7 +12,7 @@ from flowsched_models.document import Problem, Problems, name_help
 from flowsched_models.measuring.aggressor import AGGRESSORS, HOW_TO_INSTALL, NONE, PROGRAM
 from flowsched_models.measuring.run_plan import default_threads
 from flowsched_models.measuring.topology import Topology
-from flowsched_models.quantity import QuantityError, format_cores, parse_cores, shown
+from flowsched_models.quantity import QuantityError, format_cores, parse_cores, parse_words, shown
 
 ALL = "all"
 DEFAULT_KINDS = "none,cpu,llc,membw"
@@ -92,28 +92,24 @@ def _with_cores(topology: Topology, text: str | None, found: Problems) -> Topolo
 
 def _threads(text: str | None, found: Problems) -> tuple[int, ...]:
     numbers = []
-    for word in _words(text):
+    for word in parse_words(text):
         if not re.fullmatch("[0-9]{1,5}", word, re.ASCII) or not 1 <= int(word) <= _MOST_THREADS:
             found.add(_wrong("--threads", f"{shown(word)} is not a number of threads", "write them as 1,2,4"))
         else:
             numbers.append(int(word))
-    if text is not None and not _words(text):
+    if text is not None and not parse_words(text):
         found.add(_wrong("--threads", "must not be empty", "write numbers of threads as 1,2,4"))
     return tuple(sorted(set(numbers)))
 
 
 def _kinds(text: str | None, found: Problems) -> tuple[str, ...]:
     """Aggressors in their own order. The reference needs no name: it is always measured with them."""
-    words = _words(text)
+    words = parse_words(text)
     known = (NONE, *AGGRESSORS, ALL)
     for word in words:
         if word not in known:
             found.add(_wrong("--interference", f"there is no interference '{word}'", name_help(word, known)))
     return tuple(kind for kind in AGGRESSORS if kind in words or ALL in words)
-
-
-def _words(text: str | None) -> list[str]:
-    return [word for part in (text or "").split(",") if (word := part.strip())]
 
 
 def _program_help(name: str) -> str:

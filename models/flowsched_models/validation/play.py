@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.cell import Floats
 from flowsched_models.execution import Execution as Motion
 from flowsched_models.lookahead import Entry, Lookahead, Outcome
 from flowsched_models.measurements.machine_run import MachineRun, machine_runs
 from flowsched_models.measurements.measurements import Execution, Run
 from flowsched_models.runtime import Host, HostFactory, Resident, ServiceLoad
-from flowsched_models.sharing import Floats
 from flowsched_models.uncertainty import job_factors, machine_factors
 
 DRAWS = 400

@@ -1,0 +1,121 @@
+"""What mixed jobs do in their serial and parallel moments, compiled: a part of :mod:`flowsched_models.sharing`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flowsched_models.cell import (
+    GAIN,
+    MIXED,
+    THREADS,
+    TINY,
+    WEIGHT,
+    Bools,
+    Floats,
+    Ints,
+    granted,
+    sibling_loss,
+    water_fill,
+)
+from flowsched_models.compiled import compiled
+
+
+@compiled
+def mean_threads(phi: float, threads: float, in_serial: float, in_parallel: float) -> float:
+    """Threads that a mixed job runs on average over time, at these speeds in its serial and parallel moments."""
+    serial_time = phi / in_serial
+    parallel_time = (1.0 - phi) / in_parallel
+    part = serial_time / (serial_time + parallel_time)
+    return part * min(1.0, threads) + (1.0 - part) * threads
+
+
+@compiled
+def speed_in_moment(
+    i: int,
+    threads: float,
+    users: Ints,
+    jobs: Floats,
+    members: Bools,
+    size: Floats,
+    sibling_cell: Ints,
+    wanted: Floats,
+    thread_weight: Floats,
+    grants: Floats,
+) -> float:
+    """CPU speed of job i in a moment in which it runs so many threads, the others as ``wanted`` has them."""
+    cells = size.shape[0]
+    others = np.zeros(cells)
+    given = np.zeros(cells)
+    for j in users:
+        if j != i:
+            for c in range(cells):
+                others[c] += wanted[j, c]
+                given[c] += grants[j, c]
+    mine = np.zeros(cells)
+    water_fill(threads, others, size, members[i], mine)
+    kept_wanted = wanted[i].copy()
+    kept_weight = thread_weight[i].copy()
+    got = np.zeros(cells)
+    for c in range(cells):
+        wanted[i, c] = mine[c]
+        thread_weight[i, c] = jobs[i, WEIGHT] / threads * mine[c]
+        if mine[c] > TINY:
+            got[c] = granted(i, c, users, wanted, thread_weight)
+        given[c] = min(1.0, given[c] + got[c])  # the others give way to what i takes
+    speed = 0.0
+    for c in range(cells):
+        if got[c] > 0.0:
+            speed += got[c] * size[c] * (1.0 - sibling_loss(given, c, sibling_cell, jobs[i, GAIN]))
+    for c in range(cells):
+        wanted[i, c] = kept_wanted[c]
+        thread_weight[i, c] = kept_weight[c]
+    return speed
+
+
+@compiled
+def speed_beside_mixed(
+    i: int,
+    users: Ints,
+    stage: Ints,
+    demand: Floats,
+    jobs: Floats,
+    members: Bools,
+    size: Floats,
+    sibling_cell: Ints,
+    wanted: Floats,
+    thread_weight: Floats,
+    grants: Floats,
+) -> float:
+    """Speed of mixed job i in its parallel moments, averaged over the moments of its mixed neighbours, one at a time.
+
+    A neighbour that is serial just then leaves more than it does on average than it takes away when it is parallel: the
+    speed is convex in what the others want. The neighbours' moments are taken as independent of each other and of i's.
+    """
+    count = jobs.shape[0]
+    threads = jobs[i, THREADS]
+    base = speed_in_moment(i, threads, users, jobs, members, size, sibling_cell, wanted, thread_weight, grants)
+    total = base
+    for j in users:
+        if j == i or j >= count or stage[j] != MIXED or jobs[j, THREADS] <= 1.0:
+            continue
+        meets = False
+        for c in range(size.shape[0]):
+            meets = meets or (members[i, c] and members[j, c])
+        if not meets:
+            continue
+        kept = wanted[j].copy()
+        serial = (jobs[j, THREADS] - demand[j]) / (jobs[j, THREADS] - 1.0)
+        for moment in range(2):
+            times = (1.0 if moment == 0 else jobs[j, THREADS]) / demand[j]
+            for c in range(size.shape[0]):
+                wanted[j, c] = min(1.0, kept[c] * times)
+            speed = speed_in_moment(i, threads, users, jobs, members, size, sibling_cell, wanted, thread_weight, grants)
+            total += (serial if moment == 0 else 1.0 - serial) * (speed - base)
+        for c in range(size.shape[0]):
+            wanted[j, c] = kept[c]
+    if total <= base:
+        return base
+    # One at a time, several neighbours could seem to leave more than there is.
+    nobody = np.full(1, i)
+    alone = speed_in_moment(i, threads, nobody, jobs, members, size, sibling_cell, wanted, thread_weight, grants)
+    return min(total, alone)

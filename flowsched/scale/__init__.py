@@ -1,0 +1,1 @@
+"""The engine at cluster scale: state kept in O(changes), compacted exactly, solved as one network, certified."""

@@ -1,0 +1,209 @@
+"""How far from optimal a round can be: weak duality on what was there before it, machine by machine, at exact prices.
+
+For any price ``pi[c] >= 0`` per task of a class,
+
+    LB(pi) = sum over tasks t of min(waiting cost of t, pi[c(t)]) - sum over machines m of rent_m(pi)
+
+is at most the cost of any plan. A machine's rent is what it could earn if it were paid ``pi[c]`` for every task and had to
+bear what the task costs there as the round begins: ``sum over tiers t of L_t (S_t - S_wider(t))``, where ``S_t`` is the
+most that widths of tier t or wider can take of its free CPU, and ``L_t`` the largest gain per unit among classes of tier t
+or narrower that fit. It is the bound of the tiers' Lagrangian with every machine a group of its own and the best tier prices
+for given ``pi``, so buckets cost it nothing.
+
+Tasks of the same round that meet on a machine cost more. Two of them cost at least ``alpha_i alpha_j`` times the machine's
+factor, where ``alpha^2`` is at most what two tasks of one class cost each other, lowered for all classes alike until it is
+true for every pair that may meet. With ``A`` the sum of alphas on a machine that is a convex function of A, and every
+tangent of it is a price per task that keeps the bound one. The prices start from the first network's duals and climb.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.decision import Certificate
+from flowsched.network import potentials
+from flowsched.scale import kernels
+from flowsched.scale.compaction import Compaction
+from flowsched.scale.ledger import FIXED, Ledger
+from flowsched.scale.network import ScaleNetwork
+from flowsched.scale.waiting import Waiting
+from flowsched.solvers import Solution
+
+CLIMBS = 120
+"""Steps that the prices climb."""
+PATIENCE = 4
+"""Steps without a better bound after which less is hoped for."""
+TANGENTS = (0.7, 1.0, 1.5, 2.2, 3.3, 5.0)
+"""Where crowding is made linear, in mean alphas."""
+_BEYOND = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """What the bound of one level is made of: nothing in it changes after the round."""
+
+    waiting: Waiting
+    model: kernels.Model
+    readings: IntArray
+    free: IntArray
+    rows: IntArray
+    """Machines that may take somebody."""
+    counts: IntArray
+    """Tasks of each class that wait; arrays by class have all classes of the ledger."""
+    task_class: IntArray
+    """Class of each task in ``waiting``."""
+    tier_of: IntArray
+    """Tier of each class, 0 the widest; -1 for tasks that ask for no CPU."""
+    units: FloatArray
+    """Units of one task of each class."""
+    largest: IntArray
+    unit: int
+    most: float
+    """A cost that no place reaches; leaving a task costs at most this much more than nothing."""
+    network: ScaleNetwork | None = None
+    solution: Solution | None = None
+
+    @classmethod
+    def of(
+        cls,
+        ledger: Ledger,
+        compaction: Compaction,
+        waiting: Waiting,
+        free: IntArray,
+        readings: IntArray,
+        barred: BoolArray,
+    ) -> Evidence:
+        """Before a level is placed, at this state; what changes later is copied."""
+        table = ledger.table()
+        widths = np.array([c.width_milli for c in ledger.classes], dtype=np.int64)
+        tiers = np.array(compaction.tier_widths, dtype=np.int64)
+        tier_of = np.minimum(np.searchsorted(-tiers, -widths), len(tiers) - 1)
+        counts = np.zeros(len(ledger.classes), dtype=np.int64)
+        counts[waiting.classes] = waiting.counts
+        dearest = float(waiting.cost[np.isfinite(waiting.cost)].max(initial=0.0))
+        if not np.isfinite(waiting.cost).all():
+            # A price for waiting that is infinite is as good as one that no place reaches.
+            base = table.base[waiting.classes]
+            highest = ledger.factors.max(axis=0, initial=0.0) * readings.max(axis=0, initial=0) / FIXED
+            place = float(base[np.isfinite(base)].max(initial=0.0))
+            place += float((table.coefficients[waiting.classes] @ highest).max(initial=0.0))
+            dearest = max(dearest, _BEYOND * place + 1.0)
+        model = ledger.model()
+        return cls(
+            waiting,
+            model._replace(kind=model.kind.copy(), limits=model.limits.copy()),
+            readings.copy(),
+            free.copy(),
+            np.flatnonzero(ledger.alive & ~barred & (compaction.seen_fit > 0).any(axis=1)),
+            counts,
+            np.repeat(waiting.classes, waiting.counts),
+            np.where(widths > 0, tier_of, -1),
+            np.maximum(1, widths // compaction.unit).astype(np.float64),
+            compaction.largest,
+            compaction.unit,
+            dearest,
+        )
+
+    def bound(self, pi: FloatArray) -> tuple[float, FloatArray]:
+        """LB at some prices, and in which direction it grows."""
+        want = np.zeros(len(pi))
+        alpha, crowding, tangents = self.crowding
+        rent = kernels.dual_value(
+            pi,
+            self.counts,
+            self.rows,
+            self.model,
+            self.free,
+            self.readings,
+            self.tier_of,
+            self.largest,
+            self.unit,
+            self.units,
+            alpha,
+            crowding,
+            tangents,
+            want,
+        )
+        leaving = np.minimum(self.waiting.cost, self.most)
+        paid = np.minimum(leaving, pi[self.task_class])
+        wish = np.bincount(self.task_class, weights=leaving > pi[self.task_class], minlength=len(pi))
+        return float(paid.sum()) - rent, wish - want
+
+    @cached_property
+    def crowding(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Alpha by class, the factor by kind, and where tangents touch."""
+        model = self.model
+        present = np.flatnonzero(self.counts)
+        alpha = np.zeros(len(self.counts))
+        factor = np.zeros(len(model.factors))
+        effects = model.effects[present] * model.scale
+        coefficients = model.coefficients[present]
+        acting = (coefficients > 0.0).any(axis=0) & (effects > 0.0).any(axis=0)
+        if not acting.any() or not len(factor):
+            return alpha, factor, np.zeros(0)
+        pair = coefficients[:, acting] @ effects[:, acting].T
+        own = np.sqrt(np.diag(pair))
+        product = np.outer(own, own)
+        some = product > 0.0
+        if not some.any():
+            return alpha, factor, np.zeros(0)
+        # Whichever of two comes first, and whatever the profiles: what is left is true for every pair.
+        lowest = min(1.0, float((np.minimum(pair, pair.T)[some] / product[some]).min())) * (1.0 - 1e-12)
+        alpha[present] = own * np.sqrt(max(0.0, lowest))
+        mean = float(alpha @ self.counts) / max(1, int(self.counts.sum()))
+        # Where factors differ between features the least one bounds them all.
+        return alpha, model.factors[:, acting].min(axis=1), mean * np.array(TANGENTS)
+
+    def best_alone(self) -> FloatArray:
+        """The least that one task of each class costs anywhere before the round; infinite where nothing fits."""
+        least = np.full(len(self.counts), np.inf)
+        kernels.best_alone(self.counts, self.rows, self.model, self.free, self.readings, least)
+        return least
+
+
+def certify(evidence: Evidence, primal: float) -> Certificate:
+    """The certificate of a level that costs ``primal``."""
+    waiting = evidence.waiting
+    alone = evidence.best_alone()
+    leaving = np.minimum(waiting.cost, evidence.most)
+    unconstrained = float(np.minimum(leaving, alone[evidence.task_class]).sum())
+    best, prices = unconstrained, np.zeros(len(evidence.counts))
+    pi = _first_prices(evidence, alone)
+    scale = np.maximum(1.0, evidence.counts.astype(np.float64))
+    hope = max(primal - best, 0.0)
+    idle = 0
+    for step in range(CLIMBS):
+        value, slope = evidence.bound(pi)
+        if value > best:
+            idle = 0 if step and value > best + 0.05 * hope else idle + 1
+            if not step:
+                hope = max(primal - value, 0.0) / 2.0
+            best, prices = value, pi.copy()
+        else:
+            idle += 1
+        if idle >= PATIENCE:
+            hope, idle = hope / 2.0, 0
+            pi = prices.copy()
+            value, slope = evidence.bound(pi)
+        length = float((slope * slope / scale).sum())
+        if length <= 0.0 or hope <= 1e-7 * max(1.0, abs(primal)):
+            break
+        pi = np.maximum(0.0, pi + (best + hope - value) * (slope / scale) / length)
+    names = {f"class-{c}": float(prices[c]) for c in waiting.classes.tolist()}
+    return Certificate("lagrangian", primal, min(best, primal), unconstrained, names)
+
+
+def _first_prices(evidence: Evidence, alone: FloatArray) -> FloatArray:
+    """What one more task of each class would cost in the first network: its node's potential over the sink's."""
+    if evidence.network is None or evidence.solution is None:
+        return np.where(np.isfinite(alone), alone, evidence.most)
+    network = evidence.network
+    pi = potentials(network.network, evidence.solution.flow)
+    unit = (pi[0] - pi[1 : 1 + len(network.classes)]) / network.network.cost_scale
+    prices = np.zeros(len(evidence.counts))
+    prices[network.classes] = np.maximum(0.0, unit * network.units)
+    return prices

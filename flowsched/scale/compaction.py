@@ -1,0 +1,380 @@
+"""Tasks folded into classes and machines into groups, kept from round to round: what did not change is not looked at.
+
+A group is machines of one kind whose readings fall into the same buckets, so every class has one price there. How many whole
+tasks fit is counted machine by machine, for every *shape* (what a task asks for, and what it adds to a reading that has a
+limit); tier capacities are counted in the same way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.scale import kernels
+from flowsched.scale.ledger import CPU, FIXED, UNLIMITED, Ledger
+
+RUNGS = 8
+"""Steps of a group's ladder; the last one is endless."""
+MAX_TIERS = 8
+"""Most tiers; where there are more widths, neighbouring ones share a tier, which loosens it and cuts nothing off."""
+_STALE = 4
+"""Groups are numbered anew when so many times more are empty than not."""
+
+
+@dataclass
+class Upkeep:
+    """What a round's difference from the last one was: what was applied in place, and what was made anew and why."""
+
+    applied: Counter[str] = field(default_factory=Counter)
+    rebuilt: Counter[str] = field(default_factory=Counter)
+
+    def plain(self) -> dict[str, dict[str, int]]:
+        """As a record keeps it."""
+        return {"applied": dict(sorted(self.applied.items())), "rebuilt": dict(sorted(self.rebuilt.items()))}
+
+
+class Compaction:
+    """Groups, and what fits into them."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Nothing is counted yet."""
+        self._ledger = ledger
+        self.upkeep = Upkeep()
+        self.widths: tuple[int, ...] = ()
+        """Distinct widths in play, widest first. In milli-CPU."""
+        self.tier_widths: tuple[int, ...] = ()
+        """The narrowest width of every tier, widest tier first."""
+        self.unit = 1
+        """Milli-CPU of one unit of flow."""
+        self.usual_milli = 1
+        """The width that a ladder's steps are counted in."""
+        self.largest: IntArray = np.zeros((0, 1), dtype=np.int64)
+        """By tier and free units: the most units that widths of the tier or wider can take."""
+        self.shape_of: IntArray = np.zeros(0, dtype=np.int64)
+        """Shape of every class."""
+        self._shapes: dict[tuple[int, ...], int] = {}
+        self._shape_demand: IntArray = np.zeros((0, 0), dtype=np.int64)
+        self._shape_effect: IntArray = np.zeros((0, 0), dtype=np.int64)
+        self._limited = False
+        self.group_of: IntArray = np.zeros(0, dtype=np.int64)
+        self.seen_fit: IntArray = np.zeros((0, 0), dtype=np.int64)
+        self._seen_units: IntArray = np.zeros(0, dtype=np.int64)
+        self._keys: dict[tuple[int, ...], int] = {}
+        self.keys: list[tuple[int, ...]] = []
+        """Kind and buckets of every group."""
+        self.kind: IntArray = np.zeros(0, dtype=np.int64)
+        self.reading: FloatArray = np.zeros((0, len(ledger.features)))
+        """What stands for a group's readings: the middle of its buckets, or the exact value."""
+        self.members: IntArray = np.zeros(0, dtype=np.int64)
+        self.open_members: IntArray = np.zeros(0, dtype=np.int64)
+        self.slots: IntArray = np.zeros((0, 0), dtype=np.int64)
+        self.tiers: IntArray = np.zeros((0, 0), dtype=np.int64)
+        """By group and tier, in units."""
+        self.rungs: IntArray = np.zeros((0, RUNGS), dtype=np.int64)
+        self.cost: FloatArray = np.zeros((0, 0))
+        """By class and group: what one task costs there as things stand."""
+        self._priced = (0, 0, -1)
+        self._table: IntArray = np.zeros((0, 0), dtype=np.int64)
+        self._buckets = np.array([round(f.bucket * FIXED) for f in ledger.features], dtype=np.int64)
+
+    @property
+    def groups(self) -> int:
+        """Groups that have a number, empty ones too."""
+        return len(self.keys)
+
+    def catch_up(self, changed: IntArray, present: IntArray) -> None:
+        """Bring everything up to the ledger's state. ``changed``: machine rows; ``present``: classes that wait."""
+        ledger = self._ledger
+        self._grow_machines()
+        if len(self.keys) > _STALE * max(16, int(np.count_nonzero(self.members))):
+            self._forget("stale_groups")
+        limited = bool((ledger.limits < UNLIMITED).any()) if ledger.limits.size else False
+        if limited != self._limited or self._shape_demand.shape[1] != len(ledger.resources):
+            self._limited = limited
+            self._forget("limits" if self._shape_demand.shape[1] == len(ledger.resources) else "resources")
+        self._add_shapes()
+        self._choose_widths(present)
+        self.update(changed, ledger.free, ledger.readings)
+        self.reprice()
+
+    def update(self, rows: IntArray, free: IntArray, readings: IntArray) -> None:
+        """Count some machines anew, from these arrays."""
+        if not len(rows):
+            return
+        ledger = self._ledger
+        groups = self._groups_for(rows, readings)
+        kernels.recount(
+            rows,
+            groups,
+            free,
+            readings,
+            ledger.limits,
+            self._shape_demand,
+            self._shape_effect,
+            self.unit,
+            self.largest,
+            max(1, self.usual_milli // self.unit),
+            self.group_of,
+            self.seen_fit,
+            self._seen_units,
+            self.members,
+            self.open_members,
+            self.slots,
+            self.tiers,
+            self.rungs,
+        )
+        self.upkeep.applied["machines"] += len(rows)
+
+    def reprice(self) -> None:
+        """Fill in the prices of classes and groups that are new."""
+        ledger = self._ledger
+        classes, groups, structure = self._priced
+        if structure == ledger.structure and classes == len(ledger.classes) and groups == self.groups:
+            return
+        if structure != ledger.structure:
+            groups = classes = 0  # kinds or classes turned up: the policy's arrays are new
+        cost = np.empty((len(ledger.classes), self.groups))
+        cost[:classes, :groups] = self.cost[:classes, :groups]
+        new = slice(groups, self.groups)
+        if new.start < new.stop:
+            cost[:, new] = self.prices_at(
+                np.arange(len(ledger.classes)), np.arange(self.groups)[new], self.reading[new]
+            )
+            self.upkeep.applied["prices"] += len(ledger.classes) * (new.stop - new.start)
+        self.cost = cost
+        self._priced = (len(ledger.classes), self.groups, ledger.structure)
+
+    def prices_at(self, classes: IntArray, groups: IntArray, readings: FloatArray) -> FloatArray:
+        """What a task of each class costs on machines of each group's kind with these readings, a row for each group."""
+        table = self._ledger.table()
+        kind = self.kind[groups]
+        scaled = (self._ledger.factors[kind] * readings).T
+        prices: FloatArray = table.base[classes][:, kind] + table.coefficients[classes] @ scaled
+        return prices
+
+    def bucket_error(self, tasks: IntArray) -> float:
+        """How far the cost of any placement of so many tasks of each class can be from its cost in the middles of buckets.
+
+        A reading is at most half a bucket away from the middle, so a task's price is at most
+        ``sum over f of coefficient * factor * bucket / 2`` off, and a round that is optimal for the middles is at most
+        twice the sum over its tasks above the true optimum.
+        """
+        ledger = self._ledger
+        if not ledger.kinds or not len(tasks):
+            return 0.0
+        half = ledger.factors.max(axis=0) * self._buckets / FIXED / 2.0
+        return float(ledger.table().coefficients @ half @ tasks)
+
+    def active(self) -> IntArray:
+        """Groups with room for a task of some shape."""
+        return np.flatnonzero(self.open_members)
+
+    def canonical(self) -> dict[str, dict[tuple[int, ...], tuple[int, ...]]]:
+        """Groups and what fits into them by their keys, whatever their numbers: for comparison with a rebuild."""
+        there = np.flatnonzero(self.members).tolist()
+        shapes = sorted(self._shapes.items())
+        return {
+            "members": {self.keys[g]: (int(self.members[g]), int(self.open_members[g])) for g in there},
+            "tiers": {self.keys[g]: tuple(self.tiers[g].tolist()) for g in there},
+            "rungs": {self.keys[g]: tuple(self.rungs[g].tolist()) for g in there},
+            "slots": {self.keys[g]: tuple(int(self.slots[s, g]) for _, s in shapes) for g in there},
+        }
+
+    # Below: how
+
+    def _grow_machines(self) -> None:
+        more = self._ledger.rows - len(self.group_of)
+        if more > 0:
+            self.group_of = np.concatenate([self.group_of, np.full(more, -1, dtype=np.int64)])
+            self._seen_units = np.concatenate([self._seen_units, np.zeros(more, dtype=np.int64)])
+            self.seen_fit = np.vstack([self.seen_fit, np.zeros((more, self.seen_fit.shape[1]), dtype=np.int64)])
+
+    def _forget(self, reason: str) -> None:
+        """Start anew; everybody is counted again."""
+        if self.keys or self._shapes:
+            self.upkeep.rebuilt[reason] += 1
+        ledger = self._ledger
+        self._shapes = {}
+        self.shape_of = np.zeros(0, dtype=np.int64)
+        self._shape_demand = np.zeros((0, len(ledger.resources)), dtype=np.int64)
+        self._shape_effect = np.zeros((0, len(ledger.features)), dtype=np.int64)
+        self.seen_fit = np.zeros((ledger.rows, 0), dtype=np.int64)
+        self._keys = {}
+        self.keys = []
+        self._table = self._table[:0]
+        self.kind = self.kind[:0]
+        self.reading = self.reading[:0]
+        self.members = self.members[:0]
+        self.open_members = self.open_members[:0]
+        self.slots = np.zeros((0, 0), dtype=np.int64)
+        self.tiers = np.zeros((0, len(self.tier_widths)), dtype=np.int64)
+        self.rungs = self.rungs[:0]
+        self.cost = np.zeros((0, 0))
+        self._priced = (0, 0, -1)
+        self.group_of[:] = -1
+        self.update(np.flatnonzero(ledger.alive), ledger.free, ledger.readings)
+
+    def _add_shapes(self) -> None:
+        """Shapes of classes that are new, counted on all machines."""
+        ledger = self._ledger
+        known = len(self.shape_of)
+        if known == len(ledger.classes):
+            return
+        shape_of = np.zeros(len(ledger.classes), dtype=np.int64)
+        shape_of[:known] = self.shape_of
+        for c in range(known, len(ledger.classes)):
+            effect = ledger.effects[c] if self._limited else np.zeros(len(ledger.features), dtype=np.int64)
+            key = (*ledger.demands[c].tolist(), *effect.tolist())
+            shape = self._shapes.get(key)
+            if shape is None:
+                shape = self._shapes[key] = len(self._shapes)
+                self._shape_demand = np.vstack([self._shape_demand, ledger.demands[c]])
+                self._shape_effect = np.vstack([self._shape_effect, effect])
+                self.seen_fit = np.hstack([self.seen_fit, np.zeros((len(self.group_of), 1), dtype=np.int64)])
+                self.slots = np.vstack([self.slots, np.zeros((1, self.groups), dtype=np.int64)])
+                self.upkeep.applied["shapes"] += 1
+            shape_of[c] = shape
+        new = slice(int(self.shape_of.max(initial=-1)) + 1, len(self._shapes))
+        self.shape_of = shape_of
+        if new.start < new.stop:
+            # Machines that took none of the shapes so far may be open now, so all are counted again.
+            there = np.flatnonzero(self.group_of >= 0)
+            self._recount_all(there)
+            self.upkeep.applied["shape_counts"] += (new.stop - new.start) * len(there)
+
+    def _recount_all(self, rows: IntArray) -> None:
+        """Count machines in their groups from nothing."""
+        groups = self.group_of[rows].copy()
+        for array in (self.members, self.open_members, self.slots, self.tiers, self.rungs):
+            array[...] = 0
+        self.group_of[:] = -1
+        ledger = self._ledger
+        kernels.recount(
+            rows,
+            groups,
+            ledger.free,
+            ledger.readings,
+            ledger.limits,
+            self._shape_demand,
+            self._shape_effect,
+            self.unit,
+            self.largest,
+            max(1, self.usual_milli // self.unit),
+            self.group_of,
+            self.seen_fit,
+            self._seen_units,
+            self.members,
+            self.open_members,
+            self.slots,
+            self.tiers,
+            self.rungs,
+        )
+
+    def _choose_widths(self, present: IntArray) -> None:
+        """Tiers for the widths that wait; where they differ from the last round's, tiers are counted anew."""
+        ledger = self._ledger
+        waiting = [ledger.classes[c].width_milli for c in present.tolist()]
+        wide = sorted({w for w in waiting if w > 0}, reverse=True)
+        largest_free = int(ledger.allocatable[:, CPU].max(initial=0))
+        if not wide or (tuple(wide) == self.widths and (self.largest.shape[1] - 1) * self.unit >= largest_free):
+            return
+        self.upkeep.rebuilt["widths" if tuple(wide) != self.widths else "larger_machines"] += 1
+        self.widths = tuple(wide)
+        self.unit = math.gcd(*wide)
+        self.usual_milli = min(wide)
+        self.tier_widths = tier_widths(self.widths)
+        self.largest = largest_sums(self.widths, self.tier_widths, self.unit, largest_free // self.unit)
+        self.tiers = np.zeros((self.groups, len(self.tier_widths)), dtype=np.int64)
+        self._recount_all(np.flatnonzero(self.group_of >= 0))
+
+    def _groups_for(self, rows: IntArray, readings: IntArray) -> IntArray:
+        """Group of each machine, new ones made; -1 for machines that are gone."""
+        ledger = self._ledger
+        columns = np.empty((len(rows), 1 + len(self._buckets)), dtype=np.int64)
+        columns[:, 0] = np.where(ledger.alive[rows], ledger.kind[rows], -1)
+        columns[:, 1:] = readings[rows] // np.maximum(1, self._buckets)
+        answer = self.group_of[rows]
+        other = np.flatnonzero(~kernels.same_group(rows, columns, self.group_of, self._key_table()))
+        if len(other):
+            answer[other] = self._numbered(columns[other])
+        return answer
+
+    def _key_table(self) -> IntArray:
+        if len(self._table) != len(self.keys):
+            self._table = np.array(self.keys, dtype=np.int64).reshape(len(self.keys), 1 + len(self._buckets))
+        return self._table
+
+    def _numbered(self, key: IntArray) -> IntArray:
+        """The groups with these keys, new ones made."""
+        number = _codes(list(key.T))
+        _, first, inverse = np.unique(number, return_index=True, return_inverse=True)
+        groups = np.empty(len(first), dtype=np.int64)
+        fresh: list[tuple[int, ...]] = []
+        for i, one in enumerate(map(tuple, key[first].tolist())):
+            if one[0] < 0:
+                groups[i] = -1
+                continue
+            found = self._keys.get(one)
+            if found is None:
+                found = self._keys[one] = len(self.keys)
+                self.keys.append(one)
+                fresh.append(one)
+            groups[i] = found
+        if fresh:
+            self._add_groups(np.array(fresh, dtype=np.int64))
+        found_groups: IntArray = groups[inverse]
+        return found_groups
+
+    def _add_groups(self, keys: IntArray) -> None:
+        more = len(keys)
+        floor = keys[:, 1:] * np.maximum(self._buckets, 1) / FIXED
+        self.kind = np.concatenate([self.kind, keys[:, 0]])
+        self.reading = np.vstack([self.reading, floor + self._buckets / FIXED / 2.0])
+        self.members = np.concatenate([self.members, np.zeros(more, dtype=np.int64)])
+        self.open_members = np.concatenate([self.open_members, np.zeros(more, dtype=np.int64)])
+        self.slots = np.hstack([self.slots, np.zeros((len(self.slots), more), dtype=np.int64)])
+        self.tiers = np.vstack([self.tiers, np.zeros((more, self.tiers.shape[1]), dtype=np.int64)])
+        self.rungs = np.vstack([self.rungs, np.zeros((more, RUNGS), dtype=np.int64)])
+        self.upkeep.applied["groups"] += more
+
+
+def _codes(columns: list[IntArray]) -> IntArray:
+    """One number for each distinct row of the columns."""
+    code: IntArray = columns[0] - columns[0].min(initial=0)
+    for column in columns[1:]:
+        _, inverse = np.unique(column, return_inverse=True)
+        code = code * (int(inverse.max(initial=0)) + 1) + inverse
+        if int(code.max(initial=0)) > 1 << 40:
+            code = np.unique(code, return_inverse=True)[1].astype(np.int64)
+    return code
+
+
+def tier_widths(widths: tuple[int, ...]) -> tuple[int, ...]:
+    """The narrowest width of every tier: each width its own, or at most ``MAX_TIERS`` of them, evenly chosen."""
+    if len(widths) <= MAX_TIERS:
+        return widths
+    ends = np.linspace(len(widths) / MAX_TIERS, len(widths), MAX_TIERS).astype(np.int64) - 1
+    return tuple(widths[i] for i in ends.tolist())
+
+
+def largest_sums(widths: tuple[int, ...], tiers: tuple[int, ...], unit: int, top: int) -> IntArray:
+    """By tier (widest first) and free units 0..top: the largest sum of repeatable widths of the tier or wider, in units.
+
+    It equals ``floor(u / w) * w`` for dividing widths.
+    """
+    answer = np.zeros((len(tiers), top + 1), dtype=np.int64)
+    reachable: BoolArray = np.zeros(top + 1, dtype=np.bool_)
+    reachable[0] = True
+    sums = np.arange(top + 1)
+    for width in widths:
+        step = width // unit
+        for start in range(step, top + 1, step):
+            stop = min(start + step, top + 1)
+            reachable[start:stop] |= reachable[start - step : stop - step]
+        if width in tiers:
+            answer[tiers.index(width)] = np.maximum.accumulate(np.where(reachable, sums, 0))
+    return answer

@@ -1,0 +1,487 @@
+"""The state of a cluster as arrays, kept from events in O(changes): machines, tasks, and what tasks bring to machines.
+
+Sums are integers, so that a task that leaves takes away exactly what it brought, and a state does not depend on the order
+of the events that led to it. Rows of machines and of tasks are reused; what is new since the last round is on a list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.scale import kernels
+from flowsched.scale.policy import FORBIDDEN, ClassPrices, NetworkPolicy
+from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
+
+FIXED = 1 << 24
+"""Features are summed in units of 1/FIXED."""
+UNLIMITED = kernels.UNLIMITED
+FREE, PENDING, RUNNING = 0, 1, 2
+CPU = 0
+"""The column of ``cpu`` in every array by resource."""
+
+
+class LedgerError(ValueError):
+    """An event that contradicts the state; nothing has changed."""
+
+
+@dataclass(frozen=True, eq=False)
+class PriceTable:
+    """The policy's prices of all classes as arrays."""
+
+    base: FloatArray
+    """By class and kind."""
+    coefficients: FloatArray
+    """By class and feature."""
+    waiting: FloatArray
+    growth: FloatArray
+    run_s: FloatArray
+    priority: IntArray
+
+
+@dataclass(frozen=True)
+class View:
+    """What one round reads. Arrays are the ledger's own, not copies: a round that changes them copies first."""
+
+    pending: IntArray
+    """Tasks that wait, in the order in which they came."""
+    changed: IntArray
+    """Machine rows that changed since the last view."""
+
+
+class Ledger:
+    """Machines by row, tasks by row, classes and kinds by number."""
+
+    def __init__(self, policy: NetworkPolicy, resources: Sequence[str] = ("cpu", "memory")) -> None:
+        """No machines yet. ``resources``: those that machines have; more may turn up with machines."""
+        self.policy = policy
+        self.resources = ["cpu", *(r for r in resources if r != "cpu")]
+        self.features = tuple(policy.features)
+        self._feature = {feature.name: i for i, feature in enumerate(self.features)}
+        width = len(self.features)
+
+        self.names: list[str | None] = []
+        self._row: dict[str, int] = {}
+        self._empty: list[int] = []
+        self.alive: BoolArray = np.zeros(0, dtype=np.bool_)
+        self.kind: IntArray = np.zeros(0, dtype=np.int64)
+        self.allocatable: IntArray = np.zeros((0, len(self.resources)), dtype=np.int64)
+        self.free: IntArray = np.zeros((0, len(self.resources)), dtype=np.int64)
+        self.readings: IntArray = np.zeros((0, width), dtype=np.int64)
+        """The sums, in units of 1/FIXED."""
+        self.limits: IntArray = np.zeros((0, width), dtype=np.int64)
+        self._own: IntArray = np.zeros((0, width), dtype=np.int64)
+        self._changed: BoolArray = np.zeros(0, dtype=np.bool_)
+        self._changes: IntArray = np.zeros(0, dtype=np.int64)
+        self._change_count = np.zeros(1, dtype=np.int64)
+
+        self.kinds: list[MachineKind] = []
+        self._kind: dict[MachineKind, int] = {}
+        self.factors: FloatArray = np.zeros((0, width))
+
+        self.classes: list[TaskClass] = []
+        self._class: dict[TaskClass, int] = {}
+        self.prices: list[ClassPrices] = []
+        self.demands: IntArray = np.zeros((0, len(self.resources)), dtype=np.int64)
+        self.effects: IntArray = np.zeros((0, width), dtype=np.int64)
+        self._table: tuple[int, PriceTable] | None = None
+        self.structure = 0
+        """Goes up when classes, kinds or resources turn up: what depends on their number grows then."""
+
+        self.state: NDArray[np.int8] = np.zeros(0, dtype=np.int8)
+        self.task_class: IntArray = np.zeros(0, dtype=np.int64)
+        self.machine: IntArray = np.zeros(0, dtype=np.int64)
+        """Row of the machine that a running task is on, else -1."""
+        self.created_s: FloatArray = np.zeros(0)
+        self.end_s: FloatArray = np.zeros(0)
+        """When a running task is predicted to end; infinite where nobody knows."""
+        self.sequence: IntArray = np.zeros(0, dtype=np.int64)
+        """Order of arrival."""
+        self._task_names: dict[int, str] = {}
+        self._task_row: dict[str, int] = {}
+        self._empty_tasks: IntArray = np.zeros(0, dtype=np.int64)
+        self._empty_count = 0
+        self._pending: IntArray = np.zeros(0, dtype=np.int64)
+        self._position: IntArray = np.zeros(0, dtype=np.int64)
+        self._pending_count = np.zeros(1, dtype=np.int64)
+        self._arrivals = 0
+        self.task_count = 0
+
+    # Machines
+
+    @property
+    def rows(self) -> int:
+        """Length of every array by machine."""
+        return len(self.alive)
+
+    @property
+    def machine_count(self) -> int:
+        """Machines that are there."""
+        return len(self._row)
+
+    def row(self, name: str) -> int:
+        """Row of a machine. Raises ``LedgerError`` while it is not there."""
+        try:
+            return self._row[name]
+        except KeyError:
+            raise LedgerError(f"machine {name} is not there") from None
+
+    def machine_name(self, row: int) -> str:
+        """Name of the machine in a row."""
+        return self.names[row] or ""
+
+    def add_machines(self, specs: Sequence[MachineSpec]) -> IntArray:
+        """Machines join; their rows. Raises ``LedgerError`` for a name that is there already or an unknown feature."""
+        seen: set[str] = set()
+        for spec in specs:
+            if spec.name in self._row or spec.name in seen:
+                raise LedgerError(f"machine {spec.name} is there already")
+            seen.add(spec.name)
+            for feature in (*spec.readings, *spec.limits):
+                if feature not in self._feature:
+                    known = ", ".join(self._feature) or "none"
+                    raise LedgerError(
+                        f"machine {spec.name}: policy {self.policy.name} has no feature {feature}; it has {known}"
+                    )
+        for resource in sorted({r for spec in specs for r in spec.allocatable} - set(self.resources)):
+            self._add_resource(resource)
+        rows = np.array([self._take_row(spec.name) for spec in specs], dtype=np.int64)
+        column = {r: i for i, r in enumerate(self.resources)}
+        for row, spec in zip(rows.tolist(), specs, strict=True):
+            self.alive[row] = True
+            self.kind[row] = self._intern_kind(spec.kind)
+            self.allocatable[row] = 0
+            for resource, amount in spec.allocatable.items():
+                self.allocatable[row, column[resource]] = amount
+            self.free[row] = self.allocatable[row]
+            self._own[row] = 0
+            self.limits[row] = UNLIMITED
+            for feature, value in spec.readings.items():
+                self._own[row, self._feature[feature]] = _fixed(value)
+            for feature, value in spec.limits.items():
+                if value < UNLIMITED / FIXED:
+                    self.limits[row, self._feature[feature]] = _fixed(value)
+            self.readings[row] = self._own[row]
+            self._mark(row)
+        return rows
+
+    def remove_machines(self, names: Sequence[str]) -> IntArray:
+        """Machines leave; what ran there waits again, as old as it was. Those tasks.
+
+        Raises ``LedgerError`` for a machine that is not there.
+        """
+        rows = np.array([self.row(name) for name in names], dtype=np.int64)
+        gone = np.zeros(self.rows, dtype=np.bool_)
+        gone[rows] = True
+        there = np.flatnonzero((self.state == RUNNING) & gone[np.maximum(self.machine, 0)])
+        self.unbind(there)
+        for row, name in zip(rows.tolist(), names, strict=True):
+            del self._row[name]
+            self.names[row] = None
+            self.alive[row] = False
+            self.allocatable[row] = 0
+            self.free[row] = 0
+            self._own[row] = 0
+            self.readings[row] = 0
+            self.limits[row] = UNLIMITED
+            self._empty.append(row)
+            self._mark(row)
+        return there
+
+    def read(self, machine: str, feature: str, value: float, limit: float = FORBIDDEN) -> None:
+        """A machine's own reading of a feature changes, e.g. with a service's load; ``limit``: what it may reach."""
+        row, f = self.row(machine), self._feature[feature]
+        own = _fixed(value)
+        self.readings[row, f] += own - self._own[row, f]
+        self._own[row, f] = own
+        self.limits[row, f] = _fixed(limit) if limit < UNLIMITED / FIXED else UNLIMITED
+        self._mark(row)
+
+    def resize(self, machine: str, allocatable: dict[str, int]) -> None:
+        """A machine's allocatable resources change; what runs there stays, even where that is more than there is."""
+        row = self.row(machine)
+        for resource in sorted(set(allocatable) - set(self.resources)):
+            self._add_resource(resource)
+        for i, resource in enumerate(self.resources):
+            change = allocatable.get(resource, 0) - int(self.allocatable[row, i])
+            self.allocatable[row, i] += change
+            self.free[row, i] += change
+        self._mark(row)
+
+    # Tasks
+
+    def intern(self, task_class: TaskClass) -> int:
+        """The number of a class; the policy prices it when it turns up. Raises ``LedgerError`` for prices that are none."""
+        number = self._class.get(task_class)
+        if number is not None:
+            return number
+        for resource, _ in task_class.needs:
+            if resource not in self.resources:
+                self._add_resource(resource)
+        prices = self._price(task_class)
+        number = self._class[task_class] = len(self.classes)
+        self.classes.append(task_class)
+        self.prices.append(prices)
+        demand = task_class.demand()
+        self.demands = np.vstack([self.demands, [demand.get(r, 0) for r in self.resources]])
+        self.effects = np.vstack([self.effects, np.rint(prices.effects * FIXED).astype(np.int64)])
+        self.structure += 1
+        return number
+
+    def submit(self, classes: IntArray, created_s: FloatArray, names: Sequence[str] | None = None) -> IntArray:
+        """Tasks come and wait; their rows. Raises ``LedgerError`` for a name that is there already."""
+        if names is not None:
+            twice = len(set(names)) < len(names) or next((n for n in names if n in self._task_row), None)
+            if twice:
+                raise LedgerError(f"task {twice} is there already" if twice is not True else "task names repeat")
+        count = len(classes)
+        if self._empty_count < count:
+            self._grow_tasks(count - self._empty_count)
+        self._empty_count -= count
+        rows = self._empty_tasks[self._empty_count : self._empty_count + count][::-1].copy()
+        self.task_class[rows] = classes
+        self.created_s[rows] = created_s
+        self.end_s[rows] = np.inf
+        self.machine[rows] = -1
+        self.sequence[rows] = np.arange(self._arrivals, self._arrivals + count)
+        self._arrivals += count
+        self.state[rows] = PENDING
+        kernels.enlist(rows, self._pending, self._position, self._pending_count)
+        self.task_count += count
+        if names is not None:
+            for row, name in zip(rows.tolist(), names, strict=True):
+                self._task_names[row] = name
+                self._task_row[name] = row
+        return rows
+
+    def bind(self, tasks: IntArray, machines: IntArray, end_s: FloatArray | None = None) -> None:
+        """Waiting tasks start on machines. Raises ``LedgerError`` if one does not wait or a machine is not there."""
+        self._check(tasks, PENDING)
+        if len(machines) and not self.alive[machines].all():
+            raise LedgerError(f"machine row {int(machines[~self.alive[machines]][0])} is empty")
+        kernels.delist(tasks, self._pending, self._position, self._pending_count)
+        self.state[tasks] = RUNNING
+        self.machine[tasks] = machines
+        self.end_s[tasks] = np.inf if end_s is None else end_s
+        self._book(tasks, 1)
+
+    def unbind(self, tasks: IntArray) -> None:
+        """Running tasks wait again, as old as they were."""
+        self._check(tasks, RUNNING)
+        self._book(tasks, -1)
+        self.state[tasks] = PENDING
+        self.machine[tasks] = -1
+        self.end_s[tasks] = np.inf
+        kernels.enlist(tasks, self._pending, self._position, self._pending_count)
+
+    def move(self, tasks: IntArray, machines: IntArray, end_s: FloatArray | None = None) -> None:
+        """Running tasks go on elsewhere."""
+        self._check(tasks, RUNNING)
+        self._book(tasks, -1)
+        self.machine[tasks] = machines
+        if end_s is not None:
+            self.end_s[tasks] = end_s
+        self._book(tasks, 1)
+
+    def leave(self, tasks: IntArray) -> None:
+        """Tasks end or are withdrawn. Raises ``LedgerError`` for one that is not there."""
+        state = self.state[tasks]
+        if not state.all():
+            raise LedgerError(f"task row {int(tasks[state == FREE][0])} is empty")
+        running = tasks[state == RUNNING]
+        self._book(running, -1)
+        kernels.delist(tasks[state == PENDING], self._pending, self._position, self._pending_count)
+        self.state[tasks] = FREE
+        self.machine[tasks] = -1
+        self._empty_tasks[self._empty_count : self._empty_count + len(tasks)] = tasks
+        self._empty_count += len(tasks)
+        self.task_count -= len(tasks)
+        if self._task_names:
+            for row in tasks.tolist():
+                name = self._task_names.pop(row, None)
+                if name is not None:
+                    del self._task_row[name]
+
+    def task_row(self, name: str) -> int:
+        """Row of a task. Raises ``LedgerError`` while it is not there."""
+        try:
+            return self._task_row[name]
+        except KeyError:
+            raise LedgerError(f"task {name} is not there") from None
+
+    def task_name(self, row: int) -> str:
+        """Name of a task; its number of arrival where nobody gave one."""
+        return self._task_names.get(row) or f"task-{int(self.sequence[row])}"
+
+    def running_on(self, row: int) -> IntArray:
+        """Tasks that run on a machine, in the order in which they came."""
+        there = np.flatnonzero((self.state == RUNNING) & (self.machine == row))
+        found: IntArray = there[np.argsort(self.sequence[there], kind="stable")]
+        return found
+
+    def view(self) -> View:
+        """What a round reads; machines count as changed from here on anew."""
+        count = int(self._change_count[0])
+        changed = self._changes[:count].copy()
+        self._changed[changed] = False
+        self._change_count[0] = 0
+        pending = self._pending[: int(self._pending_count[0])]
+        pending = pending[np.argsort(self.sequence[pending], kind="stable")]
+        return View(pending, changed)
+
+    def table(self) -> PriceTable:
+        """Prices of all classes; the same object until a class or a kind turns up."""
+        if self._table is None or self._table[0] != self.structure:
+            count = len(self.classes)
+            table = PriceTable(
+                np.array([p.base for p in self.prices]).reshape(count, len(self.kinds)),
+                np.array([p.coefficients for p in self.prices]).reshape(count, len(self.features)),
+                np.array([p.waiting for p in self.prices], dtype=np.float64),
+                np.array([p.growth for p in self.prices], dtype=np.float64),
+                np.array([c.run_s for c in self.classes], dtype=np.float64),
+                np.array([c.priority for c in self.classes], dtype=np.int64),
+            )
+            self._table = self.structure, table
+        return self._table[1]
+
+    def model(self) -> kernels.Model:
+        """Prices and room as compiled code takes them; the ledger's own arrays."""
+        table = self.table()
+        return kernels.Model(
+            self.kind,
+            self.limits,
+            table.base,
+            table.coefficients,
+            self.factors,
+            self.demands,
+            self.effects,
+            1.0 / FIXED,
+        )
+
+    def touch(self, rows: IntArray) -> None:
+        """Count machines as changed, though nothing about them did."""
+        kernels.mark(rows, self._changed, self._changes, self._change_count)
+
+    # Below: how
+
+    def _price(self, task_class: TaskClass) -> ClassPrices:
+        prices = self.policy.price(task_class, self.kinds)
+        base = np.array(prices.base, dtype=np.float64)
+        for k, kind in enumerate(self.kinds):
+            if not kind.has(task_class.selector):
+                base[k] = FORBIDDEN
+        arrays = (base, np.asarray(prices.coefficients), np.asarray(prices.effects))
+        width = len(self.features)
+        if base.shape != (len(self.kinds),) or any(a.shape != (width,) for a in arrays[1:]):
+            raise LedgerError(
+                f"policy {self.policy.name} priced class {task_class.name} with arrays of the shapes "
+                f"{', '.join(str(a.shape) for a in arrays)}; {len(self.kinds)} kinds and {width} features are wanted"
+            )
+        if any(np.isnan(a).any() or (a < 0.0).any() for a in arrays) or not all(
+            np.isfinite(a).all() for a in arrays[1:]
+        ):
+            raise LedgerError(
+                f"policy {self.policy.name} priced class {task_class.name} with a number below 0 or no number"
+            )
+        return ClassPrices(*arrays, prices.waiting, prices.growth)
+
+    def _intern_kind(self, kind: MachineKind) -> int:
+        number = self._kind.get(kind)
+        if number is None:
+            number = self._kind[kind] = len(self.kinds)
+            self.kinds.append(kind)
+            factors = np.asarray(self.policy.factors(kind), dtype=np.float64).reshape(1, -1)
+            self.factors = np.vstack([self.factors, factors.reshape(1, len(self.features))])
+            self.prices = [self._price(c) for c in self.classes]
+            self.structure += 1
+        return number
+
+    def _book(self, tasks: IntArray, sign: int) -> None:
+        kernels.book(
+            tasks,
+            self.machine,
+            self.task_class,
+            self.demands,
+            self.effects,
+            sign,
+            self.free,
+            self.readings,
+            self._changed,
+            self._changes,
+            self._change_count,
+        )
+
+    def _check(self, tasks: IntArray, state: int) -> None:
+        if len(tasks) and not (self.state[tasks] == state).all():
+            wrong = int(tasks[self.state[tasks] != state][0])
+            what = {FREE: "is not there", PENDING: "waits", RUNNING: "runs already"}[int(self.state[wrong])]
+            raise LedgerError(f"task {self.task_name(wrong)} {what}")
+
+    def _mark(self, row: int) -> None:
+        self.touch(np.array([row], dtype=np.int64))
+
+    def _take_row(self, name: str) -> int:
+        if not self._empty:
+            self._grow(max(16, self.rows))
+        row = self._empty.pop()
+        self._row[name] = row
+        self.names[row] = name
+        return row
+
+    def _grow(self, more: int) -> None:
+        before = self.rows
+        self.names += [None] * more
+        self.alive = _longer(self.alive, more)
+        self.kind = _longer(self.kind, more)
+        self.allocatable = _longer(self.allocatable, more)
+        self.free = _longer(self.free, more)
+        self.readings = _longer(self.readings, more)
+        self.limits = _longer(self.limits, more)
+        self.limits[before:] = UNLIMITED
+        self._own = _longer(self._own, more)
+        self._changed = _longer(self._changed, more)
+        self._changes = _longer(self._changes, more)
+        self._empty += range(before + more - 1, before - 1, -1)
+
+    def _grow_tasks(self, least: int) -> None:
+        before = len(self.state)
+        more = max(64, before, least)
+        self.state = _longer(self.state, more)
+        self.task_class = _longer(self.task_class, more)
+        self.machine = _longer(self.machine, more)
+        self.machine[before:] = -1
+        self.created_s = _longer(self.created_s, more)
+        self.end_s = _longer(self.end_s, more)
+        self.sequence = _longer(self.sequence, more)
+        self._pending = _longer(self._pending, more)
+        self._position = _longer(self._position, more)
+        self._empty_tasks = _longer(self._empty_tasks, more)
+        kept = self._empty_tasks[: self._empty_count].copy()
+        self._empty_tasks[:more] = np.arange(before + more - 1, before - 1, -1)
+        self._empty_tasks[more : more + len(kept)] = kept
+        self._empty_count += more
+
+    def _add_resource(self, resource: str) -> None:
+        self.resources.append(resource)
+        self.allocatable = _wider(self.allocatable)
+        self.free = _wider(self.free)
+        self.demands = _wider(self.demands)
+        for number, task_class in enumerate(self.classes):
+            self.demands[number, -1] = task_class.demand().get(resource, 0)
+        self.structure += 1
+
+
+def _fixed(value: float) -> int:
+    return round(value * FIXED)
+
+
+def _longer(array: NDArray[np.generic], more: int):  # type: ignore[no-untyped-def]
+    return np.concatenate([array, np.zeros((more, *array.shape[1:]), dtype=array.dtype)])
+
+
+def _wider(array: IntArray) -> IntArray:
+    return np.hstack([array, np.zeros((len(array), 1), dtype=np.int64)])

@@ -1,0 +1,50 @@
+"""Machines with room for somebody, group by group, as a level of a round starts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flowsched.arrays import FloatArray, IntArray
+from flowsched.scale import kernels
+from flowsched.scale.compaction import Compaction
+from flowsched.scale.ledger import FIXED
+
+
+class Openings:
+    """Open machines by group, and for each class the groups in the order of what it can cost there at least."""
+
+    """Machines with room for somebody, group by group, as a level starts."""
+
+    def __init__(self, compaction: Compaction, readings: IntArray) -> None:
+        """Read the compaction; ``readings`` are those of now."""
+        self.groups = compaction.active()
+        wanted = np.zeros(compaction.groups, dtype=np.bool_)
+        wanted[self.groups] = True
+        self.first, self.rows = kernels.members_by_group(
+            compaction.group_of, compaction.seen_fit, compaction.groups, wanted
+        )
+        self._compaction = compaction
+        self._readings = readings
+        self._cheap: tuple[IntArray, IntArray, FloatArray] | None = None
+
+    def cheap(self, classes: IntArray, total: int) -> tuple[IntArray, IntArray, FloatArray]:
+        """For each class the groups that take it, in the order of the least that it costs there."""
+        if self._cheap is None:
+            compaction = self._compaction
+            floor = np.zeros((compaction.groups, self._readings.shape[1]), dtype=np.int64)
+            kernels.least_readings(self.first, self.rows, self._readings, floor)
+            least = compaction.prices_at(classes, self.groups, floor[self.groups] / FIXED)
+            slots = compaction.slots[compaction.shape_of[classes]][:, self.groups]
+            least = np.where(slots > 0, least, np.inf)
+            order = np.argsort(least, axis=1, kind="stable")
+            cost = np.take_along_axis(least, order, axis=1)
+            many = np.isfinite(cost).sum(axis=1)
+            kept = np.isfinite(cost)
+            first = np.zeros(total + 1, dtype=np.int64)
+            first[classes + 1] = many
+            self._cheap = (
+                np.cumsum(first),
+                np.broadcast_to(self.groups, order.shape)[np.arange(len(order))[:, None], order][kept],
+                cost[kept],
+            )
+        return self._cheap

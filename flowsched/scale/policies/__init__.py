@@ -1,0 +1,1 @@
+"""Policies for rounds at cluster scale, one file each."""

@@ -1,0 +1,72 @@
+"""Classes of tasks and kinds of machines: what is fixed about them does not tell the members of one apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+
+
+@dataclass(frozen=True)
+class TaskClass:
+    """Tasks that neither a cost nor a constraint tells apart, but for when they came. Hashable: equal ones are one class."""
+
+    name: str
+    """The profile, or whatever a reader knows them by."""
+    width_milli: int
+    """Milli-CPU that a task is granted; 0 for tasks that ask for none."""
+    needs: tuple[tuple[str, int], ...] = ()
+    """Whole units of memory and further resources that a task asks for, by name; CPU is the width."""
+    sensitivity: float = 0.0
+    """Relative slow-down per unit of neighbours' pressure."""
+    pressure: float = 0.0
+    """What one task adds to its neighbours' pressure."""
+    run_s: float = inf
+    """Predicted run time at its best place in seconds; infinite for tasks without an end."""
+    priority: int = 0
+    """Higher ones are placed first."""
+    selector: tuple[tuple[str, str], ...] = ()
+    """Labels that its machine must have."""
+    slowness: tuple[tuple[str, float], ...] = ()
+    """Run time on machines of a type over the best type's, minus 1; 0 for types that are not named."""
+    interference_class: str = ""
+    """How it behaves beside others, for policies that sort tasks into such classes."""
+    group: str = ""
+    """The task group that it is placed with, all or none."""
+
+    def demand(self) -> dict[str, int]:
+        """All that a task asks for, by resource; nothing that is 0."""
+        asked = {"cpu": self.width_milli, **dict(self.needs)}
+        return {name: amount for name, amount in asked.items() if amount > 0}
+
+
+@dataclass(frozen=True)
+class MachineKind:
+    """What is fixed about a machine and that a cost or a constraint may depend on. Hashable: equal ones are one kind."""
+
+    type: str
+    labels: tuple[tuple[str, str], ...] = ()
+    """Sorted; only those that some selector or policy may ask for, since each combination is a kind of its own."""
+    bandwidth: float = 1.0
+    """Factor on what neighbours do to each other there."""
+
+    def has(self, selector: tuple[tuple[str, str], ...]) -> bool:
+        """Whether it has all labels of a selector."""
+        return not selector or set(selector) <= set(self.labels)
+
+    def label(self, key: str, default: str = "") -> str:
+        """Value of one label."""
+        return dict(self.labels).get(key, default)
+
+
+@dataclass(frozen=True)
+class MachineSpec:
+    """One machine as it joins. ``allocatable`` by resource: ``cpu`` in milli-CPU, others in whole units."""
+
+    name: str
+    kind: MachineKind
+    allocatable: Mapping[str, int]
+    readings: Mapping[str, float] = field(default_factory=dict)
+    """Features of the machine itself that no task brings, e.g. the price of a service's headroom."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """Most that a feature may reach there, e.g. the pressure beyond which a service breaks its goal."""

@@ -1,0 +1,68 @@
+"""What waits in a round, by class: how many, in which order they are served, and what leaving each of them costs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flowsched.arrays import FloatArray, IntArray
+from flowsched.scale.ledger import Ledger
+
+AGE_STEPS = 16
+"""Ages up to the due age are told apart in so many steps in the network; primal and bound use them as they are."""
+
+
+@dataclass(frozen=True, eq=False)
+class Waiting:
+    """Tasks of the classes that take part, class by class, within a class the dearest to leave first."""
+
+    classes: IntArray
+    """Ascending."""
+    counts: IntArray
+    tasks: IntArray
+    """Task rows, sorted by class and then by what leaving them costs."""
+    first: IntArray
+    """Position of each class's first task, with one more at the end."""
+    cost: FloatArray
+    """What leaving each of ``tasks`` costs; may be infinite."""
+    dearest: FloatArray
+    """The largest of them, by class: no place that costs more is taken."""
+    levels: tuple[IntArray, IntArray, FloatArray]
+    """Steps of the arcs to the unscheduled nodes: position of the class, tasks, cost of a task."""
+
+
+def survey(ledger: Ledger, pending: IntArray, now_s: float, due_age_s: float) -> Waiting:
+    """Sort the tasks ``pending``, which are in the order in which they came."""
+    task_class = ledger.task_class[pending]
+    classes, position = np.unique(task_class, return_inverse=True)
+    table = ledger.table()
+    waiting, growth = table.waiting[classes], table.growth[classes]
+    age = np.clip((now_s - ledger.created_s[pending]) / due_age_s, 0.0, 1.0)
+    cost = waiting[position] + growth[position] * age
+    order = np.lexsort((np.arange(len(pending)), -cost, position))
+    counts = np.bincount(position, minlength=len(classes))
+    level = np.where(growth[position] > 0.0, np.floor(age * AGE_STEPS), 0.0).astype(np.int64)
+    code, level_count = np.unique(position * (AGE_STEPS + 1) + level, return_counts=True)
+    level_class, of_level = np.divmod(code, AGE_STEPS + 1)
+    share = np.minimum(1.0, (of_level + 0.5) / AGE_STEPS)
+    level_cost = waiting[level_class] + growth[level_class] * np.where(of_level == AGE_STEPS, 1.0, share)
+    first = np.concatenate([[0], np.cumsum(counts)])
+    sorted_cost = cost[order]
+    dearest = sorted_cost[first[:-1]] if len(classes) else np.zeros(0)
+    return Waiting(
+        classes,
+        counts,
+        pending[order],
+        first,
+        sorted_cost,
+        dearest,
+        (level_class, level_count, level_cost),
+    )
+
+
+def without(waiting: Waiting, ledger: Ledger, placed: IntArray, now_s: float, due_age_s: float) -> Waiting:
+    """The same with the first ``placed[i]`` tasks of each class gone."""
+    rank = np.arange(len(waiting.tasks)) - np.repeat(waiting.first[:-1], waiting.counts)
+    left = waiting.tasks[rank >= np.repeat(placed, waiting.counts)]
+    return survey(ledger, left[np.argsort(ledger.sequence[left], kind="stable")], now_s, due_age_s)

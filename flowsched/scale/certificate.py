@@ -33,11 +33,11 @@ from flowsched.scale.network import ScaleNetwork
 from flowsched.scale.waiting import Waiting
 from flowsched.solvers import Solution
 
-CLIMBS = 120
+CLIMBS = 100
 """Steps that the prices climb."""
 PATIENCE = 4
 """Steps without a better bound after which less is hoped for."""
-TANGENTS = (0.7, 1.0, 1.5, 2.2, 3.3, 5.0)
+TANGENTS = tuple(0.3 * 1.25**i for i in range(16))
 """Where crowding is made linear, in mean alphas."""
 _BEYOND = 2.0
 
@@ -50,8 +50,8 @@ class Evidence:
     model: kernels.Model
     readings: IntArray
     free: IntArray
-    rows: IntArray
-    """Machines that may take somebody."""
+    open: BoolArray
+    """Machines that are there and not barred."""
     counts: IntArray
     """Tasks of each class that wait; arrays by class have all classes of the ledger."""
     task_class: IntArray
@@ -98,7 +98,7 @@ class Evidence:
             model._replace(kind=model.kind.copy(), limits=model.limits.copy()),
             readings.copy(),
             free.copy(),
-            np.flatnonzero(ledger.alive & ~barred & (compaction.seen_fit > 0).any(axis=1)),
+            ledger.alive & ~barred,
             counts,
             np.repeat(waiting.classes, waiting.counts),
             np.where(widths > 0, tier_of, -1),
@@ -107,6 +107,14 @@ class Evidence:
             compaction.unit,
             dearest,
         )
+
+    @cached_property
+    def rows(self) -> IntArray:
+        """Machines with room for the CPU and the memory of the smallest task that waits."""
+        if not len(self.waiting.classes):
+            return np.zeros(0, dtype=np.int64)
+        least = self.model.demands[self.waiting.classes].min(axis=0)
+        return np.flatnonzero(self.open & ((self.free >= least) | (least == 0)).all(axis=1))
 
     def bound(self, pi: FloatArray) -> tuple[float, FloatArray]:
         """LB at some prices, and in which direction it grows."""

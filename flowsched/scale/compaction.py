@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -40,9 +41,12 @@ class Upkeep:
 class Compaction:
     """Groups, and what fits into them."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        """Nothing is counted yet."""
+    def __init__(self, ledger: Ledger, *, canonical: bool = False) -> None:
+        """Nothing is counted yet. ``canonical``: the ledger's state alone decides on groups' numbers and on tiers, not how it
+        came to be.
+        """
         self._ledger = ledger
+        self._canonical = canonical
         self.upkeep = Upkeep()
         self.widths: tuple[int, ...] = ()
         """Distinct widths in play, widest first. In milli-CPU."""
@@ -100,6 +104,27 @@ class Compaction:
         self._choose_widths(present)
         self.update(changed, ledger.free, ledger.readings)
         self.reprice()
+
+    def renumber(self) -> None:
+        """Where groups are to be canonical: number them by their keys, and forget those without machines."""
+        if not self._canonical:
+            return
+        there = np.flatnonzero(self.members)
+        keys = self._key_table()
+        order = there[np.lexsort(keys[there].T[::-1])]
+        if len(order) == self.groups and bool((order == np.arange(self.groups)).all()):
+            return
+        number = np.full(self.groups + 1, -1, dtype=np.int64)
+        number[order] = np.arange(len(order))
+        self.group_of = number[self.group_of]
+        self.keys = [self.keys[g] for g in order.tolist()]
+        self._keys = {key: g for g, key in enumerate(self.keys)}
+        self._table = keys[order]
+        self.kind, self.reading = self.kind[order], self.reading[order]
+        self.members, self.open_members = self.members[order], self.open_members[order]
+        self.slots, self.cost = np.ascontiguousarray(self.slots[:, order]), self.cost[:, order]
+        self.tiers, self.rungs = self.tiers[order], self.rungs[order]
+        self._priced = (self._priced[0], len(order), self._priced[2])
 
     def update(self, rows: IntArray, free: IntArray, readings: IntArray) -> None:
         """Count some machines anew, from these arrays."""
@@ -280,9 +305,16 @@ class Compaction:
         waiting = [ledger.classes[c].width_milli for c in present.tolist()]
         wide = sorted({w for w in waiting if w > 0}, reverse=True)
         largest_free = int(ledger.allocatable[:, CPU].max(initial=0))
-        if not wide or (tuple(wide) == self.widths and (self.largest.shape[1] - 1) * self.unit >= largest_free):
+        large_enough = (self.largest.shape[1] - 1) * self.unit >= largest_free
+        # Where each width divides the next, tiers of further widths change nothing.
+        same = tuple(wide) == self.widths or (
+            not self._canonical and set(wide) <= set(self.widths) and _chain(self.widths)
+        )
+        if not wide or (same and large_enough):
             return
-        self.upkeep.rebuilt["widths" if tuple(wide) != self.widths else "larger_machines"] += 1
+        if same:
+            wide = list(self.widths)
+        self.upkeep.rebuilt["larger_machines" if same else "widths"] += 1
         self.widths = tuple(wide)
         self.unit = math.gcd(*wide)
         self.usual_milli = min(wide)
@@ -351,6 +383,11 @@ def _codes(columns: list[IntArray]) -> IntArray:
         if int(code.max(initial=0)) > 1 << 40:
             code = np.unique(code, return_inverse=True)[1].astype(np.int64)
     return code
+
+
+def _chain(widths: tuple[int, ...]) -> bool:
+    """Whether each of the widths, widest first, is a multiple of the next."""
+    return all(wide % narrow == 0 for wide, narrow in pairwise(widths))
 
 
 def tier_widths(widths: tuple[int, ...]) -> tuple[int, ...]:

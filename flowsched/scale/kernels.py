@@ -663,8 +663,8 @@ def dual_value(
 ) -> float:
     """What machines can earn at task prices ``pi``: the sum of their rents, and in ``want`` the tasks that earn them.
 
-    ``crowding[k]``: that of machines of kind k. Any tangent bounds a machine's rent, so the least over ``tangents`` counts;
-    0 is the one without crowding.
+    ``crowding[k]``: that of machines of kind k. Any tangent bounds a machine's rent, so the least over ``tangents``, which
+    ascend, counts; 0 is the one without crowding.
     """
     classes = len(pi)
     total = 0.0
@@ -695,11 +695,16 @@ def dual_value(
         u = min(top, max(0, free[m, 0]) // unit)
         best = rent_of(0.0, gains, fits, alpha, 0.0, tasks, tier_of, largest, u, widths, best_take)
         if crowding[k] > 0.0 and best_take.sum() > 1.0:
+            last = np.inf
             for j in range(len(tangents)):
                 value = rent_of(tangents[j], gains, fits, alpha, crowding[k], tasks, tier_of, largest, u, widths, take)
                 if value < best:
                     best = value
                     best_take[:] = take
+                # Convex in where the tangent touches, so what rises does not fall again.
+                if value > last:
+                    break
+                last = value
         total += best
         want += best_take
     return total

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -49,6 +49,8 @@ class Level:
     evidence: Evidence
     primal: float
     """Placements as they come one after the other, and waiting."""
+    keys: Sequence[tuple[int, ...]] = ()
+    """Kind and buckets of every group that the network may have, by the number that it has there."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,9 +73,14 @@ class RoundOutcome:
     timings_ms: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
+    def certificates(self) -> tuple[Certificate, ...]:
+        """Those of the levels. Worked out when they are first asked for."""
+        return tuple(certify(level.evidence, level.primal) for level in self.levels)
+
+    @cached_property
     def certificate(self) -> Certificate | None:
         """How far from optimal it can be: priority by priority, summed. Worked out when it is first asked for."""
-        found = [certify(level.evidence, level.primal) for level in self.levels]
+        found = self.certificates
         if not found:
             return None
         return Certificate(
@@ -81,6 +88,7 @@ class RoundOutcome:
             sum(c.primal for c in found),
             sum(c.bound for c in found),
             sum(c.unconstrained for c in found),
+            {name: price for c in found for name, price in c.prices.items()},
         )
 
 
@@ -94,10 +102,11 @@ class Rounds:
         settings: RoundSettings | None = None,
         *,
         clock: Callable[[], float] = time.perf_counter,
+        canonical: bool = False,
     ) -> None:
-        """``clock`` only times stages."""
+        """``clock`` only times stages. ``canonical``: rounds depend on the ledger's state alone, not on how it came to be."""
         self.ledger = ledger
-        self.compaction = Compaction(ledger)
+        self.compaction = Compaction(ledger, canonical=canonical)
         self.settings = settings or RoundSettings()
         self._solver = solver
         self._clock = clock
@@ -119,6 +128,7 @@ class Rounds:
         self.compaction.upkeep.rebuilt.clear()
         changed = np.unique(np.concatenate([view.changed, self._again]))
         self.compaction.catch_up(changed, present)
+        self.compaction.renumber()
         desk = Desk(ledger, barred)
         counts: dict[str, int] = {"solves": 0, "moves": 0, "looks": 0}
         levels: list[Level] = []
@@ -153,6 +163,7 @@ class Rounds:
         desk.seen[rows] = True
         self.compaction.update(rows, desk.free, desk.readings)
         self.compaction.reprice()
+        self.compaction.renumber()
 
     def _place(self, waiting: Waiting, desk: Desk, timer: StageTimer, counts: dict[str, int], now_s: float) -> Level:
         ledger, compaction, settings = self.ledger, self.compaction, self.settings
@@ -161,6 +172,7 @@ class Rounds:
         start = desk.count
         left = waiting
         first: tuple[ScaleNetwork, Solution] | None = None
+        keys = compaction.keys  # never changed in place but for new ones at its end
         for turn in range(1 + settings.resolves):
             timer.start("build")
             network = build_network(ledger, compaction, left)
@@ -204,7 +216,7 @@ class Rounds:
         desk.give_back(start, waiting)
         timer.start("decide")
         primal = desk.close(start, waiting, evidence)
-        return Level(waiting, first[0] if first else None, first[1] if first else None, evidence, primal)
+        return Level(waiting, first[0] if first else None, first[1] if first else None, evidence, primal, keys)
 
 
 def plain_counts(outcome: RoundOutcome) -> dict[str, Any]:

@@ -1,0 +1,224 @@
+"""State from events: whatever the order, sums are those of what is there, and changes are listed once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowsched.scale.ledger import FIXED, PENDING, RUNNING, UNLIMITED, Ledger, LedgerError
+from flowsched.scale.policies.flow import HEADROOM, PRESSURE, FlowNetworkPolicy
+from flowsched.scale.policy import ClassPrices, Feature
+from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
+
+KINDS = (MachineKind("small", (("zone", "a"),)), MachineKind("large", (("zone", "b"),), 0.5))
+
+
+def machine(name: str, kind: int = 0, cpu: int = 4000, **further: int) -> MachineSpec:
+    return MachineSpec(name, KINDS[kind], {"cpu": cpu, "memory": 8192, **further})
+
+
+def batch(width: int = 1000, **fields: object) -> TaskClass:
+    values: dict[str, object] = {"needs": (("memory", 512),), "sensitivity": 0.5, "pressure": 0.1, **fields}
+    return TaskClass(f"w{width}", width, **values)  # type: ignore[arg-type]
+
+
+def one(ledger: Ledger, task_class: TaskClass, created_s: float = 0.0, name: str = "t") -> int:
+    return int(ledger.submit(np.array([ledger.intern(task_class)]), np.array([created_s]), [name])[0])
+
+
+def test_a_task_takes_what_it_asks_for_and_gives_it_back() -> None:
+    ledger = Ledger(FlowNetworkPolicy())
+    (row,) = ledger.add_machines([machine("m")])
+    task = one(ledger, batch())
+    ledger.bind(np.array([task]), np.array([row]), np.array([9.0]))
+    assert ledger.free[row].tolist() == [3000, 8192 - 512]
+    assert ledger.readings[row].tolist() == [round(0.1 * FIXED), round(0.5 * FIXED), 0]
+    assert ledger.end_s[task] == 9.0
+    ledger.leave(np.array([task]))
+    assert ledger.free[row].tolist() == [4000, 8192]
+    assert not ledger.readings[row].any()
+    assert ledger.task_count == 0
+
+
+def test_a_machine_that_leaves_sends_its_tasks_back_as_old_as_they_were() -> None:
+    ledger = Ledger(FlowNetworkPolicy())
+    rows = ledger.add_machines([machine("m"), machine("n")])
+    task = one(ledger, batch(), created_s=7.0)
+    ledger.bind(np.array([task]), rows[:1])
+    assert ledger.remove_machines(["m"]).tolist() == [task]
+    assert ledger.state[task] == PENDING
+    assert ledger.created_s[task] == 7.0
+    assert ledger.view().pending.tolist() == [task]
+    assert ledger.machine_count == 1
+    again = ledger.add_machines([machine("o", cpu=2000)])
+    assert ledger.free[again[0], 0] == 2000
+
+
+def test_changes_are_listed_once_and_then_forgotten() -> None:
+    ledger = Ledger(FlowNetworkPolicy())
+    rows = ledger.add_machines([machine("m"), machine("n")])
+    assert sorted(ledger.view().changed.tolist()) == sorted(rows.tolist())
+    tasks = [one(ledger, batch(), name=f"t{i}") for i in range(3)]
+    ledger.bind(np.array(tasks), rows[[1, 1, 1]])
+    assert ledger.view().changed.tolist() == [rows[1]]
+    assert not len(ledger.view().changed)
+
+
+def test_who_waits_is_read_in_the_order_of_arrival() -> None:
+    ledger = Ledger(FlowNetworkPolicy())
+    (row,) = ledger.add_machines([machine("m")])
+    tasks = np.array([one(ledger, batch(), name=f"t{i}") for i in range(5)])
+    ledger.leave(tasks[[0, 3]])
+    late = one(ledger, batch(), name="late")
+    ledger.bind(tasks[[1]], np.array([row]))
+    ledger.unbind(tasks[[1]])
+    assert ledger.view().pending.tolist() == [*tasks[[1, 2, 4]].tolist(), late]
+    assert [ledger.task_name(t) for t in ledger.view().pending.tolist()] == ["t1", "t2", "t4", "late"]
+
+
+def test_resources_kinds_and_classes_may_turn_up_later() -> None:
+    ledger = Ledger(FlowNetworkPolicy(), resources=())
+    ledger.add_machines([machine("m")])
+    picky = ledger.intern(batch(selector=(("zone", "b"),)))
+    gpu = ledger.intern(batch(needs=(("gpu", 1),)))
+    before = ledger.structure
+    rows = ledger.add_machines([machine("n", 1, gpu=2)])
+    assert ledger.structure > before
+    assert ledger.table().base[picky].tolist() == [np.inf, 0.0]
+    column = ledger.resources.index("gpu")
+    assert ledger.free[rows[0], column] == 2
+    assert ledger.demands[gpu, column] == 1
+    assert ledger.intern(batch(needs=(("gpu", 1),))) == gpu
+
+
+def test_a_resize_keeps_what_runs() -> None:
+    ledger = Ledger(FlowNetworkPolicy())
+    rows = ledger.add_machines([machine("m")])
+    ledger.bind(np.array([one(ledger, batch(3000))]), rows)
+    ledger.resize("m", {"cpu": 2000, "memory": 8192})
+    assert ledger.free[rows[0], 0] == -1000
+
+
+def test_own_readings_and_limits_of_a_machine() -> None:
+    ledger = Ledger(FlowNetworkPolicy())
+    spec = MachineSpec("m", KINDS[0], {"cpu": 4000}, {HEADROOM: 0.5}, {PRESSURE: 0.25})
+    (row,) = ledger.add_machines([spec])
+    assert ledger.readings[row, 2] == FIXED // 2
+    assert ledger.limits[row].tolist() == [FIXED // 4, UNLIMITED, UNLIMITED]
+    ledger.bind(np.array([one(ledger, batch())]), np.array([row]))
+    ledger.read("m", PRESSURE, 0.5, limit=2.0)
+    assert ledger.readings[row, 0] == FIXED // 2 + round(0.1 * FIXED)
+    assert ledger.limits[row, 0] == 2 * FIXED
+
+
+@pytest.mark.parametrize(
+    ("event", "says"),
+    [
+        (lambda g, t: g.add_machines([machine("m")]), "machine m is there already"),
+        (lambda g, t: g.add_machines([machine("x"), machine("x")]), "machine x is there already"),
+        (lambda g, t: g.remove_machines(["gone"]), "machine gone is not there"),
+        (
+            lambda g, t: g.add_machines([MachineSpec("x", KINDS[0], {}, {"heat": 1.0})]),
+            "no feature heat; it has pressure",
+        ),
+        (lambda g, t: g.submit(np.array([0]), np.zeros(1), ["t"]), "task t is there already"),
+        (lambda g, t: g.submit(np.array([0, 0]), np.zeros(2), ["u", "u"]), "task names repeat"),
+        (lambda g, t: g.unbind(np.array([t])), "task t waits"),
+        (lambda g, t: g.bind(np.array([t]), np.array([5])), "machine row 5 is empty"),
+        (lambda g, t: g.task_row("nobody"), "task nobody is not there"),
+    ],
+)
+def test_events_that_contradict_the_state_change_nothing(event: object, says: str) -> None:
+    ledger = Ledger(FlowNetworkPolicy())
+    ledger.add_machines([machine("m")])
+    task = one(ledger, batch())
+    state = (ledger.free.copy(), ledger.state.copy(), ledger.machine_count, ledger.task_count)
+    with pytest.raises(LedgerError, match=says):
+        event(ledger, task)  # type: ignore[operator]
+    assert np.array_equal(ledger.free, state[0])
+    assert np.array_equal(ledger.state, state[1])
+    assert (ledger.machine_count, ledger.task_count) == state[2:]
+
+
+class Odd:
+    """A policy that prices as it was told."""
+
+    name = "odd"
+    features: tuple[Feature, ...] = (Feature("load"),)
+
+    def __init__(self, prices: ClassPrices) -> None:
+        self.prices = prices
+
+    def factors(self, kind: MachineKind) -> tuple[float, ...]:
+        return (1.0,)
+
+    def price(self, task_class: TaskClass, kinds: object) -> ClassPrices:
+        return self.prices
+
+
+@pytest.mark.parametrize(
+    ("prices", "says"),
+    [
+        (
+            ClassPrices(np.zeros(3), np.zeros(1), np.zeros(1), 1.0),
+            r"shapes \(3,\), \(1,\), \(1,\); 1 kinds and 1 features",
+        ),
+        (ClassPrices(np.zeros(1), np.zeros(2), np.zeros(1), 1.0), "are wanted"),
+        (ClassPrices(np.full(1, -1.0), np.zeros(1), np.zeros(1), 1.0), "below 0 or no number"),
+        (ClassPrices(np.full(1, np.nan), np.zeros(1), np.zeros(1), 1.0), "below 0 or no number"),
+        (ClassPrices(np.zeros(1), np.full(1, np.inf), np.zeros(1), 1.0), "below 0 or no number"),
+    ],
+)
+def test_prices_that_are_none_are_refused(prices: ClassPrices, says: str) -> None:
+    ledger = Ledger(Odd(prices))
+    ledger.add_machines([machine("m")])
+    with pytest.raises(LedgerError, match=says):
+        ledger.intern(batch())
+
+
+EVENT = st.tuples(
+    st.sampled_from(["submit", "bind", "leave", "unbind", "move", "add", "remove"]), st.integers(0, 10**6)
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(EVENT, max_size=60))
+def test_sums_are_those_of_what_is_there(events: list[tuple[str, int]]) -> None:
+    ledger = Ledger(FlowNetworkPolicy())
+    classes = [ledger.intern(batch(w, pressure=w / 7e3)) for w in (500, 1000, 2000)]
+    names = [f"m{i}" for i in range(3)]
+    ledger.add_machines([machine(n, i % 2) for i, n in enumerate(names)])
+    made = len(names)
+    for what, draw in events:
+        waiting = np.flatnonzero(ledger.state == PENDING)
+        running = np.flatnonzero(ledger.state == RUNNING)
+        rows = np.flatnonzero(ledger.alive)
+        if what == "submit":
+            ledger.submit(np.array([classes[draw % 3]]), np.array([float(draw)]))
+        elif what == "bind" and len(waiting) and len(rows):
+            ledger.bind(waiting[[draw % len(waiting)]], rows[[draw % len(rows)]])
+        elif what == "leave" and len(waiting) + len(running):
+            both = np.concatenate([waiting, running])
+            ledger.leave(both[[draw % len(both)]])
+        elif what == "unbind" and len(running):
+            ledger.unbind(running[[draw % len(running)]])
+        elif what == "move" and len(running) and len(rows):
+            ledger.move(running[[draw % len(running)]], rows[[draw % len(rows)]])
+        elif what == "add":
+            ledger.add_machines([machine(f"m{made}", draw % 2)])
+            names.append(f"m{made}")
+            made += 1
+        elif what == "remove" and names:
+            ledger.remove_machines([names.pop(draw % len(names))])
+    free, readings = ledger.allocatable.copy(), np.zeros_like(ledger.readings)
+    for task in np.flatnonzero(ledger.state == RUNNING).tolist():
+        row, c = ledger.machine[task], ledger.task_class[task]
+        free[row] -= ledger.demands[c]
+        readings[row] += ledger.effects[c]
+    assert np.array_equal(free, ledger.free)
+    assert np.array_equal(readings, ledger.readings)
+    pending = ledger.view().pending
+    assert sorted(pending.tolist()) == np.flatnonzero(ledger.state == PENDING).tolist()
+    assert (np.diff(ledger.sequence[pending]) > 0).all()

@@ -5,7 +5,8 @@ hard reservation on the feasible machine that drains soonest, and keeps it: noth
 end before the reserved start (EASY backfill: Lifka, The ANL/IBM SP Scheduling System, 1995). The reserved start never moves
 later, so once it has passed nothing joins at all, and a task waits at most
 ``due age + (B + 1)(T + one round)``: B tasks that had arrived earlier and still waited when it arrived, T the longest run.
-The bound holds within a priority. A due member of a task group asks for all that have to start together.
+The bound holds within a priority, or across all with ``aging_crosses_priority``. A due member of a task group asks for all
+that have to start together.
 """
 
 from __future__ import annotations
@@ -46,7 +47,15 @@ def settle_dues(view: View, prices: Prices, settings: Settings) -> Dues:
         return Dues(frozenset(), {}, ())
     gang_of = {t: gang for gang in gangs_of(view) for t in gang.members}
     held = {r.task: r for r in snapshot.reservations if _still_suits(view, prices, r)}
-    due.sort(key=lambda t: (view.tasks[t].name not in held, -view.tasks[t].priority, view.tasks[t].submit_s, t))
+    higher_first = not settings.aging_crosses_priority
+    due.sort(
+        key=lambda t: (
+            view.tasks[t].name not in held,
+            -view.tasks[t].priority if higher_first else 0,
+            view.tasks[t].submit_s,
+            t,
+        )
+    )
     tried: set[str] = set()
     for first in due:
         if first in gang_of:

@@ -41,6 +41,9 @@ class Settings:
     """W of equation 13 at the due age; it grows linearly up to there and then stops."""
     due_age_s: float = 600.0
     """A task that has waited longer is due: the earliest one gets a reservation."""
+    aging_crosses_priority: bool = False
+    """Whether a due task comes before tasks of higher priority that are not due; otherwise the bound on waiting holds
+    within a priority."""
     round_period_s: float = 1.0
     """Least further wait that an unscheduled task is charged for."""
     resolves: int = 3

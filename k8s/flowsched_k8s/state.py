@@ -45,6 +45,8 @@ _IDLE_SHARE = 4.0
 """The window for pods that come together is at least so many times as long as the last round took,"""
 _LONGEST_WINDOW_S = 0.25
 """and at most so long for that reason."""
+_NOBODY_HIGHER = 1 << 31
+"""Above every priority that a pod may have."""
 _CONFIRM_S = 30.0
 """A binding that the API server accepted and that no watch has shown after so long is read."""
 
@@ -731,7 +733,7 @@ class SchedulerState:
         for reservation in self._reservations:
             waiting = self.cache.pods.get(reservation.task)
             if reservation.machine in self.cache.nodes and waiting is not None:
-                self._held_node = (reservation.task, reservation.machine, waiting.priority)
+                self._held_node = (reservation.task, reservation.machine, self._holding_priority(waiting.priority))
                 return
         due = self.configuration.engine.due_age_s
         candidates = [
@@ -741,11 +743,16 @@ class SchedulerState:
             for uid in h.uids
             if (e := self.cache.pods.get(uid)) is not None and not e.place and now - e.waits_since_s > due
         ]
-        for entry in sorted(candidates, key=lambda e: (-e.priority, e.waits_since_s, e.key)):
+        crosses = self.configuration.engine.aging_crosses_priority
+        for entry in sorted(candidates, key=lambda e: (0 if crosses else -e.priority, e.waits_since_s, e.key)):
             node = self.inputs.drain_candidate(entry)
             if node is not None:
-                self._held_node = (entry.key.uid, node, entry.priority)
+                self._held_node = (entry.key.uid, node, self._holding_priority(entry.priority))
                 return
+
+    def _holding_priority(self, priority: int) -> int:
+        """Pods of a higher priority than this may use a node that is held for a due pod."""
+        return _NOBODY_HIGHER if self.configuration.engine.aging_crosses_priority else priority
 
     def _group_statuses(self, result: RoundResult) -> list[Instruction]:
         """In-tree groups hear whether they have been scheduled; a few words for each, when they change."""

@@ -235,3 +235,11 @@ def test_the_highest_priority_is_served_first_among_the_due_then_the_earliest() 
     for expected, pending in (("urgent", due), ("early", due[:2])):
         decisions = flow_scheduler().decide(snapshot(pending, now_s=1000.0, catalogue=CATALOGUE))
         assert [p.task for p in decisions.placements] == [expected]
+
+
+def test_aging_may_cross_priorities() -> None:
+    pending = [wide("early", 0.0), replace(wide("urgent", 2.0), priority=5)]
+    for crosses, expected in ((False, "urgent"), (True, "early")):
+        scheduler = flow_scheduler(aging_crosses_priority=crosses)
+        decisions = scheduler.decide(snapshot(pending, now_s=1000.0, catalogue=CATALOGUE))
+        assert [p.task for p in decisions.placements] == [expected]

@@ -14,6 +14,7 @@ from model_scheduler import CATALOGUE, ModelScheduler
 from model_server import ModelServer, key_of
 from msgspec.structs import replace
 
+from flowsched.settings import Settings
 from flowsched_k8s import names
 from flowsched_k8s.cache import seconds
 from flowsched_k8s.configuration import Configuration, Features
@@ -337,6 +338,32 @@ def test_a_flood_of_small_pods_cannot_keep_a_large_one_out_for_ever() -> None:
         running.answer_all()
     full = len([p for p in server.pods.values() if p.spec.node_name])
     assert full == 3, "the other node is used as before"
+
+
+@pytest.mark.parametrize("crosses", [False, True])
+def test_a_flood_of_higher_priority_keeps_a_pod_out_unless_aging_crosses_priorities(crosses: bool) -> None:
+    engine = Settings(aging_crosses_priority=crosses)
+    server = ModelServer()
+    server.put(b.node("n1", "2"))
+    running = ModelScheduler(server, Configuration(engine=engine))
+    running.create(*(b.pod(f"s{i}", cpu="1", priority=10) for i in range(2)))
+    running.settle()
+    running.create(b.pod("large", cpu="2"))
+    for number in range(1000):
+        server.now += 1.0
+        here = [p for p in server.pods.values() if p.spec.node_name and p.metadata.name != "large"]
+        if here and number % 2:
+            server.remove(min(here, key=lambda p: p.metadata.resource_version))
+        if not any(p.metadata.name != "large" for p in server.waiting()):
+            server.put(b.pod(f"t{number}", cpu="1", priority=10))
+        running.deliver()
+        at = running.state.next_round_s(server.now)
+        if at is not None and at <= server.now + 0.5:
+            running.round()
+            running.answer_all()
+        if server.pods["default", "large"].spec.node_name:
+            break
+    assert bool(server.pods["default", "large"].spec.node_name) is crosses
 
 
 def test_a_due_pod_is_given_another_node_when_its_own_will_not_take_it_any_more() -> None:

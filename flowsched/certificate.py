@@ -21,6 +21,7 @@ from flowsched.network import potentials
 from flowsched.policies.policy import FORBIDDEN
 from flowsched.search import Search
 from flowsched.settings import Settings
+from flowsched.solvers import Status
 
 
 def certify(search: Search, plan: Assignment, first: FirstSolution, settings: Settings) -> Certificate:
@@ -55,7 +56,7 @@ def certify(search: Search, plan: Assignment, first: FirstSolution, settings: Se
 def tier_prices(first: FirstSolution) -> dict[tuple[int, int], float]:
     """Price of a milli-CPU at each (group, width) tier: the duals of the first network's solution."""
     network = first.first.network
-    if network.arc_count == 0:
+    if network.arc_count == 0 or first.solution.status is not Status.OPTIMAL:
         return {}
     pi = potentials(network, first.solution.flow)
     prices = {}

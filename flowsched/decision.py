@@ -74,6 +74,8 @@ class Decisions:
     recipe: Callable[[], Mapping[str, Any]] | None = field(default=None, repr=False, compare=False)
     """How to make the round's record, for schedulers that keep one; off the decision path, in any thread."""
     timings_ms: Mapping[str, float] = field(default_factory=dict)
+    stopped: tuple[str, ...] = ()
+    """Reports of the solves that a time limit stopped. With any, the decisions depend on the speed of the machine."""
 
     @cached_property
     def record(self) -> Mapping[str, Any] | None:

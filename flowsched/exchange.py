@@ -12,7 +12,6 @@ from flowsched.best_columns import best_columns, best_successors
 from flowsched.network import NetworkBuilder
 from flowsched.policies.policy import FORBIDDEN
 from flowsched.search import Search
-from flowsched.solvers import Status
 
 _UNSCHEDULED = None
 """The place of those who wait: any number of them, each at its own cost."""
@@ -77,7 +76,7 @@ def _exchange(search: Search, plan: Assignment, total: float) -> Assignment | No
                 arc(tasks + p, k, -leaving[k], None)
     solution = search.solver.solve(builder.build(sink))
     search.tally.solves += 1
-    if solution.status is not Status.OPTIMAL or solution.cost >= 0:
+    if not solution.status.has_flow or solution.cost >= 0:
         return None
     successor = {i: (k, column, cost_of[a]) for a, (i, k, column) in move_of.items() if solution.flow[a]}
     cycles = _cycles(successor)

@@ -20,7 +20,7 @@ from flowsched.network import IntArray, Network, NetworkBuilder
 from flowsched.packing import Parcel, Room, pack
 from flowsched.policies.policy import FORBIDDEN, Prices
 from flowsched.snapshot import Task
-from flowsched.solvers import Solution, Solver, Status
+from flowsched.solvers import Solution, Solver
 from flowsched.tiers import tier_capacities
 
 
@@ -143,7 +143,7 @@ def solve_first(
         network = build_first_network(view, prices, widths, counts, rooms, census, barred)
         solution = solver.solve(network.network)
         solves += 1
-        if solution.status is not Status.OPTIMAL:
+        if not solution.status.has_flow:
             raise RuntimeError(f"{solver.name} answers {solution.status} to the first network: {solution.report}")
         if first is None:
             first, kept = network, solution

@@ -19,7 +19,6 @@ from flowsched.best_columns import best_columns
 from flowsched.network import IntArray, Network, NetworkBuilder
 from flowsched.policies.policy import FORBIDDEN
 from flowsched.search import Search
-from flowsched.solvers import Status
 
 LEFT = "place_left"
 """Term of a move: what the task costs where it is, with the sign of a gain. With it the terms add up to the arc's cost."""
@@ -115,7 +114,7 @@ def _moves(search: Search, plan: Assignment) -> list[tuple[int, Column | None]]:
         pass_network = PassNetwork(search, plan)
         solution = search.solver.solve(pass_network.network)
         search.tally.solves += 1
-        pays = solution.status is Status.OPTIMAL and solution.cost < 0
+        pays = solution.status.has_flow and solution.cost < 0
         moves = search.passed[key] = pass_network.chosen(solution.flow) if pays else []
     return moves
 

@@ -34,6 +34,7 @@ RECORD_VERSION = "flowsched/v2"
 RECORD_KIND = "Record"
 SEARCH_PART = "search"
 WIDE_PART = "wide"
+NETWORK_PART = "network"
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +64,8 @@ class SearchAccount:
     certificate: Certificate | None
     counts: Mapping[str, int]
     timings_ms: Mapping[str, float]
+    stopped: tuple[str, ...] = ()
+    """Reports of the solves that a time limit stopped."""
 
 
 def round_record(account: SearchAccount) -> dict[str, Any]:
@@ -70,6 +73,7 @@ def round_record(account: SearchAccount) -> dict[str, Any]:
     snapshot = account.snapshot
     return {
         **record_head(snapshot.round, snapshot.now_s, account.policy.name, account.solver.name, account.settings),
+        **({"reproducible": False, "stopped": list(account.stopped)} if account.stopped else {}),
         "parts": [search_part(account)],
     }
 
@@ -150,6 +154,9 @@ def search_part(account: SearchAccount, priority: int | None = None) -> dict[str
     last = PassNetwork(search, plan, explain=True)
     answer = account.solver.solve(last.network)
     solved = answer.status is Status.OPTIMAL
+    first, begun = account.first.first.network, account.first.solution
+    if begun.status is not Status.OPTIMAL:
+        begun = account.solver.solve(first)  # a time limit struck; records have optimal flows
     # Among flows that cost nothing, the one in which nobody moves is the plan.
     flow = last.resting_flow() if answer.cost == 0 else answer.flow
     bound_together: dict[str, Any] = {}
@@ -161,7 +168,7 @@ def search_part(account: SearchAccount, priority: int | None = None) -> dict[str
         **({} if priority is None else {"priority": priority}),
         "snapshot": dump_snapshot(view.snapshot),
         **plain_compaction(view),
-        "first_network": account.first.first.network.to_plain(account.first.solution.flow),
+        "first_network": first.to_plain(begun.flow),
         "last_network": last.network.to_plain(flow, last.columns()) if solved else None,
         "goal_s": account.goal_s,
         "widths": account.widths,

@@ -27,6 +27,7 @@ from flowsched.search import Search
 from flowsched.settings import Settings
 from flowsched.snapshot import Snapshot
 from flowsched.solvers import Solver, make_solver
+from flowsched.solvers.limited import limited, take_stopped, unlimited
 from flowsched_models import forecaster
 from flowsched_models.runtime import HostFactory
 
@@ -70,6 +71,7 @@ class FlowScheduler:
             lap = now
 
         settings = self._settings
+        take_stopped(self._solver)
         view = compact(snapshot, self._hosts or HostFactory(snapshot.catalogue))
         stage("compact")
         outlook = Outlook(view)
@@ -112,10 +114,11 @@ class FlowScheduler:
             certificate = certify(search, plan, first, settings)
         stage("certify")
         recipe = None
+        stopped = take_stopped(self._solver)
         if self._keep_records:
             account = SearchAccount(
                 policy=self._policy,
-                solver=self._solver,
+                solver=unlimited(self._solver),
                 settings=settings,
                 snapshot=snapshot,
                 first=first,
@@ -134,9 +137,10 @@ class FlowScheduler:
                 certificate=certificate,
                 counts={"forecasts": search.outlook.forecasts, "solves": search.tally.solves},
                 timings_ms=timings,
+                stopped=stopped,
             )
             recipe = partial(round_record, account)
-        return Decisions(bound, left, dues.reservations, certificate, recipe, timings)
+        return Decisions(bound, left, dues.reservations, certificate, recipe, timings, stopped)
 
     def _starts(self, search: Search, first: FirstSolution, snapshot: Snapshot, gangs: Gangs) -> list[Assignment]:
         """Plans to search from: the first network's, the chain, the one that the last round carried over, and the one in
@@ -236,13 +240,20 @@ def _start_idle_machines(search: Search, plan: Assignment) -> Assignment:
     return decided
 
 
-def solve(snapshot: Snapshot, *, settings: Settings | None = None, solver: str = "ortools") -> Decisions:
-    """One round of the ``flow`` policy on a snapshot, with its record.
+def solve(
+    snapshot: Snapshot,
+    *,
+    settings: Settings | None = None,
+    solver: str = "ortools",
+    time_limit_s: float | None = None,
+) -> Decisions:
+    """One round of the ``flow`` policy on a snapshot, with its record. ``time_limit_s``: for each of the solver's answers.
 
     Raises ``KeyError`` for a solver that there is not (``flowsched.solvers.SOLVERS`` has the names).
     """
     settings = settings or Settings()
-    scheduler = FlowScheduler(FlowPolicy(settings), make_solver(solver), settings, keep_records=True)
+    chosen = limited(make_solver(solver), time_limit_s)
+    scheduler = FlowScheduler(FlowPolicy(settings), chosen, settings, keep_records=True)
     return scheduler.decide(snapshot)
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from flowsched.arrays import FloatArray
 from flowsched.decision import Certificate
 from flowsched.network import potentials
-from flowsched.solvers import Solution
+from flowsched.solvers import Solution, Status
 from flowsched.wide_board import Board, WideClass
 from flowsched.wide_network import WideNetwork, whole_slots
 
@@ -92,7 +92,7 @@ def _duals(network: WideNetwork, solution: Solution) -> _Prices:
     tiers = len(network.widths)
     shape = (network.groups, tiers)
     places = np.zeros((len(network.counts), network.groups))
-    if not net.arc_count:
+    if not net.arc_count or solution.status is not Status.OPTIMAL:
         return _Prices(np.zeros(shape), places, np.zeros(len(network.counts)))
     pi = potentials(net, solution.flow)
     reduced = (net.unit_costs + pi[net.tails] - pi[net.heads]) / net.cost_scale

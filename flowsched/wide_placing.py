@@ -9,7 +9,7 @@ import numpy as np
 
 from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.relation import RelationKind
-from flowsched.solvers import Solution, Solver, Status
+from flowsched.solvers import Solution, Solver
 from flowsched.stage_timer import StageTimer
 from flowsched.waterfill import waterfill
 from flowsched.wide_board import TIE, UNLIMITED, Board, WideClass
@@ -92,7 +92,7 @@ class Placer:
             timed.start("solve")
             solution = self._solver.solve(network.network)
             self.solves += 1
-            if solution.status is not Status.OPTIMAL:
+            if not solution.status.has_flow:
                 raise RuntimeError(
                     f"{self._solver.name} answers {solution.status} to a wide network: {solution.report}"
                 )

@@ -8,15 +8,20 @@ from pathlib import Path
 
 import click
 
+from flowsched.commands.solver_options import SOLVER, TIME_LIMIT, TIME_LIMIT_HELP
 from flowsched.decision import Decisions
 from flowsched.record_file import write_record
 from flowsched.round import solve as solve_round
+from flowsched.scale import choice
+from flowsched.scale.scheduler import solve_network_round
 from flowsched.settings import Settings
 from flowsched.settings_form import apply_settings
 from flowsched.snapshot import MILLI
 from flowsched.snapshot_file import load_snapshot
-from flowsched.solvers import SOLVERS
+from flowsched_models.document import InputError, Problem, name_help
 from flowsched_models.output import make_folder
+
+FLOW = "flow"
 
 
 @click.command(
@@ -24,32 +29,70 @@ from flowsched_models.output import make_folder
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("snapshot", type=click.Path(path_type=Path), metavar="SNAPSHOT")
+@click.option(
+    "--policy",
+    default=FLOW,
+    show_default=True,
+    metavar="NAME",
+    help="`flow`, or a network policy of `flowsched policies`.",
+)
+@click.option("--exact", is_flag=True, help="With a network policy: the best plan of a small round, by CP-SAT.")
 @click.option("--objective", type=click.Choice(["completion", "makespan"]), help="One goal for each task, or for all.")
-@click.option("--solver", type=click.Choice(sorted(SOLVERS)), default="ortools", show_default=True)
+@click.option("--solver", type=SOLVER, default="ortools", show_default=True)
+@click.option("--time-limit", type=TIME_LIMIT, help=TIME_LIMIT_HELP)
 @click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="A setting; repeat for more.")
 @click.option("--record", type=click.Path(path_type=Path, dir_okay=False), help="File for the round's record.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def solve(
     snapshot: Path,
+    policy: str,
+    exact: bool,
     objective: str | None,
     solver: str,
+    time_limit: float | None,
     assignments: tuple[str, ...],
     record: Path | None,
     as_json: bool,
 ) -> None:
     """Run one round on SNAPSHOT (a file) and print placements, postponements and the certificate."""
-    settings = apply_settings(Settings(), assignments)
+    check_policy(policy, exact=exact, objective=objective)
+    own, theirs = choice.apart(assignments, (policy,))
+    settings = apply_settings(Settings(), own)
     if objective is not None:
         settings = replace(settings, objective=objective)
     loaded = load_snapshot(snapshot)
     if record is not None:
         make_folder(record.parent)
-    decisions = solve_round(loaded, settings=settings, solver=solver)
+    if policy == FLOW:
+        decisions = solve_round(loaded, settings=settings, solver=solver, time_limit_s=time_limit)
+    else:
+        if exact and len(loaded.pending) > settings.exact_tasks:
+            message = f"is for rounds of at most {settings.exact_tasks} tasks, and {len(loaded.pending)} wait"
+            raise InputError([Problem("--exact", None, "", message, "raise that with --set exact_tasks=N")])
+        network_policy = choice.chosen(policy, theirs.get(policy, ()))
+        decisions = solve_network_round(
+            loaded, network_policy, settings=settings, solver=solver, time_limit_s=time_limit, exact=exact
+        )
     if record is not None and decisions.record is not None:
         write_record(decisions.record, record)
     click.echo(json.dumps(_plain(decisions), allow_nan=False) if as_json else render_decisions(decisions))
     if record is not None:
         click.echo(f"record: {record}", err=True)
+
+
+def check_policy(policy: str, *, exact: bool, objective: str | None) -> None:
+    """Raise :class:`InputError` for a policy that there is not, and for options that are not for it."""
+    known = (FLOW, *choice.names())
+    if policy not in known:
+        message, help = "there is no such policy", name_help(policy, known)
+        if policy in ("flow+plan", "fcfs", "best-fit", "lpt", "kube-default"):
+            help = f"that one is for simulate; {help}"
+        raise InputError([Problem("--policy", None, policy, message, help)])
+    if exact and policy == FLOW:
+        message = "flow is proved by CP-SAT by itself, where a round has at most exact_tasks tasks"
+        raise InputError([Problem("--exact", None, "", message, "raise that with --set exact_tasks=N")])
+    if objective is not None and policy != FLOW:
+        raise InputError([Problem("--objective", None, "", f"is for {FLOW} only", "leave it out")])
 
 
 def render_decisions(decisions: Decisions) -> str:
@@ -60,10 +103,10 @@ def render_decisions(decisions: Decisions) -> str:
         threads = f"{p.threads} thread{'' if p.threads == 1 else 's'}"
         lines.append(
             f"place     {p.task} on {p.machine}: width {p.width_milli / MILLI:g}, {threads} on {cores}; "
-            f"cost {p.cost:.3f} ({_terms(p.terms)})"
+            f"cost {p.cost:.3f}{_terms(p.terms)}"
         )
     for w in decisions.postponements:
-        lines.append(f"postpone  {w.task}: {w.reason}; cost {w.cost:.3f} ({_terms(w.terms)})")
+        lines.append(f"postpone  {w.task}: {w.reason}; cost {w.cost:.3f}{_terms(w.terms)}")
     for r in decisions.reservations:
         lines.append(f"reserve   {r.machine} for {r.task}, free at {r.start_s:.1f} s")
     if decisions.certificate is None:
@@ -74,12 +117,18 @@ def render_decisions(decisions: Decisions) -> str:
             f"certificate ({c.method}): cost {c.primal:.4f}, lower bound {c.bound:.4f}, gap {c.gap_absolute:.4f} "
             f"({100 * c.gap_relative:.2f} % of what scheduling can win or lose)"
         )
+    if decisions.stopped:
+        times = "once" if len(decisions.stopped) == 1 else f"{len(decisions.stopped)} times"
+        lines.append(
+            f"the time limit struck {times}, so another run may decide otherwise; first: {decisions.stopped[0]}"
+        )
     return "\n".join(lines)
 
 
 def _terms(terms: object) -> str:
     assert isinstance(terms, dict)
-    return ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in terms.items() if abs(value) >= 5e-4)
+    told = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in terms.items() if abs(value) >= 5e-4)
+    return f" ({told})" if told else ""
 
 
 def _plain(decisions: Decisions) -> dict[str, object]:
@@ -98,5 +147,6 @@ def _plain(decisions: Decisions) -> dict[str, object]:
             "gap_absolute": certificate.gap_absolute,
             "gap_relative": certificate.gap_relative,
         },
+        **({"reproducible": False, "stopped": list(decisions.stopped)} if decisions.stopped else {}),
         "timings": {f"{stage.replace(' ', '_')}_ms": ms for stage, ms in decisions.timings_ms.items()},
     }

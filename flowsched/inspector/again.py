@@ -67,6 +67,8 @@ def read_terms(account: Account) -> Terms:
         version = (f"the record was written by {who}, this is {ours}: decisions may differ for that alone",)
     settings, odd = read_settings(account)
     notes = list(odd)
+    if account.plain.get("reproducible") is False:
+        notes.append("a time limit stopped the solver in this round: decisions may differ for that alone")
     solver = account.solver
     if solver == _UNKNOWN:
         solver = USUAL_SOLVER

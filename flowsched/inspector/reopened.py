@@ -24,7 +24,7 @@ from flowsched.reservation import Dues, settle_dues
 from flowsched.search import Search
 from flowsched.settings import Settings
 from flowsched.snapshot import Running, Task
-from flowsched.solvers import SOLVERS, make_solver
+from flowsched.solvers import installed, make_solver
 from flowsched_models.document import InputError
 from flowsched_models.runtime import HostFactory
 
@@ -124,7 +124,7 @@ def _open(account: Account, part: Part) -> Reopened:
     except (TypeError, ValueError) as error:
         raise ReopeningError(f"the settings cannot be read ({error})") from None
     policy = FlowPolicy(settings)
-    solver = make_solver(account.solver if account.solver in SOLVERS else "ortools")
+    solver = make_solver(account.solver if account.solver in installed() else "ortools")
     search = rebuild_search(
         snapshot,
         policy,

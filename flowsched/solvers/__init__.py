@@ -1,20 +1,21 @@
-"""Solvers of min-cost flow networks, one file each, behind one small protocol."""
+"""Solvers of min-cost flow networks, one file each, behind one small protocol.
+
+Importing this imports no solver's library: files are loaded when a solver is asked for, libraries when it first solves.
+"""
 
 from __future__ import annotations
 
-from flowsched.solvers.networkx import NetworkxSolver
-from flowsched.solvers.ortools import OrtoolsSolver
-from flowsched.solvers.solver import Solution, Solver, Status
+from flowsched.solvers.registry import SOLVERS, SolverError, installed, make_solver
+from flowsched.solvers.solver import Capabilities, Requirement, Solution, Solver, Status
 
-SOLVERS: dict[str, type[OrtoolsSolver] | type[NetworkxSolver]] = {
-    "ortools": OrtoolsSolver,
-    "networkx": NetworkxSolver,
-}
-
-
-def make_solver(name: str) -> Solver:
-    """A solver by its name; raises ``KeyError`` for an unknown one."""
-    return SOLVERS[name]()
-
-
-__all__ = ["SOLVERS", "NetworkxSolver", "OrtoolsSolver", "Solution", "Solver", "Status", "make_solver"]
+__all__ = [
+    "SOLVERS",
+    "Capabilities",
+    "Requirement",
+    "Solution",
+    "Solver",
+    "SolverError",
+    "Status",
+    "installed",
+    "make_solver",
+]

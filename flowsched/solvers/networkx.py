@@ -2,32 +2,49 @@
 
 from __future__ import annotations
 
-import networkx as nx
+from typing import TYPE_CHECKING, ClassVar
+
 import numpy as np
 
 from flowsched.network import Network
-from flowsched.solvers.solver import Solution, Status
+from flowsched.solvers.guards import guarded
+from flowsched.solvers.solver import Capabilities, Requirement, Solution, Status, without_flow
+from flowsched.solvers.worker import Worker
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 
 class NetworkxSolver:
-    """Primal network simplex in pure Python, on a multigraph so that parallel arcs keep their own flow."""
+    """Primal network simplex in pure Python, on a multigraph so that parallel arcs keep their own flow.
+
+    Python's integers have no end, so no cost is too large. Under a time limit it solves in a process of its own.
+    """
 
     name = "networkx"
+    capabilities: ClassVar[Capabilities] = Capabilities(requires=(Requirement("networkx", "pip install networkx"),))
 
-    def solve(self, network: Network) -> Solution:
+    def __init__(self) -> None:
+        """Nothing is started."""
+        self._worker = Worker(self.name)
+
+    def solve(self, network: Network, *, time_limit_s: float | None = None) -> Solution:
         """Solve from scratch."""
-        nothing = np.zeros(network.arc_count, dtype=np.int64)
-        if network.arc_count == 0:
-            balanced = not np.any(network.supplies)
-            return Solution(Status.OPTIMAL if balanced else Status.INFEASIBLE, nothing, 0)
+        given = guarded(network)
+        if isinstance(given, Solution):
+            return given
+        if time_limit_s is not None:
+            return self._worker.solve(given, time_limit_s)
+        import networkx as nx
+
         graph: nx.MultiDiGraph[int] = nx.MultiDiGraph()
-        for node, supply in enumerate(network.supplies.tolist()):
+        for node, supply in enumerate(given.supplies.tolist()):
             graph.add_node(node, demand=-supply)
         columns = zip(
-            network.tails.tolist(),
-            network.heads.tolist(),
-            network.capacities.tolist(),
-            network.unit_costs.tolist(),
+            given.tails.tolist(),
+            given.heads.tolist(),
+            given.capacities.tolist(),
+            given.unit_costs.tolist(),
             strict=True,
         )
         for arc, (tail, head, capacity, cost) in enumerate(columns):
@@ -35,8 +52,8 @@ class NetworkxSolver:
         try:
             cost, by_node = nx.network_simplex(graph)
         except nx.NetworkXUnfeasible as e:
-            return Solution(Status.INFEASIBLE, nothing, 0, str(e))
-        flow = nothing.copy()
+            return without_flow(network, Status.INFEASIBLE, str(e))
+        flow = np.zeros(network.arc_count, dtype=np.int64)
         for heads in by_node.values():
             for arcs in heads.values():
                 for arc, amount in arcs.items():

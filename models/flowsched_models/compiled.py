@@ -12,7 +12,7 @@ import importlib
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,10 +32,9 @@ _NAME_LENGTH = 16
 """Letters of the digest that name a folder."""
 
 
-def _cache_folder() -> Path | None:
+def _cache_folder(sources: Sequence[Path]) -> Path | None:
     """Where compiled code is kept, by the content of its sources; None where it can be neither written nor read."""
-    here = Path(__file__).parent
-    digest = hashlib.sha256(b"".join((here / name).read_bytes() for name in SOURCES)).hexdigest()
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     try:
         base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
         folder = base / "flowsched" / "compiled" / digest[:_NAME_LENGTH]
@@ -61,25 +60,32 @@ def remove_unused(kept: Path, before_s: float) -> None:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
-_FOLDER = None if numba is None else _cache_folder()
-_WRITABLE = _FOLDER is not None and os.access(_FOLDER, os.W_OK)
+def compiler(sources: Sequence[Path]) -> Callable[[Function], Function]:
+    """A decorator for the functions of some files, which may call each other and those of the run-time model.
 
+    What was compiled is kept together, and is made anew once any of the files changes.
+    """
+    here = Path(__file__).parent
+    folder = None if numba is None else _cache_folder([*(here / name for name in SOURCES), *sources])
+    writable = folder is not None and os.access(folder, os.W_OK)
 
-def compiled(function: Function) -> Function:
-    """The function, compiled where that is possible. It must be plain arithmetic over arrays and numbers."""
-    if numba is None:
-        return function
-    # numba asks for the folder when a function is decorated; other users of numba keep theirs.
-    before = numba.config.CACHE_DIR
-    try:
-        if _FOLDER is not None:
-            numba.config.CACHE_DIR = str(_FOLDER)
-        result: Function = numba.njit(cache=_WRITABLE, nogil=True)(function)
-        if _FOLDER is not None and not _WRITABLE:
-            _read_only(result, function)
-    finally:
-        numba.config.CACHE_DIR = before
-    return result
+    def decorate(function: Function) -> Function:
+        """The function, compiled where that is possible. It must be plain arithmetic over arrays and numbers."""
+        if numba is None:
+            return function
+        # numba asks for the folder when a function is decorated; other users of numba keep theirs.
+        before = numba.config.CACHE_DIR
+        try:
+            if folder is not None:
+                numba.config.CACHE_DIR = str(folder)
+            result: Function = numba.njit(cache=writable, nogil=True)(function)
+            if folder is not None and not writable:
+                _read_only(result, function)
+        finally:
+            numba.config.CACHE_DIR = before
+        return result
+
+    return decorate
 
 
 def _read_only(dispatcher: Any, function: Callable[..., Any]) -> None:
@@ -103,3 +109,6 @@ def _read_only(dispatcher: Any, function: Callable[..., Any]) -> None:
         dispatcher._cache = Kept(function)
     except (AttributeError, RuntimeError):  # another numba: compiled at every start
         return
+
+
+compiled = compiler(())

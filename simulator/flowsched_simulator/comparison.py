@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from flowsched_models.runtime import HostFactory
-from flowsched_simulator.baselines import variants_of
-from flowsched_simulator.policies import FLOW, FLOW_PLAN, EngineOptions, schedulers
+from flowsched_simulator.baselines import BASELINES, variants_of
+from flowsched_simulator.policies import EngineOptions, schedulers
 from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Objective, Scenario
 from flowsched_simulator.simulation import Options, Simulation
@@ -34,7 +34,7 @@ def simulate(
     """
     options, engine = options or Options(), engine or EngineOptions()
     hosts = hosts or HostFactory(scenario.catalogue)
-    if not engine.keep_records or policy in (FLOW, FLOW_PLAN) or len(variants_of(policy)) == 1:
+    if not engine.keep_records or policy not in BASELINES or len(variants_of(policy)) == 1:
         runs = simulate_variants(scenario, policy, options=options, engine=engine, hosts=hosts, report=report)
         return min(runs, key=lambda run: _rank(run, scenario.objective))
     trials = simulate_variants(

@@ -59,10 +59,12 @@ class PlannedScheduler:
         self._ended: set[str] = set()
         self._cluster: tuple[frozenset[Machine], frozenset[Service]] = (frozenset(), frozenset())
         self._sound = False
+        self._stopped: tuple[str, ...] = ()
 
     def decide(self, snapshot: Snapshot) -> Decisions:
         """One round."""
         began = self._clock()
+        self._stopped = ()
         if outside(snapshot):
             return self._flow.decide(snapshot)
         if not self._as_planned(snapshot):
@@ -74,7 +76,7 @@ class PlannedScheduler:
             # Nothing runs, so nothing will end: whatever the plan waits for, it waits in vain.
             self._sound = False
             return self._flow.decide(snapshot)
-        return replace(decisions, timings_ms={"decide": (self._clock() - began) * 1e3})
+        return replace(decisions, timings_ms={"decide": (self._clock() - began) * 1e3}, stopped=self._stopped)
 
     def _as_planned(self, snapshot: Snapshot) -> bool:
         """Whether the plan knows everybody and everything went as it said so far."""
@@ -96,6 +98,7 @@ class PlannedScheduler:
     def _make(self, snapshot: Snapshot) -> Decisions | None:
         """Make the plan anew; the decisions of flow where there can be none."""
         decisions = self._flow.decide(snapshot)
+        self._stopped = decisions.stopped
         again = bool(self._plan)
         problem = problem_of(snapshot, self._rules, self._hosts)
         if again:

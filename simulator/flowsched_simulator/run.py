@@ -72,6 +72,8 @@ class RoundSummary:
     placed: int
     solve_ms: float
     certificate: Certificate | None
+    stopped: int = 0
+    """Solves that a time limit stopped: with any, the run depends on the speed of the machine."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +177,7 @@ class Run:
             ],
             "slo_violation_ratio": self.slo_violation_ratio,
             "rounds": len(self.rounds),
+            **({"stopped_rounds": stopped} if (stopped := sum(r.stopped > 0 for r in self.rounds)) else {}),
             "gap": {"max": max(gaps, default=None), "mean": sum(gaps) / len(gaps) if gaps else None},
             "timings": self._timings(),
         }

@@ -141,6 +141,7 @@ class Simulation:
                 len(decisions.placements),
                 solve_ms,
                 decisions.certificate,
+                len(decisions.stopped),
             )
         )
         self._reasons = {p.task: p.reason for p in decisions.postponements}

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import sys
+from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -13,15 +14,16 @@ from typing import Any
 
 import click
 
+from flowsched.commands.solver_options import SOLVER, TIME_LIMIT, TIME_LIMIT_HELP
 from flowsched.planner import PlanRules
+from flowsched.scale import choice
 from flowsched.settings import Settings
 from flowsched.settings_form import apply_settings
-from flowsched.solvers import SOLVERS
 from flowsched_models.document import InputError, Problem
 from flowsched_models.output import make_folder, write_whole
 from flowsched_simulator.comparison import compare, result
 from flowsched_simulator.plan_rules_form import apart, apply_plan_rules
-from flowsched_simulator.policies import FLOW, FLOW_PLAN, POLICIES, EngineOptions, check_policies
+from flowsched_simulator.policies import FLOW, FLOW_PLAN, POLICIES, EngineOptions, check_policies, is_network
 from flowsched_simulator.record_folder import RecordFolder
 from flowsched_simulator.replay import caveats, placed_services, replay
 from flowsched_simulator.report import render_report
@@ -47,7 +49,7 @@ UNFINISHED = 3
     "policies",
     multiple=True,
     metavar="NAME",
-    help="A policy; repeat for more. Default: all but `flow+plan`.",
+    help="A policy; repeat for more. Default: all that `flowsched policies` lists without a note.",
 )
 @click.option("--schedule", metavar="FILE", help="Replay a given schedule instead of asking a policy.")
 @click.option(
@@ -68,13 +70,14 @@ UNFINISHED = 3
     metavar="SIGMA",
     help="Machines differ from the models by a log-normal factor per job and machine; `measured`: as the profiles say.",
 )
-@click.option("--solver", type=click.Choice(sorted(SOLVERS)), default="ortools", show_default=True)
+@click.option("--solver", type=SOLVER, default="ortools", show_default=True)
+@click.option("--time-limit", type=TIME_LIMIT, help=TIME_LIMIT_HELP)
 @click.option(
     "--set",
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting of `flow`, or of `flow+plan` with plan. before its name; repeat for more.",
+    help="A setting of `flow`; of `flow+plan` with plan. before its name, of a network policy with its name and a dot.",
 )
 def simulate(
     scenario: str,
@@ -88,6 +91,7 @@ def simulate(
     charge_scheduling_time: bool,
     model_error: str,
     solver: str,
+    time_limit: float | None,
     settings: tuple[str, ...],
 ) -> None:
     """Run SCENARIO (a bundled name or a file) under several policies and compare them.
@@ -99,9 +103,15 @@ def simulate(
     if any(text.partition("=")[0].strip() == "objective" for text in settings):
         hint = f"change 'objective:' in {loaded.source}, or in a copy of it"
         raise InputError([Problem("--set", None, "objective", "a scenario has its own objective", hint)])
-    own, plan = apart(settings)
+    rest, network = choice.apart(settings, policies)
+    own, plan = apart(tuple(rest))
     engine = EngineOptions(
-        apply_settings(Settings(), own), solver, apply_plan_rules(PlanRules(), plan), keep_records=records is not None
+        apply_settings(Settings(), own),
+        solver,
+        apply_plan_rules(PlanRules(), plan),
+        keep_records=records is not None,
+        time_limit_s=time_limit,
+        network_settings=network,
     )
     options = Options(
         seed=seed,
@@ -116,6 +126,7 @@ def simulate(
             "--charge-scheduling-time": charge_scheduling_time,
             "--set": settings,
             "--solver": solver != "ortools",
+            "--time-limit": time_limit is not None,
         }
         given = [option for option, value in needless.items() if value]
         if given:
@@ -124,7 +135,7 @@ def simulate(
         loaded, runs = _replayed(loaded, scenario, schedule, options, out)
     else:
         names = check_policies(policies or tuple(POLICIES))
-        if own and FLOW not in names and FLOW_PLAN not in names:
+        if own and FLOW not in names and FLOW_PLAN not in names and not _for_networks(own, names):
             raise InputError([Problem("--set", None, "", f"is for {FLOW} only", f"add --policy {FLOW}")])
         if plan and FLOW_PLAN not in names:
             raise InputError([Problem("--set", None, plan[0], f"is for {FLOW_PLAN}", f"add --policy {FLOW_PLAN}")])
@@ -141,11 +152,21 @@ def simulate(
     if out is not None:
         _write(out, outcome)
     click.echo(json.dumps(outcome, allow_nan=False) if as_json else render_table(outcome["table"]))
+    for run in runs:
+        if stopped := sum(r.stopped > 0 for r in run.rounds):
+            text = f"note: {run.policy}: the time limit struck in {stopped} of {len(run.rounds)} rounds"
+            click.echo(f"{text}: another run may differ", err=True)
     unfinished = [(run.policy, j) for run in runs for j in run.jobs if j.end_s is None]
     for policy, job in unfinished:
         click.echo(f"never ended: {policy}: {job.job}" + (f": {job.reason}" if job.reason else ""), err=True)
     if unfinished:
         click.get_current_context().exit(UNFINISHED)
+
+
+def _for_networks(own: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether settings of ``flow`` are only such as network policies heed, and one of those is asked for."""
+    keys = {text.partition("=")[0].strip() for text in own}
+    return keys <= {"due_age_s", "headroom_weight", "slo_margin"} and any(is_network(name) for name in names)
 
 
 def _model_error(text: str) -> Error:

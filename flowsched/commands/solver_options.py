@@ -1,0 +1,60 @@
+"""The options of commands that solve networks: which solver, and how long it may take."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import click
+
+from flowsched.solvers import SOLVERS, SolverError, installed, make_solver
+
+_SECONDS = {"ms": 1e-3, "s": 1.0, None: 1.0, "m": 60.0, "min": 60.0}
+
+
+class SolverName(click.ParamType[str]):
+    """The name of a solver that can be used here."""
+
+    name = "solver"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str | None:
+        """The solvers that are installed."""
+        del param, ctx
+        return f"[{'|'.join(installed())}]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name itself; a usage error that says what is known, or what must be installed."""
+        name = str(value)
+        if param is not None and name == param.default and name in SOLVERS:
+            return name  # the usual one need not be loaded to be checked
+        try:
+            make_solver(name)
+        except SolverError as error:
+            problem = error.problems[0]
+            self.fail(f"{problem.message}; {problem.help}", param, ctx)
+        return name
+
+
+class Seconds(click.ParamType[float]):
+    """``10``, ``10s``, ``500ms``, ``2m``."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Seconds, at least 0."""
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|min)?", str(value).strip())
+        seconds = math.nan if found is None else float(found[1]) * _SECONDS[found[2]]
+        if not math.isfinite(seconds):
+            self.fail(f"'{value}' is not a time; write 10s, 500ms or 2m", param, ctx)
+        return seconds
+
+
+SOLVER = SolverName()
+TIME_LIMIT = Seconds()
+TIME_LIMIT_HELP = (
+    "Stop each solve after so long, such as 500ms or 2s, with the best flow known. "
+    "Rounds that it stops are not reproducible."
+)

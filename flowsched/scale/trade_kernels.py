@@ -1,0 +1,79 @@
+"""Trades: two tasks of different classes take each other's machines, where both moves together pay and neither alone does.
+
+For classes a and b let ``d(m)`` be what a costs on machine m more than b. A task of a on m and one of b on k gain
+``d(m) - d(k)`` by trading, up to what they do to each other, so the best partners are found by sorting.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flowsched.arrays import FloatArray, IntArray
+from flowsched.scale.compiled import compiled
+from flowsched.scale.kernels import Model, cost_beside, place_cost, put, takes
+
+
+@compiled
+def trade(
+    first: IntArray,
+    order: IntArray,
+    classes: IntArray,
+    machine: IntArray,
+    cost: FloatArray,
+    model: Model,
+    free: IntArray,
+    readings: IntArray,
+    budget: int,
+    least_gain: float,
+) -> tuple[int, int]:
+    """Go through all pairs of classes once; trades made and places looked at.
+
+    ``order[first[i]:first[i + 1]]`` are the placements of ``classes[i]``. ``cost`` becomes what each pays beside all others.
+    """
+    trades = 0
+    looked = 0
+    for i in range(len(classes)):
+        for j in range(i + 1, len(classes)):
+            a, b = classes[i], classes[j]
+            here, there = order[first[i] : first[i + 1]], order[first[j] : first[j + 1]]
+            looked += len(here) + len(there)
+            if looked > budget:
+                return trades, looked
+            gain_here = np.empty(len(here))
+            for n in range(len(here)):
+                m = machine[here[n]]
+                gain_here[n] = place_cost(m, b, model, readings) - place_cost(m, a, model, readings)
+            gain_there = np.empty(len(there))
+            for n in range(len(there)):
+                m = machine[there[n]]
+                gain_there[n] = place_cost(m, b, model, readings) - place_cost(m, a, model, readings)
+            # a leaves where it is dear compared with b, and goes where b is dear compared with a.
+            if gain_there.max() - gain_here.min() <= least_gain:
+                continue
+            from_here, from_there = np.argsort(gain_here, kind="mergesort"), np.argsort(-gain_there, kind="mergesort")
+            for n in range(min(len(here), len(there))):
+                x, y = here[from_here[n]], there[from_there[n]]
+                if gain_there[from_there[n]] - gain_here[from_here[n]] <= least_gain:
+                    break
+                m, k = machine[x], machine[y]
+                if m == k:
+                    continue
+                put(m, a, -1, model, free, readings)
+                put(k, b, -1, model, free, readings)
+                before = place_cost(m, a, model, readings) + place_cost(k, b, model, readings)
+                if takes(k, a, free, readings, model.limits, model.demands, model.effects) and takes(
+                    m, b, free, readings, model.limits, model.demands, model.effects
+                ):
+                    after = place_cost(k, a, model, readings) + place_cost(m, b, model, readings)
+                    if after < before - least_gain:
+                        machine[x], machine[y] = k, m
+                        trades += 1
+                        put(k, a, 1, model, free, readings)
+                        put(m, b, 1, model, free, readings)
+                        continue
+                put(m, a, 1, model, free, readings)
+                put(k, b, 1, model, free, readings)
+    for i in range(len(classes)):
+        for n in range(first[i], first[i + 1]):
+            cost[order[n]] = cost_beside(machine[order[n]], classes[i], model, readings)
+    return trades, looked

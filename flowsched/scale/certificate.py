@@ -76,8 +76,13 @@ class Evidence:
         free: IntArray,
         readings: IntArray,
         barred: BoolArray,
+        model: kernels.Model | None = None,
     ) -> Evidence:
-        """Before a level is placed, at this state; what changes later is copied."""
+        """Before a level is placed, at this state; what changes later is copied.
+
+        ``model``: the round's, where it differs from the ledger's: who may not join a held machine has no price there, so
+        reserved capacity is taken out of the bound as it is taken out of the round.
+        """
         table = ledger.table()
         widths = np.array([c.width_milli for c in ledger.classes], dtype=np.int64)
         tiers = np.array(compaction.tier_widths, dtype=np.int64)
@@ -92,7 +97,7 @@ class Evidence:
             place = float(base[np.isfinite(base)].max(initial=0.0))
             place += float((table.coefficients[waiting.classes] @ highest).max(initial=0.0))
             dearest = max(dearest, _BEYOND * place + 1.0)
-        model = ledger.model()
+        model = ledger.model() if model is None else model
         return cls(
             waiting,
             model._replace(kind=model.kind.copy(), limits=model.limits.copy()),
@@ -162,7 +167,8 @@ class Evidence:
         # Whichever of two comes first, and whatever the profiles: what is left is true for every pair.
         lowest = min(1.0, float((np.minimum(pair, pair.T)[some] / product[some]).min())) * (1.0 - 1e-12)
         alpha[present] = own * np.sqrt(max(0.0, lowest))
-        mean = float(alpha @ self.counts) / max(1, int(self.counts.sum()))
+        # Of those that wait only: a sum over all classes would depend on how many others there are, in its last digit.
+        mean = float(alpha[present] @ self.counts[present]) / max(1, int(self.counts.sum()))
         # Where factors differ between features the least one bounds them all.
         return alpha, model.factors[:, acting].min(axis=1), mean * np.array(TANGENTS)
 
@@ -179,7 +185,8 @@ def certify(evidence: Evidence, primal: float) -> Certificate:
     alone = evidence.best_alone()
     leaving = np.minimum(waiting.cost, evidence.most)
     unconstrained = float(np.minimum(leaving, alone[evidence.task_class]).sum())
-    best, prices = unconstrained, np.zeros(len(evidence.counts))
+    # At these prices nothing gains anywhere: the bound is what tasks cost if each had the cluster to itself.
+    best, prices = unconstrained, np.where(np.isfinite(alone), alone, evidence.most)
     pi = _first_prices(evidence, alone)
     scale = np.maximum(1.0, evidence.counts.astype(np.float64))
     hope = max(primal - best, 0.0)

@@ -82,7 +82,7 @@ class Compaction:
         self.cost: FloatArray = np.zeros((0, 0))
         """By class and group: what one task costs there as things stand."""
         self._priced = (0, 0, -1)
-        self._table: IntArray = np.zeros((0, 0), dtype=np.int64)
+        self._table: IntArray = np.zeros((0, 1 + len(ledger.features)), dtype=np.int64)
         self._buckets = np.array([round(f.bucket * FIXED) for f in ledger.features], dtype=np.int64)
 
     @property
@@ -310,14 +310,14 @@ class Compaction:
         same = tuple(wide) == self.widths or (
             not self._canonical and set(wide) <= set(self.widths) and _chain(self.widths)
         )
-        if not wide or (same and large_enough):
+        if not waiting or (same and large_enough):
             return
         if same:
             wide = list(self.widths)
         self.upkeep.rebuilt["larger_machines" if same else "widths"] += 1
         self.widths = tuple(wide)
-        self.unit = math.gcd(*wide)
-        self.usual_milli = min(wide)
+        self.unit = max(1, math.gcd(*wide))
+        self.usual_milli = min(wide, default=1)
         self.tier_widths = tier_widths(self.widths)
         self.largest = largest_sums(self.widths, self.tier_widths, self.unit, largest_free // self.unit)
         self.tiers = np.zeros((self.groups, len(self.tier_widths)), dtype=np.int64)

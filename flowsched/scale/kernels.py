@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from flowsched.arrays import BoolArray, FloatArray, IntArray
-from flowsched_models.compiled import compiled
+from flowsched.scale.compiled import compiled
 
 UNLIMITED = 1 << 60
 """A limit that no reading reaches."""
@@ -535,6 +535,7 @@ def settle(
             for n in range(placed):
                 moves += max(0, tally[chosen[n]])
                 tally[chosen[n]] = 0
+            for n in range(placed):
                 tally[machine[order[start + n]]] = 0
                 machine[order[start + n]] = chosen[n]
         for n in range(start, end):

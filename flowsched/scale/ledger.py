@@ -6,7 +6,7 @@ of the events that led to it. Rows of machines and of tasks are reused; what is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,6 +89,9 @@ class Ledger:
         self.demands: IntArray = np.zeros((0, len(self.resources)), dtype=np.int64)
         self.effects: IntArray = np.zeros((0, width), dtype=np.int64)
         self._table: tuple[int, PriceTable] | None = None
+        self._lasting: tuple[int, FloatArray] | None = None
+        self.groups: dict[str, int] = {}
+        """Minimum of every task group that was declared."""
         self.structure = 0
         """Goes up when classes, kinds or resources turn up: what depends on their number grows then."""
 
@@ -147,13 +150,14 @@ class Ledger:
                     raise LedgerError(
                         f"machine {spec.name}: policy {self.policy.name} has no feature {feature}; it has {known}"
                     )
+        self._intern_kinds(spec.kind for spec in specs)
         for resource in sorted({r for spec in specs for r in spec.allocatable} - set(self.resources)):
             self._add_resource(resource)
         rows = np.array([self._take_row(spec.name) for spec in specs], dtype=np.int64)
         column = {r: i for i, r in enumerate(self.resources)}
         for row, spec in zip(rows.tolist(), specs, strict=True):
             self.alive[row] = True
-            self.kind[row] = self._intern_kind(spec.kind)
+            self.kind[row] = self._kind[spec.kind]
             self.allocatable[row] = 0
             for resource, amount in spec.allocatable.items():
                 self.allocatable[row, column[resource]] = amount
@@ -222,7 +226,7 @@ class Ledger:
         for resource, _ in task_class.needs:
             if resource not in self.resources:
                 self._add_resource(resource)
-        prices = self._price(task_class)
+        prices = self._price(task_class, self.kinds)
         number = self._class[task_class] = len(self.classes)
         self.classes.append(task_class)
         self.prices.append(prices)
@@ -231,6 +235,12 @@ class Ledger:
         self.effects = np.vstack([self.effects, np.rint(prices.effects * FIXED).astype(np.int64)])
         self.structure += 1
         return number
+
+    def declare_group(self, name: str, minimum: int) -> None:
+        """At least so many tasks of the classes of a group run, or none. Raises ``LedgerError`` for less than 1."""
+        if minimum < 1:
+            raise LedgerError(f"task group {name} has a minimum of {minimum}; it must be at least 1")
+        self.groups[name] = minimum
 
     def submit(self, classes: IntArray, created_s: FloatArray, names: Sequence[str] | None = None) -> IntArray:
         """Tasks come and wait; their rows. Raises ``LedgerError`` for a name that is there already."""
@@ -348,6 +358,25 @@ class Ledger:
             self._table = self.structure, table
         return self._table[1]
 
+    def lasting_s(self) -> FloatArray:
+        """Predicted run time by class and kind in seconds; infinite for tasks without an end."""
+        if self._lasting is None or self._lasting[0] != self.structure:
+            types = dict.fromkeys(kind.type for kind in self.kinds)
+            column = {name: i for i, name in enumerate(types)}
+            slowness = np.zeros((len(self.classes), len(types)))
+            for number, task_class in enumerate(self.classes):
+                for name, slower in task_class.slowness:
+                    if name in column:
+                        slowness[number, column[name]] = slower
+            by_kind = slowness[:, np.array([column[kind.type] for kind in self.kinds], dtype=np.int64)]
+            self._lasting = self.structure, self.table().run_s[:, None] * (1.0 + by_kind)
+        return self._lasting[1]
+
+    def predicted_end(self, tasks: IntArray, machines: IntArray, now_s: float) -> FloatArray:
+        """When each of the tasks would end if it started now on its machine: what ``bind`` wants to know."""
+        ends: FloatArray = now_s + self.lasting_s()[self.task_class[tasks], self.kind[machines]]
+        return ends
+
     def model(self) -> kernels.Model:
         """Prices and room as compiled code takes them; the ledger's own arrays."""
         table = self.table()
@@ -368,18 +397,18 @@ class Ledger:
 
     # Below: how
 
-    def _price(self, task_class: TaskClass) -> ClassPrices:
-        prices = self.policy.price(task_class, self.kinds)
+    def _price(self, task_class: TaskClass, kinds: Sequence[MachineKind]) -> ClassPrices:
+        prices = self.policy.price(task_class, kinds)
         base = np.array(prices.base, dtype=np.float64)
-        for k, kind in enumerate(self.kinds):
+        for k, kind in enumerate(kinds):
             if not kind.has(task_class.selector):
                 base[k] = FORBIDDEN
         arrays = (base, np.asarray(prices.coefficients), np.asarray(prices.effects))
         width = len(self.features)
-        if base.shape != (len(self.kinds),) or any(a.shape != (width,) for a in arrays[1:]):
+        if base.shape != (len(kinds),) or any(a.shape != (width,) for a in arrays[1:]):
             raise LedgerError(
                 f"policy {self.policy.name} priced class {task_class.name} with arrays of the shapes "
-                f"{', '.join(str(a.shape) for a in arrays)}; {len(self.kinds)} kinds and {width} features are wanted"
+                f"{', '.join(str(a.shape) for a in arrays)}; {len(kinds)} kinds and {width} features are wanted"
             )
         if any(np.isnan(a).any() or (a < 0.0).any() for a in arrays) or not all(
             np.isfinite(a).all() for a in arrays[1:]
@@ -387,18 +416,33 @@ class Ledger:
             raise LedgerError(
                 f"policy {self.policy.name} priced class {task_class.name} with a number below 0 or no number"
             )
+        # Not a number fails both comparisons, so they are the other way round.
+        if not (prices.waiting >= 0.0 and 0.0 <= prices.growth < FORBIDDEN):
+            raise LedgerError(
+                f"policy {self.policy.name} priced class {task_class.name} with waiting {prices.waiting} and growth "
+                f"{prices.growth}; numbers from 0 up are wanted, and a finite growth"
+            )
         return ClassPrices(*arrays, prices.waiting, prices.growth)
 
-    def _intern_kind(self, kind: MachineKind) -> int:
-        number = self._kind.get(kind)
-        if number is None:
-            number = self._kind[kind] = len(self.kinds)
-            self.kinds.append(kind)
-            factors = np.asarray(self.policy.factors(kind), dtype=np.float64).reshape(1, -1)
-            self.factors = np.vstack([self.factors, factors.reshape(1, len(self.features))])
-            self.prices = [self._price(c) for c in self.classes]
-            self.structure += 1
-        return number
+    def _intern_kinds(self, kinds: Iterable[MachineKind]) -> None:
+        """Number the kinds that are new, and ask the policy about all classes once more."""
+        new = [kind for kind in dict.fromkeys(kinds) if kind not in self._kind]
+        if not new:
+            return
+        width = len(self.features)
+        factors = [np.asarray(self.policy.factors(kind), dtype=np.float64) for kind in new]
+        for kind, of_kind in zip(new, factors, strict=True):
+            if of_kind.shape != (width,) or not (np.isfinite(of_kind) & (of_kind >= 0.0)).all():
+                raise LedgerError(
+                    f"policy {self.policy.name} has factors {of_kind.tolist()} for machines of type {kind.type}; "
+                    f"{width} finite numbers from 0 up are wanted"
+                )
+        prices = [self._price(c, [*self.kinds, *new]) for c in self.classes]
+        self._kind.update(zip(new, range(len(self.kinds), len(self.kinds) + len(new)), strict=True))
+        self.kinds += new
+        self.factors = np.vstack([self.factors, np.array(factors).reshape(len(new), width)])
+        self.prices = prices
+        self.structure += 1
 
     def _book(self, tasks: IntArray, sign: int) -> None:
         kernels.book(

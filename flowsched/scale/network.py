@@ -117,7 +117,10 @@ def build_network(ledger: Ledger, compaction: Compaction, waiting: Waiting) -> S
     ladder_capacity, ladder_cost = _ladder(ledger, compaction, classes, counts, units, groups, total)
     level_class, level_count, level_cost = waiting.levels
     worst = float(prices.max(initial=0.0)) + float(ladder_cost.max(initial=0.0)) * float(units.max(initial=1))
-    level_cost = np.minimum(level_cost, 2.0 * worst + 1.0)
+    # Finite costs of waiting say who waits; an infinite one need only be above them, and above any place.
+    finite = np.isfinite(level_cost)
+    beyond = 2.0 * worst + 1.0 + float(level_cost[finite].max(initial=0.0)) * float(units.max(initial=1))
+    level_cost = np.where(finite, level_cost, beyond)
 
     tails = [
         class_node[arc_class],

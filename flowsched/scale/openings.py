@@ -16,7 +16,9 @@ class Openings:
     """Machines with room for somebody, group by group, as a level starts."""
 
     def __init__(self, compaction: Compaction, readings: IntArray) -> None:
-        """Read the compaction; ``readings`` are those of now."""
+        """Read the compaction. ``readings``: those as the level starts, since what its own tasks bring must not make
+        the least that they can cost there look dearer than it is once they are gone.
+        """
         self.groups = compaction.active()
         wanted = np.zeros(compaction.groups, dtype=np.bool_)
         wanted[self.groups] = True

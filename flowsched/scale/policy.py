@@ -50,7 +50,10 @@ class ClassPrices:
 
 
 class NetworkPolicy(Protocol):
-    """Turns classes and kinds into prices. Same class and kinds, same prices; asked once for each, not every round."""
+    """Turns classes and kinds into prices, the same for the same class and kinds.
+
+    Asked when a class turns up, and about all classes once more when machines of new kinds join; never in a round.
+    """
 
     @property
     def name(self) -> str:
@@ -67,5 +70,8 @@ class NetworkPolicy(Protocol):
         ...
 
     def price(self, task_class: TaskClass, kinds: Sequence[MachineKind]) -> ClassPrices:
-        """Prices of a class; ``base`` has a value for each of ``kinds``. The engine forbids what a selector excludes."""
+        """Prices of a class; ``base`` has a value for each of ``kinds``, and nothing else depends on them.
+
+        The engine forbids what a selector excludes, and sees to it that tasks fit.
+        """
         ...

@@ -33,6 +33,14 @@ class TaskClass:
     """How it behaves beside others, for policies that sort tasks into such classes."""
     group: str = ""
     """The task group that it is placed with, all or none."""
+    movable: bool = True
+    """Whether it may be taken off its machine while it runs, to go on elsewhere or to make room."""
+    preferences: tuple[tuple[str, str, float], ...] = ()
+    """Wishes: label, value, and what a machine without that label costs more, for policies that heed them."""
+    locality: tuple[tuple[str, str, float], ...] = ()
+    """Where its input is: label, value, and the share of the input that machines with that label hold, 0 to 1."""
+    input_mb: float = 0.0
+    """Size of that input."""
 
     def demand(self) -> dict[str, int]:
         """All that a task asks for, by resource; nothing that is 0."""
@@ -49,6 +57,13 @@ class MachineKind:
     """Sorted; only those that some selector or policy may ask for, since each combination is a kind of its own."""
     bandwidth: float = 1.0
     """Factor on what neighbours do to each other there."""
+    cores: float = 1.0
+    """Its size, for policies that weigh a machine's load by it; rounded, since each value is a kind of its own."""
+
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` for a machine without size."""
+        if not 0.0 < self.cores < inf:
+            raise ValueError(f"machines of type {self.type} have {self.cores:g} cores; give a number above 0")
 
     def has(self, selector: tuple[tuple[str, str], ...]) -> bool:
         """Whether it has all labels of a selector."""

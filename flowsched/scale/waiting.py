@@ -43,10 +43,10 @@ def survey(ledger: Ledger, pending: IntArray, now_s: float, due_age_s: float) ->
     order = np.lexsort((np.arange(len(pending)), -cost, position))
     counts = np.bincount(position, minlength=len(classes))
     level = np.where(growth[position] > 0.0, np.floor(age * AGE_STEPS), 0.0).astype(np.int64)
-    code, level_count = np.unique(position * (AGE_STEPS + 1) + level, return_counts=True)
-    level_class, of_level = np.divmod(code, AGE_STEPS + 1)
-    share = np.minimum(1.0, (of_level + 0.5) / AGE_STEPS)
-    level_cost = waiting[level_class] + growth[level_class] * np.where(of_level == AGE_STEPS, 1.0, share)
+    code, of_code, level_count = np.unique(position * (AGE_STEPS + 1) + level, return_inverse=True, return_counts=True)
+    level_class = code // (AGE_STEPS + 1)
+    # The mean of the tasks that share a step: what they cost where all are of one age.
+    level_cost = np.bincount(of_code, weights=cost, minlength=len(code)) / np.maximum(1, level_count)
     first = np.concatenate([[0], np.cumsum(counts)])
     sorted_cost = cost[order]
     dearest = sorted_cost[first[:-1]] if len(classes) else np.zeros(0)

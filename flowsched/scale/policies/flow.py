@@ -1,16 +1,22 @@
 """``flow`` at cluster scale: run time, interference suffered and caused, a service's headroom, linear in what is measured.
 
 The price of a placement in units of relative slow-down: how much slower the machine's type is, what the neighbours' pressure
-costs the newcomer, what its own pressure costs them, and what it takes of a latency service's headroom. It is the exact
-change of the machine's total for pairwise interference, so moving a task never looks better than it is.
+costs the newcomer, what its own pressure costs them, what it takes of a latency service's headroom, and wishes that the
+machine does not meet. It is the exact change of the machine's total for pairwise interference, so moving a task never looks
+better than it is. Interference as a sum over pairs, both ways, and linear in pressure is the model of the bundled profiles
+(docs/model.md); wishes as a cost beside it are the preferences of M. Amaral, "Improving Resource Efficiency in Virtualized
+Datacenters" (PhD thesis, Universitat Politecnica de Catalunya 2019, equation 12), which multiplies where this adds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from flowsched.scale.policies.checks import number
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, Feature
 from flowsched.scale.task_class import MachineKind, TaskClass
 
@@ -19,26 +25,36 @@ SENSITIVITY = "sensitivity"
 HEADROOM = "headroom"
 
 
+@dataclass(frozen=True)
 class FlowNetworkPolicy:
-    """Interference both ways, as the profiles measure it."""
+    """Least slow-down: interference both ways as the profiles measure it, headroom of services, wishes."""
 
-    name = "flow"
+    pressure_bucket: float = 0.0
+    """Machines whose sums of pressure differ by less are one group; 0 keeps them apart unless equal."""
+    sensitivity_bucket: float = 0.0
+    """The same for sums of sensitivity."""
+    waiting: float = FORBIDDEN
+    """Cost of leaving a task that has just come; infinite if any place is better than none."""
+    growth: float = 0.0
+    """What is added to it by the due age."""
 
-    def __init__(
-        self,
-        pressure_bucket: float = 0.0,
-        sensitivity_bucket: float = 0.0,
-        waiting: float = FORBIDDEN,
-        growth: float = 0.0,
-    ) -> None:
-        """Bucket widths, and what waiting costs; without that any place is better than none."""
-        self.features = (
-            Feature(PRESSURE, pressure_bucket, "interference_suffered"),
-            Feature(SENSITIVITY, sensitivity_bucket, "interference_caused"),
+    name: ClassVar[str] = "flow"
+
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` for a value that it cannot take."""
+        number("pressure_bucket", self.pressure_bucket)
+        number("sensitivity_bucket", self.sensitivity_bucket)
+        number("waiting", self.waiting, endless=True)
+        number("growth", self.growth)
+
+    @property
+    def features(self) -> tuple[Feature, ...]:
+        """Sums over a machine's tasks, and the price of headroom that a service gives as its machine's reading."""
+        return (
+            Feature(PRESSURE, self.pressure_bucket, "interference_suffered"),
+            Feature(SENSITIVITY, self.sensitivity_bucket, "interference_caused"),
             Feature(HEADROOM, 0.0, "slo_headroom"),
         )
-        self._waiting = waiting
-        self._growth = growth
 
     def factors(self, kind: MachineKind) -> Sequence[float]:
         """Memory bandwidth scales what neighbours do to each other, not what a service loses."""
@@ -47,6 +63,13 @@ class FlowNetworkPolicy:
     def price(self, task_class: TaskClass, kinds: Sequence[MachineKind]) -> ClassPrices:
         """What it suffers goes by the neighbours' pressure, what it causes by their sensitivity."""
         slowness = dict(task_class.slowness)
-        base = np.array([slowness.get(kind.type, 0.0) for kind in kinds])
+        wishes = task_class.preferences
+        base = np.array([slowness.get(kind.type, 0.0) + missed(wishes, kind) for kind in kinds])
         s, p = task_class.sensitivity, task_class.pressure
-        return ClassPrices(base, np.array([s, p, p]), np.array([p, s, 0.0]), self._waiting, self._growth)
+        return ClassPrices(base, np.array([s, p, p]), np.array([p, s, 0.0]), self.waiting, self.growth)
+
+
+def missed(wishes: Sequence[tuple[str, str, float]], kind: MachineKind) -> float:
+    """The cost of all wishes that machines of a kind do not meet."""
+    labels = set(kind.labels)
+    return sum(cost for label, value, cost in wishes if (label, value) not in labels)

@@ -1,27 +1,45 @@
 """``trivial``: a task costs the same everywhere, so the network fills what is free and nothing else matters.
 
-After the simplest cost model of Gog et al., "Firmament: Fast, Centralized Cluster Scheduling at Scale" (OSDI 2016), where it
-serves as the floor that other policies are measured against.
+After the ``TrivialCostModel`` of Firmament (I. Gog, M. Schwarzkopf, A. Gleave, R. N. M. Watson, S. Hand, "Firmament: Fast,
+Centralized Cluster Scheduling at Scale", OSDI 2016), where it serves as the floor that other policies are measured against.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
+from flowsched.scale.policies.checks import number
 from flowsched.scale.policy import ClassPrices, Feature
 from flowsched.scale.task_class import MachineKind, TaskClass
 
-PLACE = 1.0
-WAIT = 10.0
 
-
+@dataclass(frozen=True)
 class TrivialPolicy:
     """Any place is as good as any other, and better than none."""
 
-    name = "trivial"
-    features: tuple[Feature, ...] = ()
+    place: float = 1.0
+    """Cost of any place."""
+    waiting: float = 10.0
+    """Cost of none; more than a place, so that nothing waits beside free room."""
+    growth: float = 10.0
+    """What is added to it by the due age: where room is scarce, those that have waited longer go first."""
+
+    name: ClassVar[str] = "trivial"
+    features: ClassVar[tuple[Feature, ...]] = ()
+
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` for a value that is none, or a place that costs as much as none."""
+        number("place", self.place)
+        number("waiting", self.waiting)
+        number("growth", self.growth)
+        if self.waiting <= self.place:
+            raise ValueError(
+                f"waiting is {self.waiting:g} and place {self.place:g}; waiting must cost more than a place"
+            )
 
     def factors(self, kind: MachineKind) -> Sequence[float]:
         """No features."""
@@ -32,4 +50,4 @@ class TrivialPolicy:
         """One cost for every place, a higher one for none."""
         del task_class
         nothing = np.zeros(0)
-        return ClassPrices(np.full(len(kinds), PLACE), nothing, nothing, WAIT, WAIT)
+        return ClassPrices(np.full(len(kinds), self.place), nothing, nothing, self.waiting, self.growth)

@@ -1,0 +1,181 @@
+"""The policies of cluster scale by name: ours, and those that other packages announce."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+from flowsched.scale.policy import Feature, NetworkPolicy
+from flowsched_models.document import InputError, Problem, name_help
+
+GROUP = "flowsched.policies"
+"""Entry points of this group are policies of other packages: ``name = "module:Class"``."""
+_BUILT_IN = {
+    "flow": "flowsched.scale.policies.flow:FlowNetworkPolicy",
+    "quincy": "flowsched.scale.policies.quincy:QuincyPolicy",
+    "load-spreading": "flowsched.scale.policies.load_spreading:LoadSpreadingPolicy",
+    "coco": "flowsched.scale.policies.coco:CocoPolicy",
+    "shortest-job-first": "flowsched.scale.policies.shortest_job_first:ShortestJobFirstPolicy",
+    "trivial": "flowsched.scale.policies.trivial:TrivialPolicy",
+}
+_MEMBERS = ("name", "features", "factors", "price")
+
+PolicyFactory = Callable[..., NetworkPolicy]
+"""A class, or a function, that makes a policy of its settings, all of them keywords with a default."""
+
+
+class PolicyError(InputError, KeyError):
+    """A policy that there is not, that is broken, or whose settings are; the text is for the user."""
+
+    def __str__(self) -> str:
+        """One line per problem, as for every error of an input."""
+        return InputError.__str__(self)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A keyword that a policy takes."""
+
+    name: str
+    default: Any
+    """``inspect.Parameter.empty`` where one must be given."""
+
+
+@dataclass(frozen=True)
+class PolicyNotes:
+    """What a policy says about itself."""
+
+    name: str
+    summary: str
+    """The first line of its docstring."""
+    settings: tuple[Setting, ...]
+    package: str
+    """The distribution that it comes from; empty for ours."""
+
+
+class Registry(Mapping[str, PolicyFactory]):
+    """Name to class of every known policy; a class is loaded when it is looked up."""
+
+    @cached_property
+    def _places(self) -> dict[str, str | EntryPoint]:
+        # Our own names cannot be taken over: who says flow gets ours.
+        others = {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda e: (e.name, e.value))}
+        return {**_BUILT_IN, **{name: entry for name, entry in others.items() if name not in _BUILT_IN}}
+
+    def __getitem__(self, name: str) -> PolicyFactory:
+        """The class; raises :class:`PolicyError` for an unknown name and for one that cannot be loaded."""
+        place = self._places.get(name)
+        if place is None:
+            raise _error(f"there is no policy '{name}'", name_help(name, self))
+        if isinstance(place, str):
+            module, _, attribute = place.partition(":")
+            found: PolicyFactory = getattr(import_module(module), attribute)
+            return found
+        who = self.package(name) or "another package"
+        try:
+            loaded = place.load()
+        except Exception as error:  # other people's code: anything may go wrong
+            message = f"the policy '{name}' of {who} cannot be loaded ({type(error).__name__}: {error})"
+            raise _error(message, f"install it again, or take another one: {', '.join(_BUILT_IN)}") from error
+        if not callable(loaded):
+            raise _error(
+                f"the policy '{name}' of {who} is {loaded!r}, which cannot be called",
+                "its entry point should name a class or a function that makes a policy",
+            )
+        made: PolicyFactory = loaded
+        return made
+
+    def __iter__(self) -> Iterator[str]:
+        """The names, ours first."""
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._places)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether there is one of that name, without loading it."""
+        return name in self._places
+
+    def package(self, name: str) -> str:
+        """The distribution that announces a policy; empty for ours and where nobody knows."""
+        place = self._places.get(name)
+        return place.dist.name if isinstance(place, EntryPoint) and place.dist is not None else ""
+
+
+NETWORK_POLICIES = Registry()
+
+
+def make_network_policy(name: str, **settings: Any) -> NetworkPolicy:
+    """A policy by its name, with settings as it documents them.
+
+    Raises :class:`PolicyError`, a ``KeyError``, if it is unknown or cannot be loaded, does not take a setting or its value,
+    or makes something that is no policy.
+    """
+    factory = NETWORK_POLICIES[name]
+    known = _settings(factory)
+    names = [setting.name for setting in known]
+    for given in settings:
+        if given not in names:
+            raise _error(f"the policy '{name}' has no setting '{given}'", name_help(given, names))
+    for setting in known:
+        if setting.default is inspect.Parameter.empty and setting.name not in settings:
+            raise _error(f"the policy '{name}' needs the setting '{setting.name}'", "it has no default")
+    try:
+        policy = factory(**settings)
+    except ValueError as error:  # what a policy says of a value
+        raise _error(f"the policy '{name}': {error}", "") from error
+    except Exception as error:  # other people's code
+        message = f"the policy '{name}' cannot be made ({type(error).__name__}: {error})"
+        raise _error(message, f"its settings are {', '.join(names) or 'none'}") from error
+    _check(name, policy)
+    return policy
+
+
+def describe_network_policy(name: str) -> PolicyNotes:
+    """What a policy says about itself; raises :class:`PolicyError` as looking it up does."""
+    factory = NETWORK_POLICIES[name]
+    text = inspect.getdoc(factory) or ""
+    return PolicyNotes(name, text.partition("\n")[0].strip(), _settings(factory), NETWORK_POLICIES.package(name))
+
+
+def _settings(factory: PolicyFactory) -> tuple[Setting, ...]:
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):  # built in C, and silent about what it takes
+        return ()
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return tuple(Setting(p.name, p.default) for p in parameters if p.kind in named)
+
+
+def _check(name: str, policy: object) -> None:
+    """Whether it looks like a policy; what it prices is checked where it is asked."""
+    missing = [member for member in _MEMBERS if not hasattr(policy, member)]
+    if missing:
+        raise _error(
+            f"the policy '{name}' makes a {type(policy).__name__} without {' and '.join(missing)}",
+            f"a policy has {', '.join(_MEMBERS)}",
+        )
+    features = policy.features  # type: ignore[attr-defined]
+    if not isinstance(features, tuple) or not all(isinstance(f, Feature) for f in features):
+        raise _error(f"the policy '{name}' has features {features!r}", "give a tuple of Feature, empty for none")
+    names = [f.name for f in features]
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice:
+        raise _error(f"the policy '{name}' has the feature '{twice[0]}' twice", "features have names of their own")
+    for feature in features:
+        if not math.isfinite(feature.bucket) or feature.bucket < 0.0:
+            raise _error(
+                f"the policy '{name}' has a bucket of {feature.bucket} for '{feature.name}'",
+                "give a width from 0 up; 0 is exact",
+            )
+
+
+def _error(message: str, help: str) -> PolicyError:
+    return PolicyError([Problem("--policy", None, "", message, help)])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 
 def describe_machine() -> dict[str, str | int]:
@@ -24,3 +26,11 @@ def describe_machine() -> dict[str, str | int]:
         "system": platform.system(),
         "python": platform.python_version(),
     }
+
+
+def measured_on(machine: Mapping[str, Any]) -> str:
+    """The sentence under a table."""
+    return (
+        f"Measured on {machine['cores']} cores of {machine['processor']}, {machine['memory_gib']} GiB, "
+        f"{machine['system']}, Python {machine['python']}."
+    )

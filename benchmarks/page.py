@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.losses import render_losses
+from benchmarks.machine import measured_on
 from benchmarks.policies import BASELINES, METRICS, RESULTS, interval
 
 PAGE = Path(__file__).parent.parent / "docs" / "results.md"
@@ -88,7 +89,7 @@ ROUNDS = """
 ## Round time
 
 ```sh
-python -m benchmarks.rounds
+python -m benchmarks.search_rounds
 ```
 
 One round with a pending job per machine, half of the cores busy; medians of {rounds} random rounds per size, in ms. The
@@ -106,7 +107,7 @@ def render() -> str:
     """The page's text."""
     bundled = _result("policies-bundled")
     random = _result("policies-random")
-    rounds = _result("rounds")
+    rounds = _result("search_rounds")
     return "".join(
         [
             INTRODUCTION,
@@ -121,7 +122,7 @@ def render() -> str:
             _fenced(render_losses(random["rows"], 3), None),
             READING_LOSSES,
             ROUNDS.format(rounds=rounds["rows"][0]["rounds"]),
-            _kept("rounds.txt", rounds),
+            _kept("search_rounds.txt", rounds),
         ]
     )
 
@@ -169,13 +170,7 @@ def _kept(name: str, outcome: dict[str, Any]) -> str:
 
 
 def _fenced(text: str, outcome: dict[str, Any] | None) -> str:
-    measured = ""
-    if outcome is not None:
-        m = outcome["machine"]
-        measured = (
-            f"\nMeasured on {m['cores']} cores of {m['processor']}, {m['memory_gib']} GiB, {m['system']}, "
-            f"Python {m['python']}.\n"
-        )
+    measured = "" if outcome is None else f"\n{measured_on(outcome['machine'])}\n"
     return f"\n```text\n{text}\n```\n{measured}"
 
 

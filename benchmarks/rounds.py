@@ -1,15 +1,20 @@
-"""Round time: one round of `flow` against the size of the cluster, stage by stage, and the solvers side by side.
+"""Rounds at cluster scale, from events to decisions: p50 and p95 by preset, phase by phase, with gaps, goals and peers.
 
-Each size is a cluster of 2-, 4- and 8-core machines in equal parts, half of its cores busy, with one pending job for every
-machine. The same first networks are solved by every solver in the same run.
+A round is: tasks leave and come, the round decides, what it decided is carried out. Certificates are worked out in a run of
+their own, which decides the same; so are the peers. The run with the least p95 counts, best of ``--runs``. Memory is the
+process's peak, set-up and all runs included, before certificates and peers.
 
-    python -m benchmarks.rounds
+    python -m benchmarks.rounds --preset google
+    python -m benchmarks.rounds --preset all
 """
 
 from __future__ import annotations
 
 import json
-import time
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,138 +23,158 @@ import click
 import numpy as np
 
 from benchmarks.machine import describe_machine
-from flowsched.compaction import compact
-from flowsched.first_network import solve_first
-from flowsched.outlook import Outlook
-from flowsched.policies.flow import FlowPolicy
-from flowsched.round import FlowScheduler
-from flowsched.settings import Settings
-from flowsched.snapshot import MILLI, Machine, Running, Snapshot, StartDelay, Task
-from flowsched.solvers import SOLVERS, make_solver
-from flowsched_models.profiles import load_catalogue
-from flowsched_models.runtime import HostFactory
+from benchmarks.rounds_locality import measure_locality
+from benchmarks.rounds_peers import Peers, chosen_rounds, together
+from benchmarks.rounds_presets import PRESETS, Preset, goal_sentences, judged
+from benchmarks.rounds_run import SOLVER, Watch, best_run, compile_all, peak_rss_mib, run_rounds
 
 RESULTS = Path(__file__).parent / "results"
-TYPES = ("n2d-highcpu-2", "n2d-highmem-4", "e2-standard-8")
+PEER_ROUNDS = 3
 
 
 @click.command()
-@click.option("--sizes", default="3,9,30,60", show_default=True, help="Machines.")
-@click.option("--rounds", default=5, show_default=True, help="Different random rounds per size.")
+@click.option("--preset", "name", type=click.Choice([*PRESETS, "all"]), required=True, help="The workload.")
+@click.option("--rounds", type=click.IntRange(min=1), help="Rounds that count; 200, of quincy 20.")
+@click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="The best one counts.")
+@click.option("--seed", default=0, show_default=True)
+@click.option("--machines", type=click.IntRange(min=3), help="Another size than the preset's; tasks go with it.")
+@click.option("--peers/--no-peers", default=True, show_default=True, help="Others on some of the same rounds.")
 @click.option("--json", "as_json", is_flag=True)
-@click.option("--keep/--no-keep", default=True, help="Keep the result under benchmarks/results.")
-def main(sizes: str, rounds: int, as_json: bool, keep: bool) -> None:
-    """Measure and print a table."""
-    rows = [measure(int(size), rounds) for size in sizes.split(",")]
-    outcome = {"rows": rows, "machine": describe_machine()}
-    text = table(rows)
-    if keep:
+@click.option("--keep/--no-keep", default=None, help="Keep the result under benchmarks/results; not at another size.")
+def main(
+    name: str,
+    rounds: int | None,
+    runs: int,
+    seed: int,
+    machines: int | None,
+    peers: bool,
+    as_json: bool,
+    keep: bool | None,
+) -> None:
+    """Measure one workload and print it."""
+    if name == "all":
+        # A process of its own for each, so that memory is that of one preset.
+        options = ["--runs", str(runs), "--seed", str(seed), "--peers" if peers else "--no-peers"]
+        options += [] if rounds is None else ["--rounds", str(rounds)]
+        options += [] if machines is None else ["--machines", str(machines)]
+        options += ["--json"] if as_json else []
+        options += [] if keep is None else ["--keep" if keep else "--no-keep"]
+        for one in PRESETS:
+            command = [sys.executable, "-m", "benchmarks.rounds", "--preset", one, *options]
+            subprocess.run(command, check=True, cwd=Path(__file__).parent.parent)
+        return
+    preset = PRESETS[name] if machines is None else resized(PRESETS[name], machines)
+    row = measure(preset, rounds or preset.rounds, runs, seed, peers)
+    text = describe(row)
+    if machines is None if keep is None else keep:
         RESULTS.mkdir(exist_ok=True)
-        (RESULTS / "rounds.json").write_text(json.dumps(outcome, indent=1) + "\n", encoding="utf-8")
-        (RESULTS / "rounds.txt").write_text(text + "\n", encoding="utf-8")
-    click.echo(json.dumps(outcome) if as_json else text)
+        (RESULTS / f"rounds-{name}.json").write_text(json.dumps(row, indent=1) + "\n", encoding="utf-8")
+        (RESULTS / f"rounds-{name}.txt").write_text(text + "\n", encoding="utf-8")
+    click.echo(json.dumps(row) if as_json else text)
 
 
-def measure(machines: int, rounds: int) -> dict[str, Any]:
-    """Stage times of whole rounds in ms, and each solver's time on the same first networks."""
-    settings = Settings(exact_limit=0)
-    hosts = HostFactory(load_catalogue())
-    stages: dict[str, list[float]] = {}
-    by_solver: dict[str, list[float]] = {name: [] for name in SOLVERS}
-    arcs = []
-    for seed in range(rounds):
-        snapshot = draw_snapshot(machines, seed)
-        scheduler = FlowScheduler(FlowPolicy(settings), make_solver("ortools"), settings, hosts=hosts)
-        decisions = scheduler.decide(snapshot)
-        for stage, ms in decisions.timings_ms.items():
-            stages.setdefault(stage, []).append(ms)
-        view = compact(snapshot, hosts)
-        prices = FlowPolicy(settings).price(Outlook(view))
-        costs = set()
-        for name in SOLVERS:
-            solver = make_solver(name)
-            first = solve_first(view, prices, solver, 0, frozenset())
-            began = time.perf_counter()
-            solution = solver.solve(first.first.network)
-            by_solver[name].append((time.perf_counter() - began) * 1e3)
-            costs.add(solution.cost)
-            arcs.append(first.first.network.arc_count)
-        if len(costs) != 1:
-            raise RuntimeError(f"solvers disagree on the optimal cost: {sorted(costs)}")
-    return {
-        "machines": machines,
-        "pending": machines,
-        "rounds": rounds,
-        "arcs": round(float(np.mean(arcs))),
-        "round_ms": {"p50": _percentile(stages["decide"], 50), "max": max(stages["decide"])},
-        "stages_ms": {stage: _percentile(ms, 50) for stage, ms in stages.items() if stage != "decide"},
-        "solver_ms": {name: _percentile(ms, 50) for name, ms in by_solver.items()},
-    }
-
-
-def draw_snapshot(machines: int, seed: int) -> Snapshot:
-    """A random half-full cluster with one pending job per machine."""
-    catalogue = load_catalogue()
-    rng = np.random.default_rng([seed, machines])
-    names = sorted(catalogue.jobs)
-    cluster = []
-    running = []
-    for i in range(machines):
-        kind = catalogue.machine_types[TYPES[i % len(TYPES)]]
-        machine = Machine(f"m{i:04d}", kind.name, kind.vcpus * MILLI, kind.memory_mib, kind.vcpus)
-        cluster.append(machine)
-        free = machine.memory_mib
-        for k in range(kind.vcpus // 2):
-            job = catalogue.jobs[names[int(rng.integers(len(names)))]]
-            if job.memory_mib > free:
-                continue
-            free -= job.memory_mib
-            task = _task(f"r{i}-{k}", job.name, job.memory_mib, float(np.round(rng.uniform(0.3, 3.0), 1)), -50.0)
-            cores = tuple(range(kind.vcpus))
-            progress = float(np.round(rng.uniform(0.0, 0.9), 1))
-            running.append(
-                Running(task, machine.name, MILLI, job.threads_for(len(cores)), cores, -50.0, -49.0, progress)
-            )
-    pending = []
-    for i in range(machines):
-        job = catalogue.jobs[names[int(rng.integers(len(names)))]]
-        pending.append(_task(f"p{i}", job.name, job.memory_mib, float(np.round(rng.uniform(0.3, 3.0), 1)), 0.0))
-    return Snapshot(
-        0.0, catalogue, tuple(cluster), (), tuple(running), tuple(pending), start_delay=StartDelay(1.0, 3.0)
+def resized(preset: Preset, machines: int, gap_every: int | None = None) -> Preset:
+    """The preset with other machines; what waits and what comes at once in proportion."""
+    share = machines / preset.machines
+    burst = preset.course == "burst"
+    return replace(
+        preset,
+        machines=machines,
+        gap_every=gap_every or preset.gap_every,
+        waiting=round(preset.waiting * share),
+        tasks=max(1, round(preset.tasks * share)) if burst else preset.tasks,
     )
 
 
-def _task(name: str, profile: str, memory_mib: int, scale: float, submit_s: float) -> Task:
-    task = Task(name, name, profile, scale, MILLI, (MILLI,), memory_mib, submit_s)
-    return replace(task, widths_milli=(MILLI, 2 * MILLI, 4 * MILLI))
+def measure(preset: Preset, rounds: int, runs: int, seed: int, peers: bool) -> dict[str, Any]:
+    """One row: figures as the command prints them."""
+    load = os.getloadavg()[0]
+    locality = preset.course.startswith("quincy")
+    row = (
+        measure_locality(preset, rounds, runs, seed, peers) if locality else _measure(preset, rounds, runs, seed, peers)
+    )
+    return {
+        **row,
+        "goals": judged(preset, row),
+        "seed": seed,
+        "garbage_collector": "on; what is there after the set-up is frozen" if not locality else "on",
+        "load_before": round(load, 2),
+        "machine": describe_machine(),
+    }
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """Milliseconds, medians over the rounds of a size."""
-    heads = [
-        "machines",
-        "pending",
-        "arcs",
-        "round p50 ms",
-        "max",
-        *rows[0]["stages_ms"],
-        *(f"{n} solve" for n in SOLVERS),
+def _measure(preset: Preset, rounds: int, runs: int, seed: int, peers: bool) -> dict[str, Any]:
+    compile_all()
+    done = [run_rounds(preset, rounds, seed) for _ in range(runs)]
+    best = best_run(done)
+    rss = peak_rss_mib()
+    watch = Watch(preset.gap_every)
+    others = Peers(chosen_rounds(rounds, PEER_ROUNDS))
+    watched = run_rounds(preset, rounds, seed, together(watch, others) if peers else watch)
+    best_run([best, watched])  # decided the same
+    figures = watch.figures()
+    return {
+        "preset": preset.name,
+        "machines": preset.machines,
+        "tasks": best.tasks,
+        "churn": round(float(np.mean(best.churn)), 4),
+        "rounds": rounds,
+        "solver": SOLVER,
+        **best.quantiles(),
+        "phases_ms": {stage: float(np.median(ms)) for stage, ms in best.phases_ms.items()},
+        "gap_p50": figures.pop("gap_p50"),
+        "gap_p95": figures.pop("gap_p95"),
+        **{key: figures.pop(key) for key in ("arcs", "classes", "groups")},
+        "rss_mib": rss,
+        "came_p50": round(float(np.median(best.came))),
+        **figures,
+        "runs": [run.quantiles() for run in done],
+        "peers": others.figures() if peers else {},
+    }
+
+
+def describe(row: Mapping[str, Any]) -> str:
+    """A result in a few lines."""
+    lines = [
+        f"{row['preset']}: {row['machines']:,} machines, {row['tasks']:,} tasks, churn {100 * row['churn']:.3g} %, "
+        f"{row['rounds']} rounds, best of {len(row['runs'])} runs"
+        + (f", solver {row['solver']}" if "solver" in row else ""),
+        f"round: p50 {row['p50_ms']:.2f} ms, p95 {row['p95_ms']:.2f} ms, p99 {row['p99_ms']:.2f} ms",
+        "phases, p50 in ms: " + ", ".join(f"{stage} {ms:.2f}" for stage, ms in row["phases_ms"].items()),
+        f"network: {row['arcs']:,} arcs, {row['classes']:,} classes, {row['groups']:,} groups; "
+        f"memory at its peak {row['rss_mib']:,.0f} MiB",
     ]
-    lines = [heads]
-    for row in rows:
-        figures = [
-            row["round_ms"]["p50"],
-            row["round_ms"]["max"],
-            *row["stages_ms"].values(),
-            *row["solver_ms"].values(),
-        ]
-        lines.append([str(row["machines"]), str(row["pending"]), str(row["arcs"]), *(f"{ms:.2f}" for ms in figures)])
-    widths = [max(len(line[c]) for line in lines) for c in range(len(heads))]
-    return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in lines)
+    if row["gap_p50"] is not None:
+        lines.append(f"gap: p50 {100 * row['gap_p50']:.2f} %, p95 {100 * row['gap_p95']:.2f} %")
+    error = row.get("bucket_error", {})
+    if error.get("bound_p50") is not None:
+        of_cost = "" if error["of_cost_p50"] is None else f", {100 * error['of_cost_p50']:.1f} % of a round's cost"
+        lines.append(f"what buckets can cost at most: {error['bound_p50']:.4g} (p50{of_cost})")
+    if "sizes" in row:
+        lines.append("per round, p50: " + ", ".join(f"{name} {n:,}" for name, n in row["sizes"].items()))
+    if "ratio" in row:
+        lines.append(f"OR-tools from scratch: {row['peer_ms']:.1f} ms; ratio {row['ratio']:.2f}")
+    if "at_98" in row:
+        lines.append(f"at 98 % use: p95 {row['at_98']['p95_ms']:.2f} ms; ratio {row['ratio_98']:.2f}")
+    lines += goal_sentences(row["goals"])
+    lines += describe_peers(row["peers"])
+    return "\n".join(lines)
 
 
-def _percentile(values: list[float], q: float) -> float:
-    return float(np.percentile(values, q))
+def describe_peers(peers: Mapping[str, Any]) -> list[str]:
+    """What others did with some of the rounds."""
+    lines = []
+    if peers.get("ms"):
+        lines.append("peers, p50 in ms: " + ", ".join(f"{name} {ms:.2f}" for name, ms in peers["ms"].items()))
+    if peers.get("greedy_cost"):
+        more = 100.0 * (peers["greedy_cost"] / peers["our_cost"] - 1.0) if peers["our_cost"] else 0.0
+        gap = peers["greedy_gap_p50"]
+        lines.append(
+            f"plain greedy: cost {peers['greedy_cost']:.2f} where ours is {peers['our_cost']:.2f} ({more:+.1f} %)"
+            + ("" if gap is None else f", gap {100 * gap:.1f} %")
+            + f"; placed {peers['greedy_placed']:,}, ours {peers['our_placed']:,}"
+        )
+    return lines + [f"{name}: {why}" for name, why in peers.get("skipped", {}).items()]
 
 
 if __name__ == "__main__":

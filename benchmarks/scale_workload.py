@@ -83,7 +83,8 @@ def filled(count: int, mix: Mix, use: float, seed: int) -> Ledger:
     cores = ledger.free[rows, 0] // CORE
     target = int(cores.sum() * use)
     widths = np.array([c.width_milli // CORE for c in mix.classes])
-    drawn = rng.choice(len(numbers), size=int(target / (widths @ mix.share)) + 8, p=mix.share)
+    # A tenth more than it takes on average, so that the draw does not run short.
+    drawn = rng.choice(len(numbers), size=int(1.1 * target / (widths @ mix.share)) + 100, p=mix.share)
     drawn = drawn[np.cumsum(widths[drawn]) <= target]
     drawn = drawn[np.argsort(-widths[drawn], kind="stable")]
     tasks = ledger.submit(numbers[drawn], np.zeros(len(drawn)))

@@ -43,7 +43,9 @@ class Network:
 
     def cost_of(self, flow: IntArray) -> int:
         """Cost of a flow, in scaled units. Exact: Python integers where 64 bits might not do."""
-        if self.arc_count and int(np.abs(self.unit_costs).max()) * int(np.abs(flow).sum()) >= 1 << 62:
+        # The sum in doubles: in whole numbers it could itself leave 64 bits, as the absolute value of the least one does.
+        most = max(int(self.unit_costs.max()), -int(self.unit_costs.min())) if self.arc_count else 0
+        if most * float(np.abs(flow).sum(dtype=np.float64)) >= 1 << 61:
             return sum(int(c) * int(f) for c, f in zip(self.unit_costs, flow, strict=True))
         return int(self.unit_costs @ flow)
 

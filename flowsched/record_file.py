@@ -223,11 +223,18 @@ def _member(name: str) -> zipfile.ZipInfo:
 def _listed(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         if value.dtype.kind == "f" and not np.isfinite(value).all():
-            return [v if math.isfinite(v) else None for v in value.tolist()]
+            return _finite(value.tolist())
         return value.tolist()
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"a record cannot hold a {type(value).__name__}")
+
+
+def _finite(value: Any) -> Any:
+    """Lists of numbers, or of lists, with null where a number is infinite."""
+    if isinstance(value, list):
+        return [_finite(v) for v in value]
+    return value if math.isfinite(value) else None
 
 
 def _problem(source: str, message: str, help: str = "") -> InputError:

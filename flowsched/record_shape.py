@@ -19,7 +19,7 @@ Check = Callable[[Any, str], None]
 """Looks at a value; the text says where it stands. Raises :class:`ShapeError`."""
 _LEAST, _MOST = -(2**63), 2**63 - 1
 _MOST_ROUNDS, _MOST_DOMAINS, _MOST_THREADS = 1000, 1 << 24, 1 << 16
-_KINDS = ("search", "wide")
+_KINDS = ("search", "wide", "network")
 
 
 class ShapeError(ValueError):
@@ -34,8 +34,8 @@ def check_shape(record: Mapping[str, Any]) -> None:
         _check(isinstance(part, Mapping), where, "must be an object", part)
         _has(part, "kind", where)
         if part["kind"] not in _KINDS:
-            raise ShapeError(f"{where} is of kind {part['kind']}, which is neither search nor wide")
-        (_check_search if part["kind"] == "search" else _check_wide)(part, where)
+            raise ShapeError(f"{where} is of kind {part['kind']}, which is none of {', '.join(_KINDS)}")
+        {"search": _check_search, "wide": _check_wide, "network": _check_network_part}[part["kind"]](part, where)
 
 
 def _check_search(part: Mapping[str, Any], where: str) -> None:
@@ -69,7 +69,7 @@ def _check_search(part: Mapping[str, Any], where: str) -> None:
 def _check_wide(part: Mapping[str, Any], where: str) -> None:
     _WIDE(part, where)
     _check_networks(part, where)
-    fleet, demands, placements = part["fleet"], part["demands"], part["placements"]
+    fleet, demands = part["fleet"], part["demands"]
     machines = len(fleet["machines"])
     group_of = _indices(part["group_of"], f"{where}.group_of", machines)
     _length(part["group_of"], machines, f"{where}.group_of", "machine")
@@ -83,9 +83,86 @@ def _check_wide(part: Mapping[str, Any], where: str) -> None:
         for i, demand in enumerate(demands):
             _check_demand(demand, f"{where}.demands[{i}]", machines, known, groups)
     _check_once([demand["tasks"] for demand in demands], f"{where}.demands")
-    tasks = {task for demand in demands for task in demand["tasks"]}
+    _check_columns(part, where, machines, {task for demand in demands for task in demand["tasks"]})
+    if "waiting_costs" in part:
+        _length(part["waiting_costs"], len(demands), f"{where}.waiting_costs", "demand")
+
+
+def _check_network_part(part: Mapping[str, Any], where: str) -> None:
+    _NETWORK_PART(part, where)
+    _check_networks(part, where)
+    fleet, kinds, features = part["fleet"], len(part["kinds"]), len(part["features"])
+    machines, resources = len(fleet["machines"]), len(fleet["resources"])
+    if len(set(fleet["machines"])) != machines:
+        raise ShapeError(f"{where}.fleet.machines has a name twice")
+    for name, wide, check in (
+        ("allocatable", resources, _WHOLES),
+        ("free", resources, _WHOLES),
+        ("readings", features, _WHOLES),
+        ("limits", features, _OPEN_NUMBERS),
+    ):
+        _check_rows(fleet[name], f"{where}.fleet.{name}", machines, wide, check)
+    _length(fleet["kind"], machines, f"{where}.fleet.kind", "machine")
+    _indices(fleet["kind"], f"{where}.fleet.kind", kinds)
+    _length(part["group_of"], machines, f"{where}.group_of", "machine")
+    _indices(part["group_of"], f"{where}.group_of", len(part["groups"]))
+    for i, kind in enumerate(part["kinds"]):
+        _length(kind["factors"], features, f"{where}.kinds[{i}].factors", "feature")
+    for i, group in enumerate(part["groups"]):
+        _length(group["buckets"], features, f"{where}.groups[{i}].buckets", "feature")
+    for i, demand in enumerate(part["demands"]):
+        there = f"{where}.demands[{i}]"
+        if not len(demand["tasks"]):
+            raise ShapeError(f"{there}.tasks is empty: a class has a task")
+        for key, wanted, of in (
+            ("created_s", len(demand["tasks"]), "task"),
+            ("leaving", len(demand["tasks"]), "task"),
+            ("amounts", resources, "resource"),
+            ("base", kinds, "kind"),
+            ("coefficients", features, "feature"),
+            ("effects", features, "feature"),
+        ):
+            _length(demand[key], wanted, f"{there}.{key}", of)
+    _check_once([demand["tasks"] for demand in part["demands"]], f"{where}.demands")
+    _check_columns(part, where, machines, {task for demand in part["demands"] for task in demand["tasks"]})
+    for i, entry in enumerate(part["left"]):
+        _length(entry["costs"], len(entry["tasks"]), f"{where}.left[{i}].costs", "task")
+    dual, classes = part["dual"], len(part["demands"])
+    for name, wanted, of in (
+        ("tier", classes, "demand"),
+        ("units", classes, "demand"),
+        ("alpha", classes, "demand"),
+        ("crowding", machines, "machine"),
+        ("tangent", machines, "machine"),
+        ("may_take", machines, "machine"),
+    ):
+        _length(dual[name], wanted, f"{where}.dual.{name}", of)
+    widths = {len(row) for row in dual["largest"]}
+    if len(widths) > 1:
+        raise ShapeError(f"{where}.dual.largest has rows of different lengths")
+    for i, row in enumerate(dual["largest"]):
+        _WHOLES(row, f"{where}.dual.largest[{i}]")
+
+
+def _check_rows(values: Any, where: str, rows: int, wide: int, check: Check) -> None:
+    _check(isinstance(values, list | np.ndarray), where, "must be a list", values)
+    _length(values, rows, where, "machine")
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        check(values.reshape(-1), where)
+        if rows:
+            _length(values[0], wide, f"{where}[0]", "column")
+        return
+    for i, row in enumerate(values):
+        check(row, f"{where}[{i}]")
+        _length(row, wide, f"{where}[{i}]", "column")
+
+
+def _check_columns(part: Mapping[str, Any], where: str, machines: int, tasks: Collection[str]) -> None:
+    """The columns of placements, and that everybody who is named is there."""
+    placements = part["placements"]
     count = len(placements["task"])
     columns = {key: placements[key] for key in ("machine", "cost", "runner_up", "runner_up_cost")}
+    columns |= {key: placements[key] for key in ("believed",) if key in placements}
     columns |= {f"terms.{term}": values for term, values in placements["terms"].items()}
     for key, values in columns.items():
         _length(values, count, f"{where}.placements.{key}", "task")
@@ -96,8 +173,6 @@ def _check_wide(part: Mapping[str, Any], where: str) -> None:
     for there, task in named:
         if task not in tasks:
             raise ShapeError(f"{where}.{there} is {_shown(task)}, which is in none of the demands")
-    if "waiting_costs" in part:
-        _length(part["waiting_costs"], len(demands), f"{where}.waiting_costs", "demand")
 
 
 def _check_once(members: Sequence[Collection[str]], where: str) -> None:
@@ -315,6 +390,15 @@ def _indices(values: Any, where: str, below: int, least: int = 0) -> IntArray:
     return found
 
 
+def _task_class(value: Any, where: str) -> None:
+    _CLASS(value, where)
+
+
+def _running_class(value: Any, where: str) -> None:
+    _CLASS(value, where)
+    _fields({"effects": _WHOLES})(value, where)
+
+
 _TEXTS = _column("U", lambda value: isinstance(value, str), "must be text")
 _WHOLES = _column("i", _fits_whole, "must be a whole number")
 _NUMBERS = _column("fi", _finite, "must be a finite number")
@@ -337,6 +421,20 @@ _HEAD = _fields(
         "held": _each(_fields({"tasks": _TEXTS, "fate": _text, "message": _text, "counts": _values(_number)})),
         "timings": _values(_number),
         "waited": _values(_fields({"rounds": _count, "since_s": _number, "due_age_s": _number})),
+        "counts": _values(_number),
+        "upkeep": _values(_values(_count)),
+        "task_groups": _values(_count),
+        "running": _fields(
+            {
+                "classes": _each(_running_class),
+                "task": _TEXTS,
+                "machine": _TEXTS,
+                "class": _WHOLES,
+                "end_s": _OPEN_NUMBERS,
+            }
+        ),
+        "before": _each(_fields({"task": _text, "machine": _text, "start_s": _number})),
+        "outside": _each(_fields({"task": _text, "created_s": _number, "class": _task_class})),
         "machines": _TEXTS,
         "filters": _each(_fields({"tasks": _TEXTS, "reasons": _TEXTS, "verdict": _WHOLES})),
         "held_node": _or_null(_fields({"task": _text, "machine": _text, "priority": _whole})),
@@ -557,14 +655,101 @@ _WIDE = _fields(
     },
 )
 
+_LISTS = lambda value, where: _check(isinstance(value, list | np.ndarray), where, "must be a list", value)  # noqa: E731
+
+_CLASS = _fields(
+    {
+        "name": _text,
+        "width_milli": _count,
+        "needs": _each(_LISTS),
+        "sensitivity": _number,
+        "pressure": _number,
+        "run_s": _or_null(_number),
+        "priority": _whole,
+        "selector": _each(_LISTS),
+        "slowness": _each(_LISTS),
+        "interference_class": _text,
+        "group": _text,
+    }
+)
+
+_NETWORK_PART = _fields(
+    {
+        **_COMMON,
+        "features": _each(_fields({"name": _text, "bucket": _number, "term": _text})),
+        "fixed": _whole,
+        "kinds": _each(
+            _fields(
+                {"type": _text, "labels": _values(_text), "bandwidth": _number, "cores": _number, "factors": _NUMBERS}
+            )
+        ),
+        "fleet": _fields(
+            {
+                "machines": _TEXTS,
+                "resources": _TEXTS,
+                "allocatable": _LISTS,
+                "free": _LISTS,
+                "kind": _WHOLES,
+                "readings": _LISTS,
+                "limits": _LISTS,
+            }
+        ),
+        "demands": _each(
+            _fields(
+                {
+                    "name": _text,
+                    "tasks": _TEXTS,
+                    "created_s": _NUMBERS,
+                    "leaving": _NUMBERS,
+                    "needs": _values(_whole),
+                    "amounts": _WHOLES,
+                    "class": _CLASS,
+                    "base": _OPEN_NUMBERS,
+                    "coefficients": _NUMBERS,
+                    "effects": _WHOLES,
+                    "waiting": _or_null(_number),
+                    "growth": _number,
+                }
+            )
+        ),
+        "group_of": _WHOLES,
+        "groups": _each(_fields({"kind": _count, "buckets": _WHOLES})),
+        "first_network": _fields({"nodes": _TEXTS}),
+        "placements": _fields(
+            {
+                "task": _TEXTS,
+                "machine": _WHOLES,
+                "cost": _NUMBERS,
+                "believed": _NUMBERS,
+                "terms": _values(_NUMBERS),
+                "runner_up": _WHOLES,
+                "runner_up_cost": _OPEN_NUMBERS,
+            }
+        ),
+        "left": _each(_fields({"tasks": _TEXTS, "cause": _text, "text": _text, "costs": _NUMBERS})),
+        "reservations": _each(_fields({"task": _text, "machine": _text, "start_s": _number})),
+        "dual": _fields(
+            {
+                "tier": _WHOLES,
+                "units": _NUMBERS,
+                "unit_milli": _count,
+                "largest": _each(_LISTS),
+                "alpha": _NUMBERS,
+                "crowding": _NUMBERS,
+                "tangent": _NUMBERS,
+                "may_take": _FLAGS,
+            }
+        ),
+    },
+    _COMMON_OPTIONAL,
+)
+
 _FLEET = _fields(
     {
         "machines": _TEXTS,
         "resources": _TEXTS,
-        "allocatable": lambda value, where: _check(
-            isinstance(value, list | np.ndarray), where, "must be a list", value
-        ),
-        "free": lambda value, where: _check(isinstance(value, list | np.ndarray), where, "must be a list", value),
+        "allocatable": _LISTS,
+        "free": _LISTS,
         "bandwidth": _NUMBERS,
         "pressure_cap": _WHOLES,
         "headroom_slope": _NUMBERS,

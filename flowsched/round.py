@@ -246,12 +246,21 @@ def solve(
     settings: Settings | None = None,
     solver: str = "ortools",
     time_limit_s: float | None = None,
+    policy: str = FlowPolicy.name,
 ) -> Decisions:
-    """One round of the ``flow`` policy on a snapshot, with its record. ``time_limit_s``: for each of the solver's answers.
+    """One round on a snapshot, with its record. ``time_limit_s``: for each of the solver's answers. ``policy``: ``flow``, or
+    a network policy.
 
-    Raises ``KeyError`` for a solver that there is not (``flowsched.solvers.SOLVERS`` has the names).
+    Raises ``KeyError`` for a solver that there is not (``flowsched.solvers.SOLVERS`` has the names), and
+    :class:`InputError` for a policy that there is not, or that does not keep the snapshot's relations.
     """
     settings = settings or Settings()
+    if policy != FlowPolicy.name:
+        from flowsched.scale import choice  # compiled code of its own, which takes a while to load
+        from flowsched.scale.scheduler import solve_network_round
+
+        asked = choice.chosen(policy)
+        return solve_network_round(snapshot, asked, settings=settings, solver=solver, time_limit_s=time_limit_s)
     chosen = limited(make_solver(solver), time_limit_s)
     scheduler = FlowScheduler(FlowPolicy(settings), chosen, settings, keep_records=True)
     return scheduler.decide(snapshot)

@@ -8,19 +8,20 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner
 
+from builders import running, snapshot, task
 from flowsched import Settings, load_snapshot, solve
 from flowsched.cli import flowsched
 from flowsched.demand import Demand
 from flowsched.fleet import Fleet
 from flowsched.record_file import record_json
-from flowsched.relation import Relation, RelationKind
+from flowsched.relation import Relation, RelationKind, TaskGroup
 from flowsched.snapshot_file import RunningForm, SnapshotForm
 from flowsched.solvers import make_solver
 from flowsched.wide_round import place
@@ -399,6 +400,39 @@ def test_every_key_of_a_wide_part_is_listed() -> None:
         assert set(inside) <= set(re.findall(r"`(\w+)`", table[f"`{key}`"]))
     stages = next(cell for keys, cell in table.items() if "`timings`" in keys)
     assert set(part["timings"]) <= set(re.findall(r"`(\w+)`", stages))
+
+
+def test_every_key_of_a_network_part_is_listed() -> None:
+    text = text_of(HOUSE / "docs" / "records.md")
+    late = task("late", widths_milli=(4000,), submit_s=-1000.0)
+    lacking = task("lacking", group="g")
+    found = snapshot([task(), late, lacking], running=[running(task("r"))], task_groups=(TaskGroup("g", 2),))
+    first = solve(found, policy="flow-network")
+    record = solve(replace(found, reservations=first.reservations), policy="flow-network").record
+    assert record is not None
+    heads = {key for key in record if key not in keys_of(text, "| Key | Value |")}
+    assert heads <= keys_of(text, "| Key of a round of a network policy | Value |") | {"held", "timings"}
+    (part,) = record["parts"]
+    table = dict(rows(text, "| Key of a network part | Value |"))
+    assert {key for cell in table for key in re.findall(r"`(\w+)`", cell)} == set(part)
+    for key, inside in (
+        ("features", part["features"][0]),
+        ("kinds", part["kinds"][0]),
+        ("fleet", part["fleet"]),
+        ("demands", part["demands"][0]),
+        ("placements", part["placements"]),
+        ("left", part["left"][0]),
+        ("reservations", part["reservations"][0]),
+        ("dual", part["dual"]),
+    ):
+        assert set(inside) <= set(re.findall(r"`(\w+)`", table[f"`{key}`"])), key
+    told = dict(rows(text, "| Key of a round of a network policy | Value |"))
+    for key, inside in (
+        ("running", record["running"]),
+        ("before", record["before"][0]),
+        ("outside", record["outside"][0]),
+    ):
+        assert set(inside) <= set(re.findall(r"`(\w+)`", told[f"`{key}`"])), key
 
 
 def test_every_key_of_the_result_is_listed() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from flowsched.arrays import BoolArray, IntArray
 from flowsched.incremental import kernel, state
 from flowsched.incremental.certificate import FlowCertificate, certify
-from flowsched.incremental.hub_graph import UNCAPPED, HubGraph
+from flowsched.incremental.hub_graph import HubGraph
 from flowsched.incremental.outcome import Outcome, Reason, Way
 from flowsched.network import COST_LIMIT, Network
 from flowsched.solvers.ortools import OrtoolsSolver
@@ -26,6 +26,8 @@ SCANNED_PER_ARC = 4.0
 """Choices that the searches of a round may scan for each arc of the network, before the round is solved from scratch:
 what OR-tools needs grows with the arcs too, and at this number both have taken about as long."""
 _SCANNED_FREE = 10_000
+_MORE_THAN_TASKS = 1_000
+"""Units beyond the number of tasks that an arc may get when it becomes cheaper, before that is no step any more."""
 _MOST_STRIKES = 5
 """Each round in a row that had to be solved from scratch halves what the next may scan, so often at most."""
 
@@ -147,7 +149,18 @@ class IncrementalFlow:
         self._changes += len(tasks)
 
     def change_arcs(self, arcs: IntArray, capacities: IntArray | None = None, costs: IntArray | None = None) -> None:
-        """New capacities or costs of arcs between hubs. Raises ``ValueError`` as ``HubGraph``."""
+        """New capacities or costs of arcs between hubs. Raises ``ValueError`` as ``HubGraph``, and for arcs that there are
+        not, or that are named twice.
+        """
+        arcs = np.atleast_1d(np.asarray(arcs))
+        count = len(self._graph.tails)
+        if arcs.dtype.kind not in "iu" and len(arcs):
+            raise ValueError(f"arcs are named by their numbers, not by {arcs.dtype}")
+        if len(arcs) and not (int(arcs.min()) >= 0 and int(arcs.max()) < count):
+            raise ValueError(f"arcs {int(arcs.min())} to {int(arcs.max())} are named, but arcs are 0 to {count - 1}")
+        if len(np.unique(arcs)) != len(arcs):
+            raise ValueError("an arc is named twice in one change")
+        arcs = arcs.astype(np.int64)
         room, price = self._graph.capacities.copy(), self._graph.costs.copy()
         if capacities is not None:
             room[arcs] = capacities
@@ -156,7 +169,7 @@ class IncrementalFlow:
         self._graph = replace(self._graph, capacities=room, costs=price)
         self._s.capacities[:] = self._graph.capacities
         self._s.costs[:] = self._graph.costs
-        self._balance(np.asarray(arcs, dtype=np.int64))
+        self._balance(arcs)
 
     def add_hubs(self, count: int, tails: IntArray, heads: IntArray, capacities: IntArray, costs: IntArray) -> IntArray:
         """Further hubs and arcs behind the old ones; the numbers of the new hubs. Raises ``ValueError`` as ``HubGraph``."""
@@ -288,7 +301,8 @@ class IncrementalFlow:
         reduced = s.costs[arcs] + s.price[s.heads[arcs]] - s.price[s.tails[arcs]]
         wanted = np.minimum(s.flow[arcs], s.capacities[arcs])
         wanted = np.where(reduced > 0, 0, np.where(reduced < 0, s.capacities[arcs], wanted))
-        if (wanted >= UNCAPPED).any():
+        # Units are brought to their place one by one: as well from scratch where an arc would get more than all tasks.
+        if (wanted > self.task_count + _MORE_THAN_TASKS).any():
             self._reason = Reason.UNCAPPED_ARC_CHEAPER
             return
         more = wanted - s.flow[arcs]

@@ -23,7 +23,8 @@ class Reason(StrEnum):
     SEARCHES_TOO_LONG = "searches-too-long"
     """The searches scanned more than the limit: the cluster is contended."""
     UNCAPPED_ARC_CHEAPER = "uncapped-arc-cheaper"
-    """An arc without a capacity got cheaper: it cannot be filled to make up for that."""
+    """An arc without a capacity, or with room for far more than all tasks, got cheaper: it cannot be filled to make up for
+    that."""
     AFTER_FAILURE = "after-failure"
     """There was no flow in the round before."""
 

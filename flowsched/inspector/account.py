@@ -16,6 +16,8 @@ SEARCH = "search"
 """Kind of a part that was decided by the search: first network, passes, plan."""
 WIDE = "wide"
 """Kind of a part that was decided by one network of classes and groups."""
+NETWORK = "network"
+"""The same of a network policy, at any scale."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ class Part:
     kind: str
     index: int
     plain: Mapping[str, Any]
+    now_s: float | None = None
+    """Time of the round, where it is known."""
 
     @property
     def priority(self) -> int | None:
@@ -90,21 +94,21 @@ class Part:
     @cached_property
     def machines(self) -> tuple[str, ...]:
         """All machines, by name."""
-        if self.kind == WIDE:
+        if self.kind != SEARCH:
             return tuple(self.plain["fleet"]["machines"])
         return tuple(m["name"] for m in self.plain["snapshot"]["machines"])
 
     @cached_property
     def classes(self) -> tuple[Members, ...]:
         """Pending tasks that the network cannot tell apart."""
-        if self.kind == WIDE:
+        if self.kind != SEARCH:
             return tuple(Members(d["name"], tuple(d["tasks"])) for d in self.plain["demands"])
         return tuple(Members(c["task"], tuple(c["members"])) for c in self.plain["classes"])
 
     @cached_property
     def groups(self) -> tuple[Members, ...]:
         """Machines that the network cannot tell apart."""
-        if self.kind != WIDE:
+        if self.kind == SEARCH:
             return tuple(Members(g["machine"], tuple(g["members"])) for g in self.plain["groups"])
         group_of = np.asarray(self.plain["group_of"], dtype=np.int64)
         members: list[list[str]] = [[] for _ in range(int(group_of.max(initial=-1)) + 1)]
@@ -137,6 +141,8 @@ class Part:
         """Tasks that it left."""
         if self.kind == WIDE:
             return tuple(Waits(task, e["text"], e["cause"]) for e in self.plain["left"] for task in e["tasks"])
+        if self.kind == NETWORK:
+            return tuple(self._left())
         return tuple(
             Waits(p["task"], p["reason"], "postponed", p["waited_s"], p["cost"], p["terms"], p["planned"])
             for p in self.plain["postponements"]
@@ -144,8 +150,15 @@ class Part:
 
     @property
     def reservations(self) -> Sequence[Mapping[str, Any]]:
-        """``task``, ``machine``, ``width_milli``, ``start_s``."""
+        """``task``, ``machine``, ``start_s``, and of a search ``width_milli``."""
         return tuple(self.plain.get("reservations", ()))
+
+    def width_of(self, reservation: Mapping[str, Any]) -> int:
+        """Milli-CPU that a reservation is for."""
+        if self.kind == SEARCH:
+            return int(reservation["width_milli"])
+        demand = next(d for d in self.plain["demands"] if reservation["task"] in d["tasks"])
+        return int(demand["needs"].get("cpu", 0))
 
     @property
     def certificate(self) -> Mapping[str, Any] | None:
@@ -164,9 +177,21 @@ class Part:
         found: Mapping[str, Any] = self.plain.get("timings", {})
         return found
 
+    def _left(self) -> Iterator[Waits]:
+        created = {
+            task: float(since)
+            for d in self.plain["demands"]
+            for task, since in zip(d["tasks"], d["created_s"], strict=True)
+        }
+        now_s = self.now_s
+        for entry in self.plain["left"]:
+            for task, cost in zip(entry["tasks"], np.asarray(entry["costs"]).tolist(), strict=True):
+                waited = None if now_s is None else now_s - created[task]
+                yield Waits(task, entry["text"], entry["cause"], waited, cost, {"waiting": cost})
+
     def _placed(self) -> Iterator[Placed]:
         plain = self.plain["placements"]
-        if self.kind != WIDE:
+        if self.kind == SEARCH:
             for p in plain:
                 cores = tuple(p["cores"])
                 yield Placed(p["task"], p["machine"], p["cost"], p["terms"], p["width_milli"], p["threads"], cores)
@@ -248,7 +273,7 @@ class Account:
     @cached_property
     def parts(self) -> tuple[Part, ...]:
         """What the round solved, in order."""
-        return tuple(Part(p["kind"], i, p) for i, p in enumerate(self.plain["parts"]))
+        return tuple(Part(p["kind"], i, p, self.plain.get("now_s")) for i, p in enumerate(self.plain["parts"]))
 
     def title(self, task: str) -> str:
         """What a person calls a task."""

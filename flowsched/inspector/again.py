@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any
 
-from flowsched.inspector.account import WIDE, Account, Part
+from flowsched.inspector.account import NETWORK, WIDE, Account, Part
 from flowsched.inspector.damage import FAULTS, told
 from flowsched.inspector.plain_snapshot import read_plain_snapshot
 from flowsched.policies.flow import FlowPolicy
@@ -45,7 +45,7 @@ class Terms:
 def check_solvable(account: Account) -> None:
     """Whether the record holds all that its round depended on. Raises :class:`InputError` where it does not."""
     problems = []
-    if account.policy != POLICY:
+    if account.policy != POLICY and not of_networks(account):
         message = f"its round was decided by {account.policy}; only rounds of {POLICY} can be solved again"
         help = "flowsched solve RECORD solves its snapshot with flow"
         problems.append(Problem(account.source, None, "policy", message, help))
@@ -58,6 +58,11 @@ def check_solvable(account: Account) -> None:
         raise InputError(problems)
 
 
+def of_networks(account: Account) -> bool:
+    """Whether a record is of a network policy: its prices are in it, so nobody has to ask the policy."""
+    return bool(account.parts) and all(part.kind == NETWORK for part in account.parts)
+
+
 def read_terms(account: Account) -> Terms:
     """Settings and solver of a record. Raises :class:`InputError` for a solver that there is not."""
     version: tuple[str, ...] = ()
@@ -65,7 +70,7 @@ def read_terms(account: Account) -> Terms:
     if theirs != ours:
         who = theirs or "a flowsched that did not say its version"
         version = (f"the record was written by {who}, this is {ours}: decisions may differ for that alone",)
-    settings, odd = read_settings(account)
+    settings, odd = (Settings(), ()) if of_networks(account) else read_settings(account)
     notes = list(odd)
     if account.plain.get("reproducible") is False:
         notes.append("a time limit stopped the solver in this round: decisions may differ for that alone")
@@ -167,6 +172,16 @@ def place_again(
     outcome = place_on(board, groups, running_members, solver=make_solver(solver), resolves=resolves, keep_record=True)
     assert outcome.record is not None, "the round was asked for its record"
     return dict(outcome.record(priority))
+
+
+def solve_all_again(account: Account, terms: Terms) -> list[dict[str, Any]]:
+    """All parts as the round had them, solved again. Raises :class:`InputError` for damaged ones."""
+    if not of_networks(account):
+        return [solve_part_again(account, part, terms) for part in account.parts]
+    from flowsched.scale.recorded import solve_again  # its compiled code takes a while to load
+
+    with damaged(account, account.parts[0], "solved again"):
+        return solve_again(account.plain, make_solver(terms.solver))
 
 
 def solve_part_again(account: Account, part: Part, terms: Terms) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from flowsched.inspector.account import SEARCH, WIDE, Account, Part
-from flowsched.inspector.again import POLICY
+from flowsched.inspector.again import POLICY, of_networks
 from flowsched.inspector.plain_snapshot import milli_of
 from flowsched.inspector.prospects import ServiceProspect, prospects_of, standing_cost
 from flowsched_models.quantity import count_cores, format_cores, format_duration_us, parse_cores
@@ -528,10 +528,16 @@ def _reservations(before: Account, after: Account) -> tuple[Change, ...]:
 
 
 def _notes(before: Account, after: Account) -> tuple[str, ...]:
+    networks = [of_networks(a) for a in (before, after)]
     notes = [
         f"{name} is no flow: its costs are what flow says of the same placements, by each task's own goal"
-        for name in dict.fromkeys(a.policy for a in (before, after) if a.policy != POLICY)
+        for name in dict.fromkeys(
+            a.policy for a, network in zip((before, after), networks, strict=True) if a.policy != POLICY and not network
+        )
     ]
+    if any(networks) and before.policy != after.policy:
+        notes.append(f"costs are not in the same units: each of {before.policy} and {after.policy} has its own")
+        return tuple(notes)
     changed = [n for n in _PRICES if before.settings.get(n) != after.settings.get(n)]
     if changed:
         notes.append(f"costs are not in the same prices: settings differ ({', '.join(changed)})")

@@ -1,14 +1,15 @@
 """Why a task is where it is, or why it waits: sentences with numbers, and the same as data.
 
 All numbers in the sentences are in the data, and all data is in the record or follows from its snapshot by the models.
-Costs are in units of penalty; those of wide rounds in units of relative slow-down. Keys that end in ``_s`` are seconds, in
+Costs are in units of penalty; those of wide rounds in units of relative slow-down, those of network
+policies in units of the policy. Keys that end in ``_s`` are seconds, in
 ``_milli`` thousandths of a core, in ``_ms`` milliseconds, in ``_percent`` hundredths. A value that is not known is null.
 
 Every explanation has
 
 - ``apiVersion``, ``kind`` (``Explanation``), ``round``, ``now_s``, ``policy``, ``solver``,
 - ``task`` (as the record names it), ``title`` (as people do), ``titles`` (of all other tasks that are named, by name),
-- ``part``: ``index``, ``kind`` (``search`` or ``wide``), ``priority``; null for a task that only ``told`` knows,
+- ``part``: ``index``, ``kind`` (``search``, ``wide``, ``network``), ``priority``; null for a task that only ``told`` knows,
 - ``told``: on Kubernetes what a waiting pod was told: ``fate``, ``message``, ``counts``,
 - ``fate``: ``placed``, ``waits`` or ``runs`` (it ran already),
 - ``cause``: for one that waits ``planned`` (for a later slot), ``cost``, ``capacity``, ``relation``, ``service`` (a latency
@@ -61,7 +62,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from flowsched.inspector.account import SEARCH, Account, Part
+from flowsched.inspector.account import NETWORK, SEARCH, WIDE, Account, Part
+from flowsched.inspector.network_case import NetworkCase
 from flowsched.inspector.pod_facts import told as told_of
 from flowsched.inspector.reopened import ReopeningError, reopen
 from flowsched.inspector.search_case import SearchCase
@@ -72,6 +74,11 @@ from flowsched_models.document import InputError, Problem, name_help
 
 VERSION = "flowsched/v2"
 _POD = "pod/"
+_CASES: Mapping[str, type[SearchCase | WideCase | NetworkCase]] = {
+    SEARCH: SearchCase,
+    WIDE: WideCase,
+    NETWORK: NetworkCase,
+}
 
 
 @dataclass(frozen=True)
@@ -104,7 +111,7 @@ def _explained(account: Account, task: str) -> Explanation:
     found = account.find_task(task)
     if found is not None:
         part, name = found
-        case = SearchCase(account, part, name) if part.kind == SEARCH else WideCase(account, part, name)
+        case = _CASES[part.kind](account, part, name)
         facts = case.facts()
         told = None if facts["fate"] == "placed" else told_of(account, name)
         return _explanation(account, name, part, {"told": told, **facts})

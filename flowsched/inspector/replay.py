@@ -9,16 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.inspector.account import WIDE, Account, Part
-from flowsched.inspector.again import check_solvable, read_terms, solve_part_again
+from flowsched.inspector.account import NETWORK, SEARCH, WIDE, Account, Part
+from flowsched.inspector.again import check_solvable, read_terms, solve_all_again
 from flowsched.record_file import record_json
+from flowsched_models.document import InputError, Problem
 
 _SEARCH_KEYS = (
     "placements", "postponements", "plan", "reservations", "task_groups", "repairs", "goal_s", "widths", "shares",
     "machine_costs", "certificate", "classes", "groups", "first_network", "last_network", "counts",
 )  # fmt: skip
 _WIDE_KEYS = ("placements", "left", "certificate", "group_of", "waiting_costs", "first_network", "counts")
+_NETWORK_KEYS = (
+    "placements", "left", "reservations", "certificate", "groups", "group_of", "first_network", "dual", "counts",
+)  # fmt: skip
+_KEYS: Mapping[str, tuple[str, ...]] = {SEARCH: _SEARCH_KEYS, WIDE: _WIDE_KEYS, NETWORK: _NETWORK_KEYS}
 _NOT_IN_VERSION_1 = ("widths", "last_network")
+_OTHER_PARTS = "the record has {} parts, and its round solved again has {}"
 _OPTIMUM = "first_network.optimum"
 _ABSENT = "nothing"
 SHOWN = 5
@@ -118,8 +124,11 @@ def replay(account: Account) -> Replay:
     check_solvable(account)
     terms = read_terms(account)
     parts = []
-    for part in account.parts:
-        now = Part(part.kind, part.index, solve_part_again(account, part, terms))
+    again = solve_all_again(account, terms)
+    if len(again) != len(account.parts):
+        raise InputError([Problem(account.source, None, "parts", _OTHER_PARTS.format(len(account.parts), len(again)))])
+    for part, solved in zip(account.parts, again, strict=True):
+        now = Part(part.kind, part.index, solved)
         found = list(_compare(part, now))
         parts.append(
             PartReplay(
@@ -139,8 +148,8 @@ def replay(account: Account) -> Replay:
 
 def _compare(recorded: Part, now: Part) -> Iterator[Mismatch]:
     """What differs, what was decided first."""
-    keys: tuple[str, ...] = _WIDE_KEYS if recorded.kind == WIDE else _SEARCH_KEYS
-    if recorded.kind != WIDE and "columns" not in (recorded.plain.get("last_network") or {}):
+    keys = _KEYS[recorded.kind]
+    if recorded.kind == SEARCH and "columns" not in (recorded.plain.get("last_network") or {}):
         # Version 1 had fewer moves in its last network.
         keys = tuple(key for key in keys if key not in _NOT_IN_VERSION_1)
     for key in keys:

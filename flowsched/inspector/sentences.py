@@ -108,7 +108,7 @@ def _why_now(facts: Facts) -> list[str]:
 def _rivals(facts: Facts) -> list[str]:
     best, waiting, elsewhere = facts["runner_up"], facts["waiting"], facts["alternatives"]
     if best is None:
-        if facts.get("open_machines") is None and facts["part"]["kind"] == "wide":
+        if facts.get("open_machines") is None and facts["part"]["kind"] != "search":
             return []
         return [
             "There was no other place for it"
@@ -157,8 +157,8 @@ def _left(facts: Facts, rival: Facts) -> str:
         return "the search had used up its forecasts (setting pricings) before it found that"
     then = facts.get("when_placed")
     if then is not None and then["more"] is not None and then["more"] < -SMALL:
-        return "a wide round places many at once: the best for all of them need not be the best for each"
-    if facts["part"]["kind"] == "wide":
+        return "a round of one network places many at once: the best for all of them need not be the best for each"
+    if facts["part"]["kind"] != "search":
         return "it was not cheaper when this one was placed; those who were placed after it changed the prices"
     return "the search did not find a plan in which it helps"
 
@@ -190,7 +190,7 @@ def _where(place: Facts, own: str | None = None) -> str:
 def _neighbours(facts: Facts) -> list[str]:
     place, found = facts["place"], facts["neighbours"]
     caused = next((t["cost"] for t in place["terms"] if t["term"] == "interference_caused"), 0.0)
-    if facts["part"]["kind"] == "wide":
+    if facts["part"]["kind"] != "search":
         lines = (
             [f"It costs its neighbours on {place['machine']} {cost_text(caused)} in all."]
             if abs(caused) >= SMALL

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.inspector.account import SEARCH, WIDE, Account, Part, Placed, Waits
+from flowsched.inspector.account import SEARCH, Account, Part, Placed, Waits
 from flowsched.inspector.graph import LAYERS, Graph
 from flowsched.snapshot import MILLI
 from flowsched_models.quantity import format_cores
@@ -85,7 +85,7 @@ def _summary(account: Account, everything: bool) -> Iterator[str]:
         priority = "" if part.priority is None else f", priority {part.priority}"
         if len(account.parts) > 1:
             yield f"part {part.index} of {len(account.parts)}: {part.kind}{priority}"
-        elif priority or part.kind == WIDE:
+        elif priority or part.kind != SEARCH:
             yield f"{part.kind}{priority}"
         yield from _part(account, part, everything)
     if not account.parts:
@@ -121,7 +121,7 @@ def _part(account: Account, part: Part, everything: bool) -> Iterator[str]:
         yield "reserved"
         rows = [("machine", "for", "cores", "from")]
         rows += [
-            (r["machine"], account.title(r["task"]), _cores(r["width_milli"]), when(r["start_s"]))
+            (r["machine"], account.title(r["task"]), _cores(part.width_of(r)), when(r["start_s"]))
             for r in part.reservations
         ]
         yield from text_table(rows, left=(0, 1))
@@ -210,7 +210,7 @@ def _placements(account: Account, part: Part, everything: bool) -> Iterator[str]
     yield f"placed: {len(placed):,}"
     if not placed:
         return
-    if part.kind == WIDE and len(placed) > LISTED and not everything:
+    if part.kind != SEARCH and len(placed) > LISTED and not everything:
         yield from _placed_classes(account, part)
         yield f"{INDENT}--all shows every task"
         return

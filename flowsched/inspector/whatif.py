@@ -23,6 +23,7 @@ from flowsched.inspector.again import (
     check_solvable,
     damaged,
     groups_of,
+    of_networks,
     place_again,
     read_terms,
     search_again,
@@ -34,6 +35,7 @@ from flowsched.settings_form import apply_settings
 from flowsched.snapshot import MILLI, Running, Service, Snapshot, Task
 from flowsched.wide_board import CPU, MEMORY
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.document import InputError, Problem
 from flowsched_models.profiles import merged
 
 WHAT_IF = "what_if"
@@ -48,6 +50,10 @@ def what_if(account: Account, changes: Changes) -> Account:
     Raises :class:`InputError` for a record that does not hold what its round depended on, or for settings that do not
     exist.
     """
+    if of_networks(account):
+        message = f"its round was decided by {account.policy}, and what-ifs are for rounds of {POLICY}"
+        help = "change the snapshot and solve it: flowsched solve SNAPSHOT --policy NAME"
+        raise InputError([Problem(account.source, None, "policy", message, help)])
     check_solvable(account)
     terms = _terms(account, changes)
     parts, notes = _Rounds(account, changes, terms).solve()

@@ -63,7 +63,7 @@ class Evidence:
     largest: IntArray
     unit: int
     most: float
-    """A cost that no place reaches; leaving a task costs at most this much more than nothing."""
+    """Most that leaving a task counts for: the dearest finite cost, else more than any place as the level begins."""
     network: ScaleNetwork | None = None
     solution: Solution | None = None
 

@@ -42,8 +42,8 @@ class Compaction:
     """Groups, and what fits into them."""
 
     def __init__(self, ledger: Ledger, *, canonical: bool = False) -> None:
-        """Nothing is counted yet. ``canonical``: the ledger's state alone decides on groups' numbers and on tiers, not how it
-        came to be.
+        """Nothing is counted yet. ``canonical``: the ledger's state alone decides on groups' numbers, on shapes and on
+        tiers, not how it came to be.
         """
         self._ledger = ledger
         self._canonical = canonical
@@ -59,7 +59,7 @@ class Compaction:
         self.largest: IntArray = np.zeros((0, 1), dtype=np.int64)
         """By tier and free units: the most units that widths of the tier or wider can take."""
         self.shape_of: IntArray = np.zeros(0, dtype=np.int64)
-        """Shape of every class."""
+        """Shape of every class; -1 for those that have not waited."""
         self._shapes: dict[tuple[int, ...], int] = {}
         self._shape_demand: IntArray = np.zeros((0, 0), dtype=np.int64)
         self._shape_effect: IntArray = np.zeros((0, 0), dtype=np.int64)
@@ -100,7 +100,10 @@ class Compaction:
         if limited != self._limited or self._shape_demand.shape[1] != len(ledger.resources):
             self._limited = limited
             self._forget("limits" if self._shape_demand.shape[1] == len(ledger.resources) else "resources")
-        self._add_shapes()
+        if self._canonical:
+            self._set_shapes(present)
+        else:
+            self._add_shapes(present)
         self._choose_widths(present)
         self.update(changed, ledger.free, ledger.readings)
         self.reprice()
@@ -130,28 +133,7 @@ class Compaction:
         """Count some machines anew, from these arrays."""
         if not len(rows):
             return
-        ledger = self._ledger
-        groups = self._groups_for(rows, readings)
-        kernels.recount(
-            rows,
-            groups,
-            free,
-            readings,
-            ledger.limits,
-            self._shape_demand,
-            self._shape_effect,
-            self.unit,
-            self.largest,
-            max(1, self.usual_milli // self.unit),
-            self.group_of,
-            self.seen_fit,
-            self._seen_units,
-            self.members,
-            self.open_members,
-            self.slots,
-            self.tiers,
-            self.rungs,
-        )
+        self._count(rows, self._groups_for(rows, readings), free, readings)
         self.upkeep.applied["machines"] += len(rows)
 
     def reprice(self) -> None:
@@ -243,15 +225,13 @@ class Compaction:
         self.group_of[:] = -1
         self.update(np.flatnonzero(ledger.alive), ledger.free, ledger.readings)
 
-    def _add_shapes(self) -> None:
-        """Shapes of classes that are new, counted on all machines."""
+    def _add_shapes(self, present: IntArray) -> None:
+        """Shapes of waiting classes that are new, counted on all machines."""
         ledger = self._ledger
-        known = len(self.shape_of)
-        if known == len(ledger.classes):
-            return
-        shape_of = np.zeros(len(ledger.classes), dtype=np.int64)
-        shape_of[:known] = self.shape_of
-        for c in range(known, len(ledger.classes)):
+        unknown = np.full(len(ledger.classes) - len(self.shape_of), -1, dtype=np.int64)
+        self.shape_of = np.concatenate([self.shape_of, unknown])
+        before = len(self._shapes)
+        for c in present[self.shape_of[present] < 0].tolist():
             effect = ledger.effects[c] if self._limited else np.zeros(len(ledger.features), dtype=np.int64)
             key = (*ledger.demands[c].tolist(), *effect.tolist())
             shape = self._shapes.get(key)
@@ -262,14 +242,34 @@ class Compaction:
                 self.seen_fit = np.hstack([self.seen_fit, np.zeros((len(self.group_of), 1), dtype=np.int64)])
                 self.slots = np.vstack([self.slots, np.zeros((1, self.groups), dtype=np.int64)])
                 self.upkeep.applied["shapes"] += 1
-            shape_of[c] = shape
-        new = slice(int(self.shape_of.max(initial=-1)) + 1, len(self._shapes))
-        self.shape_of = shape_of
-        if new.start < new.stop:
+            self.shape_of[c] = shape
+        if len(self._shapes) > _STALE * max(16, len(np.unique(self.shape_of[present]))):
+            self._set_shapes(present, "stale_shapes")
+        elif len(self._shapes) > before:
             # Machines that took none of the shapes so far may be open now, so all are counted again.
             there = np.flatnonzero(self.group_of >= 0)
             self._recount_all(there)
-            self.upkeep.applied["shape_counts"] += (new.stop - new.start) * len(there)
+            self.upkeep.applied["shape_counts"] += (len(self._shapes) - before) * len(there)
+
+    def _set_shapes(self, present: IntArray, reason: str = "shapes") -> None:
+        """Shapes of the classes that wait and of no others; all are counted anew where these are not the last round's."""
+        ledger = self._ledger
+        none = np.zeros(len(ledger.features), dtype=np.int64)
+        keys = [
+            (*ledger.demands[c].tolist(), *(ledger.effects[c] if self._limited else none).tolist())
+            for c in present.tolist()
+        ]
+        if keys and set(keys) != self._shapes.keys():
+            self.upkeep.rebuilt[reason] += 1
+            self._shapes = {key: i for i, key in enumerate(sorted(set(keys)))}
+            table = np.array(list(self._shapes), dtype=np.int64)
+            self._shape_demand = np.ascontiguousarray(table[:, : len(ledger.resources)])
+            self._shape_effect = np.ascontiguousarray(table[:, len(ledger.resources) :])
+            self.seen_fit = np.zeros((len(self.group_of), len(table)), dtype=np.int64)
+            self.slots = np.zeros((len(table), self.groups), dtype=np.int64)
+            self._recount_all(np.flatnonzero(self.group_of >= 0))
+        self.shape_of = np.full(len(ledger.classes), -1, dtype=np.int64)
+        self.shape_of[present] = [self._shapes[key] for key in keys]
 
     def _recount_all(self, rows: IntArray) -> None:
         """Count machines in their groups from nothing."""
@@ -277,13 +277,16 @@ class Compaction:
         for array in (self.members, self.open_members, self.slots, self.tiers, self.rungs):
             array[...] = 0
         self.group_of[:] = -1
-        ledger = self._ledger
+        self._count(rows, groups, self._ledger.free, self._ledger.readings)
+
+    def _count(self, rows: IntArray, groups: IntArray, free: IntArray, readings: IntArray) -> None:
+        """Take machines out of the counts of their groups, and count them in these."""
         kernels.recount(
             rows,
             groups,
-            ledger.free,
-            ledger.readings,
-            ledger.limits,
+            free,
+            readings,
+            self._ledger.limits,
             self._shape_demand,
             self._shape_effect,
             self.unit,
@@ -302,22 +305,21 @@ class Compaction:
     def _choose_widths(self, present: IntArray) -> None:
         """Tiers for the widths that wait; where they differ from the last round's, tiers are counted anew."""
         ledger = self._ledger
-        waiting = [ledger.classes[c].width_milli for c in present.tolist()]
-        wide = sorted({w for w in waiting if w > 0}, reverse=True)
+        wide = {w for c in present.tolist() if (w := ledger.classes[c].width_milli) > 0}
+        # Where each width divides the next, tiers of further widths change nothing, so none is given up while each has
+        # its own.
+        both = _widest_first(wide | set(self.widths))
+        keep = len(both) <= MAX_TIERS and _chain(both) and not self._canonical
+        widths = both if keep else _widest_first(wide)
         largest_free = int(ledger.allocatable[:, CPU].max(initial=0))
-        large_enough = (self.largest.shape[1] - 1) * self.unit >= largest_free
-        # Where each width divides the next, tiers of further widths change nothing.
-        same = tuple(wide) == self.widths or (
-            not self._canonical and set(wide) <= set(self.widths) and _chain(self.widths)
-        )
-        if not waiting or (same and large_enough):
+        # Whole units count: what is left of the largest machine beyond them is in no table.
+        large_enough = self.largest.shape[1] - 1 >= largest_free // self.unit
+        if not len(present) or (widths == self.widths and large_enough):
             return
-        if same:
-            wide = list(self.widths)
-        self.upkeep.rebuilt["larger_machines" if same else "widths"] += 1
-        self.widths = tuple(wide)
-        self.unit = max(1, math.gcd(*wide))
-        self.usual_milli = min(wide, default=1)
+        self.upkeep.rebuilt["larger_machines" if widths == self.widths else "widths"] += 1
+        self.widths = widths
+        self.unit = max(1, math.gcd(*widths))
+        self.usual_milli = min(widths, default=1)
         self.tier_widths = tier_widths(self.widths)
         self.largest = largest_sums(self.widths, self.tier_widths, self.unit, largest_free // self.unit)
         self.tiers = np.zeros((self.groups, len(self.tier_widths)), dtype=np.int64)
@@ -383,6 +385,10 @@ def _codes(columns: list[IntArray]) -> IntArray:
         if int(code.max(initial=0)) > 1 << 40:
             code = np.unique(code, return_inverse=True)[1].astype(np.int64)
     return code
+
+
+def _widest_first(widths: set[int]) -> tuple[int, ...]:
+    return tuple(sorted(widths, reverse=True))
 
 
 def _chain(widths: tuple[int, ...]) -> bool:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from flowsched.arrays import BoolArray, FloatArray, IntArray
-from flowsched.scale import kernels
+from flowsched.scale import kernels, trade_kernels
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.openings import Openings
 from flowsched.scale.waiting import Waiting
+
+_LEAST_GAIN = 1e-9
+"""Moves that gain less are not made."""
+_SLACK_S = 1e-6
+"""Times that differ by less are equal."""
 
 
 class Desk:
@@ -29,7 +34,9 @@ class Desk:
         self.task_class: IntArray = np.zeros(0, dtype=np.int64)
         self.believed: FloatArray = np.zeros(0)
         self.tasks: IntArray = np.zeros(0, dtype=np.int64)
-        self._model = ledger.model()
+        self.held: IntArray = np.zeros(0, dtype=np.int64)
+        """Machines that are reserved: in ``model`` each is of a kind of its own, which forbids who would stay too long."""
+        self.model = ledger.model()
         widths = np.array([c.width_milli for c in ledger.classes], dtype=np.int64)
         self._order = np.lexsort((np.arange(len(widths)), -ledger.demands.sum(axis=1), -widths))
 
@@ -41,10 +48,16 @@ class Desk:
         order = self._order[some[self._order]]
         return self._take(order, wanted, limit, open_.first, open_.rows)
 
-    def sweep(self, start: int, waiting: Waiting, open_: Openings) -> int:
-        """Place whoever finds a place that is cheaper than waiting, wherever it is."""
+    def sweep(self, start: int, waiting: Waiting, open_: Openings, only: BoolArray | None = None) -> int:
+        """Place whoever finds a place that is cheaper than waiting, wherever it is, held machines too.
+
+        ``only``: by class, who is asked.
+        """
         left = waiting.counts - self.placed_of(start, waiting.classes)
-        if not left.any() or not len(open_.rows):
+        if only is not None:
+            left = np.where(only[waiting.classes], left, 0)
+        rows = np.concatenate([open_.rows, np.setdiff1d(self.held, open_.rows)]) if len(self.held) else open_.rows
+        if not left.any() or not len(rows):
             return 0
         total = len(self.ledger.classes)
         wanted = np.zeros((total, 1), dtype=np.int64)
@@ -52,8 +65,42 @@ class Desk:
         limit = np.full(total, -np.inf)
         limit[waiting.classes] = waiting.dearest
         order = self._order[wanted[self._order, 0] > 0]
-        ends = np.array([0, len(open_.rows)], dtype=np.int64)
-        return self._take(order, wanted, limit, ends, open_.rows)
+        ends = np.array([0, len(rows)], dtype=np.int64)
+        return self._take(order, wanted, limit, ends, rows)
+
+    def force(self, wanted: IntArray) -> int:
+        """Place tasks, so many of each class, at whatever cost, wherever there is room; how many found some."""
+        least = self.ledger.demands[wanted > 0].min(axis=0)
+        room = self.ledger.alive & ~self.barred
+        for r in np.flatnonzero(least).tolist():
+            room &= self.free[:, r] >= least[r]
+        rows = np.flatnonzero(room)
+        limit = np.full(len(wanted), np.inf)
+        ends = np.array([0, len(rows)], dtype=np.int64)
+        return self._take(self._order[wanted[self._order] > 0], wanted[:, None], limit, ends, rows)
+
+    def hold(self, rows: IntArray, until_s: FloatArray) -> None:
+        """Reserve machines: from here on only those join who are predicted to be gone within so many seconds."""
+        ledger = self.ledger
+        kind = ledger.kind[rows]
+        base = np.where(ledger.lasting_s()[:, kind] <= until_s + _SLACK_S, self.model.base[:, kind], np.inf)
+        kinds = self.model.kind.copy()
+        kinds[rows] = self.model.base.shape[1] + np.arange(len(rows))
+        self.model = self.model._replace(
+            kind=kinds,
+            base=np.hstack([self.model.base, base]),
+            factors=np.vstack([self.model.factors, self.model.factors[kind]]),
+        )
+        self.held = np.union1d(self.held, rows)
+        self._touch(rows)
+
+    def visible_free(self) -> IntArray:
+        """What is free for the network: on held machines nothing; who may join them finds them when it is swept."""
+        if not len(self.held):
+            return self.free
+        free = self.free.copy()
+        free[self.held] = 0
+        return free
 
     def settle(self, start: int, waiting: Waiting, open_: Openings) -> tuple[int, int]:
         """One pass in which every class of a level is placed anew beside all others; moves and machines looked at."""
@@ -70,13 +117,36 @@ class Desk:
             open_.first,
             open_.rows,
             self.barred,
-            self._model,
+            self.model,
             self.free,
             self.readings,
-            1e-9,
+            _LEAST_GAIN,
         )
-        self._touch(machine[machine != before])
-        return moves, looked
+        self._touch_moved(before, machine)
+        return int(moves), int(looked)
+
+    def trade(self, start: int, budget: int) -> tuple[int, int]:
+        """Tasks of different classes take each other's machines where that pays; trades and places looked at."""
+        order = np.argsort(self.task_class[start:], kind="stable")
+        classes, first = np.unique(self.task_class[start:][order], return_index=True)
+        if len(classes) < 2:
+            return 0, 0
+        machine = self.machine[start:]
+        before = machine.copy()
+        trades, looked = trade_kernels.trade(
+            np.append(first, len(order)),
+            order,
+            classes,
+            machine,
+            self.believed[start:],
+            self.model,
+            self.free,
+            self.readings,
+            budget,
+            _LEAST_GAIN,
+        )
+        self._touch_moved(before, machine)
+        return int(trades), int(looked)
 
     def give_back(self, start: int, waiting: Waiting) -> None:
         """Take back places that cost more than leaving the task: the dearest place meets the one that is left cheapest."""
@@ -87,12 +157,40 @@ class Desk:
         leaving = waiting.cost[waiting.first[position[order]] + rank]
         over: BoolArray = np.zeros(len(order), dtype=np.bool_)
         over[order] = self.believed[start:][order] > leaving
-        if not over.any():
-            return
-        for i in (start + np.flatnonzero(over)).tolist():
-            kernels.put(self.machine[i], self.task_class[i], -1, self._model, self.free, self.readings)
-        kept = np.concatenate([np.ones(start, dtype=np.bool_), ~over])
-        self._keep(kept)
+        if over.any():
+            self.take_back(start, over)
+
+    def take_back(self, start: int, gone: BoolArray) -> None:
+        """Undo some of the placements since ``start``."""
+        rows = start + np.flatnonzero(gone)
+        for i in rows.tolist():
+            kernels.put(self.machine[i], self.task_class[i], -1, self.model, self.free, self.readings)
+        self._touch(self.machine[rows])
+        self._keep(np.concatenate([np.ones(start, dtype=np.bool_), ~gone]))
+
+    def adopt(self, start: int, task_class: IntArray, machine: IntArray) -> int:
+        """Take other placements instead of those since ``start``; how many tasks came to a machine, out of none or another.
+
+        Only what is on machines that changed is believed anew. One task at a time: for small rounds.
+        """
+        ours = np.stack([self.machine[start:], self.task_class[start:]], axis=1)
+        theirs = np.stack([machine, task_class], axis=1)
+        keys, number = np.unique(np.concatenate([ours, theirs]), axis=0, return_inverse=True)
+        more = np.bincount(number.reshape(-1)[len(ours) :], minlength=len(keys))
+        more -= np.bincount(number.reshape(-1)[: len(ours)], minlength=len(keys))
+        for (m, c), n in zip(keys.tolist(), more.tolist(), strict=True):
+            kernels.put(m, c, n, self.model, self.free, self.readings)
+        rows = np.unique(keys[more != 0, 0])
+        self._keep(np.concatenate([np.ones(start, dtype=np.bool_), ~np.isin(ours[:, 0], rows)]))
+        anew = theirs[np.isin(theirs[:, 0], rows)]
+        cost = np.empty(len(anew))
+        kernels.reprice(anew[:, 1].copy(), anew[:, 0].copy(), self.model, self.readings, cost)
+        self.machine = np.concatenate([self.machine, anew[:, 0]])
+        self.task_class = np.concatenate([self.task_class, anew[:, 1]])
+        self.believed = np.concatenate([self.believed, cost])
+        self.count = len(self.machine)
+        self._touch(rows)
+        return int(np.maximum(more, 0).sum())
 
     def close(self, start: int, waiting: Waiting, evidence: Evidence) -> float:
         """Give the level's places to its tasks, the dearest to leave first; what the level costs in all."""
@@ -109,7 +207,7 @@ class Desk:
         kernels.in_turn(
             self.task_class[start:],
             self.machine[start:],
-            self._model,
+            self.model,
             evidence.free.copy(),
             evidence.readings.copy(),
             in_turn,
@@ -120,7 +218,8 @@ class Desk:
     def result(self) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
         """Tasks, machines, what was believed, what it costs beside all others."""
         cost = np.empty(self.count)
-        kernels.reprice(self.task_class, self.machine, self._model, self.readings, cost)
+        # At the ledger's prices: a machine that was reserved after somebody came there takes nobody else at any price.
+        kernels.reprice(self.task_class, self.machine, self.ledger.model(), self.readings, cost)
         return self.tasks, self.machine, self.believed, cost
 
     def placed_of(self, start: int, classes: IntArray) -> IntArray:
@@ -147,7 +246,7 @@ class Desk:
             first,
             rows,
             self.barred,
-            self._model,
+            self.model,
             self.free,
             self.readings,
             chosen,
@@ -163,6 +262,12 @@ class Desk:
 
     def _touch(self, rows: IntArray) -> None:
         self._new[rows] = True
+
+    def _touch_moved(self, before: IntArray, after: IntArray) -> None:
+        """Machines that placements left have changed as well as those that they came to."""
+        moved = before != after
+        self._touch(before[moved])
+        self._touch(after[moved])
 
     def _keep(self, kept: BoolArray) -> None:
         self.machine = self.machine[kept]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.arrays import BoolArray, FloatArray, IntArray
-from flowsched.scale import kernels
+from flowsched.scale import kernels, ledger_checks
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, NetworkPolicy
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 
@@ -110,6 +110,7 @@ class Ledger:
         self._empty_count = 0
         self._pending: IntArray = np.zeros(0, dtype=np.int64)
         self._position: IntArray = np.zeros(0, dtype=np.int64)
+        self._scratch: IntArray = np.zeros(0, dtype=np.int64)
         self._pending_count = np.zeros(1, dtype=np.int64)
         self._arrivals = 0
         self.task_count = 0
@@ -120,6 +121,11 @@ class Ledger:
     def rows(self) -> int:
         """Length of every array by machine."""
         return len(self.alive)
+
+    @property
+    def own_readings(self) -> IntArray:
+        """What machines read when nobody is there, in units of 1/FIXED."""
+        return self._own
 
     @property
     def machine_count(self) -> int:
@@ -138,7 +144,10 @@ class Ledger:
         return self.names[row] or ""
 
     def add_machines(self, specs: Sequence[MachineSpec]) -> IntArray:
-        """Machines join; their rows. Raises ``LedgerError`` for a name that is there already or an unknown feature."""
+        """Machines join; their rows.
+
+        Raises ``LedgerError`` for a name that is there already, an unknown feature, and numbers that cannot be counted.
+        """
         seen: set[str] = set()
         for spec in specs:
             if spec.name in self._row or spec.name in seen:
@@ -150,6 +159,7 @@ class Ledger:
                     raise LedgerError(
                         f"machine {spec.name}: policy {self.policy.name} has no feature {feature}; it has {known}"
                     )
+            _refuse(ledger_checks.about_machine(spec))
         self._intern_kinds(spec.kind for spec in specs)
         for resource in sorted({r for spec in specs for r in spec.allocatable} - set(self.resources)):
             self._add_resource(resource)
@@ -178,6 +188,8 @@ class Ledger:
 
         Raises ``LedgerError`` for a machine that is not there.
         """
+        if len(set(names)) < len(names):
+            raise LedgerError("a machine leaves twice; name each once")
         rows = np.array([self.row(name) for name in names], dtype=np.int64)
         gone = np.zeros(self.rows, dtype=np.bool_)
         gone[rows] = True
@@ -197,8 +209,15 @@ class Ledger:
         return there
 
     def read(self, machine: str, feature: str, value: float, limit: float = FORBIDDEN) -> None:
-        """A machine's own reading of a feature changes, e.g. with a service's load; ``limit``: what it may reach."""
-        row, f = self.row(machine), self._feature[feature]
+        """A machine's own reading of a feature changes, e.g. with a service's load; ``limit``: what it may reach.
+
+        Raises ``LedgerError`` for a machine that is not there, an unknown feature, and numbers that cannot be counted.
+        """
+        row, f = self.row(machine), self._feature.get(feature, -1)
+        if f < 0:
+            known = ", ".join(self._feature) or "none"
+            raise LedgerError(f"machine {machine}: policy {self.policy.name} has no feature {feature}; it has {known}")
+        _refuse(ledger_checks.about_reading(machine, feature, value, limit))
         own = _fixed(value)
         self.readings[row, f] += own - self._own[row, f]
         self._own[row, f] = own
@@ -206,8 +225,12 @@ class Ledger:
         self._mark(row)
 
     def resize(self, machine: str, allocatable: dict[str, int]) -> None:
-        """A machine's allocatable resources change; what runs there stays, even where that is more than there is."""
+        """A machine's allocatable resources change; what runs there stays, even where that is more than there is.
+
+        Raises ``LedgerError`` for a machine that is not there, and amounts that cannot be counted.
+        """
         row = self.row(machine)
+        _refuse(ledger_checks.about_amounts(f"machine {machine}", allocatable))
         for resource in sorted(set(allocatable) - set(self.resources)):
             self._add_resource(resource)
         for i, resource in enumerate(self.resources):
@@ -219,14 +242,18 @@ class Ledger:
     # Tasks
 
     def intern(self, task_class: TaskClass) -> int:
-        """The number of a class; the policy prices it when it turns up. Raises ``LedgerError`` for prices that are none."""
+        """The number of a class; the policy prices it when it turns up.
+
+        Raises ``LedgerError`` for prices and demands that are none.
+        """
         number = self._class.get(task_class)
         if number is not None:
             return number
+        _refuse(ledger_checks.about_class(task_class))
+        prices = self._price(task_class, self.kinds)
         for resource, _ in task_class.needs:
             if resource not in self.resources:
                 self._add_resource(resource)
-        prices = self._price(task_class, self.kinds)
         number = self._class[task_class] = len(self.classes)
         self.classes.append(task_class)
         self.prices.append(prices)
@@ -243,7 +270,14 @@ class Ledger:
         self.groups[name] = minimum
 
     def submit(self, classes: IntArray, created_s: FloatArray, names: Sequence[str] | None = None) -> IntArray:
-        """Tasks come and wait; their rows. Raises ``LedgerError`` for a name that is there already."""
+        """Tasks come and wait; their rows.
+
+        Raises ``LedgerError`` for a name that is there already, a class that nobody interned, a moment that is no number.
+        """
+        if len(classes) and not 0 <= classes.min() <= classes.max() < len(self.classes):
+            raise LedgerError(f"tasks of a class beyond the {len(self.classes)} that are known; intern it first")
+        if np.isnan(created_s).any():
+            raise LedgerError("a task was created at no moment in time; seconds are wanted")
         if names is not None:
             twice = len(set(names)) < len(names) or next((n for n in names if n in self._task_row), None)
             if twice:
@@ -271,8 +305,7 @@ class Ledger:
     def bind(self, tasks: IntArray, machines: IntArray, end_s: FloatArray | None = None) -> None:
         """Waiting tasks start on machines. Raises ``LedgerError`` if one does not wait or a machine is not there."""
         self._check(tasks, PENDING)
-        if len(machines) and not self.alive[machines].all():
-            raise LedgerError(f"machine row {int(machines[~self.alive[machines]][0])} is empty")
+        self._check_machines(machines)
         kernels.delist(tasks, self._pending, self._position, self._pending_count)
         self.state[tasks] = RUNNING
         self.machine[tasks] = machines
@@ -289,8 +322,9 @@ class Ledger:
         kernels.enlist(tasks, self._pending, self._position, self._pending_count)
 
     def move(self, tasks: IntArray, machines: IntArray, end_s: FloatArray | None = None) -> None:
-        """Running tasks go on elsewhere."""
+        """Running tasks go on elsewhere. Raises ``LedgerError`` if one does not run or a machine is not there."""
         self._check(tasks, RUNNING)
+        self._check_machines(machines)
         self._book(tasks, -1)
         self.machine[tasks] = machines
         if end_s is not None:
@@ -302,6 +336,7 @@ class Ledger:
         state = self.state[tasks]
         if not state.all():
             raise LedgerError(f"task row {int(tasks[state == FREE][0])} is empty")
+        self._check_once(tasks)
         running = tasks[state == RUNNING]
         self._book(running, -1)
         kernels.delist(tasks[state == PENDING], self._pending, self._position, self._pending_count)
@@ -422,6 +457,7 @@ class Ledger:
                 f"policy {self.policy.name} priced class {task_class.name} with waiting {prices.waiting} and growth "
                 f"{prices.growth}; numbers from 0 up are wanted, and a finite growth"
             )
+        _refuse(ledger_checks.about_effects(task_class.name, arrays[2]))
         return ClassPrices(*arrays, prices.waiting, prices.growth)
 
     def _intern_kinds(self, kinds: Iterable[MachineKind]) -> None:
@@ -464,6 +500,16 @@ class Ledger:
             wrong = int(tasks[self.state[tasks] != state][0])
             what = {FREE: "is not there", PENDING: "waits", RUNNING: "runs already"}[int(self.state[wrong])]
             raise LedgerError(f"task {self.task_name(wrong)} {what}")
+        self._check_once(tasks)
+
+    def _check_once(self, tasks: IntArray) -> None:
+        twice = ledger_checks.repeated(tasks, self._scratch)
+        if twice >= 0:
+            raise LedgerError(f"task {self.task_name(twice)} stands twice in one event; name each once")
+
+    def _check_machines(self, machines: IntArray) -> None:
+        if len(machines) and not self.alive[machines].all():
+            raise LedgerError(f"machine row {int(machines[~self.alive[machines]][0])} is empty")
 
     def _mark(self, row: int) -> None:
         self.touch(np.array([row], dtype=np.int64))
@@ -503,6 +549,7 @@ class Ledger:
         self.sequence = _longer(self.sequence, more)
         self._pending = _longer(self._pending, more)
         self._position = _longer(self._position, more)
+        self._scratch = _longer(self._scratch, more)
         self._empty_tasks = _longer(self._empty_tasks, more)
         kept = self._empty_tasks[: self._empty_count].copy()
         self._empty_tasks[:more] = np.arange(before + more - 1, before - 1, -1)
@@ -517,6 +564,12 @@ class Ledger:
         for number, task_class in enumerate(self.classes):
             self.demands[number, -1] = task_class.demand().get(resource, 0)
         self.structure += 1
+
+
+def _refuse(wrong: str) -> None:
+    """Raises ``LedgerError`` if something is."""
+    if wrong:
+        raise LedgerError(wrong)
 
 
 def _fixed(value: float) -> int:

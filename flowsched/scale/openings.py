@@ -13,8 +13,6 @@ from flowsched.scale.ledger import FIXED
 class Openings:
     """Open machines by group, and for each class the groups in the order of what it can cost there at least."""
 
-    """Machines with room for somebody, group by group, as a level starts."""
-
     def __init__(self, compaction: Compaction, readings: IntArray) -> None:
         """Read the compaction. ``readings``: those as the level starts, since what its own tasks bring must not make
         the least that they can cost there look dearer than it is once they are gone.

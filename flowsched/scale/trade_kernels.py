@@ -33,12 +33,14 @@ def trade(
     trades = 0
     looked = 0
     for i in range(len(classes)):
+        if looked > budget:
+            break
         for j in range(i + 1, len(classes)):
             a, b = classes[i], classes[j]
             here, there = order[first[i] : first[i + 1]], order[first[j] : first[j + 1]]
             looked += len(here) + len(there)
             if looked > budget:
-                return trades, looked
+                break
             gain_here = np.empty(len(here))
             for n in range(len(here)):
                 m = machine[here[n]]

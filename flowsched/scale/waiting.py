@@ -38,7 +38,7 @@ def survey(ledger: Ledger, pending: IntArray, now_s: float, due_age_s: float) ->
     classes, position = np.unique(task_class, return_inverse=True)
     table = ledger.table()
     waiting, growth = table.waiting[classes], table.growth[classes]
-    age = np.clip((now_s - ledger.created_s[pending]) / due_age_s, 0.0, 1.0)
+    age = np.clip((now_s - ledger.created_s[pending]) / max(due_age_s, 1e-9), 0.0, 1.0)
     cost = waiting[position] + growth[position] * age
     order = np.lexsort((np.arange(len(pending)), -cost, position))
     counts = np.bincount(position, minlength=len(classes))

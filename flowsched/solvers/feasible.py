@@ -98,8 +98,11 @@ def _incidence(network: Network) -> tuple[IntArray, IntArray, IntArray]:
 
 def _bound(network: Network, price: IntArray, grid: int) -> int:
     """Supplies at their prices, and what arcs cheaper than their prices can save: weak duality."""
+    unit_costs: Any = network.unit_costs
+    if largest(unit_costs) * (len(network.supplies) + 2) >= 1 << 60:  # sums of three might leave 64 bits
+        unit_costs, price = unit_costs.astype(object), price.astype(object)
     true = price * grid
-    reduced = network.unit_costs + true[network.heads] - true[network.tails]
+    reduced = unit_costs + true[network.heads] - true[network.tails]
     cheap = np.flatnonzero(reduced < 0)
     return _dot(network.supplies, true) + _dot(network.capacities[cheap], reduced[cheap])
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 
-from flowsched.solvers.solver import Solver
+from flowsched.solvers.solver import Capabilities, Solver
 from flowsched_models.document import InputError, Problem, name_help
 
 GROUP = "flowsched.solvers"
@@ -40,7 +40,7 @@ class Registry(Mapping[str, type[Solver]]):
         return {**_BUILT_IN, **{name: entry for name, entry in others.items() if name not in _BUILT_IN}}
 
     def __getitem__(self, name: str) -> type[Solver]:
-        """The class; raises :class:`SolverError` for an unknown name and for one that cannot be loaded."""
+        """The class; raises :class:`SolverError` for an unknown name, one that cannot be loaded, and what is no solver."""
         place = self._places.get(name)
         if place is None:
             raise _error(f"there is no solver '{name}'", name_help(name, self))
@@ -54,6 +54,7 @@ class Registry(Mapping[str, type[Solver]]):
             who = "another package" if place.dist is None else place.dist.name
             message = f"the solver '{name}' of {who} cannot be loaded ({type(error).__name__}: {error})"
             raise _error(message, f"install it again, or take another one: {', '.join(_BUILT_IN)}") from error
+        _check(name, loaded, "another package" if place.dist is None else place.dist.name)
         return loaded
 
     def __iter__(self) -> Iterator[str]:
@@ -73,12 +74,18 @@ SOLVERS = Registry()
 
 
 def make_solver(name: str) -> Solver:
-    """A solver by its name; raises :class:`SolverError`, a ``KeyError``, if it is unknown or lacks what it needs."""
+    """A solver by its name; raises :class:`SolverError`, a ``KeyError``, if it is unknown, lacks what it needs or cannot be
+    made.
+    """
     solver = SOLVERS[name]
     missing = solver.capabilities.missing
     if missing:
         raise _error(f"the solver '{name}' {missing}, which is not installed", f"usable here: {', '.join(installed())}")
-    return solver()
+    try:
+        return solver()
+    except Exception as error:  # other people's code
+        message = f"the solver '{name}' cannot be made ({type(error).__name__}: {error})"
+        raise _error(message, f"usable here: {', '.join(installed())}") from error
 
 
 def installed() -> tuple[str, ...]:
@@ -92,6 +99,22 @@ def installed() -> tuple[str, ...]:
         if usable:
             names.append(name)
     return tuple(names)
+
+
+def _check(name: str, loaded: object, who: str) -> None:
+    """Whether it looks like a solver; what it answers is for the conformance suite."""
+    if not callable(loaded):
+        what = f"is {loaded!r}, which cannot be called"
+    elif not isinstance(getattr(loaded, "capabilities", None), Capabilities):
+        what = "has no capabilities"
+    elif not callable(getattr(loaded, "solve", None)):
+        what = "has no method solve"
+    else:
+        return
+    raise _error(
+        f"the solver '{name}' of {who} {what}",
+        "its entry point should name a class with name, capabilities (flowsched.solvers.Capabilities) and solve",
+    )
 
 
 def _error(message: str, help: str) -> SolverError:

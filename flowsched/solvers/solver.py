@@ -42,8 +42,8 @@ class Solution:
     """For the user: who answered, what struck, or what is wrong with the network; empty if there is nothing to say."""
     potentials: IntArray | None = None
     """A value per node that proves an optimal flow optimal: ``unit_costs + pi[tails] - pi[heads]`` is at least 0 where the
-    flow could grow and at most 0 where it could shrink. None from solvers that keep none (``flowsched.potentials`` derives
-    them)."""
+    flow could grow and at most 0 where it could shrink. None from solvers that keep none
+    (``flowsched.network.potentials`` derives them)."""
     bound: int | None = None
     """A lower bound of the cost of every feasible flow, in scaled units, where one is known and the flow is not optimal."""
 

@@ -55,7 +55,14 @@ class Worker:
         if time_limit_s is not None and time_limit_s <= 0.0:
             return stopped(network, self._solver, 0.0)
         with self._lock:
-            return self._solve(network, time_limit_s)
+            try:
+                return self._solve(network, time_limit_s)
+            except BaseException:
+                # Interrupted between question and answer (Ctrl-C): the next question must not get this one's answer.
+                if self._process is not None:
+                    self._process.end()
+                    self._process = None
+                raise
 
     def _solve(self, network: Network, time_limit_s: float | None) -> Solution:
         self.start()
@@ -140,7 +147,7 @@ def _listen(stream: Any, said: queue.SimpleQueue[Any]) -> None:
     try:
         while True:
             said.put(pickle.load(stream))
-    except (EOFError, OSError, ValueError, pickle.UnpicklingError):
+    except Exception:  # the end, or what is no answer: whoever waits must hear of it
         said.put(None)
 
 
@@ -167,16 +174,26 @@ def serve(name: str) -> None:
     solver = make_solver(name)
     # The first solve loads the library.
     tiny = [np.array(a, dtype=np.int64) for a in ([0], [1], [1], [0], [1, -1])]
-    ready = solver.solve(_network(tiny, 1.0))
-    pickle.dump(ready, answers, protocol=5)
-    answers.flush()
+    solution = solver.solve(_network(tiny, 1.0))
+    asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    threading.Thread(target=_hear, args=(sys.stdin.buffer, asked), daemon=True).start()
     while True:
-        try:
-            arrays, scale = pickle.load(sys.stdin.buffer)
-        except EOFError:
-            return
-        pickle.dump(solver.solve(_network(arrays, scale)), answers, protocol=5)
-        answers.flush()
+        with suppress(BrokenPipeError):  # nobody is there any more, which the other thread is about to hear
+            pickle.dump(solution, answers, protocol=5)
+            answers.flush()
+        arrays, scale = asked.get()
+        solution = solver.solve(_network(arrays, scale))
+
+
+def _hear(stream: Any, asked: queue.SimpleQueue[Any]) -> None:
+    """Pass networks on, and end the process when there are no more, in the middle of a solve too: its owner has gone, maybe
+    killed, and a solve without a limit would go on for nobody.
+    """
+    try:
+        while True:
+            asked.put(pickle.load(stream))
+    except Exception:  # the end, or half a network
+        os._exit(0)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.fleet import Fleet
+from flowsched.headroom import Headroom, job_behaviour, service_pressure
 from flowsched.relation import Relation
 from flowsched.snapshot import MILLI
 from flowsched_k8s.affinity import RelationIndex, SoftTerm, port_relations
@@ -21,7 +22,7 @@ from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.filters import StaticFilter, static_filter
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.intent import Intent, read_intent
-from flowsched_k8s.latency import Headroom, ServiceWish, choose_curve, headroom
+from flowsched_k8s.latency import ServiceWish, choose_curve, headroom
 from flowsched_k8s.names import CORES, THREADS, WIDTH
 from flowsched_k8s.neutral import machine_type, with_neutral
 from flowsched_k8s.objects import Meta, Node, Pod
@@ -402,9 +403,8 @@ class Cache:
         cores = entry.request_milli / MILLI
         if entry.intent.service is not None:
             profile = self.catalogue.services[entry.intent.service]
-            return 0.0, profile.pressure * min(cores, profile.cpu_per_kqps * (self.qps(entry) or 0.0) / 1000.0)
-        job = self.catalogue.jobs[entry.intent.profile or NEUTRAL]
-        return job.sensitivity * min(1.0, cores), job.pressure * cores
+            return 0.0, service_pressure(profile, cores, self.qps(entry) or 0.0)
+        return job_behaviour(self.catalogue.jobs[entry.intent.profile or NEUTRAL], cores)
 
     def qps(self, entry: PodEntry) -> float | None:
         """Load of a service: measured, else annotated, else what its goal was stated for."""

@@ -188,6 +188,18 @@ def test_an_arc_without_a_capacity_that_gets_cheaper_is_a_reason() -> None:
     check(flow)
 
 
+def test_an_arc_with_room_for_far_more_than_all_tasks_that_gets_cheaper_is_a_reason() -> None:
+    """Its units were listed one by one: more than memory holds."""
+    columns = np.array([(0, 3, 1, 0), (1, 2, 1 << 35, 5), (2, 3, 1 << 35, 0)], dtype=np.int64).T
+    flow = IncrementalFlow(HubGraph(4, 3, *columns), width=2)
+    flow.add(np.array([[0, 1]] * 3), np.array([[1, 1]] * 3))
+    flow.reoptimise()
+    flow.change_arcs(np.array([1]), costs=np.array([-5]))
+
+    assert flow.reoptimise().reason is Reason.UNCAPPED_ARC_CHEAPER
+    check(flow)
+
+
 def test_no_way_is_an_error_that_is_got_over() -> None:
     flow = IncrementalFlow(small_graph([1, 0, 0, 0]), width=7)
     tasks = flow.add(*as_arrays([([0], [1]), ([0, CLUSTER], [1, 2])]))
@@ -213,6 +225,12 @@ def test_no_way_is_an_error_that_is_got_over() -> None:
         pytest.param(lambda f: f.add(np.array([[1]]), np.array([[1 << 50]])), "beyond", id="cost"),
         pytest.param(lambda f: f.add(np.array([[1]]), np.array([[1, 2]])), "shape", id="shape"),
         pytest.param(lambda f: f.change_arcs(np.array([0]), capacities=np.array([-1])), "capacity -1", id="arc"),
+        pytest.param(lambda f: f.change_arcs(np.array([0, 0]), costs=np.array([1, 1])), "twice", id="arc twice"),
+        pytest.param(lambda f: f.change_arcs(np.array([99]), costs=np.array([1])), "arcs 99 to 99", id="no arc"),
+        pytest.param(lambda f: f.change_arcs(np.array([-1]), costs=np.array([1])), "arcs -1 to -1", id="arc below 0"),
+        pytest.param(
+            lambda f: f.change_arcs(np.ones(15, dtype=bool), costs=np.array([1])), "by bool", id="arcs by mask"
+        ),
         pytest.param(lambda f: f.reprice(np.array([0]), np.array([[1], [2]])), "shape", id="reprice"),
     ],
 )

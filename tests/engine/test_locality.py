@@ -289,6 +289,15 @@ def test_the_benchmark_runs_small_and_checks_itself(use: float) -> None:
     assert (row["tasks"], row["rounds"]) == (round(60 * 12 * use), 4)
 
 
+def test_a_round_from_scratch_is_measured_by_the_solve_of_or_tools_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by our solver around it: then the ratio could not tell what that adds."""
+    monkeypatch.setattr("benchmarks.quincy_rounds._own_solve_ms", lambda network: 0.5)
+
+    row = measure_quincy(1, machines=20)
+
+    assert (row["peer_ms"], row["ratio"]) == (0.5, 2.0 * row["p50_ms"])
+
+
 def test_instances_have_the_shape_they_promise() -> None:
     shape = InstanceShape(machines=400)
     cluster = shape.draw_machines()

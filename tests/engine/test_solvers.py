@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,7 +26,6 @@ from flowsched.solvers.guards import guarded
 from flowsched.solvers.limited import LimitedSolver, limited, take_stopped, unlimited
 from flowsched.solvers.registry import Registry
 from flowsched.solvers.simplex import SpanningTree, spread
-from flowsched.solvers.worker import Worker
 from flowsched_models.document import InputError
 
 HOUSE = Path(__file__).parents[2]
@@ -107,6 +104,35 @@ def test_a_solver_that_lacks_something_says_what_to_install(monkeypatch: pytest.
     assert {"odd", "broken"}.isdisjoint(installed())
 
 
+class Fails(Odd):
+    """A solver that cannot be made."""
+
+    capabilities: ClassVar[Capabilities] = Capabilities()
+
+    def __init__(self) -> None:
+        raise OSError("no licence")
+
+
+@pytest.mark.parametrize(
+    ("loads", "message"),
+    [
+        (Odd(), "'bad' of another package is .*, which cannot be called"),
+        (dict, "'bad' of another package has no capabilities"),
+        (type("Idle", (), {"capabilities": Capabilities()}), "'bad' of another package has no method solve"),
+        (Fails, "'bad' cannot be made \\(OSError: no licence\\)"),
+    ],
+)
+def test_what_is_no_solver_is_told_to_those_who_ask_for_it(
+    loads: object, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flowsched.solvers.registry.entry_points", lambda group: [Announced("bad", loads)])
+    monkeypatch.setattr("flowsched.solvers.registry.SOLVERS", Registry())
+
+    with pytest.raises(SolverError, match=message):
+        make_solver("bad")
+    assert "ortools" in installed()
+
+
 def test_one_of_several_requirements_is_enough() -> None:
     missing, there = Requirement("no_such_module", "x"), Requirement("json", "y")
     program = Requirement(Path(sys.executable).name, "z", program=True)
@@ -174,34 +200,6 @@ def test_a_limited_solver_passes_the_limit_on_and_remembers_what_it_stopped() ->
     warm = make_solver("incremental")
     assert unlimited(warm) is not warm
     assert unlimited(warm).name == "incremental"
-
-
-def test_a_worker_that_dies_is_told_and_replaced() -> None:
-    worker = Worker("ortools")
-    assert worker.solve(DETOUR, 60.0).status is Status.OPTIMAL
-    assert worker.solve(DETOUR, None).status is Status.OPTIMAL
-    process = worker._process
-    assert process is not None
-    process._process.kill()
-    process._process.wait()
-
-    answer = worker.solve(DETOUR, 60.0)
-
-    assert answer.status is Status.FEASIBLE
-    assert "ended before its answer" in answer.report
-    assert worker.solve(DETOUR, 60.0).status is Status.OPTIMAL
-
-
-def test_a_worker_ends_with_its_owner() -> None:
-    worker = Worker("ortools")
-    worker.solve(DETOUR, 60.0)
-    assert worker._process is not None
-    process = worker._process._process
-    assert process.poll() is None
-
-    del worker
-
-    assert process.wait(timeout=30.0) != 0
 
 
 @given(st.integers(1, 6), st.integers(0, 8), st.data())
@@ -334,6 +332,27 @@ def test_costs_up_to_the_limit_of_networks_are_taken_in_any_network_that_fits_in
     assert make_solver("ortools").solve(network([(0, 1, 1, COST_LIMIT)], [1, -1])).cost == COST_LIMIT
 
 
+@pytest.mark.parametrize(
+    ("arcs", "flow", "cost"),
+    [
+        pytest.param([(0, 1, 1 << 60, 1)] * 16, 1 << 60, 1 << 64, id="units beyond 64 bits"),
+        pytest.param([(0, 1, 4, -(1 << 63))], 4, -(1 << 65), id="the least cost"),
+        pytest.param([(0, 1, 9, 7)] * 2, 9, 126, id="usual"),
+    ],
+)
+def test_the_cost_of_a_flow_is_exact(arcs: list[tuple[int, int, int, int]], flow: int, cost: int) -> None:
+    assert network(arcs, [0, 0]).cost_of(np.full(len(arcs), flow, dtype=np.int64)) == cost
+
+
+def test_the_bound_of_a_quick_flow_stays_below_the_optimum_at_the_largest_costs() -> None:
+    net = network([(0, 1, 3, -5), (1, 0, 2, -(1 << 63))], [0, 0])
+    optimum = make_solver("networkx").solve(net)
+
+    quick = quick_flow(net)
+
+    assert quick.bound <= optimum.cost <= net.cost_of(quick.flow)
+
+
 def test_potentials_refuse_a_flow_that_is_not_optimal() -> None:
     net = network([(0, 1, 5, 1), (0, 1, 5, 4)], [5, -5])
 
@@ -398,26 +417,3 @@ def test_mistakes_in_files_are_told_with_their_line(text: str, message: str) -> 
 
 def test_a_limited_solver_is_a_solver() -> None:
     assert LimitedSolver(Slow(), 1.0).capabilities.exact is False
-
-
-def test_the_process_that_solves_prints_nothing_but_answers() -> None:
-    """Its answers go over standard output, so what a library prints there must not."""
-    code = """
-        import os, pickle, sys
-        import flowsched.solvers as solvers
-        from flowsched.solvers.worker import serve
-        real = solvers.make_solver
-        class Loud:
-            def solve(self, network):
-                os.write(1, b"hello")
-                return real("ortools").solve(network)
-        solvers.make_solver = lambda name: Loud()
-        serve("loud")
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], stdin=subprocess.DEVNULL, capture_output=True, env={**os.environ}
-    )
-
-    assert done.returncode == 0
-    assert b"hello" in done.stderr
-    assert b"hello" not in done.stdout

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from flowsched.arrays import IntArray
-from flowsched.inspector.account import SEARCH, WIDE, Account, Part, Waits
+from flowsched.inspector.account import SEARCH, Account, Part, Waits
 from flowsched.inspector.explanation import explain
 from flowsched.inspector.graph import Graph
 from flowsched.inspector.plain_snapshot import milli_of
@@ -78,7 +78,7 @@ def _part(account: Account, part: Part) -> dict[str, Any]:
         "kind": part.kind,
         "priority": part.priority,
         "machines": list(part.machines),
-        "machine_facts": _fleet(part) if part.kind == WIDE else _snapshot(part),
+        "machine_facts": _fleet(part) if part.kind != SEARCH else _snapshot(part),
         "groups": _members(part.groups, machine),
         "tasks": list(part.tasks),
         "classes": _members(part.classes, task),
@@ -87,7 +87,7 @@ def _part(account: Account, part: Part) -> dict[str, Any]:
         "waiting": _waiting(part.waiting, task, machine),
         "plan": _plan(part, task, machine),
         "reservations": [
-            [task.get(r["task"], -1), machine.get(r["machine"], -1), r["width_milli"], _time(r["start_s"])]
+            [task.get(r["task"], -1), machine.get(r["machine"], -1), part.width_of(r), _time(r["start_s"])]
             for r in part.reservations
         ],
         "machine_costs": [_number(part.plain["machine_costs"].get(m)) for m in part.machines]
@@ -158,9 +158,11 @@ def _snapshot(part: Part) -> dict[str, Any]:
 
 def _class_facts(part: Part, index: int) -> dict[str, Any]:
     """What a task of a class asks for, and how it is bound to others."""
-    if part.kind == WIDE:
+    if part.kind != SEARCH:
         demand = part.plain["demands"][index]
-        facts = {key: demand.get(key) for key in ("needs", "group", "holds", "joins", "waiting_cost", "max_cost")}
+        facts = {
+            key: demand.get(key) for key in ("needs", "group", "holds", "joins", "waiting_cost", "max_cost", "waiting")
+        }
         return {**facts, "width_milli": int((demand.get("needs") or {}).get("cpu", 0))}
     name = part.classes[index].name
     tasks: Sequence[Mapping[str, Any]] = part.plain["snapshot"].get("pending", ())
@@ -184,9 +186,9 @@ def _placements(part: Part, task: Mapping[str, int], machine: Mapping[str, int])
         "threads": [p.threads for p in placed] if part.kind == SEARCH else None,
         "cores": [None if p.cores is None else list(p.cores) for p in placed] if part.kind == SEARCH else None,
         "runner_up": [-1 if p.runner_up is None else machine.get(p.runner_up, -1) for p in placed]
-        if part.kind == WIDE
+        if part.kind != SEARCH
         else None,
-        "runner_up_cost": [_number(p.runner_up_cost) for p in placed] if part.kind == WIDE else None,
+        "runner_up_cost": [_number(p.runner_up_cost) for p in placed] if part.kind != SEARCH else None,
     }
 
 
@@ -289,7 +291,7 @@ def _unit_milli(part: Part, graph: Graph, cls: Sequence[int]) -> int | None:
         if graph.kinds[tail] not in ("class", "domain") or graph.kinds[head] != "tier" or cls[tail] < 0:
             continue
         width = 0
-        if part.kind == WIDE:
+        if part.kind != SEARCH:
             width = int((part.plain["demands"][cls[tail]].get("needs") or {}).get("cpu", 0))
         else:
             digits = graph.names[head].rpartition("/")[2].removesuffix("m")

@@ -131,7 +131,7 @@ class Part {
     Object.assign(this, plain);
     this.round = round;
     this.index = index;
-    this.wide = this.kind === "wide";
+    this.wide = this.kind !== "search"; // decided by one network
     this.classes = plain.classes.map(([name, members]) => ({ name, members: unfolded(members) }));
     this.groups = plain.groups.map(([name, members]) => ({ name, members: unfolded(members) }));
     this.taskNumber = new Map(this.tasks.map((name, i) => [name, i]));

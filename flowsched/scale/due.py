@@ -1,0 +1,263 @@
+"""Never for ever, at cluster scale: the earliest due task starts now, or a machine is held for it.
+
+A task is *due* once it has waited longer than the due age, counted from its creation, so that a restart resets nothing. The
+due task that came first starts before all others if there is room anywhere, whatever it costs. If not, it gets a hard
+reservation on the machine that drains soonest (`flowsched.scale.reservation`) and keeps it from round to round.
+
+The bound: if no running task lasts longer than T, a task waits at most ``due age + (B + 1)(T + one round)``, B tasks that
+had come earlier and still waited when it came. It is due at the due age, and so is all that came before it. Each of them,
+once it is first, waits for one machine to drain, at most T since nothing joins it that stays, and for the next round. That
+holds within a priority, or for all tasks with ``aging_crosses_priority``. Where runs are longer than predicted, nothing
+joins once the reserved start has passed, so a task may wait for T twice. Tasks without an end make T infinite: where they
+leave no machine for a task, nothing is held for it, the next one is served, and the round's outcome says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flowsched.arrays import BoolArray, IntArray
+from flowsched.scale.certificate import Evidence
+from flowsched.scale.compaction import Compaction
+from flowsched.scale.desk import Desk
+from flowsched.scale.gang import Gang
+from flowsched.scale.ledger import Ledger
+from flowsched.scale.queue import Queue
+from flowsched.scale.reservation import Drain, Lasting, Reservation
+from flowsched.scale.waiting import Waiting, survey
+
+
+@dataclass(frozen=True)
+class Unbounded:
+    """A due task that nothing can be promised."""
+
+    task: int
+    """Its row; the earliest of its class."""
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Started:
+    """Due tasks that the desk has placed: a level of their own, before the others."""
+
+    waiting: Waiting
+    evidence: Evidence
+    primal: float
+
+    @property
+    def tasks(self) -> IntArray:
+        """Their rows."""
+        return self.waiting.tasks
+
+
+@dataclass(frozen=True)
+class _Owed:
+    """Who has to start together: one task, or what is missing of a task group."""
+
+    members: IntArray
+    """In the order in which they came; any ``needed`` of them."""
+    needed: int
+    key: int | str
+    """Class or group: what all with the same answer share."""
+
+
+class Dues:
+    """What is owed to due tasks, kept from round to round: by queue, which is a priority, or all tasks as one."""
+
+    def __init__(self, ledger: Ledger, compaction: Compaction, due_age_s: float) -> None:
+        """Nothing is owed yet."""
+        self._ledger = ledger
+        self._compaction = compaction
+        self._due_age_s = due_age_s
+        self._held: tuple[Reservation, ...] = ()
+        self._before: tuple[Reservation, ...] = ()
+        self._unbounded: list[Unbounded] = []
+        self._lasting: Lasting | None = None
+        self._changed: IntArray = np.zeros(0, dtype=np.int64)
+
+    @property
+    def reservations(self) -> tuple[Reservation, ...]:
+        """What is held as things stand."""
+        return self._held
+
+    @property
+    def unbounded(self) -> tuple[Unbounded, ...]:
+        """Due tasks of this round that nothing can be promised."""
+        return tuple(self._unbounded)
+
+    def resume(self, held: Sequence[Reservation]) -> None:
+        """Hold this and nothing else, as if the last round had."""
+        self._held = tuple(held)
+
+    def begin(self, changed: IntArray) -> None:
+        """A round begins. ``changed``: machines since the last one."""
+        self._changed = changed
+        self._unbounded = []
+        self._lasting = None
+        self._before, self._held = self._held, ()
+
+    def settle(self, queue: Queue, desk: Desk, now_s: float) -> Started | None:
+        """Start the first due task of a queue, or hold a machine for it; those that started.
+
+        Queues are settled in the order of their rank: what one holds binds those after it.
+        """
+        ledger, pending = self._ledger, queue.tasks
+        created = ledger.created_s[pending]
+        if now_s - created.min(initial=np.inf) <= self._due_age_s:
+            return None
+        late = pending[now_s - created > self._due_age_s]
+        late = late[np.lexsort((ledger.sequence[late], ledger.created_s[late]))]
+        held = tuple(r for r in self._before if r.stands(ledger) and (pending == r.task).any()) if self._before else ()
+        for owed in self._in_turn(late, held, queue.gangs):
+            started = self._start(owed, desk, now_s)
+            if started is not None:
+                return started
+            kept = self._kept(owed, held, desk)
+            found = kept or self._reserve(owed, desk, now_s)
+            if found:
+                self._held += found
+                rows = np.unique([r.machine for r in found])
+                desk.hold(rows, np.full(len(rows), max(r.start_s for r in found) - now_s))
+                return None
+        return None
+
+    # Below: how
+
+    def _in_turn(self, late: IntArray, held: Sequence[Reservation], gangs: Sequence[Gang]) -> list[_Owed]:
+        """Who is served first, one of each class or group: the holder of a reservation, then as they came."""
+        task_class = self._ledger.task_class[late]
+        _, first = np.unique(task_class, return_index=True)
+        group = {c: gang for gang in gangs for c in gang.classes.tolist()}
+        holders = {r.task for r in held}
+        turns: dict[int | str, _Owed] = {}
+        for i in np.sort(first).tolist():
+            gang = group.get(int(task_class[i]))
+            if gang is None:
+                turns[int(task_class[i])] = _Owed(late[i : i + 1], 1, int(task_class[i]))
+            elif gang.name not in turns:
+                turns[gang.name] = _Owed(gang.members, gang.needed, gang.name)
+        order = list(turns.values())
+        if holders:
+            holding = [o for o in order if isinstance(o.key, str) and holders <= set(o.members.tolist())]
+            if not holding and len(held) == 1:
+                holding = [_Owed(np.array([held[0].task]), 1, int(self._ledger.task_class[held[0].task]))]
+            order = holding + order
+        return order
+
+    def _start(self, owed: _Owed, desk: Desk, now_s: float) -> Started | None:
+        """Place those who are owed, at whatever cost; None, and nothing has changed, if there is no room."""
+        ledger = self._ledger
+        start = desk.count
+        classes = ledger.task_class[owed.members]
+        free, readings = desk.free.copy(), desk.readings.copy()
+        placed = desk.force(np.bincount(classes, minlength=len(ledger.classes)))
+        if placed < owed.needed:
+            if placed:
+                desk.take_back(start, np.ones(placed, dtype=np.bool_))
+            return None
+        tasks = _as_they_came(owed.members, classes, desk.task_class[start:], owed.needed)
+        extra = _beyond(desk.task_class[start:], ledger.task_class[tasks])
+        if extra.any():
+            desk.take_back(start, extra)
+        waiting = survey(ledger, tasks[np.argsort(ledger.sequence[tasks])], now_s, self._due_age_s)
+        waiting = replace(
+            waiting, cost=np.full(len(waiting.cost), np.inf), dearest=np.full(len(waiting.dearest), np.inf)
+        )
+        evidence = Evidence.of(ledger, self._compaction, waiting, free, readings, desk.barred, desk.model)
+        return Started(waiting, evidence, desk.close(start, waiting, evidence))
+
+    def _kept(self, owed: _Owed, held: tuple[Reservation, ...], desk: Desk) -> tuple[Reservation, ...]:
+        """The reservations of the last round if they still suit, all of them or none."""
+        ledger = self._ledger
+        members = set(owed.members.tolist())
+        if len(held) != owed.needed or not all(r.task in members for r in held):
+            return ()
+        rows = [r.machine for r in held]
+        if desk.barred[rows].any() or np.isin(rows, desk.held).any():
+            return ()
+        for row in np.intersect1d(rows, self._changed).tolist():
+            if not self._for_good.take(row, ledger.task_class[[r.task for r in held if r.machine == row]]):
+                return ()
+        return held
+
+    @property
+    def _for_good(self) -> Lasting:
+        """What machines have left for good; looked up once in a round, if at all."""
+        if self._lasting is None:
+            self._lasting = Lasting(self._ledger)
+        return self._lasting
+
+    def _reserve(self, owed: _Owed, desk: Desk, now_s: float) -> tuple[Reservation, ...]:
+        """Machines that drain soonest, all held until the last of them has room; none if one has none."""
+        ledger = self._ledger
+        classes = np.unique(ledger.task_class[owed.members]).tolist()
+        fits = [self._for_good.fits(c) for c in classes]
+        some: BoolArray = np.logical_or.reduce(fits) & ~desk.barred
+        some[desk.held] = False
+        if sum(self._for_good.most(c, some & f) for c, f in zip(classes, fits, strict=True)) < owed.needed:
+            self._unbounded.append(Unbounded(int(owed.members[0]), self._why_never(owed, classes)))
+            return ()
+        drain = Drain(desk, np.flatnonzero(some), now_s)
+        places: list[tuple[int, int]] = []
+        start_s = now_s
+        widest = np.argsort(
+            [-ledger.classes[c].width_milli for c in ledger.task_class[owed.members].tolist()], kind="stable"
+        )
+        refused: set[int] = set()
+        for task in owed.members[widest].tolist():
+            task_class = int(ledger.task_class[task])
+            if len(places) == owed.needed:
+                break
+            if task_class in refused:
+                continue
+            row, at = drain.soonest(task_class)
+            if row < 0:
+                refused.add(task_class)
+                continue
+            drain.reserve(task_class, row)
+            places.append((task, row))
+            start_s = max(start_s, at)
+        if len(places) < owed.needed:
+            self._unbounded.append(Unbounded(int(owed.members[0]), self._why_never(owed, classes)))
+            return ()
+        return tuple(self._reservation(task, row, start_s, now_s) for task, row in places)
+
+    def _reservation(self, task: int, row: int, start_s: float, now_s: float) -> Reservation:
+        ledger = self._ledger
+        name = ledger.machine_name(row)
+        why = (
+            f"{ledger.task_name(task)} has waited {now_s - ledger.created_s[task]:.0f} s; "
+            f"{name} has room for it first, in {start_s - now_s:.0f} s"
+        )
+        return Reservation(task, row, start_s, why, int(ledger.sequence[task]), name)
+
+    def _why_never(self, owed: _Owed, classes: list[int]) -> str:
+        for c in classes:
+            if not self._for_good.large(c).any():
+                return f"no machine that it may use is large enough for {self._ledger.classes[c].name}"
+        if owed.needed > 1:
+            return f"no machines have room for {owed.needed} tasks of {owed.key} together once all that have an end are gone"
+        return "on every machine that is large enough, tasks without an end leave too little room"
+
+
+def _as_they_came(members: IntArray, classes: IntArray, placed: IntArray, needed: int) -> IntArray:
+    """The first ``needed`` of the members that have a place, given the classes of those that were placed."""
+    quota = np.bincount(placed, minlength=int(classes.max()) + 1)
+    order = np.argsort(classes, kind="stable")
+    rank = np.empty(len(classes), dtype=np.int64)
+    rank[order] = np.arange(len(classes)) - np.searchsorted(classes[order], classes[order])
+    chosen: IntArray = members[rank < quota[classes]][:needed]
+    return chosen
+
+
+def _beyond(placed: IntArray, wanted: IntArray) -> BoolArray:
+    """Which placements are more than are wanted of their class; the last ones."""
+    quota = np.bincount(wanted, minlength=int(placed.max(initial=-1)) + 1)
+    order = np.argsort(placed, kind="stable")
+    rank = np.empty(len(placed), dtype=np.int64)
+    rank[order] = np.arange(len(placed)) - np.searchsorted(placed[order], placed[order])
+    beyond: BoolArray = rank >= quota[placed]
+    return beyond

@@ -1,0 +1,294 @@
+"""The true optimum of a small round, by CP-SAT on the same objective as the primal.
+
+What a machine may take in a round is a *company*: so many tasks of each class that fit together in every resource and below
+every limit. It costs what its tasks cost as the round begins, plus what they cost each other: of two tasks, the one that is
+served later pays for the other, and a round serves its classes in the order of their numbers (``kernels.in_turn``), so the
+pair costs ``sum over f of coefficient[later, f] * factor[kind, f] * effect[earlier, f]``. Where a policy charges what a
+newcomer suffers and what it causes, as ``flow`` does, the order makes no difference. CP-SAT gives every machine one company,
+so that each task is in one or waits; machines that are alike share their variables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from ortools.sat.python import cp_model
+
+from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.scale.certificate import Evidence
+from flowsched.scale.kernels import UNLIMITED
+from flowsched.scale.pairs import pair_costs
+
+DETERMINISTIC_LIMIT = 20.0
+"""CP-SAT's own measure of work, so that the answer does not depend on the speed of the machine."""
+MOST_COMPANIES = 60_000
+"""A round with more of them is not tried."""
+_SCALE = 1_000_000
+_LARGEST = 2.0**50
+
+
+@dataclass(frozen=True, eq=False)
+class ExactAnswer:
+    """What CP-SAT says about a level of a round."""
+
+    task_class: IntArray
+    """Class of each placement; without a plan both arrays are empty and ``value`` is infinite."""
+    machine: IntArray
+    """Machine row of each."""
+    value: float
+    """What that plan costs, waiting included, as ``Level.primal`` counts."""
+    bound: float
+    """No plan costs less; minus infinity where nothing was shown."""
+    proven: bool
+    """Whether the plan is optimal, but for the rounding of its costs to a millionth."""
+    report: str
+    """Why not, in a sentence; empty if it is."""
+
+
+@dataclass(frozen=True, eq=False)
+class Companies:
+    """Every company that machines of one make can take: same kind, room, readings and limits."""
+
+    rows: IntArray
+    """The machines."""
+    counts: IntArray
+    """By company and position in the waiting classes; the first one is nobody."""
+    cost: FloatArray
+
+
+class ExactLevel:
+    """The optimisation problem of one level."""
+
+    def __init__(self, evidence: Evidence, most: int | None = None) -> None:
+        """The level as its evidence describes it; ``most``: companies to look at, else ``MOST_COMPANIES``."""
+        self._evidence = evidence
+        self._most = MOST_COMPANIES if most is None else most
+        self.classes = evidence.waiting.classes
+        self._pairs = pair_costs(evidence.model, self.classes)
+        self._single = evidence.model.effects[self.classes]
+
+    @cached_property
+    def makes(self) -> list[Companies] | None:
+        """The companies of all machines; None if there are too many."""
+        e = self._evidence
+        key = np.hstack([e.model.kind[e.rows, None], e.free[e.rows], e.readings[e.rows], e.model.limits[e.rows]])
+        _, first, inverse = np.unique(key, axis=0, return_index=True, return_inverse=True)
+        found = []
+        left = self._most
+        for i in np.argsort(first, kind="stable").tolist():
+            companies = self._companies(e.rows[inverse.reshape(-1) == i], left)
+            if companies is None:
+                return None
+            left -= len(companies.cost)
+            found.append(companies)
+        return found
+
+    def solve(
+        self,
+        task_class: IntArray,
+        machine: IntArray,
+        limit: float = DETERMINISTIC_LIMIT,
+        prices: FloatArray | None = None,
+    ) -> ExactAnswer:
+        """The optimum, starting from a plan: the class and machine row of its placements.
+
+        ``prices``: by class, those of a certificate. They show of most companies that no plan with them is better than the
+        one that is there, which saves most of the work.
+        """
+        none = np.zeros(0, dtype=np.int64)
+        makes = self.makes
+        ours = np.inf
+        if makes is None:
+            report = f"the round has more than {self._most} ways to fill its machines; it was not solved exactly"
+            return ExactAnswer(none, none, np.inf, -np.inf, False, report)
+        e = self._evidence
+        if prices is not None and np.isfinite(e.waiting.cost).all():
+            ours = self.value(task_class, machine)
+            makes = self._promising(makes, prices, ours)
+        finite = float(e.waiting.cost[np.isfinite(e.waiting.cost)].sum())
+        highest = finite + sum(float(m.cost.max()) * len(m.rows) for m in makes)
+        # A task that must not wait if any place is free costs more than all else together.
+        forced = highest + 1.0
+        scale = min(float(_SCALE), _LARGEST / (forced * max(1, len(e.waiting.tasks))))
+        model = cp_model.CpModel()
+        uses: list[list[cp_model.LinearExprT]] = [[] for _ in self.classes]
+        objective: list[cp_model.LinearExprT] = []
+        chosen: list[tuple[Companies, list[cp_model.IntVar]]] = []
+        rank = np.full(len(e.counts), -1, dtype=np.int64)
+        rank[self.classes] = np.arange(len(self.classes))
+        for companies in makes:
+            hint = self._hint(companies, rank[task_class], machine)
+            members = len(companies.rows)
+            variables = [model.new_int_var(0, members, "") for _ in range(len(companies.cost))]
+            model.add(sum(variables) == members)
+            for i, variable in enumerate(variables):
+                model.add_hint(variable, int(hint[i]))
+            for i, c in np.argwhere(companies.counts > 0).tolist():
+                uses[c].append(int(companies.counts[i, c]) * variables[i])
+            objective += [round(cost * scale) * v for cost, v in zip(companies.cost.tolist(), variables, strict=True)]
+            chosen.append((companies, variables))
+        waits: list[tuple[float, cp_model.IntVar]] = []
+        placed = np.bincount(rank[task_class], minlength=len(self.classes))
+        for c in range(len(self.classes)):
+            costs = e.waiting.cost[e.waiting.first[c] : e.waiting.first[c + 1]]
+            rest = len(costs) - int(placed[c])
+            for cost, many in zip(*(x.tolist() for x in np.unique(costs, return_counts=True)), strict=True):
+                wait = model.new_int_var(0, many, "")
+                model.add_hint(wait, min(many, rest))
+                rest -= min(many, rest)
+                uses[c].append(wait)
+                waits.append((cost, wait))
+                objective.append(round(min(cost, forced) * scale) * wait)
+            model.add(sum(uses[c]) == len(costs))
+        model.minimize(sum(objective))
+        solver = cp_model.CpSolver()
+        solver.parameters.num_workers = 1
+        solver.parameters.random_seed = 0
+        solver.parameters.linearization_level = 2
+        solver.parameters.max_deterministic_time = limit
+        status = solver.solve(model)
+        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            report = f"CP-SAT found no plan within a deterministic time of {limit:g}"
+            return ExactAnswer(none, none, np.inf, -np.inf, False, report)
+        classes, machines, value = self._read(solver, chosen)
+        stranded = 0
+        for cost, wait in waits:
+            many = solver.value(wait)
+            value += min(cost, e.most) * many if many else 0.0
+            stranded += many if cost == np.inf else 0
+        # Every summand was rounded once.
+        rounded = (len(e.rows) + len(e.waiting.tasks)) * 0.5 / scale
+        bound = solver.best_objective_bound / scale - rounded - stranded * (forced - e.most)
+        proven = status == cp_model.OPTIMAL
+        report = "" if proven else f"CP-SAT proved no optimum within a deterministic time of {limit:g}"
+        if stranded and not proven:
+            bound = -np.inf  # it is one of the plans that leave as few as this one
+        return ExactAnswer(classes, machines, value, min(bound, value, ours), proven, report)
+
+    def stranded(self, task_class: IntArray) -> int:
+        """Tasks that a plan leaves though any place is better than none for them."""
+        waiting = self._evidence.waiting
+        placed = np.bincount(np.searchsorted(self.classes, task_class), minlength=len(self.classes))
+        rank = np.arange(len(waiting.tasks)) - np.repeat(waiting.first[:-1], waiting.counts)
+        return int(np.isinf(waiting.cost[rank >= np.repeat(placed, waiting.counts)]).sum())
+
+    def value(self, task_class: IntArray, machine: IntArray) -> float:
+        """What a plan costs, worked out from the pairs; for tests of what the round says."""
+        e = self._evidence
+        rank = np.searchsorted(self.classes, task_class)
+        total = 0.0
+        for m in np.unique(machine).tolist():
+            counts = np.bincount(rank[machine == m], minlength=len(self.classes))[None, :]
+            total += float(self._cost(counts, m)[0])
+        placed = np.bincount(rank, minlength=len(self.classes))
+        for c in range(len(self.classes)):
+            costs = e.waiting.cost[e.waiting.first[c] + placed[c] : e.waiting.first[c + 1]]
+            total += float(np.minimum(costs, e.most).sum())
+        return total
+
+    # Below: how
+
+    def _promising(self, makes: list[Companies], prices: FloatArray, ours: float) -> list[Companies]:
+        """Companies that may be in a plan that costs less than ``ours``.
+
+        If machines are paid ``prices`` for every task, a plan costs at least what the tasks pay, waiting where that is
+        cheaper, less the most that each machine can earn. With a company that earns less than the most, it costs the
+        difference more.
+        """
+        e = self._evidence
+        pi = prices[self.classes]
+        earned = [m.counts @ pi - m.cost for m in makes]
+        paid = float(np.minimum(e.waiting.cost, np.repeat(pi, e.waiting.counts)).sum())
+        bound = paid - sum(float(x.max()) * len(m.rows) for x, m in zip(earned, makes, strict=True))
+        kept = []
+        for gain, make in zip(earned, makes, strict=True):
+            good = bound + float(gain.max()) - gain <= ours + 1e-6 * max(1.0, ours)
+            good[0] = True
+            kept.append(Companies(make.rows, make.counts[good], make.cost[good]))
+        return kept
+
+    def _alone(self, m: int) -> FloatArray:
+        """What one task of each class costs on a machine as the level begins."""
+        e, model = self._evidence, self._evidence.model
+        k = model.kind[m]
+        felt = model.factors[k] * e.readings[m] * model.scale
+        alone: FloatArray = model.base[self.classes, k] + model.coefficients[self.classes] @ felt
+        return alone
+
+    def _cost(self, counts: IntArray, m: int) -> FloatArray:
+        """Cost of companies, a row of counts each."""
+        pairs = self._pairs[self._evidence.model.kind[m]]
+        alone = self._alone(m)
+        own = np.diag(pairs)
+        some = np.where(np.isfinite(alone), alone, 0.0)
+        half = np.einsum("ic,cd,id->i", counts, pairs, counts) / 2.0
+        cost: FloatArray = counts @ some + half - counts @ own / 2.0
+        cost[(counts[:, ~np.isfinite(alone)] > 0).any(axis=1)] = np.inf
+        return cost
+
+    def _fits(self, counts: IntArray, m: int) -> BoolArray:
+        """Which companies have room."""
+        e, model = self._evidence, self._evidence.model
+        asked = counts @ model.demands[self.classes]
+        good: BoolArray = ((asked == 0) | (asked <= e.free[m])).all(axis=1)
+        added = counts @ self._single
+        limited = model.limits[m] < UNLIMITED
+        good &= (~limited | (added == 0) | (e.readings[m] + added <= model.limits[m])).all(axis=1)
+        return good
+
+    def _companies(self, rows: IntArray, most: int) -> Companies | None:
+        """The companies of machines that are alike; None if there are more than ``most``."""
+        e = self._evidence
+        m = int(rows[0])
+        alone = self._alone(m)
+        pairs = self._pairs[e.model.kind[m]]
+        dearest = e.waiting.dearest
+        counts = np.zeros((1, len(self.classes)), dtype=np.int64)
+        for c in range(len(self.classes)):
+            if not alone[c] <= dearest[c] or alone[c] == np.inf:
+                continue
+            newest = counts
+            for _ in range(int(e.waiting.counts[c])):
+                newest = newest.copy()
+                # What the newest pays beside the others only grows with more of them: too dear now, too dear for ever.
+                marginal = alone[c] + newest @ pairs[c]
+                newest[:, c] += 1
+                newest = newest[(marginal <= dearest[c]) & self._fits(newest, m)]
+                if not len(newest):
+                    break
+                counts = np.vstack([counts, newest])
+                if len(counts) > most:
+                    return None
+        return Companies(rows, counts, self._cost(counts, m))
+
+    def _hint(self, companies: Companies, rank: IntArray, machine: IntArray) -> IntArray:
+        """How many machines have each company in a plan."""
+        hint = np.zeros(len(companies.cost), dtype=np.int64)
+        for m in companies.rows.tolist():
+            counts = np.bincount(rank[machine == m], minlength=len(self.classes))
+            hint[np.flatnonzero((companies.counts == counts).all(axis=1))[:1]] += 1
+        return hint
+
+    def _read(
+        self, solver: cp_model.CpSolver, chosen: list[tuple[Companies, list[cp_model.IntVar]]]
+    ) -> tuple[IntArray, IntArray, float]:
+        """Class and machine row of every placement, by class, and what they cost."""
+        classes: list[IntArray] = []
+        machines: list[IntArray] = []
+        total = 0.0
+        for companies, variables in chosen:
+            many = np.array([solver.value(v) for v in variables], dtype=np.int64)
+            total += float(companies.cost[many > 0] @ many[many > 0])
+            which = np.repeat(np.arange(len(many)), many)
+            for m, i in zip(companies.rows.tolist(), which.tolist(), strict=True):
+                there = np.repeat(self.classes, companies.counts[i])
+                classes.append(there)
+                machines.append(np.full(len(there), m, dtype=np.int64))
+        if not classes:
+            none = np.zeros(0, dtype=np.int64)
+            return none, none, 0.0
+        task_class, machine = np.concatenate(classes), np.concatenate(machines)
+        order = np.lexsort((machine, task_class))
+        return task_class[order], machine[order], total

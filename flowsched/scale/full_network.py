@@ -1,0 +1,291 @@
+"""The network of the full problem: running tasks stay in it, beside those that wait.
+
+    (class, group it runs in) --what it costs there--> (group, tier of its width)
+    (class, group it runs in) --price of a move, in steps--> class --price there--> (group, tier of its width)
+    (class, group it runs in) --price of a preemption--> sink
+    class that waits --> class;  class that waits --waiting, by age--> sink
+    (group, tier) -> (group, next narrower tier) -> ... -> group --ladder--> sink
+
+So there are a few times classes x groups arcs, never classes x groups x groups: whoever moves goes through its class. Prices
+are those at the state in which everybody runs, which are the gradient of the total; the ladder is its second order, on
+average over the tasks in the network: a unit beyond a group's present load costs more, one below it less. Capacities count
+the room that there is with all tasks of the network taken out, machine by machine. The flow proposes; nobody moves by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.network import Network
+from flowsched.scale.compaction import Compaction
+from flowsched.scale.ledger import FIXED, Ledger
+from flowsched.scale.network import cost_scale
+from flowsched.scale.waiting import Waiting
+
+RUNGS = 8
+"""Steps of a group's ladder below its present load, and as many above."""
+
+
+@dataclass(frozen=True, eq=False)
+class Residents:
+    """Running tasks that take part, by class and the group they run in; arrays by pair of these."""
+
+    task_class: IntArray
+    group: IntArray
+    count: IntArray
+    stay: FloatArray
+    """Mean of what they cost where they are, beside the others."""
+    evict: FloatArray
+    """Price of making one wait again; infinite where that is not allowed."""
+    step_pair: IntArray
+    """Steps of the arcs that leave: position of the pair."""
+    step_count: IntArray
+    step_price: FloatArray
+    """Least price of a move among the tasks of a step."""
+
+
+@dataclass(frozen=True, eq=False)
+class Quotas:
+    """How many tasks the flow moves: by class and group, rounded up."""
+
+    leave: IntArray
+    enter: IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class FullNetwork:
+    """The network, with what is needed to read a flow back."""
+
+    network: Network
+    arc_class: IntArray
+    """Class of each of the first arcs, which run from classes to groups."""
+    arc_group: IntArray
+    arc_units: IntArray
+    leave_class: IntArray
+    """Class of each of the arcs that follow them, over which running tasks leave."""
+    leave_group: IntArray
+    leave_units: IntArray
+
+    def quotas(self, flow: IntArray, classes: int, groups: int) -> Quotas:
+        """What a flow says, of so many classes and groups."""
+        enter = np.zeros((classes, groups), dtype=np.int64)
+        leave = np.zeros((classes, groups), dtype=np.int64)
+        arcs = len(self.arc_class)
+        np.add.at(enter, (self.arc_class, self.arc_group), -(-flow[:arcs] // self.arc_units))
+        gone = flow[arcs : arcs + len(self.leave_class)]
+        np.add.at(leave, (self.leave_class, self.leave_group), -(-gone // self.leave_units))
+        return Quotas(leave, enter)
+
+
+def gather(
+    task_class: IntArray,
+    group: IntArray,
+    stay: FloatArray,
+    least_gain: FloatArray,
+    evict: FloatArray,
+    groups: int,
+) -> Residents:
+    """Fold running tasks into pairs of class and group, and prices of moves into steps of powers of two.
+
+    Arrays by task. An infinite ``least_gain`` is a task that does not move; ``evict`` is folded to its mean over the tasks
+    that may be evicted where all of a pair may, else to infinity.
+    """
+    pair, inverse, count = np.unique(task_class * groups + group, return_inverse=True, return_counts=True)
+    mean = np.bincount(inverse, weights=stay, minlength=len(pair)) / count
+    price = np.bincount(inverse, weights=evict, minlength=len(pair)) / count
+    some = np.isfinite(least_gain)
+    level = np.where(least_gain[some] > 0.0, np.floor(np.log2(np.maximum(least_gain[some], 1e-12))), -64.0)
+    code, of_code = np.unique(inverse[some] * 256 + (level.astype(np.int64) + 128).clip(0, 255), return_inverse=True)
+    least = np.full(len(code), np.inf)
+    np.minimum.at(least, of_code, least_gain[some])
+    return Residents(
+        pair // groups,
+        pair % groups,
+        count,
+        mean,
+        price,
+        code // 256,
+        np.bincount(of_code, minlength=len(code)),
+        least,
+    )
+
+
+def build_full_network(
+    ledger: Ledger, compaction: Compaction, residents: Residents, waiting: Waiting, readings: FloatArray
+) -> FullNetwork:
+    """The network of residents and waiting tasks at the compaction's state; ``readings``: the mean by group.
+
+    The compaction counts the room that there is without the residents. Raises ``ValueError`` if prices are so far apart
+    that integers cannot hold them.
+    """
+    classes = np.union1d(residents.task_class, waiting.classes)
+    groups = np.flatnonzero(compaction.members)
+    at_class = np.searchsorted(classes, residents.task_class)
+    at_group = np.searchsorted(groups, residents.group)
+    at_waiting = np.searchsorted(classes, waiting.classes)
+    widths = np.array([ledger.classes[c].width_milli for c in classes.tolist()], dtype=np.int64)
+    units = np.maximum(1, widths // compaction.unit)
+    tasks = np.bincount(at_class, weights=residents.count, minlength=len(classes)).astype(np.int64)
+    leaving = np.bincount(at_class[residents.step_pair], weights=residents.step_count, minlength=len(classes)).astype(
+        np.int64
+    )
+    leaving[at_waiting] += waiting.counts
+    tasks[at_waiting] += waiting.counts
+    total = int((tasks * units).sum())
+
+    # Nodes: the sink, classes, classes as they wait, classes in groups, tiers, gates.
+    pairs, tiers = len(residents.count), len(compaction.tier_widths)
+    hub = 1 + np.arange(len(classes))
+    waits = 1 + len(classes) + np.arange(len(waiting.classes))
+    runs = 1 + len(classes) + len(waits) + np.arange(pairs)
+    chains = 1 + len(classes) + len(waits) + pairs
+    tier_node = chains + np.arange(len(groups) * tiers).reshape(len(groups), tiers)
+    gate_node = chains + len(groups) * tiers + np.arange(len(groups))
+    nodes = chains + len(groups) * (tiers + 1)
+
+    def entry(of_class: IntArray, of_group: IntArray) -> IntArray:
+        """The node at which a class enters a group."""
+        if not tiers:
+            return gate_node[of_group]
+        tier = np.searchsorted(-np.array(compaction.tier_widths, dtype=np.int64), -widths[of_class])
+        inside = tier_node[of_group, np.minimum(tier, tiers - 1)]
+        return np.where(widths[of_class] > 0, inside, gate_node[of_group])
+
+    prices = compaction.prices_at(classes, groups, readings[groups])
+    slots = compaction.slots[compaction.shape_of[classes]][:, groups]
+    to_class, to_group = np.nonzero((slots > 0) & np.isfinite(prices) & (leaving > 0)[:, None])
+    place = prices[to_class, to_group]
+    room = np.minimum(slots[to_class, to_group], leaving[to_class])
+
+    load = np.zeros((len(groups), tiers + 1))
+    per_pair = (residents.count * units[at_class]).astype(np.float64)
+    level = tier_of(widths[at_class], compaction.tier_widths)
+    np.add.at(load, (at_group, level), per_pair)
+    load_to = np.cumsum(load, axis=1).astype(np.int64)
+    # Whoever runs can stay, also where a machine has become smaller than what runs there.
+    tier_capacity = np.maximum(compaction.tiers[groups], load_to[:, :tiers])
+
+    ladder_capacity, ladder_cost = _ladder(ledger, compaction, classes, tasks, units, groups, load_to[:, -1], total)
+    step_class = at_class[residents.step_pair]
+    level_class, level_count, level_cost = waiting.levels
+    level_at = at_waiting[level_class]
+    finite_stay = np.where(np.isfinite(residents.stay), residents.stay, 0.0)
+    worst = float(place.max(initial=0.0)) + float(finite_stay.max(initial=0.0))
+    worst += float(np.abs(ladder_cost).max(initial=0.0)) * float(units.max(initial=1))
+    # Finite costs of waiting say who waits; an infinite one need only be above them, and above any place.
+    finite = np.isfinite(level_cost)
+    beyond = 2.0 * worst + 1.0 + float(level_cost[finite].max(initial=0.0)) * float(units.max(initial=1))
+    level_cost = np.where(finite, level_cost, beyond)
+    may_evict = np.flatnonzero(np.isfinite(residents.evict))
+    chain = np.hstack([tier_node[:, 1:], gate_node[:, None]]) if tiers else np.zeros((len(groups), 0), dtype=np.int64)
+
+    steps = 2 * RUNGS
+    parts: list[tuple[IntArray, IntArray, IntArray, FloatArray]] = [
+        (hub[to_class], entry(to_class, to_group), room * units[to_class], place / units[to_class]),
+        (
+            runs[residents.step_pair],
+            hub[step_class],
+            residents.step_count * units[step_class],
+            residents.step_price / units[step_class],
+        ),
+        (runs, entry(at_class, at_group), residents.count * units[at_class], finite_stay / units[at_class]),
+        (
+            runs[may_evict],
+            np.zeros(len(may_evict), dtype=np.int64),
+            (residents.count * units[at_class])[may_evict],
+            residents.evict[may_evict] / units[at_class][may_evict],
+        ),
+        (waits, hub[at_waiting], waiting.counts * units[at_waiting], np.zeros(len(waits))),
+        (
+            waits[level_class],
+            np.zeros(len(level_class), dtype=np.int64),
+            level_count * units[level_at],
+            level_cost / units[level_at],
+        ),
+        (
+            tier_node.reshape(-1),
+            chain.reshape(-1),
+            np.minimum(tier_capacity.reshape(-1), total),
+            np.zeros(tier_node.size),
+        ),
+        (
+            np.repeat(gate_node, steps),
+            np.zeros(len(groups) * steps, dtype=np.int64),
+            ladder_capacity.reshape(-1),
+            ladder_cost.reshape(-1),
+        ),
+    ]
+    costs = np.concatenate([part[3] for part in parts])
+    supplies = np.zeros(nodes, dtype=np.int64)
+    supplies[runs] = residents.count * units[at_class]
+    supplies[waits] = waiting.counts * units[at_waiting]
+    supplies[0] = -int(supplies.sum())
+    scale = cost_scale(float(np.abs(costs).max(initial=0.0)), total, nodes)
+    network = Network(
+        np.concatenate([part[0] for part in parts]),
+        np.concatenate([part[1] for part in parts]),
+        np.concatenate([part[2] for part in parts]),
+        np.rint(costs * scale).astype(np.int64),
+        supplies,
+        scale,
+    )
+    return FullNetwork(
+        network,
+        classes[to_class],
+        groups[to_group],
+        units[to_class],
+        classes[step_class],
+        residents.group[residents.step_pair],
+        units[step_class],
+    )
+
+
+def tier_of(widths: IntArray, tier_widths: tuple[int, ...]) -> IntArray:
+    """The tier at which each width enters, 0 the widest; one beyond the last for tasks that ask for no CPU."""
+    tiers = np.searchsorted(-np.array(tier_widths, dtype=np.int64), -widths)
+    found: IntArray = np.where(widths > 0, np.minimum(tiers, max(0, len(tier_widths) - 1)), len(tier_widths))
+    return found.astype(np.int64)
+
+
+def mean_readings(compaction: Compaction, readings: IntArray) -> FloatArray:
+    """Mean of each reading over the machines of each group."""
+    there: BoolArray = compaction.group_of >= 0
+    groups = compaction.group_of[there]
+    count = np.maximum(1, np.bincount(groups, minlength=compaction.groups))
+    columns = [
+        np.bincount(groups, weights=readings[there, f] / FIXED, minlength=compaction.groups) / count
+        for f in range(readings.shape[1])
+    ]
+    return np.stack(columns, axis=1) if columns else np.zeros((compaction.groups, 0))
+
+
+def _ladder(
+    ledger: Ledger,
+    compaction: Compaction,
+    classes: IntArray,
+    tasks: IntArray,
+    units: IntArray,
+    groups: IntArray,
+    load: IntArray,
+    total: int,
+) -> tuple[IntArray, FloatArray]:
+    """Capacities and unit costs of every group's steps, below and above its present load."""
+    flow = max(1.0, float((tasks * units).sum()))
+    coefficients = ledger.table().coefficients[classes]
+    effects = ledger.effects[classes] / FIXED
+    pair = (tasks @ coefficients) * (tasks @ effects) / (flow * flow)
+    per_unit = ledger.factors[compaction.kind[groups]] @ pair if pair.size else np.zeros(len(groups))
+    members = np.maximum(1, compaction.members[groups])
+    edges = (np.arange(RUNGS + 1) * load[:, None]) // RUNGS
+    below = np.diff(edges, axis=1)
+    most = compaction.tiers[groups][:, -1] if compaction.tiers.shape[1] else np.zeros(len(groups), dtype=np.int64)
+    above = np.broadcast_to((np.maximum(0, most - load) // RUNGS + 1)[:, None], below.shape)
+    capacity = np.hstack([below, above])
+    middle = np.cumsum(capacity, axis=1) - capacity / 2.0 - load[:, None]
+    cost = per_unit[:, None] * middle / members[:, None]
+    capacity = np.minimum(capacity, total)
+    capacity[:, -1] = total
+    return capacity, cost

@@ -1,0 +1,71 @@
+"""What a ledger refuses before it changes anything: amounts that its integers cannot hold, and what says two things."""
+
+from __future__ import annotations
+
+from math import isnan
+
+import numpy as np
+
+from flowsched.arrays import FloatArray, IntArray
+from flowsched.scale.task_class import MachineSpec, TaskClass
+
+MOST_UNITS = 1 << 56
+"""Most units of a resource, so that sums over what a round looks at stay below 2^63."""
+MOST_READING = 1e9
+"""Most that a machine's own reading of a feature, or what one task adds to it, may be."""
+
+
+def about_amounts(what: str, amounts: dict[str, int]) -> str:
+    """What is wrong with amounts by resource, in a sentence; empty if nothing is. Less than nothing is allowed."""
+    for resource, amount in amounts.items():
+        if not -MOST_UNITS <= amount <= MOST_UNITS:
+            return f"{what} has {amount} of {resource}; at most {MOST_UNITS} can be counted, a larger unit would help"
+    return ""
+
+
+def about_reading(machine: str, feature: str, value: float, limit: float) -> str:
+    """What is wrong with a machine's own reading of a feature and its limit."""
+    if not 0.0 <= value <= MOST_READING:
+        return f"machine {machine} reads {value:g} for {feature}; a number from 0 to {MOST_READING:g} is wanted"
+    if isnan(limit) or limit < -MOST_READING:
+        return f"machine {machine} has the limit {limit:g} for {feature}; a number from {-MOST_READING:g} up is wanted"
+    return ""
+
+
+def about_machine(spec: MachineSpec) -> str:
+    """What is wrong with a machine that joins."""
+    wrong = about_amounts(f"machine {spec.name}", dict(spec.allocatable))
+    for feature, value in spec.readings.items():
+        wrong = wrong or about_reading(spec.name, feature, value, 0.0)
+    for feature, limit in spec.limits.items():
+        wrong = wrong or about_reading(spec.name, feature, 0.0, limit)
+    return wrong
+
+
+def about_class(task_class: TaskClass) -> str:
+    """What is wrong with a class that turns up."""
+    name = f"class {task_class.name}"
+    resources = [resource for resource, _ in task_class.needs]
+    if "cpu" in resources or len(set(resources)) < len(resources):
+        return f"{name} names a resource twice in {', '.join(resources)}; each once, and CPU as its width"
+    for resource, amount in (("cpu", task_class.width_milli), *task_class.needs):
+        if not 0 <= amount <= MOST_UNITS:
+            return f"{name} asks for {amount} of {resource}; a number from 0 to {MOST_UNITS} is wanted"
+    if not task_class.run_s >= 0.0:
+        return f"{name} runs for {task_class.run_s:g} s; a number from 0 up is wanted, infinite without an end"
+    return ""
+
+
+def about_effects(name: str, effects: FloatArray) -> str:
+    """What is wrong with what a policy says that one task adds to features. Finite already."""
+    if effects.max(initial=0.0) > MOST_READING:
+        return f"class {name} adds {effects.max():g} to a feature; at most {MOST_READING:g} can be counted"
+    return ""
+
+
+def repeated(tasks: IntArray, scratch: IntArray) -> int:
+    """A task row that stands twice in ``tasks``, -1 if none does. ``scratch``: by task row, written to."""
+    order = np.arange(len(tasks))
+    scratch[tasks] = order
+    twice = np.flatnonzero(scratch[tasks] != order)
+    return int(tasks[twice[0]]) if len(twice) else -1

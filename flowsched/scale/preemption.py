@@ -1,0 +1,244 @@
+"""Preemption, opt-in: running tasks of lower priority wait again, so that a task of higher priority gets in.
+
+Asked after a round, for tasks that found no room. Higher priorities are served first. A network says how many tasks of
+each class get in at the machines of each group: those who run there stay for nothing or leave at a price, those who come pay
+what they cost there, capacities count the room with all possible victims gone. Who goes is then found exactly, machine by
+machine: the cheapest tasks whose going lets the newcomer in, in every resource and below every limit, and none that could
+stay.
+
+A victim costs
+
+    preempt_price * 2^(times it was preempted) + lost_work * (part of its predicted run that is over) + waiting at its age
+
+so a task that has waited long is spared for one that has not, as costs grow up to the due age. One that was preempted
+``most_times`` runs to its end and is no victim any more; tasks without an end only become dearer, since nothing would ever
+take their room from them. Priorities are strict: the price says who goes, not whether. So a task goes for a higher priority
+only, and only if the newcomer's place costs it no more than waiting would. Victims wait as old as they were.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.scale.compaction import Compaction
+from flowsched.scale.full_network import build_full_network, gather, mean_readings
+from flowsched.scale.ledger import RUNNING, Ledger
+from flowsched.scale.ledger_copy import copied
+from flowsched.scale.migration import elapsed, emptied_of, open_machines, waiting_cost
+from flowsched.scale.room import Quota, Room, Steps, alone, in_turn
+from flowsched.scale.waiting import survey
+from flowsched.solvers import Solver
+
+
+@dataclass(frozen=True)
+class PreemptionSettings:
+    """What an operator may set about preemption. Prices are in the unit of the policy's costs."""
+
+    preempt: bool = False
+    """Whether anybody is preempted."""
+    preempt_price: float = 1.0
+    """Price of a victim, so that few go."""
+    lost_work: float = 1.0
+    """Price of losing a whole predicted run."""
+    most_times: int = 2
+    """A task that was preempted so often runs to its end."""
+    most_victims: int = 1000
+    """Most victims of one plan."""
+    due_age_s: float = 600.0
+    """That of the rounds."""
+
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` for prices that are below 0 or infinite."""
+        for name in ("preempt_price", "lost_work"):
+            if not 0.0 <= getattr(self, name) < np.inf:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be a number from 0 up")
+
+
+@dataclass(frozen=True, eq=False)
+class Preemptions:
+    """Who goes and who comes; nothing is done yet."""
+
+    victims: IntArray
+    """Task rows that wait again."""
+    price: FloatArray
+    """What the going of each costs."""
+    room_for: IntArray
+    """Position in ``tasks`` of the one that each goes for."""
+    tasks: IntArray
+    """Task rows that start once their victims are gone; some need none, in what others leave over."""
+    machines: IntArray
+    """Where."""
+
+    def __len__(self) -> int:
+        """Number of victims."""
+        return len(self.victims)
+
+
+class Preemption:
+    """Plans preemptions on one ledger, and remembers how often each task was a victim."""
+
+    def __init__(self, ledger: Ledger, solver: Solver, settings: PreemptionSettings | None = None) -> None:
+        """Nobody was preempted yet."""
+        self.ledger = ledger
+        self.settings = settings or PreemptionSettings()
+        self._solver = solver
+        self._times: IntArray = np.zeros(0, dtype=np.int64)
+        self._sequence: IntArray = np.zeros(0, dtype=np.int64)
+
+    def plan(self, waits: IntArray, now_s: float, barred: BoolArray | None = None) -> Preemptions:
+        """Victims for tasks that found no room in a round whose placements the ledger knows already.
+
+        ``barred``: machine rows that take nobody, such as those reserved for others. Raises ``RuntimeError`` if the solver
+        refuses a network.
+        """
+        found: list[Preemptions] = []
+        if self.settings.preempt and len(waits):
+            work: Ledger | None = None
+            waits = alone(self.ledger, waits)
+            priority = self.ledger.table().priority
+            running = np.flatnonzero(self.ledger.state == RUNNING)
+            lowest = int(priority[self.ledger.task_class[running]].min(initial=1 << 62))
+            left = self.settings.most_victims
+            for level in sorted(set(priority[self.ledger.task_class[waits]].tolist()), reverse=True):
+                if level <= lowest or left <= 0:
+                    break
+                work = work or copied(self.ledger)
+                mine = waits[priority[work.task_class[waits]] == level]
+                one = self._level(work, mine, level, now_s, open_machines(work, barred), left)
+                work.unbind(one.victims)
+                work.bind(one.tasks, one.machines)
+                left -= len(one)
+                found.append(one)
+        return _together(found)
+
+    def note(self, preemptions: Preemptions) -> None:
+        """Victims are preempted now: counted, so that they become dearer."""
+        tasks = preemptions.victims
+        sequence = self.ledger.sequence[tasks]
+        more = int(tasks.max(initial=-1)) + 1 - len(self._times)
+        if more > 0:
+            self._times = np.concatenate([self._times, np.zeros(more, dtype=np.int64)])
+            self._sequence = np.concatenate([self._sequence, np.full(more, -1, dtype=np.int64)])
+        self._times[tasks] = np.where(self._sequence[tasks] == sequence, self._times[tasks], 0) + 1
+        self._sequence[tasks] = sequence
+
+    def times(self, tasks: IntArray) -> IntArray:
+        """How often each of the tasks was preempted."""
+        answer = np.zeros(len(tasks), dtype=np.int64)
+        known = np.flatnonzero(tasks < len(self._times))
+        same = known[self._sequence[tasks[known]] == self.ledger.sequence[tasks[known]]]
+        answer[same] = self._times[tasks[same]]
+        return answer
+
+    def prices(self, tasks: IntArray, ledger: Ledger, now_s: float) -> FloatArray:
+        """What the going of each running task costs; infinite for those that are no victims."""
+        settings = self.settings
+        times = self.times(tasks)
+        done, _ = elapsed(ledger, tasks, now_s)
+        again = waiting_cost(ledger, tasks, now_s, settings.due_age_s)
+        again = np.where(
+            np.isfinite(again), again, 0.0
+        )  # it says that any place is better than none, not who waits best
+        price = settings.preempt_price * 2.0 ** np.minimum(times, 60) + settings.lost_work * done + again
+        classes = ledger.task_class[tasks]
+        stays = np.array([not c.movable or bool(c.group) for c in ledger.classes], dtype=np.bool_)
+        ends = np.isfinite(ledger.table().run_s)
+        spared = stays[classes] | (ends[classes] & (times >= settings.most_times))
+        prices: FloatArray = np.where(spared, np.inf, price)
+        return prices
+
+    def _level(
+        self, ledger: Ledger, waits: IntArray, level: int, now_s: float, open_: BoolArray, most: int
+    ) -> Preemptions:
+        """Victims for the tasks of one priority."""
+        running = np.flatnonzero(ledger.state == RUNNING)
+        running = running[ledger.table().priority[ledger.task_class[running]] < level]
+        price = self.prices(running, ledger, now_s)
+        running, price = running[np.isfinite(price)], price[np.isfinite(price)]
+        if not len(running):
+            return _together([])
+        order = np.lexsort((ledger.sequence[waits], -waiting_cost(ledger, waits, now_s, self.settings.due_age_s)))
+        waits = waits[order]
+        enter, group_of = self._flow(ledger, waits, running, price, now_s)
+        model = ledger.model()
+        machine, gone = ledger.machine[running], np.zeros(len(running), dtype=np.bool_)
+        room = Room(model, ledger.free.copy(), ledger.readings.copy(), open_, ledger.task_class[running], machine, gone)
+        found: list[Preemptions] = []
+        queue = {c: waits[ledger.task_class[waits] == c] for c in in_turn(ledger, np.unique(ledger.task_class[waits]))}
+        for follow in (True, False):
+            for c, tasks in queue.items():
+                if not len(tasks) or most <= 0:
+                    continue
+                worth = waiting_cost(ledger, tasks, now_s, self.settings.due_age_s)
+                quota = Quota(enter[c].copy(), group_of) if follow else None
+                steps = room.let_in(c, worth, price, None, most + len(tasks), quota)
+                one = _named(steps, running, price, tasks)
+                if len(one) > most:
+                    found.append(_first_of(one, most))
+                    return _together(found)  # the room counts those that were cut off as gone
+                most -= len(one)
+                found.append(one)
+                queue[c] = tasks[~np.isin(tasks, one.tasks)]
+        return _together(found)
+
+    def _flow(
+        self, ledger: Ledger, waits: IntArray, running: IntArray, price: FloatArray, now_s: float
+    ) -> tuple[IntArray, IntArray]:
+        """How many tasks of each class come to each group, in the optimal flow; group of each machine."""
+        emptied = emptied_of(ledger, running)
+        waiting = survey(ledger, waits[np.argsort(ledger.sequence[waits])], now_s, self.settings.due_age_s)
+        compaction = Compaction(emptied)
+        classes, machine = ledger.task_class[running], ledger.machine[running]
+        compaction.catch_up(np.flatnonzero(ledger.alive), np.union1d(classes, waiting.classes))
+        groups = compaction.groups
+        stay, fixed = np.zeros(len(running)), np.full(len(running), np.inf)
+        residents = gather(classes, compaction.group_of[machine], stay, fixed, price, groups)
+        network = build_full_network(
+            emptied, compaction, residents, waiting, mean_readings(compaction, ledger.readings)
+        )
+        solution = self._solver.solve(network.network)
+        if not solution.status.has_flow:
+            raise RuntimeError(f"{self._solver.name} answers {solution.status} to a network: {solution.report}")
+        quotas = network.quotas(solution.flow, len(ledger.classes), groups)
+        return quotas.enter, compaction.group_of
+
+
+def carry_out(preemptions: Preemptions, ledger: Ledger, end_s: FloatArray | None = None) -> None:
+    """Book it: victims wait again, as old as they were, and the others start. ``end_s``: when these are predicted to end."""
+    ledger.unbind(preemptions.victims)
+    ledger.bind(preemptions.tasks, preemptions.machines, end_s)
+
+
+def _named(steps: Steps, running: IntArray, price: FloatArray, tasks: IntArray) -> Preemptions:
+    """Whose the steps are."""
+    goes, comes = steps.who >= 0, steps.who < 0
+    return Preemptions(
+        running[steps.who[goes]],
+        price[steps.who[goes]],
+        steps.plan[goes],
+        tasks[-1 - steps.who[comes]],
+        steps.target[comes],
+    )
+
+
+def _first_of(one: Preemptions, most: int) -> Preemptions:
+    """As many of the first tasks as need at most so many victims together."""
+    count = int(one.room_for[most])
+    kept = one.room_for < count
+    return Preemptions(one.victims[kept], one.price[kept], one.room_for[kept], one.tasks[:count], one.machines[:count])
+
+
+def _together(parts: list[Preemptions]) -> Preemptions:
+    """One after the other."""
+    none: IntArray = np.zeros(0, dtype=np.int64)
+    before = np.cumsum([0, *(len(p.tasks) for p in parts)])
+    return Preemptions(
+        np.concatenate([none, *(p.victims for p in parts)]),
+        np.concatenate([np.zeros(0), *(p.price for p in parts)]),
+        np.concatenate([none, *(p.room_for + b for p, b in zip(parts, before, strict=False))]),
+        np.concatenate([none, *(p.tasks for p in parts)]),
+        np.concatenate([none, *(p.machines for p in parts)]),
+    )

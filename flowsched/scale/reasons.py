@@ -1,0 +1,184 @@
+"""Why tasks wait on after a round at cluster scale: a sentence with numbers for each class, from the state it ended with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.scale.kernels import UNLIMITED
+from flowsched.scale.ledger import FIXED, Ledger
+from flowsched.scale.round import RoundOutcome
+from flowsched.snapshot import MILLI
+from flowsched.wide_outcome import Cause
+
+PLACE = "place"
+"""The term of what a place costs whoever else is there."""
+
+
+@dataclass(frozen=True, eq=False)
+class Closing:
+    """Free resources and readings with all that runs and all that the round placed."""
+
+    ledger: Ledger
+    free: IntArray
+    readings: IntArray
+
+    @classmethod
+    def of(cls, ledger: Ledger, tasks: IntArray, machines: IntArray) -> Closing:
+        """The ledger's state with placements in it."""
+        free, readings = ledger.free.copy(), ledger.readings.copy()
+        classes = ledger.task_class[tasks]
+        np.subtract.at(free, machines, ledger.demands[classes])
+        np.add.at(readings, machines, ledger.effects[classes])
+        return cls(ledger, free, readings)
+
+    def terms(self, classes: IntArray, machines: IntArray) -> dict[str, FloatArray]:
+        """What tasks pay beside all others where they are, by term: what the place costs, and each feature."""
+        ledger = self.ledger
+        table = ledger.table()
+        kinds = ledger.kind[machines]
+        felt = (self.readings[machines] - ledger.effects[classes]) / FIXED * ledger.factors[kinds]
+        paid = table.coefficients[classes] * felt
+        terms: dict[str, FloatArray] = {PLACE: table.base[classes, kinds]}
+        for f, feature in enumerate(ledger.features):
+            name = feature.term or feature.name
+            terms[name] = terms.get(name, 0.0) + paid[:, f]
+        return terms
+
+    def prices(self, task_class: int) -> FloatArray:
+        """What one task of a class more would cost on every machine; infinite where it must not run."""
+        ledger = self.ledger
+        table = ledger.table()
+        prices: FloatArray = (
+            table.base[task_class][ledger.kind]
+            + (self.readings / FIXED * ledger.factors[ledger.kind]) @ table.coefficients[task_class]
+        )
+        return np.where(ledger.alive, prices, np.inf)
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why tasks wait."""
+
+    cause: str
+    """A value of :class:`flowsched.wide_outcome.Cause`, or ``never``, ``held`` (machines are kept for others) or
+    ``reserved`` (one is kept for it).
+    """
+    text: str
+
+
+def why_all(now_s: float, ledger: Ledger, outcome: RoundOutcome, closing: Closing) -> dict[int, Reason]:
+    """Why each task waits, by its row."""
+    cost = leaving(ledger, outcome)
+    held = np.unique([r.machine for r in outcome.reservations]).astype(np.int64)
+    special: dict[int, Reason] = {}
+    for r in outcome.reservations:
+        when = f"in {r.start_s - now_s:.0f} s" if r.start_s > now_s else "since it should have been free"
+        special[r.task] = Reason("reserved", f"it is due, and {r.machine_name} is kept for it, {when}")
+    for unbounded in outcome.unbounded:
+        text = f"it is due, and nothing is kept for it: {unbounded.why}"
+        special.setdefault(unbounded.task, Reason(Cause.CAPACITY, text))
+    for gang in outcome.incomplete:
+        here = len(gang.members)
+        text = f"task group {gang.name} starts whole: {gang.needed} have to start together"
+        text += (
+            ", and there is no room for all" if gang.complete else f", and {here} {'is' if here == 1 else 'are'} here"
+        )
+        for row in gang.members.tolist():
+            special.setdefault(row, Reason(Cause.GROUP, text))
+    usual: dict[int, Reason] = {}
+    reasons: dict[int, Reason] = {}
+    # The dearest of a class comes first, so what is said of waiting is true of the others too.
+    for row in sorted(outcome.waits.tolist(), key=lambda row: -float(cost[row])):
+        c = int(ledger.task_class[row])
+        if c not in usual and row not in special:
+            usual[c] = why_waiting(closing, c, float(cost[row]), held)
+        reasons[row] = special.get(row) or usual[c]
+    return reasons
+
+
+def leaving(ledger: Ledger, outcome: RoundOutcome) -> FloatArray:
+    """What leaving each waiting task costs, by task row; as the round's cost counts it."""
+    cost = np.zeros(len(ledger.state))
+    for level in outcome.levels:
+        cost[level.waiting.tasks] = np.minimum(level.waiting.cost, level.evidence.most)
+    return cost
+
+
+def why_waiting(closing: Closing, task_class: int, waiting_cost: float, held: IntArray) -> Reason:
+    """Why a task of a class is left; ``waiting_cost``: what leaving the dearest of those that are left costs; ``held``:
+    machine rows that are kept for others.
+    """
+    ledger = closing.ledger
+    prices = closing.prices(task_class)
+    allowed = np.isfinite(prices)
+    count = int(allowed.sum())
+    if not count:
+        return Reason(Cause.NOT_ALLOWED, f"none of the {_machines(ledger.machine_count)} may take it")
+    demand = ledger.demands[task_class]
+    enough = (demand == 0) | (closing.free >= demand)
+    room = allowed & enough.all(axis=1)
+    if not room.any():
+        return _no_room(closing, task_class, allowed, enough)
+    effect = ledger.effects[task_class]
+    bears = (effect == 0) | (ledger.limits >= UNLIMITED) | (closing.readings + effect <= ledger.limits)
+    open_ = room & bears.all(axis=1)
+    if not open_.any():
+        text = f"of the {_machines(count)} that may take it {int(room.sum())} have room, and what it does to its neighbours"
+        return Reason(Cause.SERVICE, f"{text} would break the goal of a latency service on each of them")
+    kept = open_.copy()
+    open_[held] = False
+    if not open_.any():
+        names = [ledger.machine_name(row) for row in np.flatnonzero(kept).tolist()]
+        who = (
+            f"{names[0]}, the only machine with room for it, is"
+            if len(names) == 1
+            else f"all {len(names)} with room are"
+        )
+        return Reason("held", f"{who} kept for a task that has waited longer")
+    best = int(np.argmin(np.where(open_, prices, np.inf)))
+    place = f"a place costs {prices[best]:.3f} now, on {ledger.machine_name(best)}"
+    if prices[best] <= waiting_cost:
+        return Reason(Cause.COST, f"{place}, and waiting {waiting_cost:.3f}; others had it when this one was looked at")
+    return Reason(Cause.COST, f"{place}, and waiting {waiting_cost:.3f}")
+
+
+def _no_room(closing: Closing, task_class: int, allowed: BoolArray, enough: BoolArray) -> Reason:
+    """Which resource is short, and how much of it there is."""
+    ledger = closing.ledger
+    demand = ledger.demands[task_class]
+    large = (demand == 0) | (ledger.allocatable >= demand)
+    if not (allowed & large.all(axis=1)).any():
+        short = [k for k in np.flatnonzero(demand).tolist() if not large[allowed, k].any()]
+        asks = _amounts(ledger, demand, short or np.flatnonzero(demand).tolist())
+        most = _amounts(ledger, ledger.allocatable[allowed].max(axis=0), short or np.flatnonzero(demand).tolist())
+        return Reason(
+            "never", f"it asks for {asks}, and the largest machine that may take it has {most}: it never starts"
+        )
+    short = [k for k in np.flatnonzero(demand).tolist() if not enough[allowed, k].any()]
+    asks = _amounts(ledger, demand, np.flatnonzero(demand).tolist())
+    count = int(allowed.sum())
+    if not short:
+        none = f"none of the {count} machines that may take it has all of that free together"
+        return Reason(Cause.CAPACITY, f"no room: it asks for {asks}, and {none}")
+    most = _amounts(ledger, np.maximum(0, closing.free[allowed].max(axis=0)), short)
+    if count == 1:
+        return Reason(Cause.CAPACITY, f"no room: it asks for {asks}, and the machine that may take it has {most} free")
+    of_them = f"of the {count} machines that may take it none has more than {most} free"
+    return Reason(Cause.CAPACITY, f"no room: it asks for {asks}, and {of_them}")
+
+
+def _amounts(ledger: Ledger, values: IntArray, columns: list[int]) -> str:
+    return " and ".join(_amount(ledger.resources[k], int(values[k])) for k in columns)
+
+
+def _amount(resource: str, value: int) -> str:
+    if resource == "cpu":
+        return f"{value / MILLI:g} core{'' if value == MILLI else 's'}"
+    return f"{value} MiB of memory" if resource == "memory" else f"{value} of {resource}"
+
+
+def _machines(count: int) -> str:
+    return f"{count} machine{'' if count == 1 else 's'}"

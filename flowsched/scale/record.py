@@ -1,0 +1,454 @@
+"""The record of a round at cluster scale: a part of kind ``network`` for each level, as plain data, and what a replay needs.
+
+A part holds the state that its level began with (machines, classes with their prices), the first network with its flow, what
+was decided, and the certificate with all that its bound was computed from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.decision import Certificate
+from flowsched.network import Network
+from flowsched.record import NETWORK_PART, RECORD_KIND, RECORD_VERSION, plain_certificate, plain_timings, writer
+from flowsched.scale.kernels import UNLIMITED
+from flowsched.scale.ledger import CPU, FIXED, RUNNING, Ledger
+from flowsched.scale.network import ScaleNetwork
+from flowsched.scale.policy import Feature
+from flowsched.scale.reasons import PLACE, Closing, Reason
+from flowsched.scale.rents import DualTables, dual_tables
+from flowsched.scale.reservation import Reservation
+from flowsched.scale.round import Level, RoundOutcome, RoundSettings
+from flowsched.scale.task_class import MachineKind, TaskClass
+from flowsched.solvers import Solver, Status
+
+
+@dataclass(frozen=True, eq=False)
+class Roll:
+    """Names of everybody in a round, and what policies said of classes, as they were; nothing in it changes later."""
+
+    machines: Sequence[str | None]
+    tasks: Mapping[int, str]
+    """By row: of those that wait and, where it matters, of those that run."""
+    created_s: Mapping[int, float]
+    classes: tuple[TaskClass, ...]
+    kinds: tuple[MachineKind, ...]
+    features: tuple[Feature, ...]
+    resources: tuple[str, ...]
+    waiting: FloatArray
+    """By class: of a task that has just come."""
+    growth: FloatArray
+    allocatable: IntArray
+    kind: IntArray
+    effects: IntArray
+    """By class."""
+
+    @classmethod
+    def of(cls, ledger: Ledger, rows: IntArray) -> Roll:
+        """That of a ledger, for the tasks in ``rows``."""
+        table = ledger.table()
+        return cls(
+            tuple(ledger.names),
+            {row: ledger.task_name(row) for row in rows.tolist()},
+            dict(zip(rows.tolist(), ledger.created_s[rows].tolist(), strict=True)),
+            tuple(ledger.classes),
+            tuple(ledger.kinds),
+            ledger.features,
+            tuple(ledger.resources),
+            table.waiting,
+            table.growth,
+            ledger.allocatable.copy(),
+            ledger.kind.copy(),
+            ledger.effects,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Present:
+    """Who runs where until when: what rounds with due tasks, or with groups, depend on beside sums."""
+
+    tasks: IntArray
+    machine: IntArray
+    task_class: IntArray
+    end_s: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class NetworkAccount:
+    """All that a record is made of; another thread may use it while rounds go on."""
+
+    roll: Roll
+    outcome: RoundOutcome
+    terms: Mapping[str, FloatArray]
+    """Of placements, beside all others at the end of the round."""
+    placed_class: IntArray
+    pending_class: Mapping[int, int]
+    """Class of each task that waits on, by its row."""
+    reasons: Mapping[int, Reason]
+    """Why tasks wait, by task row."""
+    groups: Mapping[str, int]
+    """Minimum of every task group."""
+    present: Present | None
+    before: tuple[Reservation, ...]
+    """What was held when the round began."""
+    number: int
+    now_s: float
+    policy: str
+    solver: Solver
+    settings: RoundSettings
+    upkeep: Mapping[str, Mapping[str, int]]
+    timings_ms: Mapping[str, float]
+    stopped: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        ledger: Ledger,
+        outcome: RoundOutcome,
+        closing: Closing,
+        reasons: Mapping[int, Reason],
+        before: tuple[Reservation, ...],
+        *,
+        number: int,
+        now_s: float,
+        policy: str,
+        solver: Solver,
+        settings: RoundSettings,
+        upkeep: Mapping[str, Mapping[str, int]],
+        timings_ms: Mapping[str, float],
+        stopped: tuple[str, ...] = (),
+    ) -> NetworkAccount:
+        """Take down what changes after the round: names, and who runs if that matters."""
+        pending = np.concatenate([outcome.tasks, outcome.waits])
+        present: Present | None = None
+        rows = pending
+        late = len(pending) and float((now_s - ledger.created_s[pending]).max()) > settings.due_age_s
+        if (settings.reservations and late) or ledger.groups:
+            running = np.flatnonzero(ledger.state == RUNNING)
+            running = running[np.argsort(ledger.sequence[running], kind="stable")]
+            present = Present(running, ledger.machine[running], ledger.task_class[running], ledger.end_s[running])
+            rows = np.concatenate([pending, running])
+        placed_class = ledger.task_class[outcome.tasks]
+        return cls(
+            Roll.of(ledger, rows),
+            outcome,
+            closing.terms(placed_class, outcome.machines),
+            placed_class,
+            dict(zip(outcome.waits.tolist(), ledger.task_class[outcome.waits].tolist(), strict=True)),
+            reasons,
+            dict(ledger.groups),
+            present,
+            before,
+            number,
+            now_s,
+            policy,
+            solver,
+            settings,
+            upkeep,
+            timings_ms,
+            stopped,
+        )
+
+
+def network_record(account: NetworkAccount) -> dict[str, Any]:
+    """The record of a round."""
+    outcome, roll = account.outcome, account.roll
+    in_levels = [set(level.waiting.tasks.tolist()) for level in outcome.levels]
+    outside = [row for row in outcome.waits.tolist() if not any(row in there for there in in_levels)]
+    told: dict[str, list[str]] = {}
+    for row in outside:
+        told.setdefault(account.reasons[row].text, []).append(roll.tasks[row])
+    return {
+        "apiVersion": RECORD_VERSION,
+        "kind": RECORD_KIND,
+        "writer": writer(),
+        "round": account.number,
+        "now_s": account.now_s,
+        "policy": account.policy,
+        "solver": account.solver.name,
+        "settings": asdict(account.settings),
+        **({"reproducible": False, "stopped": list(account.stopped)} if account.stopped else {}),
+        **(
+            {"held": [{"tasks": t, "fate": "postponed", "message": m, "counts": {}} for m, t in told.items()]}
+            if told
+            else {}
+        ),
+        "counts": dict(outcome.counts),
+        "upkeep": {kind: dict(counts) for kind, counts in account.upkeep.items()},
+        **({"task_groups": dict(account.groups)} if account.groups else {}),
+        **({"running": _plain_running(account, account.present)} if account.present is not None else {}),
+        **({"before": [plain_reservation(roll, r) for r in account.before]} if account.before else {}),
+        **({"outside": _outside(account, outside)} if outside else {}),
+        "parts": [
+            _part(account, level, certificate)
+            for level, certificate in zip(outcome.levels, outcome.certificates, strict=True)
+        ],
+        "timings": plain_timings(account.timings_ms),
+    }
+
+
+def _part(account: NetworkAccount, level: Level, certificate: Certificate) -> dict[str, Any]:
+    roll, outcome = account.roll, account.outcome
+    evidence, waiting = level.evidence, level.waiting
+    rows = np.flatnonzero(evidence.open)
+    names = _class_names(roll, level)
+    group_of, keys = _groups(account, level, rows)
+    here = np.flatnonzero(np.isin(outcome.tasks, waiting.tasks))
+    position = np.full(len(roll.machines), -1, dtype=np.int64)
+    position[rows] = np.arange(len(rows))
+    model = evidence.model
+    left = np.setdiff1d(waiting.tasks, outcome.tasks, assume_unique=True)
+    prices = np.array([certificate.prices[f"class-{c}"] for c in waiting.classes.tolist()])
+    tables = dual_tables(evidence, _all(prices, waiting.classes, len(evidence.counts)), rows)
+    return {
+        "kind": NETWORK_PART,
+        "priority": int(roll.classes[int(waiting.classes[0])].priority),
+        "features": [asdict(feature) for feature in roll.features],
+        "fixed": FIXED,
+        "kinds": [_plain_kind(account, k, model.factors, model.kind) for k in range(len(model.factors))],
+        "fleet": {
+            "machines": [roll.machines[row] for row in rows.tolist()],
+            "resources": list(roll.resources),
+            "allocatable": roll.allocatable[rows],
+            "free": evidence.free[rows],
+            "kind": model.kind[rows],
+            "readings": evidence.readings[rows],
+            "limits": np.where(model.limits[rows] >= UNLIMITED, np.inf, model.limits[rows].astype(np.float64)),
+        },
+        "demands": [_plain_demand(account, level, i, names[i]) for i in range(len(waiting.classes))],
+        "group_of": group_of,
+        "groups": [{"kind": key[0], "buckets": list(key[1:])} for key in keys],
+        "first_network": _first(account, level, names, group_of, keys, rows),
+        "placements": {
+            "task": [roll.tasks[row] for row in outcome.tasks[here].tolist()],
+            "machine": position[outcome.machines[here]],
+            "cost": outcome.cost[here],
+            "believed": outcome.believed[here],
+            "terms": {name: values[here] for name, values in account.terms.items()},
+            "runner_up": np.full(len(here), -1, dtype=np.int64),
+            "runner_up_cost": np.zeros(len(here)),
+        },
+        "left": _left(account, level, left),
+        "reservations": _reservations(account, waiting.tasks),
+        "certificate": plain_certificate(replace(certificate, prices=dict(zip(names, prices.tolist(), strict=True)))),
+        "dual": _plain_dual(tables, waiting.classes, int(evidence.free[rows, CPU].max(initial=0))),
+        "counts": {} if level.network is None else level.network.sizes(),
+    }
+
+
+def _all(values: FloatArray, classes: IntArray, count: int) -> FloatArray:
+    found = np.zeros(count)
+    found[classes] = values
+    return found
+
+
+def _plain_dual(tables: DualTables, classes: IntArray, most_free: int) -> dict[str, Any]:
+    """What the bound is computed from beside prices and state; arrays by class in the order of the demands."""
+    units = max(0, most_free) // tables.unit
+    return {
+        "tier": tables.tier_of[classes],
+        "units": tables.units[classes],
+        "unit_milli": tables.unit,
+        "largest": tables.largest[:, : units + 1],
+        "alpha": tables.alpha[classes],
+        "crowding": tables.crowding,
+        "tangent": tables.tangent,
+        "may_take": tables.may_take,
+    }
+
+
+def _class_names(roll: Roll, level: Level) -> list[str]:
+    """Classes are called by the task that is served first."""
+    return [roll.tasks[row] for row in level.waiting.tasks[level.waiting.first[:-1]].tolist()]
+
+
+def _plain_kind(account: NetworkAccount, k: int, factors: FloatArray, model_kind: IntArray) -> dict[str, Any]:
+    """A kind; ``held_like``: of one machine that is kept for somebody, its kind otherwise."""
+    kinds = account.roll.kinds
+    own = {"factors": factors[k].tolist()}
+    like = k if k < len(kinds) else int(account.roll.kind[np.flatnonzero(model_kind == k)[0]])
+    kind = kinds[like]
+    held = {} if k == like else {"held_like": like}
+    plain = {"type": kind.type, "labels": dict(kind.labels), "bandwidth": kind.bandwidth, "cores": kind.cores}
+    return {**plain, **own, **held}
+
+
+def plain_class(task_class: TaskClass) -> dict[str, Any]:
+    """A class as a record keeps it; infinite run times are null."""
+    plain = asdict(task_class)
+    plain["run_s"] = task_class.run_s if np.isfinite(task_class.run_s) else None
+    return {key: [list(v) for v in value] if isinstance(value, tuple) else value for key, value in plain.items()}
+
+
+def _plain_demand(account: NetworkAccount, level: Level, i: int, name: str) -> dict[str, Any]:
+    roll, waiting, model = account.roll, level.waiting, level.evidence.model
+    c = int(waiting.classes[i])
+    tasks = waiting.tasks[waiting.first[i] : waiting.first[i + 1]].tolist()
+    task_class = roll.classes[c]
+    leaving = np.minimum(waiting.cost[waiting.first[i] : waiting.first[i + 1]], level.evidence.most)
+    return {
+        "name": name,
+        "number": c,
+        "tasks": [roll.tasks[row] for row in tasks],
+        "created_s": np.array([roll.created_s[row] for row in tasks]),
+        "leaving": leaving,
+        "needs": task_class.demand(),
+        "amounts": model.demands[c],
+        "class": plain_class(task_class),
+        "base": model.base[c],
+        "coefficients": model.coefficients[c],
+        "effects": model.effects[c],
+        "waiting": _finite(roll.waiting[c]),
+        "growth": float(roll.growth[c]),
+        "group": task_class.group or None,
+        "holds": [],
+        "joins": [],
+    }
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _groups(account: NetworkAccount, level: Level, rows: IntArray) -> tuple[IntArray, list[tuple[int, ...]]]:
+    """Group of every machine as the level began, by kind and buckets, in the order of those."""
+    buckets = _buckets(account.roll)
+    keys = np.empty((len(rows), 1 + len(buckets)), dtype=np.int64)
+    keys[:, 0] = level.evidence.model.kind[rows]
+    keys[:, 1:] = level.evidence.readings[rows] // np.maximum(1, buckets)
+    if not len(rows):
+        return np.zeros(0, dtype=np.int64), []
+    found, inverse = np.unique(keys, axis=0, return_inverse=True)
+    return inverse.reshape(-1).astype(np.int64), list(map(tuple, found.tolist()))
+
+
+def _buckets(roll: Roll) -> IntArray:
+    return np.array([round(feature.bucket * FIXED) for feature in roll.features], dtype=np.int64)
+
+
+def _first(
+    account: NetworkAccount,
+    level: Level,
+    names: Sequence[str],
+    group_of: IntArray,
+    keys: Sequence[tuple[int, ...]],
+    rows: IntArray,
+) -> dict[str, Any]:
+    if level.network is None or level.solution is None:
+        nothing = np.zeros(0, dtype=np.int64)
+        empty = Network(nothing, nothing, nothing, nothing, np.zeros(1, dtype=np.int64), 1.0, ("sink",))
+        return empty.to_plain(nothing)
+    network, flow = level.network, level.solution.flow
+    if level.solution.status is not Status.OPTIMAL:
+        flow = account.solver.solve(network.network).flow  # a time limit struck; records have optimal flows
+    first = {int(g): int(i) for i, g in zip(range(len(rows))[::-1], group_of.tolist()[::-1], strict=True)}
+    number = {key: first[g] for g, key in enumerate(keys)}
+    group_names = [str(account.roll.machines[rows[number[tuple(level.keys[g])]]]) for g in network.groups.tolist()]
+    labels = ["sink", *(f"class:{name}" for name in names), *(f"unscheduled:{name}" for name in names)]
+    labels += [f"tier:{name}/{width}m" for name in group_names for width in network.tier_widths]
+    labels += [f"group:{name}" for name in group_names]
+    plain = network.network
+    labelled = replace(plain, nodes=tuple(labels), terms=_arc_terms(account, level, network), units=_arc_units(network))
+    return labelled.to_plain(flow)
+
+
+def _arc_units(network: ScaleNetwork) -> IntArray:
+    units = np.ones(network.network.arc_count, dtype=np.int64)
+    units[: len(network.arc_class)] = network.units[network.arc_class]
+    waits = slice(network.waiting_from, network.network.arc_count - len(network.classes))
+    units[waits] = network.units[network.network.tails[waits] - 1]
+    return units
+
+
+def _arc_terms(account: NetworkAccount, level: Level, network: ScaleNetwork) -> dict[str, FloatArray]:
+    """Terms of one task on every arc: what its place costs and each feature at its group's reading, crowding, waiting."""
+    plain, model = network.network, level.evidence.model
+    buckets = _buckets(account.roll)
+    keys = np.array([level.keys[g] for g in network.groups.tolist()], dtype=np.int64).reshape(-1, 1 + len(buckets))
+    reading = keys[:, 1:] * np.maximum(1, buckets) / FIXED + buckets / FIXED / 2.0
+    count = len(network.arc_class)
+    column = np.searchsorted(network.groups, network.arc_group) if _sorted(network.groups) else None
+    if column is None:
+        at = {int(g): i for i, g in enumerate(network.groups.tolist())}
+        column = np.array([at[g] for g in network.arc_group.tolist()], dtype=np.int64)
+    classes, kind = network.classes[network.arc_class], keys[column, 0]
+    terms: dict[str, FloatArray] = {PLACE: np.zeros(plain.arc_count)}
+    terms[PLACE][:count] = model.base[classes, kind]
+    paid = model.coefficients[classes] * model.factors[kind] * reading[column]
+    for f, feature in enumerate(account.roll.features):
+        values = terms.setdefault(feature.term or feature.name, np.zeros(plain.arc_count))
+        values[:count] += paid[:, f]
+    units = _arc_units(network)
+    for term, start, stop in (
+        ("crowding", network.ladder_from, network.waiting_from),
+        ("waiting", network.waiting_from, plain.arc_count - len(network.classes)),
+    ):
+        terms[term] = np.zeros(plain.arc_count)
+        terms[term][start:stop] = plain.unit_costs[start:stop] * units[start:stop] / plain.cost_scale
+    return terms
+
+
+def _sorted(values: IntArray) -> bool:
+    return bool((np.diff(values) > 0).all())
+
+
+def _left(account: NetworkAccount, level: Level, left: IntArray) -> list[dict[str, Any]]:
+    """Tasks that wait, by cause and text, in the order in which they would be served."""
+    waiting = level.waiting
+    stays: BoolArray = np.isin(waiting.tasks, left)
+    found: dict[tuple[str, str], tuple[list[str], list[float]]] = {}
+    costs = np.minimum(waiting.cost, level.evidence.most)
+    for i in np.flatnonzero(stays).tolist():
+        row = int(waiting.tasks[i])
+        reason = account.reasons[row]
+        tasks, leaving = found.setdefault((reason.cause, reason.text), ([], []))
+        tasks.append(account.roll.tasks[row])
+        leaving.append(float(costs[i]))
+    return [
+        {"tasks": tasks, "cause": cause, "text": text, "costs": np.array(leaving)}
+        for (cause, text), (tasks, leaving) in found.items()
+    ]
+
+
+def _reservations(account: NetworkAccount, tasks: IntArray) -> list[dict[str, Any]]:
+    there = set(tasks.tolist())
+    return [plain_reservation(account.roll, r) for r in account.outcome.reservations if r.task in there]
+
+
+def plain_reservation(roll: Roll, reservation: Reservation) -> dict[str, Any]:
+    """A reservation as a record keeps it."""
+    return {
+        "task": roll.tasks[reservation.task],
+        "machine": reservation.machine_name,
+        "start_s": reservation.start_s,
+    }
+
+
+def _plain_running(account: NetworkAccount, present: Present) -> dict[str, Any]:
+    roll = account.roll
+    used, number = np.unique(present.task_class, return_inverse=True)
+    return {
+        "classes": [{**plain_class(roll.classes[c]), "effects": roll.effects[c]} for c in used.tolist()],
+        "task": [roll.tasks[row] for row in present.tasks.tolist()],
+        "machine": [roll.machines[row] for row in present.machine.tolist()],
+        "class": number.reshape(-1).astype(np.int64),
+        "end_s": present.end_s,
+    }
+
+
+def _outside(account: NetworkAccount, rows: Sequence[int]) -> list[dict[str, Any]]:
+    """Tasks that no network had, as their group is not complete."""
+    roll = account.roll
+    return [
+        {
+            "task": roll.tasks[row],
+            "created_s": roll.created_s[row],
+            "class": plain_class(roll.classes[account.pending_class[row]]),
+        }
+        for row in rows
+    ]

@@ -1,0 +1,219 @@
+"""A round at cluster scale solved again from its record alone: the prices are the recorded ones, whoever made them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from flowsched.arrays import FloatArray, IntArray
+from flowsched.scale.kernels import UNLIMITED
+from flowsched.scale.ledger import FIXED, Ledger
+from flowsched.scale.policy import FORBIDDEN, ClassPrices, Feature
+from flowsched.scale.reasons import Closing, why_all
+from flowsched.scale.record import NetworkAccount, network_record
+from flowsched.scale.reservation import Reservation
+from flowsched.scale.round import Rounds, RoundSettings
+from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
+from flowsched.solvers import Solver
+
+Part = Mapping[str, Any]
+
+
+class RecordedPolicy:
+    """A policy that says what it said when the record was made."""
+
+    def __init__(self, name: str, part: Part) -> None:
+        """``part``: any of the record's."""
+        self.name = name
+        self.features = tuple(Feature(f["name"], f["bucket"], f["term"]) for f in part["features"])
+        self._kinds: dict[MachineKind, int] = {}
+        self._factors: list[Sequence[float]] = []
+        for number, plain in enumerate(part["kinds"]):
+            self._factors.append(plain["factors"])
+            if "held_like" not in plain:
+                self._kinds[read_kind(plain)] = number
+        self._prices: dict[TaskClass, ClassPrices] = {}
+
+    def learn(self, task_class: TaskClass, demand: Part) -> None:
+        """Remember what it said of a class."""
+        waiting = FORBIDDEN if demand["waiting"] is None else float(demand["waiting"])
+        self._prices[task_class] = ClassPrices(
+            _open(demand["base"]),
+            np.asarray(demand["coefficients"], dtype=np.float64),
+            np.asarray(demand["effects"], dtype=np.float64) / FIXED,
+            waiting,
+            float(demand["growth"]),
+        )
+
+    def learn_effects(self, task_class: TaskClass, effects: Sequence[int]) -> None:
+        """Remember what a class does where it runs; nothing else is known of it."""
+        nothing = np.zeros(len(self.features))
+        base = np.full(len(self._factors), FORBIDDEN)
+        added = np.asarray(effects, dtype=np.float64) / FIXED
+        self._prices.setdefault(task_class, ClassPrices(base, nothing, added, FORBIDDEN))
+
+    def factors(self, kind: MachineKind) -> Sequence[float]:
+        """As recorded."""
+        return self._factors[self._kinds[kind]]
+
+    def price(self, task_class: TaskClass, kinds: Sequence[MachineKind]) -> ClassPrices:
+        """As recorded, in the order of ``kinds``."""
+        prices = self._prices[task_class]
+        base = prices.base[[self._kinds[kind] for kind in kinds]]
+        return ClassPrices(base, prices.coefficients, prices.effects, prices.waiting, prices.growth)
+
+
+def solve_again(record: Mapping[str, Any], solver: Solver) -> list[dict[str, Any]]:
+    """The parts of a network record, solved again. Raises ``ValueError`` or ``KeyError`` for values that contradict."""
+    settings = read_round_settings(record["settings"])
+    ledger = read_ledger(record)
+    rounds = Rounds(ledger, solver, settings, canonical=True)
+    before = tuple(
+        Reservation(
+            ledger.task_row(r["task"]),
+            ledger.row(r["machine"]),
+            float(r["start_s"]),
+            "",
+            int(ledger.sequence[ledger.task_row(r["task"])]),
+            r["machine"],
+        )
+        for r in record.get("before", ())
+    )
+    rounds.resume(before)
+    now_s = float(record["now_s"])
+    outcome = rounds.decide(now_s)
+    closing = Closing.of(ledger, outcome.tasks, outcome.machines)
+    account = NetworkAccount.of(
+        ledger,
+        outcome,
+        closing,
+        why_all(now_s, ledger, outcome, closing),
+        before,
+        number=int(record["round"]),
+        now_s=now_s,
+        policy=str(record["policy"]),
+        solver=solver,
+        settings=settings,
+        upkeep={},
+        timings_ms={},
+    )
+    parts: list[dict[str, Any]] = network_record(account)["parts"]
+    return parts
+
+
+def read_round_settings(plain: Mapping[str, Any]) -> RoundSettings:
+    """Settings of a record; what this program does not know is left out. Raises ``ValueError`` for another kind of value."""
+    known = {f.name: getattr(RoundSettings(), f.name) for f in fields(RoundSettings)}
+    used: dict[str, Any] = {}
+    for name, value in plain.items():
+        if name not in known:
+            continue
+        flag = isinstance(known[name], bool)
+        number = isinstance(value, int | float if isinstance(known[name], float) else int)
+        if isinstance(value, bool) != flag or not number:
+            raise ValueError(f"setting {name} is {value!r}")
+        used[name] = value
+    return RoundSettings(**used)
+
+
+def read_ledger(record: Mapping[str, Any]) -> Ledger:
+    """The state that a round began with, its prices in the hands of a :class:`RecordedPolicy`."""
+    parts: Sequence[Part] = record["parts"]
+    first, running = parts[0], record.get("running")
+    policy = RecordedPolicy(str(record["policy"]), first)
+    fleet = first["fleet"]
+    ledger = Ledger(policy, fleet["resources"])
+    for name, minimum in record.get("task_groups", {}).items():
+        ledger.declare_group(name, minimum)
+    demands = sorted((d for part in parts for d in part["demands"]), key=lambda d: int(d["number"]))
+    pending: list[tuple[float, str, TaskClass]] = []
+    for demand in demands:
+        task_class = read_class(demand["class"])
+        policy.learn(task_class, demand)
+        pending += [(float(s), t, task_class) for t, s in zip(demand["tasks"], demand["created_s"], strict=True)]
+    for entry in record.get("outside", ()):
+        task_class = read_class(entry["class"])
+        policy.learn_effects(task_class, np.zeros(len(policy.features), dtype=np.int64).tolist())
+        pending.append((float(entry["created_s"]), entry["task"], task_class))
+    classes = [] if running is None else [read_class(c) for c in running["classes"]]
+    own = np.asarray(fleet["readings"], dtype=np.int64).reshape(len(fleet["machines"]), len(policy.features)).copy()
+    room = _matrix(fleet["free"], own, len(fleet["resources"]))
+    if running is not None:
+        room = _matrix(fleet["allocatable"], own, len(fleet["resources"]))
+        at = {name: i for i, name in enumerate(fleet["machines"])}
+        for task_class, plain in zip(classes, running["classes"], strict=True):
+            policy.learn_effects(task_class, np.asarray(plain["effects"], dtype=np.int64).tolist())
+        effects = np.array([c["effects"] for c in running["classes"]], dtype=np.int64).reshape(
+            len(classes), own.shape[1]
+        )
+        places = np.array([at[m] for m in running["machine"]], dtype=np.int64)
+        np.subtract.at(own, places, effects[np.asarray(running["class"], dtype=np.int64)])
+    rows = ledger.add_machines(_specs(first, policy, own, room))
+    # Where it is not recorded who runs, what is taken is taken by nobody.
+    ledger.allocatable[rows] = _matrix(fleet["allocatable"], own, len(fleet["resources"]))
+    for demand in demands:
+        ledger.intern(read_class(demand["class"]))
+    pending.sort(key=lambda entry: entry[:2])
+    _submit(ledger, [p[1] for p in pending], [p[2] for p in pending], [p[0] for p in pending])
+    if running is not None:
+        of_task = [classes[c] for c in np.asarray(running["class"]).tolist()]
+        there = _submit(ledger, running["task"], of_task, [0.0] * len(of_task))
+        machines = np.array([ledger.row(m) for m in running["machine"]], dtype=np.int64)
+        ledger.bind(there, machines, _open(running["end_s"]))
+    return ledger
+
+
+def read_kind(plain: Part) -> MachineKind:
+    """A kind of machines."""
+    labels = tuple(sorted(plain["labels"].items()))
+    return MachineKind(plain["type"], labels, float(plain["bandwidth"]), float(plain["cores"]))
+
+
+def read_class(plain: Part) -> TaskClass:
+    """A class of tasks; keys that this program does not know are left out."""
+    values: dict[str, Any] = {}
+    for known in fields(TaskClass):
+        if known.name in plain:
+            value = plain[known.name]
+            values[known.name] = tuple(tuple(v) for v in value) if isinstance(value, list | tuple) else value
+    if values.get("run_s", 0.0) is None:
+        values["run_s"] = float("inf")
+    return TaskClass(**values)
+
+
+def _submit(ledger: Ledger, names: Sequence[str], classes: Sequence[TaskClass], created_s: Sequence[float]) -> IntArray:
+    numbers = np.array([ledger.intern(c) for c in classes], dtype=np.int64)
+    return ledger.submit(numbers, np.array(created_s, dtype=np.float64), list(names))
+
+
+def _specs(part: Part, policy: RecordedPolicy, own: IntArray, room: IntArray) -> list[MachineSpec]:
+    fleet, kinds = part["fleet"], part["kinds"]
+    shown = [read_kind(kinds[plain.get("held_like", number)]) for number, plain in enumerate(kinds)]
+    limits = np.array([_open(row) for row in fleet["limits"]]).reshape(own.shape)
+    names = [feature.name for feature in policy.features]
+    found = []
+    for i, name in enumerate(fleet["machines"]):
+        limited = {f: limits[i, k] / FIXED for k, f in enumerate(names) if limits[i, k] < UNLIMITED}
+        found.append(
+            MachineSpec(
+                name,
+                shown[int(fleet["kind"][i])],
+                dict(zip(fleet["resources"], room[i].tolist(), strict=True)),
+                dict(zip(names, (own[i] / FIXED).tolist(), strict=True)),
+                limited,
+            )
+        )
+    return found
+
+
+def _matrix(values: Any, like: IntArray, columns: int) -> IntArray:
+    found: IntArray = np.asarray(values, dtype=np.int64).reshape(len(like), columns)
+    return found
+
+
+def _open(values: Any) -> FloatArray:
+    """Numbers of a record, infinite where it has null."""
+    return np.array([np.inf if v is None else v for v in np.asarray(values, dtype=object).tolist()], dtype=np.float64)

@@ -1,0 +1,134 @@
+"""Room for tasks that fit nowhere: running tasks go elsewhere or wait again, so that one after the other gets in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.scale import room_kernels
+from flowsched.scale.kernels import Model
+from flowsched.scale.ledger import Ledger
+
+_NODES = 64
+"""Nodes of the search for who makes room on a machine; up to some ten candidates that is the optimum."""
+_MISSES = 16
+"""Plans for a class that turn out not to pay, after which no further one is tried."""
+_NONE: IntArray = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Quota:
+    """Most tasks of a class that come to the machines of each group."""
+
+    most: IntArray
+    group_of: IntArray
+    """Of each machine."""
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """What letting tasks of one class in takes, one after the other."""
+
+    who: IntArray
+    """Position of the running task that goes, or -1 - k for the k-th one that comes."""
+    target: IntArray
+    """Machine row; -1 for one that waits again."""
+    gain: FloatArray
+    plan: IntArray
+    """The k-th one that comes, for all who go for it and for itself."""
+    count: int
+    """Tasks that got in."""
+
+
+class Room:
+    """Machines and the running tasks on them that may go. Changes the arrays that it is given."""
+
+    def __init__(
+        self,
+        model: Model,
+        free: IntArray,
+        readings: IntArray,
+        open_: BoolArray,
+        task_class: IntArray,
+        machine: IntArray,
+        gone: BoolArray,
+    ) -> None:
+        """``open_``: machines that may take somebody; the others by running task, ``gone``: those that go already."""
+        self._model = model
+        self._free, self._readings, self._open = free, readings, open_
+        self._order = np.argsort(machine, kind="stable")
+        self._first = np.searchsorted(machine[self._order], np.arange(len(free) + 1))
+        self._class = task_class[self._order]
+        self._gone = gone
+        self._size = len(machine)
+
+    def let_in(
+        self,
+        c: int,
+        worth: FloatArray,
+        weight: FloatArray,
+        least_gain: FloatArray | None,
+        most: int,
+        quota: Quota | None = None,
+    ) -> Steps:
+        """Let tasks of class c in, each where that costs least, as long as it pays.
+
+        ``worth``: what leaving each of them costs, the dearest first. ``weight``: what the going of each running task costs,
+        infinite if it stays. With ``least_gain``, what each move must bring, those who go find other places at once; without
+        they wait again. ``most``: steps at most.
+        """
+        rows = self._open if quota is None else self._open & (quota.group_of >= 0)
+        if quota is not None:
+            rows = rows & (quota.most[np.maximum(quota.group_of, 0)] > 0)
+        size = min(most, len(worth) + self._size)
+        who, target, plan = (
+            np.empty(size, dtype=np.int64),
+            np.empty(size, dtype=np.int64),
+            np.empty(size, dtype=np.int64),
+        )
+        gain = np.empty(size)
+        gone = self._gone[self._order]
+        steps, count = room_kernels.make_room(
+            c,
+            worth,
+            np.flatnonzero(rows),
+            _NONE if quota is None else quota.most,
+            _NONE if quota is None else quota.group_of,
+            self._first,
+            self._class,
+            (weight if least_gain is None else least_gain)[self._order],
+            weight[self._order],
+            gone,
+            least_gain is None,
+            self._open,
+            self._model,
+            self._free,
+            self._readings,
+            _NODES,
+            _MISSES,
+            who,
+            target,
+            gain,
+            plan,
+        )
+        who = who[:steps]
+        who[who >= 0] = self._order[who[who >= 0]]
+        self._gone[who[who >= 0]] = True
+        return Steps(who, target[:steps], gain[:steps], plan[:steps], count)
+
+
+def in_turn(ledger: Ledger, classes: IntArray) -> list[int]:
+    """Classes in the order in which they are let in: higher priorities first, then those that ask for more."""
+    asked = ledger.demands[classes]
+    order = np.lexsort((classes, -asked.sum(axis=1), -asked[:, 0], -ledger.table().priority[classes]))
+    found: list[int] = classes[order].tolist()
+    return found
+
+
+def alone(ledger: Ledger, tasks: IntArray) -> IntArray:
+    """Those of the tasks that belong to no task group: of a group one neither starts nor goes without the others."""
+    single = np.array([not c.group for c in ledger.classes], dtype=np.bool_)
+    found: IntArray = tasks[single[ledger.task_class[tasks]]]
+    return found

@@ -1,0 +1,306 @@
+"""Compiled inner loops of making room: the cheapest tasks whose going lets one in, machine by machine."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.scale.compiled import compiled
+from flowsched.scale.kernels import Model, cost_beside, place_cost, put, takes
+from flowsched.scale.move_kernels import LEAST_NET
+
+
+@compiled
+def brings(c: int, j: int, model: Model) -> int:
+    """What the going of a task of class c frees in dimension j: first resources, then features."""
+    resources = model.demands.shape[1]
+    if j < resources:
+        return int(model.demands[c, j])
+    return int(model.effects[c, j - resources])
+
+
+@compiled
+def shortage(m: int, c: int, model: Model, free: IntArray, readings: IntArray) -> IntArray:
+    """What machine m is short of for one task of class c, by dimension; 0 where it is not."""
+    resources = model.demands.shape[1]
+    features = model.effects.shape[1]
+    need = np.zeros(resources + features, dtype=np.int64)
+    for r in range(resources):
+        if model.demands[c, r] > 0:
+            need[r] = max(0, model.demands[c, r] - free[m, r])
+    for f in range(features):
+        if model.effects[c, f] > 0:
+            need[resources + f] = max(0, readings[m, f] + model.effects[c, f] - model.limits[m, f])
+    return need
+
+
+@compiled
+def least_set(
+    c: int,
+    m: int,
+    first: int,
+    last: int,
+    task_class: IntArray,
+    gone: BoolArray,
+    weight: FloatArray,
+    model: Model,
+    free: IntArray,
+    readings: IntArray,
+    nodes: int,
+    pick: BoolArray,
+) -> float:
+    """The cheapest tasks of machine m whose going lets one task of class c in; what they weigh, infinite if none do.
+
+    Tasks ``first`` to ``last`` are on the machine; ``pick`` says which of them go: none that could stay. Branch and bound
+    over tasks in the order of weight by use, from a greedy start; best of what ``nodes`` nodes find, which is the optimum
+    unless they run out.
+    """
+    pick[first:last] = False
+    need = shortage(m, c, model, free, readings)
+    dims = len(need)
+    short = 0
+    for j in range(dims):
+        if need[j] > 0:
+            short += 1
+    if short == 0:
+        return 0.0
+    order = np.empty(last - first, dtype=np.int64)
+    ratio = np.empty(last - first)
+    n = 0
+    for p in range(first, last):
+        if gone[p] or weight[p] == np.inf:
+            continue
+        use = 0.0
+        for j in range(dims):
+            if need[j] > 0:
+                use += min(brings(task_class[p], j, model), need[j]) / need[j]
+        if use <= 0.0:
+            continue
+        value = weight[p] / use
+        i = n
+        while i > 0 and ratio[i - 1] > value:
+            ratio[i] = ratio[i - 1]
+            order[i] = order[i - 1]
+            i -= 1
+        ratio[i] = value
+        order[i] = p
+        n += 1
+    left = need.copy()
+    best = 0.0
+    for i in range(n):
+        useful = False
+        for j in range(dims):
+            useful = useful or (left[j] > 0 and brings(task_class[order[i]], j, model) > 0)
+        if useful:
+            pick[order[i]] = True
+            best += weight[order[i]]
+            for j in range(dims):
+                if need[j] > 0:
+                    left[j] -= brings(task_class[order[i]], j, model)
+    for j in range(dims):
+        if left[j] > 0:
+            pick[first:last] = False
+            return np.inf
+    best = prune(order, n, task_class, weight, model, need, left, pick)
+
+    choice = np.zeros(n, dtype=np.int64)
+    left = need.copy()
+    spent = 0.0
+    steps = 0
+    i = 0
+    while i >= 0:
+        steps += 1
+        missing = 0.0
+        for j in range(dims):
+            if left[j] > 0:
+                missing += left[j] / need[j]
+        if missing == 0.0:
+            if spent < best - 1e-12:
+                best = spent
+                pick[first:last] = False
+                for a in range(i):
+                    if choice[a] == 1:
+                        pick[order[a]] = True
+        elif i < n and steps <= nodes and spent + missing * ratio[i] < best - 1e-12:
+            choice[i] = 1
+            spent += weight[order[i]]
+            for j in range(dims):
+                if need[j] > 0:
+                    left[j] -= brings(task_class[order[i]], j, model)
+            i += 1
+            continue
+        i -= 1
+        while i >= 0 and choice[i] == 0:
+            i -= 1
+        if i >= 0:
+            choice[i] = 0
+            spent -= weight[order[i]]
+            for j in range(dims):
+                if need[j] > 0:
+                    left[j] += brings(task_class[order[i]], j, model)
+            i += 1
+    left = need.copy()
+    for i in range(n):
+        if pick[order[i]]:
+            for j in range(dims):
+                if need[j] > 0:
+                    left[j] -= brings(task_class[order[i]], j, model)
+    return prune(order, n, task_class, weight, model, need, left, pick)
+
+
+@compiled
+def prune(
+    order: IntArray,
+    n: int,
+    task_class: IntArray,
+    weight: FloatArray,
+    model: Model,
+    need: IntArray,
+    left: IntArray,
+    pick: BoolArray,
+) -> float:
+    """Let stay whoever need not go, the last of ``order`` first; what the others weigh."""
+    total = 0.0
+    for back in range(n):
+        p = order[n - 1 - back]
+        if not pick[p]:
+            continue
+        stays = True
+        for j in range(len(need)):
+            if need[j] > 0 and left[j] + brings(task_class[p], j, model) > 0:
+                stays = False
+        if stays:
+            pick[p] = False
+            for j in range(len(need)):
+                if need[j] > 0:
+                    left[j] += brings(task_class[p], j, model)
+        else:
+            total += weight[p]
+    return total
+
+
+@compiled
+def cheapest_target(m: int, c: int, open_: BoolArray, model: Model, free: IntArray, readings: IntArray) -> int:
+    """The machine where a task of class c that leaves machine m costs least; -1 if none has room."""
+    best = np.inf
+    where = -1
+    for t in range(len(free)):
+        if t != m and open_[t] and takes(t, c, free, readings, model.limits, model.demands, model.effects):
+            cost = place_cost(t, c, model, readings)
+            if cost < best:
+                best = cost
+                where = t
+    return where
+
+
+@compiled
+def make_room(
+    c: int,
+    worth: FloatArray,
+    rows: IntArray,
+    quota: IntArray,
+    group_of: IntArray,
+    first: IntArray,
+    task_class: IntArray,
+    least_gain: FloatArray,
+    weight: FloatArray,
+    gone: BoolArray,
+    evict: bool,
+    open_: BoolArray,
+    model: Model,
+    free: IntArray,
+    readings: IntArray,
+    nodes: int,
+    misses: int,
+    who: IntArray,
+    target: IntArray,
+    gains: FloatArray,
+    plan: IntArray,
+) -> tuple[int, int]:
+    """Let tasks of class c in, one after the other, each where that costs least; where it ended, and tasks let in.
+
+    ``worth[k]``: what leaving the k-th one costs. Tasks on machine m are ``first[m]`` to ``first[m + 1]``; those that go
+    are evicted, or find the cheapest other place, one after the other. A plan that does not pay is not carried out, and
+    after so many ``misses`` no further one is tried. ``quota[g]``: most that come to machines of group g; an empty array
+    sets no such limit. Steps: position of the task that goes with its target (-1: it waits again), then -1 - k for the
+    task that comes; ``plan`` is k for all of them.
+    """
+    limited = len(quota) > 0
+    pick = np.zeros(len(task_class), dtype=np.bool_)
+    scores = np.full(len(rows), np.inf)
+    index = np.full(len(free), -1, dtype=np.int64)
+    for i in range(len(rows)):
+        m = rows[i]
+        index[m] = i
+        if open_[m]:
+            scores[i] = place_cost(m, c, model, readings) + least_set(
+                c, m, first[m], first[m + 1], task_class, gone, weight, model, free, readings, nodes, pick
+            )
+    end = 0
+    k = 0
+    missed = 0
+    while k < len(worth) and len(rows) > 0 and missed <= misses:
+        i = int(np.argmin(scores))
+        if scores[i] == np.inf:
+            break
+        m = rows[i]
+        if limited and (group_of[m] < 0 or quota[group_of[m]] <= 0):
+            scores[i] = np.inf
+            continue
+        least_set(c, m, first[m], first[m + 1], task_class, gone, weight, model, free, readings, nodes, pick)
+        step = end
+        paid = 0.0
+        good = True
+        for p in range(first[m], first[m + 1]):
+            if not pick[p] or not good:
+                continue
+            if step + 1 >= len(who):
+                good = False
+                break
+            v = task_class[p]
+            before = cost_beside(m, v, model, readings)
+            put(m, v, -1, model, free, readings)
+            who[step] = p
+            target[step] = -1
+            gains[step] = -weight[p]
+            if not evict:
+                t = cheapest_target(m, v, open_, model, free, readings)
+                target[step] = t
+                if t < 0:
+                    put(m, v, 1, model, free, readings)
+                    good = False
+                    break
+                gains[step] = before - place_cost(t, v, model, readings)
+                paid += least_gain[p] - gains[step]
+                put(t, v, 1, model, free, readings)
+            step += 1
+        cost = place_cost(m, c, model, readings)
+        good = good and step < len(who) and takes(m, c, free, readings, model.limits, model.demands, model.effects)
+        good = good and (cost <= worth[k] if evict else worth[k] - cost - paid > LEAST_NET)
+        if not good:
+            missed += 0 if evict else 1  # whether a place is worth its price is known only once it is free
+            for j in range(end, step):
+                v = task_class[who[j]]
+                put(m, v, 1, model, free, readings)
+                if target[j] >= 0:
+                    put(target[j], v, -1, model, free, readings)
+            scores[i] = np.inf
+            continue
+        put(m, c, 1, model, free, readings)
+        who[step] = -1 - k
+        target[step] = m
+        gains[step] = worth[k] - cost
+        if limited:
+            quota[group_of[m]] -= 1
+        for j in range(end, step + 1):
+            plan[j] = k
+            if who[j] >= 0:
+                gone[who[j]] = True
+            t = target[j]
+            if t >= 0 and index[t] >= 0 and open_[t]:
+                scores[index[t]] = place_cost(t, c, model, readings) + least_set(
+                    c, t, first[t], first[t + 1], task_class, gone, weight, model, free, readings, nodes, pick
+                )
+        end = step + 1
+        k += 1
+    return end, k

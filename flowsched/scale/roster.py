@@ -1,0 +1,262 @@
+"""A ledger kept in step with snapshots: what differs from the last one, name by name, becomes events.
+
+A ledger made afresh from a snapshot has machines in the order of their names, classes in the order of what they are, and
+waiting tasks in the order in which they came. One that is kept has them in that order too, or is made anew, so that rounds
+on a snapshot are the same whoever was there before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from math import inf
+
+import numpy as np
+
+from flowsched.arrays import IntArray
+from flowsched.scale.intake import Frame, Intake, class_key
+from flowsched.scale.ledger import Ledger
+from flowsched.scale.policy import NetworkPolicy
+from flowsched.scale.task_class import MachineSpec, TaskClass
+from flowsched.snapshot import Machine, Running, Service, Snapshot, Task
+from flowsched_models.runtime import HostFactory
+
+_Known = tuple[Task, int, str]
+"""Task, width, and machine; empty while it waits."""
+
+
+class Roster:
+    """One ledger at a time, and what it was told."""
+
+    def __init__(
+        self, policy: NetworkPolicy, headroom_weight: float, slo_margin: float, hosts: HostFactory | None = None
+    ) -> None:
+        """Nothing is known yet. ``hosts`` may be shared with others that use the same profiles."""
+        self._policy = policy
+        self._weight = headroom_weight
+        self._margin = slo_margin
+        self._given_hosts = hosts
+        self._frame: Frame | None = None
+        self._machines: dict[str, tuple[Machine, tuple[Service, ...]]] = {}
+        self._specs: dict[str, MachineSpec] = {}
+        self._known: dict[str, _Known] = {}
+        self.applied: Counter[str] = Counter()
+        """Events of the last snapshot."""
+        self.rebuilt: Counter[str] = Counter()
+        """Why the ledger was made anew for it."""
+
+    def follow(self, snapshot: Snapshot) -> Ledger:
+        """The ledger at a snapshot; another object than before if it was made anew."""
+        self.applied.clear()
+        self.rebuilt.clear()
+        frame = Frame.of(snapshot)
+        reason = self._changed_frame(frame) or self._apply(snapshot)
+        if reason:
+            self.rebuilt[reason] += 1
+            self._begin(snapshot, frame)
+        return self.ledger
+
+    def services(self, machine: str) -> tuple[Service, ...]:
+        """Services of a machine."""
+        return self._machines[machine][1]
+
+    def machine(self, name: str) -> Machine:
+        """A machine by its name."""
+        return self._machines[name][0]
+
+    # Anew
+
+    def _changed_frame(self, frame: Frame) -> str:
+        old = self._frame
+        if old is None:
+            return "first_round"
+        if old.catalogue is not frame.catalogue and old.catalogue != frame.catalogue:
+            return "profiles"
+        return "machine_types" if old.types != frame.types else "machine_lists" if old.lists != frame.lists else ""
+
+    def _begin(self, snapshot: Snapshot, frame: Frame) -> None:
+        hosts = self._given_hosts or HostFactory(frame.catalogue)
+        self._frame = frame
+        self._intake = Intake(frame, self._policy, hosts, self._weight, self._margin)
+        self._machines = _machines(snapshot)
+        self._specs = {name: self._intake.machine(*self._machines[name]) for name in sorted(self._machines)}
+        self._known = {}
+        self.ledger = Ledger(self._policy)
+        self.ledger.add_machines(list(self._specs.values()))
+        self._declare_groups(snapshot)
+        self._submit_pending(snapshot.pending)
+        self._submit_running(snapshot.running)
+
+    def _declare_groups(self, snapshot: Snapshot) -> None:
+        """Members of a group that nobody declared are tasks like all others."""
+        names = {group.name for group in snapshot.task_groups}
+        for name in [name for name in self.ledger.groups if name not in names]:
+            del self.ledger.groups[name]
+        for group in snapshot.task_groups:
+            if self.ledger.groups.get(group.name) != group.minimum:
+                self.ledger.declare_group(group.name, max(1, group.minimum))
+
+    def _submit_pending(self, tasks: Sequence[Task]) -> None:
+        classes = {t.name: self._intake.task_class(t, t.widths_milli[0]) for t in tasks}
+        for task_class in sorted(set(classes.values()), key=class_key):
+            self.ledger.intern(task_class)
+        self._submit(sorted(tasks, key=_arrival), classes)
+        for task in tasks:
+            self._known[task.name] = task, task.widths_milli[0], ""
+
+    def _submit_running(self, running: Sequence[Running]) -> None:
+        running = sorted(running, key=lambda r: r.task.name)
+        classes = {r.task.name: self._intake.task_class(r.task, r.width_milli, placed=True) for r in running}
+        rows = self._submit([r.task for r in running], classes)
+        self._bind(rows, running)
+
+    def _submit(self, tasks: Sequence[Task], classes: Mapping[str, TaskClass]) -> IntArray:
+        numbers = np.array([self.ledger.intern(classes[t.name]) for t in tasks], dtype=np.int64)
+        created_s = np.array([t.submit_s for t in tasks], dtype=np.float64)
+        return self.ledger.submit(numbers, created_s, [t.name for t in tasks])
+
+    def _bind(self, rows: IntArray, running: Sequence[Running]) -> None:
+        machines = np.array([self.ledger.row(r.machine) for r in running], dtype=np.int64)
+        self.ledger.bind(rows, machines, np.array([self._end_s(r) for r in running], dtype=np.float64))
+        for r in running:
+            self._known[r.task.name] = r.task, r.width_milli, r.machine
+
+    def _end_s(self, running: Running) -> float:
+        """When it is predicted to end, on its width alone; its progress is believed from the same model."""
+        task_class = self._intake.task_class(running.task, running.width_milli, placed=True)
+        if task_class.run_s == inf:
+            return inf
+        slow = dict(task_class.slowness).get(self._machines[running.machine][0].type, 0.0)
+        return running.start_s + task_class.run_s * (1.0 + slow)
+
+    # Differences
+
+    def _apply(self, snapshot: Snapshot) -> str:
+        """Tell the ledger what is different; why that is not enough, empty if it is."""
+        ledger, applied = self.ledger, self.applied
+        machines = _machines(snapshot)
+        changed = [name for name, found in machines.items() if self._machines.get(name, found) != found]
+        specs = {name: self._intake.machine(*machines[name]) for name in changed}
+        if any(spec.kind != self._specs[name].kind for name, spec in specs.items()):
+            return "machine_kinds"
+        leaving, submitted, started, stopped = self._differences(snapshot)
+        ledger.leave(np.array([ledger.task_row(name) for name in leaving], dtype=np.int64))
+        for name in leaving:
+            del self._known[name]
+        gone = sorted(self._machines.keys() - machines.keys())
+        if gone:
+            ledger.remove_machines(gone)
+            for name in gone:
+                del self._specs[name]
+        new = sorted(machines.keys() - self._machines.keys())
+        self._machines = machines
+        if new:
+            more = {name: self._intake.machine(*machines[name]) for name in new}
+            ledger.add_machines(list(more.values()))
+            self._specs |= more
+        for name, spec in specs.items():
+            self._reread(spec, self._specs[name])
+            self._specs[name] = spec
+        self._declare_groups(snapshot)
+        self._submit_pending(submitted)
+        self._submit_running([r for r in started if r.task.name not in self._known])
+        ours = [r for r in started if r.task.name in self._known and not self._known[r.task.name][2]]
+        self._bind(np.array([ledger.task_row(r.task.name) for r in ours], dtype=np.int64), ours)
+        for what, count in (
+            ("machines_added", len(new)),
+            ("machines_removed", len(gone)),
+            ("machines_changed", len(specs)),
+            ("tasks_submitted", len(submitted)),
+            ("tasks_started", len(started)),
+            ("tasks_left", len(leaving) - stopped),
+        ):
+            if count:
+                applied[what] += count
+        return self._disorder(snapshot, bool(new or gone), bool(submitted))
+
+    def _differences(self, snapshot: Snapshot) -> tuple[list[str], list[Task], list[Running], int]:
+        """Tasks to take out, to submit, and to start; and how many of the first are only to come back as others."""
+        known = self._known
+        leaving: list[str] = []
+        submitted: list[Task] = []
+        started: list[Running] = []
+        again = 0
+        there = set()
+        for task in snapshot.pending:
+            there.add(task.name)
+            old = known.get(task.name)
+            if old is not None and not old[2] and _same(old[0], task) and old[1] == task.widths_milli[0]:
+                continue
+            if old is not None:
+                leaving.append(task.name)
+                again += 1
+            submitted.append(task)
+        for r in snapshot.running:
+            name = r.task.name
+            there.add(name)
+            old = known.get(name)
+            if old is not None and _same(old[0], r.task) and old[1] == r.width_milli and old[2] in ("", r.machine):
+                if not old[2]:
+                    started.append(r)
+                continue
+            if old is not None:
+                leaving.append(name)
+                again += 1
+            started.append(r)
+        leaving += [name for name in known if name not in there]
+        return leaving, submitted, started, again
+
+    def _reread(self, spec: MachineSpec, old: MachineSpec) -> None:
+        if spec.allocatable != old.allocatable:
+            self.ledger.resize(spec.name, dict(spec.allocatable))
+        for feature in sorted({*spec.readings, *spec.limits, *old.readings, *old.limits}):
+            now = spec.readings.get(feature, 0.0), spec.limits.get(feature, inf)
+            if now != (old.readings.get(feature, 0.0), old.limits.get(feature, inf)):
+                self.ledger.read(spec.name, feature, *now)
+
+    def _disorder(self, snapshot: Snapshot, machines: bool, tasks: bool) -> str:
+        """What would have another place in a ledger made afresh; empty if nothing has."""
+        ledger = self.ledger
+        if machines:
+            rows = np.flatnonzero(ledger.alive)
+            names = [ledger.names[row] for row in rows.tolist()]
+            if names != sorted(map(str, names)):
+                return "machine_order"
+            _, first = np.unique(ledger.kind[rows], return_index=True)
+            if not _ascending(first):
+                return "kind_order"
+        if tasks:
+            rows = np.array([ledger.task_row(t.name) for t in sorted(snapshot.pending, key=_arrival)], dtype=np.int64)
+            if not _ascending(ledger.sequence[rows]):
+                return "arrival_order"
+            present = np.unique(ledger.task_class[rows]).tolist()
+            if sorted(present, key=lambda c: class_key(ledger.classes[c])) != present:
+                return "class_order"
+        return ""
+
+
+def _machines(snapshot: Snapshot) -> dict[str, tuple[Machine, tuple[Service, ...]]]:
+    services: dict[str, list[Service]] = {}
+    for service in snapshot.services:
+        services.setdefault(service.machine, []).append(service)
+    return {m.name: (m, tuple(sorted(services.get(m.name, ()), key=lambda s: s.name))) for m in snapshot.machines}
+
+
+def _arrival(task: Task) -> tuple[float, str]:
+    return task.submit_s, task.name
+
+
+def _same(old: Task, task: Task) -> bool:
+    """Whether a task is still what it was, but for what does not matter here, such as the rounds that it has waited."""
+    return old is task or _essence(old) == _essence(task)
+
+
+def _essence(task: Task) -> tuple[object, ...]:
+    return (
+        task.profile, task.scale, task.memory_mib, task.resources, task.priority, task.endless, task.threads,
+        task.machines, task.submit_s, task.group,
+    )  # fmt: skip
+
+
+def _ascending(values: IntArray) -> bool:
+    return bool((np.diff(values) > 0).all())

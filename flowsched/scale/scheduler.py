@@ -1,0 +1,249 @@
+"""Rounds at cluster scale as a scheduler: snapshots in, decisions out, whatever the network policy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache, partial
+
+import numpy as np
+
+from flowsched.decision import Certificate, Decisions, Placement, Postponement
+from flowsched.scale.choice import GuardedPolicy, user_name
+from flowsched.scale.intake import refuse_related
+from flowsched.scale.ledger import Ledger, LedgerError
+from flowsched.scale.policies.flow import FlowNetworkPolicy
+from flowsched.scale.policy import NetworkPolicy
+from flowsched.scale.reasons import Closing, Reason, leaving, why_all
+from flowsched.scale.record import NetworkAccount, network_record
+from flowsched.scale.reservation import Reservation as HeldMachine
+from flowsched.scale.roster import Roster
+from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
+from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
+from flowsched.settings import Settings
+from flowsched.snapshot import Machine, Reservation, Snapshot
+from flowsched.solvers import Solver, make_solver
+from flowsched.solvers.limited import limited, take_stopped, unlimited
+from flowsched.stage_timer import StageTimer
+from flowsched_models.document import InputError, Problem
+from flowsched_models.runtime import HostFactory
+
+_USUAL = Settings()
+
+
+class NetworkScheduler:
+    """One network policy in every round. It remembers the last snapshot, so a round looks at what is different; what it
+    decides depends on the snapshot alone.
+
+    A task that may have several widths gets the narrowest. Tasks that are bound to others by relations or groups are
+    refused with :class:`InputError`.
+    """
+
+    def __init__(
+        self,
+        policy: NetworkPolicy,
+        solver: Solver,
+        settings: RoundSettings | None = None,
+        *,
+        hosts: HostFactory | None = None,
+        keep_records: bool = False,
+        headroom_weight: float = _USUAL.headroom_weight,
+        slo_margin: float = _USUAL.slo_margin,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """``hosts`` may be shared with others that use the same profiles; ``headroom_weight`` and ``slo_margin`` as in
+        :class:`Settings`; ``clock`` only times stages.
+        """
+        self._policy = GuardedPolicy(policy)
+        self._solver = solver
+        self._settings = settings or RoundSettings()
+        self._keep_records = keep_records
+        self._clock = clock
+        prepare()
+        self._roster = Roster(self._policy, headroom_weight, slo_margin, hosts)
+        self._rounds: Rounds | None = None
+
+    @property
+    def name(self) -> str:
+        """The name by which users choose the policy."""
+        return user_name(self._policy.name)
+
+    def decide(self, snapshot: Snapshot) -> Decisions:
+        """One round. Raises :class:`InputError` for what network rounds cannot keep and for a policy that fails or whose
+        prices are none, and ``RuntimeError`` if the solver refuses a network.
+        """
+        timer = StageTimer(self._clock)
+        began = self._clock()
+        timer.start("snapshot")
+        take_stopped(self._solver)
+        refuse_related(snapshot.pending, self.name)
+        try:
+            ledger = self._roster.follow(snapshot)
+        except LedgerError as error:
+            raise InputError([Problem("--policy", None, self.name, str(error))]) from error
+        if self._rounds is None or self._rounds.ledger is not ledger:
+            self._rounds = Rounds(ledger, self._solver, self._settings, clock=self._clock, canonical=True)
+        before = _reservations(snapshot, ledger)
+        self._rounds.resume(before)
+        timer.start(None)
+        outcome = self._rounds.decide(snapshot.now_s)
+        timer.ms.update(outcome.timings_ms)
+        timer.start("read off")
+        closing = Closing.of(ledger, outcome.tasks, outcome.machines)
+        bound = self._placements(snapshot, ledger, outcome, closing)
+        reasons = why_all(snapshot.now_s, ledger, outcome, closing)
+        left = _postponements(snapshot.now_s, ledger, outcome, reasons)
+        held = tuple(
+            Reservation(ledger.task_name(r.task), r.machine_name, _width(ledger, r.task), r.start_s)
+            for r in outcome.reservations
+        )
+        timer.start(None)
+        total = (self._clock() - began) * 1e3
+        timer.start("certify")
+        certificate = _named(ledger, outcome)
+        timer.start(None)
+        timings = {name: ms for name, ms in timer.ms.items() if name not in ("decide", "certify")}
+        timings |= {"gather": timer.ms.get("decide", 0.0), "decide": total, "certify": timer.ms["certify"]}
+        stopped = take_stopped(self._solver)
+        recipe = None
+        if self._keep_records:
+            account = NetworkAccount.of(
+                ledger,
+                outcome,
+                closing,
+                reasons,
+                before,
+                number=snapshot.round,
+                now_s=snapshot.now_s,
+                policy=self.name,
+                solver=unlimited(self._solver),
+                settings=self._settings,
+                upkeep=self.upkeep(),
+                timings_ms=timings,
+                stopped=stopped,
+            )
+            recipe = partial(network_record, account)
+        return Decisions(bound, left, held, certificate, recipe, timings, stopped)
+
+    def upkeep(self) -> dict[str, dict[str, int]]:
+        """What the last snapshot's differences were: applied in place, or made anew, with the reasons."""
+        found: dict[str, dict[str, int]] = {
+            "applied": dict(sorted(self._roster.applied.items())),
+            "rebuilt": dict(sorted(self._roster.rebuilt.items())),
+        }
+        if self._rounds is not None:
+            for kind, counts in self._rounds.compaction.upkeep.plain().items():
+                found[kind] |= {f"groups.{name}": count for name, count in counts.items()}
+        return found
+
+    def _placements(
+        self, snapshot: Snapshot, ledger: Ledger, outcome: RoundOutcome, closing: Closing
+    ) -> tuple[Placement, ...]:
+        classes = ledger.task_class[outcome.tasks]
+        terms = closing.terms(classes, outcome.machines)
+        columns = {name: values.tolist() for name, values in terms.items() if values.any()}
+        tasks = {task.name: task for task in snapshot.pending}
+        cores: dict[str, tuple[int, ...]] = {}
+        found = []
+        for i, (row, machine_row, c, cost) in enumerate(
+            zip(outcome.tasks.tolist(), outcome.machines.tolist(), classes.tolist(), outcome.cost.tolist(), strict=True)
+        ):
+            task, machine = tasks[ledger.task_name(row)], self._roster.machine(ledger.machine_name(machine_row))
+            mine = cores.get(machine.name)
+            if mine is None:
+                mine = cores[machine.name] = self._batch_cores(machine)
+            threads = task.threads_on(len(mine), snapshot.catalogue.jobs[task.profile])
+            width = ledger.classes[c].width_milli
+            found.append(
+                Placement(
+                    task.name, machine.name, width, threads, mine, cost, {name: v[i] for name, v in columns.items()}
+                )
+            )
+        return tuple(found)
+
+    def _batch_cores(self, machine: Machine) -> tuple[int, ...]:
+        taken = {core for service in self._roster.services(machine.name) for core in service.cores}
+        return tuple(core for core in range(machine.vcpus) if core not in taken)
+
+
+def _named(ledger: Ledger, outcome: RoundOutcome) -> Certificate | None:
+    """The certificate with classes called by their first task: their numbers depend on what was there before."""
+    if outcome.certificate is None:
+        return None
+    prices: dict[str, float] = {}
+    for level, found in zip(outcome.levels, outcome.certificates, strict=True):
+        waiting = level.waiting
+        for c, first in zip(waiting.classes.tolist(), waiting.tasks[waiting.first[:-1]].tolist(), strict=True):
+            prices[ledger.task_name(first)] = found.prices[f"class-{c}"]
+    return replace(outcome.certificate, prices=prices)
+
+
+def _reservations(snapshot: Snapshot, ledger: Ledger) -> tuple[HeldMachine, ...]:
+    """What the last round held, as far as the task still waits and the machine is there."""
+    pending = {task.name for task in snapshot.pending}
+    machines = {machine.name for machine in snapshot.machines}
+    found = []
+    for r in snapshot.reservations:
+        if r.task in pending and r.machine in machines:
+            task, row = ledger.task_row(r.task), ledger.row(r.machine)
+            found.append(HeldMachine(task, row, r.start_s, "", int(ledger.sequence[task]), r.machine))
+    return tuple(found)
+
+
+def _width(ledger: Ledger, task: int) -> int:
+    return ledger.classes[int(ledger.task_class[task])].width_milli
+
+
+def _postponements(
+    now_s: float, ledger: Ledger, outcome: RoundOutcome, reasons: Mapping[int, Reason]
+) -> tuple[Postponement, ...]:
+    cost = leaving(ledger, outcome)
+    return tuple(
+        Postponement(
+            ledger.task_name(row),
+            reasons[row].text,
+            now_s - float(ledger.created_s[row]),
+            float(cost[row]),
+            {"waiting": float(cost[row])},
+        )
+        for row in outcome.waits.tolist()
+    )
+
+
+@cache
+def prepare() -> None:
+    """Load the compiled code of rounds, or compile it (up to a minute, once), before somebody waits for a round."""
+    ledger = Ledger(FlowNetworkPolicy())
+    ledger.add_machines([MachineSpec("m", MachineKind("type"), {"cpu": 2, "memory": 2})])
+    one = ledger.intern(TaskClass("c", 1, sensitivity=1.0, pressure=1.0))
+    ledger.submit(np.full(2, one), np.zeros(2))
+    outcome = Rounds(ledger, make_solver("ortools")).decide(0.0)
+    ledger.bind(outcome.tasks, outcome.machines)
+    _ = outcome.certificate
+
+
+def solve_network_round(
+    snapshot: Snapshot,
+    policy: NetworkPolicy,
+    *,
+    settings: Settings | None = None,
+    solver: str = "ortools",
+    time_limit_s: float | None = None,
+    exact: bool = False,
+) -> Decisions:
+    """One round of a network policy on a snapshot, with its record. Of ``settings`` the due age and what concerns services
+    count. ``exact``: rounds of at most ``exact_tasks`` tasks are decided by CP-SAT.
+
+    Raises as :meth:`NetworkScheduler.decide` does, and ``KeyError`` for a solver that there is not.
+    """
+    settings = settings or Settings()
+    scheduler = NetworkScheduler(
+        policy,
+        limited(make_solver(solver), time_limit_s),
+        RoundSettings(due_age_s=settings.due_age_s, exact_tasks=settings.exact_tasks if exact else 0),
+        keep_records=True,
+        headroom_weight=settings.headroom_weight,
+        slo_margin=settings.slo_margin,
+    )
+    return scheduler.decide(snapshot)

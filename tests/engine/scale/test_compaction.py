@@ -1,0 +1,318 @@
+"""Upkeep from events against a rebuild after every one of them, and what upkeep says about itself."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scale_world import DUE_AGE_S, Draw, draw_world, flow_policy
+
+from flowsched.scale.canonical import canonical_network
+from flowsched.scale.compaction import Compaction
+from flowsched.scale.ledger import Ledger
+from flowsched.scale.network import build_network
+from flowsched.scale.round import Rounds
+from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
+from flowsched.scale.waiting import survey
+from flowsched.solvers import make_solver
+
+NOW_S = 1000.0
+REASONS = {"widths", "larger_machines", "stale_groups", "stale_shapes", "limits", "resources"}
+
+
+@dataclass
+class Item:
+    """A task as the shadow knows it."""
+
+    task_class: TaskClass
+    created_s: float
+    machine: str | None = None
+    row: int = -1
+
+
+@dataclass
+class Shadow:
+    """The state beside the ledger, as plain objects; events go to both."""
+
+    ledger: Ledger
+    machines: dict[str, MachineSpec] = field(default_factory=dict)
+    items: list[Item] = field(default_factory=list)
+    born: int = 0
+
+    def fresh(self) -> Ledger:
+        """A ledger fed with the final state in one go."""
+        other = Ledger(self.ledger.policy, self.ledger.resources)
+        specs = sorted(self.machines.values(), key=lambda s: s.name)
+        other.add_machines(specs)
+        for task_class in self.ledger.classes:
+            other.intern(task_class)
+        classes = np.array([other.intern(i.task_class) for i in self.items], dtype=np.int64)
+        rows = other.submit(classes, np.array([i.created_s for i in self.items]))
+        running = np.array([i.machine is not None for i in self.items], dtype=np.bool_)
+        places = [other.row(i.machine) for i in self.items if i.machine is not None]
+        other.bind(rows[running], np.array(places, dtype=np.int64))
+        return other
+
+    def room(self, name: str, task_class: TaskClass) -> bool:
+        spec = self.machines[name]
+        load = dict(spec.allocatable)
+        for item in self.items:
+            if item.machine == name:
+                for r, n in item.task_class.demand().items():
+                    load[r] = load.get(r, 0) - n
+        return all(load.get(r, 0) >= n for r, n in task_class.demand().items()) and spec.kind.has(task_class.selector)
+
+
+def join(shadow: Shadow, rng: random.Random) -> None:
+    specs = []
+    for _ in range(rng.randint(1, 3)):
+        kind = MachineKind(rng.choice("ab"), (("zone", rng.choice(("east", "west"))),), rng.choice((0.8, 1.0)))
+        size = rng.choice((1930, 3920, 8000, 16000))
+        specs.append(MachineSpec(f"m{shadow.born}", kind, {"cpu": size, "memory": size * 2}))
+        shadow.born += 1
+    shadow.ledger.add_machines(specs)
+    shadow.machines.update({s.name: s for s in specs})
+
+
+def go(shadow: Shadow, rng: random.Random) -> None:
+    if not shadow.machines:
+        return
+    gone = rng.sample(sorted(shadow.machines), rng.randint(1, min(2, len(shadow.machines))))
+    shadow.ledger.remove_machines(gone)
+    for name in gone:
+        del shadow.machines[name]
+    for item in shadow.items:
+        if item.machine in gone:
+            item.machine = None
+
+
+def resize(shadow: Shadow, rng: random.Random) -> None:
+    if shadow.machines:
+        name = rng.choice(sorted(shadow.machines))
+        allocatable = {"cpu": rng.choice((500, 3920, 7910, 24000)), "memory": rng.choice((100, 9000))}
+        shadow.ledger.resize(name, allocatable)
+        shadow.machines[name] = replace(shadow.machines[name], allocatable=allocatable)
+
+
+def read(shadow: Shadow, rng: random.Random) -> None:
+    if shadow.machines:
+        name = rng.choice(sorted(shadow.machines))
+        feature, value = rng.choice(("pressure", "headroom")), rng.choice((0.0, 0.1, 1.7))
+        limit = rng.choice((float("inf"), float("inf"), 0.6))
+        shadow.ledger.read(name, feature, value, limit)
+        spec = shadow.machines[name]
+        limits = {k: v for k, v in spec.limits.items() if k != feature}
+        if limit < float("inf"):
+            limits[feature] = limit
+        shadow.machines[name] = replace(spec, readings={**spec.readings, feature: value}, limits=limits)
+
+
+def submit(shadow: Shadow, rng: random.Random) -> None:
+    known = shadow.ledger.classes
+    count = rng.randint(1, 6)
+    if not known:
+        return
+    chosen = [rng.choice(known) for _ in range(count)]
+    ages = sorted(rng.choice((0.0, 100.0, 700.0)) for _ in range(count))
+    rows = shadow.ledger.submit(
+        np.array([shadow.ledger.intern(c) for c in chosen]), np.array([NOW_S - a for a in reversed(ages)])
+    )
+    for c, age, row in zip(chosen, reversed(ages), rows.tolist(), strict=True):
+        shadow.items.append(Item(c, NOW_S - age, None, row))
+
+
+def start(shadow: Shadow, rng: random.Random) -> None:
+    for item in rng.sample(shadow.items, min(4, len(shadow.items))):
+        fitting = [n for n in sorted(shadow.machines) if shadow.room(n, item.task_class)]
+        if item.machine is None and fitting:
+            item.machine = rng.choice(fitting)
+            shadow.ledger.bind(np.array([item.row]), np.array([shadow.ledger.row(item.machine)]))
+
+
+def move(shadow: Shadow, rng: random.Random) -> None:
+    for item in [i for i in shadow.items if i.machine is not None][:3]:
+        fitting = [n for n in sorted(shadow.machines) if shadow.room(n, item.task_class)]
+        if fitting:
+            item.machine = rng.choice(fitting)
+            shadow.ledger.move(np.array([item.row]), np.array([shadow.ledger.row(item.machine)]))
+
+
+def stop(shadow: Shadow, rng: random.Random) -> None:
+    running = [i for i in shadow.items if i.machine is not None]
+    if running:
+        item = rng.choice(running)
+        item.machine = None
+        shadow.ledger.unbind(np.array([item.row]))
+
+
+def leave(shadow: Shadow, rng: random.Random) -> None:
+    for item in rng.sample(shadow.items, min(3, len(shadow.items))):
+        shadow.ledger.leave(np.array([item.row]))
+        shadow.items.remove(item)
+
+
+def new_class(shadow: Shadow, rng: random.Random) -> None:
+    width = rng.choice((0, 150, 700, 1000, 1930, 2000, 4000, 8000))
+    needs = tuple((r, n) for r, n in (("memory", 700), ("gpu", 1), ("disk", 3)) if rng.random() < 0.3)
+    selector = (("zone", "east"),) if rng.random() < 0.3 else ()
+    task_class = TaskClass(
+        f"c{len(shadow.ledger.classes)}",
+        width,
+        needs,
+        rng.choice((0.0, 0.3, 0.9)),
+        rng.choice((0.0, 0.04, 0.2)),
+        selector=selector,
+        slowness=(("a", 0.25),),
+    )
+    shadow.ledger.intern(task_class)
+    submit(shadow, rng)
+
+
+EVENTS: tuple[Callable[[Shadow, random.Random], None], ...] = (
+    join,
+    go,
+    resize,
+    read,
+    submit,
+    start,
+    move,
+    stop,
+    leave,
+    new_class,
+)
+FREQUENT = (new_class, join, submit, start)
+HISTORIES = st.lists(st.tuples(st.sampled_from(EVENTS + FREQUENT), st.integers(0, 2**16)), max_size=25)
+
+
+def counted(ledger: Ledger, compaction: Compaction) -> dict[str, object]:
+    """What groups count, by what is in their keys."""
+    plain = compaction.canonical()
+    return {
+        name: {(ledger.kinds[key[0]], *key[1:]): value for key, value in by_key.items()}
+        for name, by_key in plain.items()
+    }
+
+
+def both_ways(events: list[tuple[Callable[..., None], int]], bucket: float, canonical: bool) -> None:
+    shadow = Shadow(Ledger(flow_policy(bucket)))
+    kept = Compaction(shadow.ledger, canonical=canonical)
+    for event, seed in [(new_class, 1), (join, 2), *events]:
+        event(shadow, random.Random(seed))
+        view = shadow.ledger.view()
+        pending = view.pending
+        kept.catch_up(view.changed, np.unique(shadow.ledger.task_class[pending]))
+        kept.renumber()
+        other = shadow.fresh()
+        anew = Compaction(other, canonical=canonical)
+        other_pending = other.view()
+        present = np.unique(other.task_class[other_pending.pending])
+        if not canonical:
+            # Widths that nobody waits with any more are kept while that changes no tier: they are part of the state.
+            # So are the shapes of classes that have waited.
+            width = np.array([c.width_milli for c in other.classes])
+            present = np.flatnonzero(np.isin(width, kept.widths))
+            known = [kept.shape_of[shadow.ledger.intern(c)] >= 0 for c in other.classes]
+            with_shapes = functools.partial(anew._add_shapes, np.flatnonzero(known))
+            anew._add_shapes = lambda _, add=with_shapes: add()  # type: ignore[method-assign]
+        anew.catch_up(other_pending.changed, present)
+        anew.renumber()
+        if not len(pending):
+            continue
+        assert kept.widths == anew.widths
+        assert counted(shadow.ledger, kept) == counted(other, anew)
+        networks = []
+        for ledger, compaction, waits in ((shadow.ledger, kept, pending), (other, anew, other_pending.pending)):
+            waiting = survey(ledger, waits, NOW_S, DUE_AGE_S)
+            built = build_network(ledger, compaction, waiting)
+            networks.append(canonical_network(ledger, compaction, waiting, built))
+        assert networks[0] == networks[1]
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(HISTORIES, st.sampled_from((0.0, 0.125)))
+def test_a_rebuild_after_every_event_gives_the_identical_network(
+    events: list[tuple[Callable[..., None], int]], bucket: float
+) -> None:
+    both_ways(events, bucket, canonical=False)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(HISTORIES, st.sampled_from((0.0, 0.125)))
+def test_so_it_does_where_the_state_alone_decides(events: list[tuple[Callable[..., None], int]], bucket: float) -> None:
+    both_ways(events, bucket, canonical=True)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(HISTORIES)
+def test_every_rebuild_has_a_reason_with_a_name(events: list[tuple[Callable[..., None], int]]) -> None:
+    shadow = Shadow(Ledger(flow_policy(0.125)))
+    rounds = Rounds(shadow.ledger, make_solver("ortools"))
+    for event, seed in [(new_class, 1), (join, 2), *events]:
+        event(shadow, random.Random(seed))
+        rounds.decide(NOW_S)
+        outcome = rounds.decide(NOW_S)
+        # The second round sees no event. What the first one tried on machines, and did not do, is taken back, nothing else.
+        assert not outcome.upkeep["rebuilt"] or set(outcome.upkeep["rebuilt"]) <= REASONS
+        assert set(outcome.upkeep["applied"]) <= {"machines"}
+
+
+@pytest.mark.parametrize("canonical", [False, True])
+def test_tasks_without_cpu_alone_need_no_tiers(canonical: bool) -> None:
+    def only_idle(shadow: Shadow, rng: random.Random) -> None:
+        for item in shadow.items:
+            shadow.ledger.leave(np.array([item.row]))
+        shadow.items.clear()
+        idle = TaskClass("idle", 0, (("memory", 10),))
+        shadow.items.append(Item(idle, 0.0))
+        shadow.items[0].row = int(shadow.ledger.submit(np.array([shadow.ledger.intern(idle)]), np.zeros(1))[0])
+
+    both_ways([(submit, 1), (only_idle, 0), (submit, 3), (only_idle, 0)], 0.0, canonical)
+
+
+def test_a_round_without_events_applies_and_rebuilds_nothing() -> None:
+    world = draw_world(5, Draw(machines=20, tasks=30, classes=5))
+    ledger = world.ledger()
+    rounds = Rounds(ledger, make_solver("ortools"))
+    outcome = rounds.decide(world.now_s)
+    assert outcome.upkeep["applied"]["machines"] >= 20
+    ledger.bind(outcome.tasks, outcome.machines)
+    rounds.decide(world.now_s)
+    for _ in range(3):
+        outcome = rounds.decide(world.now_s)
+        assert outcome.upkeep == {"applied": {}, "rebuilt": {}}
+
+
+def test_upkeep_grows_with_what_changed_and_not_with_what_is_there() -> None:
+    world = draw_world(6, Draw(machines=200, tasks=3, classes=3, services=False))
+    ledger = world.ledger()
+    rounds = Rounds(ledger, make_solver("ortools"))
+    outcome = rounds.decide(world.now_s)
+    ledger.bind(outcome.tasks, outcome.machines)
+    outcome = rounds.decide(world.now_s)
+    assert 0 < outcome.upkeep["applied"]["machines"] <= 3
+    assert not outcome.upkeep["rebuilt"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "change"),
+    [
+        ("resources", lambda ledger: ledger.resize("node-000", {"cpu": 4000, "memory": 9999, "tape": 2})),
+        ("limits", lambda ledger: ledger.read("node-000", "pressure", 0.1, 0.9)),
+        ("larger_machines", lambda ledger: ledger.resize("node-000", {"cpu": 96000, "memory": 9999})),
+        ("widths", lambda ledger: ledger.submit(np.array([ledger.intern(TaskClass("odd", 333))]), np.zeros(1))),
+    ],
+)
+def test_reasons(reason: str, change: Callable[[Ledger], object]) -> None:
+    world = draw_world(7, Draw(machines=5, tasks=5, classes=3, services=False, gpus=False))
+    ledger = world.ledger()
+    rounds = Rounds(ledger, make_solver("ortools"))
+    rounds.decide(world.now_s)
+    change(ledger)
+    outcome = rounds.decide(world.now_s)
+    assert outcome.upkeep["rebuilt"][reason] == 1

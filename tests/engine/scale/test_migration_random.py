@@ -1,0 +1,196 @@
+"""Whatever the cluster: moves overcommit nothing, each is worth its price, and the total falls by what they say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from moving_world import overcommitted, total_cost
+from scale_world import World, worlds
+
+from flowsched.scale.full_round import FullRounds, FullSettings
+from flowsched.scale.ledger import PENDING, RUNNING, Ledger
+from flowsched.scale.migration import Moves, carry_out
+from flowsched.solvers import make_solver
+
+WORLDS = st.one_of(worlds(use=0.4), worlds(use=0.9, priorities=2), worlds(use=1.0))
+PRICES = st.sampled_from((0.0, 0.02, 0.1, 0.3))
+OFTEN = settings(max_examples=60, deadline=None)
+
+
+def crowd(world: World) -> Ledger:
+    """The world with several tasks for each that its draw has running, so that there is something to move."""
+    ledger = world.ledger()
+    rng = np.random.default_rng(len(world.running))
+    numbers = [ledger.intern(c) for c in world.classes]
+    for row in np.flatnonzero(ledger.alive).tolist():
+        for _ in range(4):
+            c = int(rng.choice(numbers))
+            demand = ledger.demands[c]
+            base = ledger.table().base[c, ledger.kind[row]]
+            room = (ledger.limits[row] - ledger.readings[row] >= ledger.effects[c]) | (ledger.effects[c] == 0)
+            if np.isfinite(base) and (ledger.free[row][demand > 0] >= demand[demand > 0]).all() and room.all():
+                ledger.bind(ledger.submit(np.array([c]), np.zeros(1)), np.array([row]))
+    return ledger
+
+
+def rounds_of(ledger: Ledger, price: float, **rest: object) -> FullRounds:
+    how = FullSettings(move_price=price, lost_work=0.0, **rest)  # type: ignore[arg-type]
+    return FullRounds(ledger, make_solver("ortools"), how)
+
+
+def net_by_plan(moves: Moves) -> np.ndarray:
+    _, plan = np.unique(moves.plan, return_inverse=True)
+    return np.bincount(plan, weights=moves.gain - moves.least_gain)
+
+
+def rounding(cost: float) -> float:
+    """Effects are kept to 2^-24, here they are not."""
+    return 1e-6 * max(1.0, cost)
+
+
+def where(wrong: list[str]) -> set[str]:
+    """The machines of which something is said."""
+    return {text.partition(":")[0] for text in wrong}
+
+
+def waiting_of(ledger: Ledger, tasks: np.ndarray, now_s: float) -> float:
+    """What leaving tasks costs, from the policy's own numbers."""
+    total = 0.0
+    for task in tasks.tolist():
+        prices = ledger.prices[ledger.task_class[task]]
+        age = min(1.0, max(0.0, (now_s - ledger.created_s[task]) / 600.0))
+        total += prices.waiting + prices.growth * age
+    return total
+
+
+def check(moves: Moves, ledger: Ledger, now_s: float, barred: np.ndarray) -> None:
+    """Carry steps out and see whether what they say is true."""
+    assert len(set(moves.tasks.tolist())) == len(moves)
+    assert not barred[moves.target].any()
+    assert (net_by_plan(moves) > 0.0).all()
+    plans, size = np.unique(moves.plan, return_counts=True)
+    alone = np.isin(moves.plan, plans[size == 1])
+    assert (moves.gain > moves.least_gain)[alone].all()
+    starts = moves.tasks[moves.starts]
+    before = total_cost(ledger) + waiting_of(ledger, starts, now_s)
+    carry_out(moves, ledger)
+    after = total_cost(ledger)
+    assert before - after == pytest.approx(moves.gain.sum(), abs=rounding(before))
+    assert not overcommitted(ledger, moves.target.tolist())
+    for task, row in zip(moves.tasks.tolist(), moves.target.tolist(), strict=True):
+        task_class = ledger.classes[ledger.task_class[task]]
+        assert ledger.kinds[ledger.kind[row]].has(task_class.selector)
+
+
+@OFTEN
+@given(WORLDS, PRICES)
+def test_moves_do_what_they_say(world: World, price: float):
+    ledger = crowd(world)
+    barred = world.barred_rows(ledger)
+    rounds = rounds_of(ledger, price)
+    proposed = rounds.propose(world.now_s, barred)
+    moves = rounds.adopt(proposed, ledger, world.now_s, barred)
+    assert moves.tasks.tolist() == proposed.tasks.tolist(), "nothing has changed in between"
+    assert moves.gain.sum() == pytest.approx(proposed.gain.sum(), abs=1e-6)
+    check(moves, ledger, world.now_s, barred)
+
+
+@OFTEN
+@given(WORLDS, PRICES, st.randoms(use_true_random=False))
+def test_plans_may_come_in_any_order_and_late(world: World, price: float, random):
+    ledger = crowd(world)
+    barred = world.barred_rows(ledger)
+    rounds = rounds_of(ledger, price)
+    proposed = rounds.propose(world.now_s, barred)
+    # Meanwhile some tasks leave, others start or come, and a machine goes.
+    there = np.flatnonzero(ledger.state > 0)
+    ledger.leave(np.array(random.sample(there.tolist(), len(there) // 5), dtype=np.int64))
+    for task in np.flatnonzero(ledger.state == PENDING).tolist():
+        demand = ledger.demands[ledger.task_class[task]]
+        fits = np.flatnonzero(ledger.alive & ((ledger.free >= demand) | (demand == 0)).all(axis=1))
+        if len(fits) and random.random() < 0.5:
+            ledger.bind(np.array([task]), fits[:1])
+    if ledger.machine_count > 2:
+        ledger.remove_machines([ledger.machine_name(int(np.flatnonzero(ledger.alive)[0]))])
+    before_moves = where(overcommitted(ledger, range(ledger.rows)))
+
+    plans = sorted(set(proposed.plan.tolist()))
+    random.shuffle(plans)
+    order = np.concatenate([np.zeros(0, dtype=np.int64), *(np.flatnonzero(proposed.plan == p) for p in plans)])
+    moves = rounds.adopt(proposed.kept(order), ledger, world.now_s, barred)
+    assert (net_by_plan(moves) > 0.0).all()
+    before = total_cost(ledger) + waiting_of(ledger, moves.tasks[moves.starts], world.now_s)
+    carry_out(moves, ledger)
+    assert before - total_cost(ledger) == pytest.approx(moves.gain.sum(), abs=rounding(before))
+    assert where(overcommitted(ledger, range(ledger.rows))) <= before_moves
+
+
+@OFTEN
+@given(WORLDS, PRICES)
+def test_rounds_end_and_what_is_paid_is_less_than_what_is_won(world: World, price: float):
+    ledger = crowd(world)
+    rounds = rounds_of(ledger, price, make_room=False)
+    start, paid, moved = total_cost(ledger), 0.0, 0
+    for _ in range(40):
+        moves = rounds.adopt(rounds.propose(world.now_s), ledger, world.now_s)
+        if not len(moves):
+            break
+        carry_out(moves, ledger)
+        paid += float(moves.least_gain.sum())
+        moved += len(moves)
+    assert not len(moves)
+    assert not moved or total_cost(ledger) + paid < start
+
+
+@OFTEN
+@given(WORLDS)
+def test_at_an_infinite_price_nobody_moves(world: World):
+    assert not len(rounds_of(crowd(world), np.inf).propose(world.now_s))
+
+
+@settings(max_examples=20, deadline=None)
+@given(WORLDS, PRICES)
+def test_the_same_state_gives_the_same_bytes(world: World, price: float):
+    first = rounds_of(crowd(world), price).propose(world.now_s)
+    ledger = crowd(world)
+    rounds = rounds_of(ledger, price)
+    rounds.propose(world.now_s)
+    second = rounds.propose(world.now_s)
+    assert all(v.tobytes() == vars(second)[k].tobytes() for k, v in vars(first).items())
+
+
+@OFTEN
+@given(WORLDS, st.sampled_from((1.0, 3.0)))
+def test_tasks_that_moved_cost_more_to_move_again(world: World, hysteresis: float):
+    ledger = crowd(world)
+    rounds = rounds_of(ledger, 0.05, hysteresis=hysteresis, quiet_s=100.0)
+    first = rounds.adopt(rounds.propose(world.now_s), ledger, world.now_s)
+    carry_out(first, ledger)
+    rng = np.random.default_rng(0)
+    for row in np.flatnonzero(ledger.alive).tolist():
+        ledger.read(ledger.machine_name(row), "headroom", float(rng.uniform(0.0, 3.0)))
+    second = rounds.adopt(rounds.propose(world.now_s + 50.0), ledger, world.now_s + 50.0)
+    again = np.isin(second.tasks, first.tasks[~first.starts])
+    runs = ~second.starts
+    assert second.least_gain[runs & again] == pytest.approx(0.05 * hysteresis)
+    assert second.least_gain[runs & ~again] == pytest.approx(0.05)
+
+
+def test_running_tasks_are_those_that_move():
+    """A world in which something moves, so that the properties above are about something."""
+    from benchmarks.small_worlds import Draw, draw_world
+
+    moved = started = 0
+    for seed in range(10):
+        world = draw_world(seed, replace(Draw(), machines=6, use=0.9))
+        ledger = crowd(world)
+        moves = rounds_of(ledger, 0.0).propose(world.now_s)
+        moved += int((~moves.starts).sum())
+        started += int(moves.starts.sum())
+        assert (ledger.state[moves.tasks[~moves.starts]] == RUNNING).all()
+    assert moved > 20
+    assert started > 5

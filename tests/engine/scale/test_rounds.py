@@ -1,0 +1,173 @@
+"""Rounds between their stages: what the compaction sees, what settling leaves, and what a failure leaves behind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from scale_world import ODD, REAL_SIZES, Draw, decide, draw_world
+
+from flowsched.network import Network
+from flowsched.scale import kernels
+from flowsched.scale.compaction import MAX_TIERS
+from flowsched.scale.desk import Desk
+from flowsched.scale.ledger import Ledger
+from flowsched.scale.policies.flow import FlowNetworkPolicy
+from flowsched.scale.reservation import Reservation
+from flowsched.scale.round import Rounds, RoundSettings
+from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
+from flowsched.solvers import Solution, make_solver
+
+SOME = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+SEEDS = st.integers(0, 2**20)
+
+
+def crowded(seed: int, **more: object) -> Draw:
+    """Machines of odd sizes and tasks of odd widths, so that rounding leaves some over and networks are solved again."""
+    rng = np.random.default_rng(seed)
+    drawn: dict[str, object] = {"widths": ODD, "sizes": REAL_SIZES, "classes": 8, "use": 0.4, **more}
+    return Draw(machines=int(rng.integers(5, 25)), tasks=int(rng.integers(20, 120)), **drawn)  # type: ignore[arg-type]
+
+
+class Watched(Rounds):
+    """Rounds that count anew what the compaction saw, whenever it was shown a desk."""
+
+    shown = 0
+
+    def _see(self, desk: Desk) -> None:
+        super()._see(desk)
+        self.shown += 1
+        seen, ledger, free = self.compaction, self.ledger, desk.visible_free()
+        for m in np.flatnonzero(ledger.alive).tolist():
+            room = [
+                kernels.fit(m, s, free, desk.readings, ledger.limits, seen._shape_demand, seen._shape_effect)
+                for s in range(len(seen._shape_demand))
+            ]
+            assert seen.seen_fit[m].tolist() == room
+            buckets = desk.readings[m] // np.maximum(1, seen._buckets)
+            assert seen.keys[seen.group_of[m]] == (ledger.kind[m], *buckets.tolist())
+
+
+@SOME
+@given(SEEDS, st.sampled_from((0.0, 0.125)))
+def test_what_is_shown_to_the_compaction_is_what_is_there(seed: int, bucket: float) -> None:
+    """Machines that settling or a trade emptied have room for the next priority."""
+    world = draw_world(seed, crowded(seed, priorities=3, bucket=bucket))
+    ledger = world.ledger()
+    rounds = Watched(ledger, make_solver("ortools"), RoundSettings(worth_a_solve=0.0))
+    rounds.decide(world.now_s, world.barred_rows(ledger))
+    assert rounds.shown
+
+
+@SOME
+@given(SEEDS)
+def test_no_move_of_a_single_task_pays_once_a_round_has_settled(seed: int) -> None:
+    """Nor where networks were solved again, which is when machines are full that others could still trade for."""
+    world = draw_world(seed, crowded(seed, waiting=1e6, growth=0.0))
+    chosen = RoundSettings(exchange_tasks=0, worth_a_solve=0.0, settle_looks=10**9)
+    ledger, outcome = decide(world, chosen)
+    model, barred = ledger.model(), world.barred_rows(ledger)
+    ledger.bind(outcome.tasks, outcome.machines)
+    free, readings = ledger.free, ledger.readings
+    for c, m in set(zip(ledger.task_class[outcome.tasks].tolist(), outcome.machines.tolist(), strict=True)):
+        now = kernels.cost_beside(m, c, model, readings)
+        for other in np.flatnonzero(ledger.alive & ~barred).tolist():
+            if other != m and kernels.takes(other, c, free, readings, model.limits, model.demands, model.effects):
+                assert kernels.place_cost(other, c, model, readings) >= now - 1e-6
+
+
+class Refusing:
+    """A solver that refuses every network after the first so many."""
+
+    name = "refusing"
+
+    def __init__(self, answers: int) -> None:
+        self.answers = answers
+        self._solver = make_solver("ortools")
+
+    def solve(self, network: Network, time_limit_s: float | None = None) -> Solution:
+        del time_limit_s
+        self.answers -= 1
+        if self.answers < 0:
+            raise RuntimeError("refused")
+        return self._solver.solve(network)
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2])
+def test_a_round_that_fails_leaves_no_trace(answers: int) -> None:
+    world = draw_world(3, crowded(3, priorities=3))
+    ledger = world.ledger()
+    solver = Refusing(answers)
+    rounds = Rounds(ledger, solver, RoundSettings(worth_a_solve=0.0))  # type: ignore[arg-type]
+    waiting = int(ledger.view().pending[0])
+    ledger.touch(np.flatnonzero(ledger.alive))
+    held = Reservation(waiting, 0, 1e9, "", int(ledger.sequence[waiting]), ledger.machine_name(0))
+    rounds.resume([held])
+    with pytest.raises(RuntimeError, match="refused"):
+        rounds.decide(world.now_s)
+    assert rounds._dues.reservations == (held,)
+    rounds.resume([])
+    solver.answers = 10**9
+    after = rounds.decide(world.now_s)
+    fresh = Rounds(world.ledger(), make_solver("ortools"), RoundSettings(worth_a_solve=0.0)).decide(world.now_s)
+    assert after.tasks.tolist() == fresh.tasks.tolist()
+    assert after.machines.tolist() == fresh.machines.tolist()
+
+
+@pytest.mark.parametrize("canonical", [False, True])
+def test_rounds_without_changes_rebuild_nothing_whatever_the_size_of_machines(canonical: bool) -> None:
+    """The largest machine is no whole number of units."""
+    ledger = Ledger(FlowNetworkPolicy(waiting=4.0))
+    ledger.add_machines([MachineSpec(f"m{i}", MachineKind("one"), {"cpu": 3920}) for i in range(3)])
+    classes = [ledger.intern(TaskClass("narrow", 1000)), ledger.intern(TaskClass("giant", 64000))]
+    ledger.submit(np.array(classes), np.zeros(2))
+    rounds = Rounds(ledger, make_solver("ortools"), canonical=canonical)
+    rounds.decide(0.0)
+    for _ in range(3):
+        assert rounds.decide(0.0).upkeep["rebuilt"] == {}
+
+
+def test_widths_that_nobody_waits_with_any_more_take_no_tier_from_those_that_wait() -> None:
+    ledger = Ledger(FlowNetworkPolicy(waiting=4.0))
+    ledger.add_machines([MachineSpec("m", MachineKind("one"), {"cpu": 96000})])
+    rounds = Rounds(ledger, make_solver("ortools"))
+    for width in [125 * 2**i for i in range(10)]:
+        task = ledger.submit(np.array([ledger.intern(TaskClass(f"w{width}", width))]), np.zeros(1))
+        rounds.decide(0.0)
+        assert width in rounds.compaction.tier_widths
+        assert len(rounds.compaction.widths) <= MAX_TIERS
+        ledger.leave(task)
+
+
+@pytest.mark.parametrize("name", ["due_age_s", "resolves", "worth_a_solve", "settle_looks", "exact_tasks"])
+@pytest.mark.parametrize("value", [-1, float("nan")])
+def test_settings_that_are_none_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{name} is .* a number from 0 up is wanted"):
+        RoundSettings(**{name: value})  # type: ignore[arg-type]
+
+
+@SOME
+@given(SEEDS, st.integers(0, 400))
+def test_where_the_work_limit_ends_trades_what_is_believed_is_still_what_it_costs(seed: int, looks: int) -> None:
+    world = draw_world(seed, crowded(seed, waiting=1e6, growth=0.0))
+    outcome = decide(world, RoundSettings(exchange_tasks=0, settle_looks=1 + looks))[1]
+    assert outcome.believed == pytest.approx(outcome.cost, abs=1e-6)
+
+
+def test_what_waits_no_more_is_not_counted_for_ever() -> None:
+    ledger = Ledger(FlowNetworkPolicy())
+    ledger.add_machines([MachineSpec("m", MachineKind("small"), {"cpu": 4000, "memory": 10**6})])
+    rounds = Rounds(ledger, make_solver("ortools"))
+    reasons: set[str] = set()
+    for i in range(300):
+        number = ledger.intern(TaskClass(f"c{i}", 1000, (("memory", 100 + i),)))
+        task = ledger.submit(np.array([number]), np.array([float(i)]))
+        outcome = rounds.decide(float(i))
+        assert len(outcome.tasks) == 1
+        reasons |= set(outcome.upkeep["rebuilt"])
+        ledger.leave(task)
+    assert rounds.compaction.seen_fit.shape[1] <= 65
+    assert "stale_shapes" in reasons
+    first = ledger.submit(np.array([0]), np.array([300.0]))
+    assert rounds.decide(300.0).tasks.tolist() == first.tolist()

@@ -1,0 +1,390 @@
+"""Rounds at cluster scale on snapshots: nothing is overcommitted, and what is decided depends on the snapshot alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from builders import CATALOGUE, HUNGRY, LARGE, SCALING, machine, machines, running, service, snapshot, snapshots, task
+from flowsched.decision import Decisions
+from flowsched.relation import Relation, RelationKind, TaskGroup
+from flowsched.scale.choice import chosen, names
+from flowsched.scale.intake import round_up
+from flowsched.scale.policy import ClassPrices
+from flowsched.scale.round import RoundSettings
+from flowsched.scale.scheduler import NetworkScheduler, solve_network_round
+from flowsched.snapshot import Reservation, Running, Snapshot, Task
+from flowsched.solvers import make_solver
+from flowsched_models.document import InputError
+
+QUICK = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+OURS = ("flow-network", "quincy", "load-spreading", "coco", "shortest-job-first", "trivial")
+
+
+def scheduler(policy: str = "flow-network", **further: object) -> NetworkScheduler:
+    return NetworkScheduler(chosen(policy), make_solver("ortools"), **further)  # type: ignore[arg-type]
+
+
+def alike(a: Decisions, b: Decisions) -> None:
+    assert a.placements == b.placements
+    assert a.postponements == b.postponements
+    assert a.reservations == b.reservations
+    assert a.certificate == b.certificate
+
+
+def check(found: Snapshot, decided: Decisions) -> None:
+    """Everybody is decided on once, and no machine is given more than it has."""
+    told = [p.task for p in decided.placements] + [p.task for p in decided.postponements]
+    assert sorted(told) == sorted(t.name for t in found.pending)
+    tasks = {t.name: t for t in found.pending}
+    cpu, memory = found.free_milli(), found.free_memory_mib()
+    for p in decided.placements:
+        one = tasks[p.task]
+        assert p.width_milli == one.widths_milli[0]
+        assert one.machines is None or p.machine in one.machines
+        assert p.cores and p.cores == found.batch_cores(next(m for m in found.machines if m.name == p.machine))
+        assert sum(p.terms.values()) == pytest.approx(p.cost, abs=1e-9)
+        cpu[p.machine] -= p.width_milli
+        memory[p.machine] -= one.memory_mib
+    used = {p.machine for p in decided.placements}
+    assert all(cpu[m] >= 0 and memory[m] >= 0 for m in used)
+    if decided.certificate is not None:
+        assert decided.certificate.bound <= decided.certificate.primal + 1e-9
+    assert all(p.reason for p in decided.postponements)
+
+
+def test_our_policies_are_known_by_name() -> None:
+    assert set(OURS) <= set(names())
+
+
+@pytest.mark.parametrize("policy", OURS)
+@given(found=snapshots())
+@QUICK
+def test_rounds_keep_to_what_there_is(policy: str, found: Snapshot) -> None:
+    check(found, scheduler(policy).decide(found))
+
+
+@given(found=snapshots(), seed=st.randoms(use_true_random=False))
+@QUICK
+def test_the_order_of_a_snapshot_means_nothing(found: Snapshot, seed: object) -> None:
+    def mixed(values: tuple[object, ...]) -> tuple[object, ...]:
+        some = list(values)
+        seed.shuffle(some)  # type: ignore[attr-defined]
+        return tuple(some)
+
+    other = replace(
+        found,
+        machines=mixed(found.machines),  # type: ignore[arg-type]
+        running=mixed(found.running),  # type: ignore[arg-type]
+        pending=mixed(found.pending),  # type: ignore[arg-type]
+        services=mixed(found.services),  # type: ignore[arg-type]
+    )
+    alike(scheduler().decide(found), scheduler().decide(other))
+
+
+def carried_out(found: Snapshot, decided: Decisions, now_s: float) -> Snapshot:
+    """The cluster after a round: placed tasks run, reservations stay."""
+    tasks = {t.name: t for t in found.pending}
+    started = tuple(
+        Running(tasks[p.task], p.machine, p.width_milli, p.threads, p.cores, found.now_s, found.now_s)
+        for p in decided.placements
+    )
+    waits = tuple(replace(tasks[p.task], rounds_waited=tasks[p.task].rounds_waited + 1) for p in decided.postponements)
+    return replace(
+        found,
+        now_s=now_s,
+        round=found.round + 1,
+        pending=waits,
+        running=(*found.running, *started),
+        reservations=decided.reservations,
+    )
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[list[tuple[str, int]]]:
+    """What happens between rounds: kinds of events with a number that chooses among what is there."""
+    event = st.tuples(
+        st.sampled_from(("submit", "submit", "submit", "end", "machine", "remove", "resize", "load", "withdraw")),
+        st.integers(0, 10_000),
+    )
+    return draw(st.lists(st.lists(event, max_size=5), min_size=2, max_size=6))
+
+
+def happen(found: Snapshot, events: list[tuple[str, int]], names_used: Counter[str]) -> Snapshot:
+    for kind, number in events:
+        names_used[kind] += 1
+        count = names_used[kind]
+        match kind:
+            case "submit":
+                profile = (SCALING, HUNGRY)[number % 2]
+                new = task(
+                    f"t{(number * 7919) % 1000:03d}-{count}",
+                    profile,
+                    widths_milli=((1000, 2000, 3000)[number % 3],),
+                    memory_mib=(500, 4000, 9000)[number // 3 % 3],
+                    submit_s=found.now_s - number % 5,
+                    priority=(0, 0, 5)[number % 3],
+                    machines=("m1", "m2") if number % 11 == 0 else None,
+                )
+                found = replace(found, pending=(*found.pending, new))
+            case "withdraw" if found.pending:
+                gone = found.pending[number % len(found.pending)]
+                found = replace(found, pending=tuple(t for t in found.pending if t is not gone))
+            case "end" if found.running:
+                ended = found.running[number % len(found.running)]
+                found = replace(found, running=tuple(r for r in found.running if r is not ended))
+            case "machine":
+                new_machine = machine(
+                    f"{'amz'[number % 3]}-new-{count}", LARGE if number % 2 else machine().__class__ and LARGE
+                )
+                found = replace(found, machines=(*found.machines, new_machine))
+            case "remove":
+                empty = [m for m in found.machines if all(r.machine != m.name for r in found.running)]
+                empty = [m for m in empty if all(s.machine != m.name for s in found.services)]
+                if len(found.machines) > 1 and empty:
+                    gone_machine = empty[number % len(empty)]
+                    found = replace(found, machines=tuple(m for m in found.machines if m is not gone_machine))
+            case "resize":
+                k = number % len(found.machines)
+                more = replace(found.machines[k], memory_mib=found.machines[k].memory_mib + 1000)
+                found = replace(found, machines=(*found.machines[:k], more, *found.machines[k + 1 :]))
+            case "load" if found.services:
+                busier = replace(found.services[0], qps=10_000.0 + number)
+                found = replace(found, services=(busier, *found.services[1:]))
+    return found
+
+
+@pytest.mark.parametrize("policy", ["flow-network", "load-spreading", "shortest-job-first"])
+@given(history=histories(), start=st.integers(1, 4))
+@QUICK
+def test_one_that_has_seen_it_all_decides_like_one_that_has_seen_nothing(
+    policy: str, history: list[list[tuple[str, int]]], start: int
+) -> None:
+    kept = scheduler(policy)
+    found = snapshot([], machines(start), services=[service(qps=20_000.0)])
+    used: Counter[str] = Counter()
+    for number, events in enumerate(history):
+        found = happen(found, events, used)
+        decided = kept.decide(found)
+        check(found, decided)
+        alike(decided, scheduler(policy).decide(found))
+        found = carried_out(found, decided, 400.0 * (number + 1))
+
+
+def test_what_did_not_change_is_not_looked_at() -> None:
+    kept = scheduler()
+    found = snapshot([task(f"t{k}", widths_milli=(1000,)) for k in range(3)], machines(20))
+    decided = kept.decide(found)
+    assert kept.upkeep()["rebuilt"]["first_round"] == 1
+    found = carried_out(found, decided, 10.0)
+    kept.decide(found)
+    assert "first_round" not in kept.upkeep()["rebuilt"]
+    assert kept.upkeep()["applied"]["tasks_started"] == 3
+    found = replace(found, pending=(task("z", widths_milli=(1000,), submit_s=10.0),))
+    kept.decide(found)
+    applied = kept.upkeep()["applied"]
+    assert applied["tasks_submitted"] == 1
+    assert applied.get("groups.machines", 0) <= 4, "only machines that changed are counted again"
+    assert not kept.upkeep()["rebuilt"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"machines": machines(3)}, ""),
+        ({"machines": (*machines(2), machine("a"))}, "machine_order"),
+        ({"machines": (*machines(2), machine("z", LARGE))}, "machine_types"),
+        ({"pending": (task("t0", machines=("m1",)),)}, "machine_lists"),
+        ({"pending": (task("t0"), task("s", submit_s=-5.0))}, "arrival_order"),
+    ],
+)
+def test_making_anew_has_a_reason(changes: dict[str, object], reason: str) -> None:
+    kept = scheduler()
+    found = snapshot([task("t0")], machines(2))
+    kept.decide(found)
+    kept.decide(replace(found, **changes))  # type: ignore[arg-type]
+    why = {one for one in kept.upkeep()["rebuilt"] if not one.startswith("groups.")}
+    assert why == ({reason} if reason else set())
+
+
+def test_a_task_with_a_list_of_machines_goes_nowhere_else() -> None:
+    found = snapshot([task("t", machines=("m2", "gone"))], machines(3))
+    (placed,) = scheduler("trivial").decide(found).placements
+    assert placed.machine == "m2"
+    (left,) = scheduler("trivial").decide(snapshot([task("t", machines=("gone",))], machines(3))).postponements
+    assert left.reason == "none of the 3 machines may take it"
+
+
+def test_reasons_have_numbers() -> None:
+    wide = task("wide", widths_milli=(3000,))
+    found = snapshot(
+        [wide, task("huge", widths_milli=(32_000,)), task("fat", memory_mib=10**6)],
+        machines(2),
+        running=[running(task(f"r{k}"), f"m{k}", (0, 1)) for k in (1, 2)],
+    )
+    reasons = {p.task: p.reason for p in scheduler().decide(found).postponements}
+    assert reasons["wide"] == (
+        f"no room: it asks for 3 cores and {wide.memory_mib} MiB of memory, "
+        "and of the 2 machines that may take it none has more than 2 cores free"
+    )
+    assert (
+        reasons["huge"] == "it asks for 32 cores, and the largest machine that may take it has 4 cores: it never starts"
+    )
+    assert "1000000 MiB of memory" in reasons["fat"]
+
+
+def test_waiting_may_be_cheaper() -> None:
+    policy = chosen("flow-network", [("waiting", "0.001")])
+    busy = [running(task(f"r{k}", HUNGRY, cores=1, memory_mib=100), "m1", (0, 1, 2, 3)) for k in range(2)]
+    found = snapshot([task("t", HUNGRY, memory_mib=100)], machines(1), running=busy)
+    (left,) = NetworkScheduler(policy, make_solver("ortools")).decide(found).postponements
+    assert left.reason.startswith("a place costs ")
+    assert left.reason.endswith(", on m1, and waiting 0.001")
+    assert left.cost == pytest.approx(0.001)
+
+
+def test_a_service_keeps_its_goal() -> None:
+    tight = service(cores=(0,), qps=44_000.0, slo_us=1000.0)
+    hungry = [task(f"t{k}", HUNGRY, widths_milli=(1000,)) for k in range(3)]
+    found = snapshot(hungry, (machine(), machine("m2")), services=[tight])
+    decided = scheduler().decide(found)
+    alone = scheduler("trivial").decide(found)
+    assert sum(p.machine == "m1" for p in decided.placements) <= sum(p.machine == "m1" for p in alone.placements)
+    only = snapshot(hungry, (machine(),), services=[replace(tight, slo_us=1.0)])
+    told = {p.reason for p in scheduler().decide(only).postponements}
+    assert len(told) == 1 and "goal of a latency service" in told.pop()
+
+
+def test_a_due_task_gets_a_machine_of_its_own() -> None:
+    busy = [running(task(f"r{k}", widths_milli=(2000,)), "m1", (0, 1)) for k in range(1)]
+    found = snapshot(
+        [task("wide", widths_milli=(4000,), submit_s=-1000.0), task("late", widths_milli=(1000,), scale=50.0)],
+        machines(1),
+        running=busy,
+    )
+    kept = scheduler()
+    decided = kept.decide(found)
+    (held,) = decided.reservations
+    assert (held.task, held.machine, held.width_milli) == ("wide", "m1", 4000)
+    reasons = {p.task: p.reason for p in decided.postponements}
+    assert reasons["wide"].startswith("it is due, and m1 is kept for it")
+    assert reasons["late"] == "m1, the only machine with room for it, is kept for a task that has waited longer"
+    again = replace(found, now_s=5.0, reservations=decided.reservations)
+    alike(kept.decide(again), scheduler().decide(again))
+    forgotten = replace(again, reservations=(Reservation("gone", "m9", 1000, 3.0),))
+    alike(kept.decide(forgotten), scheduler().decide(forgotten))
+
+
+def test_task_groups_start_whole_or_not_at_all() -> None:
+    members = [task(f"g{k}", widths_milli=(3000,), group="g") for k in range(3)]
+    groups = (TaskGroup("g", 3),)
+    two = scheduler().decide(snapshot(members, machines(2), task_groups=groups))
+    assert not two.placements
+    assert {p.reason for p in two.postponements} == {
+        "task group g starts whole: 3 have to start together, and there is no room for all"
+    }
+    three = scheduler().decide(snapshot(members, machines(3), task_groups=groups))
+    assert len(three.placements) == 3
+    lacking = scheduler().decide(snapshot(members[:2], machines(3), task_groups=groups))
+    assert {p.reason for p in lacking.postponements} == {
+        "task group g starts whole: 3 have to start together, and 2 are here"
+    }
+
+
+@pytest.mark.parametrize(("key", "verb"), [("holds", "holds"), ("joins", "joins")])
+def test_relations_are_refused_in_a_sentence(key: str, verb: str) -> None:
+    related = task("web-1", **{key: ("spread-web",)})
+    found = snapshot([related], relations=(Relation("spread-web", RelationKind.APART),))
+    with pytest.raises(InputError) as error:
+        scheduler("coco").decide(found)
+    assert str(error.value) == (
+        f"task web-1: it {verb} relation spread-web, and policy coco keeps no relations; take policy flow"
+    )
+
+
+class _Broken:
+    name = "broken"
+    features = ()
+
+    def factors(self, kind: object) -> tuple[float, ...]:
+        return ()
+
+    def price(self, task_class: object, kinds: list[object]) -> ClassPrices:
+        raise ZeroDivisionError("division by zero")
+
+
+class _Negative(_Broken):
+    def price(self, task_class: object, kinds: list[object]) -> ClassPrices:
+        return ClassPrices(np.full(len(kinds), -1.0), np.zeros(0), np.zeros(0), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (_Broken(), "--policy: broken: fails to price class scaling (ZeroDivisionError: division by zero)"),
+        (_Negative(), "--policy: broken: policy broken priced class scaling with a number below 0 or no number"),
+    ],
+)
+def test_a_broken_policy_is_one_sentence(policy: object, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        NetworkScheduler(policy, make_solver("ortools")).decide(snapshot([task()]))  # type: ignore[arg-type]
+    assert str(error.value) == message
+
+
+def test_nothing_pending_is_no_problem() -> None:
+    decided = scheduler().decide(snapshot([], machines(2)))
+    assert (decided.placements, decided.postponements, decided.certificate) == ((), (), None)
+
+
+@given(found=snapshots(max_pending=4))
+@QUICK
+def test_exact_rounds_cost_no_more(found: Snapshot) -> None:
+    usual = solve_network_round(found, chosen("flow-network"))
+    exact = solve_network_round(found, chosen("flow-network"), exact=True)
+    check(found, exact)
+    if (
+        usual.certificate is not None
+        and exact.certificate is not None
+        and len({t.priority for t in found.pending}) == 1
+    ):
+        assert exact.certificate.primal <= usual.certificate.primal + 1e-5
+        assert exact.certificate.gap_absolute <= usual.certificate.gap_absolute + 1e-5
+
+
+def test_run_times_are_rounded_up_to_two_digits() -> None:
+    assert [round_up(x) for x in (0.0, 99.0, 101.0, 1234.0, 0.0123)] == pytest.approx([0.0, 99.0, 110.0, 1300.0, 0.013])
+    assert round_up(float("inf")) == float("inf")
+
+
+def test_settings_of_rounds_are_heeded() -> None:
+    found = snapshot(
+        [task("wide", widths_milli=(4000,), submit_s=-50.0)],
+        machines(1),
+        running=[running(task("r", widths_milli=(1000,)), "m1", (0,))],
+    )
+    assert not scheduler().decide(found).reservations
+    assert scheduler(settings=RoundSettings(due_age_s=10.0)).decide(found).reservations
+
+
+def test_the_catalogue_may_change() -> None:
+    kept = scheduler()
+    found = snapshot([task("t"), task("u")], machines(2))
+    kept.decide(found)
+    slower = replace(CATALOGUE, jobs={**CATALOGUE.jobs, SCALING.name: replace(SCALING, sensitivity=2.0)})
+    other = replace(found, catalogue=slower)
+    alike(kept.decide(other), scheduler().decide(other))
+    assert kept.upkeep()["rebuilt"]["profiles"] == 1
+
+
+def test_tasks_of_the_same_name_are_not_the_same_task() -> None:
+    kept = scheduler()
+    first = snapshot([task("t", HUNGRY)], machines(2))
+    kept.decide(first)
+    bigger: Task = task("t", SCALING, widths_milli=(3000,))
+    other = replace(first, pending=(bigger,))
+    alike(kept.decide(other), scheduler().decide(other))

@@ -1,0 +1,156 @@
+"""Records of network policies in the inspector: everything that shows rounds shows them, or says why not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from builders import HUNGRY, machines, running, service, snapshot, task
+from flowsched.cli import flowsched
+from flowsched.inspector.account import Account
+from flowsched.inspector.explanation import explain
+from flowsched.inspector.page import render_page
+from flowsched.inspector.page.chapter import chapter
+from flowsched.inspector.summary import render_summary
+from flowsched.inspector.whatif import what_if
+from flowsched.record_file import read_record, record_json, write_record
+from flowsched.scale.choice import chosen
+from flowsched.scale.scheduler import solve_network_round
+from flowsched.snapshot import Snapshot
+from flowsched_models.document import InputError
+
+
+def busy() -> Snapshot:
+    """A service, neighbours, a due task, one that is too large, and narrow ones that fill what is left."""
+    pending = [
+        task("wide", widths_milli=(4000,), submit_s=-1000.0, machines=("m2",)),
+        task("huge", widths_milli=(32_000,)),
+        *(task(f"h{k}", HUNGRY, widths_milli=(1000,), memory_mib=100, scale=0.001) for k in range(4)),
+        *(task(f"s{k}", widths_milli=(2000,), memory_mib=100) for k in range(5)),
+    ]
+    there = [running(task("r", widths_milli=(2000,)), "m2", (0, 1))]
+    return snapshot(pending, machines(3), services=[service()], running=there)
+
+
+def account_of(found: Snapshot, policy: str = "flow-network") -> Account:
+    record = solve_network_round(found, chosen(policy)).record
+    assert record is not None
+    return Account(read_record(record_json(record).encode(), "round.json"), "round.json")
+
+
+@pytest.fixture(scope="module")
+def account() -> Account:
+    return account_of(busy())
+
+
+def test_the_summary_has_all_parts(account: Account) -> None:
+    text = render_summary(account)
+    assert "network, priority 0" in text
+    assert "11 tasks in 4 classes, 3 machines in" in text
+    assert "reserved" in text and "m2" in text
+    assert "certificate (lagrangian)" in text
+    assert "huge: it asks for 32 cores, and the largest machine that may take it has 4 cores: it never starts" in text
+
+
+def test_explanations_add_up(account: Account) -> None:
+    (part,) = account.parts
+    for placed in part.placements:
+        facts = explain(account, placed.task).plain()
+        assert facts["fate"] == "placed"
+        assert facts["place"]["cost"] == pytest.approx(placed.cost, abs=1e-9)
+        assert sum(t["cost"] for t in facts["place"]["terms"]) == pytest.approx(placed.cost, abs=1e-9)
+        for other in facts["alternatives"]:
+            assert other["cost"] - facts["place"]["cost"] == pytest.approx(other["more"], abs=1e-9)
+            assert sum(d["more"] for d in other["differences"]) == pytest.approx(other["more"], abs=1e-9)
+    json.dumps(explain(account, "wide").plain(), allow_nan=False)
+
+
+def test_a_placed_task_says_why_here_and_why_not_there(account: Account) -> None:
+    lines = "\n".join(explain(account, "h0").lines())
+    assert lines.startswith("h0 starts on m")
+    assert "Runner-up: " in lines
+
+
+def test_waiting_tasks_say_why_not_yet(account: Account) -> None:
+    wide = "\n".join(explain(account, "wide").lines())
+    assert wide.startswith("wide waits for the machine that is reserved for it.")
+    assert "m2 is reserved for it (4 cores), predicted to be free in" in wide
+    huge = explain(account, "huge")
+    assert huge.plain()["cause"] == "never"
+    assert "no machine that may take it would have room even if it were empty" in huge.lines()[0]
+    (part,) = account.parts
+    other = next(w.task for w in part.waiting if w.task not in ("wide", "huge"))
+    text = "\n".join(explain(account, other).lines())
+    assert "no machine that may take it has room now" in text
+    assert "What would help: room on m" in text
+
+
+def test_a_dear_place_is_named() -> None:
+    there = [running(task("r", HUNGRY, memory_mib=100), "m1", (0, 1))]
+    found = snapshot([task("t", HUNGRY, memory_mib=100)], machines(1), running=there)
+    record = solve_network_round(found, chosen("flow-network", [("waiting", "0.01")])).record
+    assert record is not None
+    account = Account(read_record(record_json(record).encode(), "r"), "r")
+    (first, *_) = explain(account, "t").lines()
+    assert first.startswith("t waits: starting now costs 0.") and first.endswith("on m1, waiting costs 0.01.")
+
+
+def test_pressure_of_machines_with_services(account: Account) -> None:
+    (part,) = account.parts
+    there = next(p.task for p in part.placements if p.machine == "m1")
+    pressure = explain(account, there).plain()["pressure"]
+    assert pressure["without_it"] < pressure["with_it"] <= pressure["cap"]
+
+
+def test_the_page_shows_it(account: Account) -> None:
+    (shown,) = chapter(account)["parts"]
+    assert shown["kind"] == "network"
+    assert shown["reservations"] and shown["machine_facts"]["resources"][0] == "cpu"
+    explained = {shown["tasks"][int(k)] for k in shown["explanations"]}
+    assert {"wide", "huge"} <= explained
+    assert "network round" in render_page([account], [])
+
+
+def test_what_ifs_are_refused_in_a_sentence(account: Account) -> None:
+    from flowsched.inspector.change import Changes
+
+    with pytest.raises(InputError) as error:
+        what_if(account, Changes((), (), (), (), (), None))
+    (line,) = str(error.value).splitlines()
+    assert "its round was decided by flow-network, and what-ifs are for rounds of flow" in line
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(flowsched, args)
+
+
+def test_every_command_takes_such_a_record(account: Account, tmp_path: Path) -> None:
+    for name in ("round.npz", "round.json"):
+        write_record(account.plain, tmp_path / name)
+    path = str(tmp_path / "round.npz")
+    exports = [f"--{kind}={tmp_path / f'x.{kind}'}" for kind in ("dot", "graphml", "dimacs", "svg")]
+    for args in (
+        ("inspect", path),
+        ("inspect", path, "--all"),
+        ("inspect", path, "--json"),
+        ("inspect", path, *exports),
+        ("inspect", path, f"--html={tmp_path / 'x.html'}"),
+        ("inspect", str(tmp_path / "round.json"), "--against", path),
+        ("explain", path, "wide"),
+        ("explain", path, "h0", "--json"),
+        ("replay", path),
+    ):
+        result = run(*args)
+        assert result.exit_code == 0, (args, result.output, result.exception)
+    assert "same" in run("replay", path).output
+    assert "tier:m" in (tmp_path / "x.dot").read_text(encoding="utf-8")
+
+
+def test_two_policies_beside_each_other() -> None:
+    from flowsched.inspector.difference import difference
+
+    lines = difference(account_of(busy()), account_of(busy(), "coco")).lines(20)
+    assert "note: costs are not in the same units: each of flow-network and coco has its own" in lines

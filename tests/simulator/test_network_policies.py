@@ -1,0 +1,214 @@
+"""Network policies in simulations: every one brings every job to its end, the same way each time, and never overcommits."""
+
+from __future__ import annotations
+
+import sys
+import types
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from flowsched.cli import flowsched
+from flowsched.record_file import load_record
+from flowsched.scale.policies import NETWORK_POLICIES
+from flowsched.scale.policies.registry import Registry
+from flowsched.scale.policies.trivial import TrivialPolicy
+from flowsched_simulator import EngineOptions, load_scenario, simulate
+from flowsched_simulator.policies import is_network, network_policies
+from flowsched_simulator.run import Run
+from flowsched_simulator.scenario import Scenario
+
+OURS = ("flow-network", "quincy", "load-spreading", "coco", "shortest-job-first", "trivial")
+PART_3, POISSON = "parsec-memcached-2024", "parsec-poisson"
+
+
+def never_overcommitted(run: Run, scenario: Scenario) -> None:
+    """At every start, the widths of all who run on the machine fit beside its services."""
+    for machine in scenario.machines:
+        services = [s for s in scenario.services if s.machine == machine.name]
+        room = machine.cpu_milli - sum(s.width_milli for s in services)
+        taken = {core for s in services for core in s.cores}
+        here = [j for j in run.jobs if j.machine == machine.name]
+        for job in here:
+            assert not taken & set(job.cores)
+            at = job.bound_s
+            assert at is not None
+            together = [j for j in here if j.bound_s is not None and j.bound_s <= at and (j.end_s or 0.0) > at]
+            assert sum(j.width_milli for j in together) <= room
+
+
+@pytest.mark.parametrize("policy", OURS)
+def test_all_jobs_end_alike_each_time(policy: str) -> None:
+    scenario = load_scenario(PART_3)
+    first, second = (simulate(scenario, policy) for _ in range(2))
+    assert all(job.end_s is not None for job in first.jobs)
+    never_overcommitted(first, scenario)
+    assert first.jobs == second.jobs
+    assert first.latency == second.latency
+    assert [r.certificate for r in first.rounds] == [r.certificate for r in second.rounds]
+    assert first.policy == policy
+
+
+@pytest.mark.parametrize("policy", ["flow-network", "load-spreading", "shortest-job-first"])
+def test_jobs_that_come_and_go(policy: str) -> None:
+    scenario = load_scenario(POISSON)
+    run = simulate(scenario, policy)
+    assert all(job.end_s is not None for job in run.jobs)
+    never_overcommitted(run, scenario)
+    assert len(run.rounds) > 10
+
+
+def test_flow_keeps_the_service_within_its_goal() -> None:
+    assert simulate(load_scenario(PART_3), "flow-network").slo_violation_ratio == 0.0
+
+
+def test_they_are_listed_with_a_line_each() -> None:
+    result = run("policies")
+    assert result.exit_code == 0
+    listed = {line.split("  ")[0]: line for line in result.output.splitlines()}
+    assert set(OURS) <= set(listed)
+    assert all(listed[name].endswith("; only with --policy") for name in OURS)
+    assert "search" not in listed["flow-network"]
+
+
+def test_flow_is_still_the_search() -> None:
+    assert not is_network("flow")
+    assert is_network("flow-network") and is_network("coco")
+    assert not is_network("fcfs") and not is_network("nobody")
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(flowsched, args)
+
+
+def failure(*args: str) -> str:
+    """What somebody reads: the text of the one exception."""
+    result = run(*args)
+    assert result.exception is not None and not isinstance(result.exception, SystemExit), result.output
+    return str(result.exception)
+
+
+def test_simulate_compares_them_and_keeps_records(tmp_path: Path) -> None:
+    result = run(
+        "simulate", PART_3, "--policy", "load-spreading", "--policy", "coco", "--set", "coco.bucket=2",
+        "--records", str(tmp_path / "records"), "--out", str(tmp_path / "out"),
+    )  # fmt: skip
+    assert result.exit_code == 0, result.exception
+    assert "load-spreading" in result.output and "coco" in result.output
+    names = sorted(p.name for p in (tmp_path / "records").iterdir())
+    assert names == ["coco-0000.npz", "load-spreading-0000.npz"]
+    record = load_record(tmp_path / "records" / "coco-0000.npz")
+    assert record["parts"][0]["features"][0]["bucket"] == 2.0
+    assert run("replay", str(tmp_path / "records" / "coco-0000.npz")).exit_code == 0
+
+
+def test_solve_takes_them() -> None:
+    result = run("solve", "docs/examples/snapshot.yaml", "--policy", "coco", "--exact")
+    assert result.exit_code == 0, result.exception
+    assert "certificate (exact)" in result.output
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("simulate", PART_3, "--policy", "cocoo"), "--policy: cocoo: there is no such policy; did you mean 'coco'?"),
+        (("solve", "docs/examples/snapshot.yaml", "--policy", "cocoo"), "did you mean 'coco'?"),
+        (("solve", "docs/examples/snapshot.yaml", "--policy", "fcfs"), "that one is for simulate"),
+        (("solve", "docs/examples/snapshot.yaml", "--exact"), "flow is proved by CP-SAT by itself"),
+        (
+            ("solve", "docs/examples/snapshot.yaml", "--policy", "coco", "--exact", "--set", "exact_tasks=2"),
+            "--exact: is for rounds of at most 2 tasks, and 3 wait; raise that with --set exact_tasks=N",
+        ),
+        (
+            ("solve", "docs/examples/snapshot.yaml", "--policy", "coco", "--objective", "makespan"),
+            "--objective: is for flow only",
+        ),
+        (
+            ("simulate", PART_3, "--policy", "coco", "--set", "coco.bukket=2"),
+            "the policy 'coco' has no setting 'bukket'",
+        ),
+        (("simulate", PART_3, "--policy", "coco", "--set", "coco.bucket=-1"), "the policy 'coco': bucket is -1"),
+        (("simulate", PART_3, "--policy", "coco", "--set", "trivial.place=2"), "trivial.place: is for trivial"),
+        (("simulate", PART_3, "--policy", "coco", "--set", "slots=1"), "is for flow only"),
+    ],
+)
+def test_mistakes_are_one_sentence(args: tuple[str, ...], message: str) -> None:
+    text = failure(*args)
+    assert message in text
+    assert len(text.splitlines()) == 1
+
+
+def test_settings_that_all_rounds_heed() -> None:
+    result = run("simulate", PART_3, "--policy", "trivial", "--set", "due_age_s=5", "--json")
+    assert result.exit_code == 0, result.exception
+
+
+def test_relations_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    scenario = tmp_path / "apart.yaml"
+    scenario.write_text(
+        "apiVersion: flowsched/v1\nkind: Scenario\nname: apart\n"
+        "machines:\n  - {name: m-1, type: e2-standard-4}\n"
+        "relations:\n  - {name: spread-out, kind: apart}\n"
+        "jobs:\n  - {name: one, profile: vips, request: 2, holds: [spread-out]}\n",
+        encoding="utf-8",
+    )
+    text = failure("simulate", str(scenario), "--policy", "coco")
+    assert text == "task one: it holds relation spread-out, and policy coco keeps no relations; take policy flow"
+
+
+# Policies of other packages
+
+
+class Cheerful(TrivialPolicy):
+    """Everywhere is lovely."""
+
+    name = "cheerful"
+
+
+class Faulty(TrivialPolicy):
+    """Fails when it is asked."""
+
+    name = "faulty"
+
+    def price(self, task_class: Any, kinds: Any) -> Any:
+        raise RuntimeError("no prices today")
+
+
+@pytest.fixture
+def outsiders(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = types.ModuleType("somebodys_policies")
+    module.Cheerful, module.Faulty = Cheerful, Faulty  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "somebodys_policies", module)
+    found = [
+        EntryPoint("cheerful", "somebodys_policies:Cheerful", "flowsched.policies"),
+        EntryPoint("faulty", "somebodys_policies:Faulty", "flowsched.policies"),
+        EntryPoint("gone", "somebodys_missing_policies:Gone", "flowsched.policies"),
+    ]
+    monkeypatch.setattr("flowsched.scale.policies.registry.entry_points", lambda group: found)
+    fresh = Registry()
+    monkeypatch.setattr(NETWORK_POLICIES, "_places", fresh._places, raising=False)
+    NETWORK_POLICIES.__dict__["_places"] = fresh._places
+    yield
+    NETWORK_POLICIES.__dict__.pop("_places", None)
+
+
+@pytest.mark.usefixtures("outsiders")
+def test_policies_of_others_run_and_are_listed() -> None:
+    assert network_policies()["cheerful"].startswith("Everywhere is lovely")
+    run_ = simulate(load_scenario(PART_3), "cheerful", engine=EngineOptions())
+    assert run_.policy == "cheerful"
+    assert all(job.end_s is not None for job in run_.jobs)
+
+
+@pytest.mark.usefixtures("outsiders")
+def test_a_broken_one_is_one_sentence_and_hides_nobody() -> None:
+    listed = run("policies").output
+    assert "cheerful" in listed and "cannot be loaded" in listed
+    text = failure("simulate", PART_3, "--policy", "gone")
+    assert "'gone' of another package cannot be loaded (ModuleNotFoundError" in text
+    assert failure("simulate", PART_3, "--policy", "faulty") == (
+        "--policy: faulty: fails to price class blackscholes (RuntimeError: no prices today)"
+    )

@@ -237,7 +237,10 @@ class Dues:
     def _why_never(self, owed: _Owed, classes: list[int]) -> str:
         for c in classes:
             if not self._for_good.large(c).any():
-                return f"no machine that it may use is large enough for {self._ledger.classes[c].name}"
+                name = self._ledger.classes[c].name
+                if np.isfinite(self._ledger.table().base[c, self._ledger.kind[self._ledger.alive]]).any():
+                    return f"no machine that it may use is large enough for {name}"
+                return f"{name} may use no machine that is there: its selector or the policy forbids them all"
         if owed.needed > 1:
             return f"no machines have room for {owed.needed} tasks of {owed.key} together once all that have an end are gone"
         return "on every machine that is large enough, tasks without an end leave too little room"

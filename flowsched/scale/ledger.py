@@ -246,7 +246,10 @@ class Ledger:
 
         Raises ``LedgerError`` for prices and demands that are none.
         """
-        number = self._class.get(task_class)
+        try:
+            number = self._class.get(task_class)
+        except TypeError:  # a list or a dict where tuples are wanted
+            number = None
         if number is not None:
             return number
         _refuse(ledger_checks.about_class(task_class))
@@ -274,9 +277,15 @@ class Ledger:
 
         Raises ``LedgerError`` for a name that is there already, a class that nobody interned, a moment that is no number.
         """
+        classes, created_s = np.asarray(classes), np.asarray(created_s, dtype=np.float64)
+        if classes.dtype.kind not in "iu" or classes.shape != created_s.shape or classes.ndim != 1:
+            raise LedgerError(
+                f"{classes.size} classes ({classes.dtype}) came with {created_s.size} times; "
+                "numbers from intern() are wanted, and a time for each"
+            )
         if len(classes) and not 0 <= classes.min() <= classes.max() < len(self.classes):
             raise LedgerError(f"tasks of a class beyond the {len(self.classes)} that are known; intern it first")
-        if np.isnan(created_s).any():
+        if not np.isfinite(created_s).all():
             raise LedgerError("a task was created at no moment in time; seconds are wanted")
         if names is not None:
             twice = len(set(names)) < len(names) or next((n for n in names if n in self._task_row), None)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from math import isnan
+from math import inf, isnan
 
 import numpy as np
 
 from flowsched.arrays import FloatArray, IntArray
 from flowsched.scale.task_class import MachineSpec, TaskClass
 
+_EXAMPLE = '(("memory", 512),)'
 MOST_UNITS = 1 << 56
 """Most units of a resource, so that sums over what a round looks at stay below 2^63."""
+MOST_MILLI = 10_000_000
+"""Most CPU of one machine, so that tables by free CPU stay small."""
 MOST_READING = 1e9
 """Most that a machine's own reading of a feature, or what one task adds to it, may be."""
 
@@ -18,6 +21,10 @@ MOST_READING = 1e9
 def about_amounts(what: str, amounts: dict[str, int]) -> str:
     """What is wrong with amounts by resource, in a sentence; empty if nothing is. Less than nothing is allowed."""
     for resource, amount in amounts.items():
+        if not isinstance(amount, (int, np.integer)):
+            return f"{what} has {amount!r} of {resource}; a whole number is wanted, of CPU in thousandths of a core"
+        if resource == "cpu" and amount > MOST_MILLI:
+            return f"{what} has {amount} of cpu; at most {MOST_MILLI} thousandths of a core are counted on one machine"
         if not -MOST_UNITS <= amount <= MOST_UNITS:
             return f"{what} has {amount} of {resource}; at most {MOST_UNITS} can be counted, a larger unit would help"
     return ""
@@ -45,6 +52,17 @@ def about_machine(spec: MachineSpec) -> str:
 def about_class(task_class: TaskClass) -> str:
     """What is wrong with a class that turns up."""
     name = f"class {task_class.name}"
+    for attribute in ("needs", "selector", "slowness", "preferences"):
+        value = getattr(task_class, attribute)
+        if not isinstance(value, tuple):
+            return f"{name} has a {type(value).__name__} as {attribute}; a tuple of tuples is wanted, as in {_EXAMPLE}"
+    whole = (("cpu", task_class.width_milli), *task_class.needs, ("priority", task_class.priority))
+    for resource, amount in whole:
+        if not isinstance(amount, (int, np.integer)):
+            return f"{name} has {amount!r} as {resource}; a whole number is wanted, of CPU in thousandths of a core"
+    for what in ("sensitivity", "pressure"):
+        if not 0.0 <= getattr(task_class, what) < inf:
+            return f"{name} has the {what} {getattr(task_class, what):g}; a number from 0 up is wanted"
     resources = [resource for resource, _ in task_class.needs]
     if "cpu" in resources or len(set(resources)) < len(resources):
         return f"{name} names a resource twice in {', '.join(resources)}; each once, and CPU as its width"

@@ -169,6 +169,8 @@ class Rounds:
         Raises ``RuntimeError`` if the solver refuses a network, ``ValueError`` if prices are too large for one; the next
         round starts where this one did.
         """
+        if not np.isfinite(now_s):
+            raise ValueError(f"a round at the time {now_s}; a finite number of seconds is wanted")
         timer = StageTimer(self._clock)
         timer.start("compact")
         ledger = self.ledger

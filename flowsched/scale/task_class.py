@@ -54,14 +54,15 @@ class MachineKind:
 
     type: str
     labels: tuple[tuple[str, str], ...] = ()
-    """Sorted; only those that some selector or policy may ask for, since each combination is a kind of its own."""
+    """Only those that some selector or policy may ask for, since each combination is a kind of its own."""
     bandwidth: float = 1.0
     """Factor on what neighbours do to each other there."""
     cores: float = 1.0
     """Its size, for policies that weigh a machine's load by it; rounded, since each value is a kind of its own."""
 
     def __post_init__(self) -> None:
-        """Raises ``ValueError`` for a machine without size."""
+        """Sort the labels. Raises ``ValueError`` for a machine without size."""
+        object.__setattr__(self, "labels", tuple(sorted(self.labels)))
         if not 0.0 < self.cores < inf:
             raise ValueError(f"machines of type {self.type} have {self.cores:g} cores; give a number above 0")
 

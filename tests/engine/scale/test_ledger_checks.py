@@ -8,7 +8,9 @@ import pytest
 from flowsched.scale.ledger import Ledger, LedgerError
 from flowsched.scale.migration import waiting_cost
 from flowsched.scale.policies.flow import FlowNetworkPolicy
+from flowsched.scale.round import Rounds
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
+from flowsched.solvers import make_solver
 
 KIND = MachineKind("one")
 NAN, INF = float("nan"), float("inf")
@@ -68,3 +70,40 @@ def test_where_the_due_age_is_nothing_everybody_who_has_waited_is_of_that_age() 
     number = ledger.intern(TaskClass("t", 1000))
     tasks = ledger.submit(np.full(2, number), np.array([0.0, 5.0]))
     assert waiting_cost(ledger, tasks, 5.0, 0.0).tolist() == [3.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"width_milli": 1000.5}, "has 1000.5 as cpu; a whole number is wanted"),
+        ({"width_milli": "1000"}, "has '1000' as cpu"),
+        ({"priority": 1.5}, "has 1.5 as priority"),
+        ({"needs": {"memory": 1}}, r"has a dict as needs; a tuple of tuples is wanted, as in \(\(\"memory\", 512\),\)"),
+        ({"selector": [("zone", "a")]}, "has a list as selector"),
+        ({"sensitivity": -1.0}, "has the sensitivity -1"),
+        ({"pressure": float("nan")}, "has the pressure nan"),
+    ],
+)
+def test_a_class_of_the_wrong_form_is_told(fields: dict[str, object], says: str) -> None:
+    values = {"name": "x", "width_milli": 1000, **fields}
+    with pytest.raises(LedgerError, match=says):
+        Ledger(FlowNetworkPolicy()).intern(TaskClass(**values))  # type: ignore[arg-type]
+
+
+def test_tasks_and_machines_of_the_wrong_form_are_told() -> None:
+    ledger = Ledger(FlowNetworkPolicy())
+    number = ledger.intern(TaskClass("x", 1000))
+    assert len(ledger.submit([number], [0.0])) == 1  # type: ignore[arg-type]
+    with pytest.raises(LedgerError, match=r"2 classes .* came with 1 times"):
+        ledger.submit(np.array([number, number]), np.zeros(1))
+    with pytest.raises(LedgerError, match="no moment in time"):
+        ledger.submit(np.array([number]), np.array([np.inf]))
+    for cpu, says in ((4.5, "has 4.5 of cpu; a whole number"), (10**9, "at most 10000000 thousandths of a core")):
+        with pytest.raises(LedgerError, match=says):
+            ledger.add_machines([MachineSpec("m", MachineKind("small"), {"cpu": cpu})])  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match="a round at the time nan"):
+        Rounds(ledger, make_solver("ortools")).decide(float("nan"))
+
+
+def test_labels_are_the_same_in_any_order() -> None:
+    assert MachineKind("a", (("z", "1"), ("a", "2"))) == MachineKind("a", (("a", "2"), ("z", "1")))

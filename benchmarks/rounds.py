@@ -109,7 +109,7 @@ def _measure(preset: Preset, rounds: int, runs: int, seed: int, peers: bool) -> 
     best = best_run(done)
     rss = peak_rss_mib()
     watch = Watch(preset.gap_every)
-    others = Peers(chosen_rounds(rounds, PEER_ROUNDS))
+    others = Peers(chosen_rounds(max(PEER_ROUNDS, rounds // 5), PEER_ROUNDS))  # early, before any task is due
     watched = run_rounds(preset, rounds, seed, together(watch, others) if peers else watch)
     best_run([best, watched])  # decided the same
     figures = watch.figures()

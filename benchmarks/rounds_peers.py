@@ -93,7 +93,9 @@ class Peers:
         if k not in self.rounds or not outcome.levels:
             return
         if len(outcome.levels) > 1:
-            raise ValueError("peers know no priorities")
+            # Due tasks are a level of their own, and so is each priority.
+            self.skipped["rounds of several levels"] = "the peers decide one level"
+            return
         level = outcome.levels[0]
         greedy = place_greedily(course.ledger, level.waiting)
         self._note("greedy", greedy.ms)

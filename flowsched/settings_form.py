@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import fields, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 
 from flowsched.settings import Settings
 from flowsched_models.document import InputError, Problem, nearest
 
-_TRUE = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
+TRUE = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
+"""What may be typed for yes and no."""
 RANGES: dict[str, tuple[float, float]] = {
     "eps": (0.0, 1e6),
     "beta": (1e-6, 1e6),
@@ -33,19 +34,40 @@ RANGES: dict[str, tuple[float, float]] = {
 """What a number may be: wide enough for any experiment, narrow enough that a round ends and costs stay in range."""
 
 
-def apply_settings(settings: Settings, assignments: Iterable[str], source: str = "--set") -> Settings:
-    """Settings with ``KEY=VALUE`` assignments applied; raises :class:`InputError` with every mistake among them."""
+SETTING_NAMES = tuple(f.name for f in fields(Settings))
+
+
+@dataclass(frozen=True)
+class Readers:
+    """Who reads settings, where not everybody reads all of them."""
+
+    policies: tuple[str, ...]
+    plain: tuple[str, ...]
+    """The settings that any of them reads."""
+    own: tuple[str, ...] = ()
+    """Names with a policy and a dot before them: not for :func:`apply_settings`, but to choose from."""
+    help: str = ""
+    """What else would help with a setting that nobody reads."""
+
+
+def apply_settings(
+    settings: Settings, assignments: Iterable[str], source: str = "--set", readers: Readers | None = None
+) -> Settings:
+    """Settings with ``KEY=VALUE`` assignments applied, of the same key the last; without ``readers`` all are read.
+
+    Raises :class:`InputError` with every mistake among them, settings that nobody reads included.
+    """
     known = {f.name: type(getattr(settings, f.name)) for f in fields(settings)}
+    listed = tuple(known) if readers is None else (*readers.plain, *readers.own)
     changes: dict[str, object] = {}
     problems = []
     for text in assignments:
         key, equals, value = text.partition("=")
-        key = key.strip().replace("-", "_")
+        key = key.strip()
+        key = key if "." in key else key.replace("-", "_")
         if not equals or key not in known:
             message = f"there is no setting '{key}'" if equals else "is not of the form KEY=VALUE"
-            close = key if key in known else nearest(key, known)
-            hint = f"did you mean '{close}={value or '...'}'? " if close else ""
-            problems.append(Problem(source, None, text, message, f"{hint}(known: {', '.join(known)})"))
+            problems.append(Problem(source, None, text, message, _help(key, value.strip(), listed)))
             continue
         try:
             changes[key] = _parse(key, value.strip(), known[key])
@@ -57,16 +79,51 @@ def apply_settings(settings: Settings, assignments: Iterable[str], source: str =
                 source, None, "objective", f"there is no objective '{changes['objective']}'", "makespan or completion"
             )
         )
+    if readers is not None:
+        problems += _unread(tuple(key for key in changes if key not in readers.plain), readers, source)
     if problems:
         raise InputError(problems)
     return replace(settings, **changes)  # type: ignore[arg-type]
 
 
+def _unread(keys: tuple[str, ...], readers: Readers, source: str) -> list[Problem]:
+    """One sentence about settings that nobody reads."""
+    if not keys:
+        return []
+    message = f"not read by {' or '.join(readers.policies)}"
+    read = ", ".join((*readers.plain, *readers.own))
+    hints = ([f"what is read: {read}"] if read else []) + ([readers.help] if readers.help else [])
+    return [Problem(source, None, ", ".join(keys), message, "; ".join(hints))]
+
+
+def _help(key: str, value: str, listed: Sequence[str]) -> str:
+    """What to give instead of a name that there is not, and everything that there is."""
+    meant = " or ".join(f"'{name}={value or '...'}'" for name in _meant(key, listed))
+    if not listed:
+        return "there is none to choose from"
+    return f"did you mean {meant}? (known: {', '.join(listed)})" if meant else f"known: {', '.join(listed)}"
+
+
+def _meant(key: str, listed: Sequence[str]) -> list[str]:
+    """The names that were probably meant; a policy's own may be asked for without the policy."""
+    if key in listed:
+        return [key]
+    prefix, _, _ = key.rpartition(".")
+    if prefix:
+        close = nearest(key, listed)
+        return [close] if close else []
+    short: dict[str, list[str]] = {}
+    for name in listed:
+        short.setdefault(name.rpartition(".")[2], []).append(name)
+    close = nearest(key, short)
+    return short[close] if close else []
+
+
 def _parse(key: str, text: str, kind: type) -> object:
     if kind is bool:
-        if text.lower() not in _TRUE:
+        if text.lower() not in TRUE:
             raise ValueError(f"'{text}' is neither true nor false")
-        return _TRUE[text.lower()]
+        return TRUE[text.lower()]
     if kind is str:
         return text
     what = "a whole number" if kind is int else "a number"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -13,15 +14,20 @@ from flowsched.decision import Decisions
 from flowsched.record_file import write_record
 from flowsched.round import solve as solve_round
 from flowsched.scale import choice
+from flowsched.scale.policy import NetworkPolicy
 from flowsched.scale.scheduler import solve_network_round
 from flowsched.settings import Settings
-from flowsched.settings_form import apply_settings
+from flowsched.settings_form import Readers, apply_settings
 from flowsched.snapshot import MILLI
 from flowsched.snapshot_file import load_snapshot
 from flowsched_models.document import InputError, Problem, name_help
 from flowsched_models.output import make_folder
 
 FLOW = "flow"
+SET_HELP = (
+    "A setting; of a network policy with its name and a dot, as in coco.bucket=2. Repeat for more; of the same setting the "
+    "last counts."
+)
 
 
 @click.command(
@@ -31,7 +37,9 @@ FLOW = "flow"
 @click.argument("snapshot", type=click.Path(path_type=Path), metavar="SNAPSHOT")
 @click.option(
     "--policy",
-    default=FLOW,
+    "policies",
+    multiple=True,
+    default=(FLOW,),
     show_default=True,
     metavar="NAME",
     help="`flow`, or a network policy of `flowsched policies`.",
@@ -40,12 +48,12 @@ FLOW = "flow"
 @click.option("--objective", type=click.Choice(["completion", "makespan"]), help="One goal for each task, or for all.")
 @click.option("--solver", type=SOLVER, default="ortools", show_default=True)
 @click.option("--time-limit", type=TIME_LIMIT, help=TIME_LIMIT_HELP)
-@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help="A setting; repeat for more.")
+@click.option("--set", "assignments", multiple=True, metavar="KEY=VALUE", help=SET_HELP)
 @click.option("--record", type=click.Path(path_type=Path, dir_okay=False), help="File for the round's record.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def solve(
     snapshot: Path,
-    policy: str,
+    policies: tuple[str, ...],
     exact: bool,
     objective: str | None,
     solver: str,
@@ -55,21 +63,22 @@ def solve(
     as_json: bool,
 ) -> None:
     """Run one round on SNAPSHOT (a file) and print placements, postponements and the certificate."""
+    policy = only(policies)
     check_policy(policy, exact=exact, objective=objective)
-    own, theirs = choice.apart(assignments, (policy,))
-    settings = apply_settings(Settings(), own)
+    own, theirs = choice.apart(assignments, () if policy == FLOW else (policy,))
+    network_policy = None if policy == FLOW else choice.from_options(policy, theirs.get(policy, ()))
+    settings = apply_settings(Settings(), own, readers=_readers(policy, network_policy, own, exact=exact))
     if objective is not None:
         settings = replace(settings, objective=objective)
     loaded = load_snapshot(snapshot)
     if record is not None:
         make_folder(record.parent)
-    if policy == FLOW:
+    if network_policy is None:
         decisions = solve_round(loaded, settings=settings, solver=solver, time_limit_s=time_limit)
     else:
         if exact and len(loaded.pending) > settings.exact_tasks:
             message = f"is for rounds of at most {settings.exact_tasks} tasks, and {len(loaded.pending)} wait"
             raise InputError([Problem("--exact", None, "", message, "raise that with --set exact_tasks=N")])
-        network_policy = choice.chosen(policy, theirs.get(policy, ()))
         decisions = solve_network_round(
             loaded, network_policy, settings=settings, solver=solver, time_limit_s=time_limit, exact=exact
         )
@@ -78,6 +87,27 @@ def solve(
     click.echo(json.dumps(_plain(decisions), allow_nan=False) if as_json else render_decisions(decisions))
     if record is not None:
         click.echo(f"record: {record}", err=True)
+
+
+def only(policies: tuple[str, ...]) -> str:
+    """The one policy; raises :class:`InputError` for several, and for one that is given twice."""
+    if len(policies) > 1:
+        message = f"a round has one policy, and {len(policies)} are given: {', '.join(policies)}"
+        raise InputError([Problem("--policy", None, "", message, "simulate compares several")])
+    return policies[0]
+
+
+def _readers(policy: str, network_policy: NetworkPolicy | None, own: Sequence[str], *, exact: bool) -> Readers | None:
+    """Who reads the plain settings: flow all of them, a network policy few."""
+    if network_policy is None:
+        return None
+    asked = any(text.partition("=")[0].strip().replace("-", "_") == "exact_tasks" for text in own)
+    return Readers(
+        (policy,),
+        (*choice.plain_settings(network_policy), *(("exact_tasks",) if exact else ())),
+        choice.own_settings(policy),
+        "exact_tasks is read with --exact" if asked and not exact else "",
+    )
 
 
 def check_policy(policy: str, *, exact: bool, objective: str | None) -> None:

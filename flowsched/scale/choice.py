@@ -7,14 +7,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from flowsched.scale.policies import NETWORK_POLICIES, describe_network_policy, make_network_policy
+from flowsched.scale.policies import (
+    ALIASES,
+    NETWORK_POLICIES,
+    PolicyError,
+    describe_network_policy,
+    make_network_policy,
+)
 from flowsched.scale.policy import ClassPrices, NetworkPolicy
 from flowsched.scale.task_class import MachineKind, TaskClass
-from flowsched_models.document import InputError, Problem
+from flowsched.settings_form import SETTING_NAMES, TRUE
+from flowsched_models.document import InputError, Problem, nearest
 
-_OWN_NAMES = {"flow": "flow-network"}
-"""Where a network policy's name means something else to users: flow is the search."""
-_BY_USER = {user: own for own, user in _OWN_NAMES.items()}
+_BY_FEATURE = {"headroom": "headroom_weight", "pressure": "slo_margin"}
+"""The engine's settings that are about latency services, by the feature that a policy has if it asks about them."""
+_JSON = ("tuple", "list", "dict", "Sequence", "Mapping")
+"""What may be typed as JSON."""
 
 
 class GuardedPolicy:
@@ -50,13 +58,13 @@ class GuardedPolicy:
 
 
 def user_name(policy: str) -> str:
-    """The name by which users choose a network policy."""
-    return _OWN_NAMES.get(policy, policy)
+    """The name by which users choose a network policy: an older one is replaced."""
+    return ALIASES.get(policy, policy)
 
 
 def names() -> tuple[str, ...]:
     """All of them, ours first; nothing is loaded."""
-    return tuple(user_name(name) for name in NETWORK_POLICIES)
+    return tuple(NETWORK_POLICIES)
 
 
 def described() -> dict[str, str]:
@@ -66,42 +74,124 @@ def described() -> dict[str, str]:
         try:
             notes = describe_network_policy(name)
         except InputError as error:
-            found[user_name(name)] = error.problems[0].message
+            found[name] = error.problems[0].message
             continue
         text = notes.summary.rstrip(".")
-        found[user_name(name)] = f"{text}; of {notes.package}" if notes.package else text
+        found[name] = f"{text}; of {notes.package}" if notes.package else text
     return found
 
 
 def chosen(name: str, assignments: Sequence[tuple[str, str]] = ()) -> NetworkPolicy:
-    """A policy by the name that users know, with settings as ``(key, value)`` texts.
+    """A policy by the name that users know, with settings as ``(key, value)`` texts of ``--set``; of the same key the last.
 
-    Raises :class:`InputError` for one that there is not or that is broken, and for settings that it does not take.
+    Raises :class:`PolicyError` for one that there is not or that is broken, and :class:`InputError`, which names the
+    option, for settings that it does not take.
     """
-    return make_network_policy(_BY_USER.get(name, name), **{key: _value(text) for key, text in assignments})
+    notes = describe_network_policy(name)
+    kinds = {setting.name: setting.kind for setting in notes.settings}
+    given: dict[str, Any] = {}
+    problems = []
+    for typed, text in assignments:
+        key = typed.replace("-", "_")
+        if key not in kinds:
+            message = f"the policy '{notes.name}' has no setting '{typed}'"
+            close, known = nearest(key, kinds), ", ".join(f"{notes.name}.{known}" for known in kinds) or "none"
+            hint = f"did you mean '{notes.name}.{close}={text}'? (known: {known})" if close else f"known: {known}"
+            problems.append(Problem("--set", None, f"{notes.name}.{typed}={text}", message, hint))
+            continue
+        try:
+            given[key] = value_of(text, kinds[key])
+        except ValueError as error:
+            problems.append(Problem("--set", None, "", f"{notes.name}.{key} {error}"))
+    if problems:
+        raise InputError(problems)
+    try:
+        return make_network_policy(name, **given)
+    except PolicyError as error:
+        said = str(error.__cause__)
+        if not given or not isinstance(error.__cause__, ValueError):
+            raise
+        named = said.partition(" ")[0] in kinds  # the policy's sentence begins with the setting that it is about
+        raise InputError([Problem("--set", None, "", f"{notes.name}{'.' if named else ': '}{said}")]) from error
+
+
+def from_options(name: str, assignments: Sequence[tuple[str, str]] = ()) -> NetworkPolicy:
+    """The policy that ``--policy`` asks for; raises :class:`InputError`, which names the option that is wrong."""
+    try:
+        return chosen(name, assignments)
+    except PolicyError as error:
+        raise InputError([Problem("--policy", None, "", p.message, p.help) for p in error.problems]) from error
+
+
+def plain_settings(policy: NetworkPolicy) -> tuple[str, ...]:
+    """The engine's settings that rounds of a policy read; of exact rounds ``exact_tasks`` as well."""
+    features = {feature.name for feature in policy.features}
+    return ("due_age_s", *(setting for feature, setting in _BY_FEATURE.items() if feature in features))
+
+
+def own_settings(name: str) -> tuple[str, ...]:
+    """A policy's own settings as they are typed, such as ``coco.bucket``. Raises :class:`PolicyError` if it is broken."""
+    return tuple(f"{name}.{setting.name}" for setting in describe_network_policy(name).settings)
 
 
 def apart(assignments: Sequence[str], policies: Sequence[str]) -> tuple[list[str], Mapping[str, list[tuple[str, str]]]]:
-    """Settings that name a policy before a dot, such as ``coco.growth=1``, by policy; and all others as they are."""
+    """Settings that name one of the network policies ``policies`` before a dot, such as ``coco.growth=1``, by policy; and
+    all others as they are. Raises :class:`InputError` for those of a policy that is not among them.
+    """
     own: list[str] = []
     theirs: dict[str, list[tuple[str, str]]] = {}
     for text in assignments:
-        key, equals, value = text.partition("=")
-        policy, dot, setting = key.strip().rpartition(".")
-        if equals and dot and policy in policies:
-            theirs.setdefault(policy, []).append((setting, value.strip()))
-        elif equals and dot and policy in names():
-            raise InputError([Problem("--set", None, key.strip(), f"is for {policy}", f"add --policy {policy}")])
+        key, equals, value = (part.strip() for part in text.partition("="))
+        policy, dot, setting = key.rpartition(".")
+        if not equals or not dot:
+            own.append(text)
+        elif policy in policies:
+            theirs.setdefault(policy, []).append((setting, value))
+        elif policy in names():
+            raise InputError([Problem("--set", None, key, f"is for {policy}", f"add --policy {policy}")])
+        elif policy in ALIASES and (meant := _without_alias(policy, setting)):
+            missing = "" if meant == setting or ALIASES[policy] in policies else f", with --policy {ALIASES[policy]}"
+            hint = f"did you mean '{meant}={value}'{missing}?"
+            raise InputError([Problem("--set", None, text, f"there is no setting '{key}'", hint)])
         else:
             own.append(text)
     return own, theirs
 
 
-def _value(text: str) -> Any:
-    """What was typed: a number, true or false, a list, or text; inf for no limit."""
-    if text.lower() in ("inf", "infinity"):
-        return float("inf")
-    try:
-        return json.loads(text.lower() if text in ("True", "False") else text)
-    except ValueError:
-        return text
+def _without_alias(policy: str, setting: str) -> str | None:
+    """What somebody means who types ``flow.`` before a setting: one of the search, or of the network policy."""
+    setting = setting.replace("-", "_")
+    if setting in SETTING_NAMES:
+        return setting
+    name = f"{ALIASES[policy]}.{setting}"
+    return name if name in own_settings(ALIASES[policy]) else None
+
+
+def value_of(text: str, kind: str) -> Any:
+    """What was typed, by a setting's annotation: a number, yes or no, a list or mapping as JSON; whatever else is text.
+
+    Raises ``ValueError``, a sentence without its subject, for a text that is none of what is annotated.
+    """
+    kinds = [part.strip() for part in kind.split("|")]
+    if "None" in kinds and text.lower() == "none":
+        return None
+    if "bool" in kinds and text.lower() in TRUE:
+        return TRUE[text.lower()]
+    for name, parse in (("int", int), ("float", float)):
+        if name in kinds:
+            try:
+                return parse(text)
+            except ValueError:
+                continue
+    wanted = [what for name, what in _WANTED.items() if name in kinds]
+    if wanted and "str" not in kinds:
+        raise ValueError(f"is {text!r}; give {' or '.join(wanted)}")
+    if kind.partition("[")[0].rpartition(".")[2] in _JSON:
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+    return text
+
+
+_WANTED = {"bool": "true or false", "int": "a whole number", "float": "a number"}

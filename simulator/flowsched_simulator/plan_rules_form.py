@@ -11,6 +11,7 @@ from flowsched_models.document import InputError, Problem, nearest
 PREFIX = "plan."
 _WORDS: dict[str, tuple[str, ...]] = {"weights": ("equal", "widths", "free"), "cores": ("shared", "exclusive")}
 _NUMBERS: dict[str, tuple[float, float]] = {"evaluations": (0, 100_000_000), "slo_margin": (1e-3, 1e3)}
+PLAN_NAMES = tuple(f"{PREFIX}{name}" for name in (*_WORDS, *_NUMBERS))
 
 
 def apart(assignments: Iterable[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -31,8 +32,9 @@ def apply_plan_rules(rules: PlanRules, assignments: Iterable[str], source: str =
         if not equals or key not in known:
             message = f"there is no setting '{PREFIX}{key}'" if equals else "is not of the form KEY=VALUE"
             close = key if key in known else nearest(key, known)
-            hint = f"did you mean '{PREFIX}{close}={value or '...'}'? " if close else ""
-            problems.append(Problem(source, None, text, message, f"{hint}(known: {', '.join(known)})"))
+            listed = f"known: {', '.join(PLAN_NAMES)}"
+            help = f"did you mean '{PREFIX}{close}={value or '...'}'? ({listed})" if close else listed
+            problems.append(Problem(source, None, text, message, help))
         elif key in _WORDS and value not in _WORDS[key]:
             message = f"'{value}' is none of {', '.join(_WORDS[key])}"
             problems.append(Problem(source, None, f"{PREFIX}{key}", message, ""))

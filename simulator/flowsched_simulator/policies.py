@@ -4,25 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from flowsched.decision import Scheduler
 from flowsched.planner import PlanRules
 from flowsched.policies.flow import FlowPolicy
 from flowsched.round import FlowScheduler
 from flowsched.scale import choice
+from flowsched.scale.policies import NETWORK_POLICIES, describe_network_policy
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.scheduler import NetworkScheduler
 from flowsched.settings import Settings
+from flowsched.settings_form import SETTING_NAMES, Readers
 from flowsched.solvers import make_solver
 from flowsched.solvers.limited import limited
 from flowsched_models.document import InputError, Problem, name_help
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator.baseline_record import RecordedBaseline
 from flowsched_simulator.baselines import BASELINES, DESCRIPTIONS, variants_of
+from flowsched_simulator.plan_rules_form import PLAN_NAMES
 from flowsched_simulator.planned_policy import PlannedScheduler
 from flowsched_simulator.scenario import Scenario
 
 FLOW = "flow"
+OUR_PACKAGE = "flowsched"
 FLOW_PLAN = PlannedScheduler.name
 POLICIES: dict[str, str] = {
     FLOW: "flowsched: min-cost flow priced by completion goals, interference and SLO headroom",
@@ -63,17 +68,90 @@ class EngineOptions:
     """Settings of network policies as texts, by policy."""
 
 
-def check_policies(names: tuple[str, ...]) -> tuple[str, ...]:
+@dataclass(frozen=True)
+class Description:
+    """What there is to know about a policy before it runs."""
+
+    name: str
+    kind: str
+    """``search``, ``baseline`` or ``network``."""
+    summary: str
+    """A line; of one that cannot be loaded, why."""
+    on_request: bool
+    """Whether it takes part only if it is asked for."""
+    package: str
+    """The distribution that it comes from; of another package that is not known, empty."""
+    place: str
+    """Its code: ``module:Class``."""
+    settings: tuple[tuple[str, Any], ...] = ()
+    """Names as ``--set`` takes them, with their defaults; ``inspect.Parameter.empty`` where one must be given."""
+
+
+def describe(name: str) -> Description:
+    """A policy by the name that users know. Raises :class:`InputError` if there is none."""
+    (name,) = check_policies((name,), "NAME")
+    if is_network(name):
+        return _describe_network(name)
+    search = name in (FLOW, FLOW_PLAN)
+    kind, settings = ("search", _search_settings(name)) if search else ("baseline", ())
+    code: type = {FLOW: FlowPolicy, FLOW_PLAN: PlannedScheduler, **BASELINES}[name]
+    summary = {**POLICIES, **ON_REQUEST}[name]
+    return Description(
+        name, kind, summary, name in ON_REQUEST, OUR_PACKAGE, f"{code.__module__}:{code.__name__}", settings
+    )
+
+
+def everybody() -> tuple[Description, ...]:
+    """All of them, in the order of lists."""
+    return tuple(describe(name) for name in (*POLICIES, *ON_REQUEST, *network_policies()))
+
+
+def _describe_network(name: str) -> Description:
+    place = NETWORK_POLICIES.place(name)
+    package = NETWORK_POLICIES.package(name) or (OUR_PACKAGE if NETWORK_POLICIES.is_ours(name) else "")
+    try:
+        notes = describe_network_policy(name)
+    except InputError as error:
+        return Description(name, "network", error.problems[0].message, True, package, place)
+    settings = tuple((f"{name}.{setting.name}", setting.default) for setting in notes.settings)
+    return Description(name, "network", notes.summary.rstrip("."), True, package, place, settings)
+
+
+def _search_settings(name: str) -> tuple[tuple[str, Any], ...]:
+    usual, rules = Settings(), PlanRules()
+    plain = tuple((setting, getattr(usual, setting)) for setting in SETTING_NAMES if setting != "objective")
+    if name == FLOW:
+        return plain
+    plan = {"cores": "shared" if rules.share_cores else "exclusive", "evaluations": rules.evaluations}
+    of_plan = ((typed, typed.removeprefix("plan.")) for typed in PLAN_NAMES)
+    return (*plain, *((typed, plan[key] if key in plan else getattr(rules, key)) for typed, key in of_plan))
+
+
+def check_policies(names: tuple[str, ...], source: str = "--policy") -> tuple[str, ...]:
     """The names without repetition; raises :class:`InputError` for those that there are not."""
     known = dict.fromkeys((*POLICIES, *ON_REQUEST, *choice.names()))
     problems = [
-        Problem("--policy", None, name, "there is no such policy", name_help(name, known))
+        Problem(source, None, name, "there is no such policy", name_help(name, known))
         for name in names
         if name not in known
     ]
     if problems:
         raise InputError(problems)
     return tuple(dict.fromkeys(names))
+
+
+def readers(names: Sequence[str], network_settings: Mapping[str, Sequence[tuple[str, str]]]) -> Readers:
+    """Who of a comparison reads which plain settings. Raises :class:`InputError` for a network policy that is broken, or
+    does not take its settings: before anybody runs.
+    """
+    networks = {name: choice.from_options(name, network_settings.get(name, ())) for name in names if is_network(name)}
+    own = [typed for name in networks for typed in choice.own_settings(name)]
+    if FLOW_PLAN in names:
+        own += PLAN_NAMES
+    if FLOW in names or FLOW_PLAN in names:
+        return Readers(tuple(names), tuple(name for name in SETTING_NAMES if name != "objective"), tuple(own))
+    plain = dict.fromkeys(setting for policy in networks.values() for setting in choice.plain_settings(policy))
+    return Readers(tuple(names), tuple(plain), tuple(own), f"settings of {FLOW} need --policy {FLOW}")
 
 
 def schedulers(

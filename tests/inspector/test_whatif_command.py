@@ -179,7 +179,8 @@ def test_every_mistake_is_said_at_once_and_nothing_is_written(run: Run, search: 
             "--width: b has no width: --without takes it away",
             "--width: there is no task 'zz' that waits or runs; known: a, b, c",
             *(line for line in err.splitlines() if line.startswith("--set: ")),
-            "--solver: there is no solver 'ortool'; did you mean 'ortools'? (known: ortools, incremental, simplex, relay, highs, networkx)",
+            "--solver: there is no solver 'ortool'; did you mean 'ortools'? "
+            "(known: ortools, incremental, simplex, relay, highs, networkx)",
         ]
     )
     assert len([line for line in err.splitlines() if line.startswith("--set: ")]) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import types
 from importlib.metadata import EntryPoint
@@ -22,6 +23,7 @@ from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Scenario
 
 OURS = ("flow-network", "quincy", "load-spreading", "coco", "shortest-job-first", "trivial")
+SOLVE = ("solve", "docs/examples/snapshot.yaml", "--policy")
 PART_3, POISSON = "parsec-memcached-2024", "parsec-poisson"
 
 
@@ -130,9 +132,36 @@ def test_solve_takes_them() -> None:
             ("simulate", PART_3, "--policy", "coco", "--set", "coco.bukket=2"),
             "the policy 'coco' has no setting 'bukket'",
         ),
-        (("simulate", PART_3, "--policy", "coco", "--set", "coco.bucket=-1"), "the policy 'coco': bucket is -1"),
+        (("simulate", PART_3, "--policy", "coco", "--set", "coco.bucket=-1"), "--set: coco.bucket is -1; give"),
         (("simulate", PART_3, "--policy", "coco", "--set", "trivial.place=2"), "trivial.place: is for trivial"),
-        (("simulate", PART_3, "--policy", "coco", "--set", "slots=1"), "is for flow only"),
+        (
+            ("simulate", PART_3, "--policy", "coco", "--set", "slots=1"),
+            "slots: not read by coco; what is read: due_age_s,",
+        ),
+        (
+            ("simulate", PART_3, "--policy", "coco", "--policy", "lpt", "--set", "slo_margin=1"),
+            "slo_margin: not read by coco or lpt; what is read: due_age_s, coco.penalties",
+        ),
+        (("simulate", PART_3, "--policy", "lpt", "--set", "slots=1"), "slots: not read by lpt; settings of flow need"),
+        (
+            ("simulate", PART_3, "--policy", "coco", "--set", "bucket=1"),
+            "did you mean 'coco.bucket=1'? (known: due_age_s,",
+        ),
+        (("simulate", PART_3, "--policy", "flow", "--set", "flow.waiting=1"), "did you mean 'flow-network.waiting=1'"),
+        (("simulate", PART_3, "--policy", "flow+plan", "--set", "evaluation=1"), "did you mean 'plan.evaluations=1'?"),
+        (("simulate", PART_3, "--policy", "flow+plan", "--set", "plan.zzz=1"), "'plan.zzz'; known: plan.weights, "),
+        (
+            ("simulate", PART_3, "--policy", "cocoo", "--set", "coco.bucket=1"),
+            "--policy: cocoo: there is no such policy",
+        ),
+        (
+            (*SOLVE, "coco", "--set", "objective=makespan", "--set", "pricings=1"),
+            "objective, pricings: not read by coco;",
+        ),
+        ((*SOLVE, "coco", "--set", "exact_tasks=1"), "; exact_tasks is read with --exact"),
+        ((*SOLVE, "coco", "--policy", "coco"), "--policy: a round has one policy, and 2 are given: coco, coco;"),
+        ((*SOLVE, "coco", "--set", "trivial.place=2"), "--set: trivial.place: is for trivial; add --policy trivial"),
+        (("policies", "cocoo"), "NAME: cocoo: there is no such policy; did you mean 'coco'?"),
     ],
 )
 def test_mistakes_are_one_sentence(args: tuple[str, ...], message: str) -> None:
@@ -144,6 +173,51 @@ def test_mistakes_are_one_sentence(args: tuple[str, ...], message: str) -> None:
 def test_settings_that_all_rounds_heed() -> None:
     result = run("simulate", PART_3, "--policy", "trivial", "--set", "due_age_s=5", "--json")
     assert result.exit_code == 0, result.exception
+
+
+def test_a_setting_that_one_of_them_reads_is_fine() -> None:
+    everybody = ("--policy", "coco", "--policy", "flow-network", "--policy", "lpt")
+    result = run("simulate", PART_3, *everybody, "--set", "slo_margin=0.9", "--json")
+    assert result.exit_code == 0, result.exception
+    result = run(*SOLVE, "coco", "--set", "coco.bucket=-1", "--set", "coco.bucket=2", "--set", "due_age_s=5")
+    assert result.exit_code == 0, result.exception
+
+
+def test_one_policy_described() -> None:
+    text = run("policies", "flow-network").output
+    assert text.startswith("flow-network: Least slow-down")
+    assert "source: flowsched.scale.policies.flow:FlowNetworkPolicy, of flowsched\n" in text
+    assert "  flow-network.waiting             inf\n" in text
+    assert "  plan.cores              shared\n" in run("policies", "flow+plan").output
+    assert run("policies", "lpt").output.endswith("settings: none\n")
+
+
+def test_all_policies_as_json() -> None:
+    result = run("policies", "--json")
+    told = {each["name"]: each for each in json.loads(result.output)["policies"]}
+    assert list(told) == [line.split()[0] for line in run("policies").output.splitlines()]
+    assert {each["kind"] for each in told.values()} == {"search", "baseline", "network"}
+    assert {"name": "flow-network.waiting", "required": False, "default": "inf"} in told["flow-network"]["settings"]
+    assert {"name": "slots", "required": False, "default": 3} in told["flow"]["settings"]
+    assert told["flow"]["only_with_policy"] is False and told["coco"]["only_with_policy"] is True
+    (coco,) = json.loads(run("policies", "coco", "--json").output)["policies"]
+    assert coco == told["coco"]
+
+
+def test_the_documented_comparison_is_what_comes_out() -> None:
+    page = Path("docs/policies.md").read_text(encoding="utf-8")
+    rows = [
+        [cell.strip(" `") for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| `")
+    ]
+    shown = {row[0]: row[1:] for row in rows if len(row) == 7}
+    assert set(shown) == {"flow", *OURS}
+    for name in OURS:
+        found = []
+        for scenario in (PART_3, POISSON):
+            done = simulate(load_scenario(scenario), name)
+            ends = [job.completion_s for job in done.jobs if job.completion_s is not None]
+            found += [done.makespan_s, sum(ends) / len(ends), 100 * done.slo_violation_ratio]
+        assert [f"{number:.1f}" for number in found] == shown[name], name
 
 
 def test_relations_are_refused_in_a_sentence(tmp_path: Path) -> None:
@@ -207,6 +281,8 @@ def test_policies_of_others_run_and_are_listed() -> None:
 def test_a_broken_one_is_one_sentence_and_hides_nobody() -> None:
     listed = run("policies").output
     assert "cheerful" in listed and "cannot be loaded" in listed
+    gone = run("policies", "gone").output
+    assert "cannot be loaded" in gone and "somebodys_missing_policies:Gone, of another package" in gone
     text = failure("simulate", PART_3, "--policy", "gone")
     assert "'gone' of another package cannot be loaded (ModuleNotFoundError" in text
     assert failure("simulate", PART_3, "--policy", "faulty") == (

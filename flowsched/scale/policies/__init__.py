@@ -6,6 +6,7 @@ Importing this imports no policy: a file is loaded when its policy is asked for.
 from __future__ import annotations
 
 from flowsched.scale.policies.registry import (
+    ALIASES,
     NETWORK_POLICIES,
     PolicyError,
     PolicyNotes,
@@ -15,6 +16,7 @@ from flowsched.scale.policies.registry import (
 )
 
 __all__ = [
+    "ALIASES",
     "NETWORK_POLICIES",
     "PolicyError",
     "PolicyNotes",

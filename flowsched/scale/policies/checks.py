@@ -8,7 +8,7 @@ import math
 def number(name: str, value: float, least: float = 0.0, *, endless: bool = False) -> None:
     """Raise ``ValueError`` unless ``value`` is a number from ``least`` up; ``endless``: infinity will do as well."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{name} is {value!r}; give a number from {least:g} up")
+        raise ValueError(f"{name} is {value!r}; give a {'' if endless else 'finite '}number from {least:g} up")
     if value >= least and (math.isfinite(value) or endless):
         return
     raise ValueError(f"{name} is {value:g}; give a {'' if endless else 'finite '}number from {least:g} up")
@@ -16,9 +16,10 @@ def number(name: str, value: float, least: float = 0.0, *, endless: bool = False
 
 def above_zero(name: str, value: float) -> None:
     """Raise ``ValueError`` unless ``value`` is a finite number above 0."""
-    number(name, value)
-    if value == 0.0:
-        raise ValueError(f"{name} is 0; give a number above 0")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} is {value!r}; give a finite number above 0")
+    if not math.isfinite(value) or value <= 0.0:
+        raise ValueError(f"{name} is {value:g}; give a finite number above 0")
 
 
 def whole(name: str, value: int) -> None:

@@ -38,7 +38,7 @@ class FlowNetworkPolicy:
     growth: float = 0.0
     """What is added to it by the due age."""
 
-    name: ClassVar[str] = "flow"
+    name: ClassVar[str] = "flow-network"
 
     def __post_init__(self) -> None:
         """Raises ``ValueError`` for a value that it cannot take."""

@@ -17,13 +17,15 @@ from flowsched_models.document import InputError, Problem, name_help
 GROUP = "flowsched.policies"
 """Entry points of this group are policies of other packages: ``name = "module:Class"``."""
 _BUILT_IN = {
-    "flow": "flowsched.scale.policies.flow:FlowNetworkPolicy",
+    "flow-network": "flowsched.scale.policies.flow:FlowNetworkPolicy",
     "quincy": "flowsched.scale.policies.quincy:QuincyPolicy",
     "load-spreading": "flowsched.scale.policies.load_spreading:LoadSpreadingPolicy",
     "coco": "flowsched.scale.policies.coco:CocoPolicy",
     "shortest-job-first": "flowsched.scale.policies.shortest_job_first:ShortestJobFirstPolicy",
     "trivial": "flowsched.scale.policies.trivial:TrivialPolicy",
 }
+ALIASES = {"flow": "flow-network"}
+"""Names that are understood beside the listed ones; to users of the command line ``flow`` is the search."""
 _MEMBERS = ("name", "features", "factors", "price")
 
 PolicyFactory = Callable[..., NetworkPolicy]
@@ -34,8 +36,8 @@ class PolicyError(InputError, KeyError):
     """A policy that there is not, that is broken, or whose settings are; the text is for the user."""
 
     def __str__(self) -> str:
-        """One line per problem, as for every error of an input."""
-        return InputError.__str__(self)
+        """One sentence per problem. Where the name came from, such as an option, is for those to say who know it."""
+        return "\n".join(p.message + (f"; {p.help}" if p.help else "") for p in self.problems)
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Setting:
     name: str
     default: Any
     """``inspect.Parameter.empty`` where one must be given."""
+    kind: str = ""
+    """What it is annotated with, as text; of one that is not annotated the type of its default; empty for anything."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ class PolicyNotes:
     settings: tuple[Setting, ...]
     package: str
     """The distribution that it comes from; empty for ours."""
+    place: str = ""
+    """Its code: ``module:Class``."""
 
 
 class Registry(Mapping[str, PolicyFactory]):
@@ -64,9 +70,10 @@ class Registry(Mapping[str, PolicyFactory]):
 
     @cached_property
     def _places(self) -> dict[str, str | EntryPoint]:
-        # Our own names cannot be taken over: who says flow gets ours.
+        # Our own names cannot be taken over: who says coco gets ours.
         others = {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda e: (e.name, e.value))}
-        return {**_BUILT_IN, **{name: entry for name, entry in others.items() if name not in _BUILT_IN}}
+        own = {*_BUILT_IN, *ALIASES}
+        return {**_BUILT_IN, **{name: entry for name, entry in others.items() if name not in own}}
 
     def __getitem__(self, name: str) -> PolicyFactory:
         """The class; raises :class:`PolicyError` for an unknown name and for one that cannot be loaded."""
@@ -103,6 +110,15 @@ class Registry(Mapping[str, PolicyFactory]):
         """Whether there is one of that name, without loading it."""
         return name in self._places
 
+    def is_ours(self, name: str) -> bool:
+        """Whether a policy is one of flowsched's own."""
+        return name in _BUILT_IN
+
+    def place(self, name: str) -> str:
+        """Where the code of a policy is, ``module:Class``, without loading it; empty for one that there is not."""
+        place = self._places.get(name, "")
+        return place if isinstance(place, str) else place.value
+
     def package(self, name: str) -> str:
         """The distribution that announces a policy; empty for ours and where nobody knows."""
         place = self._places.get(name)
@@ -113,11 +129,12 @@ NETWORK_POLICIES = Registry()
 
 
 def make_network_policy(name: str, **settings: Any) -> NetworkPolicy:
-    """A policy by its name, with settings as it documents them.
+    """A policy by its name, or by an older one of ``ALIASES``, with settings as it documents them.
 
     Raises :class:`PolicyError`, a ``KeyError``, if it is unknown or cannot be loaded, does not take a setting or its value,
     or makes something that is no policy.
     """
+    name = ALIASES.get(name, name)
     factory = NETWORK_POLICIES[name]
     known = _settings(factory)
     names = [setting.name for setting in known]
@@ -140,9 +157,10 @@ def make_network_policy(name: str, **settings: Any) -> NetworkPolicy:
 
 def describe_network_policy(name: str) -> PolicyNotes:
     """What a policy says about itself; raises :class:`PolicyError` as looking it up does."""
+    name = ALIASES.get(name, name)
     factory = NETWORK_POLICIES[name]
-    text = inspect.getdoc(factory) or ""
-    return PolicyNotes(name, text.partition("\n")[0].strip(), _settings(factory), NETWORK_POLICIES.package(name))
+    summary = (inspect.getdoc(factory) or "").partition("\n")[0].strip()
+    return PolicyNotes(name, summary, _settings(factory), NETWORK_POLICIES.package(name), NETWORK_POLICIES.place(name))
 
 
 def _settings(factory: PolicyFactory) -> tuple[Setting, ...]:
@@ -151,7 +169,14 @@ def _settings(factory: PolicyFactory) -> tuple[Setting, ...]:
     except (TypeError, ValueError):  # built in C, and silent about what it takes
         return ()
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return tuple(Setting(p.name, p.default) for p in parameters if p.kind in named)
+    return tuple(Setting(p.name, p.default, _kind(p)) for p in parameters if p.kind in named)
+
+
+def _kind(parameter: inspect.Parameter) -> str:
+    annotation = parameter.annotation
+    if annotation is inspect.Parameter.empty:
+        return type(parameter.default).__name__ if isinstance(parameter.default, bool | int | float) else ""
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
 def _check(name: str, policy: object) -> None:
@@ -178,4 +203,4 @@ def _check(name: str, policy: object) -> None:
 
 
 def _error(message: str, help: str) -> PolicyError:
-    return PolicyError([Problem("--policy", None, "", message, help)])
+    return PolicyError([Problem("policies", None, "", message, help)])

@@ -2,16 +2,84 @@
 
 from __future__ import annotations
 
+import inspect
+import json
+import math
+from typing import Any
+
 import click
 
-from flowsched_simulator.policies import ON_REQUEST, POLICIES, network_policies
+from flowsched_simulator.policies import ON_REQUEST, POLICIES, Description, describe, everybody, network_policies
+
+_KINDS = {
+    "search": "the search: forecasts of every company of a few jobs",
+    "baseline": "a greedy rule to compare with; it reads no settings",
+    "network": "a network policy, for clusters of any size (docs/policies.md)",
+}
 
 
-@click.command(epilog="Example: flowsched policies", context_settings={"help_option_names": ["-h", "--help"]})
-def policies() -> None:
-    """List the policies that can be compared, a line each; those of other packages too."""
-    asked_for = {**ON_REQUEST, **network_policies()}
-    everybody = {**POLICIES, **{name: f"{text}; only with --policy" for name, text in asked_for.items()}}
-    width = max(len(name) for name in everybody)
-    for name, text in everybody.items():
-        click.echo(f"{name.ljust(width)}  {text}")
+@click.command(epilog="Example: flowsched policies coco", context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("name", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+def policies(name: str | None, as_json: bool) -> None:
+    """List the policies that can be compared, a line each; those of other packages too.
+
+    With NAME, what there is to know about that one: settings with their defaults, and where it comes from.
+    """
+    if as_json:
+        found = everybody() if name is None else (describe(name),)
+        told = {"version": "flowsched/v1", "policies": [_plain(each) for each in found]}
+        click.echo(json.dumps(told, allow_nan=False))
+    elif name is not None:
+        click.echo(render_description(describe(name)))
+    else:
+        asked_for = {**ON_REQUEST, **network_policies()}
+        listed = {**POLICIES, **{name: f"{text}; only with --policy" for name, text in asked_for.items()}}
+        width = max(len(name) for name in listed)
+        for each, text in listed.items():
+            click.echo(f"{each.ljust(width)}  {text}")
+
+
+def render_description(about: Description) -> str:
+    """A policy as text for a terminal."""
+    lines = [f"{about.name}: {about.summary}", f"kind: {_KINDS[about.kind]}"]
+    lines.append(f"source: {about.place}" + (f", of {about.package}" if about.package else ", of another package"))
+    if about.settings:
+        lines.append("settings, as --set takes them, with their defaults:")
+        width = max(len(setting) for setting, _ in about.settings)
+        lines += [f"  {setting.ljust(width)}  {_text(default)}" for setting, default in about.settings]
+    else:
+        lines.append("settings: none")
+    return "\n".join(lines)
+
+
+def _text(default: Any) -> str:
+    if default is inspect.Parameter.empty:
+        return "none: it must be given"
+    return str(default).lower() if default is None or isinstance(default, bool) else str(_value(default))
+
+
+def _plain(about: Description) -> dict[str, Any]:
+    return {
+        "name": about.name,
+        "kind": about.kind,
+        "summary": about.summary,
+        "only_with_policy": about.on_request,
+        "package": about.package or None,
+        "source": about.place,
+        "settings": [
+            {"name": setting, "required": True}
+            if default is inspect.Parameter.empty
+            else {"name": setting, "required": False, "default": _value(default)}
+            for setting, default in about.settings
+        ],
+    }
+
+
+def _value(default: Any) -> Any:
+    """A default as JSON has it: an infinite one as the text that ``--set`` takes."""
+    if isinstance(default, float) and not math.isfinite(default):
+        return str(default)
+    if isinstance(default, tuple | list):
+        return [_value(each) for each in default]
+    return default if default is None or isinstance(default, bool | int | float | str) else str(default)

@@ -6,7 +6,6 @@ import json
 import math
 import re
 import sys
-from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +22,7 @@ from flowsched_models.document import InputError, Problem
 from flowsched_models.output import make_folder, write_whole
 from flowsched_simulator.comparison import compare, result
 from flowsched_simulator.plan_rules_form import apart, apply_plan_rules
-from flowsched_simulator.policies import FLOW, FLOW_PLAN, POLICIES, EngineOptions, check_policies, is_network
+from flowsched_simulator.policies import FLOW_PLAN, POLICIES, EngineOptions, check_policies, is_network, readers
 from flowsched_simulator.record_folder import RecordFolder
 from flowsched_simulator.replay import caveats, placed_services, replay
 from flowsched_simulator.report import render_report
@@ -77,7 +76,8 @@ UNFINISHED = 3
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting of `flow`; of `flow+plan` with plan. before its name, of a network policy with its name and a dot.",
+    help="A setting of `flow`; of `flow+plan` with plan. before its name, of a network policy with its name and a dot. "
+    "Of the same setting the last counts.",
 )
 def simulate(
     scenario: str,
@@ -103,16 +103,6 @@ def simulate(
     if any(text.partition("=")[0].strip() == "objective" for text in settings):
         hint = f"change 'objective:' in {loaded.source}, or in a copy of it"
         raise InputError([Problem("--set", None, "objective", "a scenario has its own objective", hint)])
-    rest, network = choice.apart(settings, policies)
-    own, plan = apart(tuple(rest))
-    engine = EngineOptions(
-        apply_settings(Settings(), own),
-        solver,
-        apply_plan_rules(PlanRules(), plan),
-        keep_records=records is not None,
-        time_limit_s=time_limit,
-        network_settings=network,
-    )
     options = Options(
         seed=seed,
         model_error=error,
@@ -135,8 +125,16 @@ def simulate(
         loaded, runs = _replayed(loaded, scenario, schedule, options, out)
     else:
         names = check_policies(policies or tuple(POLICIES))
-        if own and FLOW not in names and FLOW_PLAN not in names and not _for_networks(own, names):
-            raise InputError([Problem("--set", None, "", f"is for {FLOW} only", f"add --policy {FLOW}")])
+        rest, network = choice.apart(settings, [name for name in names if is_network(name)])
+        own, plan = apart(tuple(rest))
+        engine = EngineOptions(
+            apply_settings(Settings(), own, readers=readers(names, network)),
+            solver,
+            apply_plan_rules(PlanRules(), plan),
+            keep_records=records is not None,
+            time_limit_s=time_limit,
+            network_settings=network,
+        )
         if plan and FLOW_PLAN not in names:
             raise InputError([Problem("--set", None, plan[0], f"is for {FLOW_PLAN}", f"add --policy {FLOW_PLAN}")])
         if keep_rounds is not None and records is None:
@@ -161,12 +159,6 @@ def simulate(
         click.echo(f"never ended: {policy}: {job.job}" + (f": {job.reason}" if job.reason else ""), err=True)
     if unfinished:
         click.get_current_context().exit(UNFINISHED)
-
-
-def _for_networks(own: Sequence[str], names: Sequence[str]) -> bool:
-    """Whether settings of ``flow`` are only such as network policies heed, and one of those is asked for."""
-    keys = {text.partition("=")[0].strip() for text in own}
-    return keys <= {"due_age_s", "headroom_weight", "slo_margin"} and any(is_network(name) for name in names)
 
 
 def _model_error(text: str) -> Error:

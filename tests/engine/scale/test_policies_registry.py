@@ -21,7 +21,7 @@ from flowsched.scale.policies import (
 )
 from flowsched.scale.policies.registry import Registry
 
-OURS = ("flow", "quincy", "load-spreading", "coco", "shortest-job-first", "trivial")
+OURS = ("flow-network", "quincy", "load-spreading", "coco", "shortest-job-first", "trivial")
 PAGE = Path(__file__).parents[3] / "docs" / "policies.md"
 
 
@@ -31,8 +31,8 @@ def said(name: str, **settings: object) -> str:
         make_network_policy(name, **settings)
     assert isinstance(error.value, KeyError) and error.value.exit_code == 2
     text = str(error.value)
-    assert "\n" not in text
-    return text.removeprefix("--policy: ")
+    assert "\n" not in text and "--" not in text
+    return text
 
 
 def test_ours_are_there_under_the_names_that_they_have() -> None:
@@ -40,6 +40,26 @@ def test_ours_are_there_under_the_names_that_they_have() -> None:
     for name in OURS:
         assert make_network_policy(name).name == name
         assert NETWORK_POLICIES.package(name) == ""
+
+
+def test_the_older_name_is_understood_and_not_listed() -> None:
+    assert make_network_policy("flow", waiting=5.0) == make_network_policy("flow-network", waiting=5.0)
+    assert describe_network_policy("flow") == describe_network_policy("flow-network")
+    assert "flow" not in NETWORK_POLICIES
+
+
+def test_a_description_has_the_place_and_what_settings_are() -> None:
+    notes = describe_network_policy("load-spreading")
+    assert (notes.package, notes.place) == ("", "flowsched.scale.policies.load_spreading:LoadSpreadingPolicy")
+    assert {s.name: s.kind for s in notes.settings}["by_size"] == "bool"
+    assert NETWORK_POLICIES.is_ours("coco") and not NETWORK_POLICIES.is_ours("rent")
+    assert NETWORK_POLICIES.place("rent") == ""
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
+def test_numbers_that_are_none_have_one_wording(value: float) -> None:
+    assert said("coco", bucket=value) == f"the policy 'coco': bucket is {value:g}; give a finite number from 0 up"
+    assert said("coco", devil_pressure=value).endswith(f"is {value:g}; give a finite number above 0")
 
 
 def test_nothing_is_loaded_before_it_is_asked_for() -> None:
@@ -58,7 +78,7 @@ def test_an_unknown_name_is_told_with_the_nearest_one_and_all_others() -> None:
     text = said("load-spread")
     assert text.startswith("there is no policy 'load-spread'; did you mean 'load-spreading'?")
     assert all(name in text for name in OURS)
-    assert said("xyz").startswith("there is no policy 'xyz'; known: flow, ")
+    assert said("xyz").startswith("there is no policy 'xyz'; known: flow-network, ")
 
 
 @pytest.mark.parametrize(
@@ -73,10 +93,18 @@ def test_an_unknown_name_is_told_with_the_nearest_one_and_all_others() -> None:
             {"penalties": [[-1] * 4] * 4},
             "the policy 'coco': the penalty of a turtle beside a turtle is -1; give",
         ),
-        ("coco", {"devil_pressure": 0}, "the policy 'coco': devil_pressure is 0; give a number above 0"),
-        ("flow", {"growth": float("inf")}, "the policy 'flow': growth is inf; give a finite number from 0 up"),
-        ("flow", {"waiting": float("nan")}, "the policy 'flow': waiting is nan; give a number from 0 up"),
-        ("flow", {"waiting": "much"}, "the policy 'flow': waiting is 'much'; give a number from 0 up"),
+        ("coco", {"devil_pressure": 0}, "the policy 'coco': devil_pressure is 0; give a finite number above 0"),
+        (
+            "flow-network",
+            {"growth": float("inf")},
+            "the policy 'flow-network': growth is inf; give a finite number from 0 up",
+        ),
+        (
+            "flow-network",
+            {"waiting": float("nan")},
+            "the policy 'flow-network': waiting is nan; give a number from 0 up",
+        ),
+        ("flow-network", {"waiting": "much"}, "the policy 'flow-network': waiting is 'much'; give a number from 0 up"),
         ("load-spreading", {"count": "pods"}, "the policy 'load-spreading': count is 'pods'; give tasks or cores"),
         ("load-spreading", {"by_size": "no"}, "the policy 'load-spreading': by_size is 'no'; give true or false"),
         ("quincy", {"preferred_share": 1.5}, "the policy 'quincy': preferred_share is 1.5; give a share from 0 to 1"),
@@ -95,7 +123,7 @@ def test_an_unknown_name_is_told_with_the_nearest_one_and_all_others() -> None:
         (
             "shortest-job-first",
             {"shortest_s": 0.0},
-            "the policy 'shortest-job-first': shortest_s is 0; give a number above",
+            "the policy 'shortest-job-first': shortest_s is 0; give a finite number above",
         ),
         (
             "trivial",
@@ -222,4 +250,4 @@ def test_a_broken_policy_has_one_sentence(
 ) -> None:
     installed(code, f"other = somebody_s_policy:{point}")
     assert said("other").startswith(f"the policy 'other' {text}")
-    assert make_network_policy("flow").name == "flow"
+    assert make_network_policy("flow").name == "flow-network"

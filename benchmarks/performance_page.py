@@ -18,8 +18,8 @@ from benchmarks.rounds_presets import PRESETS
 RESULTS = Path(__file__).parent / "results"
 DOCS = Path(__file__).parent.parent / "docs"
 PAGE = DOCS / "performance.md"
-QUIET = 0.5
-"""A load average above this says that others worked while it was measured."""
+QUIET = 1.5
+"""A load average above this, as a benchmark begins, says that others work beside it; up to 1 is the benchmark before."""
 
 INTRODUCTION = """# Performance
 
@@ -42,6 +42,7 @@ flow becomes whole tasks on machines, and every class is placed anew beside all 
   (`gc.freeze`), as a server that has started can do.
 - *gap* is (cost - bound) / (cost - what all tasks would cost if each had the cluster to itself): of what scheduling can win
   or lose at all, the share that could be missing. The bound is weak duality, machine by machine, at exact prices.
+- Gaps are those of every round; of every 4th of `google-98`, every 10th of `huge`, every 20th of `poseidon`.
 - Times of p95 on a shared or virtual machine contain what others did there. Take the machine as it is named.
 """
 

@@ -191,6 +191,10 @@ def certify(evidence: Evidence, primal: float) -> Certificate:
     scale = np.maximum(1.0, evidence.counts.astype(np.float64))
     hope = max(primal - best, 0.0)
     idle = 0
+    # Paid more than leaving its dearest task costs, a class only raises the rents.
+    most = np.zeros(len(evidence.counts))
+    np.maximum.at(most, evidence.task_class, leaving)
+    pi = np.minimum(pi, most)
     for step in range(CLIMBS):
         value, slope = evidence.bound(pi)
         if value > best:
@@ -207,13 +211,16 @@ def certify(evidence: Evidence, primal: float) -> Certificate:
         length = float((slope * slope / scale).sum())
         if length <= 0.0 or hope <= 1e-7 * max(1.0, abs(primal)):
             break
-        pi = np.maximum(0.0, pi + (best + hope - value) * (slope / scale) / length)
+        pi = np.clip(pi + (best + hope - value) * (slope / scale) / length, 0.0, most)
     names = {f"class-{c}": float(prices[c]) for c in waiting.classes.tolist()}
     return Certificate("lagrangian", primal, min(best, primal), unconstrained, names)
 
 
 def _first_prices(evidence: Evidence, alone: FloatArray) -> FloatArray:
-    """What one more task of each class would cost in the first network: its node's potential over the sink's."""
+    """What one more task of each class would cost in the first network: its node's potential over the sink's.
+
+    Where all who wait do so because nothing fits, one more could not even wait there, and its potential says too much.
+    """
     if evidence.network is None or evidence.solution is None:
         return np.where(np.isfinite(alone), alone, evidence.most)
     network = evidence.network

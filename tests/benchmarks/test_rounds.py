@@ -24,6 +24,7 @@ from benchmarks.rounds_presets import PRESETS, Goal, goal_sentences
 from benchmarks.rounds_run import Run, best_run, peak_rss_mib, run_rounds
 from benchmarks.scale_workload import SHARES, WIDTHS, draw_mix
 from flowsched.network import Network
+from flowsched.scale.round import RoundOutcome
 from flowsched.scale.waiting import survey
 
 PROMISED = {
@@ -224,3 +225,16 @@ def test_the_table_of_sizes_has_a_line_for_each() -> None:
 
 def test_memory_is_that_of_this_process() -> None:
     assert 10.0 < peak_rss_mib() < 100_000.0
+
+
+def test_the_bound_is_tight_where_wide_tasks_wait() -> None:
+    """Classes that all wait have no price in the network but what leaving them costs."""
+    gaps: list[float] = []
+
+    def look(k: int, now_s: float, course: object, decider: object, outcome: RoundOutcome) -> None:
+        certificate = outcome.certificate
+        assert certificate is not None
+        gaps.append(certificate.gap_relative)
+
+    run_rounds(replace(PRESETS["google"], machines=600, use=0.96), 6, 0, look)
+    assert max(gaps) < 0.03

@@ -30,7 +30,7 @@ def spec(cpu: int = 4000, reading: float = 0.0, limit: float = INF) -> MachineSp
         (lambda g, t: g.add_machines([spec(limit=NAN)]), "machine x has the limit nan for pressure"),
         (lambda g, t: g.add_machines([spec(limit=-INF)]), "machine x has the limit -inf for pressure"),
         (lambda g, t: g.read("m", "pressure", INF), "machine m reads inf for pressure"),
-        (lambda g, t: g.read("m", "heat", 1.0), "policy flow has no feature heat; it has pressure"),
+        (lambda g, t: g.read("m", "heat", 1.0), "policy flow-network has no feature heat; it has pressure"),
         (lambda g, t: g.resize("m", {"tape": 1 << 62}), "machine m has 4611686018427387904 of tape"),
         (lambda g, t: g.intern(TaskClass("q", -5)), "class q asks for -5 of cpu"),
         (lambda g, t: g.intern(TaskClass("q", 5, (("tape", -1),))), "class q asks for -1 of tape"),

@@ -27,7 +27,8 @@ from flowsched_models.machine import HOST_ERROR, MachineType
 from flowsched_models.neutral import with_neutral_job
 from flowsched_models.profile import NEVER_MEASURED, JobProfile, PhaseOrder
 from flowsched_models.quantity import format_memory
-from flowsched_models.service import LatencyCurve, ServiceProfile
+from flowsched_models.service import LatencyCurve, OtherMachine, ServiceProfile
+from flowsched_models.window_noise import WindowNoise
 
 BUNDLED = Path(__file__).with_name("data") / "profiles.yaml"
 BUNDLED_SOURCE = "bundled profiles.yaml"
@@ -59,6 +60,15 @@ class JobForm(Form):
         return JobProfile(name=name, memory_mib=self.memory, phase_order=order, **plain)
 
 
+class OtherMachineForm(Form):
+    """How a curve differs on another machine type, in a file."""
+
+    machine_type: Name
+    latency: Positive
+    capacity: Positive
+    max_measured_qps: Rate
+
+
 class CurveForm(Form):
     """One latency curve in a file."""
 
@@ -73,6 +83,21 @@ class CurveForm(Form):
     max_measured_qps: Rate
     error: NotNegative | None = None
     estimated: bool = False
+    elsewhere: list[OtherMachineForm] = Field(default_factory=list)
+
+    def curve(self) -> LatencyCurve:
+        """The plain value."""
+        elsewhere = tuple(OtherMachine(**m.model_dump()) for m in self.elsewhere)
+        return LatencyCurve(**self.model_dump(exclude={"elsewhere"}), elsewhere=elsewhere)
+
+
+class WindowNoiseForm(Form):
+    """How windows of one length scatter, in a file."""
+
+    window_s: Positive
+    error: NotNegative
+    stalls: Share = 0.0
+    stall: NotNegative = 0.0
 
 
 class ServiceForm(Form):
@@ -87,6 +112,10 @@ class ServiceForm(Form):
     sharing_slope: NotNegative = 0.0
     sharing_capacity: NotNegative = 0.0
     sharing_us: NotNegative = 0.0
+    background_slope: NotNegative = 0.0
+    background_at: NotNegative = 0.78
+    background_width: Positive = 0.03
+    window_noise: list[WindowNoiseForm] = Field(default_factory=list)
     error: NotNegative = 0.15
     capacity_error: NotNegative = 0.1
     latency_factor: dict[str, Positive] = Field(default_factory=dict)
@@ -95,8 +124,10 @@ class ServiceForm(Form):
 
     def profile(self, name: str) -> ServiceProfile:
         """The plain value."""
-        plain = self.model_dump(exclude={"source", "curves"})
-        return ServiceProfile(name=name, curves=tuple(LatencyCurve(**c.model_dump()) for c in self.curves), **plain)
+        plain = self.model_dump(exclude={"source", "curves", "window_noise"})
+        curves = tuple(c.curve() for c in self.curves)
+        noise = tuple(WindowNoise(**n.model_dump()) for n in self.window_noise)
+        return ServiceProfile(name=name, curves=curves, window_noise=noise, **plain)
 
 
 class MachineTypeForm(Form):
@@ -254,8 +285,9 @@ def dump_catalogue(catalogue: Catalogue) -> dict[str, Any]:
     services = {}
     for name, service in catalogue.services.items():
         services[name] = plain(service) | {
-            "curves": [plain(c) for c in service.curves],
+            "curves": [plain(c) | {"elsewhere": [plain(m) for m in c.elsewhere]} for c in service.curves],
             "clients": dict(service.clients),
+            "window_noise": [plain(n) for n in service.window_noise],
         }
     types = {name: plain(machine) for name, machine in catalogue.machine_types.items()}
     return {"source": catalogue.source, "jobs": jobs, "services": services, "machine_types": types}

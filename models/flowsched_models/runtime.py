@@ -32,17 +32,20 @@ from flowsched_models.cell import (
     BUSY,
     CURVE,
     JOB_COLUMNS,
+    PRESSURE,
     SERVERS,
     SERVICE_PRESSURE,
     SERVICE_WEIGHT,
     Bools,
     Floats,
     Ints,
+    cells_of,
 )
 from flowsched_models.latency import LATENCY_COLUMNS
 from flowsched_models.pace import rates_now
 from flowsched_models.profile import PhaseOrder
 from flowsched_models.service import LatencyCurve, ServiceProfile
+from flowsched_models.sharing import share
 
 _TINY = 1e-12
 _MOST_RATES = 100_000
@@ -259,6 +262,11 @@ class Host:
             self._memory[occupants] = found
         return found
 
+    @property
+    def remembered(self) -> int:
+        """Rates that are remembered."""
+        return len(self._memory)
+
     def stage(self, profile: str, progress: float) -> Stage:
         """What a job does at this progress."""
         job = self.catalogue.jobs[profile]
@@ -294,6 +302,26 @@ class Host:
             total += (end - position) / self.rates((occupant,)).progress[occupant]
             position = end
         return total * scale
+
+    def around(self, occupants: tuple[Occupant, ...]) -> tuple[tuple[float, float], ...]:
+        """Of each service: the cache and memory pressure of its neighbours, and the share of CPU weight that jobs hold on
+        its virtual CPUs. What :func:`flowsched_models.latency.p95_us` takes.
+        """
+        count = len(occupants)
+        rows = np.zeros((count, JOB_COLUMNS))
+        for row, occupant in zip(rows, occupants, strict=True):
+            row[:] = self.row(occupant)
+        stage = np.array([int(o.stage) for o in occupants], dtype=np.int64)
+        can = self.may_use(tuple(o.cores for o in occupants))
+        members, size, sibling_cell, own = cells_of(can, self.siblings(can.shape[1]))
+        busy, speed = np.zeros(can.shape[0]), np.zeros(can.shape[0])
+        held = np.zeros(len(self.services))
+        services = self.service_rows
+        share(np.arange(can.shape[0]), stage, rows, services, members, size, sibling_cell, own, busy, speed, held)
+        caused = busy * np.concatenate([rows[:, PRESSURE], services[:, SERVICE_PRESSURE]])
+        return tuple(
+            (max(0.0, float(caused.sum() - caused[count + k])), float(held[k])) for k in range(len(self.services))
+        )
 
     def _compute(self, occupants: tuple[Occupant, ...]) -> Rates:
         count = len(occupants)
@@ -331,6 +359,15 @@ class HostFactory:
             # Loads that are measured are never twice the same: the host that was asked for longest ago goes.
             del self._hosts[next(iter(self._hosts))]
         return host
+
+    @property
+    def remembered(self) -> int:
+        """Rates that all hosts remember together: 1 to 2 kB each."""
+        return sum(host.remembered for host in self._hosts.values())
+
+    def forget(self) -> None:
+        """Start anew; what hosts that were handed out remember goes with them."""
+        self._hosts.clear()
 
 
 def _occupant_key(o: Occupant) -> tuple[str, int, int, tuple[int, ...], float, float]:

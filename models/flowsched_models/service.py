@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from flowsched_models.latency import OVERLOAD_WINDOW_S, p95_us
+from flowsched_models.window_noise import WindowNoise, noise_at
 
 SERVER_SCALING = 0.6
 """Capacity grows as (min(threads, cores)) ** 0.6 where a profile cannot say: memcached's two measured sizes give 0.57."""
@@ -19,6 +20,20 @@ _ERROR_PER_CROWDING = 0.3
 """The same for threads per core: what crowding does differs most between machines."""
 _WORST_ERROR = 0.7
 _SEARCH_STEPS = 100
+
+
+@dataclass(frozen=True)
+class OtherMachine:
+    """How the curve of one size differs on a machine type that it was not measured on.
+
+    Both factors multiply those of the service (``latency_factor``, ``capacity_factor``), which are for all sizes.
+    """
+
+    machine_type: str
+    latency: float
+    capacity: float
+    max_measured_qps: float
+    """The highest load measured there that still met 1 ms."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +59,12 @@ class LatencyCurve:
     """Standard deviation of log(measured/predicted p95); None: that of the profile."""
     estimated: bool = False
     """Not measured with these threads and cores, but derived from other curves."""
+    elsewhere: tuple[OtherMachine, ...] = ()
+    """Machine types on which this size was measured, too."""
+
+    def on(self, machine_type: str | None) -> OtherMachine | None:
+        """What differs on this machine type, if this size was measured there."""
+        return next((m for m in self.elsewhere if m.machine_type == machine_type), None)
 
     def p95_us(self, qps: float, capacity: float = 1.0) -> float:
         """p95 in microseconds at ``qps``, with ``capacity`` (more than 0) times the measured capacity left to it."""
@@ -106,6 +127,14 @@ class ServiceProfile:
     """Share of capacity lost per unit of CPU weight share that others hold on its cores."""
     sharing_us: float = 0.0
     """Microseconds added to p95 per unit of that share: a wait for the others' time slices, the same for every client."""
+    background_slope: float = 0.0
+    """Relative growth of p95 near capacity when tasks of the lowest CPU weight run on all its cores."""
+    background_at: float = 0.78
+    """Load relative to capacity at which half of that growth is there."""
+    background_width: float = 0.03
+    """How quickly it comes, in load relative to capacity."""
+    window_noise: tuple[WindowNoise, ...] = ()
+    """How windows scatter around their prediction on one machine with one client, by length; empty: as usual."""
     error: float = 0.15
     """Standard deviation of log(measured/predicted p95) on a machine and client of their own."""
     capacity_error: float = 0.1
@@ -157,6 +186,7 @@ class ServiceProfile:
             max_measured_qps=near.max_measured_qps * min(1.0, more),
             error=_further(self.error_of(near), servers / near.servers, crowded),
             estimated=True,
+            elsewhere=(),
         )
 
     @property
@@ -186,10 +216,22 @@ class ServiceProfile:
         """
         capacity, factor = 1.0, self.clients[client]
         if machine_type is not None:
-            capacity = self.capacity_factor.get(machine_type, 1.0)
+            capacity = self._capacity_factor(curve, machine_type)
             factor *= self.latency_factor.get(machine_type, 1.0)
+            factor *= 1.0 if (there := curve.on(machine_type)) is None else there.latency
         around = (self.sensitivity * bandwidth, self.sharing_slope, self.sharing_capacity, self.sharing_us)
         return curve.latency_row(qps, capacity, factor, around)
+
+    def background_factor(
+        self, curve: LatencyCurve, qps: float, background: float, machine_type: str | None = None
+    ) -> float:
+        """Factor on p95 when tasks of the lowest CPU weight run on ``background``, a share in [0, 1], of its cores.
+
+        The kernel lets the service go first, but near its capacity the way in and the caches that it comes back to count.
+        """
+        capacity = curve.qcap * self._capacity_factor(curve, machine_type)
+        use = (qps / capacity - self.background_at) / self.background_width
+        return 1.0 + self.background_slope * background / (1.0 + math.exp(min(50.0, max(-50.0, -use))))
 
     def p95_us(
         self,
@@ -199,14 +241,17 @@ class ServiceProfile:
         pressure: float = 0.0,
         weight_share: float = 0.0,
         machine_type: str | None = None,
+        background: float = 0.0,
     ) -> float:
-        """p95 in microseconds beside neighbours; never falling with load, pressure or weight share.
+        """p95 in microseconds beside neighbours; never falling with load, pressure, weight share or background.
 
         ``pressure``: sum over neighbours of pressure times busy CPUs, already scaled by the machine's bandwidth.
         ``weight_share``: share of CPU weight in [0, 1) that others hold on this service's cores.
         ``machine_type``: where it runs; None for the type that the curves were measured on.
+        ``background``: share of its cores, in [0, 1], on which tasks of the lowest CPU weight run.
         """
-        return p95_us(self.latency_row(curve, qps, client, machine_type=machine_type), pressure, weight_share)
+        p95 = p95_us(self.latency_row(curve, qps, client, machine_type=machine_type), pressure, weight_share)
+        return p95 * self.background_factor(curve, qps, background, machine_type) if background > 0.0 else p95
 
     def highest_load(
         self,
@@ -216,9 +261,15 @@ class ServiceProfile:
         pressure: float = 0.0,
         weight_share: float = 0.0,
         machine_type: str | None = None,
+        background: float = 0.0,
+        margin: float = 1.0,
     ) -> float:
-        """The highest load in queries per second with p95 within ``slo_us``: the headroom in load; 0 if there is none."""
-        around = (client, pressure, weight_share, machine_type)
+        """The highest load in queries per second with p95 within ``slo_us``: the headroom in load; 0 if there is none.
+
+        ``margin``, more than 0: as if the goal were ``slo_us / margin``, such as a quantile of :meth:`noise`.
+        """
+        around = (client, pressure, weight_share, machine_type, background)
+        slo_us /= margin
         # Beyond capacity the backlog alone takes seconds per per cent, so some finite load always breaks a goal.
         low, high = 0.0, curve.qcap
         if self.p95_us(curve, low, *around) > slo_us:
@@ -231,6 +282,44 @@ class ServiceProfile:
                 break
             low, high = (middle, high) if self.p95_us(curve, middle, *around) <= slo_us else (low, middle)
         return low
+
+    def highest_measured_load(self, curve: LatencyCurve, machine_type: str | None = None) -> float:
+        """The highest measured load that met the goal of the measurement, on this machine type: beyond it a service counts
+        as overloaded, whatever the curve says.
+        """
+        there = curve.on(machine_type)
+        if there is not None:
+            return there.max_measured_qps
+        return curve.max_measured_qps * self._capacity_factor(curve, machine_type)
+
+    def safe_load(
+        self,
+        curve: LatencyCurve,
+        slo_us: float,
+        client: str,
+        pressure: float = 0.0,
+        weight_share: float = 0.0,
+        machine_type: str | None = None,
+        background: float = 0.0,
+        margin: float = 1.0,
+    ) -> float:
+        """:meth:`highest_load`, but no more than :meth:`highest_measured_load`: what a controller may count on."""
+        load = self.highest_load(curve, slo_us, client, pressure, weight_share, machine_type, background, margin)
+        return min(load, self.highest_measured_load(curve, machine_type))
+
+    def noise(self, window_s: float) -> WindowNoise:
+        """How p95 of a window of ``window_s`` seconds scatters around its prediction."""
+        return noise_at(self.window_noise, window_s)
+
+    @property
+    def interval_error(self) -> float:
+        """Standard deviation of log p95 between windows of 10 s of one run at the same load, stalls included."""
+        return self.noise(OVERLOAD_WINDOW_S).deviation
+
+    def _capacity_factor(self, curve: LatencyCurve, machine_type: str | None) -> float:
+        factor = 1.0 if machine_type is None else self.capacity_factor.get(machine_type, 1.0)
+        there = curve.on(machine_type)
+        return factor if there is None else factor * there.capacity
 
 
 def _further(error: float, servers: float, crowding: float) -> float:

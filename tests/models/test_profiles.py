@@ -26,9 +26,10 @@ def test_bundled_profiles() -> None:
     assert freqmine.phase_order is PhaseOrder.MIXED
     assert catalogue.jobs["canneal"].phase_order is PhaseOrder.SERIAL_FIRST
     assert [n for n, j in catalogue.jobs.items() if j.threads_power_of_two] == ["radix"]
-    alike = {n.split("-")[0] for n, t in catalogue.machine_types.items() if t.smt}
+    on_kubernetes = {n: t for n, t in catalogue.machine_types.items() if not n.endswith("-docker")}
+    alike = {n.split("-")[0] for n, t in on_kubernetes.items() if t.smt}
     assert alike == {"c3", "e2", "n2"}
-    assert not any(t.smt for n, t in catalogue.machine_types.items() if n.split("-")[0] not in alike)
+    assert not any(t.smt for n, t in on_kubernetes.items() if n.split("-")[0] not in alike)
 
 
 def test_a_job_that_nobody_measured_is_the_middle_of_those_that_were() -> None:

@@ -6,8 +6,15 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 from flowsched_models.calibration.assembly import Errors, assemble, with_errors
+from flowsched_models.calibration.controlled_fit import (
+    ControlledFit,
+    fit_controlled,
+    with_controlled,
+    without_controlled,
+)
 from flowsched_models.calibration.latency_fit import ClientNames, FittedLatency, fit_latency
 from flowsched_models.calibration.latency_notes import Parameter
+from flowsched_models.calibration.load_fit import with_loads
 from flowsched_models.calibration.observation import PRESSING, Observations, observe
 from flowsched_models.calibration.parameter import parameters_of
 from flowsched_models.calibration.runtime_fit import Fitted, fit_runtime
@@ -64,6 +71,8 @@ class Calibration:
     """Parameters that the data does not identify, and what else a reader must know; one sentence each."""
     defaults: tuple[str, ...]
     """What was assumed because nothing measured it; one sentence each."""
+    controlled: tuple[ControlledFit, ...] = ()
+    """Machine types of their own for jobs under a controller."""
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -89,6 +98,7 @@ def calibrate(
     """
     request = request or Request()
     tell = progress or (lambda _: None)
+    base = without_controlled(base)
     check_types(data, base)
     if not data.thread_times and not data.runs:
         raise InputError(
@@ -117,6 +127,10 @@ def calibrate(
     # Scored once more with the errors that they gave, so that the share inside the intervals means something.
     left_out = tuple(s for g, c in apart.items() for s in _run_times(data.only(g), with_errors(c, errors), question))
     catalogue, _ = assemble(fitted, base, data, errors, unmeasured=request.unmeasured)
+    if data.controlled_runs:
+        tell("fitting speeds of jobs under a controller")
+    controlled = fit_controlled(data.controlled_runs, catalogue, leave_out=request.leave_out)
+    catalogue = with_controlled(catalogue, controlled)
     tell("scoring the fit")
     warnings, defaults = _said(fitted, latency, observed)
     if not request.unmeasured and set(base.machine_types) - set(parameters.machine_types):
@@ -140,6 +154,7 @@ def calibrate(
         data.findings,
         warnings,
         (*assumed, *defaults),
+        controlled,
     )
 
 
@@ -175,6 +190,9 @@ def _fit_services(data: Measurements, base: Catalogue, request: Request, tell: P
             vcpus={n: m.vcpus for n, m in base.machine_types.items()},
             fewest_groups=2 if len(data.groups) > 2 else 1,
             leave_out=request.leave_out,
+        )
+        fitted = with_loads(
+            fitted, data.load_intervals, data.elsewhere_points, data.elsewhere_intervals, cohort_of=data.years
         )
         # The client of measurements beside aggressors is nobody's: a service that names none counts with the slowest.
         clients = {n: f for n, f in fitted.profile.clients.items() if n != ClientNames().interference}

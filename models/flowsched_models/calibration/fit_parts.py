@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from flowsched_models.calibration.curve_plots import (
 from flowsched_models.calibration.figure import plain_number
 from flowsched_models.calibration.latency_fit import FittedLatency
 from flowsched_models.calibration.latency_score import errors as latency_errors
+from flowsched_models.calibration.noise_fit import FAR, SETTLED_S, SHARES, FittedNoise
 from flowsched_models.calibration.parameter import Block, Scale
 from flowsched_models.calibration.plots import Bar, interval_plot
 from flowsched_models.calibration.report_part import Part, Picture, Table, percent
@@ -191,6 +192,7 @@ def _latency_tables(name: str, fit: FittedLatency) -> Iterator[Table]:
         "left out, with one factor: median, %",
     )
     yield Table(f"Sweeps of {name}: errors of p95.", head, tuple(rows))
+    yield from interval_tables(name, fit)
     if fit.aggressors:
         yield Table(
             f"p95 of {name} beside aggressors, relative to none.",
@@ -207,6 +209,48 @@ def _latency_tables(name: str, fit: FittedLatency) -> Iterator[Table]:
             ),
             (0, 1),
         )
+
+
+def interval_tables(name: str, fit: FittedLatency) -> Iterator[Table]:
+    """Runs under a changing load: errors by group and size, and the scatter by length of the interval."""
+    keys = sorted({(s.part, s.group, s.size) for s in fit.interval_scores})
+    rows = []
+    for part, group, size in keys:
+        found = latency_errors(s for s in fit.interval_scores if (s.part, s.group, s.size) == (part, group, size))
+        beside = "jobs of the lowest weight" if part == "behind" else "nobody"
+        numbers = percent(found.median), percent(found.p90), percent(found.calibrated_median)
+        rows.append((group, threads_and_cores(*size), beside, f"{found.count:,}", *numbers))
+    head = ("group", "size", "on its cores", "intervals", "median error, %", "90th percentile, %", "with one factor, %")
+    if rows:
+        caption = f"{name} in runs under a changing load: errors of p95 with the load client of the other groups."
+        yield Table(caption, head, tuple(rows), (0, 1, 2))
+    if fit.noise:
+        yield _noise_table(name, fit.noise)
+
+
+def _noise_table(name: str, noise: Sequence[FittedNoise]) -> Table:
+    """Fitted mixtures, and beside each quantile of theirs the one that was measured."""
+    rows = tuple(
+        (
+            f"{n.noise.window_s:g}",
+            f"{n.windows:,}",
+            f"{n.groups}",
+            f"{n.unsettled:,}",
+            f"{n.noise.error:.3f}",
+            percent(100.0 * n.noise.stalls),
+            f"{n.noise.stall:.3f}",
+            *(f"{n.noise.quantile(share):.2f} / {n.measured[share]:.2f}" for share in SHARES),
+            f"{100.0 * n.noise.share_above(FAR):.2f} / {100.0 * n.far:.2f}",
+        )
+        for n in noise
+    )
+    columns = ("length, s", "intervals", "groups", "left out", "error", "with a stall, %", "growth by a stall")
+    within = tuple(f"{100.0 * share:g} % within" for share in SHARES)
+    caption = (
+        f"{name}: scatter of p95 between intervals of one load, in logarithms; factors that so many stay within and share"
+        f" beyond {FAR:g}, fitted / measured. Left out: less than {SETTLED_S:g} s from a change on its cores."
+    )
+    return Table(caption, (*columns, *within, f"beyond {FAR:g}, %"), rows)
 
 
 def notes(result: Calibration) -> Iterator[Part]:

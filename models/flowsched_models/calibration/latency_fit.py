@@ -37,6 +37,7 @@ from flowsched_models.calibration.latency_notes import (
     note_sharing,
 )
 from flowsched_models.calibration.latency_score import Score, group_spread, knee_spread, score_sweeps, score_windows
+from flowsched_models.calibration.noise_fit import FittedNoise
 from flowsched_models.measurements.measurements import LatencyInterference, LatencyPoint, LatencyWindow, Run
 from flowsched_models.service import LatencyCurve, ServiceProfile
 
@@ -75,6 +76,10 @@ class FittedLatency:
     """Parameters that the data does not identify, one sentence each."""
     defaults: tuple[str, ...]
     """What was assumed because nothing measured it, one sentence each."""
+    interval_scores: tuple[Score, ...] = ()
+    """Long intervals of runs under a changing load, each predicted with the client of the other groups."""
+    noise: tuple[FittedNoise, ...] = ()
+    """How windows of such runs scatter, by length; the profile's, and what they were fitted to."""
 
 
 def fit_latency(
@@ -215,7 +220,7 @@ def _curves(
         for j in range(len(NAMES)):
             _note_curve_parameter(whole, without, k, j, label, said)
         here = [r for r in own if cohort_of.get(r.group, reference) == reference] or own
-        result.append(replace(whole.curves[size], max_measured_qps=_highest_within(here, slo_us)))
+        result.append(replace(whole.curves[size], max_measured_qps=highest_within(here, slo_us)))
     for k, cohort in enumerate(whole.cohorts):
         for j, name in enumerate(("latency", "capacity")):
             index = 6 * len(whole.sizes) + 2 * k + j
@@ -256,7 +261,7 @@ def _half_width(standard_error: float, left_out: Sequence[float]) -> float:
     return half
 
 
-def _highest_within(own: Sequence[Reading], slo_us: float) -> float:
+def highest_within(own: Sequence[Reading], slo_us: float) -> float:
     """The highest load up to which every group met the goal; the lowest load where one group never did."""
     reached = []
     for group in sorted({r.group for r in own}):

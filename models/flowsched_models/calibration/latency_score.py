@@ -24,7 +24,8 @@ class Score:
     """One measured p95 beside two predictions."""
 
     part: str
-    """``sweep`` or ``run``."""
+    """``sweep``, ``run``, ``interval`` (of a run under a changing load), or ``behind`` (the same with tasks of the lowest
+    weight on the service's cores)."""
     group: str
     size: Size
     load: float

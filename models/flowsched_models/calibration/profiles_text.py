@@ -13,7 +13,7 @@ from flowsched_models.calibration.latency_score import errors as latency_errors
 from flowsched_models.machine import MachineType
 from flowsched_models.profile import JobProfile
 from flowsched_models.quantity import format_memory
-from flowsched_models.service import ServiceProfile
+from flowsched_models.service import LatencyCurve, ServiceProfile
 from flowsched_models.text_table import counted
 from flowsched_models.validation.score import Quantity, errors
 
@@ -102,17 +102,12 @@ def _service(service: ServiceProfile, calibration: Calibration) -> dict[str, Any
     row: dict[str, Any] = {"source": source}
     for field in fields(service):
         value = getattr(service, field.name)
-        if field.name == "name" or (isinstance(value, Mapping) and not value):
+        if field.name == "name" or (isinstance(value, Mapping | tuple) and not value):
             continue
         if field.name == "curves":
-            value = [
-                {
-                    f.name: _short(v)
-                    for f in fields(curve)
-                    if (v := getattr(curve, f.name)) is not None and not (f.name == "estimated" and not v)
-                }
-                for curve in value
-            ]
+            value = [_curve(curve) for curve in value]
+        elif field.name == "window_noise":
+            value = [{f.name: _short(getattr(noise, f.name)) for f in fields(noise)} for noise in value]
         elif isinstance(value, Mapping):
             value = {k: _short(v) for k, v in value.items()}
         else:
@@ -121,13 +116,24 @@ def _service(service: ServiceProfile, calibration: Calibration) -> dict[str, Any
     return row
 
 
+def _curve(curve: LatencyCurve) -> dict[str, Any]:
+    row = {f.name: _short(v) for f in fields(curve) if (v := getattr(curve, f.name)) is not None}
+    if not curve.estimated:
+        del row["estimated"]
+    del row["elsewhere"]
+    if curve.elsewhere:
+        row["elsewhere"] = [{f.name: _short(getattr(m, f.name)) for f in fields(m)} for m in curve.elsewhere]
+    return row
+
+
 def _machine(machine: MachineType, calibration: Calibration) -> dict[str, Any]:
     names = calibration.fitted.parameters.machine_types
     measured = "measured" if machine.name in names else "not measured itself"
     if machine.name == calibration.fitted.parameters.reference:
         measured = "the reference for speed and bandwidth"
+    own = next((fit.source for fit in calibration.controlled if fit.machine.name == machine.name), None)
     return {
-        "source": f"{machine.vcpus} vCPU; {measured}.",
+        "source": own or f"{machine.vcpus} vCPU; {measured}.",
         "vcpus": machine.vcpus,
         "memory": format_memory(machine.memory_mib),
         "speed": machine.speed,

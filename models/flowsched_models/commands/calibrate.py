@@ -23,6 +23,13 @@ from flowsched_models.quantity import parse_words
 from flowsched_models.text_table import counted, printable
 from flowsched_models.validation.score import Quantity, errors
 
+LATENCY_PARTS = (
+    ("sweep", "sweeps"),
+    ("run", "runs"),
+    ("interval", "runs under a changing load"),
+    ("behind", "such runs beside jobs of the lowest weight"),
+)
+
 
 @click.command(
     epilog="Example: flowsched calibrate data --out my-profiles.yaml --report fit.html",
@@ -45,7 +52,7 @@ from flowsched_models.validation.score import Quantity, errors
 @click.option(
     "--sweeps-of",
     metavar="LIST",
-    help="Thread sweeps of these years too: what their machines do with one job alone, not their runs.",
+    help="Sweeps of these years too: what their machines do with one job or one service alone, not their runs.",
 )
 @click.option("--reference", metavar="TYPE", help="Machine type that speeds are relative to.  [default: most swept]")
 @click.option("--client", metavar="NAME", help="Load client of services during runs.  [default: as validate]")
@@ -132,12 +139,30 @@ def summary(result: Calibration, out: Path, report: Path | None) -> list[str]:
             if found is not None:
                 lines.append(_error_line(f"{what}, {name}", found.median, found.p90, found.count))
     for service, latency in result.latency.items():
-        for part, what in (("sweep", "sweeps"), ("run", "runs")):
-            own = latency_errors(s for s in latency.scores if s.part == part)
+        for part, what in LATENCY_PARTS:
+            own = latency_errors(s for s in (*latency.scores, *latency.interval_scores) if s.part == part)
             if own.count:
                 lines.append(_error_line(f"p95 of {service} in {what}, group left out", own.median, own.p90, own.count))
                 text = f"p95 of {service} in {what}, group left out but for one short measurement"
                 lines.append(_error_line(text, own.calibrated_median, own.calibrated_p90, own.count))
+        for noise in latency.noise:
+            used = f"{counted(noise.windows, 'interval')} of {counted(noise.groups, 'group')}"
+            left_out = f"{noise.unsettled:,} near a change on its cores left out"
+            lines.append(f"  noise of {service} in windows of {noise.noise.window_s:g} s: {used}, {left_out}")
+    for controlled in result.controlled:
+        for part, own_scores in (
+            ("fitted to all", controlled.scores),
+            ("group left out", controlled.left_out),
+            ("other years", controlled.elsewhere),
+        ):
+            found = errors(own_scores)
+            if found is not None:
+                text = f"run times on {controlled.machine.name}, {part}"
+                lines.append(_error_line(text, found.median, found.p90, found.count))
+        other = controlled.variants.get(not controlled.machine.smt)
+        if other is not None:
+            text = f"the same with siblings that do{' not' if controlled.machine.smt else ''} slow each other down"
+            lines.append(_error_line(text, other.median, other.p90, other.count))
     for finding in result.findings:
         lines.append(f"found: {finding}")
     lines += [f"warning: {text}" for text in result.warnings]

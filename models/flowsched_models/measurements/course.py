@@ -12,6 +12,7 @@ from pathlib import Path
 
 from flowsched_models.document import Problems
 from flowsched_models.measurements.group import RunKey
+from flowsched_models.measurements.load_runs import load_run_key
 from flowsched_models.measurements.machines import Machines
 from flowsched_models.measurements.table import MAX_THREADS, Row, Table, read_table
 from flowsched_models.quantity import QuantityError, parse_rate
@@ -90,6 +91,11 @@ YEARS: Mapping[str, Year] = {
 }
 
 
+JOBS_OF_LOWEST_WEIGHT = frozenset(("frikai",))
+"""Groups whose jobs ran at 2 CPU shares against memcached's 1024 in Part 4, as the start of their containers says."""
+THROTTLED_JOBS: Mapping[str, frozenset[str]] = {"czanoli": frozenset(("radix",))}
+"""By group, jobs whose CPU time had a limit in Part 4 that the logs do not tell: radix 60 % of a core (group 048's report,
+question 4.2)."""
 DROPPED_JOBS = frozenset(("x264",))
 """Not in the list of jobs any more after the start of the course of 2023, the only one that had it."""
 
@@ -101,6 +107,7 @@ class Course:
     years: dict[str, Year] = field(default_factory=lambda: dict(YEARS))
     year_of: dict[str, str] = field(default_factory=dict)
     refused_runs: dict[str, dict[RunKey, str]] = field(default_factory=dict)
+    refused_loads: dict[str, dict[tuple[str, str, str], str]] = field(default_factory=dict)
     suspect_times: dict[str, set[tuple[str, int]]] = field(default_factory=dict)
     unread: bool = False
     """Whether a table that may tell a group's year cannot be read."""
@@ -161,6 +168,9 @@ def _read_summary(table: Table, course: Course) -> None:
         if row.text("part") == "3" and row.text("valid") == "0":
             runs = course.refused_runs.setdefault(row.name("owner"), {})
             runs[row.text("experiment"), row.text("run")] = row.text("note") or "marked as not valid"
+        elif row.text("part") == "4" and row.text("valid") == "0":
+            loads = course.refused_loads.setdefault(row.name("owner"), {})
+            loads[load_run_key(row)] = row.text("note") or "marked as not valid"
 
 
 def _read_suspects(table: Table, course: Course) -> None:

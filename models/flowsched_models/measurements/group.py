@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from flowsched_models.measurements.load_event import LoadEvent, LoadRunKey
+from flowsched_models.measurements.load_row import LoadRow
 from flowsched_models.measurements.machines import Machines
 from flowsched_models.measurements.measurements import (
     Finding,
@@ -43,6 +45,12 @@ class Group:
     """Jobs whose rows are not wanted."""
     refused_runs: Mapping[RunKey, str] = field(default_factory=dict)
     """Runs that the data's owner says not to use, with the reason."""
+    refused_loads: Mapping[LoadRunKey, str] = field(default_factory=dict)
+    """Runs under a changing load that the data's owner says not to use, with the reason."""
+    job_weight: float = 1.0
+    throttled_jobs: frozenset[str] = frozenset()
+    """Jobs under a controller whose CPU time had a limit that the logs do not tell."""
+    """CPU weight of jobs relative to the service's, in runs under a changing load that do not tell it."""
     suspect_times: frozenset[tuple[str, int]] = frozenset()
     """Thread times (job, threads) that the data's owner says not to use."""
     thread_times: list[ThreadTime] = field(default_factory=list)
@@ -51,6 +59,8 @@ class Group:
     latency_points: list[LatencyPoint] = field(default_factory=list)
     latency_interference: list[LatencyInterference] = field(default_factory=list)
     latency_windows: list[LatencyWindow] = field(default_factory=list)
+    load_rows: dict[LoadRunKey, list[LoadRow]] = field(default_factory=dict)
+    load_events: dict[LoadRunKey, list[LoadEvent]] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     left_out_runs: set[RunKey] = field(default_factory=set)
     _told: set[tuple[str, str]] = field(default_factory=set)

@@ -8,11 +8,26 @@ from pathlib import Path
 from statistics import median
 
 from flowsched_models.document import InputError, Problem, Problems
-from flowsched_models.measurements.course import DROPPED_JOBS, Course, read_course, start_year, why_unknown
+from flowsched_models.measurements.controlled_runs import controlled_runs
+from flowsched_models.measurements.course import (
+    DROPPED_JOBS,
+    JOBS_OF_LOWEST_WEIGHT,
+    THROTTLED_JOBS,
+    Course,
+    read_course,
+    start_year,
+    why_unknown,
+)
 from flowsched_models.measurements.executions import read_executions
 from flowsched_models.measurements.group import Group
 from flowsched_models.measurements.interference import read_interference
 from flowsched_models.measurements.latency import read_latency_interference, read_latency_runs, read_latency_sweep
+from flowsched_models.measurements.load_runs import (
+    LOWEST_WEIGHT,
+    load_intervals,
+    read_load_events,
+    read_load_runs,
+)
 from flowsched_models.measurements.machines import Machines, read_machines
 from flowsched_models.measurements.measurements import Finding, Measurements, Run, Where
 from flowsched_models.measurements.quirks import leave_out_quirks
@@ -27,6 +42,8 @@ TABLES: dict[str, tuple[str, Reader]] = {
     "latency_sweep.csv": ("part4_sweep.csv", read_latency_sweep),
     "latency_interference.csv": ("memcached_interference.csv", read_latency_interference),
     "latency_runs.csv": ("part3_memcached.csv", read_latency_runs),
+    "load_runs.csv": ("part4_trace.csv", read_load_runs),
+    "load_events.csv": ("part4_jobs.csv", read_load_events),
 }
 """By the documented name of a table: the course's name of it, and its reader."""
 MACHINES = "machines.csv"
@@ -137,6 +154,9 @@ def _place_in_course(group: Group, tables: Sequence[tuple[Table, Reader]], cours
         group.service_qps, group.jobs = known_year.load_qps, known_year.jobs
     group.dropped_jobs = DROPPED_JOBS
     group.refused_runs = course.refused_runs.get(group.name, {})
+    group.refused_loads = course.refused_loads.get(group.name, {})
+    group.throttled_jobs = THROTTLED_JOBS.get(group.name, frozenset())
+    group.job_weight = LOWEST_WEIGHT if group.name in JOBS_OF_LOWEST_WEIGHT else 1.0
     group.suspect_times = frozenset(course.suspect_times.get(group.name, ()))
 
 
@@ -151,6 +171,8 @@ def _with_own_machines(path: Path, file: str, given: Machines, problems: Problem
 
 
 def _gather(groups: Sequence[Group], findings: Sequence[Finding]) -> Measurements:
+    intervals = tuple(interval for group in groups for interval in load_intervals(group))
+    controlled = tuple(run for group in groups for run in controlled_runs(group))
     found = [*findings, *(finding for group in groups for finding in group.findings)]
     return Measurements(
         tuple(time for group in groups for time in group.thread_times),
@@ -159,8 +181,10 @@ def _gather(groups: Sequence[Group], findings: Sequence[Finding]) -> Measurement
         tuple(point for group in groups for point in group.latency_points),
         tuple(point for group in groups for point in group.latency_interference),
         tuple(w for group in groups for w in group.latency_windows if (w.schedule, w.run) not in group.left_out_runs),
-        tuple(sorted(found, key=lambda f: (f.where.file, f.where.row, f.where.column, f.text))),
-        {group.name: group.year for group in groups if group.year},
+        load_intervals=intervals,
+        controlled_runs=controlled,
+        findings=tuple(sorted(found, key=lambda f: (f.where.file, f.where.row, f.where.column, f.text))),
+        years={group.name: group.year for group in groups if group.year},
     )
 
 

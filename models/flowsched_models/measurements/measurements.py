@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
+
+from flowsched_models.measurements.controlled_run import ControlledRun
 
 
 @dataclass(frozen=True)
@@ -168,6 +171,42 @@ class LatencyWindow:
     service: str = ""
 
 
+@dataclass(frozen=True)
+class LoadInterval:
+    """p95 of a service in one interval of a run whose load changed, and perhaps its cores."""
+
+    group: str
+    service: str
+    machine_type: str
+    run: str
+    """Names the run within its group."""
+    t_start_s: float
+    t_end_s: float
+    qps: float
+    """Load asked for where that is known, else the achieved one."""
+    p95_us: float
+    threads: int
+    cores: int | None
+    """How many it had; None where that changed within the interval."""
+    background: float
+    """Share of them, 0 to 1, on which jobs of the lowest CPU weight ran; mean over the interval."""
+    shared: float
+    """Share of the interval, 0 to 1, in which a job of another weight ran on one of them."""
+    where: Where
+    p50_us: float | None = None
+    p99_us: float | None = None
+    settled_s: float = math.inf
+    """Seconds to the nearest change, before or after, of its cores or of who runs on them; 0 within, infinite if none.
+
+    After as well: the clocks of whoever measures and whoever moves differ.
+    """
+
+    @property
+    def length_s(self) -> float:
+        """Seconds from start to end."""
+        return self.t_end_s - self.t_start_s
+
+
 Consequence = Literal["left out", "corrected", "kept", "refused"]
 """``corrected``: read as what it must mean. ``kept``: used, but to be taken with care."""
 
@@ -197,6 +236,12 @@ class Measurements:
     latency_points: tuple[LatencyPoint, ...] = ()
     latency_interference: tuple[LatencyInterference, ...] = ()
     latency_windows: tuple[LatencyWindow, ...] = ()
+    load_intervals: tuple[LoadInterval, ...] = ()
+    elsewhere_points: tuple[LatencyPoint, ...] = ()
+    """Latency sweeps of other years: they tell what other machines do to a service, and nothing of its curves."""
+    elsewhere_intervals: tuple[LoadInterval, ...] = ()
+    """The same, of runs under a changing load."""
+    controlled_runs: tuple[ControlledRun, ...] = ()
     findings: tuple[Finding, ...] = ()
     years: Mapping[str, str] = field(default_factory=dict)
     """The year of every group that has one."""
@@ -230,10 +275,19 @@ class Measurements:
         return self._of({group for group, year in self.years.items() if year in years})
 
     def with_sweeps_of(self, other: Measurements) -> Measurements:
-        """The same with another reading's thread sweeps: what machines do with one job alone."""
+        """The same with another reading's sweeps: what machines do with one job, and with one service, alone."""
         known = {(t.where.file, t.where.row) for t in self.thread_times}
         more = tuple(t for t in other.thread_times if (t.where.file, t.where.row) not in known)
-        return replace(self, thread_times=(*self.thread_times, *more), years={**self.years, **other.years})
+        known = {(p.where.file, p.where.row) for p in self.latency_points}
+        own = {i.group for i in self.load_intervals}
+        elsewhere = tuple(p for p in other.latency_points if (p.where.file, p.where.row) not in known)
+        return replace(
+            self,
+            thread_times=(*self.thread_times, *more),
+            elsewhere_points=(*self.elsewhere_points, *elsewhere),
+            elsewhere_intervals=(*self.elsewhere_intervals, *(i for i in other.load_intervals if i.group not in own)),
+            years={**self.years, **other.years},
+        )
 
     def _all_groups(self) -> set[str]:
         return {*self.groups, *self.years, *(f.group for f in self.findings)}
@@ -252,7 +306,20 @@ class Measurements:
             "latency_points": self.latency_points,
             "latency_interference": self.latency_interference,
             "latency_windows": self.latency_windows,
+            "load_intervals": self.load_intervals,
+            "elsewhere_points": self.elsewhere_points,
+            "elsewhere_intervals": self.elsewhere_intervals,
+            "controlled_runs": self.controlled_runs,
         }
 
 
-_Item = ThreadTime | InterferenceTime | Run | LatencyPoint | LatencyInterference | LatencyWindow
+_Item = (
+    ThreadTime
+    | InterferenceTime
+    | Run
+    | LatencyPoint
+    | LatencyInterference
+    | LatencyWindow
+    | LoadInterval
+    | ControlledRun
+)

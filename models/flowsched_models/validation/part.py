@@ -48,7 +48,8 @@ def _job(job: JobProfile, parts: Collection[Part]) -> JobProfile:
 
 def _service(service: ServiceProfile, parts: Collection[Part]) -> ServiceProfile:
     if Part.MACHINE_FACTORS in parts:
-        service = replace(service, latency_factor={}, capacity_factor={})
+        curves = tuple(replace(c, elsewhere=()) for c in service.curves)
+        service = replace(service, curves=curves, latency_factor={}, capacity_factor={})
     if Part.INTERFERENCE in parts:
         service = replace(service, sensitivity=0.0)
     return service

@@ -1,0 +1,354 @@
+"""``flow-node``: the network inside one machine, decided anew at every tick.
+
+Read, predict, price, solve, act. Loads come from :class:`LoadTracker` (up at once, down after a calm while), progress is
+believed from the run-time model, prices of progress are the duals of the work that is left
+(:mod:`flowsched.node.makespan_prices`), and one search over networks arranges services and tasks
+(:mod:`flowsched.node.search`). A change is made only where it earns the price of switching.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from flowsched.network import IntArray
+from flowsched.node.admission import DeadlineAdmission, admit_deadlines
+from flowsched.node.allocation import LOWEST_WEIGHT, Allocation, ServiceGrant, TaskGrant
+from flowsched.node.arrangement import Arrangement, Cores
+from flowsched.node.load import LoadTracker
+from flowsched.node.makespan_prices import MakespanPrices, Regime
+from flowsched.node.makespan_program import MakespanProgram
+from flowsched.node.moment import Candidate, Moment, Piece
+from flowsched.node.network import SeatNetwork
+from flowsched.node.node import Node, NodeService, NodeTask, with_own_cores
+from flowsched.node.progress import ProgressBook
+from flowsched.node.reading import Reading, ServiceReading, TaskReading, TaskState
+from flowsched.node.search import search, without_cores
+from flowsched.node.settings import NodeSettings
+from flowsched.node.usual_loads import UsualLoads
+from flowsched.solvers import Solver, make_solver
+from flowsched_models.isolation.admission import Room
+from flowsched_models.runtime import HostFactory, Stage
+
+MOST_STEPS = 8
+"""Single changes after the networks of one tick."""
+FIRST_SEARCHES = 40
+"""Searches for better arrangements before the first decision; later one at each tick, until none is found any more."""
+MOST_REMEMBERED = 40_000
+"""Rates that are remembered, some 70 MB: a controller that runs for weeks must not grow with all that it ever weighed."""
+LOAD_STEP = 1.02
+"""Loads are rounded up to powers of this: what differs less decides alike."""
+
+
+@dataclass(frozen=True)
+class _View:
+    """What one tick knows, beyond the reading."""
+
+    services: tuple[NodeService, ...]
+    tasks: tuple[TaskReading, ...]
+    """Those without a deadline."""
+    stages: tuple[Stage, ...]
+    loads: tuple[float, ...]
+    waits_s: tuple[float, ...]
+    admission: DeadlineAdmission
+    critical: tuple[NodeTask, ...]
+    """Those with a deadline, admitted or not: they always run."""
+
+    @property
+    def owed_cpus(self) -> float:
+        """CPUs that critical tasks take."""
+        return sum(t.deadline.bandwidth for t in self.critical if t.deadline is not None)
+
+    @property
+    def pieces(self) -> tuple[Piece, ...]:
+        return tuple((t.task.name, stage) for t, stage in zip(self.tasks, self.stages, strict=True))
+
+
+class FlowNode:
+    """A node controller. Keeps no clock of its own: all times are the readings'."""
+
+    def __init__(
+        self,
+        node: Node,
+        settings: NodeSettings | None = None,
+        *,
+        room: Room | None = None,
+        solver: Solver | None = None,
+    ) -> None:
+        """Nothing is known yet. ``room``: bandwidth that the kernel grants to deadlines; by default of the node's cores."""
+        self.node = node
+        self.settings = settings or NodeSettings()
+        self.room = room or Room(cores=len(node.cores))
+        self.network: SeatNetwork | None = None
+        """Of the last decision."""
+        self.flow: IntArray | None = None
+        """Through that network."""
+        self.moment: Moment | None = None
+        """What the last decision was made for."""
+        self.arrangement: Arrangement | None = None
+        """The last decision."""
+        self._solver = solver or make_solver("ortools")
+        self._hosts = HostFactory(node.catalogue)
+        self._loads: dict[str, LoadTracker] = {}
+        self._steps: dict[str, float] = {}
+        self._progress = ProgressBook(node.catalogue)
+        self._program = MakespanProgram(self._solver)
+        self._prices = MakespanPrices({}, 0.0, (), True)
+        self._usual = UsualLoads()
+        self._planned_s = float("-inf")
+        self._waits_since: dict[str, float] = {}
+        self._due: frozenset[str] = frozenset()
+        self._rates: dict[str, float] = {}
+        self._last_s: float | None = None
+        self._decided_for: object = None
+        self._refused: Mapping[str, str] = {}
+        self._company: object = None
+
+    @property
+    def period_s(self) -> float:
+        """Seconds between two readings."""
+        return self.settings.period_s
+
+    @property
+    def makespan_s(self) -> float:
+        """What the work that was left was believed to take when prices were made last."""
+        return self._prices.makespan_s
+
+    @property
+    def refused(self) -> Mapping[str, str]:
+        """Why tasks that ask for a deadline did not get it at the last reading."""
+        return self._refused
+
+    @property
+    def due(self) -> frozenset[str]:
+        """Tasks that waited for too long: they are not paused any more."""
+        return self._due
+
+    def qps(self, service: str) -> float:
+        """The load that a service is held ready for; 0 where nothing was read yet."""
+        tracker = self._loads.get(service)
+        return 0.0 if tracker is None else tracker.qps
+
+    def progress(self, task: str) -> float:
+        """Share of a task's work that is believed to be done."""
+        return self._progress[task]
+
+    def decide(self, reading: Reading) -> Allocation | None:
+        """The allocation from now on; None where nothing changes."""
+        self._note(reading)
+        view = self._view(reading)
+        self._refused = view.admission.refused
+        due = tuple(t.task.name in self._due for t in view.tasks)
+        company = (view.services, tuple(t.task for t in view.tasks), view.stages, view.critical)
+        same_company = company == self._company
+        new_prices = self._price(reading.t_s, view, same_company)
+        key = (view.loads, due)
+        if same_company and key == self._decided_for and not new_prices:
+            return None
+        self._decided_for, self._company = key, company
+        moment = self._moment_of(view, due)
+        after = self._arrange(moment, self._present(reading, view))
+        changed = not same_company or after != self.arrangement
+        self.moment, self.arrangement = moment, after
+        rates = moment.rates(after)
+        self._rates = {c.task.name: r for c, r in zip(moment.candidates, rates, strict=True)}
+        return self._allocation(view, moment, after) if changed else None
+
+    def _price(self, t_s: float, view: _View, same_company: bool) -> bool:
+        """Bring the prices of progress up to date, a little at every tick; whether there are new ones to decide by."""
+        ask = not same_company or t_s >= self._planned_s + self.settings.plan_s
+        if ask:
+            self._plan(t_s, view)
+        settled = self._prices.settled
+        for _ in range(FIRST_SEARCHES if self.arrangement is None else 1):
+            if not self._prices.settled:
+                self._prices = self._program.go_on()
+        return ask or self._prices.settled != settled
+
+    def _arrange(self, moment: Moment, before: Arrangement) -> Arrangement:
+        """The best arrangement that earns its change, or the one before."""
+        # Everybody who is due on every core: a way out when seats do not suffice for them.
+        owed = tuple(
+            self.node.cores if c.due else cores for c, cores in zip(moment.candidates, before.tasks, strict=True)
+        )
+        known = (Arrangement(moment.apart(before.services), owed),)
+        found = search(moment, before, self._solver, self.settings.passes, MOST_STEPS, known=known)
+        self.network, self.flow = found.network, found.flow
+        best = self._of_schedule(moment, found.arrangement)
+        return best if self._pays(moment, before, best) else before
+
+    # What is believed.
+
+    def _note(self, reading: Reading) -> None:
+        step = 0.0 if self._last_s is None else reading.t_s - self._last_s
+        self._last_s = reading.t_s
+        for seen in reading.services:
+            name = seen.service.name
+            if name not in self._loads:
+                self._loads[name] = LoadTracker(self.settings.calm_s, self.settings.load_margin)
+            self._loads[name].read(reading.t_s, seen.queries)
+        self._usual.begin(tuple(s.service.name for s in reading.services))
+        if reading.services and all(self._loads[s.service.name].known for s in reading.services):
+            self._usual.add(reading.t_s, tuple(self._loads[s.service.name].level for s in reading.services))
+        for entry in reading.tasks:
+            name = entry.task.name
+            if entry.state is TaskState.RUNNING:
+                self._progress.add(name, self._rates.get(name, 0.0) * step)
+                self._waits_since.pop(name, None)
+            else:
+                since = entry.submitted_s if entry.state is TaskState.QUEUED else reading.t_s
+                self._waits_since.setdefault(name, since)
+        there = {s.service.name for s in reading.services}
+        self._loads = {k: v for k, v in self._loads.items() if k in there}
+        self._steps = {k: v for k, v in self._steps.items() if k in there}
+        present = {t.task.name for t in reading.tasks}
+        self._progress.forget_but(present)
+        self._waits_since = {k: v for k, v in self._waits_since.items() if k in present}
+        # Who is due stays due: otherwise it would run for one tick and wait for as long again.
+        late = {k for k, since in self._waits_since.items() if reading.t_s - since >= self.settings.due_s}
+        self._due = (self._due & present) | late
+
+    def _view(self, reading: Reading) -> _View:
+        admission = admit_deadlines([t.task for t in reading.tasks], self.room)
+        tasks = tuple(t for t in reading.tasks if t.task.deadline is None)
+        return _View(
+            with_own_cores(tuple(s.service for s in reading.services)),
+            tasks,
+            tuple(self._progress.stage(t.task.name, t.task.profile) for t in tasks),
+            tuple(self._load(s) for s in reading.services),
+            tuple(reading.t_s - self._waits_since.get(t.task.name, reading.t_s) for t in tasks),
+            admission,
+            tuple(t.task for t in reading.tasks if t.task.deadline is not None),
+        )
+
+    def _load(self, seen: ServiceReading) -> float:
+        """Load to be ready for; the most that its cores were ever seen to take where nothing is known."""
+        tracker = self._loads[seen.service.name]
+        if not tracker.known:
+            profile = self.node.catalogue.services[seen.service.profile]
+            curve = profile.curve_or_estimate(seen.service.threads, len(seen.service.cores))
+            return profile.highest_measured_load(curve, self.node.machine_type)
+        if tracker.qps <= 1.0:
+            return 0.0
+        exact = math.log(tracker.qps) / math.log(LOAD_STEP)
+        last = self._steps.get(seen.service.name, math.inf)
+        # A load that scatters around a step must not decide anew at every tick.
+        if not last - 1.5 < exact <= last:
+            last = self._steps[seen.service.name] = math.ceil(exact)
+        return float(LOAD_STEP**last)
+
+    def _plan(self, t_s: float, view: _View) -> None:
+        """Prices of progress for the work that is left, at the loads that the services usually have."""
+        if self._hosts.remembered > MOST_REMEMBERED:
+            self._hosts.forget()
+        nobody_due = (False,) * len(view.tasks)
+        usual = self._usual.regimes() or [(1.0, view.loads)]
+        regimes = [Regime(share, self._moment_of(replace(view, loads=loads), nobody_due)) for share, loads in usual]
+        left = [self._progress.pieces(t.task.name, t.task.profile) for t in view.tasks]
+        self._prices = self._program.ask(regimes, left)
+        self._planned_s = t_s
+
+    def _moment_of(self, view: _View, due: Sequence[bool]) -> Moment:
+        candidates = []
+        for entry, stage, waited_s, owed in zip(view.tasks, view.stages, view.waits_s, due, strict=True):
+            value = self._prices.values.get((entry.task.name, stage), 0.0)
+            left_s = max(1e-3, self._left_s(entry.task))
+            value *= 1.0 + self.settings.short_first * min(1.0, self.settings.short_s / left_s)
+            waiting = self.settings.waiting_growth * min(1.0, waited_s / self.settings.due_s)
+            candidates.append(Candidate(entry.task, stage, value, waiting, owed))
+        return Moment(
+            self.node,
+            self.settings,
+            self._hosts,
+            tuple(candidates),
+            view.services,
+            view.loads,
+            view.owed_cpus,
+        )
+
+    def _left_s(self, task: NodeTask) -> float:
+        """Seconds that a task still needs alone on the idle machine."""
+        host = self._hosts.host(self.node.machine_type)
+        return host.alone_s(task.profile, task.threads, self.node.cores, task.scale, self._progress[task.name])
+
+    # What is decided.
+
+    def _present(self, reading: Reading, view: _View) -> Arrangement:
+        """Where everybody is now, as far as this controller put them there; all cores to services that it does not know."""
+        services: dict[str, int] = {}
+        tasks: dict[str, Cores] = {}
+        if self.moment is not None and self.arrangement is not None:
+            services = {s.name: k for s, k in zip(self.moment.services, self.arrangement.services, strict=True)}
+            tasks = {
+                c.task.name: cores for c, cores in zip(self.moment.candidates, self.arrangement.tasks, strict=True)
+            }
+        running = {t.task.name for t in reading.tasks if t.state is TaskState.RUNNING}
+        return Arrangement(
+            tuple(min(services.get(s.name, len(s.cores)), len(s.cores)) for s in view.services),
+            tuple(tasks.get(t.task.name, ()) if t.task.name in running else () for t in view.tasks),
+        )
+
+    def _of_schedule(self, moment: Moment, best: Arrangement) -> Arrangement:
+        """An arrangement of the shortest schedule where it is worth nearly as much as the best of now.
+
+        Prices are right at the margin only: many arrangements are worth the same, but only those of one schedule can be
+        taken to their end together.
+        """
+        enough = moment.worth(best) - self.settings.schedule_slack
+        for share in self._prices.schedule:
+            if share.stages != moment.stages:
+                continue
+            off = [without_cores(share.arrangement, s.cores) for s in moment.services]
+            for trial in (share.arrangement, *off):
+                if moment.allowed(trial) and moment.worth(trial) >= enough:
+                    return trial
+        return best
+
+    def _pays(self, moment: Moment, before: Arrangement, after: Arrangement) -> bool:
+        """Whether a change earns its price within the payback time, or is no question of price."""
+        if after == before:
+            return False
+        if not moment.allowed(before):
+            return True
+        moved, grown = after.changes_from(before)
+        price = self.settings.switch_s * (moved + grown)
+        return (moment.worth(after) - moment.worth(before)) * self.settings.payback_s > price
+
+    def _allocation(self, view: _View, moment: Moment, arrangement: Arrangement) -> Allocation:
+        services = {
+            s.name: ServiceGrant(s.cores[:k], f"ready for {q:.0f} queries per second")
+            for s, k, q in zip(view.services, arrangement.services, view.loads, strict=True)
+        }
+        tasks: dict[str, TaskGrant] = {}
+        for candidate, cores in zip(moment.candidates, arrangement.tasks, strict=True):
+            if cores:
+                reason = f"due: it waited {self.settings.due_s:g} s" if candidate.due else ""
+                tasks[candidate.task.name] = TaskGrant(True, cores, LOWEST_WEIGHT, reason=reason)
+            else:
+                reason = "its work is worth more later: the cores serve other tasks or a latency goal now"
+                tasks[candidate.task.name] = TaskGrant(False, (), LOWEST_WEIGHT, reason=reason)
+        served = {c for grant in services.values() for c in grant.cores}
+        apart = tuple(c for c in self.node.cores if c not in served) or self.node.cores
+        for task in view.critical:
+            if task.name in view.admission.admitted:
+                tasks[task.name] = TaskGrant(True, self.node.cores, deadline=task.deadline)
+            else:
+                # A weight otherwise: that of a service, so not on a service's cores where there are others.
+                tasks[task.name] = TaskGrant(True, apart, reason=view.admission.refused[task.name])
+        return Allocation(services, tasks)
+
+
+def prepare(node: Node) -> None:
+    """Compile what decisions need, so that the first one takes no half a minute: decides once for a made-up company."""
+    catalogue = node.catalogue
+    tasks = tuple(
+        TaskReading(NodeTask(f"task-{k}", name, max(1, len(node.cores))), TaskState.QUEUED, 0.0)
+        for k, name in enumerate(sorted(catalogue.jobs)[:2])
+    )
+    services: tuple[ServiceReading, ...] = ()
+    for name, profile in sorted(catalogue.services.items())[:1]:
+        client = next(iter(profile.clients))
+        made_up = NodeService("service", name, 1, 1e6, client, node.cores[:1])
+        services = (ServiceReading(made_up, 0),)
+    FlowNode(node).decide(Reading(0.0, services, tasks))

@@ -1,0 +1,122 @@
+"""The load that a service is about to see: up at once, down after a calm while."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import deque
+
+_KEPT_S = 5.0
+"""A level is the mean over so many seconds at most: slow drifts are followed."""
+_SURPRISE = 4.0
+"""Standard deviations by which one reading differs from the level where the level has changed."""
+_SURELY = 2.5
+"""So many times what was expected is another level however much counts scatter."""
+_SCATTER_OF = 30
+"""Readings that tell how much counts scatter."""
+_MEDIAN_CHI2 = 0.455
+"""Median of the square of a standard normal number."""
+_TINY = 1e-9
+
+
+class LoadTracker:
+    """Follows the query counter of one service.
+
+    The load is a *level* that jumps now and then. As long as readings stay within what counts scatter (their square root),
+    the level is the mean since it began; a reading beyond that begins a new one at once. A higher level counts from then
+    on, a lower one when the higher has been gone for ``calm_s``. ``margin`` standard deviations are added to what was
+    counted.
+
+    Independent arrivals scatter like the square root of their number. Where one request counts as many (a get of 200 keys is
+    200 queries), counts scatter more: how much more is learned from the differences between neighbouring readings.
+    """
+
+    def __init__(self, calm_s: float, margin: float) -> None:
+        """Nothing is known yet."""
+        self._calm_s = calm_s
+        self._margin = margin
+        self._counts: deque[tuple[float, int]] = deque()
+        """Readings of the present level; the first is where it began."""
+        self._held: deque[tuple[float, float]] = deque()
+        """When levels were last seen, falling: only those that no later one exceeds."""
+        self._differences: deque[float] = deque(maxlen=_SCATTER_OF)
+        """Squares of differences between neighbouring counts, over what independent arrivals would have."""
+        self._last_rate: float | None = None
+        self.answers = False
+        """Whether the last reading had a number."""
+
+    def read(self, t_s: float, queries: int | None) -> None:
+        """Take note of a reading. A counter that falls was started anew: what was before says nothing about after."""
+        self.answers = queries is not None
+        if queries is None:
+            return
+        counts = self._counts
+        if counts and (queries < counts[-1][1] or t_s <= counts[-1][0] + _TINY):
+            if queries < counts[-1][1]:
+                counts.clear()
+                counts.append((t_s, queries))
+                self._last_rate = None
+            return
+        if counts:
+            self._learn(t_s - counts[-1][0], queries - counts[-1][1])
+        if counts and self._surprises(t_s - counts[-1][0], queries - counts[-1][1]):
+            last = counts[-1]
+            counts.clear()
+            counts.append(last)
+        counts.append((t_s, queries))
+        while counts[0][0] < t_s - _KEPT_S and len(counts) > 2:
+            counts.popleft()
+        if len(counts) > 1:
+            self._hold(t_s)
+
+    @property
+    def known(self) -> bool:
+        """Whether there is a rate: two readings that belong together, the last one answered."""
+        return self.answers and len(self._counts) > 1
+
+    @property
+    def qps(self) -> float:
+        """Queries per second to be ready for; 0 where nothing is known."""
+        return self._held[0][1] if self._held else 0.0
+
+    @property
+    def level(self) -> float:
+        """Queries per second as counted since the present level began; 0 where nothing is known."""
+        if len(self._counts) < 2:
+            return 0.0
+        (start_s, start), (end_s, end) = self._counts[0], self._counts[-1]
+        return (end - start) / (end_s - start_s)
+
+    @property
+    def dispersion(self) -> float:
+        """Variance of a count over its mean: 1 for independent single queries, at least 1."""
+        if len(self._differences) < 3:
+            return 1.0
+        return max(1.0, statistics.median(self._differences) / _MEDIAN_CHI2)
+
+    def _learn(self, step_s: float, queries: int) -> None:
+        rate = queries / step_s
+        if self._last_rate is not None and rate + self._last_rate > 0.0:
+            # Both counts scatter: the difference has twice the variance of one. The median passes over jumps.
+            self._differences.append((rate - self._last_rate) ** 2 * step_s / (rate + self._last_rate))
+        self._last_rate = rate
+
+    def _surprises(self, step_s: float, queries: int) -> bool:
+        if len(self._counts) < 2:
+            return False
+        (start_s, start), (end_s, end) = self._counts[0], self._counts[-1]
+        seconds = end_s - start_s
+        expected = (end - start) / seconds * step_s
+        # What is counted scatters, and so does the level that was itself counted.
+        scatter = math.sqrt(max(expected, 1.0) * self.dispersion * (1.0 + step_s / seconds))
+        return abs(queries - expected) > _SURPRISE * scatter or queries > _SURELY * max(expected, 1.0)
+
+    def _hold(self, t_s: float) -> None:
+        (start_s, start), (end_s, end) = self._counts[0], self._counts[-1]
+        count = end - start
+        level = (count + self._margin * math.sqrt(max(count, 1) * self.dispersion)) / (end_s - start_s)
+        while self._held and self._held[-1][1] <= level:
+            self._held.pop()
+        self._held.append((t_s, level))
+        while self._held[0][0] < t_s - self._calm_s - _TINY:
+            self._held.popleft()

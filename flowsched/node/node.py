@@ -1,0 +1,58 @@
+"""What a node controller knows of its machine before it reads anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from flowsched.node.deadline import Deadline
+from flowsched_models.catalogue import Catalogue
+
+
+@dataclass(frozen=True)
+class NodeService:
+    """A latency service on the machine."""
+
+    name: str
+    profile: str
+    threads: int
+    slo_us: float
+    client: str
+    cores: tuple[int, ...]
+    """Virtual CPUs that it may be given, in the order in which they are added: the first is always its own."""
+    weight: float = 1.0
+    """CPU weight relative to the default of Linux: 1 is 1024 shares, or ``cpu.weight`` 100."""
+
+
+@dataclass(frozen=True)
+class NodeTask:
+    """A batch job on the machine, or a critical task with a deadline."""
+
+    name: str
+    profile: str
+    threads: int
+    scale: float = 1.0
+    """Its work relative to the profile's."""
+    deadline: Deadline | None = None
+    priority: int = 0
+
+
+@dataclass(frozen=True)
+class Node:
+    """One machine."""
+
+    catalogue: Catalogue = field(repr=False)
+    machine_type: str
+    cores: tuple[int, ...]
+    """Virtual CPUs that may be allocated."""
+
+
+def with_own_cores(services: tuple[NodeService, ...]) -> tuple[NodeService, ...]:
+    """The services, each with a first core of its own where there are enough: the first core is always a service's."""
+    taken: set[int] = set()
+    found = []
+    for service in services:
+        free = next((c for c in service.cores if c not in taken), service.cores[0])
+        rest = tuple(c for c in service.cores if c != free)
+        found.append(service if free == service.cores[0] else replace(service, cores=(free, *rest)))
+        taken.add(free)
+    return tuple(found)

@@ -15,7 +15,6 @@ from flowsched.cluster_form import (
     build_services,
     check_room,
     plural,
-    read_profiles,
     refer,
     unique,
 )
@@ -32,16 +31,18 @@ from flowsched_models.document import (
     name_help,
     read_document,
 )
-from flowsched_models.form import Checked, check, check_header
+from flowsched_models.form import Checked, check_header
 from flowsched_models.quantity import format_memory, format_milli
+from flowsched_simulator.form_reader import read_form
 from flowsched_simulator.scenario import Arrivals, Objective, Scenario
 from flowsched_simulator.scenario_form import JobEntry, ScenarioForm, read_arrivals
 
 BUNDLED = Path(__file__).with_name("scenarios")
+KIND = "Scenario"
 
 _PLACEHOLDERS: Mapping[str, Any] = {
     "apiVersion": "flowsched/v1",
-    "kind": "Scenario",
+    "kind": KIND,
     "name": "unnamed",
 }
 _SCHEDULE_WORDS = ("apiVersion", "kind", "name", "description", "cluster", "tasks")
@@ -52,16 +53,20 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
 
     Raises :class:`flowsched_models.document.InputError` with all mistakes of the file and of those it names.
     """
-    path = find_file(name_or_path, BUNDLED, "scenario")
-    document = read_document(path, source_of(path, BUNDLED))
-    check_header(document, "Scenario")
+    path = find_file(name_or_path, BUNDLED, "scenario", KIND)
+    return read_scenario(read_document(path, source_of(path, BUNDLED)))
+
+
+def read_scenario(document: Document) -> Scenario:
+    """The same from a document that is read. Raises :class:`flowsched_models.document.InputError`."""
+    check_header(document, KIND)
     return _Reader(document).read()
 
 
 @functools.cache
-def bundled_scenarios() -> tuple[tuple[str, str], ...]:
-    """Name and description of every bundled scenario."""
-    return bundled(BUNDLED)
+def bundled_scenarios(kind: str = KIND) -> tuple[tuple[str, str], ...]:
+    """Name and description of every bundled scenario of a kind: clusters, or with ``NodeScenario`` single machines."""
+    return bundled(BUNDLED, kind)
 
 
 def scenario_schema() -> dict[str, Any]:
@@ -74,14 +79,18 @@ def scenario_schema() -> dict[str, Any]:
     }
 
 
-def bundled(folder: Path) -> tuple[tuple[str, str], ...]:
-    """Name and description of the files of a folder."""
+def bundled(folder: Path, kind: str | None = None) -> tuple[tuple[str, str], ...]:
+    """Name and description of the files of a folder, or of those of one kind."""
     documents = [(path, read_document(path)) for path in sorted(folder.glob("*.yaml"), key=lambda p: p.stem)]
-    return tuple((path.stem, " ".join(str(d.data.get("description", "")).split())) for path, d in documents)
+    return tuple(
+        (path.stem, " ".join(str(d.data.get("description", "")).split()))
+        for path, d in documents
+        if kind is None or d.data.get("kind") == kind
+    )
 
 
-def find_file(name_or_path: str | Path, folder: Path, noun: str) -> Path:
-    """The bundled file of this name, or else the file at this path."""
+def find_file(name_or_path: str | Path, folder: Path, noun: str, kind: str | None = None) -> Path:
+    """The bundled file of this name, or else the file at this path. ``kind``: of those to suggest; None: any."""
     text = str(name_or_path)
     path = Path(name_or_path)
     is_path = isinstance(name_or_path, Path) or len(path.parts) != 1 or path.suffix in (".yaml", ".yml", ".json")
@@ -90,7 +99,8 @@ def find_file(name_or_path: str | Path, folder: Path, noun: str) -> Path:
         return folder / f"{text}.yaml"
     if is_path or path.is_file():
         return path
-    help = f"{name_help(text, names)}, or give a path to a file"
+    known = names if kind is None else [name for name, _ in bundled(folder, kind)]
+    help = f"{name_help(text, known)}, or give a path to a file"
     raise InputError([Problem(text, None, "", f"there is no bundled {noun} '{text}'", help)])
 
 
@@ -107,16 +117,9 @@ class _Reader:
         self.problems = Problems()
 
     def read(self) -> Scenario:
-        checked = check(self.document, ScenarioForm, placeholders=_PLACEHOLDERS)
-        form = checked.value
-        catalogue = read_profiles(self.problems, self.document, form.profiles) if form is not None else None
-        self.problems.extend(checked.problems)
-        scenario = None
-        if form is not None and catalogue is not None and "profiles" not in checked.broken:
-            scenario = self._build(checked, form, catalogue)
-        self.problems.raise_any()
-        assert scenario is not None, "a scenario without problems was read"
-        return scenario
+        return read_form(
+            self.document, self.problems, ScenarioForm, _PLACEHOLDERS, lambda form: form.profiles, self._build
+        )
 
     def _build(self, checked: Checked[ScenarioForm], form: ScenarioForm, catalogue: Catalogue) -> Scenario:
         document, problems = self.document, self.problems

@@ -160,15 +160,15 @@ start_delay: {at_submission_s: -1}
         "s.yaml:4: objektive: there is no key 'objektive' here; did you mean 'objective'? (known: apiVersion, kind, "
         "name, description, objective, profiles, machines, services, jobs, arrivals, start_delay, relations, …)",
         "s.yaml:6: machines[0].type: there is no machine type 'n2d-highcpu2'; did you mean 'n2d-highcpu-2'? (known: "
-        "c3-highcpu-4, e2-highmem-2, e2-standard-2, e2-standard-4, e2-standard-8, n2-highcpu-2, n2-standard-4, "
-        "n2-standard-8, n2d-highcpu-2, n2d-highcpu-4, n2d-highmem-4, t2d-standard-2)",
+        "c3-highcpu-4, e2-highmem-2, e2-standard-2, e2-standard-4, e2-standard-8, n2-highcpu-2, n2-highmem-4, "
+        "n2-standard-4, n2-standard-8, n2d-highcpu-2, n2d-highcpu-4, n2d-highmem-4, …)",
         "s.yaml:8: machines[2].memory: 512 has no unit; give a unit: 512Mi or 512Gi",
         "s.yaml:15: services[0].slo_p95: 1 has no unit; give a unit: 1us, 1ms or 1s",
         "s.yaml:19: services[1].machine: there is no machine 'huge'; known: small, large",
         "s.yaml:21: services[1].threads: no latency of memcached was measured for 3 threads on 1 core; measured: "
         "1 thread on 1 core, 1 thread on 2 cores, 2 threads on 1 core, 2 threads on 2 cores",
         "s.yaml:24: services[1].client: there is no client of memcached 'mcperf'; did you mean 'mcperf-30k'? "
-        "(known: mcperf-sweep, mcperf-30k)",
+        "(known: mcperf-sweep, mcperf-30k, mcperf-dynamic)",
         "s.yaml:27: jobs[0].profile: there is no job profile 'freqmin'; did you mean 'freqmine'? (known: "
         "blackscholes, canneal, dedup, ferret, freqmine, radix, vips, neutral)",
         "s.yaml:29: jobs[1].scale: must be more than 0, but is 0",

@@ -9,11 +9,25 @@ from typing import Any
 
 import click
 
-from flowsched_simulator.policies import ON_REQUEST, POLICIES, Description, describe, everybody, network_policies
+from flowsched_models.document import InputError, Problem, name_help
+from flowsched_simulator import isolation
+from flowsched_simulator.isolation.policies import SUMMARIES
+from flowsched_simulator.node.policies import NODE_POLICIES, describe_node_policy
+from flowsched_simulator.policies import (
+    ON_REQUEST,
+    OUR_PACKAGE,
+    POLICIES,
+    Description,
+    describe,
+    everybody,
+    network_policies,
+)
 
 _KINDS = {
     "search": "the search: forecasts of every company of a few jobs",
     "baseline": "a greedy rule to compare with; it reads no settings",
+    "controller": "a controller of one machine, for scenarios of kind NodeScenario",
+    "isolation": "a way of isolating critical tasks, for scenarios of kind IsolationScenario",
     "network": "a network policy, for clusters of any size (docs/policies.md)",
 }
 
@@ -22,22 +36,47 @@ _KINDS = {
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def policies(name: str | None, as_json: bool) -> None:
-    """List the policies that can be compared, a line each; those of other packages too.
+    """List the policies that can be compared, a line each; those of other packages, and the controllers of one machine too.
 
     With NAME, what there is to know about that one: settings with their defaults, and where it comes from.
     """
     if as_json:
-        found = everybody() if name is None else (describe(name),)
+        controllers = (describe_node_policy(each) for each in NODE_POLICIES)
+        isolations = (_describe_isolation(each) for each in SUMMARIES)
+        found = (*everybody(), *controllers, *isolations) if name is None else (_described(name),)
         told = {"version": "flowsched/v1", "policies": [_plain(each) for each in found]}
         click.echo(json.dumps(told, allow_nan=False))
     elif name is not None:
-        click.echo(render_description(describe(name)))
+        click.echo(render_description(_described(name)))
     else:
         asked_for = {**ON_REQUEST, **network_policies()}
         listed = {**POLICIES, **{name: f"{text}; only with --policy" for name, text in asked_for.items()}}
+        listed |= {name: f"one machine: {policy.summary}" for name, policy in NODE_POLICIES.items()}
+        listed |= {name: f"isolation: {text}" for name, text in SUMMARIES.items()}
         width = max(len(name) for name in listed)
         for each, text in listed.items():
             click.echo(f"{each.ljust(width)}  {text}")
+
+
+def _described(name: str) -> Description:
+    """A policy of either kind. Raises :class:`InputError` if there is none."""
+    if name in NODE_POLICIES:
+        return describe_node_policy(name)
+    if name in SUMMARIES:
+        return _describe_isolation(name)
+    try:
+        return describe(name)
+    except InputError as error:
+        known = [each.name for each in everybody()]
+        if name in known:
+            raise
+        hint = name_help(name, [*known, *NODE_POLICIES, *SUMMARIES])
+        raise InputError([Problem("NAME", None, name, "there is no such policy", hint)]) from error
+
+
+def _describe_isolation(name: str) -> Description:
+    place = f"{isolation.run.__module__}:{isolation.run.__name__}"
+    return Description(name, "isolation", SUMMARIES[name], False, OUR_PACKAGE, place)
 
 
 def render_description(about: Description) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from flowsched_simulator import isolation
+from flowsched_simulator.node import scenario_file as node_scenario_file
 from flowsched_simulator.scenario_file import bundled_scenarios
 from flowsched_simulator.schedule_file import bundled_schedules
 
@@ -11,7 +13,8 @@ from flowsched_simulator.schedule_file import bundled_schedules
 @click.command(epilog="Example: flowsched scenarios", context_settings={"help_option_names": ["-h", "--help"]})
 def scenarios() -> None:
     """List the bundled scenarios and the schedules to replay on them, a line each."""
-    rows = [*bundled_scenarios(), *((f"--schedule {name}", text) for name, text in bundled_schedules())]
+    rows = [*bundled_scenarios(), *bundled_scenarios(node_scenario_file.KIND), *bundled_scenarios(isolation.KIND)]
+    rows += [(f"--schedule {name}", text) for name, text in bundled_schedules()]
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
         click.echo(f"{name.ljust(width)}  {text}")

@@ -6,21 +6,28 @@ import json
 import math
 import re
 import sys
+from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from flowsched.commands.solver_options import SOLVER, TIME_LIMIT, TIME_LIMIT_HELP
 from flowsched.planner import PlanRules
 from flowsched.scale import choice
 from flowsched.settings import Settings
 from flowsched.settings_form import apply_settings
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import Document, InputError, Problem, read_document
 from flowsched_models.output import make_folder, write_whole
+from flowsched_simulator import isolation
+from flowsched_simulator.commands.simulate_isolation import simulate_isolation
+from flowsched_simulator.commands.simulate_node import NODE_ONLY, NodeRequest, simulate_on_node
 from flowsched_simulator.comparison import compare, result
+from flowsched_simulator.node import scenario_file as node_scenario_file
+from flowsched_simulator.node.policies import NODE_POLICIES
 from flowsched_simulator.plan_rules_form import apart, apply_plan_rules
 from flowsched_simulator.policies import FLOW_PLAN, POLICIES, EngineOptions, check_policies, is_network, readers
 from flowsched_simulator.record_folder import RecordFolder
@@ -28,7 +35,7 @@ from flowsched_simulator.replay import caveats, placed_services, replay
 from flowsched_simulator.report import render_report
 from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Scenario
-from flowsched_simulator.scenario_file import load_scenario
+from flowsched_simulator.scenario_file import BUNDLED, find_file, load_scenario, read_scenario, source_of
 from flowsched_simulator.schedule_file import load_schedule
 from flowsched_simulator.simulation import Options
 from flowsched_simulator.table import render_table
@@ -60,7 +67,11 @@ UNFINISHED = 3
     help="Folder for report.html and result.json. Default: out/SCENARIO, and none with --json.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
-@click.option("--records", type=click.Path(path_type=Path), help="Folder for one record per round: POLICY-NNNN.npz.")
+@click.option(
+    "--records",
+    type=click.Path(path_type=Path),
+    help="Folder for records: POLICY-NNNN.npz per round; on one machine flow-node.jsonl, a line per decision.",
+)
 @click.option("--keep-rounds", type=click.IntRange(1), metavar="N", help="Keep the last N records of each policy only.")
 @click.option("--charge-scheduling-time", is_flag=True, help="Let the clock include the measured time of each round.")
 @click.option(
@@ -76,10 +87,22 @@ UNFINISHED = 3
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting of `flow`; of `flow+plan` with plan. before its name, of a network policy with its name and a dot. "
-    "Of the same setting the last counts.",
+    help="A setting of `flow`; of `flow+plan` with plan. before its name, of a network policy or of `flow-node` with its "
+    "name and a dot. Of the same setting the last counts.",
 )
+@click.option(
+    "--qps-interval", metavar="S,S...", help="One machine: seconds between load steps, a run for each; 10,5,1.75."
+)
+@click.option("--load-seed", type=click.IntRange(0), metavar="N", help="One machine: draw the loads with this seed.")
+@click.option(
+    "--noise",
+    metavar="SIGMA",
+    help="One machine: standard deviation of the log of the noise on p95; 0 for none; `measured` (default): as the "
+    "profiles say.",
+)
+@click.pass_context
 def simulate(
+    context: click.Context,
     scenario: str,
     policies: tuple[str, ...],
     schedule: str | None,
@@ -93,13 +116,44 @@ def simulate(
     solver: str,
     time_limit: float | None,
     settings: tuple[str, ...],
+    qps_interval: str | None,
+    load_seed: int | None,
+    noise: str | None,
 ) -> None:
     """Run SCENARIO (a bundled name or a file) under several policies and compare them.
 
-    Prints a table with a row per policy and writes a report that opens offline. Progress goes to stderr.
+    Prints a table with a row per policy and writes a report that opens offline. Progress goes to stderr. A scenario of
+    one machine (kind NodeScenario) is run by the controllers that `flowsched policies` lists as such, one of critical
+    tasks (kind IsolationScenario) by ways of isolating them.
     """
     error = _model_error(model_error)
-    loaded = load_scenario(scenario)
+    document = _document(scenario)
+    kind = document.data.get("kind")
+
+    def folder(name: str) -> Path | None:
+        return None if out is None and as_json else out or _folder_of(name)
+
+    if kind == node_scenario_file.KIND:
+        _refuse(context, _CLUSTER_ONLY, f"has no meaning on one machine, and {document.source} is one")
+        request = NodeRequest(policies, seed, folder, as_json, error, settings, qps_interval, load_seed, noise, records)
+        with _Progress() as progress:
+            answer = simulate_on_node(document, request, progress.show)
+        for sentence in answer.notes:
+            click.echo(f"note: {sentence}", err=True)
+        _print(answer.text, answer.report)
+        _end(answer.unfinished)
+        return
+    if kind == isolation.KIND:
+        _refuse(
+            context,
+            (*_CLUSTER_ONLY, *NODE_ONLY, "records", "settings", "model_error"),
+            f"has no meaning where tasks are isolated, as in {document.source}",
+        )
+        _print(*simulate_isolation(document, policies, seed, folder, as_json, lambda line: click.echo(line, err=True)))
+        return
+    message = f"is for scenarios of one machine (kind {node_scenario_file.KIND}), and {document.source} is none"
+    _refuse(context, NODE_ONLY, message)
+    loaded = read_scenario(document)
     if any(text.partition("=")[0].strip() == "objective" for text in settings):
         hint = f"change 'objective:' in {loaded.source}, or in a copy of it"
         raise InputError([Problem("--set", None, "objective", "a scenario has its own objective", hint)])
@@ -124,7 +178,7 @@ def simulate(
             raise InputError([Problem("--schedule", None, "", message, f"leave out {', '.join(given)}")])
         loaded, runs = _replayed(loaded, scenario, schedule, options, out)
     else:
-        names = check_policies(policies or tuple(POLICIES))
+        names = check_policies(_of_clusters(policies) or tuple(POLICIES))
         rest, network = choice.apart(settings, [name for name in names if is_network(name)])
         own, plan = apart(tuple(rest))
         engine = EngineOptions(
@@ -144,7 +198,7 @@ def simulate(
         runs = _compared(loaded, names, options, engine, records, keep_rounds)
     outcome = result(loaded, runs)
     if out is None and not as_json:
-        out = Path("out") / (re.sub(r"[^A-Za-z0-9_-]+", "-", loaded.name).strip("-") or "scenario")
+        out = _folder_of(loaded.name)
         if schedule is not None:
             out = out.with_name(f"{out.name}-schedule")
     if out is not None:
@@ -154,11 +208,54 @@ def simulate(
         if stopped := sum(r.stopped > 0 for r in run.rounds):
             text = f"note: {run.policy}: the time limit struck in {stopped} of {len(run.rounds)} rounds"
             click.echo(f"{text}: another run may differ", err=True)
-    unfinished = [(run.policy, j) for run in runs for j in run.jobs if j.end_s is None]
-    for policy, job in unfinished:
-        click.echo(f"never ended: {policy}: {job.job}" + (f": {job.reason}" if job.reason else ""), err=True)
+    _end([(run.policy, job.job, job.reason) for run in runs for job in run.jobs if job.end_s is None])
+
+
+def _end(unfinished: Sequence[tuple[str, str, str]]) -> None:
+    """Say which job of which policy never ended, and why; an exit code of its own if there is any."""
+    for policy, job, reason in unfinished:
+        click.echo(f"never ended: {policy}: {job}" + (f": {reason}" if reason else ""), err=True)
     if unfinished:
         click.get_current_context().exit(UNFINISHED)
+
+
+_CLUSTER_ONLY = ("schedule", "keep_rounds", "charge_scheduling_time", "solver", "time_limit")
+
+
+def _folder_of(scenario: str) -> Path:
+    """Where results go unless somebody says where."""
+    return Path("out") / (re.sub(r"[^A-Za-z0-9_-]+", "-", scenario).strip("-") or "scenario")
+
+
+def _print(text: str, report: Path | None) -> None:
+    if report is not None:
+        click.echo(f"report: {report}", err=True)
+    click.echo(text)
+
+
+def _document(scenario: str) -> Document:
+    path = find_file(scenario, BUNDLED, "scenario")
+    return read_document(path, source_of(path, BUNDLED))
+
+
+def _of_clusters(policies: tuple[str, ...]) -> tuple[str, ...]:
+    """The same names; raises :class:`InputError` for controllers of one machine."""
+    own = [name for name in policies if name in NODE_POLICIES]
+    if own:
+        message = f"runs one machine: it is for scenarios of kind {node_scenario_file.KIND}"
+        raise InputError([Problem("--policy", None, name, message, "such as node-4core-dynamic") for name in own])
+    return policies
+
+
+def _refuse(context: click.Context, names: Iterable[str], message: str) -> None:
+    """Raise :class:`InputError` for options of the other kind of scenario that were given."""
+    given = [
+        "--set" if name == "settings" else f"--{name.replace('_', '-')}"
+        for name in names
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise InputError([Problem(option, None, "", message, "leave it out") for option in given])
 
 
 def _model_error(text: str) -> Error:

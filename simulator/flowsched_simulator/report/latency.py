@@ -10,7 +10,7 @@ from xml.etree import ElementTree as Tree
 from flowsched_simulator.report import svg
 from flowsched_simulator.report.axis import FOOT, draw_makespan, draw_time_axis, finish_s
 from flowsched_simulator.report.number import compact, counted, fixed
-from flowsched_simulator.report.scale import LEFT, RIGHT, WIDTH, TimeScale, even_ticks
+from flowsched_simulator.report.scale import LEFT, WIDTH, TimeScale, even_ticks
 
 HEAD = 24.0
 """Height of the strip on top, which holds the name of the service."""
@@ -34,14 +34,16 @@ class LatencyScale:
         return round(PLOT * min(value_ms / self.high_ms, 1.0), 2)
 
 
-def latency_scale(service: str, slo_us: float | None, runs: Sequence[Mapping[str, Any]]) -> LatencyScale:
-    """Return the y axis that suits all runs. ``slo_us`` is in microseconds."""
+def latency_scale(
+    service: str, slo_us: float | None, runs: Sequence[Mapping[str, Any]], cut: float = CUT
+) -> LatencyScale:
+    """Return the y axis that suits all runs. ``slo_us`` is in microseconds; bars are cut at ``cut`` times as much."""
     values = [row["p95_us"] / 1000 for run in runs for row in service_rows(run, service)]
     highest = max(values, default=0.0)
     if not slo_us:
         return LatencyScale(service, None, 1.08 * highest or 1.0)
     slo_ms = slo_us / 1000
-    return LatencyScale(service, slo_ms, 1.08 * min(max(highest, 1.2 * slo_ms), CUT * slo_ms))
+    return LatencyScale(service, slo_ms, 1.08 * min(max(highest, 1.2 * slo_ms), cut * slo_ms))
 
 
 def service_rows(run: Mapping[str, Any], service: str) -> list[Mapping[str, Any]]:
@@ -60,16 +62,16 @@ def draw_latency(ident: str, run: Mapping[str, Any], axis: LatencyScale, scale: 
     title = svg.add(root, "text", axis.service, klass="machine", x=LEFT, y=13)
     svg.add(title, "tspan", "p95 latency", klass="kind", dx=8)
     svg.add(root, "text", "ms", klass="tick", x=LEFT - 8, y=13, text_anchor="end")
-    svg.add(root, "rect", klass="ground", x=LEFT, y=HEAD, width=WIDTH - LEFT - RIGHT, height=PLOT)
+    svg.add(root, "rect", klass="ground", x=LEFT, y=HEAD, width=scale.right - LEFT, height=PLOT)
     draw_time_axis(root, scale, HEAD, base)
     for tick in even_ticks(axis.high_ms, 4):
         y = base - axis.height(tick)
-        svg.add(root, "line", klass="grid", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
+        svg.add(root, "line", klass="grid", x1=LEFT, x2=scale.right, y1=y, y2=y)
         svg.add(root, "text", compact(tick, 3), klass="tick", x=LEFT - 8, y=y + 4, text_anchor="end")
     for row in rows:
         _draw_window(root, row, axis, scale, over_fill)
     draw_makespan(root, finish_s(run), scale, 0, base)
-    _draw_slo(root, axis, _slo_end(run, scale))
+    _draw_slo(root, axis, scale, _slo_end(run, scale))
     return root
 
 
@@ -106,16 +108,16 @@ def _draw_cut(group: Tree.Element, left: float, right: float, words: str) -> Non
 
 def _slo_end(run: Mapping[str, Any], scale: TimeScale) -> float:
     """Return where the SLO's label ends: at the right, or left of a makespan line in its way."""
-    right = WIDTH - RIGHT - 4
+    right = scale.right - 4
     makespan_x = scale.x(run.get("makespan_s") or 0.0)
     return makespan_x - 6 if makespan_x > right - 90 else right
 
 
-def _draw_slo(root: Tree.Element, axis: LatencyScale, end: float) -> None:
+def _draw_slo(root: Tree.Element, axis: LatencyScale, scale: TimeScale, end: float) -> None:
     if axis.slo_ms is None:
         return
     y = HEAD + PLOT - axis.height(axis.slo_ms)
-    svg.add(root, "line", klass="slo", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y)
+    svg.add(root, "line", klass="slo", x1=LEFT, x2=scale.right, y1=y, y2=y)
     words = f"SLO {compact(axis.slo_ms)} ms"
     svg.add(root, "text", words, klass="slo-label", x=end, y=y - 5, text_anchor="end")
 

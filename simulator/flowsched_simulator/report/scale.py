@@ -19,11 +19,18 @@ class TimeScale:
 
     end_s: float
     """The last second shown, at the right margin."""
+    margin: float = RIGHT
+    """Room at the right, in user units: more where an axis of its own stands there."""
+
+    @property
+    def right(self) -> float:
+        """The x coordinate of the right margin, in user units."""
+        return WIDTH - self.margin
 
     def x(self, time_s: float) -> float:
         """Return the x coordinate of a time in seconds, in user units."""
         share = min(max(time_s / self.end_s, 0.0), 1.0)
-        return round(LEFT + share * (WIDTH - LEFT - RIGHT), 2)
+        return round(LEFT + share * (self.right - LEFT), 2)
 
     def ticks(self) -> list[float]:
         """Return the times in seconds to label."""

@@ -79,7 +79,7 @@ def table_groups() -> list[tuple[str, int]]:
 
 def table_rows(table: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Return the rows in the order given."""
-    columns = [_cells(column, [figure(row, column.key) for row in table]) for column in COLUMNS]
+    columns = [column_cells(column, [figure(row, column.key) for row in table]) for column in COLUMNS]
     return [
         Row(
             policy=row["policy"],
@@ -92,7 +92,8 @@ def table_rows(table: Sequence[Mapping[str, Any]]) -> list[Row]:
     ]
 
 
-def _cells(column: Column, values: Sequence[float | None]) -> list[Cell]:
+def column_cells(column: Column, values: Sequence[float | None]) -> list[Cell]:
+    """Return the figures of one column as shown, the best of them marked."""
     known = [None if value is None or math.isnan(value) else value for value in values]
     texts = [NOTHING if value is None else column.show(value) for value in known]
     best = _best_text([(value, text) for value, text in zip(known, texts, strict=True) if value is not None])

@@ -1,0 +1,153 @@
+"""``flowsched simulate`` on a scenario of one machine."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from flowsched_models.document import Document, InputError, Problem
+from flowsched_models.output import make_folder, write_whole
+from flowsched_models.quantity import parse_words
+from flowsched_simulator.node.comparison import Report, compare_on_node, node_result
+from flowsched_simulator.node.noise import Noise
+from flowsched_simulator.node.policies import FLOW_NODE, NODE_POLICIES, check_node_policies, flow_node_settings
+from flowsched_simulator.node.report import render_node_report
+from flowsched_simulator.node.scenario import NodeScenario
+from flowsched_simulator.node.scenario_file import read_node_scenario
+from flowsched_simulator.node.scenario_form import LEAST_INTERVAL_S
+from flowsched_simulator.node.simulation import NodeOptions
+from flowsched_simulator.node.table import render_node_table
+from flowsched_simulator.truth import Error
+
+NODE_ONLY = ("qps_interval", "load_seed", "noise")
+"""Options that only these scenarios have."""
+MOST_NOISE = 1.0
+
+
+@dataclass(frozen=True)
+class NodeRequest:
+    """The options, as typed."""
+
+    policies: tuple[str, ...]
+    seed: int
+    folder: Callable[[str], Path | None]
+    """Where results of a scenario go, by its name; None: nowhere."""
+    as_json: bool
+    model_error: Error
+    settings: tuple[str, ...]
+    qps_interval: str | None
+    load_seed: int | None
+    noise: str | None
+    records: Path | None = None
+    """Folder for the decisions of ``flow-node``."""
+
+
+@dataclass(frozen=True)
+class NodeAnswer:
+    """What there is to say."""
+
+    text: str
+    report: Path | None
+    unfinished: tuple[tuple[str, str, str], ...]
+    """Policy, job and reason of jobs that never ended."""
+    notes: tuple[str, ...]
+    """Who could not run such a machine, and which jobs got no deadline; why."""
+
+
+def simulate_on_node(document: Document, request: NodeRequest, report: Report) -> NodeAnswer:
+    """Run it, and write the report. Raises :class:`InputError` before anything is written."""
+    scenario = read_node_scenario(document)
+    names = check_node_policies(request.policies or tuple(NODE_POLICIES))
+    settings = flow_node_settings(request.settings, names)
+    if request.load_seed is not None:
+        _check_spans(scenario)
+    options = NodeOptions(request.seed, request.load_seed, None, _noise(request.noise), request.model_error)
+    intervals_s = _intervals(request.qps_interval)
+    if request.records is not None:
+        if FLOW_NODE not in names:
+            message = f"are kept of {FLOW_NODE} only"
+            raise InputError([Problem("--records", None, "", message, f"add --policy {FLOW_NODE}")])
+        make_folder(request.records)
+    out = request.folder(scenario.name)
+    if out is not None:
+        make_folder(out)
+    refused: list[InputError] = []
+    lines: list[str] = []
+    if request.records is not None:
+        options = replace(options, decision_sink=lambda decision: lines.append(json.dumps(decision, allow_nan=False)))
+    runs = compare_on_node(
+        scenario,
+        names,
+        intervals_s,
+        options=options,
+        settings=settings,
+        report=report,
+        # Who names a policy wants it; of all that there are, those that can.
+        left_out=None if request.policies else refused.append,
+    )
+    if not runs:
+        raise InputError([problem for error in refused for problem in error.problems])
+    if request.records is not None:
+        write_whole(request.records / f"{FLOW_NODE}.jsonl", "".join(f"{line}\n" for line in lines))
+    outcome = node_result(scenario, runs)
+    if out is not None:
+        write_whole(out / "report.html", render_node_report(outcome))
+        write_whole(out / "result.json", json.dumps(outcome, allow_nan=False) + "\n")
+    unfinished = tuple((run.policy, job.job, job.reason) for run in runs for job in run.unfinished)
+    text = json.dumps(outcome, allow_nan=False) if request.as_json else render_node_table(outcome)
+    notes = tuple(f"left out: {p.key}: {p.message}" for error in refused for p in error.problems)
+    notes += tuple(f"{run.policy}: no deadline for {job}: {why}" for run in runs for job, why in run.refused.items())
+    return NodeAnswer(text, None if out is None else out / "report.html", unfinished, notes)
+
+
+def _intervals(text: str | None) -> tuple[float, ...]:
+    """The seconds between load steps."""
+    found: list[float] = []
+    problems = []
+    for word in parse_words(text):
+        try:
+            value = float(word)
+        except ValueError:
+            value = math.nan
+        if not LEAST_INTERVAL_S <= value <= 1e6:
+            message = f"'{word}' is not a number of seconds from {LEAST_INTERVAL_S:g} to 1000000"
+            problems.append(Problem("--qps-interval", None, "", message, "such as 10,5,1.75"))
+        found.append(value)
+    if text is not None and not found:
+        problems.append(Problem("--qps-interval", None, "", "names no interval", "such as 10,5,1.75"))
+    if problems:
+        raise InputError(problems)
+    return tuple(dict.fromkeys(found))
+
+
+def _noise(text: str | None) -> Noise:
+    if text is None or text == "measured":
+        return "measured"
+    try:
+        sigma = float(text)
+    except ValueError:
+        sigma = math.nan
+    if not 0.0 <= sigma <= MOST_NOISE:
+        raise InputError(
+            [Problem("--noise", None, "", f"{text} is not a number from 0 to {MOST_NOISE:g}", "or: measured")]
+        )
+    return sigma
+
+
+def _check_spans(scenario: NodeScenario) -> None:
+    problems = [
+        Problem(
+            "--load-seed",
+            None,
+            "",
+            f"the load of {service.name} has no range to draw from",
+            f"add 'draw: {{min: 5K, max: 100K}}' to its load in {scenario.source}",
+        )
+        for service, load in zip(scenario.services, scenario.loads, strict=True)
+        if load.span is None
+    ]
+    if problems:
+        raise InputError(problems)

@@ -1,0 +1,173 @@
+"""Runs a scenario under several policies, and says what came out as plain data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from flowsched_models.document import InputError, Problem
+from flowsched_models.isolation.admission import room_of
+from flowsched_models.isolation.bandwidth import delays, steadiness
+from flowsched_models.isolation.estimate import LEAST_MARGIN, estimate, forecast_error
+from flowsched_models.isolation.fair_share import fair_rules
+from flowsched_models.isolation.simulation import Motion, Reservations, Shares, admission_of, reserve, simulate
+from flowsched_models.isolation.workload import Demand, draw, draw_usage
+from flowsched_simulator.isolation.policies import DEADLINE, EQUAL, check_isolation_policies, share_of
+from flowsched_simulator.isolation.scenario import IsolationScenario, Reserved
+
+_HISTORY_INTERVALS = 40
+"""Intervals of the earlier run that a reservation is estimated from."""
+_HISTORY_SEED = 1 << 40
+"""Apart from every seed that a user gives."""
+
+
+def run(
+    scenario: IsolationScenario,
+    policies: Sequence[str] = (),
+    seed: int = 0,
+    report: Callable[[str], None] | None = None,
+) -> dict[str, Any]:
+    """Simulate the same drawn workload under each policy; none named: :data:`POLICIES`.
+
+    The object is what ``--json`` prints: bandwidth in per cent of one core, delays in milliseconds. Raises
+    :class:`InputError` for unknown policies, and for reservations that the kernel would not admit.
+    """
+    names = check_isolation_policies(policies)
+    demand = draw(scenario.tasks, scenario.loop, seed, scenario.duration_s)
+    reservations, estimates = _reservations(scenario, demand, seed)
+    room = room_of(scenario.cores, scenario.kernel)
+    admission = admission_of(reservations, room)
+    if DEADLINE in names and not admission.admitted:
+        help = "fewer critical tasks, a smaller margin, or more cores"
+        raise InputError([Problem(scenario.source, None, "tasks", f"not admitted: {admission.reason}", help)])
+    rules = fair_rules(scenario.cores, scenario.tick_s)
+    runs = []
+    for name in names:
+        if report is not None:
+            report(f"{name}: {demand.end_s:g} s")
+        isolation: Shares | Reservations = reservations
+        if name != DEADLINE:
+            isolation = Shares(share_of(name), scenario.background, scenario.group_per_task)
+            if name == EQUAL:
+                isolation = Shares(None)
+        runs.append(_run(name, demand, simulate(demand, scenario.cores, isolation, scenario.window_s, rules), scenario))
+    base = next((r for r in runs if r["policy"] == DEADLINE), None)
+    for each in runs:
+        each["deviation_ratio"] = _ratio(each, base, "deviation")
+        each["delay_ratio"] = _ratio(each, base, "mean_delay_ms")
+    return {
+        "version": "flowsched/v1",
+        "kind": "isolation",
+        "scenario": scenario.name,
+        "description": scenario.description,
+        "seed": seed,
+        "cores": scenario.cores,
+        "duration_s": demand.end_s,
+        "interval_s": scenario.loop.interval_s,
+        "window_s": scenario.window_s,
+        "sleep": "relative" if scenario.loop.relative_sleep else "until-next-period",
+        "asked_cpus": [round(float(x), 6) for x in demand.usage_cpus.sum(axis=0)],
+        "admission": {
+            "admitted": admission.admitted,
+            "asked_cpus": admission.asked_cpus,
+            "room_cpus": admission.room_cpus,
+            "reason": admission.reason,
+        },
+        "reservations": estimates,
+        "table": [{k: v for k, v in each.items() if k not in ("bandwidth", "tasks")} for each in runs],
+        "runs": runs,
+    }
+
+
+def _reservations(scenario: IsolationScenario, demand: Demand, seed: int) -> tuple[Reservations, list[dict[str, Any]]]:
+    """Of every critical thread, and how well each was estimated: by task."""
+    period_us = scenario.loop.period_s * 1e6
+    critical = np.flatnonzero(demand.critical)
+    past: npt.NDArray[np.float64] = np.zeros((len(demand.task_of), 1))
+    rows: dict[str, dict[str, Any]] = {}
+    for thread in critical:
+        index = int(demand.task_of[thread])
+        task = scenario.tasks[index]
+        history = draw_usage(task, index, seed + _HISTORY_SEED, _HISTORY_INTERVALS)
+        found = estimate([float(x) for x in history], period_us, least_margin=max(LEAST_MARGIN, scenario.margin))
+        past[thread] = found.bandwidth.cpus
+        error = forecast_error(demand.usage_cpus[thread], found.mean_cpus, found.bandwidth.cpus)
+        rows.setdefault(
+            task.name,
+            {
+                "task": task.name,
+                "threads": task.threads,
+                "history_mean_cpus": found.mean_cpus,
+                "history_reserved_cpus": found.bandwidth.cpus,
+                "mape": error.mape,
+                "standard_error_cpus": error.standard_error,
+                "intervals_over": error.over,
+            },
+        )
+    if scenario.reserved is Reserved.HISTORY:
+        cpus = reserve(demand, 0.0, past)
+    else:
+        cpus = reserve(demand, scenario.margin)
+    return Reservations(cpus, scenario.loop.period_s), list(rows.values())
+
+
+def _run(name: str, demand: Demand, motion: Motion, scenario: IsolationScenario) -> dict[str, Any]:
+    critical = np.flatnonzero(demand.critical)
+    # All that are at work together: a task that ends early would end the windows of the others.
+    longest = max(float(demand.duration_s[k]) for k in critical)
+    lasting = critical[demand.duration_s[critical] >= 0.5 * longest]
+    whole, late = steadiness(motion, lasting), delays(motion, critical)
+    tasks: list[dict[str, Any]] = []
+    for index, task in enumerate(scenario.tasks):
+        rows = np.flatnonzero(demand.task_of == index)
+        steady, delay = steadiness(motion, rows), delays(motion, rows)
+        tasks.append(
+            {
+                "task": task.name,
+                "critical": task.critical,
+                "bandwidth_mean": _number(steady.mean),
+                "bandwidth_deviation": _number(steady.deviation),
+                "mean_delay_ms": _number(delay.mean_ms),
+                "p95_delay_ms": _number(delay.p95_ms),
+                "max_delay_ms": _number(delay.max_ms),
+                "jobs": delay.jobs,
+                "open_jobs": delay.open,
+                "late_jobs": delay.late,
+            }
+        )
+    steady_of = [t["bandwidth_deviation"] for t in tasks if t["critical"]]
+    own = [x for x in steady_of if x is not None]
+    return {
+        "policy": name,
+        "bandwidth_mean": _number(whole.mean),
+        "deviation": _number(whole.deviation),
+        "deviation_of_machine": _number(whole.deviation / scenario.cores),
+        "interval_deviations": [_number(x) for x in whole.intervals],
+        "mean_task_deviation": _number(float(np.mean(own))) if own else None,
+        "mean_delay_ms": _number(late.mean_ms),
+        "p95_delay_ms": _number(late.p95_ms),
+        "max_delay_ms": _number(late.max_ms),
+        "jobs": late.jobs,
+        "open_jobs": late.open,
+        "late_jobs": late.late,
+        "used_cpus": _number(float(motion.used_s.sum()) / demand.end_s),
+        "switches": motion.switches,
+        "moves": motion.pulls,
+        "tasks": tasks,
+        "bandwidth": [_number(x) for x in motion.used_s[critical].sum(axis=0) / motion.window_s * 100.0],
+    }
+
+
+def _ratio(each: dict[str, Any], base: dict[str, Any] | None, key: str) -> float | None:
+    if base is None or not base[key] or each[key] is None:
+        return None
+    return _number(each[key] / base[key])
+
+
+def _number(value: float) -> float | None:
+    """Six digits are more than a model knows, and the same on every machine."""
+    return None if not math.isfinite(value) else float(f"{value:.6g}")

@@ -1,0 +1,193 @@
+"""The page: heading, the two tables, and one section per run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined, Template
+from markupsafe import Markup
+
+from flowsched_simulator.node.report.cores import draw_cores
+from flowsched_simulator.node.report.jobs import draw_jobs
+from flowsched_simulator.node.report.load import MARGIN, LoadScale, draw_load, load_scale
+from flowsched_simulator.node.table import is_noisy, noise_words
+from flowsched_simulator.report import svg
+from flowsched_simulator.report.colour import Colour, job_colours
+from flowsched_simulator.report.latency import HEAD, PLOT, LatencyScale, draw_latency, latency_scale, service_rows
+from flowsched_simulator.report.number import NOTHING, counted, fixed
+from flowsched_simulator.report.scale import TimeScale
+from flowsched_simulator.report.table import Cell, Column, column_cells
+
+OWN_POLICY = "flow-node"
+"""The policy whose row is emphasised."""
+_CUT = 2.0
+"""p95 is cut at this many times the SLO: what matters here is how near to it a controller keeps."""
+_TEMPLATES = "flowsched_simulator.report"
+
+COLUMNS = (
+    Column("makespan_s", "Makespan,\u00a0s", "all jobs", lambda v: fixed(v, 1)),
+    Column("mean_completion_s", "Completion,\u00a0s", "mean", lambda v: fixed(v, 1)),
+    Column("slo_violation_ratio", "Points over SLO", "%", lambda v: fixed(100 * v, 2)),
+    Column("worst_p95_us", "Worst p95,\u00a0ms", "measured", lambda v: fixed(v / 1000, 2)),
+    Column("worst_model_p95_us", "Worst p95,\u00a0ms", "no noise", lambda v: fixed(v / 1000, 2)),
+    Column("pauses", "Pauses", "all jobs", lambda v: fixed(v, 0)),
+    Column("service_core_changes", "Core changes", "services", lambda v: fixed(v, 0)),
+    Column("job_core_changes", "Core changes", "jobs", lambda v: fixed(v, 0)),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A run's line in a table."""
+
+    policy: str
+    variant: str
+    own: bool
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Section:
+    """One run."""
+
+    policy: str
+    variant: str
+    own: bool
+    facts: str
+    drawings: tuple[Markup, ...]
+    waiting: tuple[str, ...]
+    """Jobs that never started."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What all drawings of a report share, so that they can be compared."""
+
+    result: Mapping[str, Any]
+    time: TimeScale
+    load: LoadScale
+    latencies: Mapping[str, LatencyScale]
+    colours: Mapping[str, Colour]
+
+
+def render_node_report(result: Mapping[str, Any]) -> str:
+    """Return the report of a simulation of one machine as one HTML document, which asks for nothing beside itself.
+
+    ``result`` is the object that ``flowsched simulate --json`` prints for a node scenario: times in seconds, latencies in
+    microseconds. The same result gives the same bytes.
+    """
+    runs = result["runs"]
+    several = len({run["qps_interval_s"] for run in runs}) > 1
+    frame = Frame(
+        result,
+        TimeScale(max((float(run["end_s"]) for run in runs), default=1.0) * 1.01, MARGIN),
+        load_scale(runs),
+        {s["name"]: latency_scale(s["name"], s["slo_us"], runs, _CUT) for s in result["services"]},
+        job_colours((job["job"], job["profile"]) for run in runs for job in run["jobs"]),
+    )
+    return _template().render(
+        scenario=result["scenario"],
+        description=result["description"],
+        extent=_extent(result),
+        columns=COLUMNS,
+        rows=_comparison(runs, several),
+        jobs=[job["job"] for job in runs[0]["jobs"]] if runs else [],
+        active=_active(runs, several),
+        noise=_noise(runs),
+        sections=[_section(number, run, frame, several) for number, run in enumerate(runs)],
+        css=Markup(_text("report.css") + _text("node.css")),
+        js=Markup(_text("report.js")),
+    )
+
+
+def _extent(result: Mapping[str, Any]) -> str:
+    machine, runs = result["machine"], result["runs"]
+    jobs = len(runs[0]["jobs"]) if runs else 0
+    services = counted(len(result["services"]), "latency service")
+    return f"{counted(jobs, 'job')}, {services}, {machine['type']} with {counted(machine['vcpus'], 'core')}"
+
+
+def _variant(run: Mapping[str, Any], several: bool) -> str:
+    return f"load changes every {run['qps_interval_s']:g} s" if several else ""
+
+
+def _comparison(runs: Sequence[Mapping[str, Any]], several: bool) -> list[Row]:
+    columns = [column_cells(column, [run[column.key] for run in runs]) for column in COLUMNS]
+    return [
+        Row(run["policy"], _variant(run, several), run["policy"] == OWN_POLICY, tuple(cells[n] for cells in columns))
+        for n, run in enumerate(runs)
+    ]
+
+
+def _active(runs: Sequence[Mapping[str, Any]], several: bool) -> list[Row]:
+    return [
+        Row(
+            run["policy"],
+            _variant(run, several),
+            run["policy"] == OWN_POLICY,
+            tuple(
+                Cell(
+                    fixed(job["active_s"], 1) + ("" if job["end_s"] is not None else " +")
+                    if job["stretches"]
+                    else NOTHING,
+                    repr(float(job["active_s"])),
+                    False,
+                )
+                for job in run["jobs"]
+            ),
+        )
+        for run in runs
+    ]
+
+
+def _noise(runs: Sequence[Mapping[str, Any]]) -> str:
+    """A sentence about what p95 is here."""
+    if not any(is_noisy(run) for run in runs):
+        return "p95 is what the models say, without the noise of a measurement"
+    return f"p95 carries {noise_words(runs)}, with the same draws for every policy"
+
+
+def _section(number: int, run: Mapping[str, Any], frame: Frame, several: bool) -> Section:
+    drawings = [draw_jobs(f"jobs-{number}", run, frame.result["machine"]["vcpus"], frame.time, frame.colours)]
+    for place, service in enumerate(frame.result["services"]):
+        windows = service_rows(run, service["name"])
+        latency = draw_latency(f"latency-{number}-{place}", run, frame.latencies[service["name"]], frame.time)
+        draw_load(latency, windows, frame.load, frame.time, HEAD, PLOT)
+        drawings.append(latency)
+        drawings.append(draw_cores(f"cores-{number}-{place}", run, service, windows, frame.load, frame.time))
+    return Section(
+        run["policy"],
+        _variant(run, several),
+        run["policy"] == OWN_POLICY,
+        _facts(run),
+        tuple(svg.markup(drawing) for drawing in drawings),
+        tuple(job["job"] for job in run["jobs"] if not job["stretches"]),
+    )
+
+
+def _facts(run: Mapping[str, Any]) -> str:
+    facts = [] if run["makespan_s"] is None else [f"makespan {fixed(run['makespan_s'], 1)} s"]
+    late = sum(job["end_s"] is None for job in run["jobs"])
+    if late:
+        facts.append(f"{counted(late, 'job')} did not finish")
+    facts.append(f"{run['violations']} of {counted(run['points'], 'point')} over SLO")
+    facts.append(counted(run["pauses"], "pause"))
+    facts.append(f"{counted(run['service_core_changes'] + run['job_core_changes'], 'core change')}")
+    facts.append(f"seed {run['seed']}" + ("" if run["load_seed"] is None else f", load seed {run['load_seed']}"))
+    return " · ".join(facts)
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
+    )
+    return environment.from_string(_text("node.html.j2"))
+
+
+def _text(name: str) -> str:
+    return files(_TEMPLATES).joinpath(name).read_text(encoding="utf-8")

@@ -22,6 +22,8 @@ BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(
 READ_ALL = """
 import flowsched, flowsched_models, flowsched_simulator
 from flowsched_models.profiles import load_catalogue
+from flowsched_simulator.node.report import render_node_report
+from flowsched_simulator.node.scenario_file import load_node_scenario
 from flowsched_simulator.report import render_report
 from flowsched_simulator.scenario_file import bundled_scenarios, load_scenario
 from flowsched_simulator.schedule_file import bundled_schedules, load_schedule
@@ -30,6 +32,8 @@ print(*(p.__file__ for p in (flowsched, flowsched_models, flowsched_simulator)),
 assert load_catalogue().jobs
 assert [load_scenario(name) for name, _ in bundled_scenarios()]
 assert [load_schedule(name) for name, _ in bundled_schedules()]
+assert load_node_scenario("node-4core-dynamic").tasks
+assert callable(render_node_report)
 assert "<script>" in render_report({"scenario": "none"})
 """
 DEFINED = """
@@ -83,6 +87,8 @@ def test_the_wheel_holds_every_file_of_the_packages(unpacked: Path) -> None:
         HOUSE / "flowsched",
         HOUSE / "models" / "flowsched_models",
         HOUSE / "simulator" / "flowsched_simulator",
+        HOUSE / "k8s" / "flowsched_agent",
+        HOUSE / "k8s" / "flowsched_k8s",
     ):
         files = (p.relative_to(root.parent) for p in root.rglob("*") if p.is_file() and p.suffix != ".pyc")
         assert [str(p) for p in files if not (unpacked / p).is_file()] == []
@@ -91,6 +97,8 @@ def test_the_wheel_holds_every_file_of_the_packages(unpacked: Path) -> None:
         "flowsched_simulator/report/report.html.j2",
         "flowsched_simulator/scenarios/parsec-memcached-2024.yaml",
         "flowsched_simulator/schedules/group-048.yaml",
+        "flowsched_simulator/scenarios/node-4core-dynamic.yaml",
+        "flowsched_agent/load/generator.c",
     ):
         assert (unpacked / needed).is_file()
 

@@ -6,23 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from flowsched.address import Address
 from flowsched.settings import Settings
 from flowsched_k8s.names import COMPONENT, SCHEDULER_NAME
 
 DEFAULT_NAMESPACE = f"{COMPONENT}-system"
 """Where flowsched runs, if nothing says otherwise."""
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where to listen. An empty host means every interface, port 0 any free port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        """As in the file: ``:8081``, ``127.0.0.1:8081``, ``[::1]:8081``."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+HEALTH_PORT = 8081
+_HEALTH, _METRICS = Address("", HEALTH_PORT), Address("", 8443)
 
 
 @dataclass(frozen=True)
@@ -102,8 +93,8 @@ class Records:
 class Server:
     """Where health, metrics and debugging are served; both may be the same."""
 
-    health: Address = Address("", 8081)
-    metrics: Address = Address("", 8443)
+    health: Address = _HEALTH
+    metrics: Address = _METRICS
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -14,11 +13,12 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from flowsched.address import Address, parse_address
 from flowsched.settings import Settings
 from flowsched.settings_form import apply_settings
 from flowsched_k8s.configuration import (
     DEFAULT_NAMESPACE,
-    Address,
+    HEALTH_PORT,
     ClientConnection,
     Configuration,
     Features,
@@ -87,21 +87,8 @@ def format_duration_s(seconds: float) -> str:
     return "".join(parts) + (f"{rest.normalize():f}s" if rest else "")
 
 
-def parse_address(value: Any) -> Address:
-    """Where to listen: ``:8081``, ``127.0.0.1:8081``, ``[::1]:8081``. Raises :class:`QuantityError`."""
-    help = 'write it as ":8081" (every interface), "127.0.0.1:8081" or "[::1]:8081"'
-    match = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^:\[\]\s/]*):([0-9]{1,5})", value if isinstance(value, str) else "")
-    if match is None:
-        raise QuantityError(f"{shown(value)} is not an address to listen on", help)
-    host, port = match[1].strip("[]"), int(match[2])
-    if port > 65535:
-        raise QuantityError(f"there is no port {port}", "ports go up to 65535")
-    if match[1].startswith("["):
-        try:
-            ipaddress.IPv6Address(host)
-        except ValueError:
-            raise QuantityError(f"'{host}' is not an IPv6 address", help) from None
-    return Address(host, port)
+def _address(value: Any) -> Address:
+    return parse_address(value, HEALTH_PORT)
 
 
 def _as_text(value: Any) -> Any:
@@ -138,7 +125,7 @@ def _path(value: Any) -> Any:
 
 Duration = Annotated[float, BeforeValidator(parse_duration_s)]
 Place = Annotated[str, BeforeValidator(_path)]
-Listen = Annotated[Any, BeforeValidator(parse_address)]
+Listen = Annotated[Any, BeforeValidator(_address)]
 LabelValue = Annotated[str, BeforeValidator(_label_value)]
 SchedulerName = Annotated[
     str, _matching(_LABEL_NAME, "a scheduler name", "letters, digits, '-', '_' and '.', at most 63", 63)

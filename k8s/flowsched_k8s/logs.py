@@ -1,33 +1,33 @@
-"""Logs: one line per message, as text or as JSON, without what should not stand in a log.
+"""Logs of the scheduler: one line per message, see :mod:`flowsched.log_lines`.
 
-What a message is about is given as ``extra`` (``round``, ``pod``, ``node``, …). Only plain values are written; of
-anything else just its type, so that no specification of a pod gets into a log by accident.
+What a message is about is given as ``extra`` (``round``, ``pod``, ``node``, …).
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import re
-import sys
-from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import TextIO
 
+from flowsched import log_lines
+from flowsched.log_lines import LONGEST, send_logs
 from flowsched_k8s.instructions import PodKey
 
-LONGEST = 4096
-"""Characters of one value or message."""
+__all__ = ["LONGEST", "JsonFormatter", "TextFormatter", "set_up_logging"]
+
 OWN = ("flowsched", "flowsched_k8s", "flowsched_models")
 """The project's own loggers."""
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_OURS = frozenset({"ts", "level", "logger", "msg"})
-_SECRETS = (
-    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/-]{8,}=*"), r"\1 ***"),
-    (re.compile(r"\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*"), "***"),
-    (re.compile(r"(?i)(://[^\s/:@]*):[^\s/@]+@"), r"\1:***@"),
-    (re.compile(r"(?i)\b((?:access_|id_|refresh_)?token|password|secret)(\"?\s*[=:]\s*\"?)[^\s\"&,;]+"), r"\1\2***"),
-)
+
+class JsonFormatter(log_lines.JsonFormatter):
+    """See :class:`flowsched.log_lines.JsonFormatter`."""
+
+    words = (PodKey,)
+
+
+class TextFormatter(log_lines.TextFormatter):
+    """See :class:`flowsched.log_lines.TextFormatter`."""
+
+    words = (PodKey,)
 
 
 def set_up_logging(format: str, verbosity: int, stream: TextIO | None = None) -> None:
@@ -36,97 +36,6 @@ def set_up_logging(format: str, verbosity: int, stream: TextIO | None = None) ->
     Verbosity 0 says what happens, 1 also why, from 2 on also what libraries do. The Kubernetes client never says more
     than warnings: its details hold tokens.
     """
-    handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
-    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
-    root = logging.getLogger()
-    for old in root.handlers[:]:
-        root.removeHandler(old)
-    root.addHandler(handler)
-    root.setLevel(logging.DEBUG if verbosity >= 2 else logging.WARNING)
-    for name in OWN:
-        logging.getLogger(name).setLevel(logging.DEBUG if verbosity >= 1 else logging.INFO)
+    send_logs(JsonFormatter() if format == "json" else TextFormatter(), OWN, verbosity, stream)
     for name in ("kubernetes", "urllib3", "requests_oauthlib"):
         logging.getLogger(name).setLevel(logging.WARNING)
-
-
-class JsonFormatter(logging.Formatter):
-    """One JSON object per line: ``ts``, ``level``, ``logger``, ``msg``, then what the message is about."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line."""
-        line: dict[str, Any] = {
-            "ts": _timestamp(record),
-            "level": record.levelname.lower(),
-            "logger": record.name,
-            "msg": _message(record),
-            **_about(record),
-        }
-        if record.exc_info and record.exc_info[0] is not None:
-            line["exception"] = _clean(f"{record.exc_info[0].__name__}: {record.exc_info[1]}")
-            line["stack"] = _clean(self.formatException(record.exc_info))
-        return json.dumps(line, ensure_ascii=False, allow_nan=False)
-
-
-class TextFormatter(logging.Formatter):
-    """Time, level, logger, message and ``key=value`` pairs; the lines of a traceback follow indented."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line, or lines with a traceback."""
-        pairs = "".join(f" {key}={_word(value)}" for key, value in _about(record).items())
-        text = f"{_timestamp(record)} {record.levelname} {record.name}: {_one_line(_message(record))}{pairs}"
-        if record.exc_info and record.exc_info[0] is not None:
-            stack = _clean(self.formatException(record.exc_info))
-            text += "".join(f"\n  {line}" for line in stack.splitlines())
-        return text
-
-
-def _timestamp(record: logging.LogRecord) -> str:
-    return datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-def _message(record: logging.LogRecord) -> str:
-    try:
-        return _clean(record.getMessage())
-    except Exception:
-        # A message whose arguments do not fit is still worth its text.
-        return _clean(str(record.msg))
-
-
-def _about(record: logging.LogRecord) -> dict[str, Any]:
-    found = {}
-    for key, value in vars(record).items():
-        if key not in _STANDARD:
-            found[f"{key}_" if key in _OURS else key] = _plain(value)
-    return found
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, PodKey):
-        return str(value)
-    if isinstance(value, str):
-        return _clean(value)
-    if value is None or isinstance(value, (bool, int)):
-        return value
-    if isinstance(value, float):
-        return value if value - value == 0 else str(value)
-    if isinstance(value, BaseException):
-        return _clean(f"{type(value).__name__}: {value}")
-    return f"<{type(value).__name__}>"
-
-
-def _clean(text: str) -> str:
-    text = text.encode("utf-8", "replace").decode()
-    for pattern, replacement in _SECRETS:
-        text = pattern.sub(replacement, text)
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, str) and re.fullmatch(r"[^\s\"=\\]+", value) and value.isprintable():
-        return value
-    return json.dumps(value, ensure_ascii=False)
-
-
-def _one_line(text: str) -> str:
-    """A line break in a message would look like a message of its own."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -8,9 +8,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowsched.address import Address, parse_address
 from flowsched.settings import Settings
 from flowsched_k8s.configuration import (
-    Address,
     ClientConnection,
     Configuration,
     Features,
@@ -25,7 +25,6 @@ from flowsched_k8s.configuration_form import (
     ConfigurationForm,
     format_duration_s,
     load_configuration,
-    parse_address,
     parse_duration_s,
     reference,
     reference_table,
@@ -267,10 +266,10 @@ def test_what_is_no_duration(value: object) -> None:
 @given(st.text(max_size=30))
 def test_an_address_reads_back_or_is_refused(text: str) -> None:
     try:
-        address = parse_address(text)
+        address = parse_address(text, 8081)
     except QuantityError:
         return
-    assert parse_address(str(address)) == address
+    assert parse_address(str(address), 8081) == address
 
 
 def test_the_reference_has_every_key_once_with_its_default() -> None:

@@ -301,7 +301,9 @@ class Child:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            word, at = line.split()
+            if len(parts := line.split()) != 2:
+                continue  # torn: the process was stopped or killed in the middle of it
+            word, at = parts
             self.said.append((word, float(at)))
 
     def finish(self) -> None:

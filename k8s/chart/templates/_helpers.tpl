@@ -53,3 +53,20 @@ subjects:
     name: {{ include "flowsched.fullname" .root }}
     namespace: {{ .root.Release.Namespace }}
 {{- end -}}
+
+{{- define "flowsched.agent.name" -}}
+{{ include "flowsched.fullname" . }}-agent
+{{- end -}}
+
+{{- define "flowsched.agent.selector" -}}
+app.kubernetes.io/name: flowsched
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: agent
+{{- end -}}
+
+{{- define "flowsched.agent.labels" -}}
+{{ include "flowsched.agent.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: flowsched
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}

@@ -1,0 +1,1 @@
+"""The node agent: the node controller on a real Linux machine."""

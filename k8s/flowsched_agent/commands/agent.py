@@ -1,0 +1,106 @@
+"""``flowsched agent``: control one machine, put it back, and measure what its controls are worth."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+
+_HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
+_ELSEWHERE = {
+    "bench-isolation": ("flowsched_agent.bench_isolation", "bench_isolation"),
+    "load": ("flowsched_agent.load.command", "load"),
+}
+"""Sub-commands by the module that is imported when they are asked for, and what they are called there."""
+
+
+class _Group(click.Group):
+    """Loads a sub-command when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), *_ELSEWHERE])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _ELSEWHERE:
+            return super().get_command(ctx, cmd_name)
+        module, name = _ELSEWHERE[cmd_name]
+        command = getattr(import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(
+    cls=_Group,
+    invoke_without_command=True,
+    epilog="Example: flowsched agent --config agent.yaml --dry-run --once",
+    context_settings=_HELP,
+)
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="A NodeAgent configuration.")
+@click.option("--dry-run", is_flag=True, help="Read and decide, change nothing.")
+@click.option("--once", is_flag=True, help="Decide twice, print what came out, put everything back.")
+@click.option("--duration", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Stop after S seconds.")
+@click.option("--state", type=click.Path(path_type=Path), metavar="FILE", help="Instead of the configured state file.")
+@click.option("--record", type=click.Path(path_type=Path), metavar="FILE.csv", help="Write down every tick.")
+@click.option("-v", "verbosity", count=True, help="Say every act and why.")
+@click.option("--logging-format", type=click.Choice(["text", "json"]), help="How logs are written.")
+@click.pass_context
+def agent(
+    context: click.Context,
+    config: Path | None,
+    dry_run: bool,
+    once: bool,
+    duration: float | None,
+    state: Path | None,
+    record: Path | None,
+    verbosity: int,
+    logging_format: str | None,
+) -> int:
+    """Share one machine between a latency service and batch jobs, by its load and measured profiles.
+
+    Runs until stopped, then puts every setting back; so does a watchdog when the agent is killed.
+
+    Exit codes: 0 stopped, 1 something could not be put back, 2 bad input.
+    """
+    if context.invoked_subcommand is not None:
+        return 0
+    if config is None:
+        raise click.UsageError("--config is needed to run the agent; sub-commands are listed with --help")
+    # Only what this command needs takes time to import.
+    from dataclasses import replace
+
+    from flowsched_agent.configuration_form import load_configuration
+    from flowsched_agent.logs import set_up_logging
+    from flowsched_agent.process import Wish, run_agent
+
+    configuration = load_configuration(config)
+    logging = configuration.logging
+    configuration = replace(
+        configuration,
+        dry_run=dry_run or configuration.dry_run,
+        state_file=state or configuration.state_file,
+        logging=replace(logging, format=logging_format or logging.format, verbosity=max(verbosity, logging.verbosity)),
+    )
+    set_up_logging(configuration.logging.format, configuration.logging.verbosity)
+    return run_agent(configuration, Wish(duration, once, record))
+
+
+@agent.command(context_settings=_HELP, epilog="Example: flowsched agent restore --state /run/flowsched/agent.json")
+@click.option(
+    "--state",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    required=True,
+    help="The state file of the agent that died.",
+)
+def restore(state: Path) -> int:
+    """Put back what an agent left behind that died together with its watchdog."""
+    from flowsched_agent.process import restore_machine
+
+    if not state.exists():
+        click.echo(f"there is no state file {state}: no agent that used it left anything behind")
+    said = restore_machine(state)
+    for sentence in said:
+        click.echo(sentence)
+    return 1 if any("could be restored" in s or "could not be" in s for s in said) else 0

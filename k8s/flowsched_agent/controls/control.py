@@ -1,0 +1,78 @@
+"""What steers one task or service, whatever it is: a tree of processes, a cgroup, a container."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from flowsched.node.deadline import Deadline
+
+Saved = dict[str, Any]
+"""Original settings as plain JSON: enough to bring them back from another process."""
+
+
+class ControlError(Exception):
+    """Something could not be set or read: one sentence with what was asked, what was found, what would help."""
+
+    def __init__(self, what: str, why: str, *, gone: bool = False) -> None:
+        """``gone``: the process or cgroup is no longer there; whoever steers it lets go of it and goes on."""
+        super().__init__(f"{what}: {why}")
+        self.what = what
+        self.why = why
+        self.gone = gone
+
+
+class Control(Protocol):
+    """Steers one task or service. All methods raise :class:`ControlError`, except where they say otherwise."""
+
+    @property
+    def name(self) -> str:
+        """What it steers, for sentences."""
+        ...
+
+    def set_cores(self, cores: tuple[int, ...]) -> None:
+        """Let it run on these virtual CPUs only. Those that its cpuset does not hold are left out, and said so."""
+        ...
+
+    def set_weight(self, weight: float) -> None:
+        """CPU weight relative to the default of Linux; at most LOWEST_WEIGHT: only what others leave."""
+        ...
+
+    def set_quota(self, cpus: float | None) -> None:
+        """CPUs that it may use at most; None: as many as it finds."""
+        ...
+
+    def pause(self) -> None:
+        """Stop it where it is."""
+        ...
+
+    def resume(self) -> None:
+        """Let it go on; nothing happens where it runs."""
+        ...
+
+    def paused(self) -> bool:
+        """Whether it stands still now."""
+        ...
+
+    def set_deadline(self, deadline: Deadline | None) -> None:
+        """Owe it run time in every period (SCHED_DEADLINE); None: back to how it was scheduled before."""
+        ...
+
+    def cpu_s(self) -> float:
+        """CPU seconds that it has used so far; never less than before."""
+        ...
+
+    def alive(self) -> bool:
+        """Whether anything of it is still there. Never raises."""
+        ...
+
+    def saved(self) -> Saved:
+        """Its settings from before the first change. To be written down before the first change."""
+        ...
+
+    def restore(self) -> None:
+        """Bring all of them back; does as much as it can before it raises."""
+        ...
+
+    def sentences(self) -> list[str]:
+        """What came out otherwise than asked since this was last asked. Never raises."""
+        ...

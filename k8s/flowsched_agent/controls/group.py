@@ -1,0 +1,288 @@
+"""A cgroup that is steered, whichever version it has, and the files that all of them share the handling of."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from flowsched_agent.controls.control import ControlError, Saved
+from flowsched_agent.controls.core_list import cores_of, cores_text
+from flowsched_agent.controls.refusals import GONE, refusal
+from flowsched_agent.system import System
+
+PERIOD_US = 100_000
+"""Of quotas, the kernel's default: a short period throttles a task many times where a long one never does."""
+LEAST_QUOTA_US = 1_000
+"""That the kernel takes."""
+FREEZE_S = 0.1
+"""How long a freeze is waited for: each task of the group must reach a point where it can stand still."""
+_LOOK_S = 0.001
+
+
+class Group(Protocol):
+    """One cgroup. Methods raise :class:`ControlError`."""
+
+    @property
+    def where(self) -> str:
+        """Its path, for sentences."""
+        ...
+
+    @property
+    def has_cores(self) -> bool:
+        """Whether it has a cpuset of its own."""
+        ...
+
+    @property
+    def has_weight(self) -> bool:
+        """Whether it has a weight and quota of its own."""
+        ...
+
+    @property
+    def has_freezer(self) -> bool:
+        """Whether it can be frozen."""
+        ...
+
+    @property
+    def counts_cpu(self) -> bool:
+        """Whether it counts CPU time."""
+        ...
+
+    def set_cores(self, cores: tuple[int, ...]) -> tuple[int, ...]:
+        """Let it run on these virtual CPUs; answers those that it may really use."""
+        ...
+
+    def set_weight(self, weight: float) -> None:
+        """Weight among the groups beside it, relative to the default."""
+        ...
+
+    def set_quota(self, cpus: float | None) -> None:
+        """CPUs at most."""
+        ...
+
+    def freeze(self) -> bool:
+        """Stop all of it; answers whether all stands still already."""
+        ...
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        ...
+
+    def frozen(self) -> bool:
+        """Whether all of it stands still."""
+        ...
+
+    def cpu_s(self) -> float:
+        """CPU seconds used by all that was in it."""
+        ...
+
+    def pids(self) -> list[int]:
+        """Processes in it and in the groups below."""
+        ...
+
+    def adopt(self, pid: int) -> None:
+        """Move a process with all its threads into it."""
+        ...
+
+    def there(self) -> bool:
+        """Whether it is still the same group. Never raises."""
+        ...
+
+    def saved(self) -> Saved:
+        """Its settings from before the first change."""
+        ...
+
+    def restore(self) -> None:
+        """Bring them back."""
+        ...
+
+
+class GroupFiles:
+    """Folders of one group by the name of their tree, and the values that its files had at first."""
+
+    def __init__(self, system: System, where: str, folders: Mapping[str, Path]) -> None:
+        """Raises :class:`ControlError` if a folder is not there."""
+        self.system = system
+        self.where = where
+        self.folders = dict(folders)
+        try:
+            self.inodes = {tree: system.inode(folder) for tree, folder in folders.items()}
+        except OSError as error:
+            raise refusal(f"the group {where} was asked for", error, gone=error.errno in GONE) from None
+        self.original: dict[str, str] = {}
+        """By ``tree:file``; files of groups below have their path in front."""
+
+    def there(self, tree: str) -> bool:
+        """Whether the folder is the same as at first: its inode number is not given again before a restart."""
+        try:
+            return self.system.inode(self.folders[tree]) == self.inodes[tree]
+        except OSError:
+            return False
+
+    def has(self, tree: str, file: str) -> bool:
+        """Whether there is such a file."""
+        return tree in self.folders and self.system.exists(self.folders[tree] / file)
+
+    def remember(self, tree: str, files: Iterable[str]) -> None:
+        """Note the values of these files, where there are such."""
+        for file in files:
+            if self.has(tree, file):
+                value = self.read(tree, file).strip()
+                # What the kernel says on the way there is nothing that it takes.
+                self.original[f"{tree}:{file}"] = "FROZEN" if value == "FREEZING" else value
+
+    def read(self, tree: str, file: str) -> str:
+        """Raises :class:`ControlError`."""
+        try:
+            return self.system.read(self.folders[tree] / file)
+        except OSError as error:
+            raise refusal(f"{file} of the group {self.where} was read", error, gone=not self.there(tree)) from None
+
+    def write(self, tree: str, file: str, text: str, meanings: Mapping[int, str] | None = None) -> None:
+        """Raises :class:`ControlError`."""
+        what = f"{file} of the group {self.where} was to be {text.strip() or 'empty'}"
+        if not self.there(tree):
+            raise ControlError(what, "ENOENT, the group has vanished; nothing is left to steer", gone=True)
+        try:
+            self.system.write(self.folders[tree] / file, text)
+        except OSError as error:
+            raise refusal(what, error, meanings, gone=not self.there(tree)) from None
+
+    def allowed(self, tree: str, files: Sequence[str]) -> tuple[int, ...] | None:
+        """Virtual CPUs that the group above leaves it, by the first of these files that says; None: none says."""
+        for file in files:
+            path = self.folders[tree].parent / file
+            try:
+                found = cores_of(self.system.read(path))
+            except (OSError, ValueError):
+                continue
+            if found:
+                return found
+        return None
+
+    def within(self, cores: tuple[int, ...], allowed: tuple[int, ...] | None) -> tuple[int, ...]:
+        """Those that it may use. Raises :class:`ControlError` if that is none."""
+        found = cores if allowed is None else tuple(core for core in cores if core in allowed)
+        if not found:
+            raise ControlError(
+                f"the group {self.where} was to run on the CPUs {cores_text(cores) or 'of an empty list'}",
+                f"the group above it has {cores_text(allowed or ()) or 'any'}; "
+                "give the agent cores from these, or widen that cpuset",
+            )
+        return found
+
+    def wait(self, done: Waited) -> bool:
+        """Look until it is so, for as long as a freeze is waited for."""
+        until_s = self.system.now_s() + FREEZE_S
+        while not done():
+            if self.system.now_s() >= until_s:
+                return False
+            self.system.sleep(_LOOK_S)
+        return True
+
+    def pids(self, tree: str) -> list[int]:
+        """Processes of the group and of the groups below it. Raises :class:`ControlError`."""
+        found: set[int] = set()
+        for folder in self.all_folders(tree):
+            try:
+                found |= {int(line) for line in self.system.read(folder / "cgroup.procs").split()}
+            except OSError as error:
+                # Groups below come and go; a threaded one names its processes further up.
+                if folder == self.folders[tree]:
+                    raise refusal(
+                        f"the processes of the group {self.where} were asked for", error, gone=not self.there(tree)
+                    ) from None
+        # 0 stands for processes of another namespace.
+        return sorted(found - {0})
+
+    def all_folders(self, tree: str) -> list[Path]:
+        """The group's folder and all below it, from the top."""
+        found = [self.folders[tree]]
+        for folder in found:
+            try:
+                found += [folder / name for name in self.system.folders(folder)]
+            except OSError:
+                continue
+        return found
+
+    def saved(self, version: str) -> Saved:
+        """Plain JSON."""
+        return {
+            "version": version,
+            "where": self.where,
+            "folders": {
+                tree: {"path": str(folder), "inode": self.inodes[tree]} for tree, folder in self.folders.items()
+            },
+            "values": dict(self.original),
+        }
+
+    def write_back(self, order: Sequence[str]) -> None:
+        """Write the values of the start, those of ``order`` first, where they are others now.
+
+        Again, in turn from the bottom and the top, where something is refused: a cpuset can only be widened after the
+        one above it, and narrowed before it.
+        """
+        refused: dict[str, ControlError] = {}
+        rank = {file: index for index, file in enumerate(order)}
+        keys = sorted(
+            self.original,
+            key=lambda key: (rank.get(key.rpartition("/")[2].rpartition(":")[2], -1), key.count("/"), key),
+        )
+        for keys_of_pass in (keys, list(reversed(keys)), keys):
+            for key in keys_of_pass:
+                tree, _, file = key.partition(":")
+                try:
+                    if self.has(tree, file) and self.read(tree, file).strip() != self.original[key]:
+                        self.write(tree, file, self.original[key] or "\n")
+                    refused.pop(key, None)
+                except ControlError as error:
+                    refused[key] = error
+            if not refused:
+                return
+        raise next((error for error in refused.values() if not error.gone), next(iter(refused.values())))
+
+
+class Waited(Protocol):
+    """What is waited for."""
+
+    def __call__(self) -> bool:
+        """Whether it is so."""
+        ...
+
+
+def group_files(system: System, saved: Saved) -> tuple[GroupFiles | None, str]:
+    """The group that was written down; None and why if that one is no longer there, or is none of this tree's."""
+    where = str(saved["where"])
+    folders = {tree: Path(entry["path"]) for tree, entry in saved["folders"].items()}
+    for folder in folders.values():
+        if system.cgroup not in folder.parents or ".." in folder.parts:
+            return None, f"the group {where} was left alone: {folder} is not below {system.cgroup}"
+    try:
+        files = GroupFiles(system, where, folders)
+    except ControlError as error:
+        return None, f"the group {where} was left alone: it is gone" if error.gone else str(error)
+    if any(files.inodes[tree] != entry["inode"] for tree, entry in saved["folders"].items()):
+        return None, f"the group {where} was left alone: another of the same name has taken its place"
+    files.original = {str(key): str(value) for key, value in saved["values"].items()}
+    return files, ""
+
+
+CPUSET_MEANINGS = {
+    errno.EACCES: "the group above it does not hold these CPUs, or permission is missing; take cores from its cpuset",
+    errno.EINVAL: "one of them is offline, or another group has it exclusively; take cores that are online and shared",
+    errno.EBUSY: "a SCHED_DEADLINE task or a group below it needs the CPUs that would go; end its deadline first",
+    errno.ENOSPC: "tasks are in the group and would be left without a CPU; move them away first",
+}
+QUOTA_MEANINGS = {
+    errno.EINVAL: "the group above it has less, a group below it has more, or it is under 1 ms; choose between these",
+}
+WEIGHT_MEANINGS = {
+    errno.EINVAL: "it is outside of the kernel's range, or the group is set idle; weights from 2/1024 to 100 fit",
+}
+ADOPT_MEANINGS = {
+    errno.EINVAL: "the process has real-time scheduling and the group no real-time run time, or it is a thread of the "
+    "kernel; it needs no weight while it has priority",
+    errno.EBUSY: "the group has controllers for the groups below it and takes no processes; use one of those below",
+    errno.ENOSPC: "the group's cpuset has no CPUs or no memory nodes yet; fill cpuset.cpus and cpuset.mems first",
+}

@@ -1,0 +1,220 @@
+"""A plain process with all that it starts: affinity and class of every thread, signals to pause, a group for its weight."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+
+from flowsched.node.deadline import Deadline
+from flowsched_agent.controls.control import ControlError, Saved
+from flowsched_agent.controls.own_group import OwnGroup
+from flowsched_agent.controls.refusals import refusal
+from flowsched_agent.controls.scheduling import OneWay
+from flowsched_agent.controls.threads import Threads
+from flowsched_agent.controls.weights import is_lowest, nice_of
+from flowsched_agent.sensors.cpu import UsedCpu
+from flowsched_agent.sensors.process import Process, read_process, start_time, tree
+from flowsched_agent.system import System
+
+LOOK_S = 1.0
+"""How often all processes of the machine are searched for new ones of a tree that has no group."""
+_AUTOGROUP_NICE = re.compile(r"nice (-?\d+)")
+
+
+class ProcessControl:
+    """Steers one tree of processes by the number of its first."""
+
+    def __init__(
+        self,
+        system: System,
+        name: str,
+        pid: int,
+        own: OwnGroup | None,
+        autogroup: bool,
+        one_way: OneWay | None = None,
+    ) -> None:
+        """Notes all settings. Raises :class:`ControlError`.
+
+        ``own``: its group, where it has one; ``autogroup``: whether the kernel gives each session a weight; ``one_way``:
+        what of its threads could not be taken back.
+        """
+        self._system = system
+        self.name = name
+        self.pid = pid
+        start = start_time(system, pid)
+        if start is None:
+            raise ControlError(f"{name} was to be steered", f"process {pid} is gone", gone=True)
+        self.start = start
+        self._own = own
+        self._known: list[Process] = []
+        self._looked_s = float("-inf")
+        self._threads = Threads(system, name, self.members, one_way)
+        self.said = self._threads.said
+        """What :meth:`sentences` will say."""
+        self._threads.remember()
+        self._used = UsedCpu(system)
+        self._used_before_s = self._used.read(self._known)
+        self._most_s = 0.0
+        self._autogroup = self._autogroup_nice() if autogroup and own is None else None
+
+    def members(self) -> list[Process]:
+        """All processes of the tree now, itself first; none once it is gone. Raises :class:`ControlError`."""
+        first = self._first()
+        if first is not None and first.start != self.start:
+            return []
+        if self._own is not None and self._own.group.there():
+            read = (read_process(self._system, pid) for pid in self._own.group.pids())
+            found = [process for process in read if process is not None and not process.ended]
+            found.sort(key=lambda process: (process.pid != self.pid, process.start, process.pid))
+        else:
+            try:
+                found = tree(self._system, self.pid)
+            except OSError as error:
+                raise refusal(f"the processes of {self.name} were asked for", error) from None
+        self._known = found
+        self._looked_s = self._system.now_s()
+        return found
+
+    def _first(self) -> Process | None:
+        try:
+            return read_process(self._system, self.pid)
+        except OSError as error:
+            raise refusal(f"process {self.pid} of {self.name} was asked for", error) from None
+
+    def set_cores(self, cores: tuple[int, ...]) -> None:
+        """Affinity of every thread."""
+        if not cores:
+            raise ControlError(f"{self.name} was to run on the CPUs of an empty list", "it needs one at least")
+        self._threads.set_cores(cores)
+
+    def set_weight(self, weight: float) -> None:
+        """Of its group, or else nice values and SCHED_IDLE where these can be taken back."""
+        if not weight > 0:
+            raise ControlError(f"{self.name} was to have weight {weight:g}", "weights are above 0")
+        if self._own is not None:
+            self._own.group.set_weight(weight)
+            return
+        self._threads.set_weight(weight)
+        if self._autogroup is not None:
+            self._write_autogroup(19 if is_lowest(weight) else nice_of(weight))
+
+    def set_quota(self, cpus: float | None) -> None:
+        """Of its group; without one there is no quota."""
+        if cpus is not None and not cpus > 0:
+            raise ControlError(f"{self.name} was to have {cpus:g} CPUs at most", "that is no amount; pause it instead")
+        if self._own is not None:
+            self._own.group.set_quota(cpus)
+        elif cpus is not None:
+            raise ControlError(
+                f"{self.name} was to have {cpus:g} CPUs at most",
+                "it has no cgroup of its own, and plain processes have no quota; make the cpu controller writable",
+            )
+
+    def pause(self) -> None:
+        """SIGSTOP to all of its processes."""
+        self._threads.stop()
+
+    def resume(self) -> None:
+        """SIGCONT to all of its processes."""
+        self._threads.go_on()
+
+    def paused(self) -> bool:
+        """Whether all of them stand still."""
+        first = self._first()
+        if first is not None and not first.ended and not first.stopped:
+            return False
+        return self._threads.stopped()
+
+    def set_deadline(self, deadline: Deadline | None) -> None:
+        """Reserve for its busiest thread."""
+        self._threads.set_deadline(deadline)
+
+    def cpu_s(self) -> float:
+        """By its group, or else the sum over its processes."""
+        used = None
+        if self._own is not None and self._own.group.there():
+            used = self._own.used_s
+        if used is not None:
+            used += self._used_before_s
+        else:
+            if self._system.now_s() - self._looked_s >= LOOK_S:
+                self.members()
+            used = self._used.read(self._known)
+        self._most_s = max(self._most_s, used)
+        return self._most_s
+
+    def alive(self) -> bool:
+        """Whether a process of it is there."""
+        try:
+            first = self._first()
+            if first is not None and not first.ended:
+                return first.start == self.start
+            return bool(self.members())
+        except ControlError:
+            return False
+
+    def saved(self) -> Saved:
+        """Plain JSON."""
+        return {
+            "kind": "process",
+            "name": self.name,
+            "boot": self._system.boot(),
+            "pid": self.pid,
+            "start": self.start,
+            "stopped": self._threads.was_stopped,
+            "threads": self._threads.saved(),
+            "group": None if self._own is None else self._own.saved(),
+            "autogroup": self._autogroup,
+        }
+
+    def restore(self) -> None:
+        """Bring back classes, affinities and groups, and let it go on."""
+        refused: ControlError | None = None
+        try:
+            self._threads.restore()
+        except ControlError as error:
+            refused = error
+        if self._autogroup is not None and self.alive():
+            try:
+                self._write_autogroup(self._autogroup)
+            except ControlError as error:
+                refused = refused or error
+        if self._own is not None:
+            try:
+                self._own.leave()
+            except ControlError as error:
+                refused = refused or error
+            self._own = None
+        if refused is not None and not refused.gone:
+            raise refused
+
+    def sentences(self) -> list[str]:
+        """What came out otherwise than asked."""
+        said = list(dict.fromkeys(self.said))
+        self.said.clear()
+        return said
+
+    def _autogroup_nice(self) -> int | None:
+        """The weight of its session, where it leads that: nobody else's session is touched."""
+        first = self._first()
+        if first is None or first.session != self.pid:
+            self.said.append(
+                f"{self.name} is weighed by nice values, which count only within its session: the kernel weighs sessions "
+                "equally (sched_autogroup_enabled); start it in a session of its own, or make the cpu controller writable"
+            )
+            return None
+        with contextlib.suppress(OSError):
+            match = _AUTOGROUP_NICE.search(self._system.read(self._system.proc / str(self.pid) / "autogroup"))
+            return int(match[1]) if match else None
+        return None
+
+    def _write_autogroup(self, nice: int) -> None:
+        write_autogroup(self._system, self.name, self.pid, nice)
+
+
+def write_autogroup(system: System, name: str, pid: int, nice: int) -> None:
+    """Weigh the session of a process among the sessions. Raises :class:`ControlError`."""
+    try:
+        system.write(system.proc / str(pid) / "autogroup", str(nice))
+    except OSError as error:
+        raise refusal(f"the session of {name} was to have nice {nice} (process {pid})", error) from None

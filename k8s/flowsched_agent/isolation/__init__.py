@@ -1,0 +1,1 @@
+"""What the scheduling classes of this machine do for a critical periodic task, measured."""

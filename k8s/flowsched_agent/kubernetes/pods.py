@@ -1,0 +1,148 @@
+"""From the pods of this node to services and tasks: by the annotations that pods bring and the cluster scheduler writes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flowsched_agent import names
+from flowsched_agent.configuration import MEMCACHED_PORT, Find, ServiceSpec, TaskSpec
+from flowsched_agent.workloads import Workload
+from flowsched_models.catalogue import Catalogue
+from flowsched_models.quantity import QuantityError, parse_cores, parse_duration_us
+
+_SLO = re.compile(r"p95\s*=\s*([^@]+)(?:@\s*([^@]+))?", re.ASCII)
+_MOST_THREADS = 4096
+_ENDED = ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True)
+class PodWorkload(Workload):
+    """A pod of this node that is steered."""
+
+    namespace: str = ""
+    pod: str = ""
+    uid: str = ""
+    qos: str = "Burstable"
+    containers: tuple[str, ...] = ()
+    """Ids of its containers that run, without their runtime."""
+
+    @property
+    def path(self) -> str:
+        """Of the pod in the API."""
+        return f"/api/v1/namespaces/{self.namespace}/pods/{self.pod}"
+
+
+@dataclass(frozen=True)
+class Read:
+    """What came of one pod."""
+
+    workload: PodWorkload | None = None
+    problem: str | None = None
+    """Why it is left alone, where it asks to be steered."""
+
+
+def read_pod(pod: Mapping[str, Any], catalogue: Catalogue, scheduler_names: Sequence[str]) -> Read:
+    """A pod as the API server gives it. Never raises for what users write."""
+    metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
+    if spec.get("schedulerName") not in scheduler_names or status.get("phase") in _ENDED:
+        return Read()
+    given = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
+    said, profile = given.get(names.WORKLOAD_CLASS), given.get(names.PROFILE)
+    if said is None and profile is None:
+        return Read()
+    containers = tuple(
+        str(c["containerID"]).rpartition("://")[2]
+        for c in status.get("containerStatuses") or ()
+        if c.get("containerID") and "running" in (c.get("state") or {})
+    )
+    if not containers:
+        return Read()
+    name = f"{metadata.get('namespace')}/{metadata.get('name')}"
+    try:
+        allowed = parse_cores(given[names.CORES]) if names.CORES in given else ()
+        if _is_service(said, profile, catalogue):
+            made: ServiceSpec | TaskSpec = _service(name, profile, given, spec, status, allowed, catalogue)
+        else:
+            made = _task(name, profile, given)
+    except (QuantityError, ValueError) as error:
+        help = f"; {error.help}" if isinstance(error, QuantityError) and error.help else ""
+        return Read(problem=f"pod {name} is left alone: {error}{help}")
+    uid = str(metadata.get("uid"))
+    return Read(
+        PodWorkload(
+            spec=made,
+            key=f"{uid} {' '.join(sorted(containers))}",
+            allowed=allowed,
+            namespace=str(metadata.get("namespace")),
+            pod=str(metadata.get("name")),
+            uid=uid,
+            qos=str(status.get("qosClass") or "Burstable"),
+            containers=containers,
+        )
+    )
+
+
+def _is_service(said: str | None, profile: str | None, catalogue: Catalogue) -> bool:
+    """As the cluster scheduler reads it: a name that is both is what its workload class says."""
+    if profile in catalogue.services:
+        return profile not in catalogue.jobs or said == names.LATENCY_SENSITIVE
+    return profile is None and said == names.LATENCY_SENSITIVE
+
+
+def _service(
+    name: str,
+    profile: str | None,
+    given: Mapping[str, str],
+    spec: Mapping[str, Any],
+    status: Mapping[str, Any],
+    allowed: tuple[int, ...],
+    catalogue: Catalogue,
+) -> ServiceSpec:
+    if profile is None:
+        raise QuantityError(f"it names no profile of a service in {names.PROFILE}")
+    if names.SLO not in given:
+        raise QuantityError(f"it has no {names.SLO}", "write p95=1ms@30000qps")
+    match = _SLO.fullmatch(given[names.SLO].strip())
+    if match is None:
+        raise QuantityError(f"{names.SLO} is no latency goal", "write p95=1ms@30000qps")
+    address = status.get("podIP")
+    if not address:
+        raise QuantityError("it has no address yet")
+    client = given.get(names.CLIENT)
+    return ServiceSpec(
+        name,
+        Find(),
+        host=str(address),
+        port=_port(spec),
+        profile=profile,
+        threads=_threads(given),
+        slo_us=parse_duration_us(match[1].strip()),
+        client=client if client in catalogue.services[profile].clients else None,
+        # Its own first: more are added when its load needs them.
+        cores=allowed,
+    )
+
+
+def _task(name: str, profile: str | None, given: Mapping[str, str]) -> TaskSpec:
+    scale = float(given.get(names.SCALE, "1"))
+    if not 0.001 <= scale <= 100_000:
+        raise QuantityError(f"{names.SCALE} is not between 0.001 and 100000")
+    return TaskSpec(name, find=Find(), profile=profile, threads=_threads(given), scale=scale)
+
+
+def _threads(given: Mapping[str, str]) -> int:
+    threads = int(given.get(names.THREADS, "1"))
+    if not 1 <= threads <= _MOST_THREADS:
+        raise QuantityError(f"{names.THREADS} is not between 1 and {_MOST_THREADS}")
+    return threads
+
+
+def _port(spec: Mapping[str, Any]) -> int:
+    for container in spec.get("containers") or ():
+        for port in container.get("ports") or ():
+            if port.get("protocol", "TCP") == "TCP" and port.get("containerPort"):
+                return int(port["containerPort"])
+    return MEMCACHED_PORT

@@ -1,0 +1,1 @@
+"""What a machine says of itself: memcached counters and CPU times."""

@@ -1,0 +1,144 @@
+"""One service or task that is steered: its controls, what it has, and what was refused."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flowsched.node import LOWEST_WEIGHT, Deadline, NodeService, NodeTask
+from flowsched_agent.acts import Act, Has, Kind
+from flowsched_agent.configuration import ServiceSpec, TaskSpec
+from flowsched_agent.controls.control import Control, ControlError
+
+LOG = logging.getLogger(__name__)
+
+
+class GoneError(Exception):
+    """The processes are no longer there."""
+
+
+@dataclass
+class Handle:
+    """How something is steered, and the process that it began with, where that is known."""
+
+    whole: Control
+    pid: int | None = None
+
+
+@dataclass
+class Steered:
+    """What is known of a target apart from its kind."""
+
+    name: str
+    handle: Handle | None = None
+    has: Has = field(default_factory=Has)
+    refused: set[tuple[str, str]] = field(default_factory=set)
+    """(kind, value) of what could not be set: said once, and not tried again with that value."""
+    written: bool = False
+    """Whether its original settings are on disk."""
+    owed: bool = False
+    """It has bandwidth of its own: the kernel lets it run anywhere, and refuses to pin it."""
+    unweighed: bool = False
+    """A low weight was refused: it runs as urgently as a service beside it."""
+    pauses: int = 0
+    errors: int = 0
+
+    @property
+    def weight(self) -> float:
+        """That it really has, relative to Linux's default."""
+        return 1.0 if self.unweighed else self.has.weight
+
+    def do(self, act: Act, dry_run: bool) -> None:
+        """Carry an act out, or do without it where it is refused. Raises :class:`GoneError`."""
+        if act.kind is not Kind.START and not dry_run:
+            self._try(act)
+        if act.kind is Kind.PAUSE and self.has.run:
+            self.pauses += 1
+        self.has = self.has.after(act)
+
+    def renew(self) -> None:
+        """Set again what is set: new threads and whoever else writes the same settings. Raises :class:`GoneError`."""
+        if self.handle is None:
+            return
+        if self.has.cores is not None:
+            self._try(Act(self.name, Kind.CORES, self.has.cores))
+        if self.has.weight != 1.0:
+            self._try(Act(self.name, Kind.WEIGHT, weight=self.has.weight))
+        if not self.has.run:
+            self._try(Act(self.name, Kind.PAUSE))
+
+    def owe(self, deadline: Deadline) -> None:
+        """Give it its bandwidth, or do without. Raises :class:`GoneError`."""
+        if self.handle is None or ("deadline", str(deadline)) in self.refused:
+            return
+        try:
+            self.handle.whole.set_deadline(deadline)
+            self.owed = True
+        except ControlError as error:
+            self._refused("deadline", str(deadline), error)
+
+    def _try(self, act: Act) -> None:
+        handle = self.handle
+        value = str(act)
+        if handle is None or (act.kind.value, value) in self.refused:
+            return
+        try:
+            match act.kind:
+                case Kind.CORES:
+                    handle.whole.set_cores(act.cores)
+                case Kind.WEIGHT:
+                    handle.whole.set_weight(act.weight)
+                case Kind.QUOTA:
+                    handle.whole.set_quota(act.quota)
+                case Kind.PAUSE:
+                    handle.whole.pause()
+                case Kind.RESUME:
+                    handle.whole.resume()
+                case Kind.START:
+                    raise AssertionError("programs are started elsewhere")
+        except ControlError as error:
+            self._refused(act.kind.value, value, error)
+            self.unweighed = self.unweighed or (act.kind is Kind.WEIGHT and act.weight < 1.0)
+            if act.kind is Kind.PAUSE:
+                # What cannot be stopped can still be last in line.
+                self._try(Act(self.name, Kind.WEIGHT, weight=LOWEST_WEIGHT))
+        for sentence in handle.whole.sentences():
+            if ("said", sentence) not in self.refused:
+                self.refused.add(("said", sentence))
+                LOG.info("%s", sentence, extra={"target": self.name})
+
+    def _refused(self, kind: str, value: str, error: ControlError) -> None:
+        if error.gone:
+            raise GoneError(str(error)) from None
+        self.errors += 1
+        self.refused.add((kind, value))
+        LOG.warning("done without: %s", error, extra={"target": self.name, "act": kind})
+
+
+@dataclass
+class SteeredService(Steered):
+    """A latency service."""
+
+    spec: ServiceSpec = field(kw_only=True)
+    service: NodeService = field(kw_only=True)
+    queries: int | None = None
+    silent: bool = False
+    """It did not answer when it was last asked."""
+
+
+@dataclass
+class SteeredTask(Steered):
+    """A batch job."""
+
+    spec: TaskSpec = field(kw_only=True)
+    task: NodeTask = field(kw_only=True)
+    submitted_s: float = field(kw_only=True)
+    cpu_s: float = 0.0
+    done: bool = False
+    """Nothing of it is left, and nothing new can come under its name."""
+
+
+def has_of(steered: Mapping[str, Steered]) -> dict[str, Has]:
+    """What each has."""
+    return {name: one.has for name, one in steered.items()}

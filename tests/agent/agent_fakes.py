@@ -1,0 +1,230 @@
+"""A machine of memory for the loop of the agent: a clock that jumps, controls that note calls, scripted counters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flowsched.node import Allocation, Deadline, Node, Reading, ServiceGrant, TaskGrant
+from flowsched_agent.agent import Agent
+from flowsched_agent.catalogue import Believed, believed
+from flowsched_agent.configuration import Command, Configuration, Controller, Find, ServiceSpec, TaskSpec
+from flowsched_agent.controls.control import ControlError, Saved
+from flowsched_agent.hands import Announce
+from flowsched_agent.recorder import Recorder
+from flowsched_agent.state_file import StateFile
+from flowsched_agent.steered import Handle
+from flowsched_agent.workloads import Workloads
+
+
+class FakeClock:
+    """Time passes only while it is waited for, or when somebody takes some."""
+
+    def __init__(self) -> None:
+        self.t = 100.0
+        self.waits: list[float] = []
+
+    def now(self) -> float:
+        return self.t
+
+    def wait_until(self, moment: float) -> None:
+        self.waits.append(moment)
+        self.t = max(self.t, moment)
+
+
+@dataclass
+class FakeControl:
+    """Notes every call in a log that all controls of a machine share."""
+
+    name: str
+    log: list[str]
+    fails: dict[str, ControlError] = field(default_factory=dict)
+    """By method."""
+    used_s: float = 0.0
+    there: bool = True
+    stopped: bool = False
+    now: dict[str, object] = field(default_factory=dict)
+
+    def _call(self, method: str, value: object = "") -> None:
+        if not self.there:
+            raise ControlError(self.name, "it is gone", gone=True)
+        if method in self.fails:
+            raise self.fails[method]
+        self.log.append(f"{self.name} {method} {value}".rstrip())
+        self.now[method] = value
+
+    def set_cores(self, cores: tuple[int, ...]) -> None:
+        self._call("cores", ",".join(map(str, cores)))
+
+    def set_weight(self, weight: float) -> None:
+        self._call("weight", f"{weight:g}")
+
+    def set_quota(self, cpus: float | None) -> None:
+        self._call("quota", cpus)
+
+    def pause(self) -> None:
+        self._call("pause")
+        self.stopped = True
+
+    def resume(self) -> None:
+        self._call("resume")
+        self.stopped = False
+
+    def paused(self) -> bool:
+        return self.stopped
+
+    def set_deadline(self, deadline: Deadline | None) -> None:
+        self._call("deadline", deadline)
+
+    def cpu_s(self) -> float:
+        if not self.there:
+            raise ControlError(self.name, "it is gone", gone=True)
+        return self.used_s
+
+    def alive(self) -> bool:
+        return self.there
+
+    def saved(self) -> Saved:
+        if "saved" in self.fails:
+            raise self.fails["saved"]
+        return {"kind": "fake", "name": self.name}
+
+    def restore(self) -> None:
+        self._call("restore")
+
+    def sentences(self) -> list[str]:
+        return []
+
+
+@dataclass
+class FakeCounters:
+    queries: int
+    pid: int = 7
+
+
+class FakeStats:
+    """Answers by a script; None: no answer."""
+
+    problem: str | None = "nobody is there"
+
+    def __init__(self) -> None:
+        self.answer: Callable[[], FakeCounters | None] = lambda: FakeCounters(0)
+
+    def read(self) -> FakeCounters | None:
+        return self.answer()
+
+    def close(self) -> None:
+        pass
+
+
+class FakeHands:
+    """What runs on the machine, by name."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.controls: dict[str, FakeControl] = {}
+        self.asked = FakeStats()
+
+    def add(self, name: str) -> FakeControl:
+        self.controls[name] = FakeControl(name, self.log)
+        return self.controls[name]
+
+    def find(self, name: str, find: Find, announce: Announce) -> Handle | None:
+        control = self.controls.get(name)
+        return Handle(control, pid=1) if control is not None and control.there else None
+
+    def of_process(self, name: str, pid: int, announce: Announce) -> Handle:
+        announce({"kind": "origin", "name": name, "pid": pid})
+        return Handle(self.add(name), pid=pid)
+
+    def stats(self, spec: ServiceSpec, timeout_s: float) -> FakeStats:
+        return self.asked
+
+    def core_busy_s(self) -> tuple[float, ...]:
+        return ()
+
+    def sentences(self) -> list[str]:
+        return []
+
+
+class Scripted:
+    """A controller that answers what it was told to, and keeps the readings."""
+
+    period_s = 0.1
+
+    def __init__(self, *answers: Allocation | Exception | None) -> None:
+        self.answers = list(answers)
+        self.readings: list[Reading] = []
+
+    def decide(self, reading: Reading) -> Allocation | None:
+        self.readings.append(reading)
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def allocation(service: Sequence[int] = (), **tasks: TaskGrant) -> Allocation:
+    """Cores of the service ``mc``, and grants of tasks."""
+    return Allocation({"mc": ServiceGrant(tuple(service))} if service else {}, tasks)
+
+
+SERVICE = ServiceSpec("mc", Find(port=11211), capacity={1: 25_000.0, 2: 40_000.0}, cores=(0, 1, 2, 3))
+TASK = TaskSpec("batch", find=Find(command_line="batch"))
+COMMAND = TaskSpec("batch", command=Command(("sleep", "60")))
+ALLOWED = (0, 1, 2, 3)
+
+
+@dataclass
+class Bench:
+    """An agent on the machine of memory."""
+
+    agent: Agent
+    hands: FakeHands
+    clock: FakeClock
+    controller: Scripted
+    beliefs: Believed
+
+    @property
+    def node(self) -> Node:
+        return self.beliefs.node
+
+    def ticks(self, count: int) -> list[str]:
+        """What was done to the machine meanwhile."""
+        del self.hands.log[:]
+        for _ in range(count):
+            self.agent.tick()
+            self.clock.t += self.agent_period_s
+        return list(self.hands.log)
+
+    @property
+    def agent_period_s(self) -> float:
+        return self.controller.period_s
+
+
+def bench(
+    *answers: Allocation | Exception | None,
+    tasks: tuple[TaskSpec, ...] = (TASK,),
+    service: ServiceSpec = SERVICE,
+    state_file: StateFile | None = None,
+    workloads: Workloads | None = None,
+    record: Path | None = None,
+    controller: str = "flow-node",
+    dry_run: bool = False,
+) -> Bench:
+    """One service, which runs, and tasks, which do unless they are commands."""
+    configuration = Configuration(
+        services=(service,), tasks=tasks, controller=Controller(controller), dry_run=dry_run, server=None
+    )
+    hands, clock, scripted = FakeHands(), FakeClock(), Scripted(*answers)
+    hands.add(service.name)
+    for task in tasks:
+        if task.command is None:
+            hands.add(task.name)
+    beliefs = believed(configuration, ALLOWED)
+    recorder = Recorder(record) if record is not None else None
+    agent = Agent(
+        configuration, beliefs, scripted, hands, clock, state_file=state_file, workloads=workloads, recorder=recorder
+    )
+    return Bench(agent, hands, clock, scripted, beliefs)

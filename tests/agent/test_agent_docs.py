@@ -1,0 +1,38 @@
+"""What docs/agent.md says is what there is: keys, metrics, columns, annotations and its example."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from flowsched_agent import names
+from flowsched_agent.configuration_form import load_configuration, reference_table
+from flowsched_agent.metrics import FAMILIES
+from flowsched_agent.recorder import COLUMNS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "agent.md").read_text(encoding="utf-8")
+
+
+def test_every_key_is_listed_with_its_default() -> None:
+    assert reference_table() in PAGE
+
+
+def test_every_metric_is_listed() -> None:
+    for family in FAMILIES:
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        assert f"| `{family.name}` | {labels} | {family.help} |\n" in PAGE
+
+
+def test_every_column_and_annotation_is_named() -> None:
+    for name in COLUMNS:
+        assert f"`{name}`" in PAGE
+    for name in (names.LOAD, names.SERVICE_LOAD, names.SERVICE_HEADROOM, names.SERVICE_CORES, names.BATCH_TASKS):
+        assert f"`{name}`" in PAGE
+
+
+def test_the_example_loads(tmp_path: Path) -> None:
+    example = re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert example is not None
+    (tmp_path / "agent.yaml").write_text(example[1])
+    configuration = load_configuration(tmp_path / "agent.yaml")
+    assert [t.name for t in configuration.tasks] == ["running-already", "to-be-started"]

@@ -1,0 +1,92 @@
+"""Metrics and health of the agent, as Prometheus and a kubelet read them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from agent_fakes import FakeCounters, allocation, bench
+
+from flowsched.address import Address
+from flowsched.node import TaskGrant
+from flowsched_agent.logs import JsonFormatter, TextFormatter
+from flowsched_agent.metrics import FAMILIES, exposition
+from flowsched_agent.server import Server
+from flowsched_agent.status import Status
+from flowsched_models.document import InputError
+
+parser = pytest.importorskip("prometheus_client.parser")
+
+
+def values(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    return {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in parser.text_string_to_metric_families(text.decode())
+        for sample in family.samples
+    }
+
+
+def test_every_family_is_there_after_a_tick_with_its_unit() -> None:
+    b = bench(allocation((0, 1), batch=TaskGrant(False, (2,), 0.5)))
+    b.hands.asked.answer = lambda: FakeCounters(round(b.clock.t * 1000))
+    b.ticks(3)
+    scraped = exposition(b.agent.status, "1.2")
+    found = values(scraped)
+    assert {name for name, _ in found} == {f.name for f in FAMILIES}
+    assert found["flowsched_agent_service_load_qps", (("service", "mc"),)] == pytest.approx(1000, rel=0.01)
+    assert found["flowsched_agent_service_slo_seconds", (("service", "mc"),)] == 0.001
+    assert 0 < found["flowsched_agent_service_predicted_p95_seconds", (("service", "mc"),)] < 0.001
+    assert found["flowsched_agent_service_cores", (("service", "mc"),)] == 2
+    assert found["flowsched_agent_task_state", (("state", "paused"), ("task", "batch"))] == 1
+    assert found["flowsched_agent_task_weight_ratio", (("task", "batch"),)] == 0.5
+    assert found["flowsched_agent_pauses_total", ()] == 1
+    assert found["flowsched_agent_ticks_total", ()] == 3
+    assert found["flowsched_agent_acts_total", (("act", "pause"),)] == 1
+    assert all(f.name.endswith("_total") == (f.kind == "counter") for f in FAMILIES)
+
+
+def test_names_of_users_cannot_break_the_text() -> None:
+    from flowsched_agent.status import TaskStatus
+
+    name = 'a"b\\c\nd'
+    status = Status(0.0, tasks={name: TaskStatus(name, "running", (), 1.0, 0.0, 0)})
+    assert values(exposition(status, "1"))["flowsched_agent_task_cores", (("task", name),)] == 0
+
+
+def test_health_follows_the_checks_and_unknown_paths_say_what_there_is() -> None:
+    wrong: list[str] = []
+    server = Server(
+        Address("127.0.0.1", 0), lambda: wrong[0] if wrong else None, lambda: "no tick yet", lambda: b"metrics here\n"
+    )
+
+    def got(path: str) -> tuple[int, str]:
+        try:
+            with urllib.request.urlopen(f"http://{server.address}{path}", timeout=30) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    try:
+        assert got("/healthz") == got("/livez?verbose") == (200, "ok\n")
+        assert got("/readyz") == (500, "no tick yet\n")
+        assert got("/metrics") == (200, "metrics here\n")
+        wrong.append("no tick for 60 s")
+        assert got("/livez") == (500, "no tick for 60 s\n")
+        assert got("/other")[0] == 404 and "/metrics" in got("/other")[1]
+        with pytest.raises(InputError, match="cannot listen"):
+            Server(server.address, lambda: None, lambda: None, lambda: b"")
+    finally:
+        server.close()
+
+
+def test_logs_are_one_line_each_in_both_forms(tmp_path: Path) -> None:
+    record = logging.LogRecord("flowsched_agent.x", logging.INFO, "", 0, "a\nb %s", ("c",), None)
+    record.target, record.pid = "the task", 5
+    text = TextFormatter().format(record)
+    assert "\n" not in text and text.endswith('INFO flowsched_agent.x: a\\nb c target="the task" pid=5')
+    line = json.loads(JsonFormatter().format(record))
+    assert (line["msg"], line["target"], line["pid"], line["level"]) == ("a\nb c", "the task", 5, "info")

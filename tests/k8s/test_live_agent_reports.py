@@ -1,0 +1,218 @@
+"""The agent against a real API server, with the rights and the policy of the manifests: its pods, and its reports."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plane import Plane, Space, wait_for
+from running import running_scheduler, site_of
+from test_manifests import MANIFESTS, kustomized
+
+from flowsched_agent import names
+from flowsched_agent.configuration import Configuration, Kubernetes, ServiceSpec, TaskSpec
+from flowsched_agent.kubernetes.access import find_access
+from flowsched_agent.kubernetes.client import ApiError, Client
+from flowsched_agent.kubernetes.cluster import Cluster
+from flowsched_agent.kubernetes.reporting import Reporter
+from flowsched_agent.status import ServiceStatus, Status
+from flowsched_k8s import names as scheduler_names
+from flowsched_k8s.instructions import PodKey
+from flowsched_k8s.intent import read_intent
+from flowsched_k8s.loads import AnnotationSource, Load, Loads, ServicePod
+from flowsched_k8s.objects import Meta, Pod
+from flowsched_models.profiles import load_catalogue
+
+NAMESPACE = "flowsched-agent"
+INSTALLED = (
+    "Namespace",
+    "ServiceAccount",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+)
+SERVICE = {names.PROFILE: "memcached", names.SLO: "p95=1ms@30Kqps", names.THREADS: "1", names.CORES: "0"}
+
+
+@pytest.fixture
+def installed(plane: Plane) -> None:
+    for o in kustomized(MANIFESTS / "agent"):
+        if o["kind"] in INSTALLED:
+            plane.admin.apply([o], NAMESPACE)
+
+
+def kubeconfig_of(plane: Plane, node: str) -> Path:
+    """A kubeconfig with a token of the agent's account that says on which node its pod runs."""
+    uid = plane.admin.get(f"/api/v1/nodes/{node}")["metadata"]["uid"]
+    spec = {"boundObjectRef": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}}
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/flowsched-agent/token"
+    token = plane.admin.post(path, {"spec": spec})["status"]["token"]
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "it",
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        "users": [{"name": "it", "user": {"token": token}}],
+        "clusters": [
+            {
+                "name": "it",
+                "cluster": {"server": plane.server, "certificate-authority": str(plane.folder / "pki" / "ca.crt")},
+            }
+        ],
+    }
+    file = plane.folder / f"agent-{node}.kubeconfig"
+    file.write_text(json.dumps(config))
+    return file
+
+
+class Site:
+    """Two nodes; the agent is on the first."""
+
+    def __init__(self, plane: Plane, space: Space) -> None:
+        self.space = space
+        self.here, self.there = space.make_nodes(2)
+        self.kubeconfig = kubeconfig_of(plane, self.here)
+        # The policy is read by the API server some time after it was written.
+        client = Client(find_access(self.kubeconfig))
+        wait_for(
+            lambda: self.refused(client, f"/api/v1/nodes/{self.there}/status", {names.SERVICE_LOAD: "x"}), "the policy"
+        )
+        self.client = client
+
+    @staticmethod
+    def refused(client: Client, path: str, annotations: dict[str, str | None], **more: Any) -> str:
+        try:
+            client.patch(path, {"metadata": {"annotations": annotations}, **more})
+        except ApiError as error:
+            return str(error)
+        return ""
+
+    def pod(self, name: str, node: str, annotations: dict[str, str]) -> str:
+        self.space.make_pod(name, annotations=annotations)
+        bound = {"metadata": {"name": name}, "target": {"kind": "Node", "name": node}}
+        self.space.admin.post(f"{self.space.pods_path}/{name}/binding", bound)
+        running = {
+            "status": {
+                "phase": "Running",
+                "podIP": "10.1.2.3",
+                "containerStatuses": [
+                    {
+                        "name": "main",
+                        "image": "x",
+                        "imageID": "x",
+                        "ready": True,
+                        "restartCount": 0,
+                        "resources": self.space.pod(name)["spec"]["containers"][0]["resources"],
+                        "containerID": f"containerd://{name.encode().hex():0<64}",
+                        "state": {"running": {}},
+                    }
+                ],
+            }
+        }
+        # The kubelet of these nodes writes no ids of containers, and writes anew what lacks the resources.
+        wait_for(lambda: self.space.pod(name)["status"].get("phase") == "Running", "the pod to run")
+        self.space.admin.patch(f"{self.space.pods_path}/{name}/status", running, "strategic-merge-patch")
+        return f"{self.space.name}/{name}"
+
+
+@pytest.fixture
+def site(plane: Plane, space: Space, installed: None) -> Site:
+    return Site(plane, space)
+
+
+@pytest.fixture
+def cluster(site: Site) -> Iterator[Cluster]:
+    settings = Kubernetes(enabled=True, node_name=site.here, kubeconfig=site.kubeconfig, report_s=0.01)
+    made = Cluster(Configuration(kubernetes=settings), None)  # type: ignore[arg-type]
+    made.start()
+    yield made
+    made.stop()
+
+
+def test_the_pods_of_the_node_become_services_and_tasks_and_no_others(site: Site, cluster: Cluster) -> None:
+    service = site.pod("mc", site.here, SERVICE)
+    batch = site.pod("canneal", site.here, {names.PROFILE: "canneal", names.CORES: "1", names.THREADS: "2"})
+    site.pod("elsewhere", site.there, SERVICE)
+    site.pod("says-nothing", site.here, {})
+    wait_for(lambda: set(cluster.present()) == {service, batch}, "both pods")
+    made = cluster.present()
+    assert isinstance(made[service].spec, ServiceSpec) and isinstance(made[batch].spec, TaskSpec)
+    assert (made[batch].allowed, made[batch].spec.threads) == ((1,), 2)
+    site.space.delete_pod("canneal")
+    wait_for(lambda: set(cluster.present()) == {service}, "the deleted pod to go")
+
+
+def test_the_load_is_on_the_pod_as_the_cluster_scheduler_reads_it(site: Site, cluster: Cluster) -> None:
+    service = site.pod("mc", site.here, SERVICE)
+    wait_for(lambda: service in cluster.present(), "the pod")
+    one = ServiceStatus(service, True, (0, 1), 1000.0, 23_456.7, 600.0)
+    cluster.report(Status(time.monotonic(), {service: one}))
+    wait_for(lambda: names.LOAD in site.space.pod("mc")["metadata"]["annotations"], "the load on the pod")
+    annotations = site.space.pod("mc")["metadata"]["annotations"]
+    intent = read_intent(Pod(metadata=Meta(annotations=annotations)), load_catalogue())
+    assert (intent.load_qps, intent.problems) == (23_457.0, ())
+    assert intent.slo is not None
+    pod = ServicePod(PodKey(site.space.name, "mc", "uid"), site.here, intent.slo.qps, intent.load_qps)
+    loads = Loads(30.0, AnnotationSource.measured)
+    loads.update(asyncio.run(AnnotationSource(lambda: [pod]).read(1.0)))
+    assert loads.load(pod.key, pod.stated_qps, 2.0) == Load(23_457.0, None, stale=False)
+    node = site.space.admin.get(f"/api/v1/nodes/{site.here}")["metadata"]["annotations"]
+    assert node[names.SERVICE_LOAD] == f"{service}=23457"
+    assert node[names.SERVICE_HEADROOM] == f"{service}=0.4"
+    assert node[names.SERVICE_CORES] == f"{service}=0-1"
+    assert cluster.failures == 0
+
+
+def test_the_cluster_scheduler_places_by_the_load_that_the_agent_reports(
+    plane: Plane, space: Space, installed: None, tmp_path: Path
+) -> None:
+    """A job goes beside a service only while the service, at the load that the agent measured, keeps its goal beside it."""
+    with running_scheduler(plane, tmp_path, engine={"dueAgeS": 3600.0}) as scheduler, site_of(scheduler, space) as site:
+        (node,) = site.nodes(1, labels={scheduler_names.MACHINE_TYPE: "n2d-highmem-4"})
+        wishes = {names.PROFILE: "memcached", names.SLO: "p95=1ms@30Kqps", names.CLIENT: "mcperf-sweep"}
+        site.pod("mc", cpu="1", annotations=wishes)
+        assert site.bound("mc") == node
+        client = Client(find_access(kubeconfig_of(plane, node)))
+
+        def report(qps: float) -> None:
+            key = f"{site.name}/mc"
+            status = Status(0.0, {key: ServiceStatus(key, True, (0,), 1000.0, qps)})
+            said = Reporter(0.0, 0.1).due(status, {key: ""})
+            assert said is not None
+            client.patch(f"{space.pods_path}/mc/status", {"metadata": {"annotations": dict(said.pods[key])}})
+
+        report(500_000.0)
+        site.pod("early", cpu="1", annotations={names.PROFILE: "canneal"})
+        assert site.event("early", scheduler_names.POSTPONED)["type"] == "Normal"
+        assert site.waits("early")["postponed"]
+        report(5_000.0)
+        assert site.bound("early") == node
+
+
+def test_an_agent_can_write_nothing_else(site: Site) -> None:
+    site.pod("mine", site.here, SERVICE)
+    site.pod("theirs", site.there, SERVICE)
+    node, pods = f"/api/v1/nodes/{site.here}", site.space.pods_path
+    ours: dict[str, str | None] = {names.LOAD: "5"}
+    assert site.refused(site.client, f"{pods}/mine/status", ours) == ""
+    assert site.refused(site.client, f"{node}/status", {names.SERVICE_LOAD: "a=5"}) == ""
+    for path, notes, more, why in (
+        (f"{pods}/theirs/status", ours, {}, "its own node"),
+        (f"/api/v1/nodes/{site.there}/status", ours, {}, "its own node"),
+        (f"{pods}/mine/status", ours, {"status": {"phase": "Failed"}}, "not status"),
+        (f"{node}/status", ours, {"status": {"capacity": {"cpu": "99"}}}, "not status"),
+        (f"{node}/status", {"kwok.x-k8s.io/node": None}, {}, "annotations of flowsched.io only"),
+        (f"{pods}/mine/status", {"other.io/x": "y"}, {}, "annotations of flowsched.io only"),
+        (f"{pods}/mine", ours, {}, "forbidden"),
+        (node, ours, {}, "forbidden"),
+    ):
+        assert why in site.refused(site.client, path, notes, **more), path
+    labels = {"metadata": {"labels": {"a": "b"}}}
+    with pytest.raises(ApiError, match="not labels"):
+        site.client.patch(f"{node}/status", labels)

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -20,6 +21,7 @@ from flowsched import Settings, load_snapshot, solve
 from flowsched.cli import flowsched
 from flowsched.demand import Demand
 from flowsched.fleet import Fleet
+from flowsched.node.settings import NodeSettings
 from flowsched.record_file import record_json
 from flowsched.relation import Relation, RelationKind, TaskGroup
 from flowsched.snapshot_file import RunningForm, SnapshotForm
@@ -28,14 +30,25 @@ from flowsched.wide_round import place
 from flowsched_models import profiles
 from flowsched_models.document import InputError
 from flowsched_models.form import Form
-from flowsched_simulator import load_scenario, load_schedule, replay, scenario_form, schedule_file, simulate
+from flowsched_simulator import isolation, load_scenario, load_schedule, replay, scenario_form, schedule_file, simulate
 from flowsched_simulator.comparison import result
+from flowsched_simulator.isolation import scenario_form as isolation_form
+from flowsched_simulator.isolation.policies import POLICIES as ISOLATIONS
+from flowsched_simulator.node import scenario_form as node_form
+from flowsched_simulator.node.comparison import compare_on_node, node_result
+from flowsched_simulator.node.policies import NODE_POLICIES
+from flowsched_simulator.node.scenario_file import load_node_scenario
+from flowsched_simulator.node.simulation import NodeOptions
+from flowsched_simulator.scenario_file import BUNDLED, bundled
 
 HOUSE = Path(__file__).parent.parent
 DOCS = sorted((HOUSE / "docs").glob("*.md"))
 PAGES = [*DOCS, *(p for p in (HOUSE / "README.md", HOUSE / "CONTRIBUTING.md") if p.is_file())]
 PLAN = "group-048"
 LAB = Path("lab.yaml")
+SHOP = Path("shop.yaml")
+LOOP = Path("control-loop.yaml")
+KINDS = {"Scenario", "Profiles", "Schedule", "Snapshot", "NodeScenario", "IsolationScenario"}
 
 
 def text_of(page: Path) -> str:
@@ -111,7 +124,7 @@ def example_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
 def test_every_yaml_example_is_a_file_that_loads(example_files: dict[str, str]) -> None:
     shown = [content for _, language, content in blocks(text_of(HOUSE / "docs" / "files.md")) if language == "yaml"]
     assert len(shown) == len(example_files)
-    assert set(example_files.values()) == {"Scenario", "Profiles", "Schedule", "Snapshot"}
+    assert set(example_files.values()) == KINDS
     for name, kind in example_files.items():
         if name == "faulty.yaml":
             continue
@@ -121,6 +134,10 @@ def test_every_yaml_example_is_a_file_that_loads(example_files: dict[str, str]) 
             profiles.load_catalogue(extra=[Path(name)])
         elif kind == "Schedule":
             assert replay(load_scenario(LAB), load_schedule(Path(name), lambda _: load_scenario(LAB))).makespan_s > 0.0
+        elif kind == "NodeScenario":
+            assert all(load.wave and load.span for load in load_node_scenario(Path(name)).loads)
+        elif kind == "IsolationScenario":
+            assert isolation.load_isolation_scenario(Path(name)).tasks
         else:
             snapshot = load_snapshot(name)
             assert len(solve(snapshot).reservations) == len(snapshot.reservations)
@@ -154,15 +171,25 @@ def commands_of(text: str) -> Iterator[list[str]]:
 COMMANDS = [(p.name, args) for p in PAGES for args in commands_of(text_of(p))]
 
 
+def command_of(words: list[str]) -> tuple[click.Command | None, list[str]]:
+    """The command that words begin with, of a group the one inside it, and what follows."""
+    named = re.fullmatch(r"[a-z]+", words[0])
+    command = flowsched.get_command(click.Context(flowsched), words[0]) if named else None
+    rest = words[1:]
+    while isinstance(command, click.Group) and rest and re.fullmatch(r"[a-z-]+", rest[0]) and rest[0][0] != "-":
+        command, rest = command.get_command(click.Context(command), rest[0]), rest[1:]
+    return command, rest
+
+
 @pytest.mark.parametrize(("page", "args"), COMMANDS, ids=[f"{page}: {' '.join(args)}" for page, args in COMMANDS])
 def test_commands_have_the_options_that_they_are_shown_with(page: str, args: list[str]) -> None:
     if not args or args[0].startswith("-"):
         assert CliRunner().invoke(flowsched, args).exit_code in (0, 2)
         return
-    command = flowsched.get_command(click.Context(flowsched), args[0])
-    assert command is not None, f"{page} has the command {args[0]}, which there is not"
+    command, rest = command_of(args)
+    assert command is not None, f"{page} has the command {' '.join(args)}, which there is not"
     with contextlib.suppress(click.exceptions.Exit):  # --help
-        command.make_context(args[0], args[1:])
+        command.make_context(args[0], rest)
 
 
 def inline(text: str) -> list[str]:
@@ -178,12 +205,11 @@ def options_of(command: click.Command) -> set[str]:
 def test_commands_and_options_in_sentences_are_there(page: Path) -> None:
     lost = []
     for words in (shown.split() for shown in inline(text_of(page)) if shown.startswith("flowsched ")):
-        name = words[1]
-        command = flowsched.get_command(click.Context(flowsched), name) if re.fullmatch(r"[a-z]+", name) else None
+        command, rest = command_of(words[1:])
         if command is None:
             lost.append(" ".join(words))
         else:
-            lost += [f"{name} {w}" for w in words[2:] if w.startswith("--") and w not in options_of(command)]
+            lost += [f"{words[1]} {w}" for w in rest if w.startswith("--") and w not in options_of(command)]
     assert lost == []
 
 
@@ -293,11 +319,23 @@ def rows(text: str, head: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in found[:end]]
 
 
-def test_every_setting_is_listed_with_its_default() -> None:
-    table = rows(text_of(HOUSE / "docs" / "how-it-works.md"), "| Setting | Default | Meaning |")
+@pytest.mark.parametrize(("page", "settings"), [("how-it-works.md", Settings), ("node.md", NodeSettings)])
+def test_every_setting_is_listed_with_its_default(page: str, settings: type[Any]) -> None:
+    table = rows(text_of(HOUSE / "docs" / page), "| Setting | Default | Meaning |")
     assert [(name, default) for name, default, _ in table] == [
-        (f"`{f.name}`", f"`{f.default}`") for f in fields(Settings)
+        (f"`{f.name}`", f"`{f.default}`") for f in fields(settings)
     ]
+
+
+def test_every_policy_of_one_machine_is_listed() -> None:
+    table = rows(text_of(HOUSE / "docs" / "node.md"), "| Policy | Design |")
+    assert [name for name, _ in table] == [f"`{name}`" for name in NODE_POLICIES]
+
+
+def test_every_bundled_scenario_and_way_of_isolating_is_named() -> None:
+    named = {name for page in PAGES for name in inline(text_of(page))}
+    assert {name for name, _ in bundled(BUNDLED)} - named == set()
+    assert set(ISOLATIONS) - set(inline(text_of(HOUSE / "docs" / "isolation.md"))) == set()
 
 
 def test_the_published_plan_takes_as_long_as_the_table_says() -> None:
@@ -358,8 +396,21 @@ FORMS: list[tuple[str, type[Form]]] = [
     ("\nA task:", schedule_file.TaskForm),
     ("## Snapshot", SnapshotForm),
     ("\nA running task:", RunningForm),
+    ("## Node scenario", node_form.NodeScenarioForm),
+    ("\nThe machine, `machine`:", node_form.NodeMachineForm),
+    ("\nA service on one machine:", node_form.NodeServiceForm),
+    ("\nIts load, `load`:", node_form.LoadForm),
+    ("\nA job on one machine:", node_form.NodeJobForm),
+    ("\nCPU time that is owed, `deadline`:", node_form.DeadlineForm),
+    ("\nWhat a design fixes, `policies`", node_form.PolicyForm),
+    ("## Isolation scenario", isolation_form.IsolationForm),
+    ("\nA periodic task:", isolation_form.TaskForm),
+    ("\nHow a task spends its time, `loop`:", isolation_form.LoopForm),
+    ("\nThe fair class, `fair`:", isolation_form.FairForm),
+    ("\nThe reservations, `deadline`:", isolation_form.DeadlineForm),
 ]
 HEADER = {"apiVersion", "kind"}
+ON_ONE_MACHINE = [form for _, form in FORMS if form.__module__ in (node_form.__name__, isolation_form.__name__)]
 
 
 @pytest.mark.parametrize(("after", "form"), FORMS, ids=[after.strip(" #\n:") for after, _ in FORMS])
@@ -444,6 +495,60 @@ def test_every_key_of_the_result_is_listed() -> None:
     assert keys_of(text, "| Key | Value |", "\nA summary:") == set(outcome["table"][0])
     assert keys_of(text, "| Key | Value |", "\nA run:") == set(run)
     assert keys_of(text, "| Key | Value |", "\nA job of a run:") == set(run["jobs"][0])
+
+
+def test_defaults_of_scenarios_of_one_machine_are_those_that_are_shown() -> None:
+    text = text_of(HOUSE / "docs" / "files.md")
+    units = {"ms": 1e3, "us": 1.0}
+    for after, form in FORMS:
+        if form not in ON_ONE_MACHINE:
+            continue
+        for keys, default, _ in rows(text[text.index(after) :], "| Key | Default | Meaning |"):
+            for key in re.findall(r"`(\w+)`", keys):
+                field = next(f for name, f in form.model_fields.items() if key in (name, f.alias))
+                assert field.is_required() == (default == "required"), (after, key)
+                if field.is_required() or field.default is None or field.default_factory is not None:
+                    continue
+                if field.default == "":
+                    assert default == "empty", (after, key)
+                elif isinstance(field.default, str):
+                    assert default == f"`{field.default}`", (after, key)
+                elif measured := re.fullmatch(r"`(\d+)(ms|us)`", default):
+                    assert float(measured[1]) * units[measured[2]] == field.default, (after, key)
+                else:
+                    assert float(default) == field.default, (after, key)
+
+
+def test_every_key_of_the_result_of_one_machine_is_listed(example_files: dict[str, str]) -> None:
+    text = text_of(HOUSE / "docs" / "files.md")
+    scenario = load_node_scenario(SHOP)
+    outcome = node_result(scenario, compare_on_node(scenario, ["static-2"], options=NodeOptions()))
+    run, own = outcome["runs"][0], "\nA run of a controller has the same keys, and these:"
+    assert keys_of(text, "| Key | Value |", "### Of a node scenario") == set(outcome)
+    assert keys_of(text, "| Key | Value |", "\nA summary of a controller:") == set(outcome["table"][0])
+    assert keys_of(text, "| Key | Value |", own) == set(run) - set(outcome["table"][0])
+    assert keys_of(text, "| Key | Value |", "\nA job of a controller:") == set(run["jobs"][0])
+    told = dict(rows(text[text.index(own) :], "| Key | Value |"))
+    for key in ("noise", "latency", "service_cores"):
+        assert set(run[key][0]) <= set(re.findall(r"`(\w+)`", told[f"`{key}`"])), key
+    heads = dict(rows(text[text.index("### Of a node scenario") :], "| Key | Value |"))
+    for key, inside in (("machine", outcome["machine"]), ("services", outcome["services"][0])):
+        assert set(inside) <= set(re.findall(r"`(\w+)`", heads[f"`{key}`"])), key
+
+
+def test_every_key_of_the_result_of_isolation_is_listed(example_files: dict[str, str]) -> None:
+    text = text_of(HOUSE / "docs" / "files.md")
+    outcome = isolation.run(isolation.load_isolation_scenario(LOOP), ("deadline",))
+    run, own = outcome["runs"][0], "\nA run of isolation has the same keys, and these:"
+    head = "### Of an isolation scenario"
+    assert keys_of(text, "| Key | Value |", head) == set(outcome)
+    assert keys_of(text, "| Key | Value |", "\nA summary of isolation:") == set(outcome["table"][0])
+    assert keys_of(text, "| Key | Value |", own) == set(run) - set(outcome["table"][0])
+    told = dict(rows(text[text.index(head) :], "| Key | Value |"))
+    for key, inside in (("admission", outcome["admission"]), ("reservations", outcome["reservations"][0])):
+        assert set(inside) <= set(re.findall(r"`(\w+)`", told[f"`{key}`"])), key
+    (tasks,) = (cell for key, cell in rows(text[text.index(own) :], "| Key | Value |") if key == "`tasks`")
+    assert set(run["tasks"][0]) <= set(re.findall(r"`(\w+)`", tasks))
 
 
 def test_a_round_on_a_record_gives_the_same_record(tmp_path: Path) -> None:

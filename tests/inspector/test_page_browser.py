@@ -303,7 +303,9 @@ def test_a_group_unfolds_to_its_tiers_and_machines_and_folds_again(visit: Open) 
     assert box(page, name).get_attribute("aria-expanded") == "true"
     page.locator(".box.chip").first.click()
     assert text(page, "#panel .kind") == "machine"
-    box(page, name).locator(".knob").click()
+    # Above the lines, of which one may pass over it.
+    page.locator(f'.knob[data-of="{name}"]').click()
+    assert page.locator(".knobs ~ .boxes").count() == page.locator(".lines ~ .knobs").count() == 1
     assert page.locator(".box.tier").count() == 0
 
 

@@ -41,7 +41,7 @@ class RefusedError(Exception):
         super().__init__(f"{status}: {message}")
 
 
-def wait_for(predicate: Callable[[], T], what: str, within: float = 60.0) -> T:
+def wait_for(predicate: Callable[[], T], what: str, within: float = 180.0) -> T:
     """What the predicate says once it is true. The limit only ends a test that has failed anyway."""
     until = time.monotonic() + within
     while not (value := predicate()):
@@ -50,7 +50,7 @@ def wait_for(predicate: Callable[[], T], what: str, within: float = 60.0) -> T:
     return value
 
 
-async def becomes(predicate: Callable[[], T], what: str, within: float = 60.0) -> T:
+async def becomes(predicate: Callable[[], T], what: str, within: float = 180.0) -> T:
     """The same among coroutines."""
     until = time.monotonic() + within
     while not (value := predicate()):
@@ -122,7 +122,7 @@ class Admin:
     def __init__(self, server: str, pki: Path) -> None:
         parts = urllib.parse.urlsplit(server)
         assert parts.hostname and parts.port
-        self._host, self._port = parts.hostname, parts.port
+        self.host, self.port = parts.hostname, parts.port
         self._tls = ssl.create_default_context(cafile=str(pki / "ca.crt"))
         self._tls.load_cert_chain(str(pki / "admin.crt"), str(pki / "admin.key"))
         self._local = threading.local()
@@ -135,7 +135,7 @@ class Admin:
         for attempt in (1, 2):
             connection = getattr(self._local, "connection", None)
             if connection is None:
-                connection = http.client.HTTPSConnection(self._host, self._port, context=self._tls, timeout=60)
+                connection = http.client.HTTPSConnection(self.host, self.port, context=self._tls, timeout=60)
                 self._local.connection = connection
             try:
                 connection.request(method, path, data, headers)

@@ -317,7 +317,7 @@ class Site:
         """The node of a pod, once it has one."""
         return str(wait_for(lambda: self.space.pod(name)["spec"].get("nodeName"), f"{name} to be bound"))
 
-    def all_bound(self, count: int, within: float = 60.0) -> dict[str, str]:
+    def all_bound(self, count: int, within: float = 180.0) -> dict[str, str]:
         """The nodes of all pods in the namespace, once there are so many of them and all have one."""
 
         def done() -> dict[str, str]:

@@ -83,6 +83,7 @@ class Drawing {
     this.back();
     this.boxes(shade, "frames", (box) => box.framed);
     this.lines(shade);
+    this.knobs();
     this.boxes(shade, "boxes", (box) => !box.framed);
     this.labels();
     // As long as nobody has moved it, all of it stays in sight.
@@ -172,6 +173,14 @@ class Drawing {
     for (const box of this.scene.boxes.values()) if (which(box)) this.box(layer, box, shade);
   }
 
+  /** Frames lie under the lines; what is to be clicked on them lies above. */
+  knobs() {
+    const layer = this.world.append("g").attr("class", "knobs");
+    for (const box of this.scene.boxes.values())
+      if (box.framed && box.expandable)
+        this.knob(layer.append("g").attr("transform", `translate(${round1(box.x)},${round1(box.y)})`), box);
+  }
+
   box(layer, box, shade) {
     const { act } = this;
     const kinds = box.kind.split(" ");
@@ -194,7 +203,7 @@ class Drawing {
       .attr("rx", box.parent ? 3 : 5);
     if (box.fill !== null && box.fill !== undefined) this.gauge(group, box);
     this.words(group, box);
-    if (box.expandable) this.knob(group, box);
+    if (box.expandable && !box.framed) this.knob(group, box);
     if (box.badge && !this.scene.dense) this.badge(group, box);
     const reply = { box };
     group
@@ -274,6 +283,7 @@ class Drawing {
     const knob = group
       .append("g")
       .attr("class", "knob")
+      .attr("data-of", box.id)
       .attr("aria-hidden", "true")
       .attr("transform", `translate(${box.w - 13},${y})`);
     knob.append("circle").attr("r", 7);

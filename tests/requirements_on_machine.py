@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -19,6 +20,16 @@ def needs(tool_name: str, why: str) -> str:
     if path is None:
         give_up(f"{tool_name} is not installed; it is needed {why}")
     return path
+
+
+def patience() -> float:
+    """How many times longer than usual to wait for something to come true: more where the machine is emulated."""
+    return float(os.environ.get("FLOWSCHED_PATIENCE", "1"))
+
+
+def cgroups(pattern: str) -> list[Path]:
+    """Cgroups whose paths end so. ``Path.glob`` would fail where another test removes a group meanwhile."""
+    return [path for folder, _, _ in os.walk("/sys/fs/cgroup") if (path := Path(folder)).match(pattern)]
 
 
 def give_up(reason: str) -> NoReturn:

@@ -511,6 +511,8 @@ def test_defaults_of_scenarios_of_one_machine_are_those_that_are_shown() -> None
                     continue
                 if field.default == "":
                     assert default == "empty", (after, key)
+                elif isinstance(field.default, bool):
+                    assert default == f"`{str(field.default).lower()}`", (after, key)
                 elif isinstance(field.default, str):
                     assert default == f"`{field.default}`", (after, key)
                 elif measured := re.fullmatch(r"`(\d+)(ms|us)`", default):

@@ -33,6 +33,7 @@ def decision_account(controller: FlowNode) -> dict[str, Any]:
                 "p95_us": p95,
                 "violation_chance": price.chance(p95),
                 "cost": price.cost(len(cores), moment.qps[s], background[s]),
+                "reason": controller.reason(price.service.name),
             }
         )
     tasks = [
@@ -45,6 +46,8 @@ def decision_account(controller: FlowNode) -> dict[str, Any]:
             "due": c.due,
             "cores": list(cores),
             "rate": rate,
+            "shares": c.task.shares,
+            "reason": controller.reason(c.task.name),
         }
         for c, cores, rate in zip(moment.candidates, arrangement.tasks, moment.rates(arrangement), strict=True)
     ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from flowsched.node.deadline import Deadline
 
+DEFAULT_WEIGHT = 1.0
 LOWEST_WEIGHT = 2.0 / 1024.0
 """The lowest CPU weight of Linux relative to the default: 2 shares of 1024."""
 

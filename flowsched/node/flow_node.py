@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from flowsched.network import IntArray
+from flowsched.node import reasons
 from flowsched.node.admission import DeadlineAdmission, admit_deadlines
-from flowsched.node.allocation import LOWEST_WEIGHT, Allocation, ServiceGrant, TaskGrant
+from flowsched.node.allocation import Allocation, ServiceGrant, TaskGrant
 from flowsched.node.arrangement import Arrangement, Cores
 from flowsched.node.load import LoadTracker
 from flowsched.node.makespan_prices import MakespanPrices, Regime
@@ -54,6 +55,8 @@ class _View:
     admission: DeadlineAdmission
     critical: tuple[NodeTask, ...]
     """Those with a deadline, admitted or not: they always run."""
+    gone: frozenset[str]
+    """Services that are not there."""
 
     @property
     def owed_cpus(self) -> float:
@@ -103,6 +106,7 @@ class FlowNode:
         self._last_s: float | None = None
         self._decided_for: object = None
         self._refused: Mapping[str, str] = {}
+        self._reasons: Mapping[str, str] = {}
         self._company: object = None
 
     @property
@@ -119,6 +123,10 @@ class FlowNode:
     def refused(self) -> Mapping[str, str]:
         """Why tasks that ask for a deadline did not get it at the last reading."""
         return self._refused
+
+    def reason(self, name: str) -> str:
+        """Why a service or a task has what it was last given; empty where nothing keeps a task from running."""
+        return self._reasons.get(name, "")
 
     @property
     def due(self) -> frozenset[str]:
@@ -140,7 +148,7 @@ class FlowNode:
         view = self._view(reading)
         self._refused = view.admission.refused
         due = tuple(t.task.name in self._due for t in view.tasks)
-        company = (view.services, tuple(t.task for t in view.tasks), view.stages, view.critical)
+        company = (view.services, tuple(t.task for t in view.tasks), view.stages, view.critical, view.gone)
         same_company = company == self._company
         new_prices = self._price(reading.t_s, view, same_company)
         key = (view.loads, due)
@@ -172,7 +180,13 @@ class FlowNode:
         owed = tuple(
             self.node.cores if c.due else cores for c, cores in zip(moment.candidates, before.tasks, strict=True)
         )
-        known = (Arrangement(moment.apart(before.services), owed),)
+        known = [Arrangement(moment.disjoint(before.services), owed)]
+        if moment.apart.tasks:
+            # All that is due, beside services that leave as many cores as they can: there is always this way out.
+            fewest = moment.disjoint(moment.apart.fewest)
+            must = tuple(self.node.cores if c.due else () for c in moment.candidates)
+            known += [before, *known, Arrangement(fewest, must)]
+            known = [moment.apart.put_right(arrangement) for arrangement in known]
         found = search(moment, before, self._solver, self.settings.passes, MOST_STEPS, known=known)
         self.network, self.flow = found.network, found.flow
         best = self._of_schedule(moment, found.arrangement)
@@ -220,6 +234,7 @@ class FlowNode:
             tuple(reading.t_s - self._waits_since.get(t.task.name, reading.t_s) for t in tasks),
             admission,
             tuple(t.task for t in reading.tasks if t.task.deadline is not None),
+            frozenset(s.service.name for s in reading.services if not s.there),
         )
 
     def _load(self, seen: ServiceReading) -> float:
@@ -257,7 +272,7 @@ class FlowNode:
             value *= 1.0 + self.settings.short_first * min(1.0, self.settings.short_s / left_s)
             waiting = self.settings.waiting_growth * min(1.0, waited_s / self.settings.due_s)
             candidates.append(Candidate(entry.task, stage, value, waiting, owed))
-        return Moment(
+        moment = Moment(
             self.node,
             self.settings,
             self._hosts,
@@ -265,7 +280,13 @@ class FlowNode:
             view.services,
             view.loads,
             view.owed_cpus,
+            view.gone,
         )
+        if moment.apart.tasks and not moment.apart.room:
+            # What cannot be is not owed: no service leaves these tasks a core, however long they wait.
+            possible = tuple(c if c.task.shares else replace(c, due=False) for c in candidates)
+            return replace(moment, candidates=possible)
+        return moment
 
     def _left_s(self, task: NodeTask) -> float:
         """Seconds that a task still needs alone on the idle machine."""
@@ -317,17 +338,16 @@ class FlowNode:
 
     def _allocation(self, view: _View, moment: Moment, arrangement: Arrangement) -> Allocation:
         services = {
-            s.name: ServiceGrant(s.cores[:k], f"ready for {q:.0f} queries per second")
+            s.name: ServiceGrant(s.cores[:k], reasons.ready(q))
             for s, k, q in zip(view.services, arrangement.services, view.loads, strict=True)
         }
         tasks: dict[str, TaskGrant] = {}
-        for candidate, cores in zip(moment.candidates, arrangement.tasks, strict=True):
+        for k, (candidate, cores) in enumerate(zip(moment.candidates, arrangement.tasks, strict=True)):
             if cores:
-                reason = f"due: it waited {self.settings.due_s:g} s" if candidate.due else ""
-                tasks[candidate.task.name] = TaskGrant(True, cores, LOWEST_WEIGHT, reason=reason)
+                reason = reasons.due(self.settings.due_s) if candidate.due else ""
             else:
-                reason = "its work is worth more later: the cores serve other tasks or a latency goal now"
-                tasks[candidate.task.name] = TaskGrant(False, (), LOWEST_WEIGHT, reason=reason)
+                reason = reasons.why_waiting(moment, arrangement, k)
+            tasks[candidate.task.name] = TaskGrant(bool(cores), cores, candidate.weight, reason=reason)
         served = {c for grant in services.values() for c in grant.cores}
         apart = tuple(c for c in self.node.cores if c not in served) or self.node.cores
         for task in view.critical:
@@ -336,6 +356,7 @@ class FlowNode:
             else:
                 # A weight otherwise: that of a service, so not on a service's cores where there are others.
                 tasks[task.name] = TaskGrant(True, apart, reason=view.admission.refused[task.name])
+        self._reasons = {s: g.reason for s, g in services.items()} | {t: g.reason for t, g in tasks.items()}
         return Allocation(services, tasks)
 
 

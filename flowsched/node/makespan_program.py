@@ -10,11 +10,14 @@ with ``c`` what the services' goals cost more than without any task. Its dual pr
 number per second: an arrangement of a shortest schedule is worth ``sum_p y_p r_pqa - c_qa = z_q``, every other less, and the
 ``z_q`` are 1 on average. New arrangements are found by the network that decides at every tick, priced with the current ``y``
 (column generation), so prices, network and decision speak of the same thing.
+
+Work of a task that may not share a core with a service can also be left for later, at ``1.1`` seconds for a second of it
+alone on the idle machine: that services need all their cores at every load known so far is no reason to break their goals.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -41,6 +44,8 @@ _WORTH_IT = 2e-3
 _LEAST_S = 1e-6
 _DEAREST = 1e8
 """No arrangement costs the goals more, in seconds per second: beside 1e12 of an overload the program could not be solved."""
+_LATER = 1.1
+"""Seconds that a second of work alone is taken to cost at a load that nobody knows yet."""
 _NOTHING = MakespanPrices({}, 0.0, (), True)
 
 Known = tuple[tuple[Piece, ...], Arrangement]
@@ -68,7 +73,10 @@ class _Question:
     def add(self, regime: int, stages: tuple[Piece, ...], arrangement: Arrangement) -> bool:
         """One more column, where it is new and its stages are looked at."""
         moment = self.variants.get((regime, stages))
-        if moment is None or (regime, stages, arrangement) in self.columns:
+        if moment is None:
+            return False
+        arrangement = moment.apart.put_right(arrangement)
+        if (regime, stages, arrangement) in self.columns:
             return False
         index = {piece: p for p, piece in enumerate(self.amounts)}
         progress = np.zeros(len(index))
@@ -183,6 +191,7 @@ def _plain(moment: Moment) -> Iterator[Arrangement]:
         for service in moment.services:
             apart = without_cores(apart, service.cores)
         yield apart
+    yield from moment.apart.making_room(nobody)
 
 
 def _at_stages(moment: Moment, left: Sequence[Sequence[tuple[Stage, float]]]) -> tuple[Moment, ...]:
@@ -208,6 +217,18 @@ def _at_stages(moment: Moment, left: Sequence[Sequence[tuple[Stage, float]]]) ->
     )
 
 
+def _later_s(moment: Moment, pieces: Iterable[Piece]) -> dict[Piece, float]:
+    """Seconds that a unit of progress costs later, for the work that may not share a core with a service."""
+    host = moment.hosts.host(moment.node.machine_type)
+    found = {}
+    apart = {moment.candidates[k].task.name: moment.candidates[k] for k in moment.apart.tasks}
+    for name, stage in pieces:
+        if name in apart:
+            alone = replace(apart[name], stage=stage).occupant(moment.node.cores)
+            found[name, stage] = _LATER * apart[name].task.scale / host.rates((alone,)).progress[alone]
+    return found
+
+
 def _solve_master(question: _Question) -> NDArray[np.float64]:
     """Seconds [columns] of the best mix; sets the question's prices."""
     model = model_builder.Model()  # type: ignore[no-untyped-call]
@@ -218,13 +239,21 @@ def _solve_master(question: _Question) -> NDArray[np.float64]:
     seconds = [model.new_num_var(0.0, float("inf"), None) for _ in keys]
     total = model_builder.LinearExpr.weighted_sum
     done = []
-    for p, amount in enumerate(question.amounts.values()):
+    later_s = _later_s(question.regimes[0].moment, question.amounts)
+    postponed = []
+    for p, (piece, amount) in enumerate(question.amounts.items()):
         who = np.flatnonzero(progress[:, p])
-        done.append(model.add(total([seconds[k] for k in who], progress[who, p].tolist()) >= amount))
+        made, by = [seconds[k] for k in who], progress[who, p].tolist()
+        if piece in later_s:
+            later = model.new_num_var(0.0, float("inf"), None)
+            postponed.append((later, later_s[piece]))
+            made, by = [*made, later], [*by, 1.0]
+        done.append(model.add(total(made, by) >= amount))
     mixed = []
     for q, r in enumerate(question.regimes):
         mixed.append(model.add(total(seconds, ((regime == q) - r.share).tolist()) == 0.0))
-    model.minimize(total(seconds, (1.0 + costs).tolist()))
+    dear = (1.0 + costs).tolist()
+    model.minimize(total([*seconds, *(later for later, _ in postponed)], [*dear, *(s for _, s in postponed)]))
     solver = model_builder.Solver("GLOP")
     status = solver.solve(model)
     if status != model_builder.SolveStatus.OPTIMAL:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from flowsched.node.allocation import LOWEST_WEIGHT
+from flowsched.node.allocation import DEFAULT_WEIGHT, LOWEST_WEIGHT
+from flowsched.node.apart import Apart
 from flowsched.node.arrangement import Arrangement, Cores
 from flowsched.node.node import Node, NodeService, NodeTask
 from flowsched.node.settings import NodeSettings
@@ -32,9 +33,14 @@ class Candidate:
     """What it is worth to run at all, per second."""
     due: bool = False
 
+    @property
+    def weight(self) -> float:
+        """CPU weight that it runs at."""
+        return LOWEST_WEIGHT if self.task.shares else DEFAULT_WEIGHT
+
     def occupant(self, cores: Cores) -> Occupant:
         """The task as its neighbours feel it."""
-        return Occupant(self.task.profile, self.stage, self.task.threads, cores, LOWEST_WEIGHT)
+        return Occupant(self.task.profile, self.stage, self.task.threads, cores, self.weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +56,8 @@ class Moment:
     """Load to be ready for, by service."""
     owed: float = 0.0
     """CPUs of bandwidth that admitted critical tasks take from all cores alike."""
+    gone: frozenset[str] = frozenset()
+    """Services that are not there: from their cores nobody keeps off."""
     _worth: dict[Arrangement, float] = field(init=False, default_factory=dict, repr=False)
     _costs: dict[tuple[int, int, float], float] = field(init=False, default_factory=dict, repr=False)
 
@@ -66,6 +74,11 @@ class Moment:
     def service_cores(self, arrangement: Arrangement) -> tuple[Cores, ...]:
         """Virtual CPUs of each service."""
         return tuple(s.cores[:k] for s, k in zip(self.services, arrangement.services, strict=True))
+
+    @cached_property
+    def apart(self) -> Apart:
+        """Tasks that may not share a core with a service."""
+        return Apart(self.node.cores, self.services, tuple(c.task.shares for c in self.candidates), self.gone)
 
     def host(self, arrangement: Arrangement) -> Host:
         """The machine with its services as they are arranged."""
@@ -102,11 +115,12 @@ class Moment:
         """Seconds of batch work per second that the services' goals cost."""
         total = 0.0
         for s, (cores, background) in enumerate(zip(arrangement.services, self.background(arrangement), strict=True)):
-            key = (s, cores, background)
-            if key not in self._costs:
-                self._costs[key] = self.slo[s].cost(cores, self.qps[s], background)
-            total += self._costs[key]
+            total += self._goal_cost(s, cores, background)
         return total
+
+    def goal_cost(self, arrangement: Arrangement, service: int) -> float:
+        """The part of :meth:`slo_cost` that is one service's, by index."""
+        return self._goal_cost(service, arrangement.services[service], self.background(arrangement)[service])
 
     def crowd_cost(self, arrangement: Arrangement) -> float:
         """Seconds of batch work per second that tasks cost each other by being on the same cores."""
@@ -124,16 +138,24 @@ class Moment:
         return found
 
     def allowed(self, arrangement: Arrangement) -> bool:
-        """Whether all who are due run, and no core is claimed by two services, but a first core where there are too few."""
+        """Whether all who are due run, nobody shares who may not, and no core is claimed by two services, but a first core
+        where there are too few.
+        """
         claimed = [c for cores in self.service_cores(arrangement) for c in cores]
         first = [s.cores[0] for s in self.services]
         due = all(cores for cores, c in zip(arrangement.tasks, self.candidates, strict=True) if c.due)
-        return due and len(claimed) - len(set(claimed)) <= len(first) - len(set(first))
+        return due and self.apart.kept(arrangement) and len(claimed) - len(set(claimed)) <= len(first) - len(set(first))
 
-    def apart(self, counts: tuple[int, ...]) -> tuple[int, ...]:
+    def disjoint(self, counts: tuple[int, ...]) -> tuple[int, ...]:
         """These numbers of cores of each service, or one for each where two services would have the same core."""
         claimed = [c for s, k in zip(self.services, counts, strict=True) for c in s.cores[:k]]
         return counts if len(claimed) == len(set(claimed)) else (1,) * len(counts)
+
+    def _goal_cost(self, service: int, cores: int, background: float) -> float:
+        key = (service, cores, background)
+        if key not in self._costs:
+            self._costs[key] = self.slo[service].cost(cores, self.qps[service], background)
+        return self._costs[key]
 
     def _occupants(self, arrangement: Arrangement) -> tuple[Occupant | None, ...]:
         return tuple(

@@ -6,6 +6,7 @@ where a service may hold that, one of the lowest weight beside it.
 | node | supply | arcs out |
 |---|---|---|
 | task | its threads, at most the cores | to seats, at what it does to its neighbours; to its unscheduled node |
+| task that may not share | the same | the same, but to full seats only |
 | service | its cores but the first | to the full seats of these; to rest, at no cost: a seat is worth what its goal gains |
 | full seat of a core | 0 | to the sink; the first core of a service has none, it is the service's |
 | light seat of a core | 0 | to the background of the service whose core it is, at the CPU that the service keeps |
@@ -19,6 +20,7 @@ at hand: :mod:`flowsched.node.search` prices anew around each answer and keeps t
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -26,8 +28,10 @@ import numpy as np
 
 from flowsched.network import IntArray, Network, NetworkBuilder
 from flowsched.node.arrangement import Arrangement
-from flowsched.node.moment import Moment
+from flowsched.node.moment import Candidate, Moment
 
+_IN_ORDER = 1e-5
+"""Seconds of work per second: decides between cores that are worth the same."""
 _MUST_RUN = 10.0
 """What the first seat of a task that is due is worth, beyond the dearest way to it."""
 
@@ -78,6 +82,10 @@ def build_network(moment: Moment, around: Arrangement) -> SeatNetwork:
         rest = builder.node(f"rest:{service.name}")
         builder.arc(rest, sink, len(service.cores))
         benefits = np.minimum.accumulate([max(0.0, a - b) for a, b in pairwise(costs)]).tolist()
+        if moment.apart.tasks:
+            # A service has its first cores: of two that it gains as much from it must not take the later one.
+            benefits = [b - _IN_ORDER * k for k, b in enumerate(benefits)]
+            dearest = max(dearest, mean_gain + max(benefits, default=0.0))
         for core, benefit in zip(service.cores[1:], benefits, strict=True):
             if core not in full:
                 continue
@@ -102,9 +110,7 @@ def build_network(moment: Moment, around: Arrangement) -> SeatNetwork:
                 builder.arc(shared[core], background, 1, busy * mean_gain, terms={"shared core": busy * mean_gain})
     for k, (candidate, steps) in enumerate(zip(candidates, gains, strict=True)):
         for core in node.cores:
-            for seat in (full.get(core), shared.get(core)):
-                if seat is None:
-                    continue
+            for seat in _seats(moment, candidate, core, full, shared):
                 arc = builder.arc(task_nodes[k], seat, 1, harms[k], terms={"interference": harms[k]})
                 task_arcs.append((arc, k, core))
         unscheduled = builder.node(f"unscheduled:{candidate.task.name}")
@@ -117,12 +123,27 @@ def build_network(moment: Moment, around: Arrangement) -> SeatNetwork:
     return SeatNetwork(builder.build(sink), tuple(task_arcs), tuple(service_arcs))
 
 
+def _seats(
+    moment: Moment, candidate: Candidate, core: int, full: Mapping[int, int], light: Mapping[int, int]
+) -> Iterator[int]:
+    """Nodes of the seats of a core that a task may have."""
+    shares = candidate.task.shares
+    if core in full and (shares or core in moment.apart.room):
+        yield full[core]
+    if core in light and (shares or core in moment.apart.never_served):
+        yield light[core]
+
+
 def _gains(moment: Moment, around: Arrangement, k: int) -> list[float]:
     """Value per second that each further core brings task ``k``: not rising, beside the present neighbours' pressure."""
     candidate = moment.candidates[k]
     node = moment.node
     taken = [c for cores in moment.service_cores(around) for c in cores]
     order = [c for c in node.cores if c not in taken] + [c for c in node.cores if c in taken]
+    if not candidate.task.shares:
+        order = [c for c in order if c in moment.apart.room]
+        if not order:
+            return [0.0]
     most = min(candidate.task.threads, len(order))
     felt = _felt(moment, around, k)
     host = moment.host(around)

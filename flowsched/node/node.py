@@ -21,6 +21,8 @@ class NodeService:
     """Virtual CPUs that it may be given, in the order in which they are added: the first is always its own."""
     weight: float = 1.0
     """CPU weight relative to the default of Linux: 1 is 1024 shares, or ``cpu.weight`` 100."""
+    fewest: int = 1
+    """It is never left with fewer cores than this, whatever it needs: tasks that may not share keep off these."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,9 @@ class NodeTask:
     """Its work relative to the profile's."""
     deadline: Deadline | None = None
     priority: int = 0
+    shares: bool = True
+    """Whether it may share a core with a service: it can be given the lowest weight. One that cannot runs at the default
+    weight, and only on cores that no service has."""
 
 
 @dataclass(frozen=True)

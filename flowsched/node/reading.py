@@ -29,6 +29,8 @@ class ServiceReading:
     """CPU seconds that its threads have used."""
     pid: int | None = None
     """Of its process, where there is one: another number means another process."""
+    there: bool = True
+    """Whether there is such a service at all: from one that is gone no task need keep off."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def search(
         if not solution.status.has_flow:
             raise ArithmeticError(f"no flow through the network of one machine: {solution.report or solution.status}")
         answer = network.arrangement(solution.flow, len(moment.candidates), len(moment.services))
-        for trial in (answer, _spread(answer)):
+        for trial in (moment.apart.put_right(answer), moment.apart.put_right(_spread(answer))):
             if moment.allowed(trial) and moment.worth(trial) > worth + _CLEARLY:
                 best, worth = trial, moment.worth(trial)
         if answer in seen:
@@ -60,7 +60,7 @@ def search(
         around = answer
     left = MOST_TRIALS
     for _ in range(steps):
-        trials = list(islice(_changes(moment, best), left))
+        trials = [moment.apart.put_right(trial) for trial in islice(_changes(moment, best), left)]
         left -= len(trials)
         better = _best_of(moment, trials, worth)
         if better is None:
@@ -85,6 +85,7 @@ def _best_of(moment: Moment, trials: Iterable[Arrangement], worth: float) -> Arr
 
 
 def _changes(moment: Moment, start: Arrangement) -> Iterator[Arrangement]:
+    yield from moment.apart.making_room(start)
     cores = moment.node.cores
     used = {c for own in start.tasks for c in own}
     for k, own in enumerate(start.tasks):

@@ -116,7 +116,9 @@ class Believed:
         if client not in profile.clients:
             client = next(iter(profile.clients))
         cores = tuple(core for core in spec.cores if core in self.allowed) or self.allowed
-        return NodeService(spec.name, profile.name, spec.threads, spec.slo_us, client, cores, spec.weight)
+        return NodeService(
+            spec.name, profile.name, spec.threads, spec.slo_us, client, cores, spec.weight, fewest=spec.min_cores
+        )
 
 
 def profile_name(spec: ServiceSpec) -> str:

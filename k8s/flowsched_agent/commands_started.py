@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from flowsched_agent.configuration import Command
@@ -12,7 +12,11 @@ from flowsched_agent.state_file import Started, start_time
 
 GATE = 'read -r _ || exit 125\nexec "$@" </dev/null'
 """Waits for a line, which never comes if the agent dies before it has written the process down; then becomes the program."""
-NOT_RELEASED = 125
+NEVER_RUN: Mapping[int, str] = {
+    126: "it, or what runs it, may not be run (code 126)",
+    127: "it, or what runs it, was not found (code 127)",
+}
+"""Exit codes by which a shell says that a program did not come to run."""
 
 
 class StartError(Exception):
@@ -24,6 +28,8 @@ def start(name: str, command: Command, prepare: Callable[[Started], None]) -> su
 
     ``prepare`` is called while it waits, to write it down and to give it its cores; if that fails, the program is never run.
     """
+    if (why := missing_program(command)) is not None:
+        raise StartError(f"{name} cannot be started: {why}")
     output: int = subprocess.DEVNULL
     try:
         if command.output is not None:
@@ -61,9 +67,13 @@ def start(name: str, command: Command, prepare: Callable[[Started], None]) -> su
 def missing_program(command: Command) -> str | None:
     """Why a command cannot be run, as far as can be told before; None if nothing is known."""
     program = command.argv[0]
+    if command.directory is not None and not command.directory.is_dir():
+        return f"there is no folder {command.directory}"
     if "/" in program:
         path = (command.directory or Path()) / program
-        return None if os.access(path, os.X_OK) else f"there is no program {program}"
+        if not path.exists():
+            return f"there is no program {program}"
+        return None if path.is_file() and os.access(path, os.X_OK) else f"{program} may not be run"
     folders = {**os.environ, **command.environment}.get("PATH", os.defpath).split(os.pathsep)
     found = any(os.access(Path(folder) / program, os.X_OK) for folder in folders if folder)
     return None if found else f"there is no program {program} in PATH"

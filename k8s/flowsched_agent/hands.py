@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn, Protocol
 
+from flowsched_agent.claims import Claims, Target, target_of
 from flowsched_agent.configuration import Find, ServiceSpec
 from flowsched_agent.controls.choice import control_of_container, control_of_process
 from flowsched_agent.controls.container import ContainerControl, group_at
@@ -63,6 +64,14 @@ class Hands(Protocol):
         """A process that is known. Raises ``ControlError``."""
         ...
 
+    def claim(self, name: str, handle: Handle) -> None:
+        """Steer it from now on, and nobody else. Raises ``ControlError`` where another agent does."""
+        ...
+
+    def let_go(self, name: str) -> None:
+        """It is steered no longer, and put back. Never raises."""
+        ...
+
     def stats(self, spec: ServiceSpec, timeout_s: float) -> Stats:
         """What asks a service."""
         ...
@@ -79,8 +88,10 @@ class Hands(Protocol):
 class LinuxHands:
     """The machine that the agent runs on."""
 
-    def __init__(self, system: System | None = None) -> None:
+    def __init__(self, system: System | None = None, claims: Claims | None = None) -> None:
+        """``claims``: None where nothing is changed."""
         self.system = system or System()
+        self._claims = claims
         self.detected: Detected = detect(self.system)
         self._cores = CoreTimes(self.system)
         self._once: dict[str, int | None] = {}
@@ -91,18 +102,31 @@ class LinuxHands:
     def find(self, name: str, find: Find, announce: Announce) -> Handle | None:
         """See :class:`Hands`."""
         if find.container is not None:
-            return Handle(control_of_container(name, find.container, self.detected, self.system))
+            return self._claimed(name, control_of_container(name, find.container, self.detected, self.system))
         if find.cgroup is not None:
-            return Handle(self._of_cgroup(name, find.cgroup))
+            return self._claimed(name, self._of_cgroup(name, find.cgroup))
         pid = self._pid(name, find)
         return None if pid is None else self.of_process(name, pid, announce)
 
     def of_process(self, name: str, pid: int, announce: Announce) -> Handle:
         """See :class:`Hands`."""
         self._refuse_shared(name, pid)
+        if self._claims is not None and (started := start_time(self.system, pid)) is not None:
+            # Before it is moved into a group of its own: that is a change already.
+            self._claims.take(name, Target(pid, started))
         if self.detected.own_groups:
             announce(origin_of(self.system, self.detected.hierarchies, name, pid))
         return Handle(control_of_process(name, pid, self.detected, self.system), pid=pid)
+
+    def claim(self, name: str, handle: Handle) -> None:
+        """See :class:`Hands`."""
+        if self._claims is not None and (target := target_of(handle.whole.saved())) is not None:
+            self._claims.take(name, target)
+
+    def let_go(self, name: str) -> None:
+        """See :class:`Hands`."""
+        if self._claims is not None:
+            self._claims.drop(name)
 
     def stats(self, spec: ServiceSpec, timeout_s: float) -> Stats:
         """See :class:`Hands`."""
@@ -120,6 +144,11 @@ class LinuxHands:
     def sentences(self) -> list[str]:
         """See :class:`Hands`."""
         return self.detected.sentences()
+
+    def _claimed(self, name: str, control: Control) -> Handle:
+        handle = Handle(control)
+        self.claim(name, handle)
+        return handle
 
     def _of_cgroup(self, name: str, path: str) -> Control:
         hierarchies = self.detected.hierarchies

@@ -49,11 +49,6 @@ FAMILIES = (
     ),
     Family("flowsched_agent_task_cpu_seconds_total", "counter", "CPU used by the task.", ("task",)),
     Family("flowsched_agent_pauses_total", "counter", "Times that a task was paused."),
-    Family(
-        "flowsched_agent_kept_apart_total",
-        "counter",
-        "Times that a task was paused, or moved off the cores of services, because it has no low weight.",
-    ),
     Family("flowsched_agent_acts_total", "counter", "Settings that were changed.", ("act",)),
     Family("flowsched_agent_ticks_total", "counter", "Decisions."),
     Family("flowsched_agent_overruns_total", "counter", "Ticks that took longer than the period."),
@@ -82,7 +77,6 @@ def _samples(status: Status, version: str) -> dict[str, list[Sample]]:
     found: dict[str, list[Sample]] = {
         f"{own}build_info": [({"version": version}, 1.0)],
         f"{own}pauses_total": [({}, status.pauses)],
-        f"{own}kept_apart_total": [({}, status.kept_apart)],
         f"{own}acts_total": [({"act": act}, n) for act, n in status.acts.items()],
         f"{own}ticks_total": [({}, status.ticks)],
         f"{own}overruns_total": [({}, status.overruns)],

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from flowsched_agent.agent import Agent
 from flowsched_agent.catalogue import MakeController, believed, controller_maker, prepare
+from flowsched_agent.claims import Claims
 from flowsched_agent.clock import SystemClock
 from flowsched_agent.configuration import Configuration
 from flowsched_agent.hands import LinuxHands, ReadOnly
@@ -69,7 +70,12 @@ def run_agent(configuration: Configuration, wish: Wish, make: MakeController | N
         if recorder is not None:
             stack.callback(recorder.close)
         file, adopted = (None, ()) if configuration.hands_off else stack.enter_context(_state_file(configuration))
-        hands = LinuxHands(ReadOnly() if configuration.hands_off else System())
+        if configuration.hands_off:
+            hands = LinuxHands(ReadOnly())
+        else:
+            claims = Claims(configuration.state_file, System())
+            stack.callback(claims.close)
+            hands = LinuxHands(claims=claims)
         if not configuration.hands_off:
             for sentence in hands.sentences():
                 LOG.info("%s", sentence)

@@ -52,7 +52,5 @@ class Status:
     """By what failed: ``control``, ``controller``, ``service``, ``start``, ``state``, ``record``, ``report``, ``tick``."""
     acts: Mapping[str, int] = field(default_factory=dict)
     pauses: int = 0
-    kept_apart: int = 0
-    """Times that a task without a low weight was paused, or moved off the cores of services."""
     last_tick_s: float = 0.0
     """Seconds that the last tick took."""

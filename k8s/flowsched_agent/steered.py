@@ -55,7 +55,8 @@ class Steered:
             self._try(act)
         if act.kind is Kind.PAUSE and self.has.run:
             self.pauses += 1
-        self.has = self.has.after(act)
+        if not (self.unweighed and act.kind is Kind.WEIGHT and act.weight < 1.0):
+            self.has = self.has.after(act)
 
     def renew(self) -> None:
         """Set again what is set: new threads and whoever else writes the same settings. Raises :class:`GoneError`."""
@@ -126,6 +127,11 @@ class SteeredService(Steered):
     silent: bool = False
     """It did not answer when it was last asked."""
 
+    @property
+    def there(self) -> bool:
+        """Whether there is such a service: its processes, or somebody who answers."""
+        return self.handle is not None or not self.silent
+
 
 @dataclass
 class SteeredTask(Steered):
@@ -137,6 +143,11 @@ class SteeredTask(Steered):
     cpu_s: float = 0.0
     done: bool = False
     """Nothing of it is left, and nothing new can come under its name."""
+
+    @property
+    def shares(self) -> bool:
+        """Whether it may share a core with a service, as far as is known: it can be given a low weight."""
+        return not self.unweighed or self.owed
 
 
 def has_of(steered: Mapping[str, Steered]) -> dict[str, Has]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flowsched.node import Allocation, Deadline, Node, Reading, ServiceGrant, TaskGrant
+from flowsched.node import Allocation, Deadline, Node, NodeController, Reading, ServiceGrant, TaskGrant
 from flowsched_agent.agent import Agent
 from flowsched_agent.catalogue import Believed, believed
 from flowsched_agent.configuration import Command, Configuration, Controller, Find, ServiceSpec, TaskSpec
@@ -138,6 +138,12 @@ class FakeHands:
         announce({"kind": "origin", "name": name, "pid": pid})
         return Handle(self.add(name), pid=pid)
 
+    def claim(self, name: str, handle: Handle) -> None:
+        pass
+
+    def let_go(self, name: str) -> None:
+        pass
+
     def stats(self, spec: ServiceSpec, timeout_s: float) -> FakeStats:
         return self.asked
 
@@ -212,8 +218,9 @@ def bench(
     record: Path | None = None,
     controller: str = "flow-node",
     dry_run: bool = False,
+    make: Callable[[Node], NodeController] | None = None,
 ) -> Bench:
-    """One service, which runs, and tasks, which do unless they are commands."""
+    """One service, which runs, and tasks, which do unless they are commands. ``make``: who decides instead of a script."""
     configuration = Configuration(
         services=(service,), tasks=tasks, controller=Controller(controller), dry_run=dry_run, server=None
     )
@@ -224,7 +231,8 @@ def bench(
             hands.add(task.name)
     beliefs = believed(configuration, ALLOWED)
     recorder = Recorder(record) if record is not None else None
+    decides = scripted if make is None else make(beliefs.node)
     agent = Agent(
-        configuration, beliefs, scripted, hands, clock, state_file=state_file, workloads=workloads, recorder=recorder
+        configuration, beliefs, decides, hands, clock, state_file=state_file, workloads=workloads, recorder=recorder
     )
     return Bench(agent, hands, clock, scripted, beliefs)

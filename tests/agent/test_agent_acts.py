@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from flowsched.node import LOWEST_WEIGHT, Allocation, NodeService, ServiceGrant, TaskGrant
 from flowsched_agent.acts import Has, Kind, plan
-from flowsched_agent.guard import guarded
+from flowsched_agent.guard import ALONE, Guarded, guarded
 
 SERVICE = NodeService("mc", "memcached", 1, 1000.0, "any", (0, 1, 2, 3))
 
@@ -81,22 +82,56 @@ def test_no_running_task_without_least_weight_is_ever_on_a_core_that_a_service_j
 
 def test_a_silent_service_has_all_its_cores_and_batch_the_lowest_weight() -> None:
     wanted = one((0,), b=TaskGrant(True, (1, 2)))
-    safe = guarded(wanted, [(SERVICE, 1, True)], ["b", "unknown"], range(4))
+    safe = guarded(wanted, [Guarded(SERVICE, silent=True)], ["b", "unknown"], range(4))
     assert safe.services["mc"].cores == (0, 1, 2, 3)
     assert safe.tasks["b"].weight == LOWEST_WEIGHT
     assert not safe.tasks["unknown"].run
 
 
 def test_the_least_number_of_cores_holds_whatever_is_decided() -> None:
-    safe = guarded(one((1,)), [(SERVICE, 2, False)], [], range(4))
+    safe = guarded(one((1,)), [Guarded(replace(SERVICE, fewest=2))], [], range(4))
     assert safe.services["mc"].cores == (1, 0)
 
 
 def test_cores_that_do_not_exist_are_left_out_and_a_task_of_only_such_does_not_run() -> None:
     wanted = one((0,), a=TaskGrant(True, (1, 9)), b=TaskGrant(True, (9,)))
-    safe = guarded(wanted, [(SERVICE, 1, False)], ["a", "b"], range(4))
+    safe = guarded(wanted, [Guarded(SERVICE)], ["a", "b"], range(4))
     assert safe.tasks["a"].cores == (1,) and safe.tasks["a"].run
     assert not safe.tasks["b"].run
+
+
+def low(*cores: int, run: bool = True) -> TaskGrant:
+    return TaskGrant(run, cores, LOWEST_WEIGHT)
+
+
+def test_whoever_decides_nobody_shares_who_has_no_low_weight_and_nobody_else_is_touched() -> None:
+    tasks = {"shares": low(1, 2), "anywhere": low(), "within": low(0), "beside": low(2), "weighed": low(0)}
+    unweighed = set(tasks) - {"weighed"}
+    safe = guarded(one((0, 1), **tasks), [Guarded(SERVICE)], tasks, range(4), unweighed)
+    assert {n: (t.run, t.cores) for n, t in safe.tasks.items()} == {
+        "shares": (True, (2,)),
+        "anywhere": (True, (2, 3)),
+        "within": (False, ()),
+        "beside": (True, (2,)),
+        "weighed": (True, (0,)),
+    }
+    assert {n for n, t in safe.tasks.items() if t.reason == ALONE} == {"shares", "anywhere", "within"}
+    assert {n: t.weight for n, t in safe.tasks.items()} == {**dict.fromkeys(unweighed, 1.0), "weighed": LOWEST_WEIGHT}
+    assert safe.services["mc"].cores == (0, 1)
+
+
+def test_from_a_service_that_is_gone_nobody_keeps_off() -> None:
+    gone = Guarded(SERVICE, silent=True, there=False)
+    safe = guarded(one((0, 1), b=low(1)), [gone], ["b"], range(4), {"b"})
+    assert (safe.services["mc"].cores, safe.tasks["b"].cores) == ((0, 1, 2, 3), (1,))
+
+
+def test_a_silent_service_has_all_but_the_cores_that_were_found_for_who_may_not_share() -> None:
+    silent = Guarded(SERVICE, silent=True)
+    safe = guarded(one((0, 1), b=low(1, 3)), [silent], ["b"], range(4), {"b"})
+    assert (safe.services["mc"].cores, safe.tasks["b"].cores) == ((0, 1, 2), (3,))
+    safe = guarded(one((0, 1), b=low(3, run=False)), [silent], ["b"], range(4), {"b"})
+    assert safe.services["mc"].cores == (0, 1, 2, 3)
 
 
 def test_a_program_is_started_last() -> None:

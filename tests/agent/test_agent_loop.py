@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from agent_fakes import COMMAND, SERVICE, TASK, FakeControl, FakeCounters, allocation, bench
 
 from flowsched.node import LOWEST_WEIGHT, Deadline, TaskGrant, TaskState
-from flowsched_agent.apart import ALONE
+from flowsched.node.flow_node import FlowNode
 from flowsched_agent.configuration import Find, TaskSpec
 from flowsched_agent.controls.control import ControlError
 from flowsched_agent.state_file import StateFile
@@ -163,37 +164,59 @@ def test_what_is_forbidden_is_said_once_and_done_without(caplog: pytest.LogCaptu
     assert b.agent.status.errors == {"control": 1}
 
 
-def test_what_has_no_low_weight_is_paused_at_once_instead_of_sharing(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    shared, apart = TaskGrant(True, (0,), LOWEST_WEIGHT), TaskGrant(True, (1,), LOWEST_WEIGHT)
-    decisions = [allocation((0,), batch=shared), None, allocation((0,), batch=apart), allocation((0, 1), batch=apart)]
-    b = bench(*decisions, record=tmp_path / "record.csv")
+def test_what_has_no_low_weight_is_decided_anew_at_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shared, kept = TaskGrant(True, (0,), LOWEST_WEIGHT), TaskGrant(True, (1,), reason="because")
+    b = bench(allocation((0,), batch=shared), allocation((0,), batch=kept), record=tmp_path / "record.csv")
     b.hands.controls["batch"].fails["weight"] = ControlError("the weight of batch", "EPERM")
-    # More than one core can serve.
-    b.hands.asked.answer = lambda: FakeCounters(round(30_000 * (b.clock.t - 100.0)))
-    # Within the tick in which it was refused.
-    assert b.ticks(1)[-1] == "batch pause"
-    assert b.ticks(1) == []
-    assert b.ticks(1) == ["batch cores 1", "batch resume"]
-    assert b.ticks(1) == ["batch pause", "mc cores 0,1"]
-    status = b.agent.status
-    assert (status.kept_apart, status.pauses, status.tasks["batch"].weight) == (2, 2, 1.0)
-    assert caplog.text.count("is kept off the cores of services, or paused: it cannot be given a low weight") == 1
+    assert b.ticks(1) == ["batch cores 0", "mc cores 0", "batch cores 1"]
+    first, second = b.controller.readings
+    assert [r.tasks[0].task.shares for r in (first, second)] == [True, False]
+    assert (second.t_s, second.services) == (first.t_s, first.services)
+    assert b.ticks(5) == []
+    assert b.agent.status.tasks["batch"].weight == 1.0
+    assert caplog.text.count("batch cannot be given a low weight, so it shares no core with a service") == 1
     assert b.agent._recorder is not None
     b.agent._recorder.close()
     rows = [r["reason"] for r in csv.DictReader((tmp_path / "record.csv").open()) if r["kind"] == "task"]
-    assert [ALONE in reason for reason in rows] == [True, True, False, True]
+    assert set(rows) == {"because"}
 
 
-def test_a_silent_service_is_not_shared_with_by_what_has_no_low_weight_unless_it_is_gone() -> None:
-    b = bench(*[allocation((0,), batch=TaskGrant(True, (1,), LOWEST_WEIGHT))] * 20)
+def test_what_has_no_low_weight_shares_no_core_whatever_is_decided() -> None:
+    b = bench(*[allocation((0, 1), batch=TaskGrant(True, (0, 1), LOWEST_WEIGHT))] * 5)
     b.hands.controls["batch"].fails["weight"] = ControlError("the weight of batch", "EPERM")
-    b.ticks(1)
+    assert b.ticks(1)[-1] == "batch pause"
+    assert b.ticks(3) == []
+
+
+def test_flow_node_decides_with_who_has_no_low_weight_and_never_lets_it_share() -> None:
+    capacity = {1: 20_000.0, 2: 40_000.0, 3: 60_000.0, 4: 80_000.0}
+    b = bench(make=FlowNode, service=replace(SERVICE, threads=4, capacity=capacity))
+    mc, batch = b.hands.controls["mc"], b.hands.controls["batch"]
+    batch.fails["weight"] = ControlError("the weight of batch", "EPERM")
+    count = 0.0
+
+    def answer() -> FakeCounters:
+        return FakeCounters(round(count))
+
+    b.hands.asked.answer = answer
+    seen = set()
+    for tick in range(240):
+        count += 0.1 * (1_000.0, 75_000.0, 30_000.0)[tick // 40 % 3]
+        b.ticks(1)
+        held, own = (set(str(c.now.get("cores", "0,1,2,3")).split(",")) for c in (mc, batch))
+        assert batch.stopped or not held & own
+        seen.add((len(held), batch.stopped))
+    assert any(cores < 4 and not paused for cores, paused in seen)
+    assert (4, True) in seen
+
+
+def test_a_service_that_is_gone_is_told_to_the_controller() -> None:
+    b = bench()
     b.hands.asked.answer = lambda: None
-    assert b.ticks(1) == ["batch pause", "mc cores 0,1,2,3"]
+    b.ticks(1)
     b.hands.controls["mc"].there = False
-    assert "batch resume" in b.ticks(12)
+    b.ticks(12)
+    assert [b.controller.readings[k].services[0].there for k in (0, -1)] == [True, False]
 
 
 def test_what_cannot_be_paused_gets_the_lowest_weight() -> None:

@@ -26,7 +26,7 @@ from flowsched_agent.isolation.setting import SETTINGS, CriticalTask
 from flowsched_agent.isolation.workers import Program, Worker, find_program
 from flowsched_agent.system import System
 from flowsched_models.document import InputError
-from requirements_on_machine import give_up
+from requirements_on_machine import cgroups, give_up
 
 REPETITIONS = 3
 MARGIN = 3.0
@@ -50,7 +50,7 @@ def programs() -> Iterator[Program]:
 
 
 def our_groups() -> list[Path]:
-    return list(Path("/sys/fs/cgroup").glob(f"**/{PARENT}/isolation-*"))
+    return cgroups(f"{PARENT}/isolation-*")
 
 
 def alive(pid: int) -> bool:

@@ -25,8 +25,9 @@ from flowsched_agent.controls.saved import restore_saved
 from flowsched_agent.controls.scheduling import reserve, set_affinity, set_first
 from flowsched_agent.sensors.process import read_process, threads, tree
 from flowsched_agent.system import RESET_ON_FORK, Attributes, Policy, System
+from requirements_on_machine import cgroups, patience
 
-PATIENCE_S = 30.0
+PATIENCE_S = 30.0 * patience()
 """Until a test gives up waiting for the kernel to do what it was told. Nothing is measured by it."""
 JOB = """
 import subprocess, sys, threading, time
@@ -59,7 +60,7 @@ STARTED: list[int] = []
 def our_groups() -> set[str]:
     """Groups that these tests have made, in whichever tree."""
     names = [f"flowsched-test-{os.getpid()}", f"flowsched.probe.{os.getpid()}", *(f"job.{pid}" for pid in STARTED)]
-    return {str(path) for path in SYSTEM.cgroup.glob("**/") if path.name in names}
+    return {str(path) for path in cgroups("*") if path.name in names}
 
 
 @pytest.fixture(scope="module")

@@ -391,9 +391,12 @@ def test_a_restarted_memcached_is_taken_up_again(cores: tuple[int, int], tmp_pat
         on.memcached = stack.enter_context(Memcached(port=port))
         run_load(on.load((HIGH, 1.5), (LOW, 3.0)))
         assert on.agent.running(), on.agent.said()
-        last = on.ticks("service")[-1]
-        assert last["state"] == "answers"
-        assert affinities(on.memcached.pid) == {cores_of(last)}
+
+        def taken_up() -> bool:
+            last = on.ticks("service")[-1]
+            return last["state"] == "answers" and affinities(on.memcached.pid) == {cores_of(last)}
+
+        wait_for(taken_up, CLEAN_S, "the new memcached to have the cores of a decision")
 
 
 def test_jobs_that_vanish_are_let_go(cores: tuple[int, int], tmp_path: Path) -> None:

@@ -203,6 +203,15 @@ def test_the_schema_is_plain_json() -> None:
     assert "qps_interval_s" in json.loads(json.dumps(node_scenario_schema()))["properties"]
 
 
+def test_a_job_shares_unless_it_says_otherwise(tmp_path: Path) -> None:
+    text = GOOD.replace(
+        "{name: one, profile: radix, threads: 2}", "{name: one, profile: radix, threads: 2, shares: false}"
+    )
+    assert [t.shares for t in load_node_scenario(write(tmp_path, text)).tasks] == [False, True]
+    with pytest.raises(InputError, match="shares"):
+        load_node_scenario(write(tmp_path, text.replace("shares: false", "shares: seldom")))
+
+
 def test_one_broken_service_hides_no_other_mistake(tmp_path: Path) -> None:
     """It is the only one: what is left of the list is empty, and that is not the user's mistake."""
     text = GOOD.replace("    threads: 2\n", "    threads: 2\n    treads: 3\n", 1).replace(

@@ -11,6 +11,7 @@ import pytest
 from node_world import Scripted, memcached, run, run_all, scenario
 
 from flowsched.node import LOWEST_WEIGHT, Allocation, Reading, ServiceGrant, TaskGrant, TaskState
+from flowsched.node.flow_node import FlowNode
 from flowsched_models.runtime import HostFactory, ServiceLoad
 from flowsched_simulator.node.machine import NodeMachine
 from flowsched_simulator.node.simulation import IDLE_S, ControllerError, NodeOptions, NodeSimulation, waves_of
@@ -27,6 +28,42 @@ def alternately(on_s: float, off_s: float, cores: tuple[int, ...] = (2, 3)) -> S
         return Allocation(tasks={t.task.name: TaskGrant(runs, cores) for t in reading.tasks})
 
     return Scripted(rule)
+
+
+# Tasks without a low weight.
+
+
+def test_who_cannot_be_given_a_low_weight_does_not_get_it() -> None:
+    world = scenario(jobs={"radix": 0.05, "vips": 0.05})
+    world = replace(world, tasks=tuple(replace(t, shares=t.name != "vips") for t in world.tasks))
+
+    def rule(reading: Reading) -> Allocation:
+        return Allocation(tasks={t.task.name: TaskGrant(True, (1, 2), LOWEST_WEIGHT) for t in reading.tasks})
+
+    result = run(rule, of=world)
+    assert {job.job: {s.weight for s in job.stretches} for job in result.jobs} == {
+        "radix": {LOWEST_WEIGHT},
+        "vips": {1.0},
+    }
+    # At an equal weight beside it, p95 suffers.
+    assert max(w.model_p95_us for w in result.windows) > 2.0 * max(
+        w.model_p95_us for w in run(run_all(), of=world).windows
+    )
+
+
+def test_flow_node_lets_no_job_beside_a_service_that_may_not_share() -> None:
+    world = scenario(jobs={"radix": 0.3, "vips": 0.2, "ferret": 0.05}, wave=(100_000.0, 10_000.0, 60_000.0))
+    world = replace(world, tasks=tuple(replace(t, shares=t.name == "radix") for t in world.tasks))
+    result = NodeSimulation(world, "flow-node", FlowNode(world.node)).run()
+
+    assert all(job.end_s is not None for job in result.jobs)
+    steps = [*result.core_steps, replace(result.core_steps[-1], t_s=math.inf)]
+    for job in (j for j in result.jobs if j.job != "radix"):
+        for stretch in job.stretches:
+            held = [
+                a.cores for a, b in pairwise(steps) if a.t_s < stretch.end_s - 1e-9 and b.t_s > stretch.start_s + 1e-9
+            ]
+            assert not set(stretch.cores) & {c for cores in held for c in cores}
 
 
 # Conservation.

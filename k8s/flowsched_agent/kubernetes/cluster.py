@@ -81,7 +81,9 @@ class Cluster:
         """See :class:`flowsched_agent.workloads.Workloads`."""
         assert isinstance(workload, PodWorkload)
         detected = self._hands.detected
-        return Handle(control_of_pod(self._hands.system, detected.hierarchies, workload, detected.one_way))
+        handle = Handle(control_of_pod(self._hands.system, detected.hierarchies, workload, detected.one_way))
+        self._hands.claim(workload.spec.name, handle)
+        return handle
 
     def report(self, status: Status) -> None:
         """Let the other thread write what is new."""

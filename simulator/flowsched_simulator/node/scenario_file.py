@@ -177,7 +177,7 @@ class _Reader:
             if deadline.bandwidth > 1.0:
                 message = "is longer than the period: no job runs faster than its clock"
                 self.problems.add(self.document.problem((*path, "deadline", "runtime"), message))
-        return NodeTask(form.name, form.profile, form.threads, form.scale, deadline, form.priority)
+        return NodeTask(form.name, form.profile, form.threads, form.scale, deadline, form.priority, form.shares)
 
     def _hints(self, policy: str, form: PolicyForm) -> PolicyHints:
         problems, document = self.problems, self.document

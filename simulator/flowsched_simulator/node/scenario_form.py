@@ -93,6 +93,7 @@ class NodeJobForm(Form):
     submit_s: NotNegative = 0.0
     deadline: DeadlineForm | None = None
     priority: int = 0
+    shares: bool = True
 
 
 class QueuesForm(Form):

@@ -19,6 +19,7 @@ from flowsched.node import (
     TaskState,
 )
 from flowsched.node.account import decision_account
+from flowsched.node.allocation import DEFAULT_WEIGHT
 from flowsched.node.flow_node import FlowNode
 from flowsched_models.moving_latency import Moment, mixture_p95_us
 from flowsched_models.quantity import format_cores
@@ -147,6 +148,7 @@ class NodeSimulation:
         self._stretches: dict[str, list[Stretch]] = {t.name: [] for t in self._tasks}
         self._open: dict[str, tuple[float, TaskGrant]] = {}
         self._reasons: dict[str, str] = {}
+        self._unweighed = {t.name for t in self._tasks if not t.shares}
         self._refused: dict[str, str] = {}
         self._steps = [CoreStep(s.name, 0.0, s.cores) for s in scenario.services]
         self._moments: dict[str, list[Moment]] = {s.name: [] for s in scenario.services}
@@ -277,7 +279,9 @@ class NodeSimulation:
                 self._steps.append(CoreStep(name, now_s, tuple(sorted(service_grant.cores))))
         for name, grant in allocation.tasks.items():
             self._reasons[name] = grant.reason
-            grant = replace(grant, cores=tuple(sorted(grant.cores)), reason="")
+            # Who cannot be given a low weight does not have one, whatever a controller says.
+            weight = grant.weight if name not in self._unweighed else max(grant.weight, DEFAULT_WEIGHT)
+            grant = replace(grant, cores=tuple(sorted(grant.cores)), weight=weight, reason="")
             before = self._open.get(name)
             if before is not None and before[1] != grant:
                 self._close(name, now_s)

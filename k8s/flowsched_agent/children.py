@@ -1,0 +1,48 @@
+"""The commands that this agent started itself: whether they came to run, and how they ended."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+from collections.abc import Callable
+
+from flowsched_agent.commands_started import NEVER_RUN, StartError, start
+from flowsched_agent.complaints import Complaints
+from flowsched_agent.configuration import Command
+from flowsched_agent.controls.control import ControlError
+from flowsched_agent.state_file import Started, StateError
+from flowsched_agent.steered import GoneError
+
+LOG = logging.getLogger(__name__)
+
+
+class Children:
+    """By name of the task."""
+
+    def __init__(self, complaints: Complaints) -> None:
+        """None were started."""
+        self._complaints = complaints
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, name: str, command: Command, prepare: Callable[[Started], None]) -> bool:
+        """Start one; whether that was possible. It is not tried again: what is missing does not come by itself."""
+        try:
+            self._running[name] = start(name, command, prepare)
+        except (StartError, StateError, ControlError, GoneError, OSError) as error:
+            self._complaints.fault(f"start {name}", f"{name} is given up: {error}", "start")
+            return False
+        return True
+
+    def reap(self, name: str) -> None:
+        """Take leave of one that has ended, and say how."""
+        child = self._running.get(name)
+        if child is None or child.poll() is None:
+            return
+        del self._running[name]
+        about = {"target": name, "code": child.returncode}
+        if child.returncode == 0:
+            LOG.info("ended", extra=about)
+        elif (why := NEVER_RUN.get(child.returncode)) is not None:
+            self._complaints.fault(f"start {name}", f"{name} is given up: it cannot be started: {why}", "start")
+        else:
+            LOG.warning("the command ended with code %d", child.returncode, extra=about)

@@ -1,0 +1,93 @@
+"""The agent's side of its state file: what must be on disk before anything is changed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from flowsched_agent.complaints import Complaints
+from flowsched_agent.controls.control import ControlError, Saved
+from flowsched_agent.state_file import Started, State, StateError, StateFile, boot_id, start_time
+from flowsched_agent.steered import Steered
+
+
+class Ledger:
+    """Writes down the original settings of everybody, and the started commands."""
+
+    def __init__(
+        self,
+        file: StateFile | None,
+        on_exit: str,
+        everybody: Callable[[], Iterable[Steered]],
+        complaints: Complaints,
+    ) -> None:
+        """``file``: None where nothing is changed; its lock must be held."""
+        self._file = file
+        self._on_exit = on_exit
+        self._everybody = everybody
+        self._complaints = complaints
+        self._announced: dict[str, Saved] = {}
+        self.commands: dict[str, Started] = {}
+        """By name of the task."""
+
+    def announcer(self, name: str) -> Callable[[Saved], None]:
+        """What writes down how a taking is undone, before it happens; raises :class:`StateError`."""
+
+        def announce(saved: Saved) -> None:
+            if self._file is not None:
+                self._announced[name] = saved
+                self.write(must=True)
+
+        return announce
+
+    def taken(self, name: str) -> None:
+        """It says itself from now on how it is undone."""
+        self._announced.pop(name, None)
+
+    def write(self, must: bool = False) -> None:
+        """Write down what has to be undone; with ``must`` raises :class:`StateError` where that fails."""
+        if self._file is None:
+            return
+        saved: dict[str, Mapping[str, Any]] = dict(self._announced)
+        for one in self._everybody():
+            if one.handle is None:
+                continue
+            try:
+                saved[one.name] = one.handle.whole.saved()
+            except ControlError as error:
+                # Nothing of it may be changed that cannot be put back.
+                one.handle = None
+                if not error.gone:
+                    self._complaints.fault(f"save {one.name}", f"{one.name} is left alone: {error}", "control")
+        try:
+            self._file.write(self._state(saved))
+        except StateError as error:
+            if must:
+                raise
+            self._complaints.fault("state", str(error))
+            # The same holds for what was found but is not on disk.
+            for one in self._everybody():
+                if not one.written:
+                    one.handle = None
+            return
+        for one in self._everybody():
+            one.written = one.handle is not None
+
+    def close(self) -> None:
+        """Everything is put back: only commands that go on are left to be known of."""
+        if self._file is None:
+            return
+        left = tuple(c for c in self.commands.values() if start_time(c.pid) == c.started)
+        try:
+            if left:
+                self._file.write(replace(self._state({}), commands=left))
+            else:
+                self._file.remove()
+        except (StateError, OSError) as error:
+            self._complaints.fault("state", f"{error}")
+
+    def _state(self, saved: Mapping[str, Mapping[str, Any]]) -> State:
+        pid = os.getpid()
+        return State(boot_id(), pid, start_time(pid) or 0, saved, tuple(self.commands.values()), self._on_exit)

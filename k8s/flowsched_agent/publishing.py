@@ -1,0 +1,102 @@
+"""What the agent shows after a tick: its status, and the lines of the record."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from flowsched.node import Allocation, Reading
+from flowsched_agent.acts import Kind
+from flowsched_agent.catalogue import Believed
+from flowsched_agent.complaints import Complaints
+from flowsched_agent.status import ServiceStatus, Status, TaskStatus
+from flowsched_agent.steered import SteeredService
+from flowsched_agent.targets import Targets
+from flowsched_models.quantity import format_cores
+
+
+@dataclass(frozen=True)
+class Ticks:
+    """How the loop keeps its time."""
+
+    done: int
+    overruns: int
+    missed: int
+    last_s: float
+
+
+class Publishing:
+    """Makes both from the targets."""
+
+    def __init__(self, targets: Targets, believed: Believed, complaints: Complaints) -> None:
+        """``believed``: says which p95 a load means."""
+        self._targets = targets
+        self._believed = believed
+        self._complaints = complaints
+
+    def status(self, reading: Reading, ticks: Ticks, acts: Counter[str]) -> Status:
+        """After the tick of a reading."""
+        busy = {r.service.name: r.busy_s for r in reading.services}
+        services = {n: self._service(one, busy.get(n, 0.0)) for n, one in self._targets.services.items()}
+        tasks = {}
+        states = {r.task.name: r.state.value for r in reading.tasks}
+        for name, one in self._targets.tasks.items():
+            cores = one.has.cores or ()
+            state = states.get(name, "done" if one.done else "absent")
+            tasks[name] = TaskStatus(name, state, cores, one.weight, one.cpu_s, one.pauses)
+        return Status(
+            t_s=reading.t_s,
+            services=services,
+            tasks=tasks,
+            ticks=ticks.done,
+            overruns=ticks.overruns,
+            missed=ticks.missed,
+            errors=dict(self._complaints.errors),
+            acts={kind.value: acts[kind] for kind in Kind},
+            pauses=self._targets.past_pauses + sum(one.pauses for one in self._targets.tasks.values()),
+            last_tick_s=ticks.last_s,
+        )
+
+    def _service(self, one: SteeredService, cpu_s: float) -> ServiceStatus:
+        cores = one.has.cores if one.has.cores is not None else one.service.cores
+        qps = self._targets.rates[one.name].per_second
+        p95_us = None
+        if qps is not None and cores:
+            catalogue = self._believed.node.catalogue
+            profile = catalogue.services[one.service.profile]
+            curve = profile.curve_or_estimate(one.service.threads, len(cores))
+            machine = self._believed.node.machine_type
+            p95_us = profile.p95_us(curve, qps, one.service.client, machine_type=machine)
+        return ServiceStatus(one.name, not one.silent, cores, one.service.slo_us, qps, p95_us, cpu_s)
+
+    def rows(self, status: Status, granted: Allocation) -> Iterator[dict[str, Any]]:
+        """Lines of the record. ``granted``: why everybody has what it has."""
+        for name, service in status.services.items():
+            one = self._targets.services[name]
+            grant = granted.services.get(name)
+            yield {
+                "kind": "service",
+                "name": name,
+                "state": "answers" if service.answers else "silent",
+                "queries": one.queries,
+                "qps": None if service.qps is None else f"{service.qps:.1f}",
+                "p95_us": None if service.p95_us is None else f"{service.p95_us:.1f}",
+                "cpu_s": f"{service.cpu_s:.6f}",
+                "cores": format_cores(service.cores),
+                "weight": one.has.weight,
+                "reason": grant.reason if grant is not None else "",
+            }
+        for name, task in status.tasks.items():
+            given = granted.tasks.get(name)
+            yield {
+                "kind": "task",
+                "name": name,
+                "state": task.state,
+                "cpu_s": f"{task.cpu_s:.6f}",
+                "cores": format_cores(task.cores),
+                "weight": task.weight,
+                "quota": self._targets.tasks[name].has.quota,
+                "reason": given.reason if given is not None else "",
+            }

@@ -1,0 +1,276 @@
+"""The services and tasks of one agent: who is there, who comes and goes, and how each is put back."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+
+from flowsched.node import NodeTask
+from flowsched_agent.acts import Act, Has, Kind
+from flowsched_agent.catalogue import Believed, profile_name
+from flowsched_agent.children import Children
+from flowsched_agent.complaints import Complaints
+from flowsched_agent.configuration import Configuration, ServiceSpec, TaskSpec
+from flowsched_agent.controls.control import ControlError
+from flowsched_agent.hands import Hands, Stats
+from flowsched_agent.ledger import Ledger
+from flowsched_agent.rates import Rate
+from flowsched_agent.state_file import Started, StateError, StateFile, start_time
+from flowsched_agent.steered import GoneError, Handle, Steered, SteeredService, SteeredTask
+from flowsched_agent.workloads import Workload, Workloads
+
+LOG = logging.getLogger(__name__)
+
+NEUTRAL_JOB = "neutral"
+"""Profile of jobs that nobody measured."""
+
+
+class Targets:
+    """Everybody who is steered, by name."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        believed: Believed,
+        hands: Hands,
+        workloads: Workloads,
+        state_file: StateFile | None,
+        complaints: Complaints,
+        forget: Callable[[str], None],
+    ) -> None:
+        """Nobody is known yet. ``forget``: what was decided for one that has gone; the next of its name is another."""
+        self._configuration = configuration
+        self._believed = believed
+        self._hands = hands
+        self._workloads = workloads
+        self._complaints = complaints
+        self._forget = forget
+        self.services: dict[str, SteeredService] = {}
+        self.tasks: dict[str, SteeredTask] = {}
+        self.stats: dict[str, Stats] = {}
+        self.rates: dict[str, Rate] = {}
+        self.workloads: dict[str, Workload] = {}
+        """Those that are not from the configuration."""
+        self.past_pauses = 0
+        """Of tasks that are gone."""
+        self.ledger = Ledger(state_file, configuration.on_exit, self.everybody, complaints)
+        self.children = Children(complaints)
+        self._adopted: dict[str, Started] = {}
+
+    def everybody(self) -> Iterator[Steered]:
+        """Services, then tasks."""
+        yield from [*self.services.values(), *self.tasks.values()]
+
+    def adopt(self, commands: tuple[Started, ...]) -> None:
+        """Take over commands that an earlier agent started and left running."""
+        self._adopted = {command.name: command for command in commands}
+
+    # Who comes
+
+    def look(self, now: float) -> None:
+        """Find processes and threads that are new, let go of those that are gone, set again what is set."""
+        self._meet_workloads(now)
+        for spec in self._configuration.services:
+            if spec.name not in self.services:
+                self._meet_service(spec, Has(weight=1.0))
+        for task in self._configuration.tasks:
+            if task.name not in self.tasks:
+                self._meet_task(task, now)
+        for one in self.everybody():
+            self._meet(one)
+        self.ledger.write()
+        for one in self.everybody():
+            if one.handle is not None and not self._configuration.hands_off:
+                self.on(one, one.renew)
+
+    def _meet_workloads(self, now: float) -> None:
+        present = self._workloads.present()
+        for name, workload in list(self.workloads.items()):
+            if present.get(name) != workload:
+                self._let_go(name, "it left this node or changed")
+                del self.workloads[name]
+        for name, workload in present.items():
+            if name in self.services or name in self.tasks:
+                continue
+            spec = workload.spec
+            if isinstance(spec, TaskSpec):
+                self._meet_task(spec, now)
+            elif (profile := profile_name(spec)) not in self._believed.node.catalogue.services:
+                self._complaints.once(f"profile {name}", f"there is no profile {profile} for {name}: it is left alone")
+                continue
+            else:
+                self._meet_service(spec, Has())
+            self.workloads[name] = workload
+
+    def _meet_service(self, spec: ServiceSpec, has: Has) -> None:
+        service = self._believed.service(spec)
+        self.services[spec.name] = SteeredService(spec.name, spec=spec, service=service, has=has)
+        self.stats[spec.name] = self._hands.stats(spec, self._configuration.stats_timeout_s)
+        self.rates[spec.name] = Rate()
+
+    def _meet_task(self, spec: TaskSpec, now: float) -> None:
+        profile = spec.profile or NEUTRAL_JOB
+        if profile not in self._believed.node.catalogue.jobs:
+            profile = NEUTRAL_JOB
+        task = NodeTask(spec.name, profile, spec.threads, spec.scale, spec.deadline, spec.priority)
+        started = spec.command is None
+        self.tasks[spec.name] = SteeredTask(
+            spec.name, spec=spec, task=task, submitted_s=now, has=Has(run=started, started=started)
+        )
+
+    def _meet(self, one: Steered) -> None:
+        """Find the processes of a target that has none; let go of one that has lost them."""
+        if one.handle is not None:
+            if one.handle.whole.alive():
+                return
+            self.gone(one, "its processes have ended")
+            if one.name not in self.services and one.name not in self.tasks:
+                return
+        handle = self._found(one)
+        if handle is None:
+            return
+        one.handle, one.written, one.owed = handle, False, False
+        self.ledger.taken(one.name)
+        one.refused.clear()
+        one.unweighed = False
+        run = True
+        with contextlib.suppress(ControlError):
+            run = not handle.whole.paused()
+        one.has = Has(run=run)
+        LOG.info("found", extra=about(one.name, pid=handle.pid))
+        deadline = one.task.deadline if isinstance(one, SteeredTask) else None
+        if isinstance(one, SteeredService) and one.service.weight != 1.0:
+            self.ledger.write()
+            if not self._configuration.hands_off:
+                self.on(one, lambda: one.do(Act(one.name, Kind.WEIGHT, weight=one.service.weight), dry_run=False))
+        elif deadline is not None:
+            self.ledger.write()
+            if not self._configuration.hands_off:
+                self.on(one, lambda: one.owe(deadline))
+
+    def _found(self, one: Steered) -> Handle | None:
+        announce = self.ledger.announcer(one.name)
+        try:
+            workload = self.workloads.get(one.name)
+            if workload is not None:
+                return self._workloads.handle(workload)
+            if isinstance(one, SteeredService):
+                return self._hands.find(one.name, one.spec.find, announce)
+            if not isinstance(one, SteeredTask):
+                return None
+            if one.spec.find is not None:
+                return None if one.done else self._hands.find(one.name, one.spec.find, announce)
+            left = self._adopted.pop(one.name, None)
+            if left is not None and start_time(left.pid) == left.started:
+                LOG.info("a command of an earlier agent goes on", extra={"target": one.name, "pid": left.pid})
+                self.ledger.commands[one.name] = left
+                return self._hands.of_process(one.name, left.pid, announce)
+        except ControlError as error:
+            if not error.gone:
+                self._complaints.fault(f"find {one.name}", str(error), "control")
+        except StateError as error:
+            self._complaints.fault("state", str(error))
+        except (OSError, ValueError) as error:
+            self._complaints.fault(f"find {one.name}", f"{one.name} cannot be looked for: {error}", "control")
+        return None
+
+    # What is done to them
+
+    def on(self, one: Steered, act: Callable[[], None]) -> None:
+        """Do something to one; what fails is said, and who is gone is let go of."""
+        errors = one.errors
+        try:
+            act()
+        except GoneError as error:
+            self.gone(one, str(error))
+        except Exception as error:  # One target's fault must not keep the others waiting.
+            self._complaints.fault(f"act {one.name}", f"{one.name}: {type(error).__name__}: {error}", "control")
+        if one.errors > errors:
+            self._complaints.errors["control"] += one.errors - errors
+
+    def start(self, one: SteeredTask, act: Act) -> None:
+        """Start its command, with the cores and the weight that it is to have."""
+        command = one.spec.command
+        assert command is not None
+        if self._configuration.hands_off:
+            one.has = one.has.after(act)
+            return
+
+        def prepare(started: Started) -> None:
+            self.ledger.commands[one.name] = started
+            one.handle = self._hands.of_process(one.name, started.pid, self.ledger.announcer(one.name))
+            self.ledger.taken(one.name)
+            self.ledger.write(must=True)
+            one.has = Has(run=True, started=True)
+            if one.task.deadline is not None:
+                one.owe(one.task.deadline)
+            if act.cores and not one.owed:
+                one.do(Act(one.name, Kind.CORES, act.cores), dry_run=False)
+            if act.weight != 1.0:
+                one.do(Act(one.name, Kind.WEIGHT, weight=act.weight), dry_run=False)
+            if act.quota is not None:
+                one.do(Act(one.name, Kind.QUOTA, quota=act.quota), dry_run=False)
+
+        if self.children.start(one.name, command, prepare):
+            LOG.info("started", extra={"target": one.name, "pid": self.ledger.commands[one.name].pid})
+            return
+        self.ledger.commands.pop(one.name, None)
+        self._hands.let_go(one.name)
+        one.handle, one.done = None, True
+        one.has = Has(run=False, started=False)
+        self.ledger.write()
+
+    # Who goes
+
+    def gone(self, one: Steered, why: str) -> None:
+        """Its processes are no longer there."""
+        LOG.info("gone: %s", why, extra={"target": one.name})
+        # A group that was made for it is still there.
+        self.restore(one)
+        one.has = Has()
+        self._forget(one.name)
+        if isinstance(one, SteeredTask):
+            self.past_pauses += one.pauses
+            self.ledger.commands.pop(one.name, None)
+            once = one.spec.find is None or one.spec.find.pid is not None
+            if one.name in self.workloads or not once:
+                # The next one of this name is another job.
+                del self.tasks[one.name]
+            else:
+                one.done = True
+        self.children.reap(one.name)
+
+    def _let_go(self, name: str, why: str) -> None:
+        one: Steered | None = self.services.pop(name, None) or self.tasks.pop(name, None)
+        if one is None:
+            return
+        LOG.info("let go: %s", why, extra={"target": name})
+        self.restore(one)
+        stats = self.stats.pop(name, None)
+        if stats is not None:
+            stats.close()
+        self.rates.pop(name, None)
+        self._forget(name)
+
+    def restore(self, one: Steered) -> bool:
+        """Put one back and let go of it; whether all of it could be. Never raises."""
+        handle, one.handle = one.handle, None
+        if handle is None or self._configuration.hands_off:
+            return True
+        try:
+            handle.whole.restore()
+        except ControlError as error:
+            if not error.gone:
+                self._complaints.fault(f"restore {one.name}", f"{one.name} could not be put back: {error}", "control")
+                return False
+        except Exception as error:  # Everything else must be put back all the same.
+            self._complaints.fault(f"restore {one.name}", f"{one.name} could not be put back: {error!r}", "control")
+            return False
+        self._hands.let_go(one.name)
+        return True
+
+
+def about(target: str, **more: object) -> dict[str, object]:
+    """What a message is about, without what nobody knows."""
+    return {"target": target, **{key: value for key, value in more.items() if value not in (None, "")}}

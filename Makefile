@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check control-plane test bench profiles clean
+.PHONY: help setup demo check control-plane node-parts test bench profiles clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -27,6 +27,9 @@ control-plane: setup ## build etcd, kube-apiserver, kubectl and helm for the Kub
 	@$(BIN)/python k8s/control_plane/control_plane.py build
 	@$(BIN)/python k8s/chart/helm.py
 
+node-parts: control-plane ## build kubelet and containerd for the tests of the agent on a real node; needs Go, minutes the first time
+	@$(BIN)/python k8s/control_plane/node_parts.py build
+
 test: check ## all checks, then all tests; those against a real Kubernetes API server where there is Go
 	@if command -v go >/dev/null; then \
 	  $(MAKE) -s control-plane; \
@@ -35,9 +38,9 @@ test: check ## all checks, then all tests; those against a real Kubernetes API s
 	fi
 	@$(BIN)/python -c 'from flowsched.round import prepare; prepare()' # compiled once, not by every test at the same time
 	$(BIN)/pytest -n auto $(addprefix --ignore=,$(ALONE))
-	$(BIN)/pytest $(ALONE) # they measure load and latency: other tests beside them would be all that they see
+	$(BIN)/pytest $(ALONE) # they offer and measure load: other tests beside them would be all that they see
 
-ALONE := tests/agent/test_live_agent.py tests/agent/test_live_latency.py
+ALONE := tests/agent/test_live_agent.py tests/agent/test_live_latency.py tests/k8s/test_live_kubelet.py
 
 bench: setup ## list the benchmarks and how to run them
 	@found=; \

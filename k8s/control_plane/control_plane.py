@@ -51,6 +51,10 @@ CONTROLLERS = (
     "job-controller,replicaset-controller,deployment-controller,disruption-controller,"
     "pod-garbage-collector-controller"
 )
+FOR_REAL_NODES = "daemonset-controller,root-ca-certificate-publisher-controller"
+"""Kubelets mount the root certificate into every pod with a token."""
+SERVICE_ADDRESS = "10.0.0.1"
+"""Where pods expect the API server: the first address of the range of services."""
 READY_WITHIN = 120.0
 """Seconds; a busy machine has been seen to need 17."""
 PATIENCE = 5.0
@@ -234,8 +238,12 @@ class Plane:
         feature_gates: str = "",
         runtime_config: str = "",
         audit_log: bool = False,
+        real_nodes: bool = False,
     ) -> None:
-        """Start a fresh, empty plane; whatever an earlier one left in the folder is forgotten."""
+        """Start a fresh, empty plane; whatever an earlier one left in the folder is forgotten.
+
+        ``real_nodes``: kubelets will join it, so nodes are held to what is theirs, as in a real cluster.
+        """
         if any(self.alive().values()):
             raise PlaneError(f"a control plane already runs in {self.dir}")
         binary = build()
@@ -247,6 +255,10 @@ class Plane:
         for name in PROGRAMS:
             (self.dir / "bin" / name).symlink_to(binary)
         subprocess.run([str(self.dir / "bin" / "pki"), str(self.pki)], check=True)
+        if real_nodes:
+            names = "DNS:localhost,DNS:kubernetes.default.svc,IP:127.0.0.1"
+            extensions = f"extendedKeyUsage=serverAuth\nsubjectAltName={names},IP:{SERVICE_ADDRESS}\n"
+            self.certificate("apiserver", "/CN=kube-apiserver", extensions)
 
         client, peer, secure, scheduler = free_ports(4)
         server, etcd = f"https://127.0.0.1:{secure}", f"http://127.0.0.1:{client}"
@@ -256,13 +268,18 @@ class Plane:
         self.state["kubeconfig"] = str(self.dir / "admin.kubeconfig")
         gates = [f"--feature-gates={feature_gates}"] if feature_gates else []
         served = [*_flag(runtime_config), *(self._audit() if audit_log else ())]
+        served += ["--enable-admission-plugins=NodeRestriction"] if real_nodes else []
+        authorizers = "Node,RBAC" if real_nodes else "RBAC"
+        run = f"{CONTROLLERS},{FOR_REAL_NODES}" if real_nodes else CONTROLLERS
         # With controllers, one of them makes the ServiceAccount that every pod of a namespace then needs.
         controllers = "kube-controller-manager" in parts
         starts = {
             "etcd": lambda: self._start_etcd(f"http://127.0.0.1:{peer}"),
-            "kube-apiserver": lambda: self._start_api(secure, controllers, [*gates, *served]),
+            "kube-apiserver": lambda: self._start_api(
+                secure, controllers, [f"--authorization-mode={authorizers}", *gates, *served]
+            ),
             "kube-scheduler": lambda: self._start_scheduler(scheduler, scheduler_qps, gates),
-            "kube-controller-manager": lambda: self._start_controllers(gates),
+            "kube-controller-manager": lambda: self._start_controllers(run, gates),
             "kwok": self._start_kwok,
         }
         for name, start in starts.items():
@@ -317,6 +334,25 @@ class Plane:
         path = output or self.dir / f"{namespace}.{account}.kubeconfig"
         user = {"token": answer["status"]["token"]}
         return write_kubeconfig(path, self.state["server"], self.pki / "ca.crt", account, user, namespace)
+
+    def certificate(self, name: str, subject: str, extensions: str) -> tuple[Path, Path]:
+        """A key and a certificate that the plane's authority signed, in files of the folder of keys. Needs openssl."""
+        key, made, wish, more = (self.pki / f"{name}.{end}" for end in ("key", "crt", "csr", "ext"))
+        more.write_text(extensions)
+        curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+        authority = ["-CA", f"{self.pki}/ca.crt", "-CAkey", f"{self.pki}/ca.key"]
+        signed = [*authority, "-set_serial", str(random.getrandbits(63)), "-days", "30"]
+        for command in (
+            ["openssl", "req", "-new", *curve, "-keyout", str(key), "-out", str(wish), "-subj", subject],
+            ["openssl", "x509", "-req", "-in", str(wish), *signed, "-extfile", str(more), "-out", str(made)],
+        ):
+            try:
+                subprocess.run(command, check=True, capture_output=True, text=True)
+            except FileNotFoundError:
+                raise PlaneError("openssl is not installed; it makes the certificates of real nodes") from None
+            except subprocess.CalledProcessError as error:
+                raise PlaneError(f"openssl made no certificate for {name}: {error.stderr.strip()}") from None
+        return key, made
 
     def _process(self, name: str) -> Process:
         if name not in self.processes:
@@ -386,7 +422,6 @@ class Plane:
             f"--client-ca-file={self.pki / 'ca.crt'}",
             f"--requestheader-client-ca-file={self.pki / 'ca.crt'}",
             "--requestheader-allowed-names=nobody",
-            "--authorization-mode=RBAC",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
@@ -421,14 +456,14 @@ class Plane:
         self.state["scheduler"] = f"https://127.0.0.1:{port}"
         self._launch("kube-scheduler", flags, ready=f"{self.state['scheduler']}/readyz")
 
-    def _start_controllers(self, more: list[str]) -> None:
+    def _start_controllers(self, controllers: str, more: list[str]) -> None:
         flags = [
             f"--kubeconfig={self._config_of('kube-controller-manager')}",
             "--leader-elect=false",
             "--secure-port=0",
             # With one identity for all of them they would be refused everywhere.
             "--use-service-account-credentials=true",
-            f"--controllers={CONTROLLERS}",
+            f"--controllers={controllers}",
             "--kube-api-qps=500",
             "--kube-api-burst=500",
             f"--service-account-private-key-file={self.pki / 'service-account.key'}",
@@ -525,6 +560,7 @@ def _parser() -> argparse.ArgumentParser:
                 help="APIs of kube-apiserver, such as scheduling.k8s.io/v1alpha2=true",
             )
             sub.add_argument("--audit-log", action="store_true", help="log every request to DIR/logs/audit.log")
+            sub.add_argument("--real-nodes", action="store_true", help="kubelets will join; see real_node.py")
     return parser
 
 
@@ -538,7 +574,9 @@ def _run(args: argparse.Namespace) -> int:
         if unknown := sorted({*parts} - {*OPTIONAL}):
             raise PlaneError(f"no such part: {', '.join(unknown)} (known: {', '.join(OPTIONAL)})")
         try:
-            plane.up(parts, args.scheduler_qps, args.feature_gates, args.runtime_config, args.audit_log)
+            plane.up(
+                parts, args.scheduler_qps, args.feature_gates, args.runtime_config, args.audit_log, args.real_nodes
+            )
         except BaseException:
             plane.down()
             raise

@@ -256,6 +256,8 @@ class FakeMachine(System):
             return
         if path.name in ("cpu.shares", "cpu.weight") and (folder / "cpu.idle").read_text().strip() == "1":
             raise OSError(errno.EINVAL, "idle")
+        if path.name == "cpuset.cpus" and not text and path.read_text().strip() and self._populated(folder):
+            raise OSError(errno.ENOSPC, "processes are in it")
         if path.name == "cpuset.cpus" and self._tree_of(folder) == "cpuset":
             wanted = set(cores_of(text))
             if not wanted <= set(cores_of((folder.parent / "cpuset.cpus").read_text())):
@@ -273,6 +275,10 @@ class FakeMachine(System):
                 if (folder / file).exists():
                     (folder / file).write_text(usual)
         path.write_text(text)
+
+    @staticmethod
+    def _populated(folder: Path) -> bool:
+        return any(procs.read_text().split() for procs in folder.rglob("cgroup.procs"))
 
     def inode(self, path: Path) -> int:
         path.stat()

@@ -247,6 +247,36 @@ def test_restore_brings_every_file_back(tmp_path: Path, kind: str) -> None:
     }
 
 
+@pytest.mark.parametrize(("processes", "left"), [((), ""), ((100,), "0-3")])
+def test_a_cpuset_of_v2_that_was_empty_gets_all_where_it_cannot_be_empty(
+    tmp_path: Path, processes: tuple[int, ...], left: str
+) -> None:
+    """The kernel refuses to empty it while processes are in the group."""
+    machine = FakeMachine(tmp_path, "v2")
+    group = group_of(machine)
+    for pid in processes:
+        machine.spawn(pid, at={"": "/batch/job"})
+    for _ in range(2):
+        group.set_cores((1,))
+        group.restore()
+        assert (machine.cgroup / "batch/job/cpuset.cpus").read_text() == left
+
+
+def test_a_cpuset_of_v2_that_had_cores_gets_these(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, "v2")
+    group_of(machine)
+    machine.spawn(100, at={"": "/batch/job"})
+    (machine.cgroup / "batch/job/cpuset.cpus").write_text("2-3")
+    group = group_of(machine)
+    group.set_cores((1,))
+    machine.refusals["write", "cpuset.cpus=2-3"] = errno.EBUSY
+    with pytest.raises(ControlError, match=r"cpuset\.cpus of the group /batch/job was to be 2-3: EBUSY"):
+        group.restore()
+    machine.refusals.clear()
+    group.restore()
+    assert (machine.cgroup / "batch/job/cpuset.cpus").read_text() == "2-3"
+
+
 def test_restore_does_what_it_can(tmp_path: Path) -> None:
     machine = FakeMachine(tmp_path, "v2")
     group = group_of(machine)

@@ -6,6 +6,7 @@ import errno
 import json
 import signal
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -501,6 +502,30 @@ def test_a_deadline_may_change_and_stays_with_its_thread(tmp_path: Path) -> None
     assert machine.classes[100] == Attributes()
     control.set_deadline(None)
     assert machine.classes[110] == Attributes()
+
+
+def test_a_reservation_is_made_small_before_it_is_ended(tmp_path: Path) -> None:
+    """Linux 6.1 never gives away again what a thread had that was asleep when its reservation ended."""
+
+    class Watched(FakeMachine):
+        given: list[Attributes]
+
+        def set_attributes(self, tid: int, wanted: Attributes) -> None:
+            self.given = [*getattr(self, "given", []), wanted]
+            super().set_attributes(tid, wanted)
+
+    machine = Watched(tmp_path, "v2")
+    machine.spawn(100)
+    detected = detect(machine, machine.subject)
+    control = control_of_process("job", 100, detected, machine)
+    control.set_deadline(Deadline(4400, 10_000))
+    control.set_deadline(None)
+    control.set_deadline(Deadline(4400, 10_000))
+    control.restore()
+    for before, after in pairwise(machine.given):
+        if before.policy is Policy.DEADLINE and after.policy is not Policy.DEADLINE:
+            assert before.runtime_ns * 2**20 < before.period_ns
+    assert machine.given.count(Attributes(Policy.DEADLINE, 0, 0, 1024, 4 * 10**9, 4 * 10**9, RESET_ON_FORK)) == 3
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,9 @@ def process_on(machine: FakeMachine) -> Control:
 def container_on(machine: FakeMachine) -> Control:
     at = dict.fromkeys(machine.trees_made(), "/docker/4f0c")
     for tree in at:
-        machine.group(tree, "/docker/4f0c")
+        folder = machine.group(tree, "/docker/4f0c")
+        if machine.kind_made == "v2":
+            (folder / "cpuset.cpus").write_text("0-3")
     machine.spawn(100, (101,), at=at)
     return control_of_container("web", "4f0c", detect(machine, machine.subject), machine)
 

@@ -67,6 +67,14 @@ def test_a_v2_tree_without_a_controller(tmp_path: Path) -> None:
     assert "not among the controllers" in detected.controllers["cpuset"].why
 
 
+def test_a_v2_tree_that_hands_down_no_cpuset(tmp_path: Path) -> None:
+    detected = found_on(FakeMachine(tmp_path, "v2", v2_given="cpu"))
+    assert detected.controllers["cpu"].possible
+    assert not detected.controllers["cpu"].why
+    assert not detected.controllers["cpuset"].possible
+    assert "threads are pinned instead" in detected.controllers["cpuset"].why
+
+
 def test_the_unified_tree_freezes_where_v1_does_not(tmp_path: Path) -> None:
     machine = FakeMachine(tmp_path, "hybrid")
     for file in (machine.cgroup / "freezer").iterdir():

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from flowsched_agent.controls.control import Saved
+from flowsched_agent.controls.control import ControlError, Saved
 from flowsched_agent.controls.core_list import cores_of, cores_text
 from flowsched_agent.controls.group import (
     ADOPT_MEANINGS,
@@ -171,5 +171,19 @@ class GroupV1:
         return self._files.saved("v1")
 
     def restore(self) -> None:
-        """Write everything back."""
+        """Write everything back. Groups that were made below it meanwhile have their CPUs from ours, and get all of its."""
+        had = self._cpus_of(_CPUS) if self.has_cores else ()
         self._files.write_back(_ORDER)
+        if had and set(now := self._cpus_of(_CPUS)) != set(had):
+            for file in self._cpusets_below(self._files):
+                if f"cpuset:{file}" not in self._files.original:
+                    self._free(file, had, now)
+
+    def _free(self, file: str, had: tuple[int, ...], now: tuple[int, ...]) -> None:
+        try:
+            # Whoever gave it others has chosen them.
+            if set(self._cpus_of(file)) == set(had):
+                self._write_cpus(file, now)
+        except ControlError:
+            if self._files.has("cpuset", file):  # containers come and go
+                raise

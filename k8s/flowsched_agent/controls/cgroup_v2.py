@@ -15,6 +15,7 @@ from flowsched_agent.controls.group import (
     WEIGHT_MEANINGS,
     GroupFiles,
 )
+from flowsched_agent.controls.scheduling import online
 from flowsched_agent.controls.weights import is_lowest, kubelet_v2_of, shares_of, v2_of
 from flowsched_agent.system import System
 
@@ -120,5 +121,8 @@ class GroupV2:
         return self._files.saved("v2")
 
     def restore(self) -> None:
-        """Write everything back."""
-        self._files.write_back(_STEERED)
+        """Write everything back. A cpuset that was empty gets all CPUs where the kernel does not let it be empty again.
+
+        Linux 6.1 refuses that (ENOSPC) as long as processes are in the group. It uses what the group above has either way.
+        """
+        self._files.write_back(_STEERED, {"cpuset.cpus": cores_text(online(self._files.system))})

@@ -15,7 +15,7 @@ from pathlib import Path
 from flowsched_agent.controls.core_list import cores_text
 from flowsched_agent.controls.hierarchies import Hierarchies, Kind, find_hierarchies
 from flowsched_agent.controls.own_group import PROBE
-from flowsched_agent.controls.scheduling import OneWay, online
+from flowsched_agent.controls.scheduling import OneWay, online, shrink_reservation
 from flowsched_agent.system import RESET_ON_FORK, Attributes, Policy, System
 from flowsched_models.isolation.admission import RT_PERIOD_US, RT_RUNTIME_US, UNLIMITED, Room, room_of
 
@@ -212,6 +212,8 @@ def _v2_controllers(system: System, root: Path) -> dict[str, Ability]:
             found[name] = Ability(False, f"it is not among the controllers of {root}; the host must hand it down")
         elif not made.possible or name in given:
             found[name] = made
+        elif name == "cpuset":
+            found[name] = Ability(False, f"it is off below {root}; threads are pinned instead")
         elif not system.writable(root / "cgroup.subtree_control"):
             found[name] = Ability(False, f"it is off below {root}, and cgroup.subtree_control cannot be written")
         else:
@@ -262,6 +264,7 @@ def _class(system: System, pid: int, wanted: Attributes) -> Ability:
     except OSError as error:
         return Ability(False, _MEANINGS.get((wanted.policy, error.errno or 0)) or _code(error))
     with contextlib.suppress(OSError):
+        shrink_reservation(system, pid)
         system.set_attributes(pid, Attributes())
     return Ability(True)
 

@@ -112,6 +112,8 @@ class GroupFiles:
             raise refusal(f"the group {where} was asked for", error, gone=error.errno in GONE) from None
         self.original: dict[str, str] = {}
         """By ``tree:file``; files of groups below have their path in front."""
+        self.written: set[str] | None = set()
+        """Those of them that we wrote to; None: not known, as they are of an agent before us."""
 
     def there(self, tree: str) -> bool:
         """Whether the folder is the same as at first: its inode number is not given again before a restart."""
@@ -144,6 +146,8 @@ class GroupFiles:
         what = f"{file} of the group {self.where} was to be {text.strip() or 'empty'}"
         if not self.there(tree):
             raise ControlError(what, "ENOENT, the group has vanished; nothing is left to steer", gone=True)
+        if self.written is not None:
+            self.written.add(f"{tree}:{file}")
         try:
             self.system.write(self.folders[tree] / file, text)
         except OSError as error:
@@ -217,16 +221,19 @@ class GroupFiles:
             "values": dict(self.original),
         }
 
-    def write_back(self, order: Sequence[str]) -> None:
-        """Write the values of the start, those of ``order`` first, where they are others now.
+    def write_back(self, order: Sequence[str], for_empty: Mapping[str, str] | None = None) -> None:
+        """Write the values of the start, those of ``order`` first, where we wrote and they are others now.
+
+        What we never wrote to, somebody else has changed: kubelet, when it gives a pod more.
 
         Again, in turn from the bottom and the top, where something is refused: a cpuset can only be widened after the
-        one above it, and narrowed before it.
+        one above it, and narrowed before it. ``for_empty``: by file, what means the same as an empty value, for where
+        that is refused.
         """
         refused: dict[str, ControlError] = {}
         rank = {file: index for index, file in enumerate(order)}
         keys = sorted(
-            self.original,
+            (key for key in self.original if self.written is None or key in self.written),
             key=lambda key: (rank.get(key.rpartition("/")[2].rpartition(":")[2], -1), key.count("/"), key),
         )
         for keys_of_pass in (keys, list(reversed(keys)), keys):
@@ -234,13 +241,21 @@ class GroupFiles:
                 tree, _, file = key.partition(":")
                 try:
                     if self.has(tree, file) and self.read(tree, file).strip() != self.original[key]:
-                        self.write(tree, file, self.original[key] or "\n")
+                        self._write_original(tree, file, self.original[key], (for_empty or {}).get(file))
                     refused.pop(key, None)
                 except ControlError as error:
                     refused[key] = error
             if not refused:
                 return
         raise next((error for error in refused.values() if not error.gone), next(iter(refused.values())))
+
+    def _write_original(self, tree: str, file: str, value: str, for_empty: str | None) -> None:
+        try:
+            self.write(tree, file, value or "\n")
+        except ControlError:
+            if value or for_empty is None:
+                raise
+            self.write(tree, file, for_empty)
 
 
 class Waited(Protocol):
@@ -265,6 +280,7 @@ def group_files(system: System, saved: Saved) -> tuple[GroupFiles | None, str]:
     if any(files.inodes[tree] != entry["inode"] for tree, entry in saved["folders"].items()):
         return None, f"the group {where} was left alone: another of the same name has taken its place"
     files.original = {str(key): str(value) for key, value in saved["values"].items()}
+    files.written = None
     return files, ""
 
 

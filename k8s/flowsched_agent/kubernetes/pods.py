@@ -16,6 +16,7 @@ from flowsched_models.quantity import QuantityError, parse_cores, parse_duration
 _SLO = re.compile(r"p95\s*=\s*([^@]+)(?:@\s*([^@]+))?", re.ASCII)
 _MOST_THREADS = 4096
 _ENDED = ("Succeeded", "Failed")
+_BEING_RESIZED = "PodResizeInProgress"
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ def read_pod(pod: Mapping[str, Any], catalogue: Catalogue, scheduler_names: Sequ
         for c in status.get("containerStatuses") or ()
         if c.get("containerID") and "running" in (c.get("state") or {})
     )
-    if not containers:
+    # The kernel refuses kubelet's new values in a group that is idle, so kubelet gets the pod as it made it.
+    if not containers or _being_resized(status):
         return Read()
     name = f"{metadata.get('namespace')}/{metadata.get('name')}"
     try:
@@ -83,6 +85,10 @@ def read_pod(pod: Mapping[str, Any], catalogue: Catalogue, scheduler_names: Sequ
             containers=containers,
         )
     )
+
+
+def _being_resized(status: Mapping[str, Any]) -> bool:
+    return any(c.get("type") == _BEING_RESIZED and c.get("status") == "True" for c in status.get("conditions") or ())
 
 
 def _is_service(said: str | None, profile: str | None, catalogue: Catalogue) -> bool:

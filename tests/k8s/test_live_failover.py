@@ -37,7 +37,7 @@ class BindingWatch:
         self.changed = threading.Condition()
         version = space.admin.get(space.pods_path)["metadata"]["resourceVersion"]
         admin = space.admin
-        self._connection = http.client.HTTPSConnection(admin._host, admin._port, context=admin._tls)
+        self._connection = http.client.HTTPSConnection(admin.host, admin.port, context=admin._tls)
         query = f"watch=1&resourceVersion={version}&timeoutSeconds=3600"
         self._connection.request("GET", f"{space.pods_path}?{query}")
         self._answer = self._connection.getresponse()

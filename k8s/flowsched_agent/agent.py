@@ -196,9 +196,7 @@ class Agent:
         )
         services = {n: one for n, one in self._targets.services.items() if one.handle is not None}
         tasks = {
-            n: one
-            for n, one in self._targets.tasks.items()
-            if one.handle is not None or (not one.has.started and not one.done)
+            n: one for n, one in self._targets.tasks.items() if one.handle is not None or self._targets.startable(one)
         }
         for act in plan(has_of(services), has_of(tasks), self._granted):
             one: Steered | None = services.get(act.target) or tasks.get(act.target)

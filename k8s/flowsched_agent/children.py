@@ -9,8 +9,7 @@ from collections.abc import Callable
 from flowsched_agent.commands_started import NEVER_RUN, StartError, start
 from flowsched_agent.complaints import Complaints
 from flowsched_agent.configuration import Command
-from flowsched_agent.controls.control import ControlError
-from flowsched_agent.state_file import Started, StateError
+from flowsched_agent.state_file import Started
 from flowsched_agent.steered import GoneError
 
 LOG = logging.getLogger(__name__)
@@ -25,10 +24,14 @@ class Children:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, command: Command, prepare: Callable[[Started], None]) -> bool:
-        """Start one; whether that was possible. It is not tried again: what is missing does not come by itself."""
+        """Start one; whether that was possible. It is not tried again: what is missing does not come by itself.
+
+        Raises :class:`StateError` and :class:`ControlError` where it could not be prepared: a disk is full, or another agent
+        is in the way. That may pass.
+        """
         try:
             self._running[name] = start(name, command, prepare)
-        except (StartError, StateError, ControlError, GoneError, OSError) as error:
+        except (StartError, GoneError, OSError) as error:
             self._complaints.fault(f"start {name}", f"{name} is given up: {error}", "start")
             return False
         return True

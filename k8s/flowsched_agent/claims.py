@@ -8,6 +8,7 @@ however an agent ends; what is left in its file then still counts until its chan
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from flowsched_agent.controls.control import ControlError, Saved
-from flowsched_agent.sensors.process import tree
+from flowsched_agent.sensors.process import Process, processes, tree_among
 from flowsched_agent.state_file import StateError, StateFile, boot_id, start_time
 from flowsched_agent.system import System
 
@@ -27,7 +28,10 @@ FOLDER = Path("/run/flowsched/claims")
 """Of agents that may write there; the others read it, and have a folder of their user's."""
 _ALONE_WITHIN_S = 1.0
 _AGAIN_S = 0.01
+_LARGEST = 1024 * 1024
 _LOCK = "lock"
+_CLAIMS = "[0-9]*.[0-9]*.json"
+"""Files of agents, by process id and start time. Nothing else in the folder is ours to read or to remove."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,9 @@ def usual_folders(uid: int | None = None) -> tuple[Path, ...]:
     if uid == 0:
         return (FOLDER,)
     runtime = Path(f"/run/user/{uid}")
-    return (FOLDER, (runtime if runtime.is_dir() else Path(f"/tmp/flowsched-{uid}")) / "flowsched" / "claims")
+    # Right below /tmp nobody else can put another folder in its place.
+    own = runtime / "flowsched" / "claims" if runtime.is_dir() else Path(f"/tmp/flowsched-claims-{uid}")
+    return (FOLDER, own)
 
 
 class Claims:
@@ -79,6 +85,8 @@ class Claims:
         self._own: Path | None = None
         self._descriptor: int | None = None
         self._targets: dict[str, Target] = {}
+        self._content = b""
+        """Of our file."""
 
     def take(self, name: str, target: Target) -> None:
         """Claim what a service or task is. Raises :class:`ControlError` where another agent has it, or had it."""
@@ -87,13 +95,8 @@ class Claims:
         what = f"{name} was to be steered"
         try:
             with self._alone():
-                mine = self._processes(target)
-                for other, alive in self._others():
-                    for theirs, one in other.targets.items():
-                        if self._overlap(target, mine, one):
-                            raise ControlError(what, _refusal(theirs, other, alive))
-                self._targets[name] = target
-                self._write()
+                self._compare(what, target)
+                self._write({**self._targets, name: target})
         except OSError as error:
             why = f"what other agents steer cannot be looked up in {self._folders[-1]}: {error.strerror or error}"
             raise ControlError(what, why) from None
@@ -103,7 +106,7 @@ class Claims:
         if self._targets.pop(name, None) is not None:
             # Where this fails the next claim writes it as well.
             with contextlib.suppress(OSError), self._alone():
-                self._write()
+                self._write(self._targets)
 
     def close(self) -> None:
         """Nothing is claimed any more; what could not be put back stays written down."""
@@ -121,10 +124,12 @@ class Claims:
         """One agent at a time looks and claims. Raises :class:`OSError`."""
         folder = self._folders[-1]
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-        about = folder.stat()
-        if about.st_uid != os.geteuid() or about.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        about = folder.lstat()
+        alone = stat.S_ISDIR(about.st_mode) and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if not alone or about.st_uid != os.geteuid():
             raise PermissionError(0, "that folder is not this user's alone")
-        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        # Who may open it can hold it, and keep every agent waiting.
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             until = time.monotonic() + _ALONE_WITHIN_S
             while not _locked(lock):
@@ -136,9 +141,12 @@ class Claims:
             os.close(lock)
 
     def _others(self) -> Iterator[tuple[_Other, bool]]:
-        """All others whose claims count, and whether they live. What is left of others is removed."""
+        """All others whose claims count, and whether they live. What is left of others is removed.
+
+        Raises :class:`OSError` where one that lives cannot be understood: it may steer anything.
+        """
         for folder in self._folders:
-            for path in sorted(folder.glob("*.json")) if os.access(folder, os.R_OK | os.X_OK) else ():
+            for path in sorted(folder.glob(_CLAIMS)) if os.access(folder, os.R_OK | os.X_OK) else ():
                 if path == self._own:
                     continue
                 try:
@@ -150,6 +158,8 @@ class Claims:
                     other = _read(descriptor)
                 finally:
                     os.close(descriptor)
+                if other is None and alive:
+                    raise OSError(0, f"{path.name}, of an agent that lives, cannot be understood")
                 if other is not None and (alive or self._to_be_undone(other)):
                     yield other, alive
                 elif not alive:
@@ -163,7 +173,9 @@ class Claims:
         try:
             state = StateFile(other.state_file).read()
         except StateError:
-            return other.state_file.exists()
+            with contextlib.suppress(OSError):
+                return other.state_file.exists()
+            return True
         if state is None or not state.saved or state.boot_id != boot_id():
             return False
         return (state.agent_pid, state.agent_started) == (other.pid, other.started)
@@ -175,7 +187,8 @@ class Claims:
             return False
         return state is None or not state.saved
 
-    def _write(self) -> None:
+    def _write(self, targets: Mapping[str, Target]) -> None:
+        """These are ours from now on. Where that cannot be written, those before are. Raises :class:`OSError`."""
         pid = os.getpid()
         started = start_time(pid) or 0
         if self._descriptor is None:
@@ -184,49 +197,83 @@ class Claims:
             if not _locked(descriptor):
                 os.close(descriptor)
                 raise BlockingIOError(0, f"{own.name} belongs to an agent with the same process id")
+            os.fchmod(descriptor, 0o644)  # whatever the umask is: agents of others read it
             self._own, self._descriptor = own, descriptor
-        text = json.dumps(
-            {
-                "pid": pid,
-                "started": started,
-                "stateFile": str(self._state_file),
-                "targets": {
-                    name: {"pid": t.pid, "started": t.started, "groups": dict(t.groups)}
-                    for name, t in self._targets.items()
-                },
-            }
-        ).encode()
-        os.pwrite(self._descriptor, text, 0)
-        os.ftruncate(self._descriptor, len(text))
+        plain = {
+            "pid": pid,
+            "started": started,
+            "stateFile": str(self._state_file),
+            "targets": {
+                name: {"pid": t.pid, "started": t.started, "groups": dict(t.groups)} for name, t in targets.items()
+            },
+        }
+        content = json.dumps(plain).encode()
+        try:
+            _fill(self._descriptor, content)
+        except OSError:
+            self._as_before()
+            raise
+        self._content, self._targets = content, dict(targets)
+
+    def _as_before(self) -> None:
+        """Of an agent that lives, nothing may be left that nobody understands."""
+        assert self._own is not None and self._descriptor is not None
+        with contextlib.suppress(OSError):
+            if self._content:
+                _fill(self._descriptor, self._content)  # there was room for it
+            else:
+                self._own.unlink()
+        if self._content:
+            return
+        os.close(self._descriptor)
+        self._own = self._descriptor = None
 
     # Who is who
 
-    def _overlap(self, target: Target, mine: set[tuple[int, int]], other: Target) -> bool:
-        same = any(target.groups.get(path) == inode for path, inode in other.groups.items())
-        return same or bool(mine & self._processes(other))
+    def _compare(self, what: str, target: Target) -> None:
+        """Raise :class:`ControlError` if another agent has the target, a part of it or something around it."""
+        others = list(self._others())
+        if not others:
+            return
+        there = processes(self._system)  # once for all claims: that is most of the work
+        mine = self._members_of(target, there)
+        for other, alive in others:
+            for theirs, one in other.targets.items():
+                if self._nested(target, one) or mine & self._members_of(one, there):
+                    raise ControlError(what, _refusal(theirs, other, alive))
 
-    def _processes(self, target: Target) -> set[tuple[int, int]]:
+    def _nested(self, one: Target, other: Target) -> bool:
+        """Whether a group of one is the other's, or lies within it, also where nobody is in it yet."""
+        inner, outer = self._folders_of(one), self._folders_of(other)
+        return any(a.is_relative_to(b) or b.is_relative_to(a) for a in inner for b in outer)
+
+    def _folders_of(self, target: Target) -> list[Path]:
+        """Its groups, but those that are gone or others by now."""
+        folders = [(Path(path), inode) for path, inode in target.groups.items()]
+        return [folder for folder, inode in folders if self._is(folder, inode)]
+
+    def _is(self, folder: Path, inode: int) -> bool:
+        try:
+            return self._system.inode(folder) == inode
+        except OSError:
+            return False
+
+    def _members_of(self, target: Target, there: list[Process]) -> set[tuple[int, int]]:
         """All that belongs to a target now, with start times."""
+        starts = {process.pid: process.start for process in there}
         if target.pid is not None:
-            if start_time(target.pid, self._system.proc) != target.started:
+            if starts.get(target.pid) != target.started:
                 return set()
-            return {(p.pid, p.start) for p in tree(self._system, target.pid)}
-        found = set()
-        for path, inode in target.groups.items():
-            folder = Path(path)
-            if not self._system.exists(folder) or self._system.inode(folder) != inode:
-                continue
-            for pid in self._members(folder):
-                if (started := start_time(pid, self._system.proc)) is not None:
-                    found.add((pid, started))
-        return found
+            return {(p.pid, p.start) for p in tree_among(there, target.pid)}
+        pids = {pid for folder in self._folders_of(target) for pid in self._pids(folder)}
+        return {(pid, starts[pid]) for pid in pids if pid in starts}
 
-    def _members(self, folder: Path) -> Iterator[int]:
+    def _pids(self, folder: Path) -> Iterator[int]:
         """Processes of a group and of all groups below it."""
         with contextlib.suppress(OSError):
             yield from (int(pid) for pid in self._system.read(folder / "cgroup.procs").split())
             for below in self._system.folders(folder):
-                yield from self._members(folder / below)
+                yield from self._pids(folder / below)
 
 
 def _refusal(name: str, other: _Other, alive: bool) -> str:
@@ -250,16 +297,24 @@ def _locked(descriptor: int) -> bool:
     return True
 
 
+def _fill(descriptor: int, content: bytes) -> None:
+    """Replace what a file holds, in place: its lock is that of its inode. Raises :class:`OSError`."""
+    if (written := os.pwrite(descriptor, content, 0)) != len(content):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"{written} bytes")
+    os.ftruncate(descriptor, len(content))
+
+
 def _read(descriptor: int) -> _Other | None:
-    """None for a file that is not written yet, or not by an agent."""
+    """None for what no agent has written."""
     with os.fdopen(os.dup(descriptor), "rb") as file:
-        content = file.read(1024 * 1024)
+        content = file.read(_LARGEST)
     try:
-        plain: Any = json.loads(content)
+        # The end of an older, longer text may follow for a moment.
+        plain: Any = json.JSONDecoder().raw_decode(content.decode())[0]
         targets = {
             str(name): Target(t["pid"], t["started"], {str(p): int(i) for p, i in t["groups"].items()})
             for name, t in plain["targets"].items()
         }
         return _Other(int(plain["pid"]), int(plain["started"]), Path(str(plain["stateFile"])), targets)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

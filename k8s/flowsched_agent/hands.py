@@ -17,7 +17,7 @@ from flowsched_agent.controls.detected import Detected, detect
 from flowsched_agent.origins import origin_of
 from flowsched_agent.sensors.cpu import CoreTimes
 from flowsched_agent.sensors.memcached import MemcachedStats
-from flowsched_agent.sensors.process import pid_of_port, processes, start_time, tree
+from flowsched_agent.sensors.process import pid_of_port, processes, start_time, tree_among
 from flowsched_agent.steered import Handle
 from flowsched_agent.system import System
 
@@ -161,15 +161,17 @@ class LinuxHands:
 
     def _refuse_shared(self, name: str, pid: int) -> None:
         """Raise :class:`ControlError` for processes that another target steers: their settings could not be put back."""
-        mine = {(p.pid, p.start) for p in tree(self.system, pid)}
+        there = processes(self.system)
+        mine = {(p.pid, p.start) for p in tree_among(there, pid)}
+        starts = {p.pid: p.start for p in there}
         for other, (theirs, started) in self._held.items():
-            if other == name or start_time(self.system, theirs) != started:
+            if other == name or starts.get(theirs) != started:
                 continue
-            if shared := mine & {(p.pid, p.start) for p in tree(self.system, theirs)}:
+            if shared := mine & {(p.pid, p.start) for p in tree_among(there, theirs)}:
                 why = f"process {min(shared)[0]} belongs to {other} already; change what '{name}' is found by"
                 raise ControlError(f"{name} was found as process {pid}", why)
-        if (started_now := start_time(self.system, pid)) is not None:
-            self._held[name] = (pid, started_now)
+        if pid in starts:
+            self._held[name] = (pid, starts[pid])
 
     def _pid(self, name: str, find: Find) -> int | None:
         if find.pid is not None:

@@ -57,6 +57,7 @@ class Targets:
         self.ledger = Ledger(state_file, configuration.on_exit, self.everybody, complaints)
         self.children = Children(complaints)
         self._adopted: dict[str, Started] = {}
+        self._postponed: set[str] = set()
 
     def everybody(self) -> Iterator[Steered]:
         """Services, then tasks."""
@@ -70,6 +71,7 @@ class Targets:
 
     def look(self, now: float) -> None:
         """Find processes and threads that are new, let go of those that are gone, set again what is set."""
+        self._postponed.clear()
         self._meet_workloads(now)
         for spec in self._configuration.services:
             if spec.name not in self.services:
@@ -132,6 +134,7 @@ class Targets:
             return
         one.handle, one.written, one.owed = handle, False, False
         self.ledger.taken(one.name)
+        handle.whole.before_first(lambda: self.ledger.write(must=True))
         one.refused.clear()
         one.unweighed = False
         run = True
@@ -212,14 +215,25 @@ class Targets:
             if act.quota is not None:
                 one.do(Act(one.name, Kind.QUOTA, quota=act.quota), dry_run=False)
 
-        if self.children.start(one.name, command, prepare):
-            LOG.info("started", extra={"target": one.name, "pid": self.ledger.commands[one.name].pid})
-            return
+        try:
+            one.done = not self.children.start(one.name, command, prepare)
+        except (StateError, ControlError) as error:
+            self._complaints.fault(f"start {one.name}", f"{one.name} is not started yet: {error}", "start")
+            self._postponed.add(one.name)
+        else:
+            if not one.done:
+                LOG.info("started", extra={"target": one.name, "pid": self.ledger.commands[one.name].pid})
+                return
         self.ledger.commands.pop(one.name, None)
+        self.ledger.taken(one.name)
+        self.restore(one)
         self._hands.let_go(one.name)
-        one.handle, one.done = None, True
         one.has = Has(run=False, started=False)
         self.ledger.write()
+
+    def startable(self, one: SteeredTask) -> bool:
+        """Whether its command may be started now: what could not be prepared is tried again at the next look."""
+        return not one.has.started and not one.done and one.name not in self._postponed
 
     # Who goes
 

@@ -45,6 +45,7 @@ class FakeControl:
     there: bool = True
     stopped: bool = False
     now: dict[str, object] = field(default_factory=dict)
+    announce: Callable[[], None] = lambda: None
 
     def _call(self, method: str, value: object = "") -> None:
         if not self.there:
@@ -89,6 +90,9 @@ class FakeControl:
         if "saved" in self.fails:
             raise self.fails["saved"]
         return {"kind": "fake", "name": self.name}
+
+    def before_first(self, announce: Callable[[], None]) -> None:
+        self.announce = announce
 
     def restore(self) -> None:
         self._call("restore")

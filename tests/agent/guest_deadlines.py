@@ -78,10 +78,10 @@ def test_the_room_is_that_of_this_kernel(detected: Detected) -> None:
 def test_the_kernel_admits_what_we_say_and_not_more(
     others: tuple[int, ...], sleepers: list[int], detected: Detected
 ) -> None:
-    # What others had, who have ended, is given away again only after a period.
-    nearly_all = int((detected.room.cpus / 2 - 0.01) * PERIOD_NS)
+    # What others had, who have ended, is given away again only after a period: all of it must be there.
+    half = int(detected.room.cpus / 2 * PERIOD_NS) - UNIT_NS
     for pid in sleepers[:2]:
-        until_reserved(pid, nearly_all)
+        until_reserved(pid, half)
     for pid in sleepers[:2]:
         assert reserved(pid, 2_000_000)
     for pid, runtime_ns in zip(sleepers, others, strict=False):

@@ -169,17 +169,17 @@ def group(root: Path, path: str, *pids: int) -> Path:
 
 
 @contextlib.contextmanager
-def another(folder: Path, target: Target) -> Iterator[None]:
+def another(folder: Path, target: Target, pid: int = 77) -> Iterator[None]:
     """The claim of an agent that lives."""
     text = json.dumps(
         {
-            "pid": 77,
+            "pid": pid,
             "started": 1,
             "stateFile": "/elsewhere.json",
             "targets": {"theirs": {"pid": target.pid, "started": target.started, "groups": dict(target.groups)}},
         }
     )
-    path = folder / "77.1.json"
+    path = folder / f"{pid}.1.json"
     path.write_text(text)
     with path.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -212,13 +212,122 @@ def test_groups_are_the_same_by_inode_or_by_their_processes(tmp_path: Path, task
     claims.close()
 
 
-def test_what_is_no_claim_is_no_hindrance(tmp_path: Path, task: int) -> None:
+def test_groups_within_each_other_meet_before_anybody_is_in_them(tmp_path: Path) -> None:
+    claims = Claims(tmp_path / "mine.json", System(cgroup=tmp_path / "cgroup"), (tmp_path,))
+    pod, within, beside = (group(tmp_path / "cgroup", path) for path in ("pods/a", "pods/a/container", "pods/ab"))
+    for theirs, mine in ((pod, within), (within, pod)):
+        with another(tmp_path, of_group(theirs)), pytest.raises(ControlError, match="another agent, process 77"):
+            claims.take("mine", of_group(mine))
+    with another(tmp_path, of_group(pod)):
+        claims.take("mine", of_group(beside))
+    claims.close()
+
+
+# Files
+
+
+def test_what_is_no_claim_is_no_hindrance_and_what_is_no_agent_s_stays(tmp_path: Path, task: int) -> None:
     claims = Claims(tmp_path / "mine.json", System(), (tmp_path,))
     (tmp_path / "1.1.json").write_text("{")
     (tmp_path / "2.1.json").write_text('{"targets": []}')
+    (tmp_path / "3.1.json").write_text("[" * 100_000)
+    (tmp_path / "notes.json").write_text("{")
     claims.take("mine", Target(task, start_time(task)))
     claims.take("mine", Target(task, start_time(task)))
-    assert sorted(path.name for path in tmp_path.glob("[12].1.json")) == []
+    left = {path.name for path in tmp_path.glob("*.json")}
+    assert left == {"notes.json", claims_of_this_process(tmp_path).name}
+    claims.close()
+
+
+def claims_of_this_process(folder: Path) -> Path:
+    return folder / f"{os.getpid()}.{start_time(os.getpid())}.json"
+
+
+def test_who_lives_and_cannot_be_understood_may_steer_anything(tmp_path: Path, task: int) -> None:
+    claims = Claims(tmp_path / "mine.json", System(), (tmp_path,))
+    mine = Target(task, start_time(task))
+    with another(tmp_path, Target(groups={"/elsewhere": 1})):
+        theirs = tmp_path / "77.1.json"
+        text = theirs.read_text()
+        theirs.write_text(text[:-5])
+        with pytest.raises(ControlError, match=r"77\.1\.json, of an agent that lives, cannot be understood"):
+            claims.take("batch", mine)
+        # The end of a longer text that is being replaced.
+        theirs.write_text(text + "}}")
+        claims.take("batch", mine)
+    claims.close()
+
+
+def test_a_claim_that_cannot_be_written_is_none(tmp_path: Path, task: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for us, who try again, nor for others; claims from before stand."""
+    parent = Target(os.getpid(), start_time(os.getpid()))
+    mine = Target(task, start_time(task))
+    write = os.pwrite
+
+    def full(descriptor: int, content: bytes, offset: int) -> int:
+        return (
+            write(descriptor, content[: len(content) // 2], offset)
+            if b"batch" in content
+            else write(descriptor, content, offset)
+        )
+
+    monkeypatch.setattr(os, "pwrite", full)
+    first, second = (Claims(tmp_path / f"{n}.json", System(), (tmp_path,)) for n in "ab")
+    for _ in range(2):
+        with pytest.raises(ControlError, match="No space left on device"):
+            first.take("batch", mine)
+        assert list(tmp_path.glob("*.json")) == []
+    first.take("first", mine)
+    before = claims_of_this_process(tmp_path).read_bytes()
+    for _ in range(2):
+        with pytest.raises(ControlError, match="No space left on device"):
+            first.take("batch", parent)
+        assert claims_of_this_process(tmp_path).read_bytes() == before
+    monkeypatch.undo()
+    first.take("batch", parent)
+    assert set(json.loads(claims_of_this_process(tmp_path).read_text())["targets"]) == {"first", "batch"}
+    first.close()
+    second.close()
+
+
+def test_nobody_else_can_hold_the_lock_of_the_folder(tmp_path: Path, task: int) -> None:
+    claims = Claims(tmp_path / "mine.json", System(), (tmp_path / "claims",))
+    before = os.umask(0o077)
+    try:
+        claims.take("mine", Target(task, start_time(task)))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "claims" / "lock").stat().st_mode & 0o777 == 0o600
+    assert claims_of_this_process(tmp_path / "claims").stat().st_mode & 0o777 == 0o644
+    claims.close()
+
+
+def test_a_folder_that_somebody_else_put_there_is_not_trusted(tmp_path: Path, task: int) -> None:
+    real = tmp_path / "real"
+    real.mkdir()
+    (tmp_path / "claims").symlink_to(real)
+    with pytest.raises(ControlError, match="not this user's alone"):
+        Claims(tmp_path / "mine.json", System(), (tmp_path / "claims",)).take("m", Target(task, start_time(task)))
+    assert list(real.iterdir()) == []
+
+
+def test_all_processes_are_read_once_however_many_others_there_are(tmp_path: Path, task: int) -> None:
+    class Counting(System):
+        looks = 0
+
+        def names(self, path: Path) -> list[str]:
+            self.looks += path == self.proc
+            return super().names(path)
+
+    system = Counting()
+    claims = Claims(tmp_path / "mine.json", system, (tmp_path,))
+    with contextlib.ExitStack() as stack:
+        for pid in range(70, 80):
+            target = Target(os.getpid(), start_time(os.getpid()))
+            stack.enter_context(another(tmp_path, target if pid == 79 else Target(1, 1), pid))
+        with pytest.raises(ControlError, match="process 79"):
+            claims.take("mine", Target(task, start_time(task)))
+    assert system.looks == 1
     claims.close()
 
 

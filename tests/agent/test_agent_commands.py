@@ -13,6 +13,7 @@ from test_agent_restores import wait_for
 
 from flowsched.node import TaskGrant
 from flowsched_agent.configuration import Command, TaskSpec
+from flowsched_agent.state_file import StateFile
 
 RUN = TaskGrant(True, (1,))
 
@@ -83,6 +84,31 @@ def test_how_a_command_ended_is_said_once(
     (said,) = warnings(caplog)
     assert said.startswith(words)
     assert b.agent.status.errors == errors
+
+
+def test_a_command_that_could_not_be_written_down_is_tried_again_each_second(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A disk that is full may have room again; until then it is not forked at every tick."""
+    file = StateFile(tmp_path / "folder" / "state.json")
+    task = TaskSpec("batch", command=Command(("sleep", "60")))
+    b = bench(*[allocation((0,), batch=RUN)] * 60, tasks=(task,), state_file=file)
+    b.ticks(20)
+    assert b.agent.status.tasks["batch"].state == "queued"
+    assert b.agent.status.errors["start"] == 2
+    assert [said for said in warnings(caplog) if said.startswith("batch is not started yet: ")] == [
+        f"batch is not started yet: the state file {file.path} cannot be written: No such file or directory"
+    ]
+    file.path.parent.mkdir()
+    b.ticks(11)
+    state = file.read()
+    assert state is not None
+    (command,) = state.commands
+    try:
+        assert b.agent.status.tasks["batch"].state == "running"
+        assert b.agent.status.errors["start"] == 2
+    finally:
+        os.kill(command.pid, signal.SIGKILL)
 
 
 def test_a_command_that_runs_is_no_complaint(caplog: pytest.LogCaptureFixture) -> None:

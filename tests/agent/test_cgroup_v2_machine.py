@@ -69,3 +69,17 @@ def test_a_guest_that_does_not_end_is_ended(tmp_path: Path) -> None:
     emulator.chmod(0o755)
     run = run_in_guest(GuestKernel(image, image, ()), str(emulator), ["true"], tmp_path, 0.1, {})
     assert (run.ended, run.console, run.tests) == (False, "", ())
+
+
+def test_a_guest_that_stands_still_is_booted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("emulated_machine.SILENCE_S", 0.3)
+    image = tmp_path / "image"
+    image.write_bytes(b"")
+    emulator = tmp_path / "emulator"
+    emulator.write_text(
+        f"#!/bin/sh\necho again >>{tmp_path}/boots\necho up\n[ $(wc -l <{tmp_path}/boots) = 2 ] || sleep 600\n"
+    )
+    emulator.chmod(0o755)
+    run = run_in_guest(GuestKernel(image, image, ()), str(emulator), ["true"], tmp_path, 60.0, {})
+    assert (run.ended, run.console) == (True, "up\n")
+    assert (tmp_path / "boots").read_text() == "again\n" * 2

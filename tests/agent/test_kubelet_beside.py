@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import copy
+import json
 from pathlib import Path
 
 import pytest
+from agent_fakes import FakeControl, allocation, bench
 from fake_machine import FakeMachine
 from test_agent_pods import CATALOGUE, POD
+from test_agent_pods import pod as pod_of
 from test_control_groups import file_of, group_of
+from test_control_saved import container_on, written
 
+from flowsched.node import TaskGrant
 from flowsched.node.allocation import LOWEST_WEIGHT
 from flowsched_agent.controls.cgroup_v1 import GroupV1
 from flowsched_agent.controls.group import group_files
+from flowsched_agent.controls.saved import restore_saved
 from flowsched_agent.kubernetes.pods import read_pod
+from flowsched_agent.state_file import StateError, StateFile
 
+QUOTA = "cpu.cfs_quota_us"
 JOB, OLD, NEW = "/batch/job", "/batch/job/old", "/batch/job/new"
 
 
@@ -74,8 +82,91 @@ def test_what_the_agent_never_wrote_to_is_not_put_back(tmp_path: Path) -> None:
     assert file_of(machine, "cpuset", "cpuset.cpus") == "0-3"
 
 
-def test_a_pod_is_left_to_kubelet_while_it_is_resized() -> None:
+@pytest.mark.parametrize("kind", ["v1", "hybrid", "v2"])
+def test_the_state_file_says_which_files_were_written_before_they_are(tmp_path: Path, kind: str) -> None:
+    """So the next agent, after a SIGKILL, leaves alone what kubelet changed as well."""
+    machine = FakeMachine(tmp_path, kind)
+    control = container_on(machine)
+    known: list[set[str]] = [set()]
+    control.before_first(lambda: known.append(set(written(control)["group"]["written"])))
+    before = machine.snapshot()
+    write = machine.write
+
+    def watched(path: Path, text: str) -> None:
+        assert any(key.rpartition(":")[2] == path.name for key in known[-1]), f"{path} was not announced"
+        write(path, text)
+
+    machine.write = watched  # type: ignore[method-assign]
+    control.set_cores((1,))
+    control.set_weight(LOWEST_WEIGHT)
+    control.set_weight(1.0)
+    control.set_weight(LOWEST_WEIGHT)
+    announced = len(known)
+    control.set_cores((2,))
+    assert len(known) == announced, "said already"
+    machine.write = write  # type: ignore[method-assign]
+
+    saved = written(control)
+    quota = machine.group("" if kind == "v2" else "cpu", "/docker/4f0c") / ("cpu.max" if kind == "v2" else QUOTA)
+    quota.write_text("30000")
+    assert restore_saved(saved, machine) == [f"web has its former settings again (group {saved['group']['where']})"]
+    assert quota.read_text() == "30000"
+    now = machine.snapshot()
+    changed = {path for path in before if "effective" not in path and now[path].strip() != before[path].strip()}
+    assert changed == {path for path in before if path.endswith(quota.name) and "4f0c" in path}
+    # Before the state file said so, everything was put back.
+    del saved["group"]["written"]
+    restore_saved(saved, machine)
+    assert quota.read_text() != "30000"
+
+
+def test_what_cannot_be_announced_is_not_written(tmp_path: Path) -> None:
+    machine = FakeMachine(tmp_path, "v1")
+    control = container_on(machine)
+    before = machine.snapshot()
+    said: list[str] = []
+
+    def full() -> None:
+        said.append("full")
+        raise StateError("no room")
+
+    control.before_first(full)
+    for _ in range(2):
+        with pytest.raises(StateError):
+            control.set_weight(0.5)
+    assert (machine.snapshot(), said, written(control)["group"]["written"]) == (before, ["full", "full"], [])
+
+
+def test_the_agent_announces_in_its_state_file(tmp_path: Path) -> None:
+    class Announcing(FakeControl):
+        def _call(self, method: str, value: object = "") -> None:
+            if method != "restore":
+                self.first = method
+                self.announce()
+                assert json.loads(file.path.read_text())["saved"][self.name]["written"] == method
+            super()._call(method, value)
+
+        def saved(self) -> dict[str, object]:
+            return {**super().saved(), "written": getattr(self, "first", "")}
+
+    file = StateFile(tmp_path / "state.json")
+    b = bench(*[allocation((0,), batch=TaskGrant(False))] * 2, state_file=file)
+    for name in ("mc", "batch"):
+        b.hands.controls[name] = Announcing(name, b.hands.log)
+    assert b.ticks(1) == ["batch pause", "mc cores 0"]
+    assert b.agent.status.errors == {}
+
+
+def test_a_service_is_steered_while_it_is_resized() -> None:
     pod = copy.deepcopy(POD)
+    before = read_pod(pod, CATALOGUE, ["flowsched"])
+    assert before.workload is not None
+    pod["status"]["conditions"] = [{"type": "PodResizeInProgress", "status": "True"}]
+    assert read_pod(pod, CATALOGUE, ["flowsched"]) == before
+
+
+def test_a_job_is_left_to_kubelet_while_it_is_resized() -> None:
+    pod = pod_of(workload_class="batch", profile="canneal", slo=None)
     assert read_pod(pod, CATALOGUE, ["flowsched"]).workload is not None
     pod["status"]["conditions"] = [{"type": "PodResizeInProgress", "status": "True", "reason": "Error"}]
     found = read_pod(pod, CATALOGUE, ["flowsched"])

@@ -5,7 +5,7 @@ On a hybrid machine it may have a folder in the v2 tree as well, which freezes i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from flowsched_agent.controls.control import ControlError, Saved
@@ -169,6 +169,10 @@ class GroupV1:
     def saved(self) -> Saved:
         """Plain JSON."""
         return self._files.saved("v1")
+
+    def before_first(self, announce: Callable[[], None]) -> None:
+        """See :class:`flowsched_agent.controls.control.Control`."""
+        self._files.announce = announce
 
     def restore(self) -> None:
         """Write everything back. Groups that were made below it meanwhile have their CPUs from ours, and get all of its."""

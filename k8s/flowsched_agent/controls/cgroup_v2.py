@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from flowsched_agent.controls.control import ControlError, Saved
@@ -119,6 +120,10 @@ class GroupV2:
     def saved(self) -> Saved:
         """Plain JSON."""
         return self._files.saved("v2")
+
+    def before_first(self, announce: Callable[[], None]) -> None:
+        """See :class:`flowsched_agent.controls.control.Control`."""
+        self._files.announce = announce
 
     def restore(self) -> None:
         """Write everything back. A cpuset that was empty gets all CPUs where the kernel does not let it be empty again.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from flowsched.node.deadline import Deadline
 from flowsched_agent.controls.cgroup_v1 import UNIFIED, GroupV1
@@ -124,6 +124,10 @@ class ContainerControl:
             "stopped": self._threads.was_stopped,
             "threads": self._threads.saved(),
         }
+
+    def before_first(self, announce: Callable[[], None]) -> None:
+        """Of each file of its group."""
+        self._group.before_first(announce)
 
     def restore(self) -> None:
         """Bring back the group's files, and the classes and affinities of its threads."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 from flowsched.node.deadline import Deadline
@@ -67,6 +68,13 @@ class Control(Protocol):
 
     def saved(self) -> Saved:
         """Its settings from before the first change. To be written down before the first change."""
+        ...
+
+    def before_first(self, announce: Callable[[], None]) -> None:
+        """Call ``announce`` before something is changed of which ``saved`` did not say so yet, and does from then on.
+
+        What it raises comes out of the setting, and nothing is changed.
+        """
         ...
 
     def restore(self) -> None:

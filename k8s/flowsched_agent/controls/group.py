@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -90,7 +90,11 @@ class Group(Protocol):
         ...
 
     def saved(self) -> Saved:
-        """Its settings from before the first change."""
+        """Its settings from before the first change, and which of them were or are about to be changed."""
+        ...
+
+    def before_first(self, announce: Callable[[], None]) -> None:
+        """See :class:`flowsched_agent.controls.control.Control`."""
         ...
 
     def restore(self) -> None:
@@ -113,7 +117,9 @@ class GroupFiles:
         self.original: dict[str, str] = {}
         """By ``tree:file``; files of groups below have their path in front."""
         self.written: set[str] | None = set()
-        """Those of them that we wrote to; None: not known, as they are of an agent before us."""
+        """Those of them that we wrote to; None: not known, as an agent before us did not write it down."""
+        self.announce: Callable[[], None] | None = None
+        """Called before one of them is written to for the first time. Without it nothing is said of what was written."""
 
     def there(self, tree: str) -> bool:
         """Whether the folder is the same as at first: its inode number is not given again before a restart."""
@@ -146,12 +152,22 @@ class GroupFiles:
         what = f"{file} of the group {self.where} was to be {text.strip() or 'empty'}"
         if not self.there(tree):
             raise ControlError(what, "ENOENT, the group has vanished; nothing is left to steer", gone=True)
-        if self.written is not None:
-            self.written.add(f"{tree}:{file}")
+        self._first(f"{tree}:{file}")
         try:
             self.system.write(self.folders[tree] / file, text)
         except OSError as error:
             raise refusal(what, error, meanings, gone=not self.there(tree)) from None
+
+    def _first(self, key: str) -> None:
+        if self.written is None or key in self.written or key not in self.original:
+            return
+        self.written.add(key)
+        try:
+            if self.announce is not None:
+                self.announce()
+        except BaseException:
+            self.written.discard(key)
+            raise
 
     def allowed(self, tree: str, files: Sequence[str]) -> tuple[int, ...] | None:
         """Virtual CPUs that the group above leaves it, by the first of these files that says; None: none says."""
@@ -212,6 +228,7 @@ class GroupFiles:
 
     def saved(self, version: str) -> Saved:
         """Plain JSON."""
+        written = {} if self.announce is None or self.written is None else {"written": sorted(self.written)}
         return {
             "version": version,
             "where": self.where,
@@ -219,6 +236,7 @@ class GroupFiles:
                 tree: {"path": str(folder), "inode": self.inodes[tree]} for tree, folder in self.folders.items()
             },
             "values": dict(self.original),
+            **written,
         }
 
     def write_back(self, order: Sequence[str], for_empty: Mapping[str, str] | None = None) -> None:
@@ -280,7 +298,7 @@ def group_files(system: System, saved: Saved) -> tuple[GroupFiles | None, str]:
     if any(files.inodes[tree] != entry["inode"] for tree, entry in saved["folders"].items()):
         return None, f"the group {where} was left alone: another of the same name has taken its place"
     files.original = {str(key): str(value) for key, value in saved["values"].items()}
-    files.written = None
+    files.written = {str(key) for key in saved["written"]} if "written" in saved else None
     return files, ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections.abc import Callable
 
 from flowsched.node.deadline import Deadline
 from flowsched_agent.controls.control import ControlError, Saved
@@ -166,6 +167,9 @@ class ProcessControl:
             "group": None if self._own is None else self._own.saved(),
             "autogroup": self._autogroup,
         }
+
+    def before_first(self, announce: Callable[[], None]) -> None:
+        """All that it can change is saved, and all of that is put back: nobody else sets any of it."""
 
     def restore(self) -> None:
         """Bring back classes, affinities and groups, and let it go on."""

@@ -59,13 +59,15 @@ def read_pod(pod: Mapping[str, Any], catalogue: Catalogue, scheduler_names: Sequ
         for c in status.get("containerStatuses") or ()
         if c.get("containerID") and "running" in (c.get("state") or {})
     )
-    # The kernel refuses kubelet's new values in a group that is idle, so kubelet gets the pod as it made it.
-    if not containers or _being_resized(status):
+    service = _is_service(said, profile, catalogue)
+    # The kernel refuses kubelet's new values in a group that is idle, so kubelet gets a job as it made it. No service is
+    # idle, and its cores must be kept for it all the while.
+    if not containers or (not service and _being_resized(status)):
         return Read()
     name = f"{metadata.get('namespace')}/{metadata.get('name')}"
     try:
         allowed = parse_cores(given[names.CORES]) if names.CORES in given else ()
-        if _is_service(said, profile, catalogue):
+        if service:
             made: ServiceSpec | TaskSpec = _service(name, profile, given, spec, status, allowed, catalogue)
         else:
             made = _task(name, profile, given)

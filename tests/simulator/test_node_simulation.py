@@ -10,7 +10,7 @@ from itertools import pairwise
 import pytest
 from node_world import Scripted, memcached, run, run_all, scenario
 
-from flowsched.node import LOWEST_WEIGHT, Allocation, Reading, ServiceGrant, TaskGrant, TaskState
+from flowsched.node import LOWEST_WEIGHT, Allocation, Deadline, Reading, ServiceGrant, TaskGrant, TaskState
 from flowsched.node.flow_node import FlowNode
 from flowsched_models.runtime import HostFactory, ServiceLoad
 from flowsched_simulator.node.machine import NodeMachine
@@ -49,6 +49,21 @@ def test_who_cannot_be_given_a_low_weight_does_not_get_it() -> None:
     assert max(w.model_p95_us for w in result.windows) > 2.0 * max(
         w.model_p95_us for w in run(run_all(), of=world).windows
     )
+
+
+def test_a_deadline_takes_from_a_service_no_more_than_it_is_owed() -> None:
+    """Beside a task of full weight on the other cores, it once stood for weight without end on all of them."""
+    world = scenario(jobs={"radix": 0.05, "vips": 0.1}, wave=(20_000.0, 20_000.0))
+    owed = Deadline(5_000.0, 20_000.0)
+
+    def rule(reading: Reading) -> Allocation:
+        grants = {"radix": TaskGrant(True, (0, 1, 2, 3), deadline=owed), "vips": TaskGrant(True, (2, 3))}
+        return Allocation(tasks={t.task.name: grants[t.task.name] for t in reading.tasks})
+
+    result = run(rule, of=world, options=QUIET)
+    without = run(run_all(), of=world, options=QUIET)
+    most = max(w.model_p95_us for w in without.windows)
+    assert most < max(w.model_p95_us for w in result.windows) < 2.0 * most
 
 
 def test_flow_node_lets_no_job_beside_a_service_that_may_not_share() -> None:

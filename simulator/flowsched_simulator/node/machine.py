@@ -246,6 +246,7 @@ class NodeMachine:
         around = host.around(canonical)
         # The kernel lets a service go before tasks of the lowest weight however many they are: those count as background.
         shares = host.around(tuple(o for o in canonical if o.weight > LOWEST_WEIGHT))
+        without_owed = host.around(tuple(o for o in canonical if LOWEST_WEIGHT < o.weight < OWED_WEIGHT))
         bandwidth = self._catalogue.machine_types[self._type].bandwidth
         uses = []
         for k, (name, service) in enumerate(self._services.items()):
@@ -254,10 +255,20 @@ class NodeMachine:
             curve = profile.curve_or_estimate(service.service.threads, len(service.cores))
             row = list(profile.latency_row(curve, service.qps, service.service.client, bandwidth, self._type))
             row[WINDOW_S] = 0.0  # the backlog is kept here, moment by moment
-            pressure, weight_share = around[k][0], shares[k][1]
+            pressure, weight_share = around[k][0], self._bounded(shares[k][1], without_owed[k][1], service.cores)
             factor = profile.background_factor(curve, service.qps, self._background(service.cores), self._type)
             uses.append(_ServiceUse(name, service, used, tuple(row), pressure, weight_share, factor))
         return _Stretch(tuple((e, busy[o]) for e, o in zip(entries, occupants, strict=True)), tuple(uses))
+
+    def _bounded(self, share: float, without_owed: float, cores: tuple[int, ...]) -> float:
+        """What others hold of these virtual CPUs: tasks with a deadline come first, for no more than they are owed."""
+        owed = 0.0
+        for entry in self._tasks.values():
+            deadline = entry.grant.deadline
+            if entry.grant.run and deadline is not None:
+                beside = len(set(entry.grant.cores) & set(cores))
+                owed += deadline.bandwidth * beside / len(entry.grant.cores) / len(cores)
+        return min(share, 1.0 - (1.0 - without_owed) * max(0.0, 1.0 - owed)) if owed else share
 
     def _background(self, cores: tuple[int, ...]) -> float:
         """Share of these virtual CPUs on which tasks of the lowest weight run."""

@@ -172,6 +172,11 @@ def _parse(content: bytes, source: str) -> Any:
         if content.lstrip()[:1] != b"{":
             message = "is neither JSON nor an archive"
             raise _problem(source, message, "records come from solve, simulate and run") from None
+        if error.msg == "Extra data":
+            message = (
+                "is not the record of a round: it holds more than one JSON object, as a node's list of decisions does"
+            )
+            raise _problem(source, message, "read it line by line; docs/node.md tells what is in it") from None
         message = f"is damaged or truncated: {error.msg.lower()} in line {error.lineno}"
         raise _problem(source, message, _HELP) from None
     except ValueError as error:

@@ -63,6 +63,11 @@ def run_agent(configuration: Configuration, wish: Wish, make: MakeController | N
     beliefs = believed(configuration, allowed)
     if not beliefs.allowed:
         raise InputError([_cores_problem(configuration, allowed)])
+    if left_out := set(configuration.cores or ()) - set(allowed):
+        LOG.warning(
+            "some of the cores may not be used here and are left out",
+            extra={"left_out": format_cores(tuple(sorted(left_out))), "allowed": format_cores(allowed)},
+        )
     clock = SystemClock()
     asked = _Asked(clock)
     recorder = Recorder(wish.record) if wish.record is not None else None

@@ -383,3 +383,19 @@ def test_a_dry_run_of_the_real_thing_changes_nothing(tmp_path: Path, tasks: list
     assert not (tmp_path / "state").exists()
     assert (sorted(p.name for p in groups.iterdir()) if groups.is_dir() else []) == seen
     assert len(record.read_text().splitlines()) == 5
+
+
+def test_cores_that_may_not_be_used_are_said(tmp_path: Path) -> None:
+    """A mask of one CPU stands for a cpuset that is smaller than what was asked for."""
+    mine = os.sched_getaffinity(0)
+    allowed, beyond = min(mine), max(mine) + 1
+    path = tmp_path / "agent.yaml"
+    service = "{name: memcached, port: 1, slo: {p95: 1ms}, capacity: {1: 25K}}"
+    head = 'apiVersion: agent.flowsched.io/v1alpha1\nkind: NodeAgent\nserver: ""\n'
+    path.write_text(f'{head}cores: "{allowed},{beyond}"\ncontroller: {{name: observe}}\nservices: [{service}]\n')
+    code = f"import os; os.sched_setaffinity(0, [{allowed}]); from flowsched_agent.__main__ import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--config", str(path), "--once"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"left_out={beyond} allowed={allowed}" in done.stderr

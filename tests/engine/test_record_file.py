@@ -190,6 +190,10 @@ def test_json_cut_off_anywhere_is_refused() -> None:
         assert refusal(content[:length])
 
 
+def test_a_list_of_decisions_is_not_called_damaged() -> None:
+    assert refusal(b'{"t_s": 0.1}\n{"t_s": 0.2}\n').startswith("is not the record of a round: it holds more than one")
+
+
 def test_a_changed_byte_in_an_archive_is_found_or_harmless() -> None:
     content = small_archive()
     whole = as_json(read_record(content, "FILE"))

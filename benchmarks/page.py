@@ -44,7 +44,7 @@ break ties by name, so renaming changes them; it does not change `flow`.
 READING_BUNDLED = """
 `flow` is below the best baseline in {below}, equal to it in {equal}, and above it in {above}, by {most:.1f} % at most.
 Where *flow/best* is 1.000 the plan of `all-at-once` is the one that `flow` ends with too: all seven jobs start at once,
-spread so that all machines end together, and no plan that the search knows is sooner done.
+spread so that all machines end together, and `flow` finds no plan that is done sooner.
 """
 
 RANDOM = """
@@ -89,11 +89,12 @@ ROUNDS = """
 ## Round time
 
 ```sh
-python -m benchmarks.search_rounds
+python -m benchmarks.round_times
 ```
 
-One round with a pending job per machine, half of the cores busy; medians of {rounds} random rounds per size, in ms. The
-two solvers take the same first networks in the same run. The search (*improve*) takes nearly all of the time.
+One round with a pending job per machine, half of the cores busy; medians of {rounds} random rounds per size, in ms of CPU
+time. *Passes* and *arcs* are means: arcs of all networks of a round together. Every solver takes the same networks in the
+same run.
 """
 
 
@@ -107,7 +108,7 @@ def render() -> str:
     """The page's text."""
     bundled = _result("policies-bundled")
     random = _result("policies-random")
-    rounds = _result("search_rounds")
+    rounds = _result("round_times")
     return "".join(
         [
             INTRODUCTION,
@@ -122,7 +123,7 @@ def render() -> str:
             _fenced(render_losses(random["rows"], 3), None),
             READING_LOSSES,
             ROUNDS.format(rounds=rounds["rows"][0]["rounds"]),
-            _kept("search_rounds.txt", rounds),
+            _kept("round_times.txt", rounds),
         ]
     )
 

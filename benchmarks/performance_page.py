@@ -28,7 +28,7 @@ Run any command here again and then that one, and the page is yours.
 
 Rounds at cluster scale: events update arrays, tasks fold into classes and machines into groups, one network is solved, its
 flow becomes whole tasks on machines, and every class is placed anew beside all others until nothing moves.
-[Rounds that search](results.md#round-time), for some tens of waiting tasks, are another thing and have a page of their own.
+[Rounds of `flow`](results.md#round-time), at the prices of exact forecasts, are another thing and have a page of their own.
 
 ## How it is measured
 

@@ -18,7 +18,8 @@ from benchmarks.lemon import LemonError, solve_by_lemon
 from benchmarks.rounds_course import Course
 from flowsched.arrays import FloatArray
 from flowsched.network import Network
-from flowsched.scale.ledger import FIXED, UNLIMITED, Ledger
+from flowsched.scale.ledger import UNLIMITED, Ledger
+from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.round import RoundOutcome, Rounds
 from flowsched.scale.uncompacted import build_uncompacted
 from flowsched.scale.waiting import Waiting

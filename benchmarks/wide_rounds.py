@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.machine import describe_machine
 from flowsched.demand import Demand
 from flowsched.fleet import Fleet
-from flowsched.relation import Relation, RelationKind
+from flowsched.relations.relation import Relation, RelationKind
 from flowsched.solvers import make_solver
 from flowsched.wide_board import TIE, Board
 from flowsched.wide_network import build_wide_network

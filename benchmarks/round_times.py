@@ -1,9 +1,9 @@
-"""Rounds that search: one round of `flow` against the size of the cluster, stage by stage, and the solvers side by side.
+"""Rounds of `flow` against the size of the cluster, stage by stage, and the solvers side by side.
 
 Each size is a cluster of 2-, 4- and 8-core machines in equal parts, half of its cores busy, with one pending job for every
-machine. The same first networks are solved by every solver in the same run.
+machine. The networks of one round's passes are solved by every solver in the same run.
 
-    python -m benchmarks.search_rounds
+    python -m benchmarks.round_times
 """
 
 from __future__ import annotations
@@ -19,10 +19,7 @@ import numpy as np
 
 from benchmarks.machine import describe_machine
 from flowsched.compaction import compact
-from flowsched.first_network import solve_first
-from flowsched.outlook import Outlook
-from flowsched.policies.flow import FlowPolicy
-from flowsched.round import FlowScheduler
+from flowsched.round.scheduler import FlowScheduler, begin_round, decide
 from flowsched.settings import Settings
 from flowsched.snapshot import MILLI, Machine, Running, Snapshot, StartDelay, Task
 from flowsched.solvers import SOLVERS, make_solver
@@ -45,41 +42,43 @@ def main(sizes: str, rounds: int, as_json: bool, keep: bool) -> None:
     text = table(rows)
     if keep:
         RESULTS.mkdir(exist_ok=True)
-        (RESULTS / "search_rounds.json").write_text(json.dumps(outcome, indent=1) + "\n", encoding="utf-8")
-        (RESULTS / "search_rounds.txt").write_text(text + "\n", encoding="utf-8")
+        (RESULTS / "round_times.json").write_text(json.dumps(outcome, indent=1) + "\n", encoding="utf-8")
+        (RESULTS / "round_times.txt").write_text(text + "\n", encoding="utf-8")
     click.echo(json.dumps(outcome) if as_json else text)
 
 
 def measure(machines: int, rounds: int) -> dict[str, Any]:
-    """Stage times of whole rounds in ms, and each solver's time on the same first networks."""
+    """CPU time of whole rounds by stage in ms, and each solver's time on the same passes."""
     settings = Settings(exact_limit=0)
     hosts = HostFactory(load_catalogue())
     stages: dict[str, list[float]] = {}
     by_solver: dict[str, list[float]] = {name: [] for name in SOLVERS}
-    arcs = []
+    arcs: list[int] = []
+    passes: list[int] = []
     for seed in range(rounds):
         snapshot = draw_snapshot(machines, seed)
-        scheduler = FlowScheduler(FlowPolicy(settings), make_solver("ortools"), settings, hosts=hosts)
+        scheduler = FlowScheduler(make_solver("ortools"), settings, hosts=hosts, clock=time.process_time)
         decisions = scheduler.decide(snapshot)
         for stage, ms in decisions.timings_ms.items():
             stages.setdefault(stage, []).append(ms)
-        view = compact(snapshot, hosts)
-        prices = FlowPolicy(settings).price(Outlook(view))
+        begun = begin_round(compact(snapshot, hosts), hosts, settings)
+        deciding, _ = decide(begun, make_solver("ortools"), settings)
+        networks = [one.network.network for one in deciding.passes]
+        passes.append(len(networks))
+        arcs.append(sum(network.arc_count for network in networks))
         costs = set()
         for name in SOLVERS:
             solver = make_solver(name)
-            first = solve_first(view, prices, solver, 0, frozenset())
-            began = time.perf_counter()
-            solution = solver.solve(first.first.network)
-            by_solver[name].append((time.perf_counter() - began) * 1e3)
-            costs.add(solution.cost)
-            arcs.append(first.first.network.arc_count)
+            started = time.perf_counter()
+            costs.add(sum(solver.solve(network).cost for network in networks))
+            by_solver[name].append((time.perf_counter() - started) * 1e3)
         if len(costs) != 1:
-            raise RuntimeError(f"solvers disagree on the optimal cost: {sorted(costs)}")
+            raise click.ClickException(f"the solvers disagree about {machines} machines, seed {seed}: costs {costs}")
     return {
         "machines": machines,
         "pending": machines,
         "rounds": rounds,
+        "passes": round(float(np.mean(passes))),
         "arcs": round(float(np.mean(arcs))),
         "round_ms": {"p50": _percentile(stages["decide"], 50), "max": max(stages["decide"])},
         "stages_ms": {stage: _percentile(ms, 50) for stage, ms in stages.items() if stage != "decide"},
@@ -129,6 +128,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     heads = [
         "machines",
         "pending",
+        "passes",
         "arcs",
         "round p50 ms",
         "max",
@@ -143,7 +143,15 @@ def table(rows: list[dict[str, Any]]) -> str:
             *row["stages_ms"].values(),
             *row["solver_ms"].values(),
         ]
-        lines.append([str(row["machines"]), str(row["pending"]), str(row["arcs"]), *(f"{ms:.2f}" for ms in figures)])
+        lines.append(
+            [
+                str(row["machines"]),
+                str(row["pending"]),
+                str(row["passes"]),
+                str(row["arcs"]),
+                *(f"{ms:.2f}" for ms in figures),
+            ]
+        )
     widths = [max(len(line[c]) for line in lines) for c in range(len(heads))]
     return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in lines)
 

@@ -1,0 +1,232 @@
+"""Part `ablation` of `benchmarks.engine`: the same rounds with the network replaced by a greedy, and by improvement alone.
+
+Over time: every workload is simulated with each of the three, which gives mean penalty and mean completion of the runs; in
+the run of the network both others decide every round too, on the same snapshot, which gives the share of rounds whose
+decisions differ and what the rounds' plans cost by the yardstick of `engine_penalty`. Single rounds: many tasks without an
+end, measured by interference alone.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks.engine_demo import demo_variations
+from benchmarks.engine_hooks import ABLATIONS, GREEDY, IMPROVEMENT, NETWORK, assign_by, decided_by_network
+from benchmarks.engine_penalty import Yardstick, interference
+from benchmarks.engine_snapshots import one_per_machine, tight
+from benchmarks.engine_text import aligned, bar, bar_lines, number, ratio
+from benchmarks.engine_worker import best_variant, run_variants, settings_with
+from benchmarks.engine_workloads import SIXTY, WIDE, Crowd, crowd_document, scenario_document, write
+from flowsched import solve
+from flowsched.decision import Decisions, Scheduler
+from flowsched.snapshot import Snapshot
+from flowsched_models.runtime import HostFactory
+from flowsched_simulator import EngineOptions, Scenario, load_scenario
+from flowsched_simulator.policies import schedulers
+
+HIGHEST_LOAD = 1.19
+DEMO, ONE_PER_MACHINE = "demo", "one per machine"
+BULK: dict[str, Callable[[], Snapshot]] = {
+    ONE_PER_MACHINE: one_per_machine,
+    "20 classes, tight": lambda: tight(400, 2400, 20),
+    "200 classes, tight": lambda: tight(400, 2400, 200),
+}
+QUICK_BULK: dict[str, Callable[[], Snapshot]] = {ONE_PER_MACHINE: lambda: one_per_machine(6, 2, 8)}
+WORSE_LIMIT, COMPLETION_LIMIT, SCARCE_LIMIT, STANDS_LIMIT = 1.005, 0.99, 0.97, 0.9
+
+
+@dataclass
+class Shadow:
+    """Another scheduler that decides the same rounds; its decisions are compared and not carried out."""
+
+    other: Scheduler
+    rounds: int = 0
+    differ: int = 0
+    penalty: float = 0.0
+
+    def look(self, snapshot: Snapshot, decisions: Decisions, yardstick: Yardstick) -> None:
+        theirs = self.other.decide(snapshot)
+        self.rounds += 1
+        self.differ += chosen(theirs) != chosen(decisions)
+        self.penalty += yardstick.total(theirs)
+
+
+@dataclass
+class Watch:
+    """Looks at every round of a run of the network."""
+
+    hosts: HostFactory
+    shadows: dict[str, Shadow]
+    penalty: float = 0.0
+    placed: int = 0
+    stand: int | None = 0
+    """Placements that stand as a network decided them; None once a round has not counted them."""
+    kept: list[Decisions] = field(default_factory=list)
+
+    def __call__(self, snapshot: Snapshot, decisions: Decisions) -> None:
+        yardstick = Yardstick(snapshot, self.hosts)
+        self.penalty += yardstick.total(decisions)
+        self.placed += len(decisions.placements)
+        count = decided_by_network(decisions)
+        self.stand = None if self.stand is None or count is None else self.stand + count
+        for shadow in self.shadows.values():
+            shadow.look(snapshot, decisions, yardstick)
+
+
+def chosen(decisions: Decisions) -> frozenset[tuple[str, str, int]]:
+    """What a round starts: task, machine, width."""
+    return frozenset((p.task, p.machine, p.width_milli) for p in decisions.placements)
+
+
+def measure(loads: Sequence[float], seeds: Sequence[int], quick: bool) -> Iterator[dict[str, Any]]:
+    """One row per workload. Fails at once where the engine's network cannot be replaced."""
+    assign_by(NETWORK)
+    with tempfile.TemporaryDirectory() as folder:
+        for workload, document in over_time(loads, seeds, quick):
+            yield simulated(workload, load_scenario(write(document, Path(folder))))
+    for name, make in (QUICK_BULK if quick else BULK).items():
+        yield single_round(name, make())
+
+
+def over_time(loads: Sequence[float], seeds: Sequence[int], quick: bool) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(workload, scenario file): one name for all seeds and variations of a workload."""
+    if quick:
+        yield "3 machines", crowd_document(Crowd(1, 4, 5), HIGHEST_LOAD, 0)
+        return
+    for _, scenario in demo_variations():
+        yield DEMO, scenario_document(scenario)
+    for load in loads:
+        for seed in seeds:
+            yield f"60 machines at {load:.0%}", crowd_document(SIXTY, load, seed)
+    for seed in seeds:
+        yield f"wide tasks at {HIGHEST_LOAD:.0%}", crowd_document(WIDE, HIGHEST_LOAD, seed)
+
+
+def simulated(workload: str, scenario: Scenario) -> dict[str, Any]:
+    """A run with each of the three, and the same rounds decided by all of them."""
+    hosts = HostFactory(scenario.catalogue)
+    watch = Watch(hosts, {kind: Shadow(engine(scenario, kind, hosts)) for kind in (GREEDY, IMPROVEMENT)})
+    runs = {}
+    for kind in ABLATIONS:
+        variants = run_variants(scenario, "flow", assign_by(kind), watch if kind == NETWORK else None)
+        runs[kind] = best_variant(variants, scenario.objective.value)
+        click.echo(f"{workload}, {scenario.name}, {kind}: {number(runs[kind]['mean_completion_s'])} s", err=True)
+    return {
+        "workload": workload,
+        "scenario": scenario.name,
+        "runs": runs,
+        "rounds": {
+            NETWORK: {"penalty": watch.penalty},
+            **{
+                kind: {"penalty": s.penalty, "differ": s.differ / max(1, s.rounds)} for kind, s in watch.shadows.items()
+            },
+        },
+        "placed": {NETWORK: watch.placed},
+        "stand": None if watch.stand is None else watch.stand / max(1, watch.placed),
+    }
+
+
+def engine(scenario: Scenario, kind: str, hosts: HostFactory) -> Scheduler:
+    """The engine with one of the three."""
+    ((_, scheduler),) = schedulers("flow", scenario, 0, EngineOptions(settings_with(assign_by(kind))), hosts)
+    return scheduler
+
+
+def single_round(workload: str, snapshot: Snapshot) -> dict[str, Any]:
+    """One round of many tasks, decided by all three."""
+    found = {kind: solve(snapshot, settings=settings_with(assign_by(kind))) for kind in ABLATIONS}
+    stand = decided_by_network(found[NETWORK])
+    click.echo(f"{workload}: placed {', '.join(f'{k} {len(d.placements)}' for k, d in found.items())}", err=True)
+    return {
+        "workload": workload,
+        "scenario": workload,
+        "runs": {},
+        "rounds": {
+            kind: {
+                "penalty": interference(snapshot, decisions) / max(1, len(decisions.placements)),
+                "differ": float(chosen(decisions) != chosen(found[NETWORK])),
+            }
+            for kind, decisions in found.items()
+        },
+        "placed": {kind: len(decisions.placements) for kind, decisions in found.items()},
+        "stand": None if stand is None else stand / max(1, len(found[NETWORK].placements)),
+    }
+
+
+def summed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Per workload and other way of assigning: the network over it, in the mean over the workload's scenarios."""
+    found = []
+    for workload in dict.fromkeys(row["workload"] for row in rows):
+        here = [row for row in rows if row["workload"] == workload]
+        for kind in (GREEDY, IMPROVEMENT):
+            line: dict[str, Any] = {"workload": workload, "other": kind, "scenarios": len(here)}
+            for key in ("mean_penalty", "mean_completion_s", "makespan_s"):
+                line[key] = over([(r["runs"][NETWORK][key], r["runs"][kind][key]) for r in here if r["runs"]])
+            line["round_penalty"] = over(
+                [(r["rounds"][NETWORK]["penalty"], r["rounds"][kind]["penalty"]) for r in here]
+            )
+            line["differ"] = sum(r["rounds"][kind]["differ"] for r in here) / len(here)
+            stands = [r["stand"] for r in here]
+            line["stand"] = None if None in stands else sum(stands) / len(stands)
+            placed = [(r["placed"][NETWORK], r["placed"][kind]) for r in here if kind in r["placed"]]
+            line["placed"] = placed[0] if placed else None
+            found.append(line)
+    return found
+
+
+def over(pairs: Sequence[tuple[float | None, float | None]]) -> float | None:
+    """Sum of the firsts over the sum of the seconds; None where a figure is missing."""
+    known = [(a, b) for a, b in pairs if a is not None and b is not None]
+    if not known or len(known) < len(pairs):
+        return None
+    return ratio(sum(a for a, _ in known), sum(b for _, b in known))
+
+
+def bars(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the issue demands of the network against the greedy at the same prices."""
+    found = []
+    for line in summed(rows):
+        if line["other"] != GREEDY:
+            continue
+        name = line["workload"]
+        penalty = line["round_penalty"] if line["mean_penalty"] is None else line["mean_penalty"]
+        if name == DEMO:  # what these scenarios ask for is a makespan
+            found.append(bar(f"{name}: makespan over the greedy's", line["makespan_s"], WORSE_LIMIT))
+        else:
+            found.append(bar(f"{name}: mean penalty over the greedy's", penalty, WORSE_LIMIT))
+        if name == f"60 machines at {HIGHEST_LOAD:.0%}":
+            found.append(bar(f"{name}: mean completion over the greedy's", line["mean_completion_s"], COMPLETION_LIMIT))
+        if name in BULK:
+            more = line["placed"] is not None and line["placed"][0] > line["placed"][1]
+            what = f"{name}: mean penalty over the greedy's, or more tasks placed"
+            found.append({**bar(what, penalty, SCARCE_LIMIT), **({"met": True} if more else {})})
+    stands = [line["stand"] for line in summed(rows)]
+    least = None if None in stands or not stands else min(stands)
+    found.append(bar("least share of placements that stand as a network decided them", least, STANDS_LIMIT, least=True))
+    return found
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """The network over each other way, workload by workload, then the bars."""
+    lines = [["workload", "over", "runs", "mean penalty", "mean completion", "makespan", "penalty of the same rounds"]]
+    lines[0] += ["rounds that differ", "stand", "placed"]
+    for line in summed(rows):
+        lines.append(
+            [
+                line["workload"],
+                ABLATIONS[line["other"]],
+                str(line["scenarios"]),
+                *(number(line[k], 3) for k in ("mean_penalty", "mean_completion_s", "makespan_s", "round_penalty")),
+                f"{line['differ']:.0%}",
+                "-" if line["stand"] is None else f"{line['stand']:.0%}",
+                "-" if line["placed"] is None else "{} / {}".format(*line["placed"]),
+            ]
+        )
+    head = "the network over the other way of assigning, at the same prices; below 1 the network is better:"
+    return "\n\n".join([head, aligned(lines), bar_lines(bars(rows))])

@@ -1,0 +1,144 @@
+"""Runs one scheduler on one scenario file and reports the figures: the same code for this tree and for another checkout.
+
+As a program it answers jobs until its input ends, one JSON line each. It imports nothing from `benchmarks`, because the
+checkout that it measures is chosen by PYTHONPATH alone.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import flowsched
+from flowsched.decision import Decisions, Scheduler
+from flowsched.settings import Settings
+from flowsched.snapshot import Snapshot
+from flowsched_models.document import InputError
+from flowsched_models.runtime import HostFactory
+from flowsched_simulator import EngineOptions, Scenario, load_scenario
+from flowsched_simulator.policies import check_policies, schedulers
+from flowsched_simulator.run import Run
+from flowsched_simulator.simulation import Simulation
+
+GOAL_FACTOR, LENGTH_WEIGHT, EPS, BETA, REFERENCE_S = 3.0, 1.5, 1.0, 20.0, 60.0
+"""The penalty that plans are measured with: goal of a job over its best run time, weight of length, slopes before and
+beyond the goal, and the run time in seconds whose weight is 1. Constants, so that no setting moves the yardstick."""
+WITHOUT_CERTIFICATE: Mapping[str, Any] = {"exact_limit": 0}
+"""CP-SAT certificates decide nothing; a tree whose rounds have no such setting needs none."""
+
+Look = Callable[[Snapshot, Decisions], None]
+"""Called with every round."""
+
+
+@dataclass
+class Timed:
+    """A scheduler with the CPU time that each of its rounds takes, in ms."""
+
+    inner: Scheduler
+    cpu_ms: list[float] = field(default_factory=list)
+    look: Look | None = None
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    def decide(self, snapshot: Snapshot) -> Decisions:
+        began = time.process_time()
+        decisions = self.inner.decide(snapshot)
+        self.cpu_ms.append((time.process_time() - began) * 1e3)
+        if self.look is not None:
+            self.look(snapshot, decisions)
+        return decisions
+
+
+def settings_with(changes: Mapping[str, Any]) -> Settings:
+    """Default settings without certificates, and with some changes. Raises ``ValueError`` for a setting that is unknown."""
+    known = {f.name for f in fields(Settings)}
+    if unknown := sorted(changes.keys() - known):
+        raise ValueError(f"flowsched.settings.Settings has no field '{unknown[0]}'")
+    return replace(Settings(), **{k: v for k, v in WITHOUT_CERTIFICATE.items() if k in known}, **changes)
+
+
+def run_variants(
+    scenario: Scenario, scheduler: str, settings: Mapping[str, Any], look: Look | None = None
+) -> list[dict[str, Any]]:
+    """The figures of every variant of a scheduler; the engine has one."""
+    hosts = HostFactory(scenario.catalogue)  # nothing that another run has computed makes this one faster
+    options = EngineOptions(settings_with(settings))
+    found = []
+    for label, inner in schedulers(scheduler, scenario, 0, options, hosts):
+        timed = Timed(inner, look=look)
+        gc.collect()
+        run = Simulation(scenario, timed, hosts=hosts, variant=label).run()
+        found.append({"variant": label, **figures(run, timed.cpu_ms)})
+    return found
+
+
+def figures(run: Run, cpu_ms: list[float]) -> dict[str, Any]:
+    """What is compared. Seconds unless the key says otherwise; None where a job never ended."""
+    done = [job.completion_s for job in run.jobs if job.completion_s is not None]
+    whole = len(done) == len(run.jobs)
+    text = "|".join(f"{j.job} {j.machine} {j.width_milli} {j.cores} {j.end_s}" for j in run.jobs)
+    return {
+        "jobs": len(run.jobs),
+        "unfinished": len(run.jobs) - len(done),
+        "mean_completion_s": float(np.mean(done)) if whole else None,
+        "p95_completion_s": float(np.percentile(done, 95, method="higher")) if whole else None,
+        "mean_penalty": float(np.mean([penalty(j.completion_s or 0.0, j.alone_s) for j in run.jobs]))
+        if whole
+        else None,
+        "makespan_s": run.makespan_s if whole else None,
+        "slo_violation_ratio": run.slo_violation_ratio,
+        "rounds": len(cpu_ms),
+        "cpu_p50_ms": float(np.percentile(cpu_ms, 50)) if cpu_ms else None,
+        "cpu_p99_ms": float(np.percentile(cpu_ms, 99)) if cpu_ms else None,
+        "cpu_s": sum(cpu_ms) / 1e3,
+        "schedule": hashlib.sha256(text.encode()).hexdigest()[:16],
+    }
+
+
+def penalty(completion_s: float, best_s: float) -> float:
+    """w g(completion) of a job whose best run time is ``best_s``; its goal is GOAL_FACTOR times that."""
+    goal_s = GOAL_FACTOR * best_s
+    late_s = max(0.0, completion_s - goal_s)
+    gentle: float = EPS * min(completion_s, goal_s) / goal_s + BETA * late_s / goal_s
+    return float((best_s / REFERENCE_S) ** LENGTH_WEIGHT * gentle)
+
+
+def best_variant(variants: list[dict[str, Any]], objective: str) -> dict[str, Any]:
+    """The one that `simulate` shows: fewest SLO violations, then least makespan or mean completion."""
+    key = "makespan_s" if objective == "makespan" else "mean_completion_s"
+    return min(variants, key=lambda v: (v["slo_violation_ratio"], v[key] if v[key] is not None else float("inf")))
+
+
+def answer(job: Mapping[str, Any]) -> dict[str, Any]:
+    """One job: {scenario: path, scheduler: name, settings: {...}}; ``unknown`` in the answer where there is no such one."""
+    try:
+        check_policies((job["scheduler"],))
+    except InputError as error:
+        return {"unknown": error.problems[0].message}
+    scenario = load_scenario(job["scenario"])
+    variants = run_variants(scenario, job["scheduler"], job.get("settings", {}))
+    best = best_variant(variants, scenario.objective.value)
+    return {**best, "variants": [{k: v[k] for k in ("variant", "mean_completion_s", "makespan_s")} for v in variants]}
+
+
+def main() -> None:
+    """Say where the code comes from, then answer jobs."""
+    hello = {"flowsched": str(Path(flowsched.__file__).resolve().parent.parent)}
+    print(json.dumps(hello), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from flowsched.decision import Certificate, Decisions, Placement, Postponement
     from flowsched.record_file import load_record, write_record
-    from flowsched.round import FlowScheduler, solve
+    from flowsched.round.scheduler import FlowScheduler, solve
     from flowsched.settings import Settings
     from flowsched.snapshot import Snapshot
     from flowsched.snapshot_file import load_snapshot
@@ -19,14 +19,14 @@ else:
     _MODULES = {
         "Certificate": "decision",
         "Decisions": "decision",
-        "FlowScheduler": "round",
+        "FlowScheduler": "round.scheduler",
         "Placement": "decision",
         "Postponement": "decision",
         "Settings": "settings",
         "Snapshot": "snapshot",
         "load_record": "record_file",
         "load_snapshot": "snapshot_file",
-        "solve": "round",
+        "solve": "round.scheduler",
         "write_record": "record_file",
     }
 

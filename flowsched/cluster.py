@@ -16,7 +16,7 @@ from flowsched.events import (
     TaskSubmitted,
     TaskWithdrawn,
 )
-from flowsched.relation import Relation, TaskGroup
+from flowsched.relations.relation import Relation, TaskGroup
 from flowsched.resource import amount_text, covers, missing, without
 from flowsched.snapshot import (
     MILLI,

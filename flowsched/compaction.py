@@ -11,8 +11,8 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from flowsched.census import Census
 from flowsched.cluster import service_load
+from flowsched.relations.census import Census
 from flowsched.resource import covers, without
 from flowsched.snapshot import MILLI, Machine, Running, Service, Snapshot, Task
 from flowsched_models.profile import PhaseOrder
@@ -22,7 +22,7 @@ LARGE_GROUP = 32
 """Groups with more members than this, and than there are tasks to place, are searched by as many members as there are
 tasks: no plan uses more of them. Smaller ones are searched whole."""
 ENDLESS_WORK_S = 1e10
-"""Single-thread seconds that a task without an end is forecast with: beyond everybody else's completion."""
+"""Single-thread seconds that a task without an end is forecast with: beyond every other completion."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class MachineGroup:
 
     @cached_property
     def endless(self) -> tuple[Running, ...]:
-        """Tasks on the representative member that nobody waits for."""
+        """Long-running tasks on the representative member."""
         return tuple(r for r in self.running if r.task.endless)
 
     @property
@@ -84,7 +84,7 @@ class View:
 
     @cached_property
     def census(self) -> Census:
-        """The running tasks, counted by relation. Whoever changes it takes a copy."""
+        """The running tasks, counted by relation. To change it, take a copy."""
         return Census.of(self.snapshot)
 
     @cached_property
@@ -100,22 +100,59 @@ class View:
         return tuple(found[i] for i in range(len(self.machines)))
 
     @cached_property
-    def _allowed(self) -> dict[tuple[int, int], bool]:
-        answer = {}
-        for c, cls in enumerate(self.classes):
-            names = None if cls.task.machines is None else frozenset(cls.task.machines)
-            for m, machine in enumerate(self.machines):
-                answer[c, m] = names is None or machine.name in names
-        return answer
+    def shapes(self) -> tuple[int, ...]:
+        """The first group of each shape."""
+        return tuple(dict.fromkeys(self.shape_of))
+
+    @cached_property
+    def shape_of(self) -> tuple[int, ...]:
+        """Of each group, the first group that differs from it at most in tasks that will end: what a class can do on empty
+        machines is the same on both.
+        """
+        lists = [frozenset(c.task.machines) for c in self.classes if c.task.machines is not None]
+        first: dict[Hashable, int] = {}
+        shapes = []
+        for g, group in enumerate(self.groups):
+            machine = group.machine
+            key = (
+                id(group.host),
+                machine.cpu_milli,
+                machine.memory_mib,
+                machine.vcpus,
+                machine.resources,
+                group.batch_cores,
+                tuple((s.slo_us, s.memory_mib) for s in group.services),
+                tuple(_running_order(r, self.snapshot.now_s) for r in group.endless),
+                tuple(machine.name in names for names in lists),
+            )
+            shapes.append(first.setdefault(key, g))
+        return tuple(shapes)
+
+    @cached_property
+    def _allowed(self) -> tuple[frozenset[str] | None, ...]:
+        """Names of the machines that each class may run on; None for all."""
+        return tuple(None if c.task.machines is None else frozenset(c.task.machines) for c in self.classes)
 
     def allowed(self, task_class: int, machine: int) -> bool:
         """Whether a class's user lets it run on a machine. Groups never mix allowed and forbidden machines."""
-        return self._allowed[task_class, machine]
+        names = self._allowed[task_class]
+        return names is None or self.machines[machine].name in names
 
     def could_fit(self, task_class: int, group: int, width_milli: int) -> bool:
         """Whether a task of a class would fit on a machine of the group with only its services, and the tasks that
         have no end, there.
         """
+        key = (task_class, self.shape_of[group], width_milli)
+        found = self._fits.get(key)
+        if found is None:
+            found = self._fits[key] = self._could_fit(*key)
+        return found
+
+    @cached_property
+    def _fits(self) -> dict[tuple[int, int, int], bool]:
+        return {}
+
+    def _could_fit(self, task_class: int, group: int, width_milli: int) -> bool:
         task = self.classes[task_class].task
         here = self.groups[group]
         stay = here.endless
@@ -141,7 +178,7 @@ class View:
 
 def compact(snapshot: Snapshot, hosts: HostFactory) -> View:
     """The view of a snapshot."""
-    tasks = tuple(sorted(snapshot.pending, key=lambda t: (_task_order(t), t.name)))
+    tasks = tuple(sorted(snapshot.pending, key=lambda t: (_task_order(t), t.job, t.name)))
     by_class: dict[Hashable, list[int]] = {}
     for i, task in enumerate(tasks):
         by_class.setdefault(_task_order(task), []).append(i)
@@ -156,7 +193,11 @@ def compact(snapshot: Snapshot, hosts: HostFactory) -> View:
     free = snapshot.free_milli()
     free_memory = snapshot.free_memory_mib()
     free_resources = snapshot.free_resources()
-    named_lists = [frozenset(names) for names in sorted({t.machines for t in tasks if t.machines is not None})]
+    lists = {names for t in tasks for names in (t.machines, t.spread_over) if names is not None}
+    named_lists = [frozenset(names) for names in sorted(lists)]
+    counted: dict[str, list[tuple[str, int, int]]] = {}
+    for count in snapshot.relation_counts:
+        counted.setdefault(count.machine, []).append((count.relation, count.members, count.holders))
 
     # A label that no relation uses, such as a host's name, would leave a large cluster without machines alike.
     keep_labels = len(snapshot.machines) <= LARGE_GROUP
@@ -178,6 +219,7 @@ def compact(snapshot: Snapshot, hosts: HostFactory) -> View:
             tuple(_running_order(r, snapshot.now_s) for r in here),
             tuple(machine.name in names for names in named_lists),
             tuple(sorted(machine.resources)),
+            tuple(sorted(counted.get(machine.name, ()))),
         )
         keyed.append((key, machine.name, machine, here, loads))
     keyed.sort(key=lambda row: row[:2])
@@ -230,6 +272,8 @@ def _task_order(t: Task) -> tuple[object, ...]:
         goal,
         t.machines is not None,
         t.machines or (),
+        t.spread_over is not None,
+        t.spread_over or (),
         t.resources,
         t.holds,
         t.joins,
@@ -238,6 +282,7 @@ def _task_order(t: Task) -> tuple[object, ...]:
         t.min_utility is not None,
         t.min_utility or 0.0,
         t.endless,
+        t.weight,
     )
 
 
@@ -261,11 +306,11 @@ def _resident(r: Running, snapshot: Snapshot) -> Resident:
         r.progress,
         ready_s,
     )
-    return endless_resident(resident, snapshot) if r.task.endless else resident
+    return long_running_resident(resident, snapshot) if r.task.endless else resident
 
 
-def endless_resident(resident: Resident, snapshot: Snapshot) -> Resident:
-    """A task without an end as the model sees it: in its last phase, with work that outlasts everybody."""
+def long_running_resident(resident: Resident, snapshot: Snapshot) -> Resident:
+    """A task without an end as the model sees it: in its last phase, with work that outlasts all others."""
     profile = snapshot.catalogue.jobs[resident.profile]
     serial_first = profile.phase_order is PhaseOrder.SERIAL_FIRST
     return replace(

@@ -70,16 +70,24 @@ class Decisions:
     placements: tuple[Placement, ...]
     postponements: tuple[Postponement, ...]
     reservations: tuple[Reservation, ...] = ()
-    certificate: Certificate | None = None
+    certifier: Callable[[], Certificate | None] | None = field(default=None, repr=False, compare=False)
+    """How to work out how far from optimal the round can be; off the decision path."""
     recipe: Callable[[], Mapping[str, Any]] | None = field(default=None, repr=False, compare=False)
     """How to make the round's record, for schedulers that keep one; off the decision path, in any thread."""
     timings_ms: Mapping[str, float] = field(default_factory=dict)
     stopped: tuple[str, ...] = ()
     """Reports of the solves that a time limit stopped. With any, the decisions depend on the speed of the machine."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How much the round did, and how many placements which stage decided; empty where a scheduler does not count."""
+
+    @cached_property
+    def certificate(self) -> Certificate | None:
+        """How far from optimal the round can be, worked out when it is first asked for; None where there is no bound."""
+        return None if self.certifier is None else self.certifier()
 
     @cached_property
     def record(self) -> Mapping[str, Any] | None:
-        """The round's record (version 2), made when it is first asked for; None where none is kept."""
+        """The round's record, made when it is first asked for; None where none is kept."""
         return None if self.recipe is None else self.recipe()
 
 

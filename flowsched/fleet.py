@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flowsched.arrays import BoolArray, FloatArray, IntArray
-from flowsched.relation import MACHINE, Relation, RelationKind
-from flowsched.standing import Gate, Standing
+from flowsched.relations.entry_bounds import roles
+from flowsched.relations.relation import Relation
+from flowsched.relations.relation_store import Footprint, RelationStore
+from flowsched.relations.topology_counts import TopologyCounts
 
 FIXED = 1 << 32
 """Sensitivities and pressures are summed in units of 1/FIXED: exact, whatever the order of additions."""
@@ -41,8 +43,9 @@ class _Booking:
     needs: Mapping[str, int]
     sensitivity: int
     pressure: int
-    holds: tuple[str, ...]
-    joins: tuple[str, ...]
+    holds: tuple[int, ...]
+    """Ids, in the store, of relations whose holders bind later tasks."""
+    joins: tuple[int, ...]
 
 
 class Fleet:
@@ -67,14 +70,9 @@ class Fleet:
         self._columns: dict[str, int] = {}
         self._row: dict[str, int] = {}
         self._empty_rows: list[int] = []
-        self._labels: dict[str, Mapping[str, str]] = {}
         self._bookings: dict[str, _Booking] = {}
         self._booked_on: dict[str, dict[str, None]] | None = {}
-        self._relations: dict[str, Relation] = {}
-        self._joined: dict[str, set[str]] = {}
-        self._held: dict[str, set[str]] = {}
-        self._domain: dict[str, IntArray] = {}
-        self._values: dict[str, dict[str, int]] = {}
+        self._relations = RelationStore()
         self._order: IntArray | None = None
 
     @property
@@ -103,7 +101,7 @@ class Fleet:
 
     def labels(self, name: str) -> Mapping[str, str]:
         """Labels of a machine; raises ``KeyError`` while it is not there."""
-        return self._labels[name]
+        return self._relations.labels(self._row[name])
 
     def order(self) -> IntArray:
         """Rows of all machines, in the order of their names."""
@@ -116,8 +114,11 @@ class Fleet:
     ) -> int:
         """Add or update a machine; bookings on it stay, services on it too. Its row."""
         row = self._row.get(name)
+        new = row is None
         if row is None:
             row = self._take_row(name)
+        self._relations.put_machine(row, labels)
+        if new:
             for task in self._tasks_on(name):
                 self._count(self._bookings[task], row, 1)
         self._allocatable[row] = 0
@@ -125,9 +126,6 @@ class Fleet:
             column = self._column(resource)
             self._allocatable[row, column] = amount
         self.bandwidth[row] = bandwidth
-        self._labels[name] = dict(labels)
-        for key in self._domain:
-            self._set_domain(key, row, name)
         return row
 
     def remove_machine(self, name: str) -> None:
@@ -135,8 +133,11 @@ class Fleet:
         row = self._row.pop(name, None)
         if row is None:
             return
+        for task in self._tasks_on(name):
+            booking = self._bookings[task]
+            self._relations.count((row, booking.holds, booking.joins), -1)
+        self._relations.remove_machine(row)
         self._order = None
-        del self._labels[name]
         self.names[row] = None
         self.alive[row] = False
         self.bandwidth[row] = 1.0
@@ -146,8 +147,6 @@ class Fleet:
         self._fixed_pressure[row] = 0
         self._allocatable[row] = 0
         self._used[row] = 0
-        for domain in self._domain.values():
-            domain[row] = -1
         self._empty_rows.append(row)
 
     def set_service(self, machine: str, pressure_cap: float, headroom_slope: float) -> None:
@@ -175,19 +174,24 @@ class Fleet:
         Raises ``KeyError`` for a relation that was not declared and ``ValueError`` for a sensitivity or pressure that is
         below 0 or not finite; then nothing has changed.
         """
-        for relation in (*holds, *joins):
-            if relation not in self._relations:
-                raise KeyError(f"relation {relation} was not declared")
-        booking = _Booking(machine, dict(needs), fixed(sensitivity), fixed(pressure), tuple(holds), tuple(joins))
+        relations = self._relations
+        booking = _Booking(
+            machine,
+            dict(needs),
+            fixed(sensitivity),
+            fixed(pressure),
+            relations.binding_ids(holds),
+            relations.ids(joins),
+        )
+        old = self._bookings.get(task)
+        if old is not None and old.machine == machine:
+            self._bookings[task] = booking
+            self._recount(old, booking)
+            return
         self.release(task)
         self._bookings[task] = booking
         if self._booked_on is not None:
             self._booked_on.setdefault(machine, {})[task] = None
-        for relation in booking.joins:
-            self._joined[relation].add(task)
-        for relation in booking.holds:
-            if relation in self._held:
-                self._held[relation].add(task)
         row = self._row.get(machine)
         if row is not None:
             self._count(booking, row, 1)
@@ -202,10 +206,6 @@ class Fleet:
             del here[task]
             if not here:
                 del self._booked_on[booking.machine]
-        for relation in booking.joins:
-            self._joined.get(relation, set()).discard(task)
-        for relation in booking.holds:
-            self._held.get(relation, set()).discard(task)
         row = self._row.get(booking.machine)
         if row is not None:
             self._count(booking, row, -1)
@@ -217,42 +217,30 @@ class Fleet:
 
     def declare(self, relation: Relation) -> None:
         """Make a relation known; again is nothing to do."""
-        if relation.name in self._relations:
-            return
-        self._relations[relation.name] = relation
-        self._joined[relation.name] = set()
-        if relation.kind is RelationKind.APART:
-            self._held[relation.name] = set()
-        if relation.key not in self._domain and relation.key != MACHINE:
-            self._domain[relation.key] = np.full(self.rows, -1, dtype=np.int64)
-            self._values[relation.key] = {}
-            for name, row in self._row.items():
-                self._set_domain(relation.key, row, name)
+        self._relations.declare(relation)
 
     def relation(self, name: str) -> Relation | None:
         """A declared relation."""
-        return self._relations.get(name)
+        return self._relations.relation(name)
 
     def enrol(self, relation: str, tasks: Iterable[str]) -> None:
         """Let tasks that are booked already join a relation that was declared later; unknown tasks are left out.
 
         Raises ``KeyError`` for a relation that was not declared.
         """
-        joined = self._joined[relation]
+        joined = self._relations.ids((relation,))
         for task in tasks:
             booking = self._bookings.get(task)
-            if booking is not None and task not in joined:
-                self._bookings[task] = replace(booking, joins=(*booking.joins, relation))
-                joined.add(task)
+            if booking is None or joined[0] in booking.joins:
+                continue
+            self._bookings[task] = replace(booking, joins=(*booking.joins, *joined))
+            row = self._row.get(booking.machine)
+            if row is not None:
+                self._relations.count((row, (), joined), 1)
 
     def retire(self, relation: str) -> None:
-        """Forget a relation; nobody joins or holds it any more. An unknown one is nothing to do."""
-        gone = self._relations.pop(relation, None)
-        self._joined.pop(relation, None)
-        self._held.pop(relation, None)
-        if gone is not None and all(r.key != gone.key for r in self._relations.values()):
-            self._domain.pop(gone.key, None)
-            self._values.pop(gone.key, None)
+        """Forget a relation; no task joins or holds it any more. An unknown one is nothing to do."""
+        self._relations.retire(relation)
 
     def allocatable(self) -> IntArray:
         """What tasks may use in total, by row and column of ``resources``."""
@@ -315,40 +303,59 @@ class Fleet:
         """
         answers = []
         for name in dict.fromkeys((*holds, *joins)):
-            gate = self._gate(name, name in holds, name in joins, eligible)
-            for role, refused in gate.refused():
-                here = refused & self.alive
+            relation = self._relations.relation(name)
+            if relation is None:
+                raise KeyError(f"relation {name} was not declared")
+            for role, held, joined in roles(relation, name in holds, name in joins):
+                open_, labelled = self._relations.open_rows(name, held, joined, eligible)
+                here = self.alive & ~open_
                 if here.any():
-                    missing = here & ~gate.standing.labelled
-                    answers.append(Refusal(gate.standing.relation, role, here, missing))
+                    answers.append(Refusal(relation, role, here, here & ~labelled))
         return answers
 
     def permits(self, holds: Sequence[str], joins: Sequence[str], eligible: BoolArray | None = None) -> BoolArray:
         """Alive machines that no relation refuses to one more such task."""
         open_ = self.alive.copy()
         for name in dict.fromkeys((*holds, *joins)):
-            open_ &= self._gate(name, name in holds, name in joins, eligible).open_machines()
+            open_ &= self._relations.open_rows(name, name in holds, name in joins, eligible)[0]
         return open_
+
+    def permits_on(
+        self,
+        holds: Sequence[str],
+        joins: Sequence[str],
+        machine: str,
+        eligible: BoolArray | None = None,
+        without: Iterable[str] = (),
+    ) -> bool:
+        """What :meth:`permits` says of one machine, were the tasks ``without`` gone; False while it is not there.
+
+        It costs the relations of the task (and a spread's domains), not the machines and not the tasks that are booked.
+        """
+        row = self._row.get(machine)
+        return row is not None and self._relations.permits_on(holds, joins, row, eligible, self._footprints(without))
+
+    def relations_of(self, task: str, among: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Of some relations, those that a booked task holds where that binds later tasks, and those that it joins.
+
+        None for a task that is not booked. Raises ``KeyError`` for a relation that was not declared.
+        """
+        booking = self._bookings.get(task)
+        if booking is None or not among:
+            return (), ()
+        ids = list(zip(among, self._relations.ids(among), strict=True))
+        return tuple(n for n, i in ids if i in booking.holds), tuple(n for n, i in ids if i in booking.joins)
 
     def members(self, relation: str) -> IntArray:
         """Tasks that join a relation in each machine's domain, by row; 0 for machines without the label."""
-        return self.standing(relation).members_around()
+        return self._relations.members_around(relation)
 
-    def standing(self, relation: str, rows: IntArray | None = None) -> Standing:
+    def topology_counts(self, relation: str, rows: IntArray | None = None) -> TopologyCounts:
         """A relation as it stands now, over all rows or the given ones in their order.
 
         Raises ``KeyError`` for a relation that was not declared.
         """
-        known = self._relations[relation]
-        if known.key == MACHINE:
-            domain, domains = np.where(self.alive, np.arange(self.rows), -1), self.rows
-        else:
-            domain, domains = self._domain[known.key], len(self._values[known.key])
-        members = self._tally(self._joined[relation])
-        holders = self._tally(self._held.get(relation, set()))
-        if rows is None:
-            return Standing(known, domain.copy(), domains, members, holders)
-        return Standing(known, domain[rows], domains, members[rows], holders[rows])
+        return self._relations.topology_counts(relation, rows)
 
     def copy(self) -> Fleet:
         """An independent fleet in the same state, for a round in another thread."""
@@ -368,26 +375,15 @@ class Fleet:
         twin._columns = self._columns.copy()
         twin._row = self._row.copy()
         twin._empty_rows = self._empty_rows.copy()
-        twin._labels = self._labels.copy()
         twin._bookings = self._bookings.copy()
         twin._booked_on = None
         twin._relations = self._relations.copy()
-        twin._joined = {name: tasks.copy() for name, tasks in self._joined.items()}
-        twin._held = {name: tasks.copy() for name, tasks in self._held.items()}
-        twin._domain = {key: domain.copy() for key, domain in self._domain.items()}
-        twin._values = {key: values.copy() for key, values in self._values.items()}
         twin._order = self._order
         return twin
 
-    def _gate(self, relation: str, holds: bool, joins: bool, eligible: BoolArray | None) -> Gate:
-        return Gate(self.standing(relation), holds, joins, eligible)
-
-    def _tally(self, tasks: set[str]) -> IntArray:
-        row = self._row
-        bookings = self._bookings
-        at = [row.get(bookings[task].machine, -1) for task in tasks]
-        known = np.array(at, dtype=np.int64)
-        return np.bincount(known[known >= 0], minlength=self.rows).astype(np.int64)
+    def _footprints(self, tasks: Iterable[str]) -> list[Footprint]:
+        booked = (self._bookings[task] for task in dict.fromkeys(tasks) if task in self._bookings)
+        return [(self._row.get(b.machine, -1), b.holds, b.joins) for b in booked]
 
     def _tasks_on(self, machine: str) -> Iterable[str]:
         if self._booked_on is None:
@@ -403,11 +399,29 @@ class Fleet:
         return self._allocatable[:, column] - self._used[:, column]
 
     def _count(self, booking: _Booking, row: int, sign: int) -> None:
-        for resource, amount in booking.needs.items():
-            column = self._column(resource)
-            self._used[row, column] += sign * amount
+        self._use(booking.needs, row, sign)
         self._fixed_sensitivity[row] += sign * booking.sensitivity
         self._fixed_pressure[row] += sign * booking.pressure
+        self._relations.count((row, booking.holds, booking.joins), sign)
+
+    def _recount(self, old: _Booking, new: _Booking) -> None:
+        """A task on a machine is another one now: only what differs changes."""
+        row = self._row.get(new.machine)
+        if row is None:
+            return
+        if old.needs != new.needs:
+            self._use(old.needs, row, -1)
+            self._use(new.needs, row, 1)
+        self._fixed_sensitivity[row] += new.sensitivity - old.sensitivity
+        self._fixed_pressure[row] += new.pressure - old.pressure
+        if (old.holds, old.joins) != (new.holds, new.joins):
+            self._relations.count((row, old.holds, old.joins), -1)
+            self._relations.count((row, new.holds, new.joins), 1)
+
+    def _use(self, needs: Mapping[str, int], row: int, sign: int) -> None:
+        for resource, amount in needs.items():
+            column = self._column(resource)
+            self._used[row, column] += sign * amount
 
     def _column(self, resource: str) -> int:
         column = self._columns.get(resource)
@@ -442,31 +456,8 @@ class Fleet:
         block = np.zeros((more, len(self._columns)), dtype=np.int64)
         self._allocatable = np.concatenate([self._allocatable, block])
         self._used = np.concatenate([self._used, block])
-        for key, domain in self._domain.items():
-            self._domain[key] = np.concatenate([domain, np.full(more, -1, dtype=np.int64)])
+        self._relations.grow(before + more)
         self._empty_rows += range(before + more - 1, before - 1, -1)
-
-    def _set_domain(self, key: str, row: int, name: str) -> None:
-        value = self._labels[name].get(key)
-        if value is None:
-            self._domain[key][row] = -1
-            return
-        values = self._values[key]
-        if value not in values and len(values) > 2 * len(self._row) + 64:
-            self._forget_values(key)
-            values = self._values[key]
-        self._domain[key][row] = values.setdefault(value, len(values))
-
-    def _forget_values(self, key: str) -> None:
-        """Number the values of a label anew, so that machines that come and go leave nothing behind."""
-        values: dict[str, int] = {}
-        domain = np.full(self.rows, -1, dtype=np.int64)
-        for name, row in self._row.items():
-            value = self._labels.get(name, {}).get(key)
-            if value is not None:
-                domain[row] = values.setdefault(value, len(values))
-        self._domain[key] = domain
-        self._values[key] = values
 
 
 def fixed(amount: float) -> int:

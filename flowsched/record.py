@@ -1,80 +1,79 @@
-"""The record of a round, version 2: the complete, replayable account as plain data.
+"""The record of a round, version 3: the complete, replayable account as plain data.
 
 Everything but ``timings`` is a function of the snapshot and the settings. Costs are in units of penalty, times in
 seconds, widths in milli-CPU. Where there are many values they are numpy arrays; JSON has lists instead. A round has
-parts: one where everything was searched together; on Kubernetes one or two for every priority.
+parts: one where everything was decided together; on Kubernetes one or two for every priority.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from flowsched.assignment import Assignment, Column
+import numpy as np
+
 from flowsched.compaction import View, compact
 from flowsched.decision import Certificate, Placement, Postponement
-from flowsched.first_network import FirstSolution
-from flowsched.gang import Gangs
-from flowsched.hold import Hold
-from flowsched.outlook import Outlook
-from flowsched.passes import PassNetwork
-from flowsched.policies.policy import Policy
-from flowsched.repair import Repair
-from flowsched.search import Search
+from flowsched.network import Network
+from flowsched.pricing.flow_prices import FlowPrices
+from flowsched.pricing.forecast_cache import ForecastCache
+from flowsched.round.assignment import Assignment, PlacementOption
+from flowsched.round.certificate import certify
+from flowsched.round.gang import Gangs
+from flowsched.round.hold import Hold
+from flowsched.round.move_network import MoveNetwork
+from flowsched.round.pass_network import node_names
+from flowsched.round.passes import NO_PASS, Deciding, Pass
+from flowsched.round.repair import Repair
+from flowsched.round.round_model import RoundModel
 from flowsched.settings import Settings
 from flowsched.snapshot import Reservation, Snapshot
 from flowsched.snapshot_file import dump_snapshot
 from flowsched.solvers import Solver, Status
+from flowsched_models.pace_table import PaceTable
 from flowsched_models.runtime import HostFactory
 
-RECORD_VERSION = "flowsched/v2"
+RECORD_VERSION = "flowsched/v3"
 RECORD_KIND = "Record"
 SEARCH_PART = "search"
 WIDE_PART = "wide"
 NETWORK_PART = "network"
+COST_MODEL = "flow"
 
 
 @dataclass(frozen=True, eq=False)
-class SearchAccount:
-    """All that the part of a search is made of. Nothing in it changes after the round, so another thread may use it."""
+class RoundTrace:
+    """All that the record of a round is made of. Nothing in it changes after the round, so another thread may use it."""
 
-    policy: Policy
     solver: Solver
     settings: Settings
     snapshot: Snapshot
-    first: FirstSolution
-    columns: tuple[Column | None, ...]
-    """The plan, by task of the view."""
-    holds: Mapping[int, Hold]
-    must_start: frozenset[int]
-    barred: frozenset[int]
-    widths: bool
-    """Whether the search ended with more widths than the narrowest."""
-    shares: bool
-    """Whether it ended with services' cores for light tasks."""
+    deciding: Deciding
+    planned: tuple[PlacementOption | None, ...]
+    """The plan that passes and improvement ended with, by task of the view."""
     gangs: Gangs
     repairs: tuple[Repair, ...]
     goal_s: float | None
     placements: tuple[Placement, ...]
     postponements: tuple[Postponement, ...]
     reservations: tuple[Reservation, ...]
-    certificate: Certificate | None
     counts: Mapping[str, int]
     timings_ms: Mapping[str, float]
     stopped: tuple[str, ...] = ()
     """Reports of the solves that a time limit stopped."""
 
 
-def round_record(account: SearchAccount) -> dict[str, Any]:
-    """The record of a round that was one search."""
-    snapshot = account.snapshot
+def round_record(trace: RoundTrace) -> dict[str, Any]:
+    """The record of a round of the cost model ``flow``."""
+    snapshot = trace.snapshot
     return {
-        **record_head(snapshot.round, snapshot.now_s, account.policy.name, account.solver.name, account.settings),
-        **({"reproducible": False, "stopped": list(account.stopped)} if account.stopped else {}),
-        "parts": [search_part(account)],
+        **record_head(snapshot.round, snapshot.now_s, COST_MODEL, trace.solver.name, trace.settings),
+        **({"reproducible": False, "stopped": list(trace.stopped)} if trace.stopped else {}),
+        "parts": [flow_part(trace)],
     }
 
 
@@ -94,98 +93,153 @@ def record_head(number: int, now_s: float, policy: str, solver: str, settings: S
 
 @cache
 def writer() -> str:
-    """Who writes records: the name and version of this program."""
+    """The program that writes records, with its version."""
     try:
         return f"flowsched {version('flowsched')}"
     except PackageNotFoundError:
         return "flowsched"
 
 
-def rebuild_search(
+def rebuild_model(
     snapshot: Snapshot,
-    policy: Policy,
-    solver: Solver,
     settings: Settings,
     *,
     holds: Mapping[int, Hold],
     must_start: frozenset[int],
     barred: frozenset[int],
-    widths: bool,
     goal_s: float | None,
-    shares: bool = False,
-) -> Search:
-    """A round's search from what it was made of: same prices, nothing shared with the round itself."""
-    view = compact(snapshot, HostFactory(snapshot.catalogue))
-    outlook = Outlook(view, shares)
-    prices = policy.price(outlook)
+) -> RoundModel:
+    """A round's prices and constraints from what they were made of, nothing shared with the round itself."""
+    hosts = HostFactory(snapshot.catalogue)
+    view = compact(snapshot, hosts)
+    forecasts = ForecastCache(view, settings.share_service_cores, hosts.attached(PaceTable))
+    prices = FlowPrices(forecasts, settings)
     if goal_s is not None:
-        # As the search does: a goal of 0 comes from rounds in which nobody has an end.
+        # As the round does: a goal of 0 comes from rounds in which no task has an end.
         prices = prices.with_goal(max(goal_s, 1e-3))
-    return Search(
-        view,
-        outlook,
-        prices,
-        solver,
-        settings.slots,
-        settings.pricings,
-        holds,
-        must_start,
-        widths,
-        barred=barred,
-    )
+    return RoundModel(view, forecasts, prices, settings.slots, settings.pricings, holds, must_start, barred)
 
 
-def search_part(account: SearchAccount, priority: int | None = None) -> dict[str, Any]:
-    """The part of a record that a search is: its snapshot, classes, groups, networks, plan and decisions."""
-    search = rebuild_search(
-        account.snapshot,
-        account.policy,
-        account.solver,
-        account.settings,
-        holds=account.holds,
-        must_start=account.must_start,
-        barred=account.barred,
-        widths=account.widths,
-        goal_s=account.goal_s,
-        shares=account.shares,
+def flow_part(trace: RoundTrace, priority: int | None = None) -> dict[str, Any]:
+    """The part of a record that a round of passes is: its snapshot, classes, groups, networks, plan and decisions."""
+    began = trace.deciding.model
+    model = rebuild_model(
+        trace.snapshot,
+        trace.settings,
+        holds=began.holds,
+        must_start=began.must_start,
+        barred=began.barred,
+        goal_s=trace.goal_s,
     )
-    view = search.view
-    plan = Assignment(list(account.columns), view.class_of, len(view.machines))
-    last = PassNetwork(search, plan, explain=True)
-    answer = account.solver.solve(last.network)
+    view = model.view
+    plan = Assignment(list(trace.planned), view.class_of, len(view.machines))
+    last = MoveNetwork(model, plan)
+    answer = trace.solver.solve(last.network)
     solved = answer.status is Status.OPTIMAL
-    first, begun = account.first.first.network, account.first.solution
-    if begun.status is not Status.OPTIMAL:
-        begun = account.solver.solve(first)  # a time limit struck; records have optimal flows
-    # Among flows that cost nothing, the one in which nobody moves is the plan.
+    # Among flows that cost nothing, the one in which every task stays is the plan.
     flow = last.resting_flow() if answer.cost == 0 else answer.flow
     bound_together: dict[str, Any] = {}
     if view.snapshot.relations or view.snapshot.task_groups:
-        bound_together["task_groups"] = plain_task_groups(view, account.gangs, account.placements)
-        bound_together["repairs"] = [asdict(r) for r in account.repairs]
+        bound_together["task_groups"] = plain_task_groups(view, trace.gangs, trace.placements)
+        bound_together["repairs"] = [asdict(r) for r in trace.repairs]
+    passes = trace.deciding.passes
+    most = max(range(len(passes)), key=lambda i: (len(passes[i].booked), -i), default=None)
     return {
         "kind": SEARCH_PART,
         **({} if priority is None else {"priority": priority}),
         "snapshot": dump_snapshot(view.snapshot),
         **plain_compaction(view),
-        "first_network": first.to_plain(begun.flow),
+        "first_network": plain_nothing()
+        if most is None
+        else plain_pass(view, trace.deciding, passes[most], trace.solver),
+        "passes": [
+            {
+                "number": i + 1,
+                "batch": [view.tasks[t].name for t in one.batch],
+                "booked": [view.tasks[t].name for t, _ in one.booked],
+                "arcs": int(one.network.network.arc_count),
+                "drawn": i == most,
+            }
+            for i, one in enumerate(passes)
+        ],
+        "decided_by": _decided(view, trace),
         "last_network": last.network.to_plain(flow, last.columns()) if solved else None,
-        "goal_s": account.goal_s,
-        "widths": account.widths,
-        **({"shares": True} if account.shares else {}),
-        "plan": plain_plan(view, plan.columns),
+        "goal_s": trace.goal_s,
+        "plan": plain_plan(view, plan.options),
         "machine_costs": {
-            **{machine.name: search.cost(plan, m) for m, machine in enumerate(view.machines)},
-            **{name: search.prices.machine_cost(g, ()) for g, group in enumerate(view.groups) for name in group.spares},
+            **{machine.name: model.cost(plan, m) for m, machine in enumerate(view.machines)},
+            **{name: model.prices.machine_cost(g, ()) for g, group in enumerate(view.groups) for name in group.spares},
         },
-        "placements": [plain_value(p) for p in account.placements],
-        "postponements": [plain_value(p) for p in account.postponements],
-        "reservations": [asdict(r) for r in account.reservations],
+        "placements": [plain_value(p) for p in trace.placements],
+        "postponements": [plain_value(p) for p in trace.postponements],
+        "reservations": [asdict(r) for r in trace.reservations],
         **bound_together,
-        "certificate": plain_certificate(account.certificate),
-        "counts": dict(account.counts),
-        "timings": plain_timings(account.timings_ms),
+        "certificate": plain_certificate(certify(model, plan, trace.settings) if view.tasks else None),
+        "counts": dict(trace.counts),
+        "timings": plain_timings(trace.timings_ms),
     }
+
+
+def plain_pass(view: View, deciding: Deciding, one: Pass, solver: Solver) -> dict[str, Any]:
+    """A pass's network with its flow; an optimal one, even where a time limit stopped the solve.
+
+    Terms: the price, and what rounding and the order of equally cheap options add to it (below a millionth of the price).
+    """
+    network, solution = one.network, one.solution
+    if solution.status is not Status.OPTIMAL:
+        solution = solver.solve(network.network)
+    names = node_names(network, [c.task.name for c in view.classes], [m.name for m in view.machines])
+    arcs = network.network.arc_count
+    options = len(network.arc_price)
+    cost = network.network.unit_costs / network.network.cost_scale
+    # Of a class that must start the network's own price of waiting: more than any plan could save by it.
+    prices = cost.copy()
+    prices[:options] = network.arc_price
+    waits = prices[options : options + len(network.classes)]
+    waits[:] = np.where(np.isfinite(network.unscheduled), network.unscheduled, waits)
+    slots, widths = np.full(arcs, -1, np.int64), np.full(arcs, -1, np.int64)
+    slots[:options] = network.arc_start_after
+    widths[:options] = [deciding.model.prices.variants.ways[v][0] for v in network.arc_variant.tolist()]
+    named = replace(
+        network.network, nodes=names, terms={"price": prices, "tie_break": cost - prices}, units=np.ones(arcs, np.int64)
+    )
+    return named.to_plain(solution.flow, {"slot": slots, "width_milli": widths})
+
+
+def plain_nothing() -> dict[str, Any]:
+    """The network of a round that solved none: a sink that nothing flows to."""
+    none = np.zeros(0, dtype=np.int64)
+    return Network(none, none, none, none, np.zeros(1, dtype=np.int64), 1.0, ("sink",)).to_plain(none)
+
+
+def _decided(view: View, trace: RoundTrace) -> list[dict[str, Any]]:
+    """For every task that starts or is planned, the stage that gave it its place; passes are numbered from 1.
+
+    One that starts elsewhere, or at another time, than the passes and the improvement had it was changed afterwards: by
+    bounded improvement, in the words of the record.
+    """
+    machine_of = {machine.name: m for m, machine in enumerate(view.machines)}
+    starts = {p.task: (machine_of[p.machine], 0, p.width_milli) for p in trace.placements}
+    fixed = {t for gang in trace.gangs.all for t in gang.members}
+    entries: list[dict[str, Any]] = []
+    for t, task in enumerate(view.tasks):
+        planned = trace.planned[t]
+        place = starts.get(task.name, None if planned is None else planned[:3])
+        if place is None:
+            continue
+        entry: dict[str, Any] = {"task": task.name, "machine": view.machines[place[0]].name}
+        found = trace.deciding.decided_by.get(t)
+        if t in fixed:
+            entry["stage"] = "gang"
+        elif found is None or planned is None or place != planned[:3]:
+            entry["stage"] = "improvement"
+        else:
+            number, price, runner_up = found
+            other = None if math.isinf(runner_up) else runner_up
+            by = {"stage": "greedy"} if number == NO_PASS else {"stage": "network", "pass": number + 1}
+            entry |= {**by, "price": price, "runner_up": other}
+        entries.append(entry)
+    return entries
 
 
 def plain_compaction(view: View) -> dict[str, Any]:
@@ -208,16 +262,17 @@ def plain_compaction(view: View) -> dict[str, Any]:
     }
 
 
-def plain_plan(view: View, columns: Sequence[Column | None]) -> list[dict[str, Any]]:
-    """The column of every task of a view."""
+def plain_plan(view: View, options: Sequence[PlacementOption | None]) -> list[dict[str, Any]]:
+    """The option of every task of a view."""
     return [
         {
             "task": view.tasks[t].name,
-            "machine": None if column is None else view.machines[column.machine].name,
-            "slot": None if column is None else column.slot,
-            "width_milli": None if column is None else column.width_milli,
+            "machine": None if option is None else view.machines[option.machine].name,
+            "slot": None if option is None else option.start_after,
+            "width_milli": None if option is None else option.width_milli,
+            "shared": None if option is None else option.shared,
         }
-        for t, column in enumerate(columns)
+        for t, option in enumerate(options)
     ]
 
 

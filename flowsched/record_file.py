@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from flowsched.record import RECORD_KIND, RECORD_VERSION
-from flowsched.record_shape import ShapeError, check_shape
-from flowsched.record_upgrade import upgrade
+from flowsched.record_shape import check_shape
+from flowsched.record_shape.values import ShapeError
 from flowsched_models.document import InputError, Problem
 from flowsched_models.output import make_folder, write_whole, write_whole_bytes
 
@@ -38,7 +38,7 @@ _SMALLEST = 64
 _SCALARS = frozenset((str, int, float, bool))
 _UNFIT = re.compile(r"[^A-Za-z0-9_./-]")
 """What stands in the name of no member, whatever the keys on the way to an array are."""
-_HELP = "write it anew with flowsched solve --record or flowsched simulate --records"
+_HELP = "solve the round again: flowsched solve --record, or flowsched simulate --records"
 
 
 def write_record(record: Mapping[str, Any], path: str | Path) -> None:
@@ -75,19 +75,19 @@ def pack_record(record: Mapping[str, Any]) -> bytes:
 
 
 def looks_like_record(path: Path) -> bool:
-    """Whether a file is an archive, or JSON that says near its beginning that it is a record of any version."""
+    """Whether a file is an archive, or JSON whose beginning says that it is a record of any version."""
     try:
         with path.open("rb") as file:
             head = file.read(200)
     except OSError:
         return False
-    return head[:2] == b"PK" or re.search(rb'"kind"\s*:\s*"(Round)?Record"', head) is not None
+    return head[:2] == b"PK" or re.search(rb'"kind"\s*:\s*"\w*Record"', head) is not None
 
 
 def load_record(path: str | Path) -> dict[str, Any]:
-    """Read a record of this or an older version, as version 2.
+    """Read a record of the present version.
 
-    Raises :class:`InputError` with one sentence for a file that is damaged, truncated, foreign or of a later version.
+    Raises :class:`InputError` with one sentence for a file that is damaged, truncated, foreign or of another version.
     """
     source = str(path)
     try:
@@ -113,30 +113,22 @@ def read_record(content: bytes, source: str) -> dict[str, Any]:
 
 
 def check_record(data: Any, source: str) -> dict[str, Any]:
-    """Plain data as a record of version 2, upgraded where it is older. Raises :class:`InputError`."""
+    """Plain data as a record of the present version. Raises :class:`InputError`."""
     if not isinstance(data, dict) or "kind" not in data or "apiVersion" not in data:
         message = "is no record of a round: it has no apiVersion and kind at the top"
         raise _problem(source, message, "records come from solve, simulate and run")
     kind, version = data["kind"], data["apiVersion"]
-    if version == "flowsched/v1" and kind == "Snapshot":
+    if kind == "Snapshot":
         raise _problem(source, "is a snapshot, not a record", f"flowsched solve {source} --record FILE solves it")
-    if kind not in (RECORD_KIND, "RoundRecord"):
+    if not str(kind).endswith(RECORD_KIND):
         raise _problem(source, f"is a {kind}, not a Record", "records come from solve, simulate and run")
-    if version not in (RECORD_VERSION, "flowsched/v1"):
-        message = f"is a record of version {version}; this flowsched reads flowsched/v1 and {RECORD_VERSION}"
-        raise _problem(source, message, "a later flowsched may read it")
+    if version != RECORD_VERSION:
+        raise _problem(source, f"is a record of version {version}; this flowsched reads only {RECORD_VERSION}", _HELP)
     try:
-        record = upgrade(data) if version != RECORD_VERSION else data
-        check_shape(record)
+        check_shape(data)
     except ShapeError as error:
         raise _problem(source, f"is damaged: {error}", _HELP) from None
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError) as error:
-        # Only the way from an older version is left to go wrong.
-        what = (
-            f"key {error} is missing" if isinstance(error, KeyError) else "its values are not of the kinds they must be"
-        )
-        raise _problem(source, f"is damaged: {what}", _HELP) from error
-    return record
+    return data
 
 
 def _unpack(content: bytes, source: str) -> Any:

@@ -26,17 +26,21 @@ class Settings:
     slo_margin: float = 1.0
     """A placement predicted to bring p95 above this share of the goal is forbidden."""
     slots: int = 3
-    """Columns per machine: now, and after each of the next completions there. 1 turns the horizon off."""
-    passes: int = 12
-    """Most re-pricing passes from one start."""
-    exchanges: int = 6
-    """Most exchange networks from one start."""
+    """Starts that a machine offers: now, and after each of the next completions there. 1 turns the horizon off."""
+    pass_share: float = 0.0
+    """Arrivals of a pass as a share of the machines; 0: a half of them, a quarter where more tasks wait than there are
+    machines, one on at most eight machines."""
+    assign: str = "flow"
+    """What assigns the tasks of a pass: ``flow``. For ablations ``greedy``, one task after the other to its cheapest option
+    at the same prices, or ``none``: no passes, so that the improvement alone decides."""
+    improved_tasks: int = 64
+    """Most waiting tasks for which moves and swaps follow the passes; 0 turns them off."""
+    improvement_forecasts: int = 400
+    """Most forecasts of the moves and swaps of one level."""
     goal_steps: int = 3
     """Most goals tried for a makespan."""
     goal_step: float = 0.04
     """How far below the best makespan seen the next goal is set, at first."""
-    starts: int = 3
-    """Starts of the search besides the plan carried over: the first network, then chains in several orders."""
     waiting_weight: float = 1.0
     """W of equation 13 at the due age; it grows linearly up to there and then stops."""
     due_age_s: float = 600.0
@@ -44,17 +48,19 @@ class Settings:
     aging_crosses_priority: bool = False
     """Whether a due task comes before tasks of higher priority that are not due; otherwise the bound on waiting holds
     within a priority."""
+    scoring: str = "spread"
+    """Which of the machines that cost a task the same it takes, in rounds by a network of machine groups: ``spread`` the
+    emptiest, ``pack`` the one with least CPU left."""
     round_period_s: float = 1.0
     """Least further wait that an unscheduled task is charged for."""
     resolves: int = 3
-    """How often leftovers of rounding are solved again."""
+    """How often leftovers of rounding are solved again, for tasks without a profile."""
     exact_limit: int = 40_000
     """Rounds with at most so many machine companies are certified by CP-SAT; 0 turns that off."""
     exact_tasks: int = 20
     """Rounds with more pending tasks are never certified by CP-SAT."""
-    refine_widths: bool = True
-    """Choose the width of moldable tasks at prices; otherwise every task runs at its narrowest."""
     pricings: int = 20_000
-    """Most forecasts per round; the search keeps the best plan when it runs out."""
+    """Most forecasts per round. Where they run short each class gets its share of what is left: options that are less likely
+    to matter are left out."""
     share_service_cores: bool = True
     """Give light tasks services' cores too where that is cheaper, and the snapshot lets."""

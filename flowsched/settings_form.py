@@ -8,6 +8,12 @@ from dataclasses import dataclass, fields, replace
 from flowsched.settings import Settings
 from flowsched_models.document import InputError, Problem, nearest
 
+CHOICES: dict[str, tuple[str, ...]] = {
+    "objective": ("makespan", "completion"),
+    "assign": ("flow", "greedy", "none"),
+    "scoring": ("spread", "pack"),
+}
+"""What a setting that is a word may be."""
 TRUE = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 """What may be typed for yes and no."""
 RANGES: dict[str, tuple[float, float]] = {
@@ -18,11 +24,11 @@ RANGES: dict[str, tuple[float, float]] = {
     "headroom_weight": (0.0, 1e6),
     "slo_margin": (1e-3, 1e3),
     "slots": (1, 16),
-    "passes": (0, 1000),
-    "exchanges": (0, 1000),
+    "pass_share": (0.0, 1.0),
+    "improved_tasks": (0, 10_000),
+    "improvement_forecasts": (0, 1_000_000_000),
     "goal_steps": (0, 100),
     "goal_step": (1e-6, 0.5),
-    "starts": (1, 100),
     "waiting_weight": (0.0, 1e6),
     "due_age_s": (0.0, 1e9),
     "round_period_s": (0.0, 1e9),
@@ -73,12 +79,10 @@ def apply_settings(
             changes[key] = _parse(key, value.strip(), known[key])
         except ValueError as e:
             problems.append(Problem(source, None, key, str(e), ""))
-    if "objective" in changes and changes["objective"] not in ("makespan", "completion"):
-        problems.append(
-            Problem(
-                source, None, "objective", f"there is no objective '{changes['objective']}'", "makespan or completion"
-            )
-        )
+    for key, choices in CHOICES.items():
+        if key in changes and changes[key] not in choices:
+            message = f"there is no {key} '{changes[key]}'"
+            problems.append(Problem(source, None, key, message, f"{', '.join(choices[:-1])} or {choices[-1]}"))
     if readers is not None:
         problems += _unread(tuple(key for key in changes if key not in readers.plain), readers, source)
     if problems:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from flowsched.relation import Relation, TaskGroup
+from flowsched.relations.relation import Relation, TaskGroup
 from flowsched.resource import without
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.profile import JobProfile
@@ -78,6 +78,10 @@ class Task:
     """Below this utility it is postponed, unless it is due."""
     endless: bool = False
     """Whether it runs until somebody deletes it, so that nobody waits for its end."""
+    weight: float = 1.0
+    """Importance within its priority: what its completion costs is multiplied by it (z of equation 11)."""
+    spread_over: tuple[str, ...] | None = None
+    """Names of the machines that its spreads count and compare, or None for those that it may run on."""
     rounds_waited: int = 0
     """Rounds that have left it waiting so far, as far as somebody counted; decides nothing."""
 
@@ -85,9 +89,7 @@ class Task:
         """Threads that it starts on so many cores: of its allowed counts the largest that has a core each, else the
         smallest; then what the program accepts.
         """
-        if self.threads:
-            cores = max((n for n in self.threads if n <= cores), default=min(self.threads))
-        return profile.threads_for(cores)
+        return profile.threads_for(cores, self.threads)
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,18 @@ class Running:
     start_s: float
     """When its program starts or started (a container takes a moment); it uses no CPU before."""
     progress: float = 0.0
+
+
+@dataclass(frozen=True)
+class RelationCount:
+    """Tasks on a machine that a relation counts and that the snapshot does not list: their room is off the machine."""
+
+    machine: str
+    relation: str
+    members: int = 0
+    """Tasks that join the relation."""
+    holders: int = 0
+    """Tasks that hold it, where that binds later tasks (``apart``)."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +166,8 @@ class Snapshot:
     round: int = 0
     relations: tuple[Relation, ...] = ()
     task_groups: tuple[TaskGroup, ...] = ()
+    relation_counts: tuple[RelationCount, ...] = ()
+    """Of running tasks that are not in ``running``."""
     share_service_cores: bool = False
     """Whether tasks of little weight may be given services' cores too."""
 

@@ -24,11 +24,12 @@ from flowsched.cluster_form import (
     refer,
     unique,
 )
-from flowsched.relation import Relation, RelationKind, TaskGroup
+from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched.snapshot import (
     SNAPSHOT_VERSION,
     Machine,
     PlannedStart,
+    RelationCount,
     Reservation,
     Running,
     Service,
@@ -77,8 +78,10 @@ class _TaskKeys(Form):
     submit_s: Moment = 0.0
     goal_s: Positive | None = None
     priority: int = 0
+    weight: Positive = 1.0
     machines: list[Name] | None = None
     endless: bool = False
+    spread_over: list[Name] | None = None
     rounds_waited: Annotated[int, Field(ge=0)] = 0
 
 
@@ -117,6 +120,15 @@ class ReservationForm(Form):
     start_s: Moment
 
 
+class RelationCountForm(Form):
+    """Running tasks that a relation counts and that the snapshot does not list."""
+
+    machine: Name
+    relation: Name
+    members: Annotated[int, Field(ge=0)] = 0
+    holders: Annotated[int, Field(ge=0)] = 0
+
+
 class StartDelayForm(Form):
     """How long a program takes to start."""
 
@@ -142,6 +154,7 @@ class SnapshotForm(Form):
     start_delay: StartDelayForm = Field(default_factory=StartDelayForm)
     relations: list[RelationForm] = Field(default_factory=list)
     task_groups: list[TaskGroupForm] = Field(default_factory=list)
+    relation_counts: list[RelationCountForm] = Field(default_factory=list)
     share_service_cores: bool = False
 
 
@@ -263,6 +276,9 @@ def _build(
     for path, held in checked.items("reservations", form.reservations):
         refer(problems, document, (*path, "task"), "pending task", held.task, pending_names)
         refer(problems, document, (*path, "machine"), "machine", held.machine, names)
+    for path, counted in checked.items("relation_counts", form.relation_counts):
+        refer(problems, document, (*path, "machine"), "machine", counted.machine, names)
+        refer(problems, document, (*path, "relation"), "relation", counted.relation, names_to_hold[0])
     return Snapshot(
         now_s=form.now_s,
         catalogue=catalogue,
@@ -276,6 +292,7 @@ def _build(
         round=form.round,
         relations=relations,
         task_groups=tuple(TaskGroup(g.name, g.minimum, g.deadline_s) for _, g in named_groups),
+        relation_counts=tuple(RelationCount(c.machine, c.relation, c.members, c.holders) for c in form.relation_counts),
         share_service_cores=form.share_service_cores,
     )
 
@@ -290,8 +307,9 @@ def _task(
     bound: Mapping[str, Any],
 ) -> Task | None:
     names = list(machine_names)
-    for index, name in enumerate(form.machines or ()):
-        refer(problems, document, (*path, "machines", index), "machine", name, names)
+    for key, listed in (("machines", form.machines), ("spread_over", form.spread_over)):
+        for index, name in enumerate(listed or ()):
+            refer(problems, document, (*path, key, index), "machine", name, names)
     widths = form.widths or [form.request]
     if len(set(widths)) < len(widths):
         problems.add(document.problem((*path, "widths"), "names a width twice"))
@@ -308,8 +326,10 @@ def _task(
         submit_s=form.submit_s,
         goal_s=form.goal_s,
         priority=form.priority,
+        weight=form.weight,
         machines=tuple(form.machines) if form.machines is not None else None,
         endless=form.endless,
+        spread_over=tuple(form.spread_over) if form.spread_over is not None else None,
         rounds_waited=form.rounds_waited,
         **bound,
     )
@@ -382,6 +402,8 @@ def dump_snapshot(snapshot: Snapshot) -> dict[str, Any]:
         bound["relations"] = [_dump_relation(r) for r in snapshot.relations]
     if snapshot.task_groups:
         bound["task_groups"] = [_dump_group(g) for g in snapshot.task_groups]
+    if snapshot.relation_counts:
+        bound["relation_counts"] = [_dump_count(c) for c in snapshot.relation_counts]
     if snapshot.share_service_cores:
         bound["share_service_cores"] = True
     return {
@@ -458,6 +480,11 @@ def _dump_group(group: TaskGroup) -> dict[str, Any]:
     return data
 
 
+def _dump_count(count: RelationCount) -> dict[str, Any]:
+    numbers = {key: getattr(count, key) for key in ("members", "holders") if getattr(count, key)}
+    return {"machine": count.machine, "relation": count.relation, **numbers}
+
+
 def _dump_service(service: Service) -> dict[str, Any]:
     return {
         "name": service.name,
@@ -485,10 +512,14 @@ def _dump_task(task: Task) -> dict[str, Any]:
         "submit_s": task.submit_s,
         "priority": task.priority,
     }
+    if task.weight != 1.0:
+        data["weight"] = task.weight
     if task.goal_s is not None:
         data["goal_s"] = task.goal_s
     if task.machines is not None:
         data["machines"] = list(task.machines)
+    if task.spread_over is not None:
+        data["spread_over"] = list(task.spread_over)
     if task.resources:
         data["resources"] = dict(task.resources)
     for key in ("holds", "joins", "threads"):

@@ -11,7 +11,8 @@ import numpy as np
 from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.demand import Demand
 from flowsched.fleet import FIXED, Fleet, fixed
-from flowsched.standing import Gate, Standing
+from flowsched.relations.topology_counts import TopologyCounts
+from flowsched.relations.topology_filter import TopologyFilter
 
 CPU = "cpu"
 MEMORY = "memory"
@@ -93,7 +94,7 @@ class Board:
         self.headroom_slope = fleet.headroom_slope[rows]
         self.sensitivity, self.pressure = fleet.fixed_sums(rows)
         relations = dict.fromkeys(r for d in demands for r in (*d.holds, *d.joins))
-        self._open(demands, {name: fleet.standing(name, rows) for name in relations})
+        self._open(demands, {name: fleet.topology_counts(name, rows) for name in relations})
 
     @classmethod
     def of(
@@ -101,7 +102,7 @@ class Board:
         names: Sequence[str],
         resources: Sequence[str],
         arrays: Mapping[str, Any],
-        standings: Mapping[str, Standing],
+        standings: Mapping[str, TopologyCounts],
         demands: Sequence[Demand],
     ) -> Board:
         """A board from its own arrays, machines in the order of their names; the demands' arrays are in that order too."""
@@ -114,7 +115,7 @@ class Board:
         board._open(demands, standings)
         return board
 
-    def _open(self, demands: Sequence[Demand], standings: Mapping[str, Standing]) -> None:
+    def _open(self, demands: Sequence[Demand], standings: Mapping[str, TopologyCounts]) -> None:
         loaded = [self.resources.index(r) for r in (CPU, MEMORY)]
         with np.errstate(divide="ignore", invalid="ignore"):
             self._load_per_unit = np.where(self.allocatable > 0, 0.5 / self.allocatable, 0.0)
@@ -177,12 +178,12 @@ class Board:
             more = np.where(step > 0.0, np.floor((cls.limit - price) / step) + 1.0, float(UNLIMITED))
         return np.where(price <= cls.limit, np.clip(more, 1.0, float(UNLIMITED)), 0.0).astype(np.int64)
 
-    def gates(self, cls: WideClass) -> list[Gate]:
+    def gates(self, cls: WideClass) -> list[TopologyFilter]:
         """What its relations say as things stand; without those that never refuse."""
         found = []
         for name in cls.relations:
             demand = cls.demand
-            gate = Gate(self.standings[name], name in demand.holds, name in demand.joins, cls.eligible)
+            gate = TopologyFilter(self.standings[name], name in demand.holds, name in demand.joins, cls.eligible)
             if not gate.trivial:
                 found.append(gate)
         return found

@@ -119,7 +119,7 @@ def whole_slots(board: Board, cls: WideClass, joined: frozenset[str]) -> IntArra
     """
     slots = np.minimum(board.room(cls), board.bearable(cls))
     for gate in board.gates(cls):
-        if gate.widens and gate.standing.relation.name in joined:
+        if gate.widens and gate.topology.relation.name in joined:
             continue
         if gate.counts:
             np.minimum(slots, gate.room(UNLIMITED), out=slots)
@@ -318,7 +318,7 @@ def _offers(
             parts["domain"].append(np.full(len(here), -1))
         else:
             allowance, extra = gate.allowance(slots, int(counts[c]))
-            of_group = gate.standing.domain[first[here]]
+            of_group = gate.topology.domain[first[here]]
             parts["domain"].append(np.where(of_group >= 0, of_group + domains, -1))
             domain_class.append(np.full(len(allowance), c))
             domain_places.append(allowance)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flowsched.arrays import BoolArray, FloatArray, IntArray
-from flowsched.relation import RelationKind
+from flowsched.relations.relation import RelationKind
 from flowsched.solvers import Solution, Solver
 from flowsched.stage_timer import StageTimer
 from flowsched.waterfill import waterfill

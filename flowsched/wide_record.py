@@ -14,9 +14,9 @@ from flowsched.demand import ALWAYS_WORTH_IT, Demand
 from flowsched.fleet import FIXED
 from flowsched.network import Network
 from flowsched.record import WIDE_PART, plain_certificate, plain_timings
-from flowsched.relation import Relation, RelationKind, TaskGroup
+from flowsched.relations.relation import Relation, RelationKind, TaskGroup
+from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.solvers import Solution
-from flowsched.standing import Standing
 from flowsched.wide_board import STATE, Board
 from flowsched.wide_network import WideNetwork, build_wide_network
 from flowsched.wide_outcome import Leftover, PlacedColumns
@@ -196,7 +196,7 @@ def _finite(cost: float) -> float | None:
     return cost if np.isfinite(cost) else None
 
 
-def _read_standing(plain: Mapping[str, Any]) -> Standing:
+def _read_standing(plain: Mapping[str, Any]) -> TopologyCounts:
     relation = Relation(
         plain["name"],
         RelationKind(plain["kind"]),
@@ -204,4 +204,4 @@ def _read_standing(plain: Mapping[str, Any]) -> Standing:
         **{k: plain[k] for k in ("most", "skew", "min_domains")},
     )
     arrays: Sequence[IntArray] = [np.array(plain[k], dtype=np.int64) for k in ("domain", "members", "holders")]
-    return Standing(relation, arrays[0], int(plain["domains"]), arrays[1], arrays[2])
+    return TopologyCounts(relation, arrays[0], int(plain["domains"]), arrays[1], arrays[2])

@@ -119,7 +119,7 @@ def _explain(board: Board, cls: WideClass) -> tuple[Cause, str]:
         refused = room & ~gate.open_machines()
         open_ &= ~refused
         if refused.any():
-            refusals.append(f"{gate.standing.relation.name} refuses {int(refused.sum())}")
+            refusals.append(f"{gate.topology.relation.name} refuses {int(refused.sum())}")
     if not open_.any():
         return Cause.RELATION, f"of {int(room.sum())} machines with room " + ", ".join(refusals)
     quiet = open_ & (board.bearable(cls) > 0)

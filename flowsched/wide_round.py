@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from flowsched.demand import Demand
 from flowsched.fleet import Fleet
-from flowsched.relation import RelationKind, TaskGroup
+from flowsched.relations.relation import RelationKind, TaskGroup
 from flowsched.solvers import Solver
 from flowsched.stage_timer import StageTimer
 from flowsched.wide_board import Board

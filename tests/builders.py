@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from flowsched.cluster import ClusterState
 from flowsched.events import MachineAdded, TaskBound, TaskSubmitted
-from flowsched.policies.flow import FlowPolicy
-from flowsched.relation import MACHINE, Relation, RelationKind, TaskGroup
-from flowsched.round import FlowScheduler
+from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
+from flowsched.round.scheduler import FlowScheduler
 from flowsched.settings import Settings
 from flowsched.snapshot import MILLI, Machine, Running, Service, Snapshot, Task
 from flowsched.solvers import make_solver
@@ -411,4 +410,4 @@ def state_of(snapshot: Snapshot) -> ClusterState:
 def flow_scheduler(solver: str = "ortools", *, clock: Any = time.perf_counter, **changes: Any) -> FlowScheduler:
     """The ``flow`` policy with these settings, keeping records."""
     chosen = Settings(**changes)
-    return FlowScheduler(FlowPolicy(chosen), make_solver(solver), chosen, keep_records=True, clock=clock)
+    return FlowScheduler(make_solver(solver), chosen, keep_records=True, clock=clock)

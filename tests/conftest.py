@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-import flowsched.round
+import flowsched.round.scheduler
 from flowsched.inspector.account import Account
 from flowsched.record_file import ARCHIVE_SUFFIX, load_record, looks_like_record
 from flowsched.wide_record import WideAccount
@@ -25,10 +25,10 @@ settings.load_profile("ci")
 def _records_that_are_made_are_sound() -> Iterator[None]:
     """Conservation, capacities, complementary slackness, sums of terms: for every record that this process makes."""
     patch = pytest.MonkeyPatch()
-    make_round, make_part = flowsched.round.round_record, WideAccount.part
+    make_round, make_part = flowsched.round.scheduler.round_record, WideAccount.part
 
-    def round_record(account: Any) -> Any:
-        record = make_round(account)
+    def round_record(trace: Any) -> Any:
+        record = make_round(trace)
         check(record["parts"], "a record")
         return record
 
@@ -37,7 +37,7 @@ def _records_that_are_made_are_sound() -> Iterator[None]:
         check([made], "a wide part")
         return made
 
-    patch.setattr(flowsched.round, "round_record", round_record)
+    patch.setattr(flowsched.round.scheduler, "round_record", round_record)
     patch.setattr(WideAccount, "part", part)
     yield
     patch.undo()

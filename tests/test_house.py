@@ -18,6 +18,8 @@ MAY_IMPORT = {
     "flowsched_agent": {"flowsched", "flowsched_models"},
 }
 """Who may import whom, at any level of a file. The arrows have one direction."""
+LAYERS = ("flowsched.relations", "flowsched.pricing", "flowsched.round")
+"""Packages of the engine, lowest first: what stands lower never imports what stands higher."""
 OUTSIDE = {"benchmarks", "builders", "conftest", "tests"}
 """What uses the packages and is never used by them."""
 
@@ -73,6 +75,21 @@ def forbidden_imports(root: str, modules: Mapping[str, ast.Module]) -> list[str]
             for target, _ in imports(node, module, is_package(module, modules)):
                 top = target.split(".")[0]
                 if top in OUTSIDE or (top in MAY_IMPORT and top not in allowed):
+                    found.append(f"{module}:{node.lineno} imports {target}")  # type: ignore[attr-defined]
+    return found
+
+
+def imports_up(layers: tuple[str, ...], modules: Mapping[str, ast.Module]) -> list[str]:
+    """Imports of a layer that name a higher one, wherever in a file they stand."""
+    found = []
+    for module, tree in modules.items():
+        level = next((i for i, layer in enumerate(layers) if f"{module}.".startswith(f"{layer}.")), None)
+        if level is None:
+            continue
+        for node in ast.walk(tree):
+            for target, names in imports(node, module, is_package(module, modules)):
+                named = {target, *(f"{target}.{name}" for name in names)}
+                if any(f"{name}.".startswith(f"{layer}.") for name in named for layer in layers[level + 1 :]):
                     found.append(f"{module}:{node.lineno} imports {target}")  # type: ignore[attr-defined]
     return found
 
@@ -165,6 +182,11 @@ def test_imports_go_one_way(root: str) -> None:
     assert forbidden_imports(root, SOURCES[root]) == []
 
 
+def test_the_layers_of_the_engine_stand_on_lower_ones() -> None:
+    assert all(any(module.startswith(f"{layer}.") for module in SOURCES["flowsched"]) for layer in LAYERS)
+    assert imports_up(LAYERS, SOURCES["flowsched"]) == []
+
+
 @pytest.mark.parametrize("root", sorted(ROOTS))
 def test_no_module_needs_itself(root: str) -> None:
     cycle = find_cycle(SOURCES[root])
@@ -214,6 +236,19 @@ def test_a_forbidden_import_is_found_wherever_it_hides() -> None:
         flowsched__bad="def f():\n    from flowsched_simulator.run import g",
     )
     assert forbidden_imports("flowsched", modules) == ["flowsched.bad:2 imports flowsched_simulator.run"]
+
+
+def test_an_import_of_a_higher_layer_is_found_however_it_is_written() -> None:
+    modules = parsed(
+        p="",
+        p__low="",
+        p__low__a="def f():\n    from p import high",
+        p__low__b="from ..high.c import x",
+        p__low__d="from . import a",
+        p__high="",
+        p__high__c="from p.low import a",
+    )
+    assert imports_up(("p.low", "p.high"), modules) == ["p.low.a:2 imports p", "p.low.b:1 imports p.high.c"]
 
 
 def test_a_cycle_is_told_as_a_path() -> None:

@@ -27,7 +27,7 @@ Render = Callable[[], str | bytes]
 )
 @click.argument("record", type=click.Path(path_type=Path), metavar="[RECORD]", required=False)
 @click.option("--all", "everything", is_flag=True, help="Print lists without a limit.")
-@click.option("--json", "as_json", is_flag=True, help="Print the whole record; one of an older version as version 2.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole record.")
 @click.option("--html", type=_FILE, metavar="FILE", help="Write one page that opens offline; a folder is a run.")
 @click.option(
     "--against", type=click.Path(path_type=Path), metavar="RECORD", help="Compare with another one, or folder."

@@ -12,7 +12,7 @@ import click
 from flowsched.commands.solver_options import SOLVER, TIME_LIMIT, TIME_LIMIT_HELP
 from flowsched.decision import Decisions
 from flowsched.record_file import write_record
-from flowsched.round import solve as solve_round
+from flowsched.round.scheduler import solve as solve_round
 from flowsched.scale import choice
 from flowsched.scale.policy import NetworkPolicy
 from flowsched.scale.scheduler import solve_network_round

@@ -13,7 +13,7 @@ import numpy as np
 from flowsched.inspector.graph import Graph, read_graph
 
 SEARCH = "search"
-"""Kind of a part that was decided by the search: first network, passes, plan."""
+"""Kind of a part that passes of min-cost flow decided (and of the parts of baselines)."""
 WIDE = "wide"
 """Kind of a part that was decided by one network of classes and groups."""
 NETWORK = "network"
@@ -62,7 +62,7 @@ class Waits:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One problem that the round solved: a search, or a wide round; on Kubernetes a round has one or two per priority."""
+    """One problem that the round solved; on Kubernetes a round has one or two per priority."""
 
     kind: str
     index: int
@@ -77,18 +77,18 @@ class Part:
 
     @cached_property
     def first(self) -> Graph:
-        """The first network with its flow."""
+        """The network that decided, with its flow: of a round of flow the pass that placed most tasks."""
         return read_graph(self.plain["first_network"])
 
     @cached_property
     def last(self) -> Graph | None:
-        """The pass network around the final plan: every move that the search weighed; None for wide parts."""
+        """The network of single moves around the final plan; None for wide parts and network policies."""
         plain = self.plain.get("last_network")
         return None if plain is None else read_graph(plain)
 
     @property
     def graphs(self) -> Mapping[str, Graph]:
-        """The networks by name: ``first`` and, for a search, ``last``."""
+        """The networks by name: ``first`` and, for a round of flow, ``last``."""
         return {"first": self.first} if self.last is None else {"first": self.first, "last": self.last}
 
     @cached_property
@@ -150,7 +150,7 @@ class Part:
 
     @property
     def reservations(self) -> Sequence[Mapping[str, Any]]:
-        """``task``, ``machine``, ``start_s``, and of a search ``width_milli``."""
+        """``task``, ``machine``, ``start_s``, and in a round of flow ``width_milli``."""
         return tuple(self.plain.get("reservations", ()))
 
     def width_of(self, reservation: Mapping[str, Any]) -> int:
@@ -164,6 +164,16 @@ class Part:
     def certificate(self) -> Mapping[str, Any] | None:
         """``method``, ``primal``, ``bound``, ``unconstrained``, ``gap_absolute``, ``gap_relative``, ``prices``."""
         return self.plain.get("certificate")
+
+    @property
+    def passes(self) -> Sequence[Mapping[str, Any]]:
+        """Of a round of flow: ``number``, ``batch``, ``booked``, ``arcs``, ``drawn`` of each pass."""
+        return tuple(self.plain.get("passes", ()))
+
+    @cached_property
+    def decided_by(self) -> Mapping[str, Mapping[str, Any]]:
+        """By task, the stage that gave it its place; empty for parts without passes."""
+        return {entry["task"]: entry for entry in self.plain.get("decided_by", ())}
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -197,8 +207,7 @@ class Part:
                 yield Placed(p["task"], p["machine"], p["cost"], p["terms"], p["width_milli"], p["threads"], cores)
             return
         machines = self.machines
-        # Records of version 1 do not know what wide classes need.
-        width_of = {d["name"]: int(d["needs"].get("cpu", 0)) if "needs" in d else None for d in self.plain["demands"]}
+        width_of = {d["name"]: int(d["needs"].get("cpu", 0)) for d in self.plain["demands"]}
         terms = {name: np.asarray(values).tolist() for name, values in plain["terms"].items()}
         rows = zip(*terms.values(), strict=True) if terms else repeat(())
         columns = (np.asarray(plain[k]).tolist() for k in ("machine", "cost", "runner_up", "runner_up_cost"))
@@ -216,7 +225,7 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Account:
-    """A record, opened. ``plain`` is the whole of it, version 2; arrays may be numpy arrays or lists."""
+    """A record, opened. ``plain`` is the whole of it; arrays may be numpy arrays or lists."""
 
     plain: Mapping[str, Any]
     source: str = ""

@@ -10,12 +10,11 @@ from typing import Any
 from flowsched.inspector.account import NETWORK, WIDE, Account, Part
 from flowsched.inspector.damage import FAULTS, told
 from flowsched.inspector.plain_snapshot import read_plain_snapshot
-from flowsched.policies.flow import FlowPolicy
-from flowsched.record import writer
-from flowsched.relation import TaskGroup
-from flowsched.round import FlowScheduler
+from flowsched.record import COST_MODEL, writer
+from flowsched.relations.relation import TaskGroup
+from flowsched.round.scheduler import FlowScheduler
 from flowsched.settings import Settings
-from flowsched.settings_form import RANGES
+from flowsched.settings_form import CHOICES, RANGES
 from flowsched.snapshot import Snapshot
 from flowsched.solvers import SOLVERS, make_solver
 from flowsched.wide_board import Board
@@ -23,12 +22,8 @@ from flowsched.wide_record import read_board, read_task_groups
 from flowsched.wide_round import place_on
 from flowsched_models.document import InputError, Problem, name_help
 
-POLICY = FlowPolicy.name
+POLICY = COST_MODEL
 """The only policy whose rounds can be solved again."""
-USUAL_SOLVER = "ortools"
-"""The solver of a record that does not say which."""
-_UNKNOWN = "unknown"
-_OBJECTIVES = ("makespan", "completion")
 
 
 @dataclass(frozen=True)
@@ -49,9 +44,6 @@ def check_solvable(account: Account) -> None:
         message = f"its round was decided by {account.policy}; only rounds of {POLICY} can be solved again"
         help = "flowsched solve RECORD solves its snapshot with flow"
         problems.append(Problem(account.source, None, "policy", message, help))
-    elif any(p.kind == WIDE and "resources" not in p.plain["fleet"] for p in account.parts):
-        message = "a wide round of a record of version 1 cannot be solved again: it names machines without their state"
-        problems.append(Problem(account.source, None, "parts", message, "records of version 2 hold it"))
     elif not account.parts:
         problems.append(Problem(account.source, None, "parts", "the record has no parts: nothing was pending"))
     if problems:
@@ -75,10 +67,7 @@ def read_terms(account: Account) -> Terms:
     if account.plain.get("reproducible") is False:
         notes.append("a time limit stopped the solver in this round: decisions may differ for that alone")
     solver = account.solver
-    if solver == _UNKNOWN:
-        solver = USUAL_SOLVER
-        notes.append(f"the record does not say which solver it was: {solver} is assumed")
-    elif solver not in SOLVERS:
+    if solver not in SOLVERS:
         message = f"there is no solver '{solver}'"
         help = f"{name_help(solver, SOLVERS)}; whatif --solver NAME takes another one"
         raise InputError([Problem(account.source, None, "solver", message, help)])
@@ -109,7 +98,7 @@ def _check_settings(account: Account, given: Mapping[str, Any]) -> None:
         if isinstance(usual, bool):
             good, must = isinstance(value, bool), "true or false"
         elif isinstance(usual, str):
-            good, must = value in _OBJECTIVES, " or ".join(_OBJECTIVES)
+            good, must = value in CHOICES[key], " or ".join(CHOICES[key])
         elif isinstance(usual, int):
             least, most = RANGES[key]
             good = isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
@@ -152,7 +141,7 @@ def damaged(account: Account, part: Part, verb: str = "read") -> Iterator[None]:
 
 def search_again(snapshot: Snapshot, settings: Settings, solver: str, priority: int | None) -> dict[str, Any]:
     """The part of a record that a search on a snapshot is."""
-    scheduler = FlowScheduler(FlowPolicy(settings), make_solver(solver), settings, keep_records=True)
+    scheduler = FlowScheduler(make_solver(solver), settings, keep_records=True)
     record = scheduler.decide(snapshot).record
     assert record is not None, "the scheduler keeps records"
     part = dict(record["parts"][0])

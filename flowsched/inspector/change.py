@@ -13,12 +13,12 @@ import numpy as np
 from flowsched.demand import Demand
 from flowsched.inspector.account import SEARCH, WIDE, Account
 from flowsched.inspector.again import snapshot_of
-from flowsched.relation import MACHINE
+from flowsched.relations.relation import MACHINE
+from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.settings import Settings
 from flowsched.settings_form import apply_settings
 from flowsched.snapshot import MILLI, Machine, Service, Snapshot, Task
 from flowsched.solvers import SOLVERS
-from flowsched.standing import Standing
 from flowsched.wide_board import STATE, Board
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError, Problem, Problems, name_help
@@ -93,7 +93,7 @@ class WideInput:
     names: list[str]
     resources: list[str]
     arrays: dict[str, Any]
-    standings: dict[str, Standing]
+    standings: dict[str, TopologyCounts]
     demands: list[Demand]
     notes: list[str] = field(default_factory=list)
 
@@ -394,7 +394,7 @@ def _add_machine(given: WideInput, new: NewMachine, snapshots: Sequence[Snapshot
             domain[at] = domains
             domains += 1
         members, holders = (np.insert(a, at, 0) for a in (standing.members, standing.holders))
-        given.standings[name] = Standing(standing.relation, domain, domains, members, holders)
+        given.standings[name] = TopologyCounts(standing.relation, domain, domains, members, holders)
     given.demands = [_by_machine(d, grown) for d in given.demands]
 
 
@@ -413,7 +413,7 @@ def _drain(given: WideInput, name: str, searched: bool) -> None:
     given.arrays = {key: shrunk(array) for key, array in given.arrays.items()}
     for key, standing in given.standings.items():
         arrays = (shrunk(a) for a in (standing.members, standing.holders))
-        given.standings[key] = Standing(standing.relation, shrunk(standing.domain), standing.domains, *arrays)
+        given.standings[key] = TopologyCounts(standing.relation, shrunk(standing.domain), standing.domains, *arrays)
     given.demands = [_by_machine(d, shrunk) for d in given.demands]
 
 

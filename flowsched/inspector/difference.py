@@ -3,102 +3,42 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from flowsched.inspector.account import SEARCH, WIDE, Account, Part
+from flowsched.inspector.account import SEARCH, Account, Part
 from flowsched.inspector.again import POLICY, of_networks
-from flowsched.inspector.plain_snapshot import milli_of
-from flowsched.inspector.prospects import ServiceProspect, prospects_of, standing_cost
-from flowsched_models.quantity import count_cores, format_cores, format_duration_us, parse_cores
+from flowsched.inspector.machine_forecasts import ServiceForecast, forecasts_of
+from flowsched.inspector.plan_costs import RUNNING_COST, TWICE, Costs, costs_of
+from flowsched.inspector.task_changes import (
+    EVEN,
+    PLACED,
+    WAITING,
+    Stand,
+    TaskChange,
+    classes_of,
+    kind_of_change,
+    stands_of,
+    without_trades,
+)
+from flowsched_models.quantity import format_duration_us
 
-PLACED, RUNNING, WAITING = "placed", "running", "waiting"
-"""What a record says of a task: bound in this round, bound before, or left."""
-RUNNING_COST = "running"
-"""What is no term of a decided task: what the machines of searches would cost with nobody but those who run there."""
-TWICE = "counted_twice"
-"""What decided tasks do to each other: the terms of both have it, so it is taken off once."""
 SHOWN = 20
 """Tasks of a kind that are told to people, unless they ask for more."""
+
+
 _PRICES = (
     "objective", "eps", "beta", "goal_factor", "length_weight", "headroom_weight", "slo_margin", "waiting_weight",
     "due_age_s", "round_period_s",
 )  # fmt: skip
 """Settings that change what things cost."""
+
+
 _REST_TITLES = {
     RUNNING_COST: "what runs already",
     TWICE: "counted twice above, what the round's own tasks do to each other",
 }
-_EVEN = 5e-13
-"""Costs that differ by less are told as equal: sums of the same numbers in another order."""
-_SAME = 1e-12
-"""The same as a part of the sum, where much larger numbers are taken from each other."""
-
-
-@dataclass(frozen=True)
-class Stand:
-    """Where a task stands in one record."""
-
-    state: str
-    """``placed``, ``running`` or ``waiting``."""
-    machine: str | None
-    width_milli: int | None
-    cost: float | None
-    terms: Mapping[str, float] = field(default_factory=dict)
-    reason: str | None = None
-    """Why it waits."""
-    cores: tuple[int, ...] | None = None
-    """Virtual CPUs that it is given; None where the record does not say."""
-
-    @property
-    def place(self) -> str:
-        """``m1, 2 cores``."""
-        width = "" if self.width_milli is None else f", {count_cores(self.width_milli)}"
-        return f"{self.machine}{width}"
-
-
-@dataclass(frozen=True)
-class TaskChange:
-    """A task that stands elsewhere; None where a record does not have it."""
-
-    task: str
-    """Its title, or its name."""
-    before: Stand | None
-    after: Stand | None
-
-    @property
-    def cost_delta(self) -> float | None:
-        """Cost after minus cost before, where both are known."""
-        costs = [None if s is None else s.cost for s in (self.before, self.after)]
-        return None if costs[0] is None or costs[1] is None else costs[1] - costs[0]
-
-    def line(self) -> str:
-        """One sentence."""
-        before, after = self.before, self.after
-        if before is None:
-            assert after is not None, "a change has a side"
-            return f"{self.task}: {_stands(after)}"
-        if after is None:
-            return f"{self.task}: it {_stood(before)}"
-        if before.machine is not None and after.machine is not None:
-            ran = " (it ran there)" if before.state == RUNNING else ""
-            cores = [f" on {_on_cores(s)}" if _other_cores(before, after) else "" for s in (before, after)]
-            return f"{self.task}: {before.place}{cores[0]}{ran} -> {after.place}{cores[1]}{self._price()}"
-        if after.machine is not None:
-            return f"{self.task}: on {after.place}{self._price()}; it waited: {before.reason}"
-        if before.machine is not None:
-            return f"{self.task}: {after.reason}{self._price()}; it {_stood(before)}"
-        return f"{self.task}: {after.reason}{self._price()}; before: {before.reason}"
-
-    def _price(self) -> str:
-        delta = self.cost_delta
-        if delta is None or self.before is None or self.after is None:
-            cost = None if self.after is None else self.after.cost
-            return "" if cost is None else f" (cost {cost:.4g})"
-        if abs(delta) <= _EVEN:
-            return f" (cost {self.after.cost:.4g})"
-        return f" (cost {self.before.cost:.4g} -> {self.after.cost:.4g}, {delta:+.4g})"
 
 
 @dataclass(frozen=True)
@@ -115,8 +55,8 @@ class ServiceChange:
     """A latency service whose predicted peak p95 changes; None where a record does not have it."""
 
     service: str
-    before: ServiceProspect | None
-    after: ServiceProspect | None
+    before: ServiceForecast | None
+    after: ServiceForecast | None
 
     def line(self) -> str:
         """One sentence."""
@@ -138,17 +78,6 @@ class CertificateChange:
     def line(self) -> str:
         """One sentence."""
         return f"{self.part}: {_certified(self.before)} -> {_certified(self.after)}"
-
-
-@dataclass(frozen=True)
-class Costs:
-    """What a record's plan costs."""
-
-    total: float
-    """The certificates' primal costs: machines with all that is on them, and tasks that wait. Where there are several
-    searches, what ran before each of them but the first is not counted again."""
-    terms: Mapping[str, float]
-    """Of the decided tasks by term, and the rest under ``RUNNING_COST`` and ``TWICE``: together they are the total."""
 
 
 @dataclass(frozen=True)
@@ -253,7 +182,7 @@ class Difference:
             yield f"note: {note}"
         yield f"total cost: {_move(self.before.total, self.after.total)}"
         for c in _terms(self.before, self.after):
-            if abs(c.after - c.before) > _EVEN:
+            if abs(c.after - c.before) > EVEN:
                 name = _REST_TITLES.get(c.what, c.what.replace("_", " "))
                 yield f"  {name}: {_move(c.before, c.after)}"
         for c in self.counts:
@@ -291,15 +220,15 @@ class Difference:
 
 def difference(before: Account, after: Account) -> Difference:
     """What differs between two records. Raises :class:`InputError` for a damaged one."""
-    stands = [_stands_of(account) for account in (before, after)]
-    stands[1], traded = _without_trades(stands[0], stands[1], _classes_of(before), _classes_of(after))
+    stands = [stands_of(account) for account in (before, after)]
+    stands[1], traded = without_trades(stands[0], stands[1], classes_of(before), classes_of(after))
     groups: dict[str, list[TaskChange]] = {}
     for key in dict.fromkeys((*stands[0], *stands[1])):
         change = TaskChange(key, stands[0].get(key), stands[1].get(key))
-        kind = _kind(change)
+        kind = kind_of_change(change)
         if kind is not None:
             groups.setdefault(kind, []).append(change)
-    futures = [prospects_of(account) for account in (before, after)]
+    futures = [forecasts_of(account) for account in (before, after)]
     services = [
         ServiceChange(name, futures[0].services.get(name), futures[1].services.get(name))
         for name in dict.fromkeys((*futures[0].services, *futures[1].services))
@@ -308,8 +237,8 @@ def difference(before: Account, after: Account) -> Difference:
     ]
     counts = [_counts(stand, future.last_end_s) for stand, future in zip(stands, futures, strict=True)]
     return Difference(
-        before=_costs(before),
-        after=_costs(after),
+        before=costs_of(before),
+        after=costs_of(after),
         conditions=_conditions(before, after),
         machines=_machines(before, after),
         counts=tuple(Change(what, counts[0][what], counts[1][what]) for what in counts[0]),
@@ -322,158 +251,9 @@ def difference(before: Account, after: Account) -> Difference:
     )
 
 
-# Tasks
-
-
-def _keys(account: Account) -> Callable[[str], str]:
-    """What a task is matched by: its title, unless there are two of it; else its name."""
-    twice = Counter(account.titles.values())
-
-    def key(task: str) -> str:
-        title = account.title(task)
-        return title if twice[title] < 2 else task
-
-    return key
-
-
-def _classes_of(account: Account) -> dict[str, tuple[int, str]]:
-    """Part and class of every task that was decided on."""
-    key = _keys(account)
-    return {key(task): (part.index, cls.name) for part in account.parts for cls in part.classes for task in cls.members}
-
-
-def _without_trades(
-    before: Mapping[str, Stand],
-    after: Mapping[str, Stand],
-    classes_before: Mapping[str, tuple[int, str]],
-    classes_after: Mapping[str, tuple[int, str]],
-) -> tuple[dict[str, Stand], int]:
-    """Who stands where after, tasks of a class put where one of them was before as far as that goes; and how many that is.
-
-    Nothing tells them apart: that this one is here and that one there, and not the other way round, means nothing.
-    """
-    alike: dict[tuple[object, object], list[str]] = {}
-    for task in before:
-        if task in classes_before and task in classes_after and _site(before[task]) != _site(after[task]):
-            alike.setdefault((classes_before[task], classes_after[task]), []).append(task)
-    settled = dict(after)
-    traded = 0
-    for tasks in alike.values():
-        # Those whose place is taken again stay; the others share what is left, in their order.
-        places: dict[object, list[Stand]] = {}
-        for task in tasks:
-            places.setdefault(_site(after[task]), []).append(after[task])
-        homeless = []
-        for task in tasks:
-            here = places.get(_site(before[task]))
-            if here:
-                settled[task] = here.pop(0)
-                traded += 1
-            else:
-                homeless.append(task)
-        left = [stand for stands in places.values() for stand in stands]
-        settled.update(zip(homeless, left, strict=True))
-    return settled, traded
-
-
-def _site(stand: Stand) -> tuple[str | None, int | None]:
-    return stand.machine, stand.width_milli
-
-
-def _stands_of(account: Account) -> dict[str, Stand]:
-    """Every task by its title; those that were decided on before those that run."""
-    key = _keys(account)
-    stands: dict[str, Stand] = {}
-    for part in account.parts:
-        waiting_cost = _waiting_costs(part)
-        for p in part.placements:
-            stands[key(p.task)] = Stand(PLACED, p.machine, p.width_milli, p.cost, p.terms, cores=p.cores)
-        for w in part.waiting:
-            cost = waiting_cost.get(part.class_of[w.task]) if part.kind == WIDE else w.cost
-            terms = w.terms or ({} if cost is None else {"waiting": cost})
-            stands[key(w.task)] = Stand(WAITING, None, None, cost, terms, w.reason)
-    for part in account.parts:
-        for r in part.plain["snapshot"]["running"] if part.kind == SEARCH else ():
-            stand = Stand(RUNNING, r["machine"], milli_of(r["width"]), None, cores=parse_cores(r["cores"]))
-            stands.setdefault(key(r["task"]["name"]), stand)
-    return stands
-
-
-def _waiting_costs(part: Part) -> dict[str, float | None]:
-    """What it costs to leave a task of each class of a wide part; empty where the record does not say."""
-    if part.kind != WIDE or "waiting_costs" not in part.plain:
-        return {}
-    costs = part.plain["waiting_costs"]
-    return {
-        cls.name: None if cost is None else float(cost) for cls, cost in zip(part.classes, list(costs), strict=True)
-    }
-
-
-def _kind(change: TaskChange) -> str | None:
-    before, after = change.before, change.after
-    if before is None:
-        return "came"
-    if after is None:
-        return "gone"
-    if before.machine is None or after.machine is None:
-        if before.machine == after.machine:
-            return "waits_otherwise" if before.reason != after.reason else "dearer" if _repriced(change) else None
-        return "unplaced" if after.machine is None else "placed"
-    if (before.machine, before.width_milli) != (after.machine, after.width_milli) or _other_cores(before, after):
-        return "moved"
-    return "dearer" if _repriced(change) else None
-
-
-def _other_cores(before: Stand, after: Stand) -> bool:
-    """Whether two stands on one machine have other cores there."""
-    known = before.cores is not None and after.cores is not None
-    return known and before.machine == after.machine and before.cores != after.cores
-
-
-def _on_cores(stand: Stand) -> str:
-    cores = stand.cores or ()
-    return f"core{'' if len(cores) == 1 else 's'} {format_cores(cores)}"
-
-
-def _repriced(change: TaskChange) -> bool:
-    return bool(change.cost_delta)
-
-
 def _counts(stands: Mapping[str, Stand], last_end_s: float | None) -> dict[str, Any]:
     states = Counter(stand.state for stand in stands.values())
     return {"placed": states[PLACED], "waiting": states[WAITING], "last_end_s": last_end_s}
-
-
-# Costs
-
-
-def _costs(account: Account) -> Costs:
-    total, terms = 0.0, Counter[str]()
-    searches = [part for part in account.parts if part.kind == SEARCH and part.certificate is not None]
-    # What runs is in the cost of every search, and counts once.
-    standing = [standing_cost(account, part) for part in searches] if account.policy == POLICY else []
-    total -= sum(standing[1:])
-    for part in account.parts:
-        waiting = _waiting_costs(part)
-        costs = [p.cost for p in part.placements]
-        for p in part.placements:
-            terms.update(p.terms)
-        for w in part.waiting:
-            cost = waiting.get(part.class_of[w.task]) if part.kind == WIDE else w.cost
-            costs.append(cost or 0.0)
-            terms.update(w.terms or {"waiting": cost or 0.0})
-        if part.certificate is not None:
-            total += part.certificate["primal"]
-        else:
-            # A baseline proves nothing: what its machines cost, and what those cost that it leaves.
-            machines = part.plain.get("machine_costs") or {}
-            total += sum(machines.values()) + sum(w.cost or 0.0 for w in part.waiting) if machines else sum(costs)
-    named = {name: float(value) for name, value in terms.items() if value}
-    running = standing[0] if standing else 0.0
-    twice = total - running - sum(named.values())
-    # Sums of the same numbers in another order differ by some bits of the largest.
-    twice = twice if abs(twice) > _SAME * max(1.0, abs(total), abs(running)) else 0.0
-    return Costs(total, {**named, RUNNING_COST: running, TWICE: twice})
 
 
 def _terms(before: Costs, after: Costs) -> list[Change]:
@@ -499,9 +279,6 @@ def _part_key(account: Account, part: Part) -> tuple[str, int | None, int]:
 def _part_title(key: tuple[str, int | None, int]) -> str:
     kind, priority, number = key
     return kind + ("" if priority is None else f" of priority {priority}") + (f" ({number + 1})" if number else "")
-
-
-# Conditions
 
 
 def _conditions(before: Account, after: Account) -> tuple[Change, ...]:
@@ -550,9 +327,6 @@ def _notes(before: Account, after: Account) -> tuple[str, ...]:
     return tuple(notes)
 
 
-# Words
-
-
 def _section(title: str, lines: Sequence[str], most: int | None) -> Iterator[str]:
     if not lines:
         return
@@ -563,19 +337,6 @@ def _section(title: str, lines: Sequence[str], most: int | None) -> Iterator[str
         yield f"  and {len(lines) - len(shown)} more"
 
 
-def _stands(stand: Stand) -> str:
-    cost = "" if stand.cost is None else f" (cost {stand.cost:.4g})"
-    if stand.machine is None:
-        return f"waits: {stand.reason}{cost}"
-    return f"{'runs on' if stand.state == RUNNING else 'on'} {stand.place}{cost}"
-
-
-def _stood(stand: Stand) -> str:
-    if stand.machine is None:
-        return f"waited: {stand.reason}"
-    return f"{'ran' if stand.state == RUNNING else 'was'} on {stand.place}"
-
-
 def _reserved(change: Change) -> str:
     def side(r: Any) -> str:
         return "nothing" if r is None else f"{r['machine']} at {r['start_s']:.4g} s"
@@ -583,15 +344,15 @@ def _reserved(change: Change) -> str:
     return f"{change.what}: {side(change.before)} -> {side(change.after)}"
 
 
-def _latency(service: ServiceProspect | None) -> str:
+def _latency(service: ServiceForecast | None) -> str:
     return "" if service is None else f"was predicted to peak at {_peak(service)} on {service.machine}"
 
 
-def _peak(service: ServiceProspect) -> str:
+def _peak(service: ServiceForecast) -> str:
     return "no answer" if service.peak_p95_us is None else f"p95 {format_duration_us(service.peak_p95_us)}"
 
 
-def _goal(service: ServiceProspect) -> str:
+def _goal(service: ServiceForecast) -> str:
     return f" at most on {service.machine}, goal {format_duration_us(service.goal_us)}"
 
 
@@ -609,7 +370,7 @@ def _plain_certificate(certificate: Mapping[str, Any] | None) -> dict[str, Any] 
 
 def _move(before: float, after: float) -> str:
     delta = after - before
-    return f"{before:.6g} -> {after:.6g} ({delta:+.4g})" if abs(delta) > _EVEN else f"{before:.6g}, unchanged"
+    return f"{before:.6g} -> {after:.6g} ({delta:+.4g})" if abs(delta) > EVEN else f"{before:.6g}, unchanged"
 
 
 def _number(value: float | int | None) -> str:

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from flowsched.inspector.account import Account, Part
+from flowsched.inspector.account import SEARCH, Account, Part
 from flowsched.inspector.graph import Graph
 
 WHOLE = 60
@@ -151,7 +151,11 @@ class _Chooser:
         label = shortened(self.account.title(name)) if name else kind
         if kind == "class":
             tasks = self._class_sizes.get(name, 1)
-            return Cell(kind, label, f"{tasks:,} tasks" if tasks > 1 else "", "", flow)
+            note = f"{tasks:,} tasks" if tasks > 1 else ""
+            # A pass has a part of a class only.
+            if self.part.kind == SEARCH and graph.supplies[node] < tasks:
+                note = f"{int(graph.supplies[node]):,} of {tasks:,} tasks"
+            return Cell(kind, label, note, "", flow)
         return Cell(kind, label, {"unscheduled": "unscheduled", "arrive": "arrives"}.get(kind, ""), "", flow)
 
     def _bundles(self, number: Mapping[int, int]) -> list[Bundle]:

@@ -1,9 +1,9 @@
 """Why a task is where it is, or why it waits: sentences with numbers, and the same as data.
 
 All numbers in the sentences are in the data, and all data is in the record or follows from its snapshot by the models.
-Costs are in units of penalty; those of wide rounds in units of relative slow-down, those of network
-policies in units of the policy. Keys that end in ``_s`` are seconds, in
-``_milli`` thousandths of a core, in ``_ms`` milliseconds, in ``_percent`` hundredths. A value that is not known is null.
+Costs are in units of penalty; those of wide rounds in units of relative slow-down, those of network policies in units of
+the policy. Keys that end in ``_s`` are seconds, in ``_milli`` thousandths of a core, in ``_ms`` milliseconds, in
+``_percent`` hundredths. A value that is not known is null.
 
 Every explanation has
 
@@ -12,7 +12,7 @@ Every explanation has
 - ``part``: ``index``, ``kind`` (``search``, ``wide``, ``network``), ``priority``; null for a task that only ``told`` knows,
 - ``told``: on Kubernetes what a waiting pod was told: ``fate``, ``message``, ``counts``,
 - ``fate``: ``placed``, ``waits`` or ``runs`` (it ran already),
-- ``cause``: for one that waits ``planned`` (for a later slot), ``cost``, ``capacity``, ``relation``, ``service`` (a latency
+- ``cause``: for one that waits ``planned`` (for a later start), ``cost``, ``capacity``, ``relation``, ``service`` (a latency
   goal), ``utility``, ``held`` (the machines are reserved for others), ``promised`` (to tasks that are planned), ``reserved``
   (it has a reservation itself), ``group``, ``not_allowed``, ``never`` (too large for every machine), ``fault`` or
   ``unknown``.
@@ -23,12 +23,14 @@ and, where they apply:
 - ``asks``: what it asks for;
 - ``place``: ``machine``, ``width_milli``, ``threads``, ``cores``, ``cost``, ``terms`` (a list of ``term`` and ``cost``); of
   one that runs also ``bound_s``, ``since_s``, ``progress_percent``, ``end_s``;
-- ``runner_up`` (the cheapest of all that it could have instead), ``waiting``, ``alternatives`` (the best column of each
-  other machine, cheapest first), ``same_machine`` (other widths and later slots where it is, cheapest first), ``closest``
+- ``decided_by``: the stage that gave a task of a round of flow the place where it starts or is planned: ``stage``
+  (``network``, ``improvement`` or ``gang``), ``passes`` (of the round), and of a network ``pass`` (its number, from 1),
+  ``batch`` (tasks of that pass), ``price`` (of its arc), ``runner_up`` (the cheapest arc to another machine, or null);
+- ``runner_up`` (the cheapest of all that it could have instead), ``waiting``, ``alternatives`` (the best option of each
+  other machine, cheapest first), ``same_machine`` (other widths and later starts where it is, cheapest first), ``closest``
   (the cheapest place that would start now): ``kind`` (``place`` or ``waiting``), ``machine``, ``slot``,
-  ``width_milli`` (the last two null where a record of version 1 does not tell), ``cost``, ``more`` (than what was decided;
-  below 0 where it is cheaper), ``terms``, ``differences`` (``term`` and ``more``, they add up
-  to ``more``);
+  ``width_milli``, ``cost``, ``more`` (than what was decided; below 0 where it is cheaper), ``terms``, ``differences``
+  (``term`` and ``more``, they add up to ``more``);
 - ``why_now``: why it starts whatever that costs: ``due``, ``group``, ``repaired``, ``idle_machine``, ``nothing_runs``;
 - ``search_ended_early``, ``makespan``: why something cheaper may have been left;
 - ``neighbours``: ``task``, ``status`` (``runs``, ``starts``, ``planned``), ``end_s`` and ``end_without_s`` from now,
@@ -40,7 +42,8 @@ and, where they apply:
 - ``when_placed`` (wide): ``cost``, ``terms``, ``runner_up``, ``runner_up_cost``, ``more``, as they were at that moment;
   ``open_machines``: others that could take it, ``as_cheap``: those of them that would cost no more; ``class``: what the
   first network did with its class;
-- ``core_price``: ``machine``, ``group``, ``per_core``, ``per_task``: dual prices of the first network;
+- ``core_price``: ``machine``, ``group``, ``per_core``, ``per_task``: prices of the certificate's bound; in a
+  wide part or one of a network policy, dual prices of its network;
 - ``reason``, ``cost``, ``terms``, ``waited_s``, ``rounds_waited`` (this one included), ``planned``, ``reservation``
   and ``other_reservations`` (as in the record; ``start_s`` is the cluster's clock, ``in_s`` from now, below 0 where it has
   passed), ``repairs``, ``group``; of one that is placed also ``due_age_s``, and rounds before this one;
@@ -63,19 +66,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowsched.inspector.account import NETWORK, SEARCH, WIDE, Account, Part
+from flowsched.inspector.flow_case import FlowCase
 from flowsched.inspector.network_case import NetworkCase
 from flowsched.inspector.pod_facts import told as told_of
-from flowsched.inspector.reopened import ReopeningError, reopen
-from flowsched.inspector.search_case import SearchCase
+from flowsched.inspector.restored_round import RestoreError, restore
 from flowsched.inspector.sentences import sentences
 from flowsched.inspector.sharing import shared_services
 from flowsched.inspector.wide_case import WideCase
+from flowsched.record import RECORD_VERSION
 from flowsched_models.document import InputError, Problem, name_help
 
-VERSION = "flowsched/v2"
 _POD = "pod/"
-_CASES: Mapping[str, type[SearchCase | WideCase | NetworkCase]] = {
-    SEARCH: SearchCase,
+_CASES: Mapping[str, type[FlowCase | WideCase | NetworkCase]] = {
+    SEARCH: FlowCase,
     WIDE: WideCase,
     NETWORK: NetworkCase,
 }
@@ -129,7 +132,7 @@ def _explained(account: Account, task: str) -> Explanation:
 
 @contextmanager
 def _damaged(account: Account) -> Iterator[None]:
-    """Whatever goes wrong with the values of a record is said in one sentence."""
+    """Faults in the values of a record become one sentence."""
     try:
         yield
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError, StopIteration) as error:
@@ -140,7 +143,7 @@ def _damaged(account: Account) -> Iterator[None]:
 
 def _explanation(account: Account, name: str, part: Part | None, facts: Mapping[str, Any]) -> Explanation:
     head: dict[str, Any] = {
-        "apiVersion": VERSION,
+        "apiVersion": RECORD_VERSION,
         "kind": "Explanation",
         "round": account.round,
         "now_s": account.now_s,
@@ -178,19 +181,18 @@ def _running(account: Account, part: Part, name: str) -> dict[str, Any] | None:
     if all(r["task"]["name"] != name for r in snapshot["running"]):
         return None
     try:
-        opened = reopen(account, part)
-    except ReopeningError as reason:
+        opened = restore(account, part)
+    except RestoreError as reason:
         entry = next(r for r in snapshot["running"] if r["task"]["name"] == name)
         place = {k: entry.get(k) for k in ("machine", "threads", "bound_s")}
         if place["bound_s"] is not None:
             place["since_s"] = account.now_s - place["bound_s"]
         return {"models": False, "models_missing": str(reason), "place": place}
-    view = opened.search.view
+    view = opened.model.view
     running = next(r for r in view.snapshot.running if r.task.name == name)
     names = [r.task.name for r in opened.residents(running.machine)]
-    group, machine = opened.group_number[running.machine], opened.machine_number.get(running.machine)
-    company = () if machine is None else opened.decided.company(machine)
-    prospect = None if running.task.endless else opened.search.prices.prospect(group, company)
+    group, colocation = opened.group_number[running.machine], opened.colocation(running.machine)
+    predicted = None if running.task.endless else opened.model.prices.forecast(group, colocation)
     return {
         "models": True,
         "models_missing": None,
@@ -202,7 +204,7 @@ def _running(account: Account, part: Part, name: str) -> dict[str, Any] | None:
             "bound_s": running.bound_s,
             "since_s": view.snapshot.now_s - running.bound_s,
             "progress_percent": None if running.task.endless else 100.0 * running.progress,
-            "end_s": None if prospect is None else prospect.residents_s[names.index(name)],
+            "end_s": None if predicted is None else predicted.residents_s[names.index(name)],
         },
         "shared": shared_services(part, opened, running.machine, running.cores),
     }
@@ -212,7 +214,7 @@ def _unknown(account: Account, task: str) -> Problem:
     source = account.source or "record"
     if account.find_machine(task):
         here = [account.title(p.task) for part in account.parts for p in part.placements if p.machine == task]
-        help = f"this round placed {', '.join(here[:5])} there" if here else "this round placed nobody there"
+        help = f"this round placed {', '.join(here[:5])} there" if here else "this round placed no task there"
         return Problem(source, None, "", f"'{task}' is a machine; explain wants a task", help)
     known = [account.title(t) for part in account.parts for t in part.tasks]
     known += [

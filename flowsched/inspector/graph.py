@@ -18,6 +18,7 @@ LAYERS: Mapping[str, int] = {
     "domain": 1,
     "tier": 2,
     "group": 3,
+    "machine": 3,
     "arrive": 3,
     "stay": 3,
     "unscheduled": 3,
@@ -47,7 +48,7 @@ class Graph:
     """By term, its part of the true cost of one task on each arc; all terms of an arc add up to its cost."""
     cost_scale: float
     columns: Mapping[str, IntArray]
-    """``slot`` and ``width_milli`` of each move, -1 where an arc is none; empty for a first network."""
+    """``slot`` and ``width_milli`` of each move, -1 where an arc is none; empty for networks of groups."""
 
     @property
     def node_count(self) -> int:
@@ -189,7 +190,7 @@ def _by_node(ends: IntArray) -> dict[int, IntArray]:
 
 
 def read_graph(plain: Mapping[str, Any]) -> Graph:
-    """A network of a record, version 2."""
+    """A network of a record."""
     labels = [str(label).partition(":") for label in plain["nodes"]]
 
     def whole(name: str) -> IntArray:

@@ -1,7 +1,7 @@
 """Where a drawing puts boxes and lines: fixed layers from left to right, few crossings, no chance. Lengths are in inches.
 
-Layers are classes (or tasks), domains, groups of machines (or arrivals), the sink. The tiers of a group stand on top of each
-other, the widest above; unscheduled nodes stand below everything else.
+Layers are classes (or tasks), domains, machines (or groups of machines, or arrivals), the sink. The tiers of a group stand
+on top of each other, the widest above; unscheduled nodes stand below everything else.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ _COLUMN = {
     "domain": 1,
     "tier": 2,
     "group": 2,
+    "machine": 2,
     "arrive": 2,
     "stay": 2,
     "unscheduled": 2,

@@ -5,40 +5,40 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from weakref import WeakKeyDictionary
 
-from flowsched.assignment import Company, Newcomer
 from flowsched.compaction import View
-from flowsched.inspector.emptied import emptied
-from flowsched.inspector.reopened import Reopened
-from flowsched.policies.policy import Prices
+from flowsched.inspector.drained_cluster import drained_cluster
+from flowsched.inspector.restored_round import RestoredRound
+from flowsched.pricing.arrival import Arrival, Colocation
+from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.resource import covers, without
 
-_FOUND: WeakKeyDictionary[Reopened, float] = WeakKeyDictionary()
-"""One for each search: it is the same for all of its tasks."""
+_FOUND: WeakKeyDictionary[RestoredRound, float] = WeakKeyDictionary()
+"""One for each round: it is the same for all of its tasks."""
 
 
-def longest_run_s(opened: Reopened) -> float:
+def longest_run_s(opened: RestoredRound) -> float:
     """Seconds: the longest predicted run of what runs, as long as it still takes, and of what starts now or waits.
 
-    Everybody is asked about beside the company that the plan gives it, and beside as many of those who wait as find room
-    on the same machine, now and once all that ends has ended. Tasks without an end are left out. Who arrives later is not
-    known, so no model says that nothing takes longer.
+    Each task is forecast beside the neighbours that the plan gives it, and beside as many waiting tasks as find room on the
+    same machine, now and once all that ends has ended. Tasks without an end are left out. Later arrivals are not known, so
+    a longer run remains possible.
     """
     found = _FOUND.get(opened)
     if found is None:
-        search, world = opened.search, emptied(opened)
-        runs = [*_planned(opened), *_crowded(search.view, search.prices), *_crowded(world.view, world.prices)]
+        model, world = opened.model, drained_cluster(opened)
+        runs = [*_planned(opened), *_crowded(model.view, model.prices), *_crowded(world.view, world.prices)]
         found = _FOUND[opened] = max(runs, default=0.0)
     return found
 
 
-def _planned(opened: Reopened) -> Iterator[float]:
-    view, prices = opened.search.view, opened.search.prices
+def _planned(opened: RestoredRound) -> Iterator[float]:
+    view, prices = opened.model.view, opened.model.prices
     for m in range(len(view.machines)):
         for plan in (opened.decided, opened.plan):
-            yield from _runs(view, prices, view.group_of[m], plan.company(m)) or ()
+            yield from _runs(view, prices, view.group_of[m], plan.colocation(m)) or ()
 
 
-def _crowded(view: View, prices: Prices) -> Iterator[float]:
+def _crowded(view: View, prices: FlowPrices) -> Iterator[float]:
     """Runs on machines that waiting tasks have filled."""
     jobs = view.snapshot.catalogue.jobs
 
@@ -56,24 +56,24 @@ def _crowded(view: View, prices: Prices) -> Iterator[float]:
             seen: set[int] = set()
             for c in range(len(view.classes)):
                 if c not in seen:
-                    for company in (_fill(view, g, c, order), _fill(view, g, c, order, unrelated=True)):
-                        runs = _runs(view, prices, g, company) if company else None
+                    for colocation in (_fill(view, g, c, order), _fill(view, g, c, order, unrelated=True)):
+                        runs = _runs(view, prices, g, colocation) if colocation else None
                         if runs is not None:
-                            seen |= {n.task_class for n in company}
+                            seen |= {n.task_class for n in colocation}
                             yield from runs
                             break
 
 
 def _fill(
     view: View, group: int, first: int, order: Callable[[int], tuple[float, float]], *, unrelated: bool = False
-) -> Company:
-    """A class's task and as many others as find room beside it on a group's machine; nobody if it finds none itself.
+) -> Colocation:
+    """A class's task and as many others as find room beside it on a group's machine; none if it finds no room itself.
 
-    ``unrelated``: only others whom no relation concerns.
+    ``unrelated``: only others that no relation concerns.
     """
     here = view.groups[group]
     cpu, memory, free = here.free_milli, here.free_memory_mib, dict(here.free_resources)
-    company: list[Newcomer] = []
+    arrivals: list[Arrival] = []
     others = sorted(range(len(view.classes)), key=lambda c: (order(c), c))
     for c in (first, *others):
         task = view.classes[c].task
@@ -81,25 +81,25 @@ def _fill(
             continue
         if not view.allowed(c, here.members[0]):
             continue
-        left = len(view.classes[c].members) - sum(n.task_class == c for n in company)
-        for _ in range(1 if not company else left):
+        left = len(view.classes[c].members) - sum(n.task_class == c for n in arrivals)
+        for _ in range(1 if not arrivals else left):
             width = task.widths_milli[0]
             if width > cpu or task.memory_mib > memory or not covers(free, task.resources):
                 break
             cpu, memory, free = cpu - width, memory - task.memory_mib, without(free, task.resources)
-            company.append(Newcomer(c, 0, width))
-        if not company:
+            arrivals.append(Arrival(c, 0, width))
+        if not arrivals:
             return ()
-    return tuple(sorted(company))
+    return tuple(sorted(arrivals))
 
 
-def _runs(view: View, prices: Prices, group: int, company: Company) -> list[float] | None:
-    """How long everybody with an end runs on a machine, from its start or from now; None where that cannot be."""
-    prospect = prices.prospect(group, company)
-    if prospect is None:
+def _runs(view: View, prices: FlowPrices, group: int, colocation: Colocation) -> list[float] | None:
+    """How long every task with an end runs on a machine, from its start or from now; None where that cannot be."""
+    found = prices.forecast(group, colocation)
+    if found is None:
         return None
-    runs = [end for r, end in zip(view.groups[group].running, prospect.residents_s, strict=True) if not r.task.endless]
-    for n, start, end in zip(company, prospect.starts_s, prospect.newcomers_s, strict=True):
+    runs = [end for r, end in zip(view.groups[group].running, found.residents_s, strict=True) if not r.task.endless]
+    for n, start, end in zip(colocation, found.starts_s, found.arrivals_s, strict=True):
         if not view.classes[n.task_class].task.endless:
             runs.append(end - start)
     return runs

@@ -14,10 +14,15 @@ from typing import Any
 import numpy as np
 
 from flowsched.arrays import BoolArray, FloatArray, IntArray
-from flowsched.inspector import refusals
+from flowsched.inspector import pod_facts, refusals
 from flowsched.inspector.account import Account, Part, Placed, Waits
+from flowsched.inspector.class_facts import class_facts, dual_price
 from flowsched.inspector.comparison import differences, plain_terms
-from flowsched.inspector.core_price import class_facts, core_price
+from flowsched.inspector.waiting_bound import pod_bound
+from flowsched.relations.topology_filter import TopologyFilter
+from flowsched.scale.machine_arrays import ties
+from flowsched.scale.places import read_places
+from flowsched.scale.topology import read_topology_counts
 
 PLACE = "place"
 SHOWN = 10
@@ -44,6 +49,18 @@ class Stage:
     """Machines none of whose limits it breaks."""
     held: BoolArray
     """Machines that are kept for a task that has waited longer, so that this one may not come."""
+    gates: Sequence[TopologyFilter]
+    """What relations say to one task of its class more."""
+    tie: FloatArray
+    """What ranks machines with the same price."""
+
+    @cached_property
+    def related(self) -> BoolArray:
+        """Machines that no relation refuses."""
+        open_ = np.ones(len(self.names), dtype=np.bool_)
+        for gate in self.gates:
+            open_ &= gate.open_machines()
+        return open_
 
     @cached_property
     def price(self) -> FloatArray:
@@ -54,7 +71,7 @@ class Stage:
     @property
     def open(self) -> BoolArray:
         """Machines that could take it, whatever that costs."""
-        return self.allowed & self.room & self.bears
+        return self.allowed & self.room & self.bears & self.related
 
     def terms_at(self, machine: int) -> dict[str, float]:
         """What its price on a machine is made of."""
@@ -97,6 +114,12 @@ class NetworkCase:
         base = _open(self.demand["base"])
         felt = readings / plain["fixed"] * factors[kind] * _open(self.demand["coefficients"])
         terms: dict[str, FloatArray] = {PLACE: base[kind]}
+        number = self.demand["class"]["places"]
+        allowed = np.isfinite(base[kind])
+        if number:
+            places = read_places(plain["places"][number])
+            terms |= places.terms(np.arange(count))
+            allowed &= np.isfinite(places.extra(count))
         for f, feature in enumerate(features):
             name = feature["term"] or feature["name"]
             terms[name] = terms.get(name, 0.0) + felt[:, f]
@@ -109,11 +132,51 @@ class NetworkCase:
             _whole(fleet["allocatable"], count, len(fleet["resources"])),
             readings,
             terms,
-            np.isfinite(base[kind]),
+            allowed,
             ((amounts == 0) | (free >= amounts)).all(axis=1),
             ((effects == 0) | (readings + effects <= limits)).all(axis=1),
             held,
+            self._gates(machine),
+            self._ranks(free),
         )
+
+    def _gates(self, machine: IntArray) -> list[TopologyFilter]:
+        """Relations as they stand without the task; ``machine``: of each placement."""
+        plain, eligible = self.part.plain, None
+        place = self.demand["class"]["places"]
+        if place:
+            eligible = read_places(plain["places"][place]).eligible
+        elif self.demand["class"]["selector"]:
+            selector = {tuple(pair) for pair in self.demand["class"]["selector"]}
+            fitting = [selector <= set(kind["labels"].items()) for kind in plain["kinds"]]
+            eligible = np.array(fitting, dtype=np.bool_)[_whole(plain["fleet"]["kind"], -1)]
+        of_class = {d["name"]: d for d in plain["demands"]}
+        gates = []
+        for relation in plain["relations"]:
+            name = relation["name"]
+            holds, joins = name in self.demand["holds"], name in self.demand["joins"]
+            if not holds and not joins:
+                continue
+            counts = read_topology_counts(relation)
+            for task, row in zip(plain["placements"]["task"], machine.tolist(), strict=True):
+                demand = of_class[self.part.class_of[task]]
+                if task != self.name and (name in demand["holds"] or name in demand["joins"]):
+                    counts.add(np.array([row]), name in demand["holds"], name in demand["joins"])
+            gate = TopologyFilter(counts, holds, joins, eligible)
+            if not gate.trivial:
+                gates.append(gate)
+        return gates
+
+    def _ranks(self, free: IntArray) -> FloatArray:
+        fleet = self.part.plain["fleet"]
+        resources = list(fleet["resources"])
+        columns = [0, resources.index("memory") if "memory" in resources else 0]
+        settings = self.part.plain.get("given", self.account.plain)["settings"]
+        weights = ties(
+            _whole(fleet["allocatable"], len(free), len(resources))[:, columns], settings["scoring"] == "spread"
+        )
+        ranks: FloatArray = weights[:, 0] + (weights[:, 1:] * free[:, columns]).sum(axis=1)
+        return ranks
 
     def facts(self) -> dict[str, Any]:
         """All there is to say; keys as in :mod:`flowsched.inspector.explanation`."""
@@ -123,11 +186,11 @@ class NetworkCase:
             "asks": {
                 "needs": dict(self.demand["needs"]),
                 "group": self.demand["class"]["group"] or None,
-                "holds": [],
-                "joins": [],
+                "holds": list(self.demand["holds"]),
+                "joins": list(self.demand["joins"]),
             },
             "repairs": [],
-            "group": None,
+            "group": self._group(),
             "class": class_facts(self.part, self.class_name, len(self.demand["tasks"])),
         }
         if self.placed is not None:
@@ -177,7 +240,7 @@ class NetworkCase:
             "waiting": waiting,
             "neighbours": self._neighbours(placed.machine),
             "pressure": self._pressure(row),
-            "core_price": core_price(self.part, self.class_name, placed.machine, width),
+            "core_price": dual_price(self.part, self.class_name, placed.machine, width),
         }
 
     def _pressure(self, row: int) -> dict[str, Any] | None:
@@ -215,9 +278,11 @@ class NetworkCase:
 
     def _waiting_facts(self, waits: Waits) -> dict[str, Any]:
         stage = self.stage
-        table, short = self._refusals(waits)
+        table, short = self._refusals()
         chosen = self._cheapest(stage.open & ~stage.held, 1)
-        closest = self._place(chosen[0], self._leaving(), {}) if chosen else None
+        kind, limit = self._limit()
+        closest = self._place(chosen[0], limit, {}) if chosen else None
+        since = pod_facts.waited(self.account, self.name)
         reservation = next((r for r in self.part.reservations if r["task"] == self.name), None)
         now_s = self.account.now_s
         emptiest = short["emptiest"]
@@ -225,42 +290,66 @@ class NetworkCase:
         width = int(self.demand["needs"].get("cpu", 0))
         return {
             "fate": "waits",
-            "cause": waits.cause,
+            "cause": "never" if short["never"] and waits.cause == "capacity" else waits.cause,
             "reason": waits.reason,
-            "waited_s": waits.waited_s,
-            "rounds_waited": None,
+            "waited_s": waits.waited_s if since is None else now_s - float(since["since_s"]),
+            "rounds_waited": None if since is None else int(since["rounds"]) + 1,
             "cost": waits.cost,
             "terms": plain_terms(waits.terms),
             "closest": None if closest is None else closest | {"differences": []},
-            "limit": None if closest is None else {"kind": "waiting", "cost": self._leaving()},
-            "core_price": None if asked is None else core_price(self.part, self.class_name, asked, width),
+            "limit": None if closest is None else {"kind": kind, "cost": limit},
+            "core_price": None if asked is None else dual_price(self.part, self.class_name, asked, width),
             "refusals": table,
             "shortage": short,
-            "bound": None,
+            "bound": None
+            if since is None
+            else pod_bound(self.account, self.name, not short["never"] and waits.cause != "not_allowed"),
             "other_reservations": [],
-            "reservation": None
+            "reservation": self._drained()
             if reservation is None
             else {
                 "task": self.name,
                 "machine": reservation["machine"],
                 "width_milli": width,
-                "start_s": float(reservation["start_s"]),
-                "in_s": float(reservation["start_s"]) - now_s,
+                "start_s": reservation["start_s"],
+                "in_s": None if reservation["start_s"] is None else float(reservation["start_s"]) - now_s,
             },
         }
 
-    def _refusals(self, waits: Waits) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _drained(self) -> dict[str, Any] | None:
+        """On Kubernetes, the node that drains for it."""
+        held = pod_facts.drains_for(self.account)
+        if held is None or held["task"] != self.name:
+            return None
+        return {"task": self.name, "machine": held["machine"], "width_milli": None, "start_s": None, "in_s": None}
+
+    def _refusals(self) -> tuple[dict[str, Any], dict[str, Any]]:
         stage = self.stage
         resources = list(self.part.plain["fleet"]["resources"])
         amounts = _whole(self.demand["amounts"], -1)
         columns = np.flatnonzero(amounts).tolist()
+        reasons = dict(pod_facts.filtered(self.account, self.name) or {})
+        held = pod_facts.drains_for(self.account)
+        kept = None if held is None or held["task"] == self.name else held["machine"]
+        if kept is not None and kept in stage.names and not stage.allowed[stage.names.index(kept)]:
+            reasons.setdefault(kept, refusals.RESERVED)
+        missed = [m for m, reason in reasons.items() if reason == refusals.GOAL_MISSED]
+        last = refusals.by_reason(stage.names, {m: reasons.pop(m) for m in missed})
+        closed = ~stage.allowed & ~stage.held & ~np.array([name in reasons for name in stage.names], dtype=np.bool_)
         checks = [
             refusals.Check(refusals.RESERVED, stage.held),
-            refusals.Check(refusals.SELECTOR, ~stage.allowed & ~stage.held),
+            *refusals.by_reason(stage.names, reasons),
+            refusals.Check(refusals.FILTERED if self.account.titles else refusals.SELECTOR, closed),
         ]
+        for gate in sorted(stage.gates, key=lambda gate: not gate.topology.relation.name.startswith("ports/")):
+            for role, refused in gate.refused():
+                relation, labelled = gate.topology.relation, gate.topology.labelled
+                for missing, mask in ((True, refused & ~labelled), (False, refused & labelled)):
+                    checks.append(refusals.Check(refusals.refused_by(relation, role, missing), mask))
         checks += [refusals.Check(refusals.insufficient(resources[k]), stage.free[:, k] < amounts[k]) for k in columns]
+        checks += last
         checks.append(refusals.Check(refusals.SERVICE, ~stage.bears))
-        checks.append(refusals.Check(refusals.TOO_DEAR, stage.price > (waits.cost or np.inf)))
+        checks.append(refusals.Check(refusals.TOO_DEAR, stage.price > self._limit()[1]))
         table = refusals.tabulate(stage.names, checks)
         short = refusals.shortage(
             stage.names,
@@ -268,14 +357,44 @@ class NetworkCase:
             amounts[columns].tolist(),
             stage.free[:, columns],
             stage.allocatable[:, columns],
-            stage.allowed,
+            stage.allowed & stage.related if (stage.allowed & stage.related).any() else stage.allowed,
         )
-        short["units"] = {"cpu": "milli", "memory": "MiB"}
+        short["units"] = {"cpu": "milli", "memory": "bytes" if self.account.titles else "MiB"}
         short["stays"] = []
         short["started_there"] = []
         if short["emptiest"] is not None:
             short["started_there"] = [n["task"] for n in self._neighbours(short["emptiest"]["machine"])]
         return table, short
+
+    def _group(self) -> dict[str, Any] | None:
+        """Its task group in this part; None where nothing says how many have to run."""
+        name = self.demand["class"]["group"]
+        given = self.part.plain.get("given", self.account.plain)
+        minimum = given.get("task_groups", {}).get(name)
+        if not name or minimum is None or "given" not in self.part.plain:
+            return None
+        members = [t for d in self.part.plain["demands"] if d["group"] == name for t in d["tasks"]]
+        placed = {p.task for p in self.part.placements}
+        running = int(given.get("members_elsewhere", {}).get(name, 0))
+        starting = [m for m in members if m in placed]
+        return {
+            "name": name,
+            "minimum": int(minimum),
+            "running": running,
+            "pending": len(members),
+            "members": members,
+            "starting": starting,
+            "missing": max(0, int(minimum) - running - len(members)),
+            "starts": bool(starting),
+        }
+
+    def _limit(self) -> tuple[str, float]:
+        """The most that a place may cost, and why: the class's ceiling, or what leaving it costs."""
+        most = self.demand["class"]["max_cost"]
+        leaving = self._leaving()
+        if most is not None and most < leaving:
+            return "most", float(most)
+        return "waiting", leaving
 
     def _leaving(self) -> float:
         """What leaving it costs."""
@@ -294,9 +413,9 @@ class NetworkCase:
         }
 
     def _cheapest(self, where: BoolArray, most: int) -> list[int]:
-        """The cheapest machines; of equal ones the fuller first, as the round chooses."""
+        """The cheapest machines; of equal ones those first that the round would choose."""
         rows = np.flatnonzero(where)
-        order = np.lexsort((rows, self.stage.free[rows, 0], self.stage.price[rows]))
+        order = np.lexsort((rows, self.stage.tie[rows], self.stage.price[rows]))
         found: list[int] = rows[order[:most]].tolist()
         return found
 

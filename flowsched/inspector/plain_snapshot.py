@@ -10,8 +10,18 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
-from flowsched.relation import MACHINE, Relation, RelationKind, TaskGroup
-from flowsched.snapshot import Machine, PlannedStart, Reservation, Running, Service, Snapshot, StartDelay, Task
+from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
+from flowsched.snapshot import (
+    Machine,
+    PlannedStart,
+    RelationCount,
+    Reservation,
+    Running,
+    Service,
+    Snapshot,
+    StartDelay,
+    Task,
+)
 from flowsched_models.profiles import CatalogueForm
 from flowsched_models.quantity import parse_cores, parse_duration_us
 
@@ -35,6 +45,10 @@ def read_plain_snapshot(plain: Mapping[str, Any]) -> Snapshot:
         relations=tuple(_relation(r) for r in plain.get("relations", ())),
         task_groups=tuple(
             TaskGroup(g["name"], g["minimum"], g.get("deadline_s")) for g in plain.get("task_groups", ())
+        ),
+        relation_counts=tuple(
+            RelationCount(c["machine"], c["relation"], c.get("members", 0), c.get("holders", 0))
+            for c in plain.get("relation_counts", ())
         ),
         share_service_cores=plain.get("share_service_cores", False),
     )
@@ -81,7 +95,7 @@ def _running(plain: Mapping[str, Any]) -> Running:
 
 
 def _task(plain: Mapping[str, Any]) -> Task:
-    machines = plain.get("machines")
+    machines, spread_over = plain.get("machines"), plain.get("spread_over")
     return Task(
         name=plain["name"],
         job=plain["job"],
@@ -101,6 +115,8 @@ def _task(plain: Mapping[str, Any]) -> Task:
         threads=tuple(plain.get("threads", ())),
         min_utility=plain.get("min_utility"),
         endless=plain.get("endless", False),
+        weight=plain.get("weight", 1.0),
+        spread_over=None if spread_over is None else tuple(spread_over),
         rounds_waited=plain.get("rounds_waited", 0),
     )
 

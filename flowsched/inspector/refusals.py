@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from flowsched.arrays import BoolArray
-from flowsched.relation import MACHINE, Relation, RelationKind
+from flowsched.relations.relation import MACHINE, Relation, RelationKind
 
 SELECTOR = "node(s) didn't match Pod's node affinity/selector"
 FILTERED = "node(s) were refused by the pod's own constraints"

@@ -15,7 +15,7 @@ from flowsched.record_file import record_json
 from flowsched_models.document import InputError, Problem
 
 _SEARCH_KEYS = (
-    "placements", "postponements", "plan", "reservations", "task_groups", "repairs", "goal_s", "widths", "shares",
+    "placements", "postponements", "plan", "passes", "decided_by", "reservations", "task_groups", "repairs", "goal_s",
     "machine_costs", "certificate", "classes", "groups", "first_network", "last_network", "counts",
 )  # fmt: skip
 _WIDE_KEYS = ("placements", "left", "certificate", "group_of", "waiting_costs", "first_network", "counts")
@@ -23,7 +23,6 @@ _NETWORK_KEYS = (
     "placements", "left", "reservations", "certificate", "groups", "group_of", "first_network", "dual", "counts",
 )  # fmt: skip
 _KEYS: Mapping[str, tuple[str, ...]] = {SEARCH: _SEARCH_KEYS, WIDE: _WIDE_KEYS, NETWORK: _NETWORK_KEYS}
-_NOT_IN_VERSION_1 = ("widths", "last_network")
 _OTHER_PARTS = "the record has {} parts, and its round solved again has {}"
 _OPTIMUM = "first_network.optimum"
 _ABSENT = "nothing"
@@ -148,11 +147,7 @@ def replay(account: Account) -> Replay:
 
 def _compare(recorded: Part, now: Part) -> Iterator[Mismatch]:
     """What differs, what was decided first."""
-    keys = _KEYS[recorded.kind]
-    if recorded.kind == SEARCH and "columns" not in (recorded.plain.get("last_network") or {}):
-        # Version 1 had fewer moves in its last network.
-        keys = tuple(key for key in keys if key not in _NOT_IN_VERSION_1)
-    for key in keys:
+    for key in _KEYS[recorded.kind]:
         if key == "first_network" and recorded.first.optimum != now.first.optimum:
             yield Mismatch(_OPTIMUM, str(recorded.first.optimum), str(now.first.optimum))
         missing = [part for part in (recorded, now) if key not in part.plain]

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from flowsched.inspector.account import Part
-from flowsched.inspector.reopened import Reopened
+from flowsched.inspector.restored_round import RestoredRound
 from flowsched_models.quantity import parse_cores, parse_duration_us
 
 
-def shared_services(part: Part, opened: Reopened | None, machine: str, cores: Sequence[int]) -> list[dict[str, Any]]:
+def shared_services(
+    part: Part, opened: RestoredRound | None, machine: str, cores: Sequence[int]
+) -> list[dict[str, Any]]:
     """Of each service on a machine with cores among these: ``service``, ``cores`` (those), and what the plan means for it.
 
     ``p95_ms`` (predicted peak), ``goal_ms``, ``headroom_percent``; ``p95_unshared_ms`` and ``headroom_unshared_percent``:
@@ -45,11 +47,10 @@ def _left(peaks_us: Sequence[float] | None, k: int, goal_us: float) -> tuple[flo
     return (None, None) if peaks_us is None else (peaks_us[k] / 1e3, 100.0 * (1.0 - peaks_us[k] / goal_us))
 
 
-def _peaks_us(opened: Reopened, machine: str) -> tuple[Sequence[float] | None, Sequence[float] | None]:
-    """Highest p95 of each service of a machine under the plan, and if those who come kept to the other cores."""
-    search = opened.search
-    group, number = opened.group_number[machine], opened.machine_number.get(machine)
-    company = () if number is None else opened.decided.company(number)
-    chosen = search.prices.prospect(group, company)
-    off = search.outlook.prospect(group, company) if company else None
+def _peaks_us(opened: RestoredRound, machine: str) -> tuple[Sequence[float] | None, Sequence[float] | None]:
+    """Highest p95 of each service of a machine under the plan, and if all arriving tasks kept to the other cores."""
+    prices, group = opened.model.prices, opened.group_number[machine]
+    colocation = opened.colocation(machine)
+    chosen = prices.forecast(group, colocation)
+    off = prices.forecast(group, tuple(sorted(a._replace(shared=False) for a in colocation))) if colocation else None
     return (None if chosen is None else chosen.peak_p95_us), (None if off is None else off.peak_p95_us)

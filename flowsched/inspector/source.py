@@ -24,7 +24,7 @@ class LiveRecord:
     """What a running scheduler gave."""
 
     record: Mapping[str, Any]
-    """Plain data, version 2."""
+    """Plain data."""
     source: str
     """Where it comes from, for messages: the scheduler and the round."""
     task: str | None = None

@@ -112,6 +112,7 @@ def _part(account: Account, part: Part, everything: bool) -> Iterator[str]:
     yield from _costs(part)
     yield ""
     yield from _placements(account, part, everything)
+    yield from _stages(part)
     if part.waiting:
         yield ""
         yield f"waiting: {len(part.waiting):,}"
@@ -215,20 +216,21 @@ def _placements(account: Account, part: Part, everything: bool) -> Iterator[str]
         yield f"{INDENT}--all shows every task"
         return
     shown = placed if everything else placed[:LISTED]
-    yield from text_table([*_placed_rows(account, shown)], left=(0, 1, len(_placed_heads(shown)) - 1))
+    yield from text_table([*_placed_rows(account, part, shown)], left=_text_columns(_placed_heads(part, shown)))
     if len(placed) > len(shown):
         yield f"{INDENT}… {len(placed) - len(shown):,} more; --all shows them"
 
 
-def _placed_heads(placed: Sequence[Placed]) -> tuple[str, ...]:
+def _placed_heads(part: Part, placed: Sequence[Placed]) -> tuple[str, ...]:
     searched = any(p.cores is not None for p in placed)
     rivals = any(p.runner_up is not None for p in placed)
     heads = ("task", "machine", "cores", *(("threads", "on cores") if searched else ()), "cost")
-    return (*heads, *(("next best",) if rivals else ()), "made of")
+    stages = ("decided by",) if part.decided_by else ()
+    return (*heads, *(("next best",) if rivals else ()), *stages, "made of")
 
 
-def _placed_rows(account: Account, placed: Sequence[Placed]) -> Iterator[Sequence[str]]:
-    heads = _placed_heads(placed)
+def _placed_rows(account: Account, part: Part, placed: Sequence[Placed]) -> Iterator[Sequence[str]]:
+    heads = _placed_heads(part, placed)
     yield heads
     for p in placed:
         row = [account.title(p.task), p.machine, "-" if p.width_milli is None else _cores(p.width_milli)]
@@ -238,7 +240,36 @@ def _placed_rows(account: Account, placed: Sequence[Placed]) -> Iterator[Sequenc
         if "next best" in heads:
             cost = "" if p.runner_up_cost is None else f" {p.runner_up_cost:.3f}"
             row.append("-" if p.runner_up is None else f"{p.runner_up}{cost}")
+        if "decided by" in heads:
+            row.append(_stage(part, p.task))
         yield [*row, _made_of(p.terms)]
+
+
+def _text_columns(heads: Sequence[str]) -> tuple[int, ...]:
+    return tuple(i for i, head in enumerate(heads) if head in ("task", "machine", "decided by", "made of"))
+
+
+def _stage(part: Part, task: str) -> str:
+    """The stage that decided on a task: a pass with the price of its arc and the next machine's, or another one."""
+    entry = part.decided_by.get(task)
+    if entry is None:
+        return "-"
+    if entry["stage"] != "network":
+        return str(entry["stage"])
+    other = "" if entry["runner_up"] is None else f", next {entry['runner_up']:.3f}"
+    return f"pass {entry['pass']} at {entry['price']:.3f}{other}"
+
+
+def _stages(part: Part) -> Iterator[str]:
+    """How many placements each stage decided, and how many passes there were."""
+    if "decided_by" not in part.plain:
+        return
+    found = Counter(part.decided_by[p.task]["stage"] for p in part.placements if p.task in part.decided_by)
+    network, improvement, gang = (found[stage] for stage in ("network", "improvement", "gang"))
+    passes = counted(len(part.passes), "pass", "passes")
+    drawn = next((one["number"] for one in part.passes if one["drawn"]), None)
+    which = "" if drawn is None else f" (the first network is that of pass {drawn})"
+    yield f"decided by networks {network:,}, by improvement {improvement:,}, with a gang {gang:,}; {passes}{which}"
 
 
 def _placed_classes(account: Account, part: Part) -> Iterator[str]:
@@ -308,7 +339,7 @@ def moves_left(graph: Graph | None) -> str:
     if saved < _SEEN:
         return ""
     return (
-        f"the last network has moves left that would save {saved:.3f}, each priced as if the others stayed: the search "
+        f"the last network has moves left that would save {saved:.3f}, each priced as if the others stayed: the improvement "
         "ended before it had tried them all, or they do not go together"
     )
 

@@ -1,25 +1,25 @@
-"""How long a task can wait at most: ``A + (B + 1)(T + one round)``, as ``flowsched.reservation`` keeps it.
+"""How long a task can wait at most: ``A + (B + 1)(T + one round)``, as ``flowsched.round.reservation`` keeps it.
 
 A is the due age, or what it has waited if that is more: B counts the tasks that are served before it as things stand now. T
 is an estimate (:mod:`flowsched.inspector.longest_run`), so the bound holds if no run takes longer. One round is the setting
-``round_period_s``. Whoever comes later with a higher priority, or runs longer, is not in it.
+``round_period_s``. Later arrivals of a higher priority, and longer runs, are not in it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from flowsched.gang import Gang
 from flowsched.inspector import pod_facts
 from flowsched.inspector.account import Account
-from flowsched.inspector.emptied import can_be_reserved, room_for
+from flowsched.inspector.drained_cluster import can_be_reserved, room_for
 from flowsched.inspector.longest_run import longest_run_s
-from flowsched.inspector.reopened import Reopened
+from flowsched.inspector.restored_round import RestoredRound
+from flowsched.round.gang import Gang
 
 
-def waiting_bound(opened: Reopened, task: str) -> dict[str, Any]:
-    """``bounded``, ``due_age_s``, ``due``, ``ahead`` (names; of its own task group nobody, and nobody who can never start),
-    ``longest_run_s``, ``round_s``, ``turns`` (B + 1), ``most_s`` (since its submission) and ``left_s`` (from now),
+def waiting_bound(opened: RestoredRound, task: str) -> dict[str, Any]:
+    """``bounded``, ``due_age_s``, ``due``, ``ahead`` (names; without its own task group, and without tasks that can never
+    start), ``longest_run_s``, ``round_s``, ``turns`` (B + 1), ``most_s`` (since its submission) and ``left_s`` (from now),
     ``group`` (the task group that it has to start with, whose start is then what is bounded), ``group_needs`` (how many of
     it have to start together) and ``group_room`` (how many could once all that ends has ended; of interest where they are
     too few), and ``why_not``: ``infeasible``, ``relation``, ``group_expired``, ``group_incomplete``, ``group_never`` (it
@@ -27,7 +27,7 @@ def waiting_bound(opened: Reopened, task: str) -> dict[str, Any]:
 
     Where there is no bound, ``longest_run_s``, ``most_s`` and ``left_s`` are None.
     """
-    settings, view = opened.settings, opened.search.view
+    settings, view = opened.settings, opened.model.view
     number = opened.task_number[task]
     own = view.tasks[number]
     now = view.snapshot.now_s
@@ -97,26 +97,26 @@ def pod_bound(account: Account, task: str, feasible: bool) -> dict[str, Any]:
     }
 
 
-def homes(opened: Reopened, task: str) -> list[str]:
+def homes(opened: RestoredRound, task: str) -> list[str]:
     """Machines that could take a task if they were empty but for services and tasks without an end, with every p95 goal
     kept.
     """
-    search = opened.search
+    model = opened.model
     number = opened.task_number[task]
-    c, width = search.view.class_of[number], search.view.tasks[number].widths_milli[0]
+    c, width = model.view.class_of[number], model.view.tasks[number].widths_milli[0]
     return [
         machine
         for machine, g in opened.group_number.items()
-        if search.view.could_fit(c, g, width) and search.prices.welcome(g, c)
+        if model.view.could_fit(c, g, width) and model.prices.welcome(g, c)
     ]
 
 
-def tasks_ahead(opened: Reopened, task: str) -> list[int]:
+def tasks_ahead(opened: RestoredRound, task: str) -> list[int]:
     """Tasks that still wait and are served before one: of higher priority, or of its own and earlier.
 
-    Not those who start with it, and not those who can never start: nothing is ever reserved for them.
+    Without those that start with it, and those that can never start: nothing is ever reserved for them.
     """
-    view = opened.search.view
+    view = opened.model.view
     own = opened.task_number[task]
     reserved = {r.task for r in opened.dues.reservations}
     gang = _gang_of(opened, own)
@@ -126,22 +126,22 @@ def tasks_ahead(opened: Reopened, task: str) -> list[int]:
         other = view.tasks[t]
         return (other.name not in reserved, -other.priority, other.submit_s, t)
 
-    waiting = [t for t, c in enumerate(opened.decided.columns) if (c is None or c.slot > 0) and t != own]
+    waiting = [t for t, c in enumerate(opened.decided.options) if (c is None or c.start_after > 0) and t != own]
     before = sorted((t for t in waiting if t not in together and turn(t) < turn(own)), key=turn)
     hopeless = {g.group.name for g in opened.gangs.all if any(t in before for t in g.members) and _hopeless(opened, g)}
     return [t for t in before if view.tasks[t].group not in hopeless and homes(opened, view.tasks[t].name)]
 
 
-def _gang_of(opened: Reopened, task: int) -> Gang | None:
+def _gang_of(opened: RestoredRound, task: int) -> Gang | None:
     return next((gang for gang in opened.gangs.all if task in gang.members), None)
 
 
-def _hopeless(opened: Reopened, gang: Gang) -> bool:
+def _hopeless(opened: RestoredRound, gang: Gang) -> bool:
     """Whether nothing will be reserved for a task group: its deadline has passed, or it fits neither now nor later.
 
     One that is not complete may become so.
     """
-    if gang.expired(opened.search.view.snapshot.now_s):
+    if gang.expired(opened.model.view.snapshot.now_s):
         return True
     if len(gang.members) < gang.needed:
         return False

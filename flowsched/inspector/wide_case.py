@@ -16,8 +16,8 @@ from flowsched.arrays import BoolArray, FloatArray
 from flowsched.fleet import FIXED
 from flowsched.inspector import pod_facts, refusals
 from flowsched.inspector.account import Account, Part, Placed, Waits
+from flowsched.inspector.class_facts import class_facts, dual_price
 from flowsched.inspector.comparison import differences, plain_terms
-from flowsched.inspector.core_price import class_facts, core_price
 from flowsched.inspector.waiting_bound import pod_bound
 from flowsched.wide_board import CPU, MEMORY, Board, WideClass
 from flowsched.wide_record import read_board
@@ -154,7 +154,7 @@ class WideCase:
             "waiting": None,
             "neighbours": self._neighbours(placed.machine),
             "pressure": None,
-            "core_price": core_price(self.part, self.class_name, placed.machine, placed.width_milli or 0),
+            "core_price": dual_price(self.part, self.class_name, placed.machine, placed.width_milli or 0),
         }
         closing = self.closing
         if closing is None:
@@ -235,14 +235,14 @@ class WideCase:
             facts["bound"] = pod_bound(self.account, self.name, feasible)
         if short["emptiest"] is not None:
             machine = short["emptiest"]["machine"]
-            facts["core_price"] = core_price(self.part, self.class_name, machine, closing.cls.width)
+            facts["core_price"] = dual_price(self.part, self.class_name, machine, closing.cls.width)
         chosen = self._cheapest(closing, closing.open, 1)
         if chosen:
             limit = closing.cls.limit
             closest = self._place(closing, chosen[0], limit if np.isfinite(limit) else 0.0, {})
             facts["closest"] = closest | {"more": closest["more"] if np.isfinite(limit) else None, "differences": []}
             name = closest["machine"]
-            facts["core_price"] = core_price(self.part, self.class_name, name, closing.cls.width)
+            facts["core_price"] = dual_price(self.part, self.class_name, name, closing.cls.width)
             demand = closing.cls.demand
             if np.isfinite(limit):
                 kind = "most" if demand.max_cost < demand.waiting_cost else "waiting"
@@ -272,10 +272,10 @@ class WideCase:
         last = refusals.by_reason(board.names, {m: reasons.pop(m) for m in missed})
         selector = refusals.FILTERED if self.account.titles else refusals.SELECTOR
         checks = [*refusals.by_reason(board.names, reasons), refusals.Check(selector, closed)]
-        gates = sorted(board.gates(cls), key=lambda gate: not gate.standing.relation.name.startswith("ports/"))
+        gates = sorted(board.gates(cls), key=lambda gate: not gate.topology.relation.name.startswith("ports/"))
         for gate in gates:
             for role, refused in gate.refused():
-                relation, labelled = gate.standing.relation, gate.standing.labelled
+                relation, labelled = gate.topology.relation, gate.topology.labelled
                 for missing, mask in ((True, refused & ~labelled), (False, refused & labelled)):
                     checks.append(refusals.Check(refusals.refused_by(relation, role, missing), mask))
         for k, resource, amount in zip(columns, resources, asks, strict=True):

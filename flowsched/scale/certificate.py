@@ -26,9 +26,10 @@ import numpy as np
 from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.decision import Certificate
 from flowsched.network import potentials
-from flowsched.scale import kernels
+from flowsched.scale import bound_kernels, kernels
 from flowsched.scale.compaction import Compaction
-from flowsched.scale.ledger import FIXED, Ledger
+from flowsched.scale.ledger import Ledger
+from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.network import ScaleNetwork
 from flowsched.scale.waiting import Waiting
 from flowsched.solvers import Solution
@@ -84,6 +85,7 @@ class Evidence:
         reserved capacity is taken out of the bound as it is taken out of the round.
         """
         table = ledger.table()
+        model = ledger.model() if model is None else model
         widths = np.array([c.width_milli for c in ledger.classes], dtype=np.int64)
         tiers = np.array(compaction.tier_widths, dtype=np.int64)
         tier_of = np.minimum(np.searchsorted(-tiers, -widths), len(tiers) - 1)
@@ -93,14 +95,16 @@ class Evidence:
         if not np.isfinite(waiting.cost).all():
             # A price for waiting that is infinite is as good as one that no place reaches.
             base = table.base[waiting.classes]
+            extra = model.extra[model.place_of[waiting.classes]] if model.extra.size else np.zeros((1, 1))
             highest = ledger.factors.max(axis=0, initial=0.0) * readings.max(axis=0, initial=0) / FIXED
-            place = float(base[np.isfinite(base)].max(initial=0.0))
+            place = float(base[np.isfinite(base)].max(initial=0.0)) + float(extra[np.isfinite(extra)].max(initial=0.0))
             place += float((table.coefficients[waiting.classes] @ highest).max(initial=0.0))
             dearest = max(dearest, _BEYOND * place + 1.0)
-        model = ledger.model() if model is None else model
         return cls(
             waiting,
-            model._replace(kind=model.kind.copy(), limits=model.limits.copy()),
+            model._replace(
+                kind=model.kind.copy(), limits=model.limits.copy(), gates=model.gates.copy(), tie=model.tie.copy()
+            ),
             readings.copy(),
             free.copy(),
             ledger.alive & ~barred,
@@ -124,8 +128,8 @@ class Evidence:
     def bound(self, pi: FloatArray) -> tuple[float, FloatArray]:
         """LB at some prices, and in which direction it grows."""
         want = np.zeros(len(pi))
-        alpha, crowding, tangents = self.crowding
-        rent = kernels.dual_value(
+        alpha, crowding, tangents, equal = self.crowding
+        rent = bound_kernels.dual_value(
             pi,
             self.counts,
             self.rows,
@@ -137,9 +141,11 @@ class Evidence:
             self.unit,
             self.units,
             alpha,
+            equal,
             crowding,
             tangents,
             want,
+            np.zeros((0, 2)),
         )
         leaving = np.minimum(self.waiting.cost, self.most)
         paid = np.minimum(leaving, pi[self.task_class])
@@ -147,8 +153,8 @@ class Evidence:
         return float(paid.sum()) - rent, wish - want
 
     @cached_property
-    def crowding(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Alpha by class, the factor by kind, and where tangents touch."""
+    def crowding(self) -> tuple[FloatArray, FloatArray, FloatArray, float]:
+        """Alpha by class, the factor by kind, where tangents touch, and the one alpha where all that are not 0 are equal."""
         model = self.model
         present = np.flatnonzero(self.counts)
         alpha = np.zeros(len(self.counts))
@@ -157,30 +163,45 @@ class Evidence:
         coefficients = model.coefficients[present]
         acting = (coefficients > 0.0).any(axis=0) & (effects > 0.0).any(axis=0)
         if not acting.any() or not len(factor):
-            return alpha, factor, np.zeros(0)
+            return alpha, factor, np.zeros(0), 0.0
         pair = coefficients[:, acting] @ effects[:, acting].T
         own = np.sqrt(np.diag(pair))
         product = np.outer(own, own)
         some = product > 0.0
         if not some.any():
-            return alpha, factor, np.zeros(0)
+            return alpha, factor, np.zeros(0), 0.0
         # Whichever of two comes first, and whatever the profiles: what is left is true for every pair.
         lowest = min(1.0, float((np.minimum(pair, pair.T)[some] / product[some]).min())) * (1.0 - 1e-12)
         alpha[present] = own * np.sqrt(max(0.0, lowest))
         # Of those that wait only: a sum over all classes would depend on how many others there are, in its last digit.
         mean = float(alpha[present] @ self.counts[present]) / max(1, int(self.counts.sum()))
         # Where factors differ between features the least one bounds them all.
-        return alpha, model.factors[:, acting].min(axis=1), mean * np.array(TANGENTS)
+        different = np.unique(alpha[alpha > 0.0])
+        equal = float(different[0]) if len(different) == 1 else 0.0
+        return alpha, model.factors[:, acting].min(axis=1), mean * np.array(TANGENTS), equal
+
+    @cached_property
+    def place_code(self) -> IntArray:
+        """By machine: a number that those share where the masks and wishes of all who wait say the same."""
+        places = np.unique(self.model.place_of[self.waiting.classes])
+        places = places[places > 0]
+        if not len(places):
+            return np.zeros(len(self.open), dtype=np.int64)
+        return np.unique(self.model.extra[places], axis=1, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
     def best_alone(self) -> FloatArray:
         """The least that one task of each class costs anywhere before the round; infinite where nothing fits."""
         least = np.full(len(self.counts), np.inf)
-        kernels.best_alone(self.counts, self.rows, self.model, self.free, self.readings, least)
+        bound_kernels.best_alone(self.counts, self.rows, self.model, self.free, self.readings, least)
         return least
 
 
-def certify(evidence: Evidence, primal: float) -> Certificate:
-    """The certificate of a level that costs ``primal``."""
+def certify(evidence: Evidence, primal: float, paid: FloatArray | None = None) -> Certificate:
+    """The certificate of a level that costs ``primal``. ``paid``: by class, the most that one of its tasks pays in the plan.
+
+    The climb starts from those prices if they bound the level better than the network's: with equal tasks they prove a plan
+    that is optimal.
+    """
     waiting = evidence.waiting
     alone = evidence.best_alone()
     leaving = np.minimum(waiting.cost, evidence.most)
@@ -195,6 +216,10 @@ def certify(evidence: Evidence, primal: float) -> Certificate:
     most = np.zeros(len(evidence.counts))
     np.maximum.at(most, evidence.task_class, leaving)
     pi = np.minimum(pi, most)
+    if paid is not None:
+        theirs = np.minimum(paid, most)
+        if evidence.bound(theirs)[0] > evidence.bound(pi)[0]:
+            pi = theirs
     for step in range(CLIMBS):
         value, slope = evidence.bound(pi)
         if value > best:

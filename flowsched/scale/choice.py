@@ -126,7 +126,7 @@ def from_options(name: str, assignments: Sequence[tuple[str, str]] = ()) -> Netw
 def plain_settings(policy: NetworkPolicy) -> tuple[str, ...]:
     """The engine's settings that rounds of a policy read; of exact rounds ``exact_tasks`` as well."""
     features = {feature.name for feature in policy.features}
-    return ("due_age_s", *(setting for feature, setting in _BY_FEATURE.items() if feature in features))
+    return ("due_age_s", "scoring", *(setting for feature, setting in _BY_FEATURE.items() if feature in features))
 
 
 def own_settings(name: str) -> tuple[str, ...]:

@@ -16,7 +16,8 @@ import numpy as np
 
 from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.scale import kernels
-from flowsched.scale.ledger import CPU, FIXED, UNLIMITED, Ledger
+from flowsched.scale.ledger import CPU, UNLIMITED, Ledger
+from flowsched.scale.machine_arrays import FIXED
 
 RUNGS = 8
 """Steps of a group's ladder; the last one is endless."""
@@ -64,12 +65,13 @@ class Compaction:
         self._shape_demand: IntArray = np.zeros((0, 0), dtype=np.int64)
         self._shape_effect: IntArray = np.zeros((0, 0), dtype=np.int64)
         self._limited = False
+        self._forgotten = False
         self.group_of: IntArray = np.zeros(0, dtype=np.int64)
         self.seen_fit: IntArray = np.zeros((0, 0), dtype=np.int64)
         self._seen_units: IntArray = np.zeros(0, dtype=np.int64)
         self._keys: dict[tuple[int, ...], int] = {}
         self.keys: list[tuple[int, ...]] = []
-        """Kind and buckets of every group."""
+        """Kind, buckets and signature of every group."""
         self.kind: IntArray = np.zeros(0, dtype=np.int64)
         self.reading: FloatArray = np.zeros((0, len(ledger.features)))
         """What stands for a group's readings: the middle of its buckets, or the exact value."""
@@ -82,7 +84,9 @@ class Compaction:
         self.cost: FloatArray = np.zeros((0, 0))
         """By class and group: what one task costs there as things stand."""
         self._priced = (0, 0, -1)
-        self._table: IntArray = np.zeros((0, 1 + len(ledger.features)), dtype=np.int64)
+        self._table: IntArray = np.zeros((0, 2 + len(ledger.features)), dtype=np.int64)
+        self.signature: IntArray = np.zeros(0, dtype=np.int64)
+        """By machine: what a group has in common beside its kind and buckets, as a number."""
         self._buckets = np.array([round(f.bucket * FIXED) for f in ledger.features], dtype=np.int64)
 
     @property
@@ -105,8 +109,19 @@ class Compaction:
         else:
             self._add_shapes(present)
         self._choose_widths(present)
+        if self._forgotten:
+            # All at once, with the shapes and tiers of this round.
+            self._forgotten = False
+            changed = np.union1d(changed, np.flatnonzero(ledger.alive))
         self.update(changed, ledger.free, ledger.readings)
         self.reprice()
+
+    def sign(self, signature: IntArray) -> IntArray:
+        """Give machines other signatures; the rows where one is new, which have to be counted anew."""
+        more = len(signature) - len(self.signature)
+        old = np.concatenate([self.signature, np.zeros(more, dtype=np.int64)])
+        self.signature = signature
+        return np.flatnonzero(old != signature)
 
     def renumber(self) -> None:
         """Where groups are to be canonical: number them by their keys, and forget those without machines."""
@@ -199,6 +214,9 @@ class Compaction:
             self.group_of = np.concatenate([self.group_of, np.full(more, -1, dtype=np.int64)])
             self._seen_units = np.concatenate([self._seen_units, np.zeros(more, dtype=np.int64)])
             self.seen_fit = np.vstack([self.seen_fit, np.zeros((more, self.seen_fit.shape[1]), dtype=np.int64)])
+        missing = self._ledger.rows - len(self.signature)
+        if missing > 0:
+            self.signature = np.concatenate([self.signature, np.zeros(missing, dtype=np.int64)])
 
     def _forget(self, reason: str) -> None:
         """Start anew; everybody is counted again."""
@@ -223,7 +241,7 @@ class Compaction:
         self.cost = np.zeros((0, 0))
         self._priced = (0, 0, -1)
         self.group_of[:] = -1
-        self.update(np.flatnonzero(ledger.alive), ledger.free, ledger.readings)
+        self._forgotten = True
 
     def _add_shapes(self, present: IntArray) -> None:
         """Shapes of waiting classes that are new, counted on all machines."""
@@ -328,9 +346,10 @@ class Compaction:
     def _groups_for(self, rows: IntArray, readings: IntArray) -> IntArray:
         """Group of each machine, new ones made; -1 for machines that are gone."""
         ledger = self._ledger
-        columns = np.empty((len(rows), 1 + len(self._buckets)), dtype=np.int64)
+        columns = np.empty((len(rows), 2 + len(self._buckets)), dtype=np.int64)
         columns[:, 0] = np.where(ledger.alive[rows], ledger.kind[rows], -1)
-        columns[:, 1:] = readings[rows] // np.maximum(1, self._buckets)
+        columns[:, 1:-1] = readings[rows] // np.maximum(1, self._buckets)
+        columns[:, -1] = self.signature[rows]
         answer = self.group_of[rows]
         other = np.flatnonzero(~kernels.same_group(rows, columns, self.group_of, self._key_table()))
         if len(other):
@@ -339,7 +358,7 @@ class Compaction:
 
     def _key_table(self) -> IntArray:
         if len(self._table) != len(self.keys):
-            self._table = np.array(self.keys, dtype=np.int64).reshape(len(self.keys), 1 + len(self._buckets))
+            self._table = np.array(self.keys, dtype=np.int64).reshape(len(self.keys), 2 + len(self._buckets))
         return self._table
 
     def _numbered(self, key: IntArray) -> IntArray:
@@ -365,7 +384,7 @@ class Compaction:
 
     def _add_groups(self, keys: IntArray) -> None:
         more = len(keys)
-        floor = keys[:, 1:] * np.maximum(self._buckets, 1) / FIXED
+        floor = keys[:, 1:-1] * np.maximum(self._buckets, 1) / FIXED
         self.kind = np.concatenate([self.kind, keys[:, 0]])
         self.reading = np.vstack([self.reading, floor + self._buckets / FIXED / 2.0])
         self.members = np.concatenate([self.members, np.zeros(more, dtype=np.int64)])

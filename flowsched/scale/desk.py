@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from flowsched.arrays import BoolArray, FloatArray, IntArray
-from flowsched.scale import kernels, trade_kernels
+from flowsched.relations.topology_counts import TopologyCounts
+from flowsched.scale import kernels, packing_kernels, relation_kernels, trade_kernels
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.openings import Openings
+from flowsched.scale.round_relations import RoundRelations
 from flowsched.scale.waiting import Waiting
 
 _LEAST_GAIN = 1e-9
@@ -17,11 +21,25 @@ _SLACK_S = 1e-6
 """Times that differ by less are equal."""
 
 
+@dataclass(frozen=True, eq=False)
+class SavedDesk:
+    """What placing tasks changes."""
+
+    free: IntArray
+    readings: IntArray
+    machine: IntArray
+    task_class: IntArray
+    believed: FloatArray
+    topology_counts: dict[str, TopologyCounts]
+
+
 class Desk:
     """The state that a round works on: copies of what it changes, and the placements so far."""
 
-    def __init__(self, ledger: Ledger, barred: BoolArray | None) -> None:
-        """Copy what changes. ``barred``: machine rows that take nobody."""
+    def __init__(self, ledger: Ledger, barred: BoolArray | None, present: IntArray, spread: bool = True) -> None:
+        """Copy what changes. ``barred``: machine rows that take no task; ``present``: classes that wait; ``spread``: whether
+        ties take the emptiest machine.
+        """
         self.ledger = ledger
         self.free = ledger.free.copy()
         self.readings = ledger.readings.copy()
@@ -36,9 +54,24 @@ class Desk:
         self.tasks: IntArray = np.zeros(0, dtype=np.int64)
         self.held: IntArray = np.zeros(0, dtype=np.int64)
         """Machines that are reserved: in ``model`` each is of a kind of its own, which forbids who would stay too long."""
-        self.model = ledger.model()
+        self.relations = RoundRelations(ledger, present)
+        self.model = self.relations.with_gates(ledger.model(spread))
         widths = np.array([c.width_milli for c in ledger.classes], dtype=np.int64)
-        self._order = np.lexsort((np.arange(len(widths)), -ledger.demands.sum(axis=1), -widths))
+        later = np.zeros(len(widths), dtype=np.bool_)
+        if self.relations:
+            later[:] = [self.relations.comes_later(c) for c in range(len(widths))]
+        self._order = np.lexsort((np.arange(len(widths)), -ledger.demands.sum(axis=1), -widths, later))
+
+    def rank(self, spread: bool) -> None:
+        """Let ties spread tasks, or pack them."""
+        model = self.ledger.model(spread)
+        self.model = self.model._replace(tie=model.tie, spread=spread)
+
+    def ties(self) -> FloatArray:
+        """By machine, its rank among those with the same price."""
+        tie = self.model.tie
+        ranks: FloatArray = tie[:, 0] + tie[:, 1] * self.free[:, 0] + tie[:, 2] * self.free[:, self.model.memory]
+        return ranks
 
     def pack(self, wanted: IntArray, waiting: Waiting, open_: Openings) -> int:
         """Place whole tasks along a flow; how many found room."""
@@ -64,9 +97,18 @@ class Desk:
         wanted[waiting.classes, 0] = left
         limit = np.full(total, -np.inf)
         limit[waiting.classes] = waiting.dearest
-        order = self._order[wanted[self._order, 0] > 0]
         ends = np.array([0, len(rows)], dtype=np.int64)
-        return self._take(order, wanted, limit, ends, rows)
+        found = 0
+        while wanted.any():
+            before = self.count
+            more = self._take(self._order[wanted[self._order, 0] > 0], wanted, limit, ends, rows)
+            if not more:
+                break
+            found += more
+            wanted[:, 0] -= np.bincount(self.task_class[before:], minlength=total)
+            # Only classes that what was placed after them may have let in.
+            wanted[[c for c in np.flatnonzero(wanted).tolist() if not self.relations.widens(c)]] = 0
+        return found
 
     def force(self, wanted: IntArray) -> int:
         """Place tasks, so many of each class, at whatever cost, wherever there is room; how many found some."""
@@ -104,16 +146,36 @@ class Desk:
 
     def settle(self, start: int, waiting: Waiting, open_: Openings) -> tuple[int, int]:
         """One pass in which every class of a level is placed anew beside all others; moves and machines looked at."""
-        if self.count == start:
+        order = np.argsort(self.task_class[start:], kind="stable")
+        if not self.relations:
+            return self._settle(start, waiting, open_, order)
+        classes = self.task_class[start:]
+        bound = [c for c in np.unique(classes).tolist() if self.relations.concerns(c)]
+        moves, looked = self._settle(start, waiting, open_, order[~np.isin(classes[order], bound)])
+        for c in bound:
+            if self.relations.fixed(c):
+                continue
+            mine = order[classes[order] == c]
+            before = self.machine[start:][mine].copy()
+            self.relations.note(c, before, -1)
+            self.relations.set_gate(c, self.model)
+            more, looks = self._settle(start, waiting, open_, mine)
+            self.relations.note(c, self.machine[start:][mine])
+            moves, looked = moves + more, looked + looks
+        return moves, looked
+
+    def _settle(self, start: int, waiting: Waiting, open_: Openings, order: IntArray) -> tuple[int, int]:
+        """The same for the placements ``order``, class by class."""
+        if not len(order):
             return 0, 0
         machine = self.machine[start:]
         before = machine.copy()
-        moves, looked = kernels.settle(
-            np.argsort(self.task_class[start:], kind="stable"),
+        moves, looked = packing_kernels.settle(
+            order,
             self.task_class[start:],
             machine,
             self.believed[start:],
-            *open_.cheap(waiting.classes, len(self.ledger.classes)),
+            *open_.cheap(waiting.classes, len(self.ledger.classes), self.model),
             open_.first,
             open_.rows,
             self.barred,
@@ -128,6 +190,10 @@ class Desk:
     def trade(self, start: int, budget: int) -> tuple[int, int]:
         """Tasks of different classes take each other's machines where that pays; trades and places looked at."""
         order = np.argsort(self.task_class[start:], kind="stable")
+        if self.relations:
+            # What a relation counts stays where packing put it.
+            bound = [c for c in np.unique(self.task_class[start:]).tolist() if self.relations.concerns(c)]
+            order = order[~np.isin(self.task_class[start:][order], bound)]
         classes, first = np.unique(self.task_class[start:][order], return_index=True)
         if len(classes) < 2:
             return 0, 0
@@ -149,7 +215,10 @@ class Desk:
         return int(trades), int(looked)
 
     def give_back(self, start: int, waiting: Waiting) -> None:
-        """Take back places that cost more than leaving the task: the dearest place meets the one that is left cheapest."""
+        """Take back places that cost more, beside all others, than leaving the task or than its class may pay: the dearest
+        place meets the one that is left cheapest.
+        """
+        kernels.reprice(self.task_class[start:], self.machine[start:], self.model, self.readings, self.believed[start:])
         position = np.searchsorted(waiting.classes, self.task_class[start:])
         order = np.lexsort((self.believed[start:], position))
         rank = np.arange(len(order)) - np.searchsorted(position[order], position[order])
@@ -157,6 +226,9 @@ class Desk:
         leaving = waiting.cost[waiting.first[position[order]] + rank]
         over: BoolArray = np.zeros(len(order), dtype=np.bool_)
         over[order] = self.believed[start:][order] > leaving
+        over |= self.believed[start:] > self.model.ceiling[self.task_class[start:]]
+        if self.relations:
+            over &= ~np.array([self.relations.leaned_on(c) for c in self.task_class[start:].tolist()], dtype=np.bool_)
         if over.any():
             self.take_back(start, over)
 
@@ -165,6 +237,8 @@ class Desk:
         rows = start + np.flatnonzero(gone)
         for i in rows.tolist():
             kernels.put(self.machine[i], self.task_class[i], -1, self.model, self.free, self.readings)
+        if self.relations:
+            self._note(self.task_class[rows], self.machine[rows], -1)
         self._touch(self.machine[rows])
         self._keep(np.concatenate([np.ones(start, dtype=np.bool_), ~gone]))
 
@@ -193,16 +267,22 @@ class Desk:
         return int(np.maximum(more, 0).sum())
 
     def close(self, start: int, waiting: Waiting, evidence: Evidence) -> float:
-        """Give the level's places to its tasks, the dearest to leave first; what the level costs in all."""
+        """Give the level's places to its tasks, the dearest to leave first; what the level costs in all.
+
+        Placements go class by class, or where relations count some of them in the order in which each was valid.
+        """
         position = np.searchsorted(waiting.classes, self.task_class[start:])
-        order = np.argsort(position, kind="stable")
+        by_class = np.argsort(position, kind="stable")
+        order = np.arange(len(position)) if self.relations else by_class
         self.machine[start:] = self.machine[start:][order]
         self.task_class[start:] = self.task_class[start:][order]
         self.believed[start:] = self.believed[start:][order]
         placed = np.bincount(position, minlength=len(waiting.classes))
         rank = np.arange(len(waiting.tasks)) - np.repeat(waiting.first[:-1], waiting.counts)
         served = rank < np.repeat(placed, waiting.counts)
-        self.tasks = np.concatenate([self.tasks, waiting.tasks[served]])
+        tasks = np.empty(len(order), dtype=np.int64)
+        tasks[by_class if self.relations else order] = waiting.tasks[served]
+        self.tasks = np.concatenate([self.tasks, tasks if self.relations else waiting.tasks[served]])
         in_turn = np.empty(self.count - start)
         kernels.in_turn(
             self.task_class[start:],
@@ -234,12 +314,96 @@ class Desk:
         self._new[:] = False
         return rows
 
+    def paid(self, start: int, waiting: Waiting) -> FloatArray:
+        """By class, the most that one of its tasks pays beside all others; of one that waits whole what leaving it costs."""
+        cost = np.empty(self.count - start)
+        kernels.reprice(self.task_class[start:], self.machine[start:], self.model, self.readings, cost)
+        paid = np.zeros(len(self.ledger.classes))
+        np.maximum.at(paid, self.task_class[start:], cost)
+        waits = waiting.counts > self.placed_of(start, waiting.classes)
+        paid[waiting.classes[waits]] = np.inf
+        return paid
+
+    def left(self, start: int, waiting: Waiting, most: float) -> float:
+        """What the tasks that have no place yet cost, each at most ``most``."""
+        placed = self.placed_of(start, waiting.classes)
+        rank = np.arange(len(waiting.tasks)) - np.repeat(waiting.first[:-1], waiting.counts)
+        return float(np.minimum(waiting.cost[rank >= np.repeat(placed, waiting.counts)], most).sum())
+
+    def save(self) -> SavedDesk:
+        """What placing changes, for :meth:`restore`."""
+        return SavedDesk(
+            self.free.copy(),
+            self.readings.copy(),
+            self.machine.copy(),
+            self.task_class.copy(),
+            self.believed.copy(),
+            self.relations.save(),
+        )
+
+    def restore(self, saved: SavedDesk) -> None:
+        """Go back to a saved state."""
+        self._new |= (self.free != saved.free).any(axis=1) | (self.readings != saved.readings).any(axis=1)
+        self.free, self.readings = saved.free.copy(), saved.readings.copy()
+        self.machine, self.task_class = saved.machine.copy(), saved.task_class.copy()
+        self.believed = saved.believed.copy()
+        self.count = len(self.machine)
+        self.relations.restore(saved.topology_counts)
+
     def _take(self, order: IntArray, wanted: IntArray, limit: FloatArray, first: IntArray, rows: IntArray) -> int:
+        """Place so many tasks ``wanted`` by class and group, classes in ``order``."""
+        if not self.relations:
+            return self._pack(order, wanted, limit, first, rows)
+        found = 0
+        together: list[int] = []
+        for c in order.tolist():
+            if not self.relations.concerns(c):
+                together.append(c)
+                continue
+            found += self._pack(np.array(together, dtype=np.int64), wanted, limit, first, rows)
+            together = []
+            start = self.count
+            if self.relations.counts(c):
+                self.relations.set_gate(c, self.model)
+                self._pack(np.array([c]), wanted, limit, first, rows)
+            else:
+                self._in_turn(c, wanted[c], float(limit[c]), first, rows)
+            self.relations.note(c, self.machine[start:])
+            found += self.count - start
+        return found + self._pack(np.array(together, dtype=np.int64), wanted, limit, first, rows)
+
+    def _in_turn(self, c: int, wanted: IntArray, limit: float, first: IntArray, rows: IntArray) -> None:
+        """Place tasks of a class one after the other, in the groups that the flow chose for it."""
+        group = np.repeat(np.arange(len(wanted)), np.diff(first))
+        here = wanted[group] > 0
         most = int(wanted.sum())
         chosen = np.empty(most, dtype=np.int64)
         costs = np.empty(most)
+        placed = relation_kernels.place_in_turn(
+            c,
+            most,
+            limit,
+            rows[here],
+            group[here],
+            wanted.copy(),
+            self.relations.steady(c) & ~self.barred,
+            self.model,
+            self.free,
+            self.readings,
+            self.relations.moving(c),
+            chosen,
+            costs,
+        )
+        self._add(np.full(placed, c, dtype=np.int64), chosen[:placed], costs[:placed])
+
+    def _pack(self, order: IntArray, wanted: IntArray, limit: FloatArray, first: IntArray, rows: IntArray) -> int:
+        most = int(wanted[order].sum())
+        if not most:
+            return 0
+        chosen = np.empty(most, dtype=np.int64)
+        costs = np.empty(most)
         classes = np.empty(most, dtype=np.int64)
-        placed = kernels.pack(
+        placed = packing_kernels.pack(
             order,
             wanted,
             limit,
@@ -253,12 +417,19 @@ class Desk:
             costs,
             classes,
         )
-        self.machine = np.concatenate([self.machine, chosen[:placed]])
-        self.task_class = np.concatenate([self.task_class, classes[:placed]])
-        self.believed = np.concatenate([self.believed, costs[:placed]])
-        self.count += placed
-        self._touch(chosen[:placed])
+        self._add(classes[:placed], chosen[:placed], costs[:placed])
         return placed
+
+    def _add(self, classes: IntArray, machines: IntArray, costs: FloatArray) -> None:
+        self.machine = np.concatenate([self.machine, machines])
+        self.task_class = np.concatenate([self.task_class, classes])
+        self.believed = np.concatenate([self.believed, costs])
+        self.count += len(machines)
+        self._touch(machines)
+
+    def _note(self, classes: IntArray, machines: IntArray, sign: int) -> None:
+        for c in np.unique(classes).tolist():
+            self.relations.note(c, machines[classes == c], sign)
 
     def _touch(self, rows: IntArray) -> None:
         self._new[rows] = True

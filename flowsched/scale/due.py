@@ -9,7 +9,8 @@ had come earlier and still waited when it came. It is due at the due age, and so
 once it is first, waits for one machine to drain, at most T since nothing joins it that stays, and for the next round. That
 holds within a priority, or for all tasks with ``aging_crosses_priority``. Where runs are longer than predicted, nothing
 joins once the reserved start has passed, so a task may wait for T twice. Tasks without an end make T infinite: where they
-leave no machine for a task, nothing is held for it, the next one is served, and the round's outcome says so.
+leave no machine for a task, nothing is held for it, the next one is served, and the round's outcome says so; or, where
+rounds drain machines, the one that misses least of what the task needs takes no other task until it has room.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from flowsched.scale.desk import Desk
 from flowsched.scale.gang import Gang
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.queue import Queue
-from flowsched.scale.reservation import Drain, Lasting, Reservation
+from flowsched.scale.reservation import Drain, Lasting, Reservation, open_to
 from flowsched.scale.waiting import Waiting, survey
 
 
@@ -67,11 +68,12 @@ class _Owed:
 class Dues:
     """What is owed to due tasks, kept from round to round: by queue, which is a priority, or all tasks as one."""
 
-    def __init__(self, ledger: Ledger, compaction: Compaction, due_age_s: float) -> None:
-        """Nothing is owed yet."""
+    def __init__(self, ledger: Ledger, compaction: Compaction, due_age_s: float, drain: bool = False) -> None:
+        """Nothing is owed yet. ``drain``: whether a machine is kept free of new tasks where no end is known."""
         self._ledger = ledger
         self._compaction = compaction
         self._due_age_s = due_age_s
+        self._drain = drain
         self._held: tuple[Reservation, ...] = ()
         self._before: tuple[Reservation, ...] = ()
         self._unbounded: list[Unbounded] = []
@@ -120,7 +122,8 @@ class Dues:
             if found:
                 self._held += found
                 rows = np.unique([r.machine for r in found])
-                desk.hold(rows, np.full(len(rows), max(r.start_s for r in found) - now_s))
+                start_s = max(r.start_s for r in found)
+                desk.hold(rows, np.full(len(rows), start_s - now_s if np.isfinite(start_s) else -np.inf))
                 return None
         return None
 
@@ -166,7 +169,8 @@ class Dues:
         waiting = replace(
             waiting, cost=np.full(len(waiting.cost), np.inf), dearest=np.full(len(waiting.dearest), np.inf)
         )
-        evidence = Evidence.of(ledger, self._compaction, waiting, free, readings, desk.barred, desk.model)
+        open_ = desk.model._replace(ceiling=np.full(len(ledger.classes), np.inf))
+        evidence = Evidence.of(ledger, self._compaction, waiting, free, readings, desk.barred, open_)
         return Started(waiting, evidence, desk.close(start, waiting, evidence))
 
     def _kept(self, owed: _Owed, held: tuple[Reservation, ...], desk: Desk) -> tuple[Reservation, ...]:
@@ -179,6 +183,9 @@ class Dues:
         if desk.barred[rows].any() or np.isin(rows, desk.held).any():
             return ()
         for row in np.intersect1d(rows, self._changed).tolist():
+            draining = [r for r in held if r.machine == row and np.isinf(r.start_s)]
+            if draining and self._for_good.large(int(ledger.task_class[draining[0].task]))[row]:
+                continue
             if not self._for_good.take(row, ledger.task_class[[r.task for r in held if r.machine == row]]):
                 return ()
         return held
@@ -198,6 +205,8 @@ class Dues:
         some: BoolArray = np.logical_or.reduce(fits) & ~desk.barred
         some[desk.held] = False
         if sum(self._for_good.most(c, some & f) for c, f in zip(classes, fits, strict=True)) < owed.needed:
+            if self._drain and owed.needed == 1 and (drained := self._drained(int(owed.members[0]), desk, now_s)):
+                return drained
             self._unbounded.append(Unbounded(int(owed.members[0]), self._why_never(owed, classes)))
             return ()
         drain = Drain(desk, np.flatnonzero(some), now_s)
@@ -213,7 +222,7 @@ class Dues:
                 break
             if task_class in refused:
                 continue
-            row, at = drain.soonest(task_class)
+            row, at = drain.soonest(task_class, fits[classes.index(task_class)])
             if row < 0:
                 refused.add(task_class)
                 continue
@@ -224,6 +233,24 @@ class Dues:
             self._unbounded.append(Unbounded(int(owed.members[0]), self._why_never(owed, classes)))
             return ()
         return tuple(self._reservation(task, row, start_s, now_s) for task, row in places)
+
+    def _drained(self, task: int, desk: Desk, now_s: float) -> tuple[Reservation, ...]:
+        """The machine that a task fits on once it is empty, and that misses least of what it needs now."""
+        ledger = self._ledger
+        task_class = int(ledger.task_class[task])
+        able = self._for_good.large(task_class) & ~desk.barred
+        able[desk.held] = False
+        rows = np.flatnonzero(able)
+        if not len(rows):
+            return ()
+        demand = ledger.demands[task_class]
+        asked = np.flatnonzero(demand)
+        missing = (np.maximum(0, demand[asked] - desk.free[rows][:, asked]) / demand[asked]).sum(axis=1)
+        row = int(rows[np.argmin(missing)])
+        name = ledger.machine_name(row)
+        waited = f"{ledger.task_name(task)} has waited {now_s - ledger.created_s[task]:.0f} s"
+        why = f"{waited}; {name} misses least of what it needs and drains for it"
+        return (Reservation(task, row, np.inf, why, int(ledger.sequence[task]), name),)
 
     def _reservation(self, task: int, row: int, start_s: float, now_s: float) -> Reservation:
         ledger = self._ledger
@@ -238,11 +265,13 @@ class Dues:
         for c in classes:
             if not self._for_good.large(c).any():
                 name = self._ledger.classes[c].name
-                if np.isfinite(self._ledger.table().base[c, self._ledger.kind[self._ledger.alive]]).any():
+                if (self._ledger.alive & open_to(self._ledger, c)).any():
                     return f"no machine that it may use is large enough for {name}"
                 return f"{name} may use no machine that is there: its selector or the policy forbids them all"
         if owed.needed > 1:
             return f"no machines have room for {owed.needed} tasks of {owed.key} together once all that have an end are gone"
+        if any(self._ledger.roles[c] for c in classes):
+            return "on every machine that is large enough, tasks without an end leave too little room or relations refuse it"
         return "on every machine that is large enough, tasks without an end leave too little room"
 
 

@@ -73,7 +73,8 @@ class ExactLevel:
     def makes(self) -> list[Companies] | None:
         """The companies of all machines; None if there are too many."""
         e = self._evidence
-        key = np.hstack([e.model.kind[e.rows, None], e.free[e.rows], e.readings[e.rows], e.model.limits[e.rows]])
+        code = e.place_code[e.rows, None]
+        key = np.hstack([e.model.kind[e.rows, None], e.free[e.rows], e.readings[e.rows], e.model.limits[e.rows], code])
         _, first, inverse = np.unique(key, axis=0, return_index=True, return_inverse=True)
         found = []
         left = self._most
@@ -215,6 +216,8 @@ class ExactLevel:
         k = model.kind[m]
         felt = model.factors[k] * e.readings[m] * model.scale
         alone: FloatArray = model.base[self.classes, k] + model.coefficients[self.classes] @ felt
+        if model.extra.size:
+            alone += model.extra[model.place_of[self.classes], m]
         return alone
 
     def _cost(self, counts: IntArray, m: int) -> FloatArray:

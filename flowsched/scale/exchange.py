@@ -102,7 +102,8 @@ def _candidates(evidence: Evidence, open_: Openings, machine: IntArray) -> IntAr
 def _different(evidence: Evidence, rows: IntArray) -> IntArray:
     """At most two of every make of machine, in the order given: more make no difference."""
     model = evidence.model
-    key = np.hstack([model.kind[rows, None], evidence.free[rows], evidence.readings[rows], model.limits[rows]])
+    code = evidence.place_code[rows, None]
+    key = np.hstack([model.kind[rows, None], evidence.free[rows], evidence.readings[rows], model.limits[rows], code])
     _, make = np.unique(key, axis=0, return_inverse=True)
     make = make.reshape(-1)
     order = np.argsort(make, kind="stable")
@@ -119,6 +120,10 @@ def _alone(evidence: Evidence, rows: IntArray, classes: IntArray) -> FloatArray:
     for f in range(model.coefficients.shape[1]):
         felt = model.factors[kind, f] * evidence.readings[rows, f] * model.scale
         price += felt[:, None] * model.coefficients[classes, f][None, :]
+    for i, place in enumerate(model.place_of[classes].tolist()):
+        if place:
+            price[:, i] += model.extra[place, rows]
+    price[price > model.ceiling[classes][None, :]] = np.inf
     return price
 
 

@@ -21,7 +21,8 @@ import numpy as np
 from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.network import Network
 from flowsched.scale.compaction import Compaction
-from flowsched.scale.ledger import FIXED, Ledger
+from flowsched.scale.ledger import Ledger
+from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.network import cost_scale
 from flowsched.scale.waiting import Waiting
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from flowsched.arrays import BoolArray, FloatArray, IntArray
-from flowsched.scale import kernels, move_kernels
+from flowsched.scale import bound_kernels, kernels, move_kernels
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.full_network import Quotas, build_full_network, gather, mean_readings
 from flowsched.scale.ledger import PENDING, RUNNING, Ledger
@@ -344,7 +344,7 @@ class _MoveDesk:
         least = np.full(len(self._model.base), np.inf)
         present = np.bincount(self._class, minlength=len(least))
         rows = np.flatnonzero(self._snapshot.open)
-        kernels.best_alone(present, rows, self._model, self.free, self.readings, least)
+        bound_kernels.best_alone(present, rows, self._model, self.free, self.readings, least)
         here = np.empty(len(self._class))
         kernels.reprice(self._class, self._machine, self._model, self.readings, here)
         with np.errstate(invalid="ignore"):

@@ -8,7 +8,7 @@ group that is too small even with all who wait takes no part in a round.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,6 +32,12 @@ class Gang:
     """Tasks that wait, in the order in which they came."""
     priority: int
     """The lowest of its members'; all are served with it."""
+    minimum: int
+    """How many of the group have to run."""
+    running: int
+    """How many do already."""
+    reached: int = 0
+    """How many had a place at most, where that was not enough."""
 
     @property
     def complete(self) -> bool:
@@ -72,11 +78,13 @@ class Gangs:
         found = []
         for number in numbers[np.argsort(first)].tolist():
             classes = np.flatnonzero(self._group_of == number)
-            needed = ledger.groups.get(names[number], 1) - int(per_class[classes].sum())
+            minimum = ledger.groups.get(names[number], 1)
+            running = int(per_class[classes].sum()) + ledger.members_elsewhere.get(names[number], 0)
+            needed = minimum - running
             if needed > 1:
                 members = pending[where[group[where] == number]]
                 lowest = int(priority[ledger.task_class[members]].min())
-                found.append(Gang(names[number], needed, classes, members, lowest))
+                found.append(Gang(names[number], needed, classes, members, lowest, minimum, running))
         return tuple(found)
 
     def _catch_up(self) -> None:
@@ -87,11 +95,17 @@ class Gangs:
 
 
 def all_or_none(
-    gangs: Sequence[Gang], desk: Desk, start: int, waiting: Waiting, openings: Callable[[], Openings]
+    gangs: Sequence[Gang],
+    desk: Desk,
+    start: int,
+    waiting: Waiting,
+    openings: Callable[[], Openings],
+    refill: Callable[[BoolArray], None],
 ) -> tuple[Gang, ...]:
     """See to it that every group has its minimum or nothing; those that start with nothing.
 
-    ``gangs``: those of the level in the order in which they came. ``openings`` says what is open as the desk stands.
+    ``gangs``: those of the level in the order in which they came. ``openings`` says what is open as the desk stands;
+    ``refill`` places the level anew with some classes only, for where others may be at their places because of a group.
     """
     active: BoolArray = np.ones(len(desk.ledger.classes), dtype=np.bool_)
     dropped: list[Gang] = []
@@ -100,18 +114,27 @@ def all_or_none(
         if not failing:
             break
         last = failing[-1]
-        dropped.append(last)
+        dropped.append(replace(last, reached=last.placed(desk, start)))
         active[last.classes] = False
-        if _give_up(last, desk, start):
+        if any(desk.relations.leaned_on(c) for c in last.classes.tolist()) and last.placed(desk, start):
+            refill(active)
+        elif _give_up(last, desk, start):
             _offer(desk, start, waiting, openings(), active)
     still = []
     for gang in reversed(dropped):
         only = np.zeros(len(active), dtype=np.bool_)
         only[gang.classes] = True
+        saved = desk.save()
         _offer(desk, start, waiting, openings(), only)
-        if gang.placed(desk, start) < gang.needed:
-            _give_up(gang, desk, start)
-            still.append(gang)
+        kept = [g for g in gangs if active[g.classes].all()]
+        if any(g.placed(desk, start) < g.needed for g in (gang, *kept)):
+            still.append(replace(gang, reached=max(gang.reached, gang.placed(desk, start))))
+            desk.restore(saved)
+        else:
+            # What a group lets in may let others in.
+            active[gang.classes] = True
+            if desk.relations:
+                _offer(desk, start, waiting, openings(), active)
     return tuple(still)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -17,7 +17,6 @@ from flowsched.scale.policy import NetworkPolicy
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.snapshot import MILLI, Machine, Service, Snapshot, Task
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.document import InputError, Problem
 from flowsched_models.runtime import HostFactory
 
 PRESSURE, HEADROOM = "pressure", "headroom"
@@ -47,16 +46,6 @@ class Frame:
         types = {machine.type for machine in snapshot.machines}
         lists = {tuple(sorted(task.machines)) for task in snapshot.pending if task.machines is not None}
         return cls(snapshot.catalogue, tuple(sorted(types)), tuple(sorted(lists)))
-
-
-def refuse_related(tasks: Iterable[Task], policy: str) -> None:
-    """Raise :class:`InputError` for a task that a relation binds to others: network rounds cannot keep that."""
-    for task in tasks:
-        if not task.holds and not task.joins:
-            continue
-        verb = "holds" if task.holds else "joins"
-        what = f"it {verb} relation {(*task.holds, *task.joins)[0]}, and policy {policy} keeps no relations"
-        raise InputError([Problem(f"task {task.name}", None, "", what, "take policy flow")])
 
 
 class Intake:
@@ -117,7 +106,12 @@ class Intake:
         labels = tuple(sorted(self._listed.get(machine.name, ())))
         size = max(_LEAST_CORES, round(max(0, cpu) / MILLI, 1))
         return MachineSpec(
-            machine.name, MachineKind(machine.type, labels, kind.bandwidth, size), allocatable, readings, limits
+            machine.name,
+            MachineKind(machine.type, labels, kind.bandwidth, size),
+            allocatable,
+            readings,
+            limits,
+            dict(machine.labels),
         )
 
     def task_class(self, task: Task, width_milli: int, placed: bool = False) -> TaskClass:
@@ -125,7 +119,7 @@ class Intake:
         machines = None if placed else task.machines
         key = (
             task.profile, task.scale, task.memory_mib, task.resources, task.priority, task.endless, task.threads,
-            machines, width_milli, task.group,
+            machines, width_milli, task.group, task.holds, task.joins,
         )  # fmt: skip
         found = self._classes.get(key)
         if found is None:
@@ -143,6 +137,8 @@ class Intake:
                 () if machines is None else ((list_label(tuple(sorted(machines))), "yes"),),
                 self._slow(task.profile),
                 group=task.group or "",
+                holds=task.holds,
+                joins=task.joins,
             )
         return found
 
@@ -193,4 +189,6 @@ def class_key(task_class: TaskClass) -> tuple[object, ...]:
         task_class.priority,
         task_class.selector,
         task_class.group,
+        task_class.holds,
+        task_class.joins,
     )

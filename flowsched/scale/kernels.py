@@ -1,7 +1,6 @@
-"""Compiled inner loops of a round: booking, counting what fits, packing, settling.
+"""Compiled inner loops of a round: booking, counting what fits, pricing.
 
-They stand in one file because compiled code is kept file by file and these call each other. Arrays by machine have a row for
-each; amounts are integers in the ledger's units.
+Arrays by machine have a row for each; amounts are integers in the ledger's units.
 """
 
 from __future__ import annotations
@@ -38,6 +37,22 @@ class Model(NamedTuple):
     """By class and feature."""
     scale: float
     """What a unit of a reading is."""
+    ceiling: FloatArray
+    """By class: places that cost more are not taken."""
+    place_of: IntArray
+    """By class: its row in ``extra``; 0 where a class has the same price on all machines of a kind."""
+    extra: FloatArray
+    """By places and machine: what a task pays there beside its other prices; infinite where it must not run."""
+    gate_of: IntArray
+    """By class: its row in ``gates``; 0 where no relation says how many of it a machine may take."""
+    gates: IntArray
+    """By gate and machine: how many more tasks may come. Packing counts it down."""
+    tie: FloatArray
+    """By machine: a constant, and weights of its free CPU and memory. Of equal prices the least sum comes first."""
+    memory: int
+    """Column of memory in arrays by resource."""
+    spread: bool
+    """Whether ties spread tasks: then each further task on a machine ranks behind equal machines without one."""
 
 
 @compiled
@@ -271,6 +286,8 @@ def place_cost(
     total = float(model.base[c, k])
     for f in range(model.coefficients.shape[1]):
         total += model.coefficients[c, f] * model.factors[k, f] * readings[m, f] * model.scale
+    if model.place_of[c] > 0:
+        total += model.extra[model.place_of[c], m]
     return total
 
 
@@ -286,36 +303,39 @@ def cost_beside(
     total = float(model.base[c, k])
     for f in range(model.coefficients.shape[1]):
         total += model.coefficients[c, f] * model.factors[k, f] * (readings[m, f] - model.effects[c, f]) * model.scale
+    if model.place_of[c] > 0:
+        total += model.extra[model.place_of[c], m]
     return total
 
 
 @compiled
-def sift(keys: FloatArray, ties: IntArray, rows: IntArray, start: int, count: int) -> None:
-    """Let one entry of a heap sink to its place; the smallest (key, tie, row) is on top."""
-    i = start
-    while True:
-        child = 2 * i + 1
-        if child >= count:
-            return
-        other = child + 1
-        if other < count and before(keys, ties, rows, other, child):
-            child = other
-        if not before(keys, ties, rows, child, i):
-            return
-        keys[i], keys[child] = keys[child], keys[i]
-        ties[i], ties[child] = ties[child], ties[i]
-        rows[i], rows[child] = rows[child], rows[i]
-        i = child
+def gated(m: int, c: int, model: Model) -> bool:
+    """Whether relations let no task of class c more come to machine m."""
+    return bool(model.gate_of[c] > 0 and model.gates[model.gate_of[c], m] <= 0)
 
 
 @compiled
-def before(keys: FloatArray, ties: IntArray, rows: IntArray, a: int, b: int) -> bool:
-    """Whether entry a of a heap comes before entry b."""
-    if keys[a] != keys[b]:
-        return bool(keys[a] < keys[b])
-    if ties[a] != ties[b]:
-        return bool(ties[a] < ties[b])
-    return bool(rows[a] < rows[b])
+def tie_of(m: int, model: Model, free: IntArray) -> float:
+    """What ranks machine m among those with the same price; the least comes first."""
+    return float(model.tie[m, 0] + model.tie[m, 1] * free[m, 0] + model.tie[m, 2] * free[m, model.memory])
+
+
+@compiled
+def class_prices(c: int, model: Model, readings: IntArray, cost: FloatArray) -> None:
+    """What one task of class c costs on every machine as it is."""
+    for m in range(len(cost)):
+        cost[m] = place_cost(m, c, model, readings)
+
+
+@compiled
+def least_extra(p: int, first: IntArray, rows: IntArray, model: Model, least: FloatArray) -> None:
+    """The least extra of some places among the machines of each group."""
+    for g in range(len(first) - 1):
+        low = np.inf
+        for i in range(first[g], first[g + 1]):
+            low = min(low, model.extra[p, rows[i]])
+        if first[g] < first[g + 1]:
+            least[g] = low
 
 
 @compiled
@@ -325,224 +345,6 @@ def put(m: int, c: int, sign: int, model: Model, free: IntArray, readings: IntAr
         free[m, r] -= sign * model.demands[c, r]
     for f in range(model.effects.shape[1]):
         readings[m, f] += sign * model.effects[c, f]
-
-
-@compiled
-def pour(
-    c: int,
-    wanted: int,
-    limit: float,
-    first: int,
-    last: int,
-    rows: IntArray,
-    barred: BoolArray,
-    model: Model,
-    free: IntArray,
-    readings: IntArray,
-    keys: FloatArray,
-    ties: IntArray,
-    heap: IntArray,
-    chosen: IntArray,
-    costs: FloatArray,
-    at: int,
-) -> int:
-    """Place up to ``wanted`` tasks of class c on the machines ``rows[first:last]``, each where it costs least then.
-
-    Nothing dearer than ``limit`` is taken. Ties go to the machine with least CPU left, so that others stay whole, then to
-    the lower row. Writes machines and costs from position ``at`` on; how many were placed.
-    """
-    count = 0
-    for i in range(first, last):
-        m = rows[i]
-        if barred[m]:
-            continue
-        cost = place_cost(m, c, model, readings)
-        if (
-            cost > limit
-            or cost >= np.inf
-            or not takes(m, c, free, readings, model.limits, model.demands, model.effects)
-        ):
-            continue
-        keys[count] = cost
-        ties[count] = free[m, 0]
-        heap[count] = m
-        count += 1
-    for i in range(count // 2 - 1, -1, -1):
-        sift(keys, ties, heap, i, count)
-    placed = 0
-    while placed < wanted and count > 0:
-        m = heap[0]
-        chosen[at + placed] = m
-        costs[at + placed] = keys[0]
-        placed += 1
-        put(m, c, 1, model, free, readings)
-        keep = takes(m, c, free, readings, model.limits, model.demands, model.effects)
-        if keep:
-            keys[0] = place_cost(m, c, model, readings)
-            ties[0] = free[m, 0]
-            keep = keys[0] <= limit
-        if not keep:
-            count -= 1
-            keys[0] = keys[count]
-            ties[0] = ties[count]
-            heap[0] = heap[count]
-        sift(keys, ties, heap, 0, count)
-    return placed
-
-
-@compiled
-def pack(
-    order: IntArray,
-    wanted: IntArray,
-    limit: FloatArray,
-    first: IntArray,
-    rows: IntArray,
-    barred: BoolArray,
-    model: Model,
-    free: IntArray,
-    readings: IntArray,
-    chosen: IntArray,
-    costs: FloatArray,
-    placed_class: IntArray,
-) -> int:
-    """Whole tasks along a flow: class by class in ``order`` (widest first), group by group. How many were placed.
-
-    ``wanted[c, g]``: tasks of class c for group g. ``limit[c]``: no place dearer than this.
-    """
-    largest = len(rows)
-    keys = np.empty(largest, dtype=np.float64)
-    ties = np.empty(largest, dtype=np.int64)
-    heap = np.empty(largest, dtype=np.int64)
-    at = 0
-    for c in order:
-        for g in range(wanted.shape[1]):
-            if wanted[c, g] == 0:
-                continue
-            placed = pour(
-                c,
-                wanted[c, g],
-                limit[c],
-                first[g],
-                first[g + 1],
-                rows,
-                barred,
-                model,
-                free,
-                readings,
-                keys,
-                ties,
-                heap,
-                chosen,
-                costs,
-                at,
-            )
-            for i in range(at, at + placed):
-                placed_class[i] = c
-            at += placed
-    return at
-
-
-@compiled
-def settle(
-    order: IntArray,
-    task_class: IntArray,
-    machine: IntArray,
-    cost: FloatArray,
-    cheap_first: IntArray,
-    cheap_groups: IntArray,
-    cheap_cost: FloatArray,
-    first: IntArray,
-    rows: IntArray,
-    barred: BoolArray,
-    model: Model,
-    free: IntArray,
-    readings: IntArray,
-    least_gain: float,
-) -> tuple[int, int]:
-    """Place every class of the round anew, beside all others: its tasks find the cheapest places there are.
-
-    ``order`` sorts the placements by class. A class's tasks are alike, and each raises what the next one pays, so taking
-    the cheapest place again and again is the best that the class can do; the round's total only falls. For each class,
-    ``cheap_groups[cheap_first[c]:cheap_first[c + 1]]`` are groups in the order of the least that it can cost there
-    (``cheap_cost``). ``cost`` becomes what each pays beside all others once its class is placed. Returns moves and
-    machines looked at.
-    """
-    moves = 0
-    looked = 0
-    size = len(rows)
-    keys = np.empty(size, dtype=np.float64)
-    ties = np.empty(size, dtype=np.int64)
-    heap = np.empty(size, dtype=np.int64)
-    near = np.empty(size, dtype=np.int64)
-    chosen = np.empty(len(order), dtype=np.int64)
-    paid = np.empty(len(order), dtype=np.float64)
-    tally = np.zeros(len(model.kind), dtype=np.int64)
-    start = 0
-    while start < len(order):
-        c = task_class[order[start]]
-        end = start
-        dearest = 0.0
-        before_sum = 0.0
-        while end < len(order) and task_class[order[end]] == c:
-            i = order[end]
-            m = machine[i]
-            put(m, c, -1, model, free, readings)
-            now = place_cost(m, c, model, readings)
-            # With fellows gone from its machine too, which is what the last one to leave sees.
-            dearest = max(dearest, cost[i], now)
-            before_sum += now
-            end += 1
-        count = 0
-        for j in range(cheap_first[c], cheap_first[c + 1]):
-            if cheap_cost[j] > dearest + least_gain:
-                break
-            g = cheap_groups[j]
-            for k in range(first[g], first[g + 1]):
-                if free[rows[k], 0] >= model.demands[c, 0]:
-                    near[count] = rows[k]
-                    count += 1
-        looked += count
-        placed = pour(
-            c,
-            end - start,
-            dearest + least_gain,
-            0,
-            count,
-            near,
-            barred,
-            model,
-            free,
-            readings,
-            keys,
-            ties,
-            heap,
-            chosen,
-            paid,
-            0,
-        )
-        after_sum = 0.0
-        for n in range(placed):
-            after_sum += paid[n]
-        if placed < end - start or after_sum >= before_sum - least_gain:
-            for n in range(placed):
-                put(chosen[n], c, -1, model, free, readings)
-            for n in range(start, end):
-                put(machine[order[n]], c, 1, model, free, readings)
-        else:
-            for n in range(placed):
-                tally[machine[order[start + n]]] -= 1
-                tally[chosen[n]] += 1
-            for n in range(placed):
-                moves += max(0, tally[chosen[n]])
-                tally[chosen[n]] = 0
-            for n in range(placed):
-                tally[machine[order[start + n]]] = 0
-                machine[order[start + n]] = chosen[n]
-        for n in range(start, end):
-            m = machine[order[n]]
-            cost[order[n]] = cost_beside(m, c, model, readings)
-        start = end
-    return moves, looked
 
 
 @compiled
@@ -575,137 +377,3 @@ def in_turn(
         m = machine[i]
         cost[i] = place_cost(m, c, model, readings)
         put(m, c, 1, model, free, readings)
-
-
-@compiled
-def best_alone(
-    tasks: IntArray, rows: IntArray, model: Model, free: IntArray, readings: IntArray, least: FloatArray
-) -> None:
-    """The least that one task of each class costs on any of the machines that take it."""
-    for m in rows:
-        for c in range(len(tasks)):
-            if tasks[c] > 0:
-                cost = place_cost(m, c, model, readings)
-                if cost < least[c] and takes(m, c, free, readings, model.limits, model.demands, model.effects):
-                    least[c] = cost
-
-
-@compiled
-def rent_of(
-    theta: float,
-    gains: FloatArray,
-    fits: IntArray,
-    alpha: FloatArray,
-    crowding: float,
-    tasks: IntArray,
-    tier_of: IntArray,
-    largest: IntArray,
-    u: int,
-    widths: FloatArray,
-    take: FloatArray,
-) -> float:
-    """The most that a machine can earn if tasks gain ``gains`` and crowd each other by at least their ``alpha``s' products.
-
-    Tasks i and j cost each other at least ``crowding * alpha_i * alpha_j``, so with A the sum of alphas the tasks there cost
-    at least ``crowding / 2 * (A^2 - sum alpha^2)``, and that is at least its tangent at A = theta. ``take``: tasks of each
-    class in a plan that earns this much.
-    """
-    tiers = largest.shape[0]
-    rent = np.zeros(tiers)
-    who = np.full(tiers, -1, dtype=np.int64)
-    half = crowding / 2.0
-    total = half * theta * theta
-    take[:] = 0.0
-    for c in range(len(gains)):
-        gain = gains[c] - half * (2.0 * theta * alpha[c] - alpha[c] * alpha[c]) if theta > 0.0 else gains[c]
-        if fits[c] == 0 or gain <= 0.0:
-            continue
-        t = tier_of[c]
-        if t < 0:
-            n = min(fits[c], tasks[c])
-            total += gain * n
-            take[c] += n
-            continue
-        gain /= widths[c]
-        if gain > rent[t]:
-            rent[t] = gain
-            who[t] = c
-    highest = 0.0
-    holder = -1
-    for back in range(tiers):
-        t = tiers - 1 - back
-        if rent[t] > highest:
-            highest = rent[t]
-            holder = who[t]
-        if holder >= 0:
-            wider = largest[t - 1, u] if t > 0 else 0
-            units = largest[t, u] - wider
-            total += highest * units
-            take[holder] += units / widths[holder]
-    return total
-
-
-@compiled
-def dual_value(
-    pi: FloatArray,
-    tasks: IntArray,
-    rows: IntArray,
-    model: Model,
-    free: IntArray,
-    readings: IntArray,
-    tier_of: IntArray,
-    largest: IntArray,
-    unit: int,
-    widths: FloatArray,
-    alpha: FloatArray,
-    crowding: FloatArray,
-    tangents: FloatArray,
-    want: FloatArray,
-) -> float:
-    """What machines can earn at task prices ``pi``: the sum of their rents, and in ``want`` the tasks that earn them.
-
-    ``crowding[k]``: that of machines of kind k. Any tangent bounds a machine's rent, so the least over ``tangents``, which
-    ascend, counts; 0 is the one without crowding.
-    """
-    classes = len(pi)
-    total = 0.0
-    top = largest.shape[1] - 1
-    gains = np.zeros(classes)
-    fits = np.zeros(classes, dtype=np.int64)
-    take = np.zeros(classes)
-    best_take = np.zeros(classes)
-    for i in range(len(rows)):
-        m = rows[i]
-        k = model.kind[m]
-        some = False
-        for c in range(classes):
-            fits[c] = 0
-            if tasks[c] == 0 or model.base[c, k] >= pi[c]:
-                continue
-            gain = pi[c] - place_cost(m, c, model, readings)
-            if gain <= 0.0:
-                continue
-            if takes(m, c, free, readings, model.limits, model.demands, model.effects):
-                fits[c] = 1
-                if tier_of[c] < 0:
-                    fits[c] = fit(m, c, free, readings, model.limits, model.demands, model.effects)
-            gains[c] = gain
-            some = some or fits[c] > 0
-        if not some:
-            continue
-        u = min(top, max(0, free[m, 0]) // unit)
-        best = rent_of(0.0, gains, fits, alpha, 0.0, tasks, tier_of, largest, u, widths, best_take)
-        if crowding[k] > 0.0 and best_take.sum() > 1.0:
-            last = np.inf
-            for j in range(len(tangents)):
-                value = rent_of(tangents[j], gains, fits, alpha, crowding[k], tasks, tier_of, largest, u, widths, take)
-                if value < best:
-                    best = value
-                    best_take[:] = take
-                # Convex in where the tangent touches, so what rises does not fall again.
-                if value > last:
-                    break
-                last = value
-        total += best
-        want += best_take
-    return total

@@ -13,34 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.relations.relation import Relation
 from flowsched.scale import kernels, ledger_checks
+from flowsched.scale.machine_arrays import FIXED, LoadedMachines, fixed, longer, ties, wider
+from flowsched.scale.places import PlacesTable
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, NetworkPolicy
+from flowsched.scale.price_table import LedgerError, PriceTable, checked_prices, refuse
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
+from flowsched.scale.topology import Role, Topology, roles_of
 
-FIXED = 1 << 24
-"""Features are summed in units of 1/FIXED."""
 UNLIMITED = kernels.UNLIMITED
 FREE, PENDING, RUNNING = 0, 1, 2
 CPU = 0
 """The column of ``cpu`` in every array by resource."""
-
-
-class LedgerError(ValueError):
-    """An event that contradicts the state; nothing has changed."""
-
-
-@dataclass(frozen=True, eq=False)
-class PriceTable:
-    """The policy's prices of all classes as arrays."""
-
-    base: FloatArray
-    """By class and kind."""
-    coefficients: FloatArray
-    """By class and feature."""
-    waiting: FloatArray
-    growth: FloatArray
-    run_s: FloatArray
-    priority: IntArray
 
 
 @dataclass(frozen=True)
@@ -92,6 +77,13 @@ class Ledger:
         self._lasting: tuple[int, FloatArray] | None = None
         self.groups: dict[str, int] = {}
         """Minimum of every task group that was declared."""
+        self.members_elsewhere: dict[str, int] = {}
+        """By task group: members that run and are no tasks of this ledger."""
+        self.topology = Topology()
+        self.places = PlacesTable()
+        self.roles: list[tuple[Role, ...]] = []
+        """By class: what it is to relations, whether they are declared or not."""
+        self._related: BoolArray = np.zeros(0, dtype=np.bool_)
         self.structure = 0
         """Goes up when classes, kinds or resources turn up: what depends on their number grows then."""
 
@@ -159,7 +151,7 @@ class Ledger:
                     raise LedgerError(
                         f"machine {spec.name}: policy {self.policy.name} has no feature {feature}; it has {known}"
                     )
-            _refuse(ledger_checks.about_machine(spec))
+            refuse(ledger_checks.about_machine(spec))
         self._intern_kinds(spec.kind for spec in specs)
         for resource in sorted({r for spec in specs for r in spec.allocatable} - set(self.resources)):
             self._add_resource(resource)
@@ -175,12 +167,43 @@ class Ledger:
             self._own[row] = 0
             self.limits[row] = UNLIMITED
             for feature, value in spec.readings.items():
-                self._own[row, self._feature[feature]] = _fixed(value)
+                self._own[row, self._feature[feature]] = fixed(value)
             for feature, value in spec.limits.items():
                 if value < UNLIMITED / FIXED:
-                    self.limits[row, self._feature[feature]] = _fixed(value)
+                    self.limits[row, self._feature[feature]] = fixed(value)
             self.readings[row] = self._own[row]
+            self.topology.set_labels(row, spec.labels)
             self._mark(row)
+        return rows
+
+    def load_machines(self, machines: LoadedMachines) -> IntArray:
+        """Many machines join at once, with what is taken of them already by tasks that are none of this ledger; their rows.
+
+        Raises ``LedgerError`` unless there were none before.
+        """
+        if self.rows:
+            raise LedgerError(
+                f"there are {self.machine_count} machines already; machines are loaded into an empty ledger"
+            )
+        self._intern_kinds(machines.kinds)
+        for resource in machines.resources:
+            if resource not in self.resources:
+                self._add_resource(resource)
+        count = len(machines.names)
+        self._grow(count)
+        self._empty = []
+        self.names = list(machines.names)
+        self._row = {name: row for row, name in enumerate(machines.names)}
+        self.alive[:] = True
+        self.kind[:] = np.array([self._kind[kind] for kind in machines.kinds], dtype=np.int64)[machines.kind_of]
+        columns = [self.resources.index(resource) for resource in machines.resources]
+        self.allocatable[:, columns] = machines.allocatable
+        self.free[:, columns] = machines.free
+        self._own[:] = machines.readings
+        self.readings[:] = machines.readings
+        self.limits[:] = machines.limits
+        rows = np.arange(count, dtype=np.int64)
+        self.touch(rows)
         return rows
 
     def remove_machines(self, names: Sequence[str]) -> IntArray:
@@ -204,6 +227,7 @@ class Ledger:
             self._own[row] = 0
             self.readings[row] = 0
             self.limits[row] = UNLIMITED
+            self.topology.set_labels(row, None)
             self._empty.append(row)
             self._mark(row)
         return there
@@ -217,11 +241,11 @@ class Ledger:
         if f < 0:
             known = ", ".join(self._feature) or "none"
             raise LedgerError(f"machine {machine}: policy {self.policy.name} has no feature {feature}; it has {known}")
-        _refuse(ledger_checks.about_reading(machine, feature, value, limit))
-        own = _fixed(value)
+        refuse(ledger_checks.about_reading(machine, feature, value, limit))
+        own = fixed(value)
         self.readings[row, f] += own - self._own[row, f]
         self._own[row, f] = own
-        self.limits[row, f] = _fixed(limit) if limit < UNLIMITED / FIXED else UNLIMITED
+        self.limits[row, f] = fixed(limit) if limit < UNLIMITED / FIXED else UNLIMITED
         self._mark(row)
 
     def resize(self, machine: str, allocatable: dict[str, int]) -> None:
@@ -230,7 +254,7 @@ class Ledger:
         Raises ``LedgerError`` for a machine that is not there, and amounts that cannot be counted.
         """
         row = self.row(machine)
-        _refuse(ledger_checks.about_amounts(f"machine {machine}", allocatable))
+        refuse(ledger_checks.about_amounts(f"machine {machine}", allocatable))
         for resource in sorted(set(allocatable) - set(self.resources)):
             self._add_resource(resource)
         for i, resource in enumerate(self.resources):
@@ -252,8 +276,8 @@ class Ledger:
             number = None
         if number is not None:
             return number
-        _refuse(ledger_checks.about_class(task_class))
-        prices = self._price(task_class, self.kinds)
+        refuse(ledger_checks.about_class(task_class))
+        prices = checked_prices(self.policy, task_class, self.kinds)
         for resource, _ in task_class.needs:
             if resource not in self.resources:
                 self._add_resource(resource)
@@ -263,6 +287,8 @@ class Ledger:
         demand = task_class.demand()
         self.demands = np.vstack([self.demands, [demand.get(r, 0) for r in self.resources]])
         self.effects = np.vstack([self.effects, np.rint(prices.effects * FIXED).astype(np.int64)])
+        self.roles.append(roles_of(task_class.holds, task_class.joins))
+        self._related = np.append(self._related, bool(self.roles[-1]))
         self.structure += 1
         return number
 
@@ -271,6 +297,19 @@ class Ledger:
         if minimum < 1:
             raise LedgerError(f"task group {name} has a minimum of {minimum}; it must be at least 1")
         self.groups[name] = minimum
+
+    def declare_relation(self, relation: Relation) -> None:
+        """Make a relation between tasks known. Raises ``LedgerError`` for another one of the same name."""
+        if self.topology.relations.get(relation.name, relation) != relation:
+            raise LedgerError(f"relation {relation.name} is there already, and another one")
+        if relation.name in self.topology.relations:
+            return
+        self.topology.declare(relation, self.rows)
+        running = np.flatnonzero(self.state == RUNNING)
+        for c, roles in enumerate(self.roles):
+            mine = [role for role in roles if role[0] == relation.name]
+            if mine:
+                self.topology.book(mine, self.machine[running[self.task_class[running] == c]], 1)
 
     def submit(self, classes: IntArray, created_s: FloatArray, names: Sequence[str] | None = None) -> IntArray:
         """Tasks come and wait; their rows.
@@ -288,9 +327,11 @@ class Ledger:
         if not np.isfinite(created_s).all():
             raise LedgerError("a task was created at no moment in time; seconds are wanted")
         if names is not None:
-            twice = len(set(names)) < len(names) or next((n for n in names if n in self._task_row), None)
-            if twice:
-                raise LedgerError(f"task {twice} is there already" if twice is not True else "task names repeat")
+            different = set(names)
+            if len(different) < len(names):
+                raise LedgerError("task names repeat")
+            if not different.isdisjoint(self._task_row):
+                raise LedgerError(f"task {next(n for n in names if n in self._task_row)} is there already")
         count = len(classes)
         if self._empty_count < count:
             self._grow_tasks(count - self._empty_count)
@@ -306,9 +347,8 @@ class Ledger:
         kernels.enlist(rows, self._pending, self._position, self._pending_count)
         self.task_count += count
         if names is not None:
-            for row, name in zip(rows.tolist(), names, strict=True):
-                self._task_names[row] = name
-                self._task_row[name] = row
+            self._task_names.update(zip(rows.tolist(), names, strict=True))
+            self._task_row.update(zip(names, rows.tolist(), strict=True))
         return rows
 
     def bind(self, tasks: IntArray, machines: IntArray, end_s: FloatArray | None = None) -> None:
@@ -390,15 +430,7 @@ class Ledger:
     def table(self) -> PriceTable:
         """Prices of all classes; the same object until a class or a kind turns up."""
         if self._table is None or self._table[0] != self.structure:
-            count = len(self.classes)
-            table = PriceTable(
-                np.array([p.base for p in self.prices]).reshape(count, len(self.kinds)),
-                np.array([p.coefficients for p in self.prices]).reshape(count, len(self.features)),
-                np.array([p.waiting for p in self.prices], dtype=np.float64),
-                np.array([p.growth for p in self.prices], dtype=np.float64),
-                np.array([c.run_s for c in self.classes], dtype=np.float64),
-                np.array([c.priority for c in self.classes], dtype=np.int64),
-            )
+            table = PriceTable.of(self.classes, self.prices, len(self.kinds), len(self.features))
             self._table = self.structure, table
         return self._table[1]
 
@@ -421,9 +453,12 @@ class Ledger:
         ends: FloatArray = now_s + self.lasting_s()[self.task_class[tasks], self.kind[machines]]
         return ends
 
-    def model(self) -> kernels.Model:
-        """Prices and room as compiled code takes them; the ledger's own arrays."""
+    def model(self, spread: bool = True) -> kernels.Model:
+        """Prices and room as compiled code takes them; the ledger's own arrays. ``spread``: ties take the emptiest machine,
+        otherwise the one with least CPU left.
+        """
         table = self.table()
+        memory = self.resources.index("memory") if "memory" in self.resources else CPU
         return kernels.Model(
             self.kind,
             self.limits,
@@ -433,6 +468,14 @@ class Ledger:
             self.demands,
             self.effects,
             1.0 / FIXED,
+            table.max_cost,
+            np.array([c.places for c in self.classes], dtype=np.int64),
+            self.places.extra(self.rows),
+            np.zeros(len(self.classes), dtype=np.int64),
+            np.zeros((1, 0), dtype=np.int64),
+            ties(self.allocatable[:, [CPU, memory]], spread),
+            memory,
+            spread,
         )
 
     def touch(self, rows: IntArray) -> None:
@@ -440,34 +483,6 @@ class Ledger:
         kernels.mark(rows, self._changed, self._changes, self._change_count)
 
     # Below: how
-
-    def _price(self, task_class: TaskClass, kinds: Sequence[MachineKind]) -> ClassPrices:
-        prices = self.policy.price(task_class, kinds)
-        base = np.array(prices.base, dtype=np.float64)
-        for k, kind in enumerate(kinds):
-            if not kind.has(task_class.selector):
-                base[k] = FORBIDDEN
-        arrays = (base, np.asarray(prices.coefficients), np.asarray(prices.effects))
-        width = len(self.features)
-        if base.shape != (len(kinds),) or any(a.shape != (width,) for a in arrays[1:]):
-            raise LedgerError(
-                f"policy {self.policy.name} priced class {task_class.name} with arrays of the shapes "
-                f"{', '.join(str(a.shape) for a in arrays)}; {len(kinds)} kinds and {width} features are wanted"
-            )
-        if any(np.isnan(a).any() or (a < 0.0).any() for a in arrays) or not all(
-            np.isfinite(a).all() for a in arrays[1:]
-        ):
-            raise LedgerError(
-                f"policy {self.policy.name} priced class {task_class.name} with a number below 0 or no number"
-            )
-        # Not a number fails both comparisons, so they are the other way round.
-        if not (prices.waiting >= 0.0 and 0.0 <= prices.growth < FORBIDDEN):
-            raise LedgerError(
-                f"policy {self.policy.name} priced class {task_class.name} with waiting {prices.waiting} and growth "
-                f"{prices.growth}; numbers from 0 up are wanted, and a finite growth"
-            )
-        _refuse(ledger_checks.about_effects(task_class.name, arrays[2]))
-        return ClassPrices(*arrays, prices.waiting, prices.growth)
 
     def _intern_kinds(self, kinds: Iterable[MachineKind]) -> None:
         """Number the kinds that are new, and ask the policy about all classes once more."""
@@ -482,7 +497,7 @@ class Ledger:
                     f"policy {self.policy.name} has factors {of_kind.tolist()} for machines of type {kind.type}; "
                     f"{width} finite numbers from 0 up are wanted"
                 )
-        prices = [self._price(c, [*self.kinds, *new]) for c in self.classes]
+        prices = [checked_prices(self.policy, c, [*self.kinds, *new]) for c in self.classes]
         self._kind.update(zip(new, range(len(self.kinds), len(self.kinds) + len(new)), strict=True))
         self.kinds += new
         self.factors = np.vstack([self.factors, np.array(factors).reshape(len(new), width)])
@@ -503,6 +518,10 @@ class Ledger:
             self._changes,
             self._change_count,
         )
+        if self.topology.relations and self._related[self.task_class[tasks]].any():
+            for c in np.unique(self.task_class[tasks]).tolist():
+                if self.roles[c]:
+                    self.topology.book(self.roles[c], self.machine[tasks[self.task_class[tasks] == c]], sign)
 
     def _check(self, tasks: IntArray, state: int) -> None:
         if len(tasks) and not (self.state[tasks] == state).all():
@@ -534,32 +553,33 @@ class Ledger:
     def _grow(self, more: int) -> None:
         before = self.rows
         self.names += [None] * more
-        self.alive = _longer(self.alive, more)
-        self.kind = _longer(self.kind, more)
-        self.allocatable = _longer(self.allocatable, more)
-        self.free = _longer(self.free, more)
-        self.readings = _longer(self.readings, more)
-        self.limits = _longer(self.limits, more)
+        self.alive = longer(self.alive, more)
+        self.kind = longer(self.kind, more)
+        self.allocatable = longer(self.allocatable, more)
+        self.free = longer(self.free, more)
+        self.readings = longer(self.readings, more)
+        self.limits = longer(self.limits, more)
         self.limits[before:] = UNLIMITED
-        self._own = _longer(self._own, more)
-        self._changed = _longer(self._changed, more)
-        self._changes = _longer(self._changes, more)
+        self._own = longer(self._own, more)
+        self._changed = longer(self._changed, more)
+        self._changes = longer(self._changes, more)
         self._empty += range(before + more - 1, before - 1, -1)
+        self.topology.grow(self.rows)
 
     def _grow_tasks(self, least: int) -> None:
         before = len(self.state)
         more = max(64, before, least)
-        self.state = _longer(self.state, more)
-        self.task_class = _longer(self.task_class, more)
-        self.machine = _longer(self.machine, more)
+        self.state = longer(self.state, more)
+        self.task_class = longer(self.task_class, more)
+        self.machine = longer(self.machine, more)
         self.machine[before:] = -1
-        self.created_s = _longer(self.created_s, more)
-        self.end_s = _longer(self.end_s, more)
-        self.sequence = _longer(self.sequence, more)
-        self._pending = _longer(self._pending, more)
-        self._position = _longer(self._position, more)
-        self._scratch = _longer(self._scratch, more)
-        self._empty_tasks = _longer(self._empty_tasks, more)
+        self.created_s = longer(self.created_s, more)
+        self.end_s = longer(self.end_s, more)
+        self.sequence = longer(self.sequence, more)
+        self._pending = longer(self._pending, more)
+        self._position = longer(self._position, more)
+        self._scratch = longer(self._scratch, more)
+        self._empty_tasks = longer(self._empty_tasks, more)
         kept = self._empty_tasks[: self._empty_count].copy()
         self._empty_tasks[:more] = np.arange(before + more - 1, before - 1, -1)
         self._empty_tasks[more : more + len(kept)] = kept
@@ -567,27 +587,9 @@ class Ledger:
 
     def _add_resource(self, resource: str) -> None:
         self.resources.append(resource)
-        self.allocatable = _wider(self.allocatable)
-        self.free = _wider(self.free)
-        self.demands = _wider(self.demands)
+        self.allocatable = wider(self.allocatable)
+        self.free = wider(self.free)
+        self.demands = wider(self.demands)
         for number, task_class in enumerate(self.classes):
             self.demands[number, -1] = task_class.demand().get(resource, 0)
         self.structure += 1
-
-
-def _refuse(wrong: str) -> None:
-    """Raises ``LedgerError`` if something is."""
-    if wrong:
-        raise LedgerError(wrong)
-
-
-def _fixed(value: float) -> int:
-    return round(value * FIXED)
-
-
-def _longer(array: NDArray[np.generic], more: int):  # type: ignore[no-untyped-def]
-    return np.concatenate([array, np.zeros((more, *array.shape[1:]), dtype=array.dtype)])
-
-
-def _wider(array: IntArray) -> IntArray:
-    return np.hstack([array, np.zeros((len(array), 1), dtype=np.int64)])

@@ -23,4 +23,5 @@ def copied(ledger: Ledger) -> Ledger:
             setattr(other, name, value.copy())
         elif isinstance(value, list | dict):
             setattr(other, name, {} if name in _LEFT else copy.copy(value))
+    other.topology = copy.deepcopy(ledger.topology)
     return other

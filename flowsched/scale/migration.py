@@ -140,7 +140,10 @@ def elapsed(ledger: Ledger, tasks: IntArray, now_s: float) -> tuple[FloatArray, 
 
 def may_move(ledger: Ledger, settings: MoveSettings) -> BoolArray:
     """Classes whose running tasks may move."""
-    allowed = [c.movable and (settings.move_endless or np.isfinite(c.run_s)) for c in ledger.classes]
+    allowed = [
+        c.movable and not (c.holds or c.joins) and (settings.move_endless or np.isfinite(c.run_s))
+        for c in ledger.classes
+    ]
     return np.array(allowed, dtype=np.bool_)
 
 

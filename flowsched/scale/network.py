@@ -16,12 +16,15 @@ import numpy as np
 from flowsched.arrays import FloatArray, IntArray
 from flowsched.network import Network
 from flowsched.scale.compaction import RUNGS, Compaction
-from flowsched.scale.ledger import FIXED, Ledger
+from flowsched.scale.ledger import Ledger
+from flowsched.scale.machine_arrays import FIXED
+from flowsched.scale.restricted import Restricted
 from flowsched.scale.waiting import Waiting
 
 _COST_BITS = 34
 _TOTAL_BITS = 60
-_BEYOND = 1 << 40
+TIE = 1e-6
+"""What a machine that is full costs over one that is empty, where ties spread tasks: it decides between equal prices."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +46,13 @@ class ScaleNetwork:
     ladder_from: int
     """The first arc of the ladders; those of waiting follow them."""
     waiting_from: int
+    waiting_to: int
+    """One beyond the last of them; then each class has one from its unscheduled node to the sink."""
+    domain_class: IntArray
+    """Position in ``classes`` of the class of each domain node; these are the last nodes. The last arcs run from their
+    classes to them: one for what each may take in all, and one for what it may take on top."""
+    domain: IntArray
+    """Domain of each of them, as the class's relation numbers them."""
 
     def whole_tasks(self, flow: IntArray, classes: int, groups: int) -> IntArray:
         """Tasks by class and group, of so many of each: the flow floored, and parts of tasks made whole.
@@ -68,19 +78,47 @@ class ScaleNetwork:
         wanted[self.classes[self.arc_class], self.arc_group] = tasks
         return wanted
 
+    def kinds(self) -> dict[str, int]:
+        """Nodes and arcs by what they stand for."""
+        classes, groups, domains = len(self.classes), len(self.groups), len(self.domain_class)
+        tiers = groups * len(self.tier_widths)
+        return {
+            "nodes_sink": 1,
+            "nodes_class": classes,
+            "nodes_unscheduled": classes,
+            "nodes_tier": tiers,
+            "nodes_group": groups,
+            "nodes_domain": domains,
+            "arcs_class": len(self.arc_class),
+            "arcs_tier": tiers,
+            "arcs_crowding": self.waiting_from - self.ladder_from,
+            "arcs_unscheduled": self.waiting_to - self.waiting_from + classes,
+            "arcs_domain": 2 * domains,
+        }
+
     def sizes(self) -> dict[str, int]:
         """Nodes and arcs, classes and groups."""
         return {
             "classes": len(self.classes),
             "groups": len(self.groups),
             "tiers": len(self.groups) * len(self.tier_widths),
+            "domains": len(self.domain_class),
             "nodes": len(self.network.supplies),
             "arcs": self.network.arc_count,
         }
 
 
-def build_network(ledger: Ledger, compaction: Compaction, waiting: Waiting) -> ScaleNetwork:
+def build_network(
+    ledger: Ledger,
+    compaction: Compaction,
+    waiting: Waiting,
+    restricted: Restricted | None = None,
+    tie: FloatArray | None = None,
+) -> ScaleNetwork:
     """The network of the classes in ``waiting``, at the compaction's state.
+
+    ``restricted``: what masks, wishes and relations change for some of them. ``tie``: by machine, the rank among equal ones
+    if ties spread tasks.
 
     Raises ``ValueError`` if prices are so far apart that integers cannot hold them.
     """
@@ -91,6 +129,9 @@ def build_network(ledger: Ledger, compaction: Compaction, waiting: Waiting) -> S
     groups = compaction.active()
     slots = compaction.slots[compaction.shape_of[classes]][:, groups]
     cost = compaction.cost[classes][:, groups]
+    if restricted is not None:
+        slots[restricted.position] = restricted.slots[:, groups]
+        cost[restricted.position] += restricted.extra[:, groups]
     dear = waiting.dearest[:, None]
     arc_class, column = np.nonzero((slots > 0) & (cost <= dear) & np.isfinite(cost))
     arc_group = groups[column]
@@ -102,7 +143,9 @@ def build_network(ledger: Ledger, compaction: Compaction, waiting: Waiting) -> S
     idle_node = class_node + len(classes)
     tier_node = 1 + 2 * len(classes) + np.arange(len(groups) * tiers).reshape(len(groups), tiers)
     gate_node = 1 + 2 * len(classes) + len(groups) * tiers + np.arange(len(groups))
-    nodes = 1 + 2 * len(classes) + len(groups) * (tiers + 1)
+    domains_from = 1 + 2 * len(classes) + len(groups) * (tiers + 1)
+    divided = _divided(restricted, groups, len(classes))
+    nodes = domains_from + len(divided.task_class)
 
     # Tiers are ordered widest first; a class enters at the widest tier that is not wider than itself.
     tier_of = np.searchsorted(-np.array(compaction.tier_widths, dtype=np.int64), -widths)
@@ -115,6 +158,8 @@ def build_network(ledger: Ledger, compaction: Compaction, waiting: Waiting) -> S
 
     chain = np.hstack([tier_node[:, 1:], gate_node[:, None]]) if tiers else np.zeros((len(groups), 0), dtype=np.int64)
     ladder_capacity, ladder_cost = _ladder(ledger, compaction, classes, counts, units, groups, total)
+    if tie is not None:
+        ladder_capacity, ladder_cost = _with_ties(compaction, groups, tie, units, counts, total, ladder_cost)
     level_class, level_count, level_cost = waiting.levels
     worst = float(prices.max(initial=0.0)) + float(ladder_cost.max(initial=0.0)) * float(units.max(initial=1))
     # Finite costs of waiting say who waits; an infinite one need only be above them, and above any place.
@@ -122,12 +167,20 @@ def build_network(ledger: Ledger, compaction: Compaction, waiting: Waiting) -> S
     beyond = 2.0 * worst + 1.0 + float(level_cost[finite].max(initial=0.0)) * float(units.max(initial=1))
     level_cost = np.where(finite, level_cost, beyond)
 
+    through = divided.node_of[arc_class, column]
+    dearest = np.full(len(classes), worst)
+    np.maximum.at(dearest, level_class, level_cost)
+    # Dearer than any difference between places, so that no domain gets more than its share before all have theirs.
+    patience = np.minimum(dearest / 2.0, 2.0 * (worst + 0.125))[divided.task_class] / units[divided.task_class]
+    domain_node = domains_from + np.arange(len(divided.task_class))
     tails = [
-        class_node[arc_class],
+        np.where(through >= 0, domains_from + through, class_node[arc_class]),
         tier_node.reshape(-1),
         np.repeat(gate_node, RUNGS),
         class_node[level_class],
         idle_node,
+        class_node[divided.task_class],
+        class_node[divided.task_class],
     ]
     heads = [
         entry,
@@ -135,6 +188,8 @@ def build_network(ledger: Ledger, compaction: Compaction, waiting: Waiting) -> S
         np.zeros(len(groups) * RUNGS, dtype=np.int64),
         idle_node[level_class],
         np.zeros(len(classes), dtype=np.int64),
+        domain_node,
+        domain_node,
     ]
     capacities = [
         places * per_task,
@@ -142,6 +197,8 @@ def build_network(ledger: Ledger, compaction: Compaction, waiting: Waiting) -> S
         ladder_capacity.reshape(-1),
         level_count * units[level_class],
         np.full(len(classes), total, dtype=np.int64),
+        divided.places * units[divided.task_class],
+        divided.later * units[divided.task_class],
     ]
     costs = np.concatenate(
         [
@@ -150,6 +207,8 @@ def build_network(ledger: Ledger, compaction: Compaction, waiting: Waiting) -> S
             ladder_cost.reshape(-1),
             level_cost / units[level_class],
             np.zeros(len(classes)),
+            np.zeros(len(patience)),
+            patience,
         ]
     )
     supplies = np.zeros(nodes, dtype=np.int64)
@@ -175,7 +234,62 @@ def build_network(ledger: Ledger, compaction: Compaction, waiting: Waiting) -> S
         compaction.tier_widths,
         ladder_from,
         ladder_from + len(groups) * RUNGS,
+        ladder_from + len(groups) * RUNGS + len(level_class),
+        divided.task_class,
+        divided.domain,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Divided:
+    """Domain nodes of all classes that are divided among domains."""
+
+    task_class: IntArray
+    """By node: position of its class."""
+    domain: IntArray
+    places: IntArray
+    later: IntArray
+    node_of: IntArray
+    """By position of a class and of a group: the node that the class passes on its way there; -1 for none."""
+
+
+def _divided(restricted: Restricted | None, groups: IntArray, classes: int) -> _Divided:
+    none = np.zeros(0, dtype=np.int64)
+    parts = [(none, none, none, none)]
+    node_of = np.full((classes, len(groups)), -1, dtype=np.int64)
+    count = 0
+    if restricted is not None:
+        for position, domains in zip(restricted.position.tolist(), restricted.domains, strict=True):
+            if domains is None:
+                continue
+            here = domains.of_group[groups]
+            node_of[position] = np.where(here >= 0, count + here, -1)
+            many = len(domains.places)
+            parts.append((np.full(many, position), np.arange(many), domains.places, domains.later))
+            count += many
+    columns = [np.concatenate(column).astype(np.int64) for column in zip(*parts, strict=True)]
+    return _Divided(columns[0], columns[1], columns[2], columns[3], node_of)
+
+
+def _with_ties(
+    compaction: Compaction,
+    groups: IntArray,
+    tie: FloatArray,
+    units: IntArray,
+    counts: IntArray,
+    total: int,
+    cost: FloatArray,
+) -> tuple[IntArray, FloatArray]:
+    """The ladder with the rank of groups among equal ones: emptier groups first, and evenly as tasks come."""
+    there = np.flatnonzero(compaction.group_of >= 0)
+    size = np.maximum(1, np.bincount(compaction.group_of[there], minlength=compaction.groups))
+    load = np.bincount(compaction.group_of[there], weights=tie[there], minlength=compaction.groups) / size
+    usual = max(1, compaction.usual_milli // compaction.unit)
+    task = max(1.0, float((units * counts).sum()) / max(1, int(counts.sum())))
+    steps = np.arange(RUNGS)
+    stepped = np.minimum(compaction.rungs[groups] * usual, total)
+    stepped[:, -1] = total
+    return stepped, cost + TIE * (load[groups][:, None] + steps[None, :] / RUNGS) / task
 
 
 def cost_scale(largest: float, total: int, nodes: int) -> float:
@@ -208,7 +322,7 @@ def _ladder(
     flow = float((tasks * units).sum())
     coefficients = ledger.table().coefficients[classes]
     effects = ledger.effects[classes] / FIXED
-    pair = (tasks @ coefficients) * (tasks @ effects) / (flow * flow)
+    pair = (tasks @ coefficients) * (tasks @ effects) / max(1.0, flow * flow)
     per_unit = ledger.factors[compaction.kind[groups]] @ pair if pair.size else np.zeros(len(groups))
     usual = max(1, compaction.usual_milli // compaction.unit)
     steps = np.arange(RUNGS)

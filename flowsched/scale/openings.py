@@ -7,7 +7,7 @@ import numpy as np
 from flowsched.arrays import FloatArray, IntArray
 from flowsched.scale import kernels
 from flowsched.scale.compaction import Compaction
-from flowsched.scale.ledger import FIXED
+from flowsched.scale.machine_arrays import FIXED
 
 
 class Openings:
@@ -26,14 +26,24 @@ class Openings:
         self._compaction = compaction
         self._readings = readings
         self._cheap: tuple[IntArray, IntArray, FloatArray] | None = None
+        self._least_extra: dict[int, FloatArray] = {}
 
-    def cheap(self, classes: IntArray, total: int) -> tuple[IntArray, IntArray, FloatArray]:
-        """For each class the groups that take it, in the order of the least that it costs there."""
+    def cheap(
+        self, classes: IntArray, total: int, model: kernels.Model | None = None
+    ) -> tuple[IntArray, IntArray, FloatArray]:
+        """For each class the groups that take it, in the order of the least that it costs there.
+
+        ``model``: the round's, whose masks and wishes count where it is given first.
+        """
         if self._cheap is None:
             compaction = self._compaction
             floor = np.zeros((compaction.groups, self._readings.shape[1]), dtype=np.int64)
             kernels.least_readings(self.first, self.rows, self._readings, floor)
             least = compaction.prices_at(classes, self.groups, floor[self.groups] / FIXED)
+            if model is not None:
+                for i, place in enumerate(model.place_of[classes].tolist()):
+                    if place:
+                        least[i] += self._extra(place, model)[self.groups]
             slots = compaction.slots[compaction.shape_of[classes]][:, self.groups]
             least = np.where(slots > 0, least, np.inf)
             order = np.argsort(least, axis=1, kind="stable")
@@ -48,3 +58,11 @@ class Openings:
                 cost[kept],
             )
         return self._cheap
+
+    def _extra(self, place: int, model: kernels.Model) -> FloatArray:
+        """By group, the least that a mask and wishes add there."""
+        if place not in self._least_extra:
+            least = np.zeros(len(self.first) - 1)
+            kernels.least_extra(place, self.first, self.rows, model, least)
+            self._least_extra[place] = least
+        return self._least_extra[place]

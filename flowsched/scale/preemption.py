@@ -144,7 +144,7 @@ class Preemption:
         )  # it says that any place is better than none, not who waits best
         price = settings.preempt_price * 2.0 ** np.minimum(times, 60) + settings.lost_work * done + again
         classes = ledger.task_class[tasks]
-        stays = np.array([not c.movable or bool(c.group) for c in ledger.classes], dtype=np.bool_)
+        stays = np.array([not c.movable or c.bound for c in ledger.classes], dtype=np.bool_)
         ends = np.isfinite(ledger.table().run_s)
         spared = stays[classes] | (ends[classes] & (times >= settings.most_times))
         prices: FloatArray = np.where(spared, np.inf, price)

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.scale import kernels
 from flowsched.scale.kernels import UNLIMITED
-from flowsched.scale.ledger import FIXED, Ledger
+from flowsched.scale.ledger import PENDING, Ledger
+from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.round import RoundOutcome
+from flowsched.scale.round_relations import RoundRelations
 from flowsched.snapshot import MILLI
 from flowsched.wide_outcome import Cause
 
@@ -24,6 +27,8 @@ class Closing:
     ledger: Ledger
     free: IntArray
     readings: IntArray
+    model: kernels.Model
+    relations: RoundRelations
 
     @classmethod
     def of(cls, ledger: Ledger, tasks: IntArray, machines: IntArray) -> Closing:
@@ -32,16 +37,40 @@ class Closing:
         classes = ledger.task_class[tasks]
         np.subtract.at(free, machines, ledger.demands[classes])
         np.add.at(readings, machines, ledger.effects[classes])
-        return cls(ledger, free, readings)
+        pending = ledger.task_class[ledger.state == PENDING]
+        relations = RoundRelations(ledger, np.unique(pending))
+        if relations:
+            for c in np.unique(classes).tolist():
+                relations.note(c, machines[classes == c])
+        return cls(ledger, free, readings, ledger.model(), relations)
+
+    def in_turn(self, classes: IntArray, machines: IntArray) -> dict[str, FloatArray]:
+        """What tasks of the round paid, by term, if they came one after the other in this order."""
+        order = np.argsort(machines, kind="stable")
+        added = self.ledger.effects[classes][order]
+        ahead = np.concatenate([np.zeros((1, added.shape[1]), dtype=np.int64), np.cumsum(added, axis=0)[:-1]])[
+            : len(order)
+        ]
+        first = np.searchsorted(machines[order], machines[order])
+        found = np.empty_like(added)
+        found[order] = ahead - ahead[first]
+        return self._terms(classes, machines, self.ledger.readings[machines] + found)
 
     def terms(self, classes: IntArray, machines: IntArray) -> dict[str, FloatArray]:
         """What tasks pay beside all others where they are, by term: what the place costs, and each feature."""
+        return self._terms(classes, machines, self.readings[machines] - self.ledger.effects[classes])
+
+    def _terms(self, classes: IntArray, machines: IntArray, readings: IntArray) -> dict[str, FloatArray]:
         ledger = self.ledger
         table = ledger.table()
         kinds = ledger.kind[machines]
-        felt = (self.readings[machines] - ledger.effects[classes]) / FIXED * ledger.factors[kinds]
+        felt = readings / FIXED * ledger.factors[kinds]
         paid = table.coefficients[classes] * felt
         terms: dict[str, FloatArray] = {PLACE: table.base[classes, kinds]}
+        for c in np.unique(classes).tolist():
+            mine = np.flatnonzero(classes == c)
+            for name, values in ledger.places.places[ledger.classes[c].places].terms(machines[mine]).items():
+                terms.setdefault(name, np.zeros(len(classes)))[mine] += values
         for f, feature in enumerate(ledger.features):
             name = feature.term or feature.name
             terms[name] = terms.get(name, 0.0) + paid[:, f]
@@ -50,11 +79,8 @@ class Closing:
     def prices(self, task_class: int) -> FloatArray:
         """What one task of a class more would cost on every machine; infinite where it must not run."""
         ledger = self.ledger
-        table = ledger.table()
-        prices: FloatArray = (
-            table.base[task_class][ledger.kind]
-            + (self.readings / FIXED * ledger.factors[ledger.kind]) @ table.coefficients[task_class]
-        )
+        prices = np.empty(ledger.rows)
+        kernels.class_prices(task_class, self.model, self.readings, prices)
         return np.where(ledger.alive, prices, np.inf)
 
 
@@ -75,17 +101,21 @@ def why_all(now_s: float, ledger: Ledger, outcome: RoundOutcome, closing: Closin
     held = np.unique([r.machine for r in outcome.reservations]).astype(np.int64)
     special: dict[int, Reason] = {}
     for r in outcome.reservations:
+        if np.isinf(r.start_s):
+            special[r.task] = Reason(
+                "reserved", f"it is due, and {r.machine_name} drains for it: no end is known there"
+            )
+            continue
         when = f"in {r.start_s - now_s:.0f} s" if r.start_s > now_s else "since it should have been free"
         special[r.task] = Reason("reserved", f"it is due, and {r.machine_name} is kept for it, {when}")
     for unbounded in outcome.unbounded:
         text = f"it is due, and nothing is kept for it: {unbounded.why}"
         special.setdefault(unbounded.task, Reason(Cause.CAPACITY, text))
     for gang in outcome.incomplete:
-        here = len(gang.members)
-        text = f"task group {gang.name} starts whole: {gang.needed} have to start together"
-        text += (
-            ", and there is no room for all" if gang.complete else f", and {here} {'is' if here == 1 else 'are'} here"
-        )
+        if gang.complete:
+            text = f"group {gang.name}: {gang.running + gang.reached} of {gang.minimum} could be placed"
+        else:
+            text = f"group {gang.name}: {gang.running + len(gang.members)} of {gang.minimum} are here"
         for row in gang.members.tolist():
             special.setdefault(row, Reason(Cause.GROUP, text))
     usual: dict[int, Reason] = {}
@@ -122,12 +152,18 @@ def why_waiting(closing: Closing, task_class: int, waiting_cost: float, held: In
     room = allowed & enough.all(axis=1)
     if not room.any():
         return _no_room(closing, task_class, allowed, enough)
+    refusals = [(name, room & refused) for name, refused in closing.relations.refusals(task_class)]
+    count_with_room = int(room.sum())
+    for _, refused in refusals:
+        room &= ~refused
+    if not room.any():
+        said = ", ".join(f"{name} refuses {int(refused.sum())}" for name, refused in refusals if refused.any())
+        return Reason(Cause.RELATION, f"of {_machines(count_with_room)} with room {said}")
     effect = ledger.effects[task_class]
     bears = (effect == 0) | (ledger.limits >= UNLIMITED) | (closing.readings + effect <= ledger.limits)
     open_ = room & bears.all(axis=1)
     if not open_.any():
-        text = f"of the {_machines(count)} that may take it {int(room.sum())} have room, and what it does to its neighbours"
-        return Reason(Cause.SERVICE, f"{text} would break the goal of a latency service on each of them")
+        return Reason(Cause.SERVICE, f"on all of {int(room.sum())} machines with room it would break a latency goal")
     kept = open_.copy()
     open_[held] = False
     if not open_.any():
@@ -139,10 +175,14 @@ def why_waiting(closing: Closing, task_class: int, waiting_cost: float, held: In
         )
         return Reason("held", f"{who} kept for a task that has waited longer")
     best = int(np.argmin(np.where(open_, prices, np.inf)))
-    place = f"a place costs {prices[best]:.3f} now, on {ledger.machine_name(best)}"
-    if prices[best] <= waiting_cost:
-        return Reason(Cause.COST, f"{place}, and waiting {waiting_cost:.3f}; others had it when this one was looked at")
-    return Reason(Cause.COST, f"{place}, and waiting {waiting_cost:.3f}")
+    limit, what = waiting_cost, "waiting costs"
+    most = float(ledger.table().max_cost[task_class])
+    if most < waiting_cost:
+        limit, what = most, "it may cost"
+    text = f"{what} {limit:.4g}, the cheapest machine with room, {ledger.machine_name(best)}, {prices[best]:.4g}"
+    if prices[best] <= limit:
+        text += "; others had it when this one was looked at"
+    return Reason(Cause.COST, text)
 
 
 def _no_room(closing: Closing, task_class: int, allowed: BoolArray, enough: BoolArray) -> Reason:

@@ -7,7 +7,7 @@ was decided, and the certificate with all that its bound was computed from.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -16,16 +16,20 @@ from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.decision import Certificate
 from flowsched.network import Network
 from flowsched.record import NETWORK_PART, RECORD_KIND, RECORD_VERSION, plain_certificate, plain_timings, writer
+from flowsched.relations.topology_counts import TopologyCounts
+from flowsched.scale import kernels
 from flowsched.scale.kernels import UNLIMITED
-from flowsched.scale.ledger import CPU, FIXED, RUNNING, Ledger
+from flowsched.scale.ledger import CPU, RUNNING, Ledger
+from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.network import ScaleNetwork
+from flowsched.scale.places import Places
 from flowsched.scale.policy import Feature
 from flowsched.scale.reasons import PLACE, Closing, Reason
 from flowsched.scale.rents import DualTables, dual_tables
 from flowsched.scale.reservation import Reservation
 from flowsched.scale.round import Level, RoundOutcome, RoundSettings
 from flowsched.scale.task_class import MachineKind, TaskClass
-from flowsched.solvers import Solver, Status
+from flowsched.solvers import Status, make_solver
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +51,7 @@ class Roll:
     kind: IntArray
     effects: IntArray
     """By class."""
+    coefficients: FloatArray
 
     @classmethod
     def of(cls, ledger: Ledger, rows: IntArray) -> Roll:
@@ -65,6 +70,7 @@ class Roll:
             ledger.allocatable.copy(),
             ledger.kind.copy(),
             ledger.effects,
+            table.coefficients,
         )
 
 
@@ -93,17 +99,23 @@ class NetworkAccount:
     """Why tasks wait, by task row."""
     groups: Mapping[str, int]
     """Minimum of every task group."""
+    members_elsewhere: Mapping[str, int]
+    """By task group, members that run and that the round knew by their number only."""
+    places: tuple[Places, ...]
+    """Masks and wishes by their number."""
     present: Present | None
     before: tuple[Reservation, ...]
     """What was held when the round began."""
     number: int
     now_s: float
     policy: str
-    solver: Solver
+    solver: str
     settings: RoundSettings
     upkeep: Mapping[str, Mapping[str, int]]
     timings_ms: Mapping[str, float]
     stopped: tuple[str, ...] = ()
+    own_names: bool = False
+    """Whether no two classes have the same name."""
 
     @classmethod
     def of(
@@ -117,11 +129,12 @@ class NetworkAccount:
         number: int,
         now_s: float,
         policy: str,
-        solver: Solver,
+        solver: str,
         settings: RoundSettings,
         upkeep: Mapping[str, Mapping[str, int]],
         timings_ms: Mapping[str, float],
         stopped: tuple[str, ...] = (),
+        own_names: bool = False,
     ) -> NetworkAccount:
         """Take down what changes after the round: names, and who runs if that matters."""
         pending = np.concatenate([outcome.tasks, outcome.waits])
@@ -142,6 +155,8 @@ class NetworkAccount:
             dict(zip(outcome.waits.tolist(), ledger.task_class[outcome.waits].tolist(), strict=True)),
             reasons,
             dict(ledger.groups),
+            dict(ledger.members_elsewhere),
+            tuple(ledger.places.places),
             present,
             before,
             number,
@@ -152,6 +167,7 @@ class NetworkAccount:
             upkeep,
             timings_ms,
             stopped,
+            own_names,
         )
 
 
@@ -170,7 +186,7 @@ def network_record(account: NetworkAccount) -> dict[str, Any]:
         "round": account.number,
         "now_s": account.now_s,
         "policy": account.policy,
-        "solver": account.solver.name,
+        "solver": account.solver,
         "settings": asdict(account.settings),
         **({"reproducible": False, "stopped": list(account.stopped)} if account.stopped else {}),
         **(
@@ -181,6 +197,7 @@ def network_record(account: NetworkAccount) -> dict[str, Any]:
         "counts": dict(outcome.counts),
         "upkeep": {kind: dict(counts) for kind, counts in account.upkeep.items()},
         **({"task_groups": dict(account.groups)} if account.groups else {}),
+        **({"members_elsewhere": dict(account.members_elsewhere)} if account.members_elsewhere else {}),
         **({"running": _plain_running(account, account.present)} if account.present is not None else {}),
         **({"before": [plain_reservation(roll, r) for r in account.before]} if account.before else {}),
         **({"outside": _outside(account, outside)} if outside else {}),
@@ -196,7 +213,7 @@ def _part(account: NetworkAccount, level: Level, certificate: Certificate) -> di
     roll, outcome = account.roll, account.outcome
     evidence, waiting = level.evidence, level.waiting
     rows = np.flatnonzero(evidence.open)
-    names = _class_names(roll, level)
+    names = _class_names(account, level)
     group_of, keys = _groups(account, level, rows)
     here = np.flatnonzero(np.isin(outcome.tasks, waiting.tasks))
     position = np.full(len(roll.machines), -1, dtype=np.int64)
@@ -204,6 +221,8 @@ def _part(account: NetworkAccount, level: Level, certificate: Certificate) -> di
     model = evidence.model
     left = np.setdiff1d(waiting.tasks, outcome.tasks, assume_unique=True)
     prices = np.array([certificate.prices[f"class-{c}"] for c in waiting.classes.tolist()])
+    # Classes are numbered as a ledger made from the record numbers them.
+    numbered = np.unique(np.concatenate([other.waiting.classes for other in outcome.levels]))
     tables = dual_tables(evidence, _all(prices, waiting.classes, len(evidence.counts)), rows)
     return {
         "kind": NETWORK_PART,
@@ -220,9 +239,11 @@ def _part(account: NetworkAccount, level: Level, certificate: Certificate) -> di
             "readings": evidence.readings[rows],
             "limits": np.where(model.limits[rows] >= UNLIMITED, np.inf, model.limits[rows].astype(np.float64)),
         },
-        "demands": [_plain_demand(account, level, i, names[i]) for i in range(len(waiting.classes))],
+        "places": [_plain_places(places, rows) for places in account.places],
+        "relations": [_plain_counts(counts, rows) for counts in level.topology_counts.values()],
+        "demands": [_plain_demand(account, level, i, names[i], numbered) for i in range(len(waiting.classes))],
         "group_of": group_of,
-        "groups": [{"kind": key[0], "buckets": list(key[1:])} for key in keys],
+        "groups": [{"kind": key[0], "buckets": list(key[1:-1]), "signature": key[-1]} for key in keys],
         "first_network": _first(account, level, names, group_of, keys, rows),
         "placements": {
             "task": [roll.tasks[row] for row in outcome.tasks[here].tolist()],
@@ -238,6 +259,22 @@ def _part(account: NetworkAccount, level: Level, certificate: Certificate) -> di
         "certificate": plain_certificate(replace(certificate, prices=dict(zip(names, prices.tolist(), strict=True)))),
         "dual": _plain_dual(tables, waiting.classes, int(evidence.free[rows, CPU].max(initial=0))),
         "counts": {} if level.network is None else level.network.sizes(),
+    }
+
+
+def _plain_places(places: Places, rows: IntArray) -> dict[str, Any]:
+    parts = {f.name: getattr(places, f.name) for f in fields(Places)}
+    return {name: None if values is None else values[rows] for name, values in parts.items()}
+
+
+def _plain_counts(counts: TopologyCounts, rows: IntArray) -> dict[str, Any]:
+    """A relation as the level began; arrays by machine."""
+    return {
+        **asdict(counts.relation),
+        "kind": counts.relation.kind.value,
+        "domain": counts.domain[rows],
+        "members": counts.members[rows],
+        "holders": counts.holders[rows],
     }
 
 
@@ -258,12 +295,16 @@ def _plain_dual(tables: DualTables, classes: IntArray, most_free: int) -> dict[s
         "alpha": tables.alpha[classes],
         "crowding": tables.crowding,
         "tangent": tables.tangent,
+        "constant": tables.constant,
         "may_take": tables.may_take,
     }
 
 
-def _class_names(roll: Roll, level: Level) -> list[str]:
-    """Classes are called by the task that is served first."""
+def _class_names(account: NetworkAccount, level: Level) -> list[str]:
+    """Classes are called by the task that is served first, or by their own names where these differ."""
+    roll = account.roll
+    if account.own_names:
+        return [roll.classes[c].name for c in level.waiting.classes.tolist()]
     return [roll.tasks[row] for row in level.waiting.tasks[level.waiting.first[:-1]].tolist()]
 
 
@@ -281,11 +322,15 @@ def _plain_kind(account: NetworkAccount, k: int, factors: FloatArray, model_kind
 def plain_class(task_class: TaskClass) -> dict[str, Any]:
     """A class as a record keeps it; infinite run times are null."""
     plain = asdict(task_class)
-    plain["run_s"] = task_class.run_s if np.isfinite(task_class.run_s) else None
-    return {key: [list(v) for v in value] if isinstance(value, tuple) else value for key, value in plain.items()}
+    for endless in ("run_s", "max_cost"):
+        plain[endless] = _finite(plain[endless])
+    return {
+        key: [v if isinstance(v, str) else list(v) for v in value] if isinstance(value, tuple) else value
+        for key, value in plain.items()
+    }
 
 
-def _plain_demand(account: NetworkAccount, level: Level, i: int, name: str) -> dict[str, Any]:
+def _plain_demand(account: NetworkAccount, level: Level, i: int, name: str, numbered: IntArray) -> dict[str, Any]:
     roll, waiting, model = account.roll, level.waiting, level.evidence.model
     c = int(waiting.classes[i])
     tasks = waiting.tasks[waiting.first[i] : waiting.first[i + 1]].tolist()
@@ -293,7 +338,7 @@ def _plain_demand(account: NetworkAccount, level: Level, i: int, name: str) -> d
     leaving = np.minimum(waiting.cost[waiting.first[i] : waiting.first[i + 1]], level.evidence.most)
     return {
         "name": name,
-        "number": c,
+        "number": int(np.searchsorted(numbered, c)),
         "tasks": [roll.tasks[row] for row in tasks],
         "created_s": np.array([roll.created_s[row] for row in tasks]),
         "leaving": leaving,
@@ -306,8 +351,8 @@ def _plain_demand(account: NetworkAccount, level: Level, i: int, name: str) -> d
         "waiting": _finite(roll.waiting[c]),
         "growth": float(roll.growth[c]),
         "group": task_class.group or None,
-        "holds": [],
-        "joins": [],
+        "holds": list(task_class.holds),
+        "joins": list(task_class.joins),
     }
 
 
@@ -318,9 +363,10 @@ def _finite(value: float) -> float | None:
 def _groups(account: NetworkAccount, level: Level, rows: IntArray) -> tuple[IntArray, list[tuple[int, ...]]]:
     """Group of every machine as the level began, by kind and buckets, in the order of those."""
     buckets = _buckets(account.roll)
-    keys = np.empty((len(rows), 1 + len(buckets)), dtype=np.int64)
+    keys = np.empty((len(rows), 2 + len(buckets)), dtype=np.int64)
     keys[:, 0] = level.evidence.model.kind[rows]
-    keys[:, 1:] = level.evidence.readings[rows] // np.maximum(1, buckets)
+    keys[:, 1:-1] = level.evidence.readings[rows] // np.maximum(1, buckets)
+    keys[:, -1] = level.signature[rows]
     if not len(rows):
         return np.zeros(0, dtype=np.int64), []
     found, inverse = np.unique(keys, axis=0, return_inverse=True)
@@ -345,13 +391,18 @@ def _first(
         return empty.to_plain(nothing)
     network, flow = level.network, level.solution.flow
     if level.solution.status is not Status.OPTIMAL:
-        flow = account.solver.solve(network.network).flow  # a time limit struck; records have optimal flows
+        flow = (
+            make_solver(account.solver).solve(network.network).flow
+        )  # a time limit struck; records have optimal flows
     first = {int(g): int(i) for i, g in zip(range(len(rows))[::-1], group_of.tolist()[::-1], strict=True)}
     number = {key: first[g] for g, key in enumerate(keys)}
     group_names = [str(account.roll.machines[rows[number[tuple(level.keys[g])]]]) for g in network.groups.tolist()]
     labels = ["sink", *(f"class:{name}" for name in names), *(f"unscheduled:{name}" for name in names)]
     labels += [f"tier:{name}/{width}m" for name in group_names for width in network.tier_widths]
     labels += [f"group:{name}" for name in group_names]
+    labels += [
+        f"domain:{names[c]}/{d}" for c, d in zip(network.domain_class.tolist(), network.domain.tolist(), strict=True)
+    ]
     plain = network.network
     labelled = replace(plain, nodes=tuple(labels), terms=_arc_terms(account, level, network), units=_arc_units(network))
     return labelled.to_plain(flow)
@@ -360,8 +411,10 @@ def _first(
 def _arc_units(network: ScaleNetwork) -> IntArray:
     units = np.ones(network.network.arc_count, dtype=np.int64)
     units[: len(network.arc_class)] = network.units[network.arc_class]
-    waits = slice(network.waiting_from, network.network.arc_count - len(network.classes))
+    waits = slice(network.waiting_from, network.waiting_to)
     units[waits] = network.units[network.network.tails[waits] - 1]
+    domains = len(network.domain_class)
+    units[len(units) - 2 * domains :] = np.tile(network.units[network.domain_class], 2)
     return units
 
 
@@ -369,8 +422,8 @@ def _arc_terms(account: NetworkAccount, level: Level, network: ScaleNetwork) -> 
     """Terms of one task on every arc: what its place costs and each feature at its group's reading, crowding, waiting."""
     plain, model = network.network, level.evidence.model
     buckets = _buckets(account.roll)
-    keys = np.array([level.keys[g] for g in network.groups.tolist()], dtype=np.int64).reshape(-1, 1 + len(buckets))
-    reading = keys[:, 1:] * np.maximum(1, buckets) / FIXED + buckets / FIXED / 2.0
+    keys = np.array([level.keys[g] for g in network.groups.tolist()], dtype=np.int64).reshape(-1, 2 + len(buckets))
+    reading = keys[:, 1:-1] * np.maximum(1, buckets) / FIXED + buckets / FIXED / 2.0
     count = len(network.arc_class)
     column = np.searchsorted(network.groups, network.arc_group) if _sorted(network.groups) else None
     if column is None:
@@ -379,6 +432,7 @@ def _arc_terms(account: NetworkAccount, level: Level, network: ScaleNetwork) -> 
     classes, kind = network.classes[network.arc_class], keys[column, 0]
     terms: dict[str, FloatArray] = {PLACE: np.zeros(plain.arc_count)}
     terms[PLACE][:count] = model.base[classes, kind]
+    terms |= _place_terms(account, level, network, column)
     paid = model.coefficients[classes] * model.factors[kind] * reading[column]
     for f, feature in enumerate(account.roll.features):
         values = terms.setdefault(feature.term or feature.name, np.zeros(plain.arc_count))
@@ -386,11 +440,49 @@ def _arc_terms(account: NetworkAccount, level: Level, network: ScaleNetwork) -> 
     units = _arc_units(network)
     for term, start, stop in (
         ("crowding", network.ladder_from, network.waiting_from),
-        ("waiting", network.waiting_from, plain.arc_count - len(network.classes)),
+        ("waiting", network.waiting_from, network.waiting_to),
+        ("patience", plain.arc_count - len(network.domain_class), plain.arc_count),
     ):
         terms[term] = np.zeros(plain.arc_count)
         terms[term][start:stop] = plain.unit_costs[start:stop] * units[start:stop] / plain.cost_scale
     return terms
+
+
+def _place_terms(
+    account: NetworkAccount, level: Level, network: ScaleNetwork, column: IntArray
+) -> dict[str, FloatArray]:
+    """Terms of masks and wishes on arcs to groups: means over machines that take the class as the level begins."""
+    evidence, count = level.evidence, len(network.arc_class)
+    terms: dict[str, FloatArray] = {}
+    group_of, keys = _groups(account, level, np.flatnonzero(evidence.open))
+    number = {key: g for g, key in enumerate(keys)}
+    members = np.array([number[tuple(level.keys[g])] for g in network.groups.tolist()], dtype=np.int64)
+    rows = np.flatnonzero(evidence.open)
+    price = np.empty(len(evidence.open))
+    for i, c in enumerate(network.classes.tolist()):
+        place = int(evidence.model.place_of[c])
+        if not place:
+            continue
+        kernels.class_prices(c, evidence.model, evidence.readings, price)
+        takes = (price[rows] <= level.waiting.dearest[i]) & np.isfinite(price[rows]) & _room(level, c, rows)
+        size = np.maximum(1, np.bincount(group_of[takes], minlength=len(keys)))
+        arcs = np.flatnonzero(network.arc_class == i)
+        for name, values in account.places[place].terms(rows).items():
+            values = np.where(takes, values, 0.0)
+            mean = np.bincount(group_of, weights=values, minlength=len(keys)) / size
+            terms.setdefault(name, np.zeros(network.network.arc_count))[arcs] = mean[members[column[arcs]]]
+    return {name: values for name, values in terms.items() if count and values.any()}
+
+
+def _room(level: Level, c: int, rows: IntArray) -> BoolArray:
+    """Machines with room for one task of a class as the level begins, by resources, limits and relations."""
+    e, model = level.evidence, level.evidence.model
+    demand, effect = model.demands[c], model.effects[c]
+    room: BoolArray = ((demand == 0) | (e.free[rows] >= demand)).all(axis=1)
+    room &= ((effect == 0) | (e.readings[rows] + effect <= model.limits[rows])).all(axis=1)
+    if model.gate_of[c]:
+        room &= model.gates[model.gate_of[c], rows] > 0
+    return room
 
 
 def _sorted(values: IntArray) -> bool:
@@ -425,7 +517,7 @@ def plain_reservation(roll: Roll, reservation: Reservation) -> dict[str, Any]:
     return {
         "task": roll.tasks[reservation.task],
         "machine": reservation.machine_name,
-        "start_s": reservation.start_s,
+        "start_s": _finite(reservation.start_s),
     }
 
 
@@ -449,6 +541,8 @@ def _outside(account: NetworkAccount, rows: Sequence[int]) -> list[dict[str, Any
             "task": roll.tasks[row],
             "created_s": roll.created_s[row],
             "class": plain_class(roll.classes[account.pending_class[row]]),
+            "coefficients": roll.coefficients[account.pending_class[row]],
+            "effects": roll.effects[account.pending_class[row]],
         }
         for row in rows
     ]

@@ -9,14 +9,19 @@ from typing import Any
 import numpy as np
 
 from flowsched.arrays import FloatArray, IntArray
+from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.kernels import UNLIMITED
-from flowsched.scale.ledger import FIXED, Ledger
+from flowsched.scale.ledger import Ledger
+from flowsched.scale.machine_arrays import FIXED
+from flowsched.scale.places import read_places
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, Feature
 from flowsched.scale.reasons import Closing, why_all
 from flowsched.scale.record import NetworkAccount, network_record
 from flowsched.scale.reservation import Reservation
+from flowsched.scale.restricted import coarsen
 from flowsched.scale.round import Rounds, RoundSettings
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
+from flowsched.scale.topology import read_topology_counts
 from flowsched.solvers import Solver
 
 Part = Mapping[str, Any]
@@ -48,9 +53,11 @@ class RecordedPolicy:
             float(demand["growth"]),
         )
 
-    def learn_effects(self, task_class: TaskClass, effects: Sequence[int]) -> None:
-        """Remember what a class does where it runs; nothing else is known of it."""
-        nothing = np.zeros(len(self.features))
+    def learn_effects(
+        self, task_class: TaskClass, effects: Sequence[int], coefficients: Sequence[float] | None = None
+    ) -> None:
+        """Remember what a class does where it runs, and what it minds there; nothing else is known of it."""
+        nothing = np.zeros(len(self.features)) if coefficients is None else np.asarray(coefficients, dtype=np.float64)
         base = np.full(len(self._factors), FORBIDDEN)
         added = np.asarray(effects, dtype=np.float64) / FIXED
         self._prices.setdefault(task_class, ClassPrices(base, nothing, added, FORBIDDEN))
@@ -70,12 +77,14 @@ def solve_again(record: Mapping[str, Any], solver: Solver) -> list[dict[str, Any
     """The parts of a network record, solved again. Raises ``ValueError`` or ``KeyError`` for values that contradict."""
     settings = read_round_settings(record["settings"])
     ledger = read_ledger(record)
+    if record.get("apart"):
+        coarsen(ledger)
     rounds = Rounds(ledger, solver, settings, canonical=True)
     before = tuple(
         Reservation(
             ledger.task_row(r["task"]),
             ledger.row(r["machine"]),
-            float(r["start_s"]),
+            float("inf") if r["start_s"] is None else float(r["start_s"]),
             "",
             int(ledger.sequence[ledger.task_row(r["task"])]),
             r["machine"],
@@ -95,10 +104,11 @@ def solve_again(record: Mapping[str, Any], solver: Solver) -> list[dict[str, Any
         number=int(record["round"]),
         now_s=now_s,
         policy=str(record["policy"]),
-        solver=solver,
+        solver=solver.name,
         settings=settings,
         upkeep={},
         timings_ms={},
+        own_names=bool(record.get("apart")),
     )
     parts: list[dict[str, Any]] = network_record(account)["parts"]
     return parts
@@ -113,6 +123,9 @@ def read_round_settings(plain: Mapping[str, Any]) -> RoundSettings:
             continue
         flag = isinstance(known[name], bool)
         number = isinstance(value, int | float if isinstance(known[name], float) else int)
+        if name == "scoring":
+            used[name] = value
+            continue
         if isinstance(value, bool) != flag or not number:
             raise ValueError(f"setting {name} is {value!r}")
         used[name] = value
@@ -128,6 +141,7 @@ def read_ledger(record: Mapping[str, Any]) -> Ledger:
     ledger = Ledger(policy, fleet["resources"])
     for name, minimum in record.get("task_groups", {}).items():
         ledger.declare_group(name, minimum)
+    ledger.members_elsewhere = dict(record.get("members_elsewhere", {}))
     demands = sorted((d for part in parts for d in part["demands"]), key=lambda d: int(d["number"]))
     pending: list[tuple[float, str, TaskClass]] = []
     for demand in demands:
@@ -136,14 +150,14 @@ def read_ledger(record: Mapping[str, Any]) -> Ledger:
         pending += [(float(s), t, task_class) for t, s in zip(demand["tasks"], demand["created_s"], strict=True)]
     for entry in record.get("outside", ()):
         task_class = read_class(entry["class"])
-        policy.learn_effects(task_class, np.zeros(len(policy.features), dtype=np.int64).tolist())
+        policy.learn_effects(task_class, entry["effects"], entry["coefficients"])
         pending.append((float(entry["created_s"]), entry["task"], task_class))
     classes = [] if running is None else [read_class(c) for c in running["classes"]]
     own = np.asarray(fleet["readings"], dtype=np.int64).reshape(len(fleet["machines"]), len(policy.features)).copy()
+    at = {name: i for i, name in enumerate(fleet["machines"])}
     room = _matrix(fleet["free"], own, len(fleet["resources"]))
     if running is not None:
         room = _matrix(fleet["allocatable"], own, len(fleet["resources"]))
-        at = {name: i for i, name in enumerate(fleet["machines"])}
         for task_class, plain in zip(classes, running["classes"], strict=True):
             policy.learn_effects(task_class, np.asarray(plain["effects"], dtype=np.int64).tolist())
         effects = np.array([c["effects"] for c in running["classes"]], dtype=np.int64).reshape(
@@ -152,6 +166,10 @@ def read_ledger(record: Mapping[str, Any]) -> Ledger:
         places = np.array([at[m] for m in running["machine"]], dtype=np.int64)
         np.subtract.at(own, places, effects[np.asarray(running["class"], dtype=np.int64)])
     rows = ledger.add_machines(_specs(first, policy, own, room))
+    for plain in first["places"][1:]:
+        ledger.places.append(read_places(plain))
+    for plain in first["relations"]:
+        ledger.topology.put(_without_running(plain, classes, running, at), rows, ledger.rows)
     # Where it is not recorded who runs, what is taken is taken by nobody.
     ledger.allocatable[rows] = _matrix(fleet["allocatable"], own, len(fleet["resources"]))
     for demand in demands:
@@ -166,6 +184,21 @@ def read_ledger(record: Mapping[str, Any]) -> Ledger:
     return ledger
 
 
+def _without_running(
+    plain: Part, classes: Sequence[TaskClass], running: Part | None, at: Mapping[str, int]
+) -> TopologyCounts:
+    """A relation with the counts that are left once tasks that are recorded one by one are taken out; they come again."""
+    counts = read_topology_counts(plain)
+    if running is not None:
+        places = np.array([at[m] for m in running["machine"]], dtype=np.int64)
+        number = np.asarray(running["class"], dtype=np.int64)
+        for c, task_class in enumerate(classes):
+            for names, counted in ((task_class.joins, counts.members), (task_class.holds, counts.holders)):
+                if plain["name"] in names:
+                    np.subtract.at(counted, places[number == c], 1)
+    return counts
+
+
 def read_kind(plain: Part) -> MachineKind:
     """A kind of machines."""
     labels = tuple(sorted(plain["labels"].items()))
@@ -178,9 +211,11 @@ def read_class(plain: Part) -> TaskClass:
     for known in fields(TaskClass):
         if known.name in plain:
             value = plain[known.name]
-            values[known.name] = tuple(tuple(v) for v in value) if isinstance(value, list | tuple) else value
-    if values.get("run_s", 0.0) is None:
-        values["run_s"] = float("inf")
+            several = isinstance(value, list | tuple)
+            values[known.name] = tuple(v if isinstance(v, str) else tuple(v) for v in value) if several else value
+    for endless in ("run_s", "max_cost"):
+        if values.get(endless, 0.0) is None:
+            values[endless] = float("inf")
     return TaskClass(**values)
 
 

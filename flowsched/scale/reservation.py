@@ -16,6 +16,7 @@ from flowsched.scale import kernels
 from flowsched.scale.desk import Desk
 from flowsched.scale.drain_kernels import by_end, soonest
 from flowsched.scale.ledger import RUNNING, Ledger
+from flowsched.scale.round_relations import RoundRelations
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Reservation:
     machine: int
     """Its row."""
     start_s: float
-    """When its room is predicted to be there. Same clock as the rounds."""
+    """When its room is predicted to be there. Same clock as the rounds. Infinite while the machine only drains: nothing
+    joins it, and no end is known of what runs there."""
     why: str
     task_sequence: int
     """Rows are used again; a task is known by its order of arrival, a machine by its name."""
@@ -64,12 +66,12 @@ class Drain:
         self._free = desk.free.copy()
         self._readings = desk.readings.copy()
 
-    def soonest(self, task_class: int) -> tuple[int, float]:
-        """The machine that has room for one task of a class first, and when; -1 where none ever has."""
+    def soonest(self, task_class: int, fits: BoolArray) -> tuple[int, float]:
+        """The machine among ``fits`` that has room for one task of a class first, and when; -1 where none ever has."""
         model = self._ledger.model()
         row, at = soonest(
             task_class,
-            self._rows,
+            self._rows[fits[self._rows]],
             self._first,
             self._order,
             self._class,
@@ -113,7 +115,7 @@ class Lasting:
         """Machines that a task of a class may use and that are large enough when nothing else is there."""
         ledger = self._ledger
         demand = ledger.demands[task_class]
-        large: BoolArray = ledger.alive & np.isfinite(ledger.table().base[task_class, ledger.kind])
+        large: BoolArray = ledger.alive & open_to(ledger, task_class)
         for r in np.flatnonzero(demand).tolist():
             large &= ledger.allocatable[:, r] >= demand[r]
         return large
@@ -127,12 +129,26 @@ class Lasting:
             fits &= self._free[:, r] >= demand[r]
         for f in np.flatnonzero(effect).tolist():
             fits &= self._readings[:, f] + effect[f] <= ledger.limits[:, f]
-        return fits
+        return fits & ~self._refused(task_class)
+
+    def _refused(self, task_class: int) -> BoolArray:
+        """Machines that relations with tasks without an end close to a class."""
+        ledger = self._ledger
+        refused = np.zeros(ledger.rows, dtype=np.bool_)
+        if ledger.topology.relations and ledger.roles[task_class]:
+            relations = RoundRelations(ledger, np.array([task_class]))
+            going = np.flatnonzero((ledger.state == RUNNING) & np.isfinite(ledger.end_s))
+            relations.take_out(going)
+            for _, closed in relations.refusals(task_class):
+                refused |= closed
+        return refused
 
     def take(self, row: int, classes: IntArray) -> bool:
         """Whether a machine has room for tasks of these classes together some time."""
         ledger = self._ledger
-        if np.isinf(ledger.table().base[classes, ledger.kind[row]]).any():
+        if not all(open_to(ledger, c)[row] for c in np.unique(classes).tolist()):
+            return False
+        if any(self._refused(c)[row] for c in np.unique(classes).tolist()):
             return False
         wanted, added = ledger.demands[classes].sum(axis=0), ledger.effects[classes].sum(axis=0)
         room = (wanted == 0) | (wanted <= self._free[row])
@@ -146,3 +162,10 @@ class Lasting:
             return kernels.MANY
         asked = np.flatnonzero(demand)
         return int((self._free[rows][:, asked] // demand[asked]).min(axis=1).clip(min=0).sum())
+
+
+def open_to(ledger: Ledger, task_class: int) -> BoolArray:
+    """Machines that a class may use by its selector, its mask and the policy, whatever is there."""
+    open_: BoolArray = np.isfinite(ledger.table().base[task_class, ledger.kind])
+    place = ledger.classes[task_class].places
+    return open_ & np.isfinite(ledger.places.places[place].extra(ledger.rows)) if place else open_

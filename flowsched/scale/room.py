@@ -128,7 +128,9 @@ def in_turn(ledger: Ledger, classes: IntArray) -> list[int]:
 
 
 def alone(ledger: Ledger, tasks: IntArray) -> IntArray:
-    """Those of the tasks that belong to no task group: of a group one neither starts nor goes without the others."""
-    single = np.array([not c.group for c in ledger.classes], dtype=np.bool_)
+    """Those of the tasks that depend on no other: of a group one neither starts nor goes without the others, and what
+    relations count is placed by rounds only.
+    """
+    single = np.array([not c.bound for c in ledger.classes], dtype=np.bool_)
     found: IntArray = tasks[single[ledger.task_class[tasks]]]
     return found

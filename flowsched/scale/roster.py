@@ -14,6 +14,7 @@ from math import inf
 import numpy as np
 
 from flowsched.arrays import IntArray
+from flowsched.relations.relation import Relation
 from flowsched.scale.intake import Frame, Intake, class_key
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.policy import NetworkPolicy
@@ -40,6 +41,7 @@ class Roster:
         self._machines: dict[str, tuple[Machine, tuple[Service, ...]]] = {}
         self._specs: dict[str, MachineSpec] = {}
         self._known: dict[str, _Known] = {}
+        self._relations: tuple[Relation, ...] = ()
         self.applied: Counter[str] = Counter()
         """Events of the last snapshot."""
         self.rebuilt: Counter[str] = Counter()
@@ -50,7 +52,8 @@ class Roster:
         self.applied.clear()
         self.rebuilt.clear()
         frame = Frame.of(snapshot)
-        reason = self._changed_frame(frame) or self._apply(snapshot)
+        reason = self._changed_frame(frame) or ("relations" if self._relations != snapshot.relations else "")
+        reason = reason or self._apply(snapshot)
         if reason:
             self.rebuilt[reason] += 1
             self._begin(snapshot, frame)
@@ -83,6 +86,9 @@ class Roster:
         self._known = {}
         self.ledger = Ledger(self._policy)
         self.ledger.add_machines(list(self._specs.values()))
+        for relation in sorted(snapshot.relations, key=lambda r: r.name):
+            self.ledger.declare_relation(relation)
+        self._relations = snapshot.relations
         self._declare_groups(snapshot)
         self._submit_pending(snapshot.pending)
         self._submit_running(snapshot.running)
@@ -139,6 +145,8 @@ class Roster:
         specs = {name: self._intake.machine(*machines[name]) for name in changed}
         if any(spec.kind != self._specs[name].kind for name, spec in specs.items()):
             return "machine_kinds"
+        if any(spec.labels != self._specs[name].labels for name, spec in specs.items()):
+            return "machine_labels"
         leaving, submitted, started, stopped = self._differences(snapshot)
         ledger.leave(np.array([ledger.task_row(name) for name in leaving], dtype=np.int64))
         for name in leaving:
@@ -254,7 +262,7 @@ def _same(old: Task, task: Task) -> bool:
 def _essence(task: Task) -> tuple[object, ...]:
     return (
         task.profile, task.scale, task.memory_mib, task.resources, task.priority, task.endless, task.threads,
-        task.machines, task.submit_s, task.group,
+        task.machines, task.submit_s, task.group, task.holds, task.joins,
     )  # fmt: skip
 
 

@@ -12,9 +12,10 @@ import numpy as np
 
 from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.decision import Certificate
+from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.certificate import Evidence, certify
 from flowsched.scale.compaction import Compaction
-from flowsched.scale.desk import Desk
+from flowsched.scale.desk import Desk, SavedDesk
 from flowsched.scale.due import Dues, Unbounded
 from flowsched.scale.gang import Gang, Gangs, all_or_none
 from flowsched.scale.ledger import Ledger
@@ -22,6 +23,7 @@ from flowsched.scale.network import ScaleNetwork, build_network
 from flowsched.scale.openings import Openings
 from flowsched.scale.queue import Queue, by_priority, everybody
 from flowsched.scale.reservation import Reservation
+from flowsched.scale.restricted import restrict, signatures
 from flowsched.scale.small_round import improve, with_exact
 from flowsched.scale.waiting import Waiting, survey, without
 from flowsched.solvers import Solution, Solver, Status
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from flowsched.scale.exact import ExactAnswer
 
 _NOBODY: IntArray = np.zeros(0, dtype=np.int64)
+SPREAD, PACK = "spread", "pack"
+SCORINGS = (SPREAD, PACK)
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,8 @@ class RoundSettings:
     """Share of tasks that must be left over for another network; fewer find their places one after the other."""
     reservations: bool = True
     """Whether due tasks start first, or have machines held for them."""
+    drain: bool = False
+    """Whether a machine takes no new tasks for a due one where no end of what runs there is known."""
     aging_crosses_priority: bool = False
     """Whether due tasks are served before those of higher priority that came later; to users, agingCrossesPriority."""
     settle_looks: int = 200_000
@@ -54,14 +60,18 @@ class RoundSettings:
     """Rounds of at most so many tasks get exchanges too."""
     exchange_nodes: int = 20_000
     """Work that exchanges may take, in nodes of their search."""
+    scoring: str = SPREAD
+    """Which of equal machines a task takes: ``spread`` the emptiest, ``pack`` the one with least CPU left."""
     exact_tasks: int = 0
     """Rounds of at most so many tasks are decided, and certified, by CP-SAT; task groups apart. 0: none."""
 
     def __post_init__(self) -> None:
-        """Raises ``ValueError`` for a number below 0, or none."""
+        """Raises ``ValueError`` for a number below 0, or none, and an unknown scoring."""
+        if self.scoring not in SCORINGS:
+            raise ValueError(f"scoring is {self.scoring!r}; {' or '.join(SCORINGS)} is wanted")
         for setting in fields(self):
             value = getattr(self, setting.name)
-            if not value >= 0:
+            if setting.name != "scoring" and not value >= 0:
                 raise ValueError(f"{setting.name} is {value}; a number from 0 up is wanted")
 
 
@@ -82,6 +92,12 @@ class Level:
     """Task groups without places for their minimum."""
     exact: ExactAnswer | None = None
     """What CP-SAT said about it, if it was asked."""
+    signature: IntArray = field(default_factory=lambda: _NOBODY)
+    """By machine, what its group had in common beside kind and buckets."""
+    paid: FloatArray | None = None
+    """By class, the most that one of its tasks pays beside all others."""
+    topology_counts: Mapping[str, TopologyCounts] = field(default_factory=dict)
+    """Relations as they stood when the level began."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +136,9 @@ class RoundOutcome:
     @cached_property
     def certificates(self) -> tuple[Certificate, ...]:
         """Those of the levels. Worked out when they are first asked for."""
-        return tuple(with_exact(certify(level.evidence, level.primal), level.exact) for level in self.levels)
+        return tuple(
+            with_exact(certify(level.evidence, level.primal, level.paid), level.exact) for level in self.levels
+        )
 
     @cached_property
     def certificate(self) -> Certificate | None:
@@ -156,7 +174,7 @@ class Rounds:
         self._solver = solver
         self._clock = clock
         self._again: IntArray = np.zeros(0, dtype=np.int64)
-        self._dues = Dues(ledger, self.compaction, self.settings.due_age_s)
+        self._dues = Dues(ledger, self.compaction, self.settings.due_age_s, self.settings.drain)
         self._gangs = Gangs(ledger)
 
     def resume(self, reservations: Sequence[Reservation]) -> None:
@@ -180,10 +198,10 @@ class Rounds:
         present = np.unique(task_class)
         self.compaction.upkeep.applied.clear()
         self.compaction.upkeep.rebuilt.clear()
-        changed = np.unique(np.concatenate([view.changed, self._again]))
-        self.compaction.catch_up(changed, present)
+        desk = Desk(ledger, barred, present, self.settings.scoring == "spread")
+        signed = self.compaction.sign(signatures(ledger, present, desk.relations, desk.model))
+        self.compaction.catch_up(np.unique(np.concatenate([view.changed, self._again, signed])), present)
         self.compaction.renumber()
-        desk = Desk(ledger, barred)
         counts: dict[str, int] = {"solves": 0, "moves": 0, "trades": 0, "looks": 0}
         gangs = self._gangs.find(pending)
         reserved = self._dues.reservations
@@ -233,7 +251,7 @@ class Rounds:
             rest = queue.without(started)
             if len(rest.tasks):
                 if levels or len(desk.held):
-                    self._see(desk)
+                    self.see(desk)
                 levels.append(self._place(rest, desk, timer, counts, now_s))
         return levels
 
@@ -241,13 +259,38 @@ class Rounds:
         """Who is first in a queue among due tasks starts, as a level of its own, or has a machine held; who started."""
         if not self.settings.reservations:
             return _NOBODY
+        before = desk.relations.save()
         started = self._dues.settle(queue, desk, now_s)
         if started is None:
             return _NOBODY
-        levels.append(Level(started.waiting, None, None, started.evidence, started.primal))
+        levels.append(
+            Level(
+                started.waiting,
+                None,
+                None,
+                started.evidence,
+                started.primal,
+                signature=self.compaction.signature,
+                topology_counts=before,
+            )
+        )
         return started.tasks
 
-    def _see(self, desk: Desk) -> None:
+    def network(self, desk: Desk, left: Waiting) -> ScaleNetwork:
+        """The network of the tasks that are left, at the state that the compaction sees."""
+        ledger, compaction, model = self.ledger, self.compaction, desk.model
+        desk.relations.set_gates(model)
+        restricted = restrict(ledger, compaction, left, desk.relations, model, desk.readings)
+        return build_network(ledger, compaction, left, restricted, desk.ties() if model.spread else None)
+
+    def solve(self, network: ScaleNetwork) -> Solution:
+        """Its flow. Raises ``RuntimeError`` if the solver refuses it."""
+        solution = self._solver.solve(network.network)
+        if solution.status not in (Status.OPTIMAL, Status.FEASIBLE):
+            raise RuntimeError(f"{self._solver.name} answers {solution.status} to a network: {solution.report}")
+        return solution
+
+    def see(self, desk: Desk) -> None:
         """Let the compaction see a desk's state; the next round starts from the ledger's again."""
         rows = desk.newly_touched()
         desk.seen[rows] = True
@@ -256,33 +299,154 @@ class Rounds:
         self.compaction.renumber()
 
     def _reopen(self, desk: Desk, readings: IntArray) -> Openings:
-        self._see(desk)
+        self.see(desk)
         return Openings(self.compaction, readings)
 
     def _place(self, queue: Queue, desk: Desk, timer: StageTimer, counts: dict[str, int], now_s: float) -> Level:
         ledger, compaction, settings = self.ledger, self.compaction, self.settings
+        desk.relations.set_gates(desk.model)
         waiting = survey(ledger, queue.tasks, now_s, settings.due_age_s)
         evidence = Evidence.of(ledger, compaction, waiting, desk.free, desk.readings, desk.barred, desk.model)
-        whole = open_ = Openings(compaction, evidence.readings)
+        whole = Openings(compaction, evidence.readings)
+        fill = _Fill(self, desk, waiting, evidence, whole, timer, counts, now_s)
         start = desk.count
-        left = waiting
-        first: tuple[ScaleNetwork, Solution] | None = None
+        saved = desk.save() if desk.relations or desk.model.spread else None
         keys = compaction.keys  # never changed in place but for new ones at its end
+        topology_counts = desk.relations.save()
+        active = np.ones(len(ledger.classes), dtype=np.bool_)
+        fill.run(active)
+        if saved is not None and desk.model.spread and fill.missed(start):
+            self._pack_tighter(desk, saved, start, fill, active)
+        evidence = fill.evidence
+        answer = None
+        # Exchanges know neither relations nor what a class may pay at most.
+        free = not desk.relations and bool(np.isinf(desk.model.ceiling[waiting.classes]).all())
+        if free and len(waiting.tasks) <= max(settings.exchange_tasks, settings.exact_tasks):
+            timer.start("exchange")
+            nodes = settings.exchange_nodes if len(waiting.tasks) <= settings.exchange_tasks else 0
+            exact = len(waiting.tasks) <= settings.exact_tasks and not queue.gangs
+            answer = improve(desk, start, evidence, whole, nodes, exact, counts)
+
+        def refill(only: BoolArray) -> None:
+            assert saved is not None
+            desk.restore(saved)
+            fill.run(only)
+
+        incomplete = all_or_none(
+            queue.gangs, desk, start, waiting, lambda: self._reopen(desk, evidence.readings), refill
+        )
+        timer.start("decide")
+        primal = desk.close(start, waiting, evidence)
+        paid = desk.paid(start, waiting)
+        return Level(
+            waiting,
+            fill.first[0] if fill.first else None,
+            fill.first[1] if fill.first else None,
+            evidence,
+            primal,
+            keys,
+            incomplete,
+            answer,
+            compaction.signature,
+            paid,
+            topology_counts,
+        )
+
+    def _pack_tighter(self, desk: Desk, saved: SavedDesk, start: int, fill: _Fill, active: BoolArray) -> None:
+        """Place a level once more with ties that pack; the plan that leaves less waiting counts."""
+        spread = desk.save()
+        left = desk.left(start, fill.waiting, fill.evidence.most)
+        desk.restore(saved)
+        desk.rank(spread=False)
+        fill.run(active)
+        desk.rank(spread=True)
+        if desk.left(start, fill.waiting, fill.evidence.most) >= left:
+            desk.restore(spread)
+
+
+class _Fill:
+    """Places the tasks of a level: along the flow of a network, through further networks, anywhere; then settles them."""
+
+    def __init__(
+        self,
+        rounds: Rounds,
+        desk: Desk,
+        waiting: Waiting,
+        evidence: Evidence,
+        whole: Openings,
+        timer: StageTimer,
+        counts: dict[str, int],
+        now_s: float,
+    ) -> None:
+        """``whole``: what is open as the level starts."""
+        self._rounds = rounds
+        self._desk = desk
+        self.waiting = waiting
+        self.evidence = evidence
+        self._whole = whole
+        self._timer = timer
+        self._counts = counts
+        self._now_s = now_s
+        self.first: tuple[ScaleNetwork, Solution] | None = None
+        self._promised: IntArray = np.zeros(0, dtype=np.int64)
+
+    def missed(self, start: int) -> bool:
+        """Whether the first network had places for tasks that found none, of a class whose places are only counted."""
+        if not len(self._promised):
+            return False
+        classes = self.waiting.classes
+        short = self._desk.placed_of(start, classes) < self._promised[classes]
+        return any(self._desk.relations.counts(c) for c in classes[short].tolist())
+
+    def run(self, active: BoolArray) -> None:
+        """Fill from the desk as it stands. ``active``: by class, who takes part."""
+        settings, desk, timer, waiting = self._rounds.settings, self._desk, self._timer, self.waiting
+        start = desk.count
+        self._along(active, start)
+        timer.start("sweep")
+        desk.sweep(start, waiting, self._whole, active)
+        timer.start("settle")
+        looked = 0
+        while looked < settings.settle_looks:
+            moves, looks = desk.settle(start, waiting, self._whole)
+            self._counts["moves"] += moves
+            self._counts["looks"] += looks
+            trades, more = desk.trade(start, settings.settle_looks - looked)
+            self._counts["trades"] += trades
+            looked += looks + more
+            # One class that was placed anew beside all others has the best places there are.
+            if (not moves and not trades) or len(waiting.classes) == 1:
+                break
+        desk.give_back(start, waiting)
+
+    def _along(self, active: BoolArray, start: int) -> None:
+        rounds, desk, timer = self._rounds, self._desk, self._timer
+        ledger, compaction, settings = rounds.ledger, rounds.compaction, rounds.settings
+        waiting, open_ = self.waiting, self._whole
+        left = waiting
+        if not active.all():
+            out = np.where(active[waiting.classes], 0, waiting.counts)
+            left = without(waiting, ledger, out, self._now_s, settings.due_age_s)
+            timer.start("compact")
+            rounds.see(desk)
+        elif self.first is not None:
+            rounds.see(desk)
         for turn in range(1 + settings.resolves):
             timer.start("build")
-            network = build_network(ledger, compaction, left)
+            network = rounds.network(desk, left)
             if not len(network.arc_class):
                 break
             timer.start("solve")
-            solution = self._solver.solve(network.network)
-            counts["solves"] += 1
-            if solution.status not in (Status.OPTIMAL, Status.FEASIBLE):
-                raise RuntimeError(f"{self._solver.name} answers {solution.status} to a network: {solution.report}")
-            if first is None:
-                first = network, solution
-                counts.update({k: counts.get(k, 0) + v for k, v in network.sizes().items()})
+            solution = rounds.solve(network)
+            self._counts["solves"] += 1
+            if self.first is None:
+                self.first = network, solution
+                self._counts.update({k: self._counts.get(k, 0) + v for k, v in network.sizes().items()})
+                self.evidence = replace(self.evidence, network=network, solution=solution)
             timer.start("pack")
             wanted = network.whole_tasks(solution.flow, len(ledger.classes), compaction.groups)
+            if not turn:
+                self._promised = wanted.sum(axis=1)
             placed = desk.pack(wanted, left, open_)
             promised = int(wanted.sum())
             if (
@@ -292,47 +456,12 @@ class Rounds:
                 break
             timer.start("compact")
             # Those who have a place may trade it later: what is full by then is still open to them.
-            whole.cheap(waiting.classes, len(ledger.classes))
-            self._see(desk)
-            left = without(waiting, ledger, desk.placed_of(start, waiting.classes), now_s, settings.due_age_s)
-            open_ = Openings(compaction, evidence.readings)
-        if first is not None:
-            network, solution = first
-            evidence = replace(evidence, network=network, solution=solution)
-        timer.start("sweep")
-        open_ = whole
-        desk.sweep(start, waiting, open_)
-        timer.start("settle")
-        looked = 0
-        while looked < settings.settle_looks:
-            moves, looks = desk.settle(start, waiting, open_)
-            counts["moves"] += moves
-            counts["looks"] += looks
-            trades, more = desk.trade(start, settings.settle_looks - looked)
-            counts["trades"] += trades
-            looked += looks + more
-            if not moves and not trades:
-                break
-        desk.give_back(start, waiting)
-        answer = None
-        if len(waiting.tasks) <= max(settings.exchange_tasks, settings.exact_tasks):
-            timer.start("exchange")
-            nodes = settings.exchange_nodes if len(waiting.tasks) <= settings.exchange_tasks else 0
-            exact = len(waiting.tasks) <= settings.exact_tasks and not queue.gangs
-            answer = improve(desk, start, evidence, open_, nodes, exact, counts)
-        incomplete = all_or_none(queue.gangs, desk, start, waiting, lambda: self._reopen(desk, evidence.readings))
-        timer.start("decide")
-        primal = desk.close(start, waiting, evidence)
-        return Level(
-            waiting,
-            first[0] if first else None,
-            first[1] if first else None,
-            evidence,
-            primal,
-            keys,
-            incomplete,
-            answer,
-        )
+            self._whole.cheap(waiting.classes, len(ledger.classes), desk.model)
+            rounds.see(desk)
+            done = desk.placed_of(start, waiting.classes)
+            done = np.where(active[waiting.classes], done, waiting.counts)
+            left = without(waiting, ledger, done, self._now_s, settings.due_age_s)
+            open_ = Openings(compaction, self.evidence.readings)
 
 
 def plain_counts(outcome: RoundOutcome) -> dict[str, Any]:

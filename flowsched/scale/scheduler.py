@@ -11,10 +11,10 @@ import numpy as np
 
 from flowsched.decision import Certificate, Decisions, Placement, Postponement
 from flowsched.scale.choice import GuardedPolicy, user_name
-from flowsched.scale.intake import refuse_related
-from flowsched.scale.ledger import Ledger, LedgerError
+from flowsched.scale.ledger import Ledger
 from flowsched.scale.policies.flow import FlowNetworkPolicy
 from flowsched.scale.policy import NetworkPolicy
+from flowsched.scale.price_table import LedgerError
 from flowsched.scale.reasons import Closing, Reason, leaving, why_all
 from flowsched.scale.record import NetworkAccount, network_record
 from flowsched.scale.reservation import Reservation as HeldMachine
@@ -36,8 +36,7 @@ class NetworkScheduler:
     """One network policy in every round. It remembers the last snapshot, so a round looks at what is different; what it
     decides depends on the snapshot alone.
 
-    A task that may have several widths gets the narrowest. Tasks that are bound to others by relations or groups are
-    refused with :class:`InputError`.
+    A task that may have several widths gets the narrowest. Relations and task groups are kept.
     """
 
     def __init__(
@@ -77,7 +76,6 @@ class NetworkScheduler:
         began = self._clock()
         timer.start("snapshot")
         take_stopped(self._solver)
-        refuse_related(snapshot.pending, self.name)
         try:
             ledger = self._roster.follow(snapshot)
         except LedgerError as error:
@@ -101,7 +99,7 @@ class NetworkScheduler:
         timer.start(None)
         total = (self._clock() - began) * 1e3
         timer.start("certify")
-        certificate = _named(ledger, outcome)
+        certificate = named_certificate(ledger, outcome)
         timer.start(None)
         timings = {name: ms for name, ms in timer.ms.items() if name not in ("decide", "certify")}
         timings |= {"gather": timer.ms.get("decide", 0.0), "decide": total, "certify": timer.ms["certify"]}
@@ -117,14 +115,14 @@ class NetworkScheduler:
                 number=snapshot.round,
                 now_s=snapshot.now_s,
                 policy=self.name,
-                solver=unlimited(self._solver),
+                solver=unlimited(self._solver).name,
                 settings=self._settings,
                 upkeep=self.upkeep(),
                 timings_ms=timings,
                 stopped=stopped,
             )
             recipe = partial(network_record, account)
-        return Decisions(bound, left, held, certificate, recipe, timings, stopped)
+        return Decisions(bound, left, held, lambda: certificate, recipe, timings, stopped)
 
     def upkeep(self) -> dict[str, dict[str, int]]:
         """What the last snapshot's differences were: applied in place, or made anew, with the reasons."""
@@ -167,7 +165,7 @@ class NetworkScheduler:
         return tuple(core for core in range(machine.vcpus) if core not in taken)
 
 
-def _named(ledger: Ledger, outcome: RoundOutcome) -> Certificate | None:
+def named_certificate(ledger: Ledger, outcome: RoundOutcome) -> Certificate | None:
     """The certificate with classes called by their first task: their numbers depend on what was there before."""
     if outcome.certificate is None:
         return None
@@ -241,7 +239,11 @@ def solve_network_round(
     scheduler = NetworkScheduler(
         policy,
         limited(make_solver(solver), time_limit_s),
-        RoundSettings(due_age_s=settings.due_age_s, exact_tasks=settings.exact_tasks if exact else 0),
+        RoundSettings(
+            due_age_s=settings.due_age_s,
+            scoring=settings.scoring,
+            exact_tasks=settings.exact_tasks if exact else 0,
+        ),
         keep_records=True,
         headroom_weight=settings.headroom_weight,
         slo_margin=settings.slo_margin,

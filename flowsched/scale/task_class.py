@@ -41,6 +41,19 @@ class TaskClass:
     """Where its input is: label, value, and the share of the input that machines with that label hold, 0 to 1."""
     input_mb: float = 0.0
     """Size of that input."""
+    max_cost: float = inf
+    """Places that cost more are not taken."""
+    holds: tuple[str, ...] = ()
+    """Names of the relations that it demands; those that were not declared demand nothing."""
+    joins: tuple[str, ...] = ()
+    """Names of the relations that count it."""
+    places: int = 0
+    """The ledger's number of its masks and wishes by machine; 0: none."""
+
+    @property
+    def bound(self) -> bool:
+        """Whether it depends on other tasks, by its group or by relations."""
+        return bool(self.group or self.holds or self.joins)
 
     def demand(self) -> dict[str, int]:
         """All that a task asks for, by resource; nothing that is 0."""
@@ -86,3 +99,5 @@ class MachineSpec:
     """Features of the machine itself that no task brings, e.g. the price of a service's headroom."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """Most that a feature may reach there, e.g. the pressure beyond which a service breaks its goal."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels whose values are domains of relations."""

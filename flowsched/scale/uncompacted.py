@@ -30,7 +30,8 @@ from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.network import Network
 from flowsched.scale.compaction import RUNGS, Compaction
 from flowsched.scale.kernels import MANY, UNLIMITED
-from flowsched.scale.ledger import CPU, FIXED, Ledger
+from flowsched.scale.ledger import CPU, Ledger
+from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.network import cost_scale
 from flowsched.scale.waiting import Waiting
 

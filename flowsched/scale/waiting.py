@@ -27,7 +27,7 @@ class Waiting:
     cost: FloatArray
     """What leaving each of ``tasks`` costs; may be infinite."""
     dearest: FloatArray
-    """The largest of them, by class: no place that costs more is taken."""
+    """By class, the largest of them or the class's ceiling, if that is less: no place that costs more is taken."""
     levels: tuple[IntArray, IntArray, FloatArray]
     """Steps of the arcs to the unscheduled nodes: position of the class, tasks, cost of a task."""
 
@@ -49,7 +49,7 @@ def survey(ledger: Ledger, pending: IntArray, now_s: float, due_age_s: float) ->
     level_cost = np.bincount(of_code, weights=cost, minlength=len(code)) / np.maximum(1, level_count)
     first = np.concatenate([[0], np.cumsum(counts)])
     sorted_cost = cost[order]
-    dearest = sorted_cost[first[:-1]] if len(classes) else np.zeros(0)
+    dearest = np.minimum(sorted_cost[first[:-1]], table.max_cost[classes]) if len(classes) else np.zeros(0)
     return Waiting(
         classes,
         counts,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 
-from flowsched.relation import MACHINE, Relation, RelationKind
+from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched_k8s.names import (
     EXISTING_ANTI_AFFINITY,
     POD_AFFINITY,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from flowsched.fleet import Fleet
 from flowsched.headroom import Headroom, job_behaviour, service_pressure
-from flowsched.relation import Relation
+from flowsched.relations.relation import Relation
 from flowsched.snapshot import MILLI
 from flowsched_k8s.affinity import RelationIndex, SoftTerm, port_relations
 from flowsched_k8s.configuration import Configuration
@@ -159,6 +159,8 @@ class Cache:
         self._on_missing_node: dict[str, set[str]] = {}
         self._namespaced: dict[str, set[str]] = {}
         self._loads: Callable[[PodKey], float | None] = lambda _key: None
+        self._revisions: dict[str, int] = {}
+        self._revision = 0
 
     # Nodes
 
@@ -232,6 +234,7 @@ class Cache:
         if row is not None:
             self.versions[row] = -1
         self.fleet.remove_machine(name)
+        self._revisions.pop(name, None)
 
     def _type_of(self, node: Node, room: Mapping[str, int]) -> MachineType:
         capacity = allocatable_cpu(node) or room.get("cpu", 0)
@@ -252,6 +255,15 @@ class Cache:
             self.type_list.append(entry.type)
         self.types[row] = self._type_ids[entry.type]
         self._settle_services(name)
+
+    def revision(self, name: str) -> int:
+        """A number that is another one after everything that changes a node or what is on it."""
+        return self._revisions.get(name, 0)
+
+    def _touch(self, name: str) -> None:
+        if name in self.nodes:
+            self._revision += 1
+            self._revisions[name] = self._revision
 
     # Pods
 
@@ -286,6 +298,7 @@ class Cache:
                 self._arrive(entry)
             elif pod.status.start_time and not old.status.start_time:
                 entry.started_s = seconds(pod.status.start_time)
+                self._touch(entry.place)
         return entry
 
     def remove_pod(self, uid: str) -> PodEntry | None:
@@ -366,6 +379,7 @@ class Cache:
     def _arrive(self, entry: PodEntry) -> None:
         uid, name = entry.key.uid, entry.place
         self._here(name).add(uid)
+        self._touch(name)
         needs = dict(entry.needs)
         needs["cpu"] = max(entry.width_milli, entry.request_milli)
         if entry.pod.spec.volumes:
@@ -383,6 +397,7 @@ class Cache:
             return
         here = self._here(name)
         here.discard(entry.key.uid)
+        self._touch(name)
         if not here:
             # Names of nodes come and go; an empty set for each would stay for ever.
             self._on_missing_node.pop(name, None)
@@ -393,6 +408,7 @@ class Cache:
             self._settle_services(name)
 
     def _here(self, name: str) -> set[str]:
+        """Uids of what is on a node, which may be missing."""
         known = self.nodes.get(name)
         return known.pods if known is not None else self._on_missing_node.setdefault(name, set())
 
@@ -458,6 +474,7 @@ class Cache:
         entry = self.nodes.get(name)
         if entry is None:
             return
+        self._touch(name)
         cap, slope = float("inf"), 0.0
         for pod, wish in self.services_on(name):
             left = self.headroom_of(wish, entry.type, (pod.threads,))

@@ -43,14 +43,12 @@ class LeaderElection:
 
 @dataclass(frozen=True)
 class Rounds:
-    """When a round starts, and how large the rounds are that are searched exactly."""
+    """When a round starts."""
 
     batch_window_s: float = 0.02
     batch_limit: int = 2000
     max_period_s: float = 5.0
     unschedulable_retry_s: float = 300.0
-    search_tasks: int = 12
-    search_machines: int = 48
     reconcile_every_s: float = 600.0
 
 

@@ -29,6 +29,7 @@ from flowsched_k8s.configuration import (
     Rounds,
     Server,
 )
+from flowsched_k8s.gone_keys import explained
 from flowsched_k8s.names import CONFIG_KIND, CONFIG_VERSION, POOL
 from flowsched_models.document import (
     Document,
@@ -201,13 +202,6 @@ class RoundsForm(ConfigForm):
     unschedulable_retry: Duration = _key(
         "an unschedulable pod is looked at again after this time at the latest", Rounds.unschedulable_retry_s
     )
-    search_tasks: Annotated[int, Field(ge=0, le=1000)] = _key(
-        "pods with measured profiles that one round searches exactly, at most; 0 turns the exact search off",
-        Rounds.search_tasks,
-    )
-    search_machines: Annotated[int, Field(ge=1, le=10_000)] = _key(
-        "candidate nodes of an exact search, at most", Rounds.search_machines
-    )
     reconcile_every: Duration = _key("time between full comparisons with the API server", Rounds.reconcile_every_s)
 
     def value(self) -> Rounds:
@@ -217,8 +211,6 @@ class RoundsForm(ConfigForm):
             batch_limit=self.batch_limit,
             max_period_s=self.max_period,
             unschedulable_retry_s=self.unschedulable_retry,
-            search_tasks=self.search_tasks,
-            search_machines=self.search_machines,
             reconcile_every_s=self.reconcile_every,
         )
 
@@ -343,14 +335,14 @@ def load_configuration(path: Path | None, namespace_file: Path = NAMESPACE_FILE)
     _check_header(document)
     checked = check(document, ConfigurationForm, placeholders={"apiVersion": CONFIG_VERSION, "kind": CONFIG_KIND})
     found = Problems()
-    found.extend(checked.problems)
+    found.extend(explained(checked.problems))
     form = checked.value
     if form is None:
         found.raise_any()
         raise AssertionError("a form without a value has problems")
     found.extend(_conflicts(document, form))
     engine, wrong = _engine(document, form.engine)
-    found.extend(wrong)
+    found.extend(explained(wrong))
     found.raise_any()
     return Configuration(
         client_connection=form.client_connection.value(document),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from flowsched_k8s.planning import Chosen
+from flowsched_k8s.round_input import Chosen
 
 LIMIT_BYTES = 1000
 """Annotations are for people: the full record of a round is elsewhere, under its number."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flowsched.relation import TaskGroup
+from flowsched.relations.relation import TaskGroup
 from flowsched_k8s.cache import Cache, PodEntry
 from flowsched_k8s.instructions import GroupStatus
 from flowsched_k8s.names import UNSCHEDULABLE
@@ -64,9 +64,9 @@ class Gangs:
         pods = [self._cache.pods[uid].pod for uid in sorted(self._members.get(ref, ()))]
         return self._cache.groups.resolve(ref, pods)
 
-    def placed(self, ref: GroupRef) -> int:
-        """Members that are on a node or assumed to be."""
-        return sum(bool(self._cache.pods[uid].place) for uid in self._members.get(ref, ()))
+    def placed(self, ref: GroupRef) -> list[str]:
+        """Uids of the members that are on a node or assumed to be."""
+        return sorted(uid for uid in self._members.get(ref, ()) if self._cache.pods[uid].place)
 
     def waiting(self, ref: GroupRef) -> list[PodEntry]:
         """Members of ours that wait, in the order in which they are served."""
@@ -80,7 +80,7 @@ class Gangs:
         if ref is None:
             return 0
         spec = self.spec(ref)
-        return 1 << 30 if isinstance(spec, str) else max(0, spec.minimum - self.placed(ref))
+        return 1 << 30 if isinstance(spec, str) else max(0, spec.minimum - len(self.placed(ref)))
 
     def ref(self, entry: PodEntry) -> GroupRef | None:
         """The group that a pod belongs to."""
@@ -99,7 +99,7 @@ class Gangs:
             self._tries.pop(ref, None)
             return f"waiting for pod group {ref.name}: {there} of {spec.minimum} pods are there"
         attempt = self._tries.setdefault(ref, _Try(now))
-        if self.placed(ref) >= spec.minimum:
+        if len(self.placed(ref)) >= spec.minimum:
             attempt.since_s = now
         waited = now - attempt.since_s
         if waited <= spec.timeout_s:
@@ -118,7 +118,7 @@ class Gangs:
         if ref.source != IN_TREE or group is None:
             return None
         spec = self.spec(ref)
-        scheduled = not isinstance(spec, str) and self.placed(ref) >= spec.minimum
+        scheduled = not isinstance(spec, str) and len(self.placed(ref)) >= spec.minimum
         before = self._told.get(ref)
         if (before is not None and before[0]) or before == (scheduled, message):
             # Once it was scheduled it stays initially scheduled, whatever becomes of its pods.
@@ -138,7 +138,7 @@ class Gangs:
         return sum(
             1
             for ref in self._members
-            if self.waiting(ref) and (isinstance(s := self.spec(ref), str) or self.placed(ref) < s.minimum)
+            if self.waiting(ref) and (isinstance(s := self.spec(ref), str) or len(self.placed(ref)) < s.minimum)
         )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,30 +11,29 @@ from flowsched.snapshot import PlannedStart, Reservation
 from flowsched_k8s.cache import Cache, PodEntry, Wants
 from flowsched_k8s.gangs import Gangs, group_name
 from flowsched_k8s.latency import ServiceWish, choose_curve
-from flowsched_k8s.planning import ClassInput, RoundInput, SearchWorld
 from flowsched_k8s.pod_groups import GroupRef
 from flowsched_k8s.queue import Cause, PodQueue, causes_of
 from flowsched_k8s.recorder import histogram
+from flowsched_k8s.round_input import ClassInput, RoundInput, World
 from flowsched_k8s.verdicts import VerdictCache, Verdicts
-from flowsched_k8s.world import Beliefs, build_world, task_of
+from flowsched_k8s.world import WorldBuilder, task_of
 from flowsched_models.machine import MachineType
 from flowsched_models.neutral import NEUTRAL
 
 Blocked = tuple[PodEntry, str, frozenset[Cause]]
 MOST_QUESTIONS = 200_000
 """Of a pod's static filters to a node, in one round; about a second's work."""
-_SEARCHABLE = frozenset({"cpu", "memory", "pods", "ephemeral-storage"})
 
 
 class InputBuilder:
-    """Makes rounds' inputs; remembers verdicts and beliefs between them."""
+    """Makes rounds' inputs; remembers verdicts and views of nodes between them."""
 
     def __init__(self, cache: Cache, gangs: Gangs) -> None:
         """Nothing is asked before a round needs it."""
         self._cache = cache
         self._gangs = gangs
         self._verdicts = VerdictCache()
-        self.beliefs = Beliefs(cache.catalogue)
+        self.worlds = WorldBuilder(cache)
 
     # Who takes part
 
@@ -139,14 +138,17 @@ class InputBuilder:
             ref = cache.wants(entry).group
             if ref is not None:
                 group_priority[ref] = max(group_priority.get(ref, entry.priority), entry.priority)
-        classes = [self._class(members, group_priority) for members in by_class.values()]
+        forecast = self._forecast_groups(entries)
+        classes = [self._class(members, group_priority, forecast) for members in by_class.values()]
         refs = sorted(group_priority, key=group_name)
         nominated = {
             uid: (waiting.priority, node, dict(waiting.needs))
             for uid, node in cache.nominated.items()
             if node in cache.nodes and not (waiting := cache.pods[uid]).place
         }
-        world = self._world(classes, now, plan, reservations)
+        measured = any(c.task is not None for c in classes)
+        world = self.worlds.build(now, plan, reservations) if measured else World()
+        placed = {group_name(ref): self._gangs.placed(ref) for ref in refs}
         beside = (*(s.name for s in world.services), *(r.task.name for r in world.running))
         return RoundInput(
             number=number,
@@ -154,7 +156,8 @@ class InputBuilder:
             fleet=cache.fleet.copy(),
             classes=tuple(classes),
             groups=tuple(self._gangs.task_group(ref) for ref in refs),
-            group_members={group_name(ref): self._gangs.placed(ref) for ref in refs},
+            group_members={name: len(uids) for name, uids in placed.items()},
+            group_of={uid: name for name, uids in placed.items() for uid in uids},
             catalogue=cache.catalogue,
             world=world,
             settings=cache.configuration.engine,
@@ -162,11 +165,25 @@ class InputBuilder:
             held_node=held_node,
             titles={e.key.uid: str(e.key) for e in (*entries, *(cache.pods[uid] for uid in beside))},
             rounds_waited=rounds_waited or {},
-            search_tasks=cache.configuration.rounds.search_tasks,
             keep_record=keep_record,
         )
 
-    def _class(self, members: Sequence[PodEntry], group_priority: Mapping[GroupRef, int]) -> ClassInput:
+    def _forecast_groups(self, entries: Sequence[PodEntry]) -> frozenset[GroupRef]:
+        """Groups that are placed at forecast prices: some members have profiles, and none has to be priced otherwise."""
+        measured: set[GroupRef] = set()
+        other: set[GroupRef] = set()
+        for entry in entries:
+            wants = self._cache.wants(entry)
+            if wants.group is not None:
+                if entry.intent.profile is not None:
+                    measured.add(wants.group)
+                if wants.service is not None or entry.request_milli <= 0:
+                    other.add(wants.group)
+        return frozenset(measured - other)
+
+    def _class(
+        self, members: Sequence[PodEntry], group_priority: Mapping[GroupRef, int], forecast: Collection[GroupRef]
+    ) -> ClassInput:
         cache = self._cache
         first = members[0]
         wants = cache.wants(first)
@@ -177,9 +194,8 @@ class InputBuilder:
         if wants.service is not None:
             allowed = allowed & self._keeps_goal(wants.service, first)
         sensitivity, pressure = cache.behaviour(first)
-        plain = wants.group is None and not wants.holds and not wants.joins and wants.service is None
         measured = first.intent.profile is not None and first.request_milli > 0
-        searchable = plain and measured and set(first.needs) <= _SEARCHABLE
+        forecast_priced = measured and wants.service is None if wants.group is None else wants.group in forecast
         priority = first.priority if wants.group is None else group_priority[wants.group]
         return ClassInput(
             name=str(first.key),
@@ -198,7 +214,8 @@ class InputBuilder:
             holds=wants.holds,
             joins=wants.joins,
             group=group_name(wants.group) if wants.group is not None else None,
-            task=task_of(first, cache.configuration.features.resize) if searchable else None,
+            task=task_of(first, cache.configuration.features.resize) if forecast_priced else None,
+            measured=measured,
             min_utility=first.intent.min_utility,
             service=wants.service is not None,
         )
@@ -262,48 +279,6 @@ class InputBuilder:
         """Threads with which a service was measured to be fastest at its load."""
         curve = choose_curve(self._cache.catalogue.services[wish.profile], wish, entry.intent.threads)
         return curve.threads if curve is not None else wish.core_count
-
-    # The search's machines
-
-    def _world(
-        self,
-        classes: Sequence[ClassInput],
-        now: float,
-        plan: tuple[PlannedStart, ...],
-        reservations: tuple[Reservation, ...],
-    ) -> SearchWorld:
-        cache = self._cache
-        rounds = cache.configuration.rounds
-        searched = [c for c in classes if c.task is not None]
-        count = sum(len(c.uids) for c in searched)
-        if not searched or count > rounds.search_tasks:
-            return SearchWorld()
-        fleet = cache.fleet
-        useful = np.zeros(fleet.rows, np.bool_)
-        for c in searched:
-            useful |= c.allowed
-        rows = np.array([r for r in fleet.order().tolist() if useful[r]], dtype=np.intp)
-        if len(rows) > rounds.search_machines:
-            rows = self._best_rows(searched, rows, rounds.search_machines)
-        return build_world(cache, self.beliefs, rows, now, plan, reservations)
-
-    def _best_rows(self, classes: Sequence[ClassInput], rows: NDArray[np.intp], most: int) -> NDArray[np.intp]:
-        """The machines that are cheapest for each class, taken in turn; with room before without."""
-        fleet = self._cache.fleet
-        rankings = []
-        for c in classes:
-            cost = (c.slowness if c.slowness is not None else 0.0) + c.preference
-            cost = cost + fleet.bandwidth * (c.sensitivity * fleet.pressure() + c.pressure * fleet.sensitivity())
-            cost = np.where(c.allowed & fleet.fits(c.needs), cost, cost + 1e6)
-            rankings.append(rows[np.argsort(cost[rows], kind="stable")])
-        chosen: dict[int, None] = {}
-        for turn in range(len(rows)):
-            for ranking in rankings:
-                chosen.setdefault(int(ranking[turn]))
-            if len(chosen) >= most:
-                break
-        kept = set(list(chosen)[:most])
-        return np.array([r for r in rows.tolist() if r in kept], dtype=np.intp)
 
     # Preemption and due pods
 

@@ -194,7 +194,7 @@ class _Leader:
         raise _problem(wanted.title, message, _KEEP)
 
     def live(self, reply: Reply, task: str | None) -> LiveRecord:
-        """A record in an answer, upgraded where the scheduler is of an older version."""
+        """A record in an answer; one of another version is refused."""
         record = read_record(reply.body, self.title)
         return LiveRecord(record, f"{self.title}, round {record['round']}", task)
 

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import yaml
 
-from flowsched.relation import Relation, TaskGroup
-from flowsched.snapshot import Machine, Running, Service, Snapshot, Task
+from flowsched.snapshot import Snapshot, Task
 from flowsched.snapshot_file import dump_snapshot
 from flowsched_k8s.api.access import Access
 from flowsched_k8s.api.client import Connection
 from flowsched_k8s.api.reflector import Reflector
 from flowsched_k8s.cache import PodEntry
 from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.gangs import group_name
-from flowsched_k8s.neutral import DAY_SCALE
+from flowsched_k8s.measured_pods import MeasuredPods
 from flowsched_k8s.process import watched
 from flowsched_k8s.profiles_file import ProfilesFile
+from flowsched_k8s.queue import Place
 from flowsched_k8s.state import SchedulerState
-from flowsched_k8s.world import build_world, task_of
+from flowsched_k8s.world import task_of
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.profiles import load_catalogue
 
@@ -55,104 +53,68 @@ def _observe(state: SchedulerState, batch: list[Any]) -> None:
 
 
 def snapshot_of(state: SchedulerState, now_s: float) -> tuple[Snapshot, list[str]]:
-    """The state's cluster with readable names, times counted from the oldest pod; and what it leaves out."""
+    """The state's cluster with readable names, times counted from the oldest pod; and what it leaves out.
+
+    Pods with profiles, and groups that have such members, are exactly what the next round would decide on at forecast
+    prices; the others, which rounds place at linear prices, are there as tasks of the neutral profile without an end.
+    """
     cache = state.cache
     remarks: list[str] = []
-    rows = np.array(cache.fleet.order(), dtype=np.intp)
-    world = build_world(cache, state.inputs.beliefs, rows, now_s, (), ())
-    origin = min([now_s, *(e.created_s for e in cache.pods.values() if e.created_s)])
-    titles = {uid: str(e.key) for uid, e in cache.pods.items()}
-    relations: dict[str, Relation] = {}
-    groups: dict[str, TaskGroup] = {}
-    pending = []
-    for entry in sorted(cache.pods.values(), key=lambda e: e.key):
-        if entry.key not in state.queue:
-            continue
-        task, problem = _pending(state, entry, origin, relations, groups)
-        if problem is not None:
+    waiting = []
+    for entry in sorted(cache.pods.values(), key=lambda e: (-e.priority, e.created_s, e.key)):
+        if entry.key in state.queue:
+            cache.wants(entry)
+            waiting.append(entry)
+    taking_part = []
+    for entry in sorted(waiting, key=lambda e: e.key):
+        problem = _left_out(state, entry)
+        if problem is None:
+            taking_part.append(entry.key)
+        else:
             remarks.append(f"{entry.key} is left out: {problem}")
-        if task is not None:
-            pending.append(task)
-    known = relations.keys()
-    running = tuple(_running(state, r, titles, origin, known) for r in world.running)
+    given = state.round_input([e for e in waiting if e.key in set(taking_part)], now_s)
+    tasks = [c if c.task is not None else replace(c, task=task_of(cache.pods[c.uids[0]], False)) for c in given.classes]
+    world = given.world if given.world.nodes else state.inputs.worlds.build(now_s, (), ())
+    snapshot = MeasuredPods(replace(given, world=world, number=state.rounds + 1)).snapshot(tasks)
     foreign = sum(1 for e in cache.pods.values() if not e.place and e.key not in state.queue)
     if foreign:
         remarks.append(f"{foreign} waiting pods of other schedulers are left out")
     if cache.others:
         remarks.append(f"{len(cache.others)} nodes outside of the pool are left out")
-    snapshot = Snapshot(
-        now_s=now_s - origin,
-        catalogue=cache.catalogue,
-        machines=tuple(_machine(state, m) for m in world.machines),
-        services=tuple(_renamed(s, titles) for s in world.services),
-        running=running,
-        pending=tuple(pending),
-        relations=tuple(relations.values()),
-        task_groups=tuple(groups.values()),
-    )
-    return snapshot, remarks
+    return _readable(state, snapshot), remarks
 
 
-def _machine(state: SchedulerState, machine: Machine) -> Machine:
-    node = state.cache.nodes[machine.name]
-    labels = tuple(sorted((node.node.metadata.labels or {}).items()))
-    return replace(machine, labels=labels)
-
-
-def _renamed(service: Service, titles: dict[str, str]) -> Service:
-    return replace(service, name=titles[service.name])
-
-
-def _running(
-    state: SchedulerState, running: Running, titles: dict[str, str], origin: float, known: Iterable[str]
-) -> Running:
-    entry = state.cache.pods[running.task.name]
-    joins = tuple(name for name in known if state.cache.relations.matches(name, entry.pod))
-    title = titles[running.task.name]
-    task = replace(
-        running.task,
-        name=title,
-        job=title,
-        submit_s=running.task.submit_s - origin,
-        joins=joins,
-        priority=entry.priority,
-    )
-    return replace(running, task=task, bound_s=running.bound_s - origin, start_s=running.start_s - origin)
-
-
-def _pending(
-    state: SchedulerState,
-    entry: PodEntry,
-    origin: float,
-    relations: dict[str, Relation],
-    groups: dict[str, TaskGroup],
-) -> tuple[Task | None, str | None]:
-    cache = state.cache
-    wants = cache.wants(entry)
-    if wants.problem is not None:
-        return None, wants.problem
+def _left_out(state: SchedulerState, entry: PodEntry) -> str | None:
     if entry.intent.service is not None:
-        return None, "a latency service has a fixed place in a snapshot, and this one has none yet"
-    passes = state.inputs.verdicts(wants).passes[: cache.fleet.rows]
-    allowed = tuple(str(cache.fleet.names[r]) for r in cache.fleet.order().tolist() if passes[r])
-    for name in (*wants.holds, *wants.joins):
-        relation = cache.fleet.relation(name)
-        if relation is not None:
-            relations[name] = relation
-    if wants.group is not None:
-        groups.setdefault(group_name(wants.group), state.gangs.task_group(wants.group))
-    task = task_of(entry, resize=cache.configuration.features.resize)
-    if entry.intent.profile is None:
-        task = replace(task, scale=DAY_SCALE, endless=True)
-    task = replace(
-        task,
-        name=str(entry.key),
-        job=str(entry.key),
-        submit_s=entry.created_s - origin,
-        machines=None if len(allowed) == len(cache.nodes) else allowed,
-        holds=wants.holds,
-        joins=wants.joins,
-        group=group_name(wants.group) if wants.group is not None else None,
-        priority=entry.priority,
+        return "a latency service has a fixed place in a snapshot, and this one has none yet"
+    if state.queue.place(entry.key) is Place.GATED:
+        return "it has scheduling gates"
+    return state.cache.wants(entry).problem
+
+
+def _readable(state: SchedulerState, snapshot: Snapshot) -> Snapshot:
+    """Names as people know them; whole seconds are taken off all moments, so that no difference of two changes."""
+    cache = state.cache
+    origin = float(math.floor(min([snapshot.now_s, *(e.created_s for e in cache.pods.values() if e.created_s)])))
+    title = {uid: str(e.key) for uid, e in cache.pods.items()}
+
+    def task(t: Task, **changed: Any) -> Task:
+        return replace(t, name=title[t.name], job=title[t.name], submit_s=t.submit_s - origin, **changed)
+
+    return replace(
+        snapshot,
+        now_s=snapshot.now_s - origin,
+        services=tuple(replace(s, name=title[s.name]) for s in snapshot.services),
+        running=tuple(
+            replace(
+                r,
+                task=task(r.task, priority=cache.pods[r.task.name].priority),
+                bound_s=r.bound_s - origin,
+                start_s=r.start_s - origin,
+            )
+            for r in snapshot.running
+        ),
+        pending=tuple(task(t) for t in snapshot.pending),
+        plan=tuple(replace(p, task=title[p.task]) for p in snapshot.plan),
+        reservations=tuple(replace(r, task=title[r.task], start_s=r.start_s - origin) for r in snapshot.reservations),
     )
-    return task, None

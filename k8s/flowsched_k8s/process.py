@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
-from flowsched.round import prepare
+from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import make_solver
 from flowsched_k8s import names
 from flowsched_k8s.api.access import Access
@@ -57,10 +57,11 @@ from flowsched_k8s.objects import (
     PodGroup,
     StorageClass,
 )
-from flowsched_k8s.planning import RoundInput, RoundResult, plan_apart, plan_round
+from flowsched_k8s.planning import make_engine, plan_apart, plan_round
 from flowsched_k8s.pod_groups import IN_TREE
 from flowsched_k8s.profiles_file import ProfilesFile, Refused
 from flowsched_k8s.records import Records
+from flowsched_k8s.round_input import RoundInput, RoundResult
 from flowsched_k8s.server import Answers, Server
 from flowsched_k8s.state import BindOutcome, ReadPod, SchedulerState
 from flowsched_models.catalogue import Catalogue
@@ -212,6 +213,8 @@ class Process:
         }
         self.server = Server(self._answers(), configuration.server)
         self._solver = make_solver("ortools")
+        self._engine: FlowScheduler | None = None
+        """Made before the first round, and kept: its forecasts stay warm."""
         self._woken = asyncio.Event()
         self._binds: asyncio.Queue[Bind] = asyncio.Queue()
         self._patches: asyncio.Queue[PodKey] = asyncio.Queue()
@@ -281,7 +284,7 @@ class Process:
         """Wait until we lead and know the cluster as it is then, and decide rounds from then on."""
         # Whoever leads decides at once: who still compiles, leaves the lease to others.
         began = time.perf_counter()
-        await asyncio.to_thread(prepare)
+        self._engine = await asyncio.to_thread(make_engine, self.configuration.engine, self._solver)
         LOG.info("prepared", extra={"ms": round((time.perf_counter() - began) * 1e3)})
         if self.configuration.leader_election.leader_elect and not self.configuration.dry_run:
             started = asyncio.Event()
@@ -360,12 +363,11 @@ class Process:
         self._tell_round(given, result, took, now)
 
     def _plan(self, given: RoundInput) -> RoundResult:
-        hosts = self.state.inputs.beliefs.hosts
         try:
-            return plan_round(replace(given, fleet=given.fleet.copy()), self._solver, hosts)
+            return plan_round(replace(given, fleet=given.fleet.copy()), self._solver, self._engine)
         except Exception:  # A fault of ours must not stop the scheduling of other pods.
             LOG.exception("a round failed, its pods are planned apart", extra={"round": given.number})
-            return plan_apart(given, self._solver, hosts)
+            return plan_apart(given, self._solver, self._engine)
 
     def _tell_round(self, given: RoundInput, result: RoundResult, took: float, now: float) -> None:
         metrics = self.metrics

@@ -86,7 +86,7 @@ class RoundAccount:
         return wide + len(self.since_s) * _PER_TASK + len(self.parts) * _PER_SEARCH
 
     def record(self) -> dict[str, Any]:
-        """The record, version 2."""
+        """The record, version 3."""
         held_node: dict[str, Any] = {}
         if self.held_node is not None:
             task, machine, priority = self.held_node

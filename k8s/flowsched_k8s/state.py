@@ -7,10 +7,13 @@ No input or output happens here and no clock is read, so that every situation ca
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from flowsched.snapshot import PlannedStart, Reservation
 from flowsched_k8s import names
@@ -32,10 +35,10 @@ from flowsched_k8s.objects import (
     PodGroup,
     StorageClass,
 )
-from flowsched_k8s.planning import Chosen, Fate, Held, RoundInput, RoundResult
 from flowsched_k8s.pod_groups import GroupRef
 from flowsched_k8s.queue import Cause, Outcome, Place, PodQueue, Wake
 from flowsched_k8s.recorder import Recorder
+from flowsched_k8s.round_input import Chosen, Fate, Held, RoundInput, RoundResult
 from flowsched_k8s.victims import Victims
 from flowsched_k8s.volumes import ClaimPatch
 from flowsched_models.catalogue import Catalogue
@@ -255,7 +258,7 @@ class SchedulerState:
         if event == "NodeAdd":
             self.queue.wake(Wake.NODE_ADDED, now)
         elif event == "NodeRemove":
-            self.inputs.beliefs.forget(node.metadata.name)
+            self.inputs.worlds.forget(node.metadata.name)
             if self._held_node is not None and self._held_node[1] == node.metadata.name:
                 self._held_node = None
             self.queue.wake(Wake.NODE_REMOVED, now)
@@ -318,7 +321,7 @@ class SchedulerState:
     def use_catalogue(self, catalogue: Catalogue, now: float) -> None:
         """New profiles."""
         self.cache.use_catalogue(catalogue)
-        self.inputs.beliefs.use_catalogue(self.cache.catalogue)
+        self.inputs.worlds.use_catalogue(self.cache.catalogue)
         self.queue.wake(Wake.PROFILES, now)
         self.queue.wake(Wake.ANY, now)
 
@@ -379,17 +382,25 @@ class SchedulerState:
         if not fit:
             return None, out
         self.round_running = True
-        given = self.inputs.build(
-            fit,
+        given = self.round_input(fit, now, keep_record)
+        return given, out
+
+    def round_input(self, entries: Sequence[PodEntry], now: float, keep_record: bool = False) -> RoundInput:
+        """All that a round may know that decides on some pods; nothing changes."""
+        return self.inputs.build(
+            entries,
             now,
             number=self.rounds,
             plan=tuple(self._plan.values()),
             reservations=self._reservations,
             held_node=self._held_node,
             keep_record=keep_record,
-            rounds_waited={e.key.uid: e.attempts + self.queue.attempts(e.key) - 1 for e in fit},
+            rounds_waited={e.key.uid: e.attempts + self._rounds_before(e.key) for e in entries},
         )
-        return given, out
+
+    def _rounds_before(self, key: PodKey) -> int:
+        """Rounds that have taken a waiting pod, without the one that has it now."""
+        return self.queue.attempts(key) - (self.queue.place(key) is Place.IN_FLIGHT)
 
     def end_round(self, result: RoundResult, now: float, seconds_taken: float = 0.0) -> list[Instruction]:
         """Check every placement against the cluster as it is now, assume it, and say what to do."""
@@ -454,6 +465,7 @@ class SchedulerState:
         broken: list[str] = []
         by_group: dict[object, list[Chosen]] = {}
         order: list[Chosen] = []
+        eligible: dict[Hashable, NDArray[np.bool_]] = {}
         for c in chosen:
             entry = self.cache.pods.get(c.uid)
             if entry is None:
@@ -464,7 +476,7 @@ class SchedulerState:
             else:
                 by_group.setdefault(group, []).append(c)
         for members in by_group.values():
-            booked = [c for c in members if self._book(c)]
+            booked = [c for c in members if self._book(c, eligible)]
             minimum = self.gangs.missing(members[0].uid)
             if len(booked) < minimum:
                 for c in booked:
@@ -475,14 +487,17 @@ class SchedulerState:
                 kept = {c.uid for c in booked}
                 broken += [c.uid for c in members if c.uid not in kept]
         for c in order:
-            if self._book(c):
+            if self._book(c, eligible):
                 sound.append(c)
             else:
                 broken.append(c.uid)
         return sound, broken
 
-    def _book(self, c: Chosen) -> bool:
-        """Book a placement in the fleet if it still holds; :meth:`_commit` makes it whole."""
+    def _book(self, c: Chosen, eligible: dict[Hashable, NDArray[np.bool_]]) -> bool:
+        """Book a placement in the fleet if it still holds; :meth:`_commit` makes it whole.
+
+        ``eligible``: nodes that spreads compare by key of the static filter, kept for all placements of a round.
+        """
         cache = self.cache
         entry = cache.pods[c.uid]
         node = cache.nodes.get(c.node)
@@ -505,9 +520,10 @@ class SchedulerState:
         if not cache.fits_on(needs, c.node):
             return False
         if wants.holds or wants.joins:
-            row = cache.fleet.row(c.node)
-            eligible = self.inputs.eligible(wants)
-            if row is None or not cache.fleet.permits(wants.holds, wants.joins, eligible)[row]:
+            key = wants.filter.key
+            if key not in eligible:
+                eligible[key] = self.inputs.eligible(wants)
+            if not cache.fleet.permits_on(wants.holds, wants.joins, c.node, eligible[key]):
                 return False
         cache.fleet.book(c.uid, c.node, needs, holds=wants.holds, joins=wants.joins)
         return True

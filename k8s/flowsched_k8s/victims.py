@@ -95,11 +95,8 @@ class Victims:
         wants = self._cache.wants(entry)
         if not wants.holds and not wants.joins:
             return True
-        trial = self._cache.fleet.copy()
-        for pod in without:
-            trial.release(pod.uid)
-        row = trial.row(node)
-        return row is not None and bool(trial.permits(wants.holds, wants.joins)[row])
+        gone = [pod.uid for pod in without]
+        return self._cache.fleet.permits_on(wants.holds, wants.joins, node, without=gone)
 
     def _occupant(self, entry: PodEntry) -> Occupant:
         pod = entry.pod

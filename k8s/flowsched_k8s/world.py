@@ -1,4 +1,4 @@
-"""The machines that may matter to measured pods, as the engine's search sees them, with what is believed of their jobs.
+"""The nodes of the pool as forecasts see them, with what is believed of the jobs that run there.
 
 Nobody measures how far a job is: its progress is believed from its start and the models, and every start or end on a node
 changes the belief about everybody there. After a restart it is rebuilt from the start times of what runs.
@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from flowsched.cluster import BELIEF_CEILING, service_load
-from flowsched.snapshot import MILLI, Machine, PlannedStart, Reservation, Running, Service, Task
+from flowsched.snapshot import MILLI, PlannedStart, Reservation, Running, Service, Task
 from flowsched_k8s.cache import Cache, PodEntry
 from flowsched_k8s.latency import choose_curve
 from flowsched_k8s.neutral import DAY_SCALE
-from flowsched_k8s.planning import SearchWorld
+from flowsched_k8s.round_input import NodeView, World
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.execution import Execution
 from flowsched_models.neutral import NEUTRAL
@@ -41,11 +38,6 @@ class Beliefs:
         """Nothing is believed before a node is asked for."""
         self._hosts = HostFactory(catalogue)
         self._known: dict[str, _Belief] = {}
-
-    @property
-    def hosts(self) -> HostFactory:
-        """Hosts whose rates are remembered."""
-        return self._hosts
 
     def use_catalogue(self, catalogue: Catalogue) -> None:
         """New profiles: beliefs are made anew from start times."""
@@ -94,16 +86,19 @@ def _advance(execution: Execution[str], to_s: float) -> None:
 
 
 def task_of(entry: PodEntry, resize: bool) -> Task:
-    """A pod with a measured job profile as the engine's task. Its name is its uid, its priority is kept outside."""
+    """A pod as the engine's task; without a profile it is as the neutral one, and runs until it is deleted.
+
+    Its name is its uid, its job NAMESPACE/NAME, its priority is kept outside.
+    """
     intent = entry.intent
     request = max(1, entry.request_milli)
     # A pod is admitted at its request, so only growing from there can be planned with.
     wider = {w for w in intent.widths_milli if w > request} if resize else set()
     return Task(
         name=entry.key.uid,
-        job=entry.key.uid,
+        job=str(entry.key),
         profile=intent.profile or NEUTRAL,
-        scale=intent.scale,
+        scale=DAY_SCALE if intent.profile is None else intent.scale,
         request_milli=request,
         widths_milli=tuple(sorted({request, *wider})),
         memory_mib=-(-entry.needs.get("memory", 0) // _MIB),
@@ -111,80 +106,103 @@ def task_of(entry: PodEntry, resize: bool) -> Task:
         goal_s=intent.goal_s,
         threads=tuple(sorted(intent.threads)),
         min_utility=intent.min_utility,
+        endless=intent.profile is None,
     )
 
 
-def build_world(
-    cache: Cache,
-    beliefs: Beliefs,
-    rows: NDArray[np.intp],
-    now_s: float,
-    plan: tuple[PlannedStart, ...],
-    reservations: tuple[Reservation, ...],
-) -> SearchWorld:
-    """The search's view of some nodes (rows of the fleet)."""
-    machines: list[Machine] = []
-    services: list[Service] = []
-    running: list[Running] = []
-    for row in rows.tolist():
-        name = cache.fleet.names[row]
-        if name is None or name not in cache.nodes:
-            continue
-        machine, here, runs = _machine(cache, beliefs, name, now_s)
-        machines.append(machine)
-        services += here
-        running += runs
-    return SearchWorld(tuple(machines), tuple(services), tuple(running), plan, reservations)
+@dataclass
+class _Known:
+    """A node as it was seen last; what is believed of its jobs changes without any event."""
+
+    revision: int
+    view: NodeView
+    services: tuple[Service, ...]
+    members: dict[str, tuple[Resident, float]]
+    ends: bool
+    """Whether anything that runs here ends by itself."""
 
 
-def _machine(cache: Cache, beliefs: Beliefs, name: str, now_s: float) -> tuple[Machine, list[Service], list[Running]]:
-    node = cache.nodes[name]
-    services = node_services(cache, name)
-    owned = {c for s in services for c in s.cores}
-    open_cores = tuple(c for c in range(node.type.vcpus) if c not in owned)
-    cpu = node.allocatable.get("cpu", 0)
-    memory = node.allocatable.get("memory", 0)
-    known = {s.name for s in services}
-    members: dict[str, tuple[Resident, float]] = {}
-    tasks: dict[str, Task] = {}
-    for uid in sorted(node.pods):
-        entry = cache.pods[uid]
-        if uid in known:
-            continue
-        measured = entry.intent.profile is not None
-        if open_cores and entry.request_milli and (measured or entry.request_milli >= _VISIBLE_MILLI):
-            resident, task = _resident(entry, open_cores)
-            members[uid] = resident, max(entry.started_s, entry.created_s)
-            tasks[uid] = task
-        else:
-            cpu -= max(entry.width_milli, entry.request_milli)
-            memory -= entry.needs.get("memory", 0)
-    progress = beliefs.progress(name, node.type.name, services, members, now_s)
-    running = []
-    for uid, (resident, started) in members.items():
-        entry = cache.pods[uid]
-        running.append(
-            Running(
-                tasks[uid],
-                name,
-                max(entry.width_milli, entry.request_milli),
-                resident.threads,
-                resident.cores,
-                min(started, now_s),
-                min(started, now_s),
-                0.0 if tasks[uid].endless else progress[uid],
-            )
+class WorldBuilder:
+    """The view of every node; kept until something happens on it."""
+
+    def __init__(self, cache: Cache) -> None:
+        """Nothing is looked at before a round asks."""
+        self._cache = cache
+        self._known: dict[str, _Known] = {}
+        self.beliefs = Beliefs(cache.catalogue)
+
+    def use_catalogue(self, catalogue: Catalogue) -> None:
+        """New profiles: everything is looked at anew."""
+        self.beliefs.use_catalogue(catalogue)
+        self._known.clear()
+
+    def forget(self, node: str) -> None:
+        """A node is gone."""
+        self.beliefs.forget(node)
+        self._known.pop(node, None)
+
+    def build(self, now_s: float, plan: tuple[PlannedStart, ...], reservations: tuple[Reservation, ...]) -> World:
+        """All nodes of the pool, in the order of their names.
+
+        Those that no waiting pod may use are there as well: domains of relations are counted over all nodes, and an
+        exported snapshot has them, so that both decide on the same.
+        """
+        cache = self._cache
+        order = cache.fleet.order()
+        views = tuple(self._view(str(cache.fleet.names[row]), now_s) for row in order.tolist())
+        needs = {r.task.name: cache.pods[r.task.name].needs for view in views for r in view.running}
+        return World(order, views, needs, plan, reservations)
+
+    def _view(self, name: str, now_s: float) -> NodeView:
+        cache = self._cache
+        known = self._known.get(name)
+        if known is None or known.revision != cache.revision(name):
+            known = self._known[name] = self._look(name, now_s)
+        if not known.ends:
+            return known.view
+        progress = self.beliefs.progress(name, known.view.type, known.services, known.members, now_s)
+        running = tuple(
+            replace(r, progress=0.0 if r.task.endless else progress[r.task.name]) for r in known.view.running
         )
-    machine = Machine(name, node.type.name, cpu, memory // _MIB, node.type.vcpus)
-    return machine, services, running
+        return replace(known.view, running=running)
+
+    def _look(self, name: str, now_s: float) -> _Known:
+        cache = self._cache
+        node = cache.nodes[name]
+        services = tuple(node_services(cache, name))
+        owned = {c for s in services for c in s.cores}
+        open_cores = tuple(c for c in range(node.type.vcpus) if c not in owned)
+        known = {s.name for s in services}
+        members: dict[str, tuple[Resident, float]] = {}
+        running = []
+        for uid in sorted(node.pods):
+            entry = cache.pods[uid]
+            visible = entry.intent.profile is not None or entry.request_milli >= _VISIBLE_MILLI
+            if uid in known or not (visible and open_cores and entry.request_milli):
+                continue
+            resident, task = _resident(entry, open_cores)
+            # The clock of a node may be ahead.
+            started = min(max(entry.started_s, entry.created_s), now_s)
+            members[uid] = resident, started
+            width = max(entry.width_milli, entry.request_milli)
+            running.append(Running(task, name, width, resident.threads, resident.cores, started, started))
+        view = NodeView(
+            name,
+            node.type.name,
+            node.type.vcpus,
+            services,
+            tuple(running),
+            sum(s.width_milli for s in services) + sum(r.width_milli for r in running),
+            sum(s.memory_mib for s in services) + sum(r.task.memory_mib for r in running),
+        )
+        return _Known(cache.revision(name), view, services, members, any(not r.task.endless for r in running))
 
 
 def _resident(entry: PodEntry, open_cores: tuple[int, ...]) -> tuple[Resident, Task]:
     cores = tuple(c for c in entry.cores if c in open_cores) or open_cores
     task = task_of(entry, resize=False)
     threads = max(1, entry.threads)
-    if entry.intent.profile is None:
-        task = replace(task, scale=DAY_SCALE, endless=True)
+    if task.endless:
         threads = min(threads, len(cores))
     weight = max(entry.width_milli, entry.request_milli) / MILLI
     return Resident(task.profile, task.scale, threads, cores, weight, task.memory_mib), task

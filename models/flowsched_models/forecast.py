@@ -1,4 +1,4 @@
-"""When everything on one machine completes, given who is there and who starts there later.
+"""When everything on one machine completes, given what runs there and what starts there later.
 
 A pure function of one machine, without news from outside.
 """
@@ -46,7 +46,7 @@ def forecast(
     free_memory_mib: float = 0.0,
     start_delay_s: float = 0.0,
 ) -> Forecast:
-    """Run the machine forward from time 0 until everybody is done.
+    """Run the machine forward from time 0 until everything is done.
 
     ``free_cores`` and ``free_memory_mib`` are what is left beside the residents now. A waiting job is bound at the
     first completion, its slot's or a later one, at which it fits; on an idle machine those with the lowest slot start

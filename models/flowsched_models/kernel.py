@@ -24,7 +24,7 @@ from flowsched_models.cell import (
     cells_of,
 )
 from flowsched_models.compiled import compiled
-from flowsched_models.pace import Book, empty_book, paces, recall
+from flowsched_models.pace import PaceMemory, no_memory, paces, recall
 
 _AT_ONCE = 1e-9
 """Seconds: events that are closer together count as one."""
@@ -43,7 +43,8 @@ def run_once(
     sibling_cell: Ints,
     own: Floats,
     kinds: Ints,
-    book: Book,
+    memory: PaceMemory,
+    host: int,
     free_cores: float,
     free_memory: float,
     start_delay: float,
@@ -52,16 +53,17 @@ def run_once(
     peak: Floats,
 ) -> bool:
     """One run. Into ``ends`` and ``bound`` [jobs] seconds (infinity: never), ``peak`` [services]; whether all that starts
-    after somebody found its room at once.
+    after another found its room at once.
 
     A job with ``slot`` 0 and ``after`` -1 is there from the start and holds its request already. One with a slot k > 0 is
     bound at the first completion, the k-th or a later one, at which it fits. One with ``after`` j is bound when job j ends.
 
-    Where the ``book`` has heads, paces are looked up in it by ``kinds`` [jobs]; else they follow from the cells.
+    Where the ``memory`` has heads, paces are looked up in it by ``kinds`` [jobs] on its ``host``; else they follow from the
+    cells. A job's work is its row's times its ``factor``.
     """
     count = jobs.shape[0]
     n = count + services.shape[0]
-    looks_up = book.heads.shape[0] > 0
+    looks_up = memory.heads.shape[0] > 0
     items = np.zeros(count, np.int64)
     state = np.zeros(count, np.int64)
     ready = np.zeros(count)
@@ -144,7 +146,7 @@ def run_once(
                 stage[i] = MIXED if jobs[i, PHI] > 0.0 else PARALLEL
         active = there
         if looks_up:
-            recall(book, kinds, stage, users[:active], services, items, pace, p95)
+            recall(memory, host, kinds, stage, users[:active], items, pace, p95)
         else:
             for k in range(services.shape[0]):
                 users[there] = count + k
@@ -199,9 +201,9 @@ def run_draws(
     [R, services]. ``can`` [jobs + services, C] and ``sibling`` [C] as for ``cells_of``.
     """
     members, size, sibling_cell, own = cells_of(can, sibling)
-    # The sets of one plan are few: looking them up would cost what it saves.
-    book = empty_book(jobs, can[: jobs.shape[0]], can[jobs.shape[0] :], sibling, 0, 0)
     kinds = np.zeros(jobs.shape[0], np.int64)
+    # The sets of one plan are few: looking them up would cost what it saves.
+    memory = no_memory()
     fits = True
     for r in range(factors.shape[0]):
         one = run_once(
@@ -215,7 +217,8 @@ def run_draws(
             sibling_cell,
             own,
             kinds,
-            book,
+            memory,
+            0,
             free_cores,
             free_memory,
             start_delay,
@@ -225,69 +228,3 @@ def run_draws(
         )
         fits = fits and one
     return fits
-
-
-@compiled
-def run_companies(
-    book: Book,
-    standing: Floats,
-    standing_kinds: Ints,
-    kinds: Ints,
-    slots: Ints,
-    first: Ints,
-    services: Floats,
-    free_cores: float,
-    free_memory: float,
-    start_delay: float,
-    ends: Floats,
-    bound: Floats,
-    peak: Floats,
-) -> None:
-    """A run of one machine for every company that may join it.
-
-    ``standing`` [standing, numbers] are the jobs that are there in every run, of ``standing_kinds``. Company b has the
-    joiners ``first[b]`` to ``first[b + 1]`` of ``kinds`` and ``slots``; those with slot 0 take their request from
-    ``free_cores`` and ``free_memory`` now. Into ``ends`` and ``bound`` [all joiners + standing of every company: standing
-    jobs first] seconds, ``peak`` [companies, services].
-    """
-    there = standing.shape[0]
-    nobody = np.zeros((0, 0), np.bool_)
-    nothing = np.zeros(0)
-    none = np.zeros(0, np.int64)
-    for b in range(first.shape[0] - 1):
-        joiners = first[b + 1] - first[b]
-        count = there + joiners
-        rows = np.empty((count, book.rows.shape[1]))
-        own_kinds = np.empty(count, np.int64)
-        slot = np.zeros(count, np.int64)
-        rows[:there] = standing
-        own_kinds[:there] = standing_kinds
-        cores, memory = free_cores, free_memory
-        for a in range(joiners):
-            kind = kinds[first[b] + a]
-            rows[there + a] = book.rows[kind]
-            own_kinds[there + a] = kind
-            slot[there + a] = slots[first[b] + a]
-            if slot[there + a] == 0:
-                cores -= rows[there + a, WEIGHT]
-                memory -= rows[there + a, MEMORY]
-        at = first[b] + b * there
-        run_once(
-            rows,
-            slot,
-            np.full(count, -1, np.int64),
-            np.ones(count),
-            services,
-            nobody,
-            nothing,
-            none,
-            nothing,
-            own_kinds,
-            book,
-            cores,
-            memory,
-            start_delay,
-            ends[at : at + count],
-            bound[at : at + count],
-            peak[b],
-        )

@@ -1,7 +1,6 @@
-"""How fast everybody on one machine progresses now, compiled, and a book in which such answers are looked up again.
+"""How fast all jobs on one machine progress now, compiled, and a memory in which such answers are looked up again.
 
-The same few sets of jobs, in the same stages, meet in thousands of forecasts of one machine: there is one evaluation of
-the model for each set.
+The same few sets of jobs, in the same stages, meet in thousands of forecasts: the model is evaluated once for each set.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import numpy as np
 
 from flowsched_models.cell import (
     CURVE,
+    JOB_COLUMNS,
     PRESSURE,
     SENSITIVITY,
     SERVICE_PRESSURE,
@@ -31,48 +31,37 @@ _STAGES = 3
 _p95_us = compiled(p95_us)
 
 
-class Book(NamedTuple):
-    """Paces of the sets that were met on one machine. Jobs are known by their *kind*: all that the model knows of them
-    but their progress. A book without ``heads`` keeps nothing.
+class PaceMemory(NamedTuple):
+    """Paces of the sets of jobs that met on hosts. A job is known by its *kind*: its host and all that the model knows of
+    it but its scale and progress. A memory without ``heads`` keeps nothing.
     """
 
     rows: Floats
-    """[kinds, numbers] a job of each kind."""
+    """[kinds, JOB_COLUMNS] a job of each kind, of scale 1."""
     can: Bools
     """[kinds, C] which virtual CPUs a job of each kind may use."""
+    service_count: Ints
+    """[hosts] latency services of each host."""
+    services: Floats
+    """[hosts, S, numbers] the services of each host."""
     service_can: Bools
-    """[services, C] the same for services."""
+    """[hosts, S, C] which virtual CPUs each service may use."""
     sibling: Ints
-    """[C] the other virtual CPU of the same core, or -1."""
+    """[hosts, C] the other virtual CPU of the same core, or -1."""
     heads: Ints
     """Where to look for a set: its entry, or -1."""
     used: Ints
     """[1] entries in use."""
+    hosts: Ints
+    """[entries] host of each set."""
     counts: Ints
     """[entries] members of each set."""
     items: Ints
     """[entries, most members] kind and stage of each member, ascending."""
     paces: Floats
-    """[entries, most members] progress per second of each."""
+    """[entries, most members] progress per second of each, for work of scale 1."""
     p95: Floats
-    """[entries, services] microseconds."""
-
-
-@compiled
-def empty_book(rows: Floats, can: Bools, service_can: Bools, sibling: Ints, entries: int, members: int) -> Book:
-    """A book that knows nothing yet, with room for so many ``entries``; 0: it keeps nothing."""
-    return Book(
-        rows,
-        can,
-        service_can,
-        sibling,
-        np.full(2 * entries, -1, np.int64),
-        np.zeros(1, np.int64),
-        np.empty(entries, np.int64),
-        np.empty((entries, members), np.int64),
-        np.empty((entries, members)),
-        np.empty((entries, service_can.shape[0])),
-    )
+    """[entries, S] microseconds."""
 
 
 @compiled
@@ -110,7 +99,7 @@ def paces(
 def rates_now(
     stage: Ints, jobs: Floats, services: Floats, can: Bools, sibling: Ints, busy: Floats, pace: Floats, p95: Floats
 ) -> None:
-    """:func:`paces` of everybody on a machine."""
+    """:func:`paces` of all jobs on a machine."""
     members, size, sibling_cell, own = cells_of(can, sibling)
     users = np.arange(can.shape[0])
     paces(users, stage, jobs, services, members, size, sibling_cell, own, busy, pace, p95)
@@ -118,12 +107,12 @@ def rates_now(
 
 @compiled
 def recall(
-    book: Book, kinds: Ints, stage: Ints, active: Ints, services: Floats, items: Ints, pace: Floats, p95: Floats
+    memory: PaceMemory, host: int, kinds: Ints, stage: Ints, active: Ints, items: Ints, pace: Floats, p95: Floats
 ) -> None:
-    """Into ``pace`` [jobs] and ``p95`` [services] what the ``active`` jobs, and the services, do together.
+    """Into ``pace`` [jobs] and ``p95`` [services] what the ``active`` jobs, and the services of a host, do together.
 
     ``items`` [jobs] is room to work in; ``active`` comes back sorted by kind and stage, so that the answer is one of the
-    set, whoever asked first and in whatever order.
+    set, in whatever order it was asked for.
     """
     count = active.shape[0]
     for a in range(count):
@@ -136,49 +125,71 @@ def recall(
             b -= 1
         items[b] = item
         active[b] = who
-    places = book.heads.shape[0]
-    keeps = count <= book.items.shape[1]
+    places = memory.heads.shape[0]
+    here = memory.service_count[host]
+    keeps = count <= memory.items.shape[1] and places > 0
     place = 0
     if keeps:
-        mixed = 7
+        mixed = 7 + host
         for a in range(count):
             mixed = (mixed * 8191 + items[a] + 1) & 0xFFFFFFFFFFF
         place = (mixed ^ (mixed >> 17)) % places
-        while book.heads[place] >= 0:
-            entry = book.heads[place]
-            same = book.counts[entry] == count
+        while memory.heads[place] >= 0:
+            entry = memory.heads[place]
+            same = memory.counts[entry] == count and memory.hosts[entry] == host
             a = 0
             while same and a < count:
-                same = book.items[entry, a] == items[a]
+                same = memory.items[entry, a] == items[a]
                 a += 1
             if same:
                 for a in range(count):
-                    pace[active[a]] = book.paces[entry, a]
-                for k in range(services.shape[0]):
-                    p95[k] = book.p95[entry, k]
+                    pace[active[a]] = memory.paces[entry, a]
+                for k in range(here):
+                    p95[k] = memory.p95[entry, k]
                 return
             place = (place + 1) % places
-    jobs = np.empty((count, book.rows.shape[1]))
-    can = np.empty((count + services.shape[0], book.can.shape[1]), np.bool_)
+    jobs = np.empty((count, memory.rows.shape[1]))
+    can = np.empty((count + here, memory.can.shape[1]), np.bool_)
     stages = np.empty(count, np.int64)
     for a in range(count):
-        jobs[a] = book.rows[items[a] // _STAGES]
-        can[a] = book.can[items[a] // _STAGES]
+        jobs[a] = memory.rows[items[a] // _STAGES]
+        can[a] = memory.can[items[a] // _STAGES]
         stages[a] = items[a] % _STAGES
-    for k in range(services.shape[0]):
-        can[count + k] = book.service_can[k]
-    busy = np.zeros(count + services.shape[0])
+    for k in range(here):
+        can[count + k] = memory.service_can[host, k]
+    busy = np.zeros(count + here)
     found = np.zeros(count)
-    rates_now(stages, jobs, services, can, book.sibling, busy, found, p95)
+    rates_now(stages, jobs, memory.services[host, :here], can, memory.sibling[host], busy, found, p95)
     for a in range(count):
         pace[active[a]] = found[a]
-    entry = book.used[0]
-    if keeps and entry < book.counts.shape[0]:
-        book.used[0] = entry + 1
-        book.heads[place] = entry
-        book.counts[entry] = count
+    entry = memory.used[0]
+    if keeps and entry < memory.counts.shape[0]:
+        memory.used[0] = entry + 1
+        memory.heads[place] = entry
+        memory.hosts[entry] = host
+        memory.counts[entry] = count
         for a in range(count):
-            book.items[entry, a] = items[a]
-            book.paces[entry, a] = found[a]
-        for k in range(services.shape[0]):
-            book.p95[entry, k] = p95[k]
+            memory.items[entry, a] = items[a]
+            memory.paces[entry, a] = found[a]
+        for k in range(here):
+            memory.p95[entry, k] = p95[k]
+
+
+@compiled
+def no_memory() -> PaceMemory:
+    """A memory that keeps nothing, for runs that evaluate the model each time."""
+    return PaceMemory(
+        np.zeros((0, JOB_COLUMNS)),
+        np.zeros((0, 0), np.bool_),
+        np.zeros(0, np.int64),
+        np.zeros((0, 0, 0)),
+        np.zeros((0, 0, 0), np.bool_),
+        np.zeros((0, 0), np.int64),
+        np.zeros(0, np.int64),
+        np.zeros(1, np.int64),
+        np.zeros(0, np.int64),
+        np.zeros(0, np.int64),
+        np.zeros((0, 0), np.int64),
+        np.zeros((0, 0)),
+        np.zeros((0, 0)),
+    )

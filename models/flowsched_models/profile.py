@@ -49,8 +49,12 @@ class JobProfile:
     error: float = NEVER_MEASURED
     """Standard deviation of the logarithm of measured over predicted run time."""
 
-    def threads_for(self, cores: int) -> int:
-        """Threads to start on ``cores`` cores: all of them, as far as the program accepts."""
+    def threads_for(self, cores: int, allowed: tuple[int, ...] = ()) -> int:
+        """Threads to start on ``cores`` cores: of the ``allowed`` counts (ascending; empty: any) the largest that has a core
+        each, else the smallest; then what the program accepts.
+        """
+        if allowed:
+            cores = max((n for n in allowed if n <= cores), default=allowed[0])
         if self.threads_power_of_two:
             return 1 << (max(cores, 1).bit_length() - 1)
         return max(cores, 1)

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -46,6 +46,8 @@ from flowsched_models.pace import rates_now
 from flowsched_models.profile import PhaseOrder
 from flowsched_models.service import LatencyCurve, ServiceProfile
 from flowsched_models.sharing import share
+
+Kept = TypeVar("Kept")
 
 _TINY = 1e-12
 _MOST_RATES = 100_000
@@ -145,6 +147,10 @@ class Host:
 
     @cached_property
     def _memory(self) -> dict[tuple[Occupant, ...], Rates]:
+        return {}
+
+    @cached_property
+    def _alone(self) -> dict[tuple[str, int, tuple[int, ...]], float]:
         return {}
 
     @cached_property
@@ -292,6 +298,11 @@ class Host:
         self, profile: str, threads: int, cores: tuple[int, ...], scale: float = 1.0, progress: float = 0.0
     ) -> float:
         """Seconds that a job needs from ``progress`` on with these cores to itself, beside the host's services only."""
+        key = (profile, threads, cores)
+        if progress == 0.0:
+            known = self._alone.get(key)
+            if known is not None:
+                return known * scale
         job = self.catalogue.jobs[profile]
         total = 0.0
         position = progress
@@ -301,6 +312,10 @@ class Host:
             occupant = Occupant(profile, stage, threads, cores, 1.0)
             total += (end - position) / self.rates((occupant,)).progress[occupant]
             position = end
+        if progress == 0.0:
+            if len(self._alone) >= _MOST_RATES:
+                self._alone.clear()
+            self._alone[key] = total
         return total * scale
 
     def around(self, occupants: tuple[Occupant, ...]) -> tuple[tuple[float, float], ...]:
@@ -347,13 +362,14 @@ class HostFactory:
 
     def __init__(self, catalogue: Catalogue) -> None:
         """Keep the catalogue that every host of this factory uses."""
-        self._catalogue = catalogue
+        self.catalogue = catalogue
         self._hosts: dict[tuple[str, tuple[ServiceLoad, ...]], Host] = {}
+        self._attached: dict[type, object] = {}
 
     def host(self, machine_type: str, services: Iterable[ServiceLoad] = ()) -> Host:
         """The host of a machine type that carries these services."""
         key = (machine_type, tuple(services))
-        host = self._hosts.pop(key, None) or Host(self._catalogue, *key)
+        host = self._hosts.pop(key, None) or Host(self.catalogue, *key)
         self._hosts[key] = host
         if len(self._hosts) > _MOST_HOSTS:
             # Loads that are measured are never twice the same: the host that was asked for longest ago goes.
@@ -368,6 +384,14 @@ class HostFactory:
     def forget(self) -> None:
         """Start anew; what hosts that were handed out remember goes with them."""
         self._hosts.clear()
+        self._attached.clear()
+
+    def attached(self, kind: type[Kept]) -> Kept:
+        """The one object of a kind that is kept with these hosts, made when it is first asked for."""
+        found = self._attached.get(kind)
+        if not isinstance(found, kind):
+            found = self._attached[kind] = kind()
+        return found
 
 
 def _occupant_key(o: Occupant) -> tuple[str, int, int, tuple[int, ...], float, float]:

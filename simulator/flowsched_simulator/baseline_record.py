@@ -1,9 +1,9 @@
-"""Records of baselines: what they saw and decided, in the shape of a search, with the costs that ``flow`` would give it.
+"""Records of baselines: what they saw and decided, in the shape of a round, with the costs that ``flow`` would give it.
 
 A greedy rule solves no network, has no certificate and plans nothing for later. Its placements are priced as ``flow`` prices
-its own, each task by its own goal, so that two policies on one snapshot can be compared: the task with the width that it
-got, on all batch cores of the machine. Where a baseline granted other cores than these, or a company that ``flow`` forbids,
-nobody who came to that machine has a cost: it is 0 and has no terms.
+its own, each task by its own goal, so that two schedulers on one snapshot can be compared: the task with the width that it
+got, on all batch cores of the machine. Where a baseline granted other cores than these, or a co-location that ``flow``
+forbids, no task that came to that machine has a cost: it is 0 and has no terms.
 """
 
 from __future__ import annotations
@@ -14,28 +14,25 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
-from flowsched.assignment import Assignment, Column
 from flowsched.decision import Decisions, Placement, Postponement, Scheduler
-from flowsched.gang import Gangs, gangs_of
-from flowsched.network import Network
-from flowsched.policies.flow import FlowPolicy
-from flowsched.policies.policy import FORBIDDEN
+from flowsched.pricing.arrival import Arrival
+from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.record import (
     SEARCH_PART,
     plain_compaction,
+    plain_nothing,
     plain_plan,
     plain_task_groups,
     plain_value,
-    rebuild_search,
+    rebuild_model,
     record_head,
 )
-from flowsched.search import Search
+from flowsched.round.assignment import Assignment, PlacementOption
+from flowsched.round.gang import Gangs, gangs_of
+from flowsched.round.round_model import RoundModel
 from flowsched.settings import Settings
 from flowsched.snapshot import Snapshot
 from flowsched.snapshot_file import dump_snapshot
-from flowsched.solvers import make_solver
 
 NO_SOLVER = "none"
 """What stands in the place of a solver's name."""
@@ -82,27 +79,17 @@ def baseline_record(
     postponements: Sequence[Postponement],
     decide_ms: float,
 ) -> dict[str, Any]:
-    """The record of one round of a baseline, version 2. ``decide_ms``: how long it took."""
-    search = rebuild_search(
-        snapshot,
-        FlowPolicy(settings),
-        make_solver("ortools"),
-        settings,
-        holds={},
-        must_start=frozenset(),
-        barred=frozenset(),
-        widths=True,
-        goal_s=None,
-    )
-    view = search.view
+    """The record of one round of a baseline, version 3. ``decide_ms``: how long it took."""
+    model = rebuild_model(snapshot, settings, holds={}, must_start=frozenset(), barred=frozenset(), goal_s=None)
+    view = model.view
     machine_of = {m.name: i for i, m in enumerate(view.machines)}
     task_of = {t.name: i for i, t in enumerate(view.tasks)}
-    columns: list[Column | None] = [None] * len(view.tasks)
+    options: list[PlacementOption | None] = [None] * len(view.tasks)
     for p in placements:
         if p.machine in machine_of:
-            columns[task_of[p.task]] = Column(machine_of[p.machine], 0, p.width_milli)
-    assignment = Assignment(columns, view.class_of, len(view.machines))
-    costs = _machine_costs(search, assignment, placements)
+            options[task_of[p.task]] = PlacementOption(machine_of[p.machine], 0, p.width_milli)
+    assignment = Assignment(options, view.class_of, len(view.machines))
+    costs = _machine_costs(model, assignment, placements)
     bound_together: dict[str, Any] = {}
     if snapshot.relations or snapshot.task_groups:
         bound_together = {
@@ -111,7 +98,7 @@ def baseline_record(
         }
     # Of many machines alike the view has only some; a baseline may have taken one of the others.
     started = {p.task: {"machine": p.machine, "slot": 0, "width_milli": p.width_milli} for p in placements}
-    plan = [{**entry, **started.get(entry["task"], {})} for entry in plain_plan(view, columns)]
+    plan = [{**entry, **started.get(entry["task"], {})} for entry in plain_plan(view, options)]
     return {
         **record_head(snapshot.round, snapshot.now_s, name, NO_SOLVER, settings),
         **({"variant": variant} if variant else {}),
@@ -120,14 +107,15 @@ def baseline_record(
                 "kind": SEARCH_PART,
                 "snapshot": dump_snapshot(snapshot),
                 **plain_compaction(view),
-                "first_network": _nothing(),
+                "first_network": plain_nothing(),
+                "passes": [],
+                "decided_by": [],
                 "last_network": None,
                 "goal_s": None,
-                "widths": False,
                 "plan": plan,
                 "machine_costs": costs,
-                "placements": [plain_value(_priced(search, assignment, p, task_of[p.task], costs)) for p in placements],
-                "postponements": [plain_value(_waiting(search, p, task_of[p.task])) for p in postponements],
+                "placements": [plain_value(_priced(model, assignment, p, task_of[p.task], costs)) for p in placements],
+                "postponements": [plain_value(_waiting(model, p, task_of[p.task])) for p in postponements],
                 "reservations": [],
                 **bound_together,
                 "certificate": None,
@@ -138,9 +126,9 @@ def baseline_record(
     }
 
 
-def _machine_costs(search: Search, plan: Assignment, placements: Sequence[Placement]) -> dict[str, float]:
-    """Cost of every machine that ``flow`` can price with those who came to it."""
-    view = search.view
+def _machine_costs(model: RoundModel, plan: Assignment, placements: Sequence[Placement]) -> dict[str, float]:
+    """Cost of every machine that ``flow`` can price with the tasks that came to it."""
+    view = model.view
     group_of = {view.machines[m].name: g for g, group in enumerate(view.groups) for m in group.members}
     class_of = {task.name: view.class_of[t] for t, task in enumerate(view.tasks)}
     foreign = set()
@@ -148,32 +136,26 @@ def _machine_costs(search: Search, plan: Assignment, placements: Sequence[Placem
         g = group_of.get(p.machine)
         if g is None or (p.cores, p.threads) != (
             view.groups[g].batch_cores,
-            search.outlook.threads(g, class_of[p.task]),
+            model.forecasts.threads(g, class_of[p.task]),
         ):
             foreign.add(p.machine)
-    costs = {machine.name: search.cost(plan, m) for m, machine in enumerate(view.machines)}
+    costs = {machine.name: model.cost(plan, m) for m, machine in enumerate(view.machines)}
     for g, group in enumerate(view.groups):
-        costs |= dict.fromkeys(group.spares, search.prices.machine_cost(g, ()) if group.spares else 0.0)
+        costs |= dict.fromkeys(group.spares, model.prices.machine_cost(g, ()) if group.spares else 0.0)
     return {name: cost for name, cost in costs.items() if name not in foreign and cost != FORBIDDEN}
 
 
-def _priced(search: Search, plan: Assignment, p: Placement, task: int, costs: Mapping[str, float]) -> Placement:
-    column = plan.columns[task]
-    if column is None or p.machine not in costs:
+def _priced(model: RoundModel, plan: Assignment, p: Placement, task: int, costs: Mapping[str, float]) -> Placement:
+    option = plan.options[task]
+    if option is None or p.machine not in costs:
         return p
-    c = search.view.class_of[task]
-    company = plan.company(column.machine)
-    member = company.index((c, 0, column.width_milli))
-    terms = search.prices.machine_terms(search.view.group_of[column.machine], company, member)
+    c = model.view.class_of[task]
+    colocation = plan.colocation(option.machine)
+    member = colocation.index(Arrival(c, 0, option.width_milli))
+    terms = model.prices.machine_terms(model.view.group_of[option.machine], colocation, member)
     return replace(p, cost=sum(terms.values()), terms=terms)
 
 
-def _waiting(search: Search, p: Postponement, task: int) -> Postponement:
-    terms = search.prices.waiting_terms(search.view.class_of[task])
+def _waiting(model: RoundModel, p: Postponement, task: int) -> Postponement:
+    terms = model.prices.waiting_terms(model.view.class_of[task])
     return replace(p, cost=sum(terms.values()), terms=terms)
-
-
-def _nothing() -> dict[str, Any]:
-    """The network of somebody who has none: a sink that nothing flows to."""
-    none = np.zeros(0, dtype=np.int64)
-    return Network(none, none, none, none, np.zeros(1, dtype=np.int64), 1.0, ("sink",)).to_plain(none)

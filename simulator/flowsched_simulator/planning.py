@@ -26,8 +26,7 @@ from flowsched.planner import (
 from flowsched.planner.draft import Draft
 from flowsched.planner.evaluation import Evaluator
 from flowsched.planner.objective import Objective as Costs
-from flowsched.policies.flow import FlowPolicy
-from flowsched.round import FlowScheduler
+from flowsched.round.scheduler import FlowScheduler
 from flowsched.settings import Settings
 from flowsched.snapshot import Snapshot
 from flowsched.solvers import make_solver
@@ -118,7 +117,7 @@ def make_plan(scenario: Scenario, rules: PlanRules, progress: Watch | None = Non
     problem = problem_of(snapshot, rules, hosts)
     evaluator = Evaluator(problem)
     settings = Settings(objective=rules.objective, slo_margin=rules.slo_margin, exact_limit=0)
-    flow = FlowScheduler(FlowPolicy(settings), make_solver("ortools"), settings, hosts=hosts)
+    flow = FlowScheduler(make_solver("ortools"), settings, hosts=hosts)
     starts = [from_flow(problem, evaluator, flow.decide(snapshot)), greedy_start(problem, evaluator)]
     played_s = None
     if any(task.submit_s > 0.0 for task in snapshot.pending):

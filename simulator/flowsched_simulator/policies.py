@@ -8,8 +8,7 @@ from typing import Any
 
 from flowsched.decision import Scheduler
 from flowsched.planner import PlanRules
-from flowsched.policies.flow import FlowPolicy
-from flowsched.round import FlowScheduler
+from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale import choice
 from flowsched.scale.policies import NETWORK_POLICIES, describe_network_policy
 from flowsched.scale.round import RoundSettings
@@ -94,7 +93,7 @@ def describe(name: str) -> Description:
         return _describe_network(name)
     search = name in (FLOW, FLOW_PLAN)
     kind, settings = ("search", _search_settings(name)) if search else ("baseline", ())
-    code: type = {FLOW: FlowPolicy, FLOW_PLAN: PlannedScheduler, **BASELINES}[name]
+    code: type = {FLOW: FlowScheduler, FLOW_PLAN: PlannedScheduler, **BASELINES}[name]
     summary = {**POLICIES, **ON_REQUEST}[name]
     return Description(
         name, kind, summary, name in ON_REQUEST, OUR_PACKAGE, f"{code.__module__}:{code.__name__}", settings
@@ -162,7 +161,7 @@ def schedulers(
     if name in (FLOW, FLOW_PLAN):
         keep = engine.keep_records and name == FLOW
         solver = limited(make_solver(engine.solver), engine.time_limit_s)
-        flow = FlowScheduler(FlowPolicy(settings), solver, settings, hosts=hosts, keep_records=keep)
+        flow = FlowScheduler(solver, settings, hosts=hosts, keep_records=keep)
         if name == FLOW:
             yield "", flow
             return
@@ -185,7 +184,7 @@ def network_scheduler(name: str, settings: Settings, engine: EngineOptions, host
     return NetworkScheduler(
         choice.chosen(name, engine.network_settings.get(name, ())),
         limited(make_solver(engine.solver), engine.time_limit_s),
-        RoundSettings(due_age_s=settings.due_age_s),
+        RoundSettings(due_age_s=settings.due_age_s, scoring=settings.scoring),
         hosts=hosts,
         keep_records=engine.keep_records,
         headroom_weight=settings.headroom_weight,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from flowsched.relation import Relation, TaskGroup
+from flowsched.relations.relation import Relation, TaskGroup
 from flowsched.snapshot import Machine, Service, StartDelay, Task
 from flowsched_models.catalogue import Catalogue
 

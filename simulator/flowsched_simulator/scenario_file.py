@@ -18,7 +18,7 @@ from flowsched.cluster_form import (
     refer,
     unique,
 )
-from flowsched.relation import MACHINE, Relation, TaskGroup
+from flowsched.relations.relation import MACHINE, Relation, TaskGroup
 from flowsched.resource import amount_text, covers
 from flowsched.snapshot import MILLI, Machine, Service, StartDelay, Task
 from flowsched_models.catalogue import Catalogue
@@ -287,6 +287,7 @@ def _tasks_of(entry: JobEntry, catalogue: Catalogue, bound: Mapping[str, Any]) -
             submit_s=form.submit_s,
             goal_s=form.goal_s,
             priority=form.priority,
+            weight=form.weight,
             machines=tuple(form.machines) if form.machines is not None else None,
             **bound,
         )

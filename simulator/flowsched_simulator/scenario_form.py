@@ -38,6 +38,7 @@ class _JobKeys(Form):
     submit_s: NotNegative = 0.0
     goal_s: Positive | None = None
     priority: int = 0
+    weight: Positive = 1.0
     memory: MemoryMib | None = None
     machines: Annotated[list[Name], Field(min_length=1)] | None = None
     copies: Annotated[int, Field(gt=0, le=MAX_COPIES)] = 1

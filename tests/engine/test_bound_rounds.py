@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from round_parts import begun, nothing_planned
 
 from builders import (
     HUNGRY,
@@ -31,20 +32,16 @@ from builders import (
     task,
 )
 from flowsched import compaction
-from flowsched.assignment import Assignment, Column
-from flowsched.census import Census
-from flowsched.compaction import compact
 from flowsched.decision import Decisions
 from flowsched.events import TaskBound
-from flowsched.gang import Gangs, gangs_of
-from flowsched.outlook import Outlook
-from flowsched.policies.flow import FlowPolicy
-from flowsched.relation import MACHINE, Relation, RelationKind, TaskGroup
-from flowsched.repair import repair
-from flowsched.search import Search
+from flowsched.relations.census import Census
+from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
+from flowsched.round.assignment import Assignment, PlacementOption
+from flowsched.round.gang import Gangs, gangs_of
+from flowsched.round.repair import repair
+from flowsched.round.round_model import RoundModel
+from flowsched.settings import Settings
 from flowsched.snapshot import Machine, Reservation, Snapshot, Task
-from flowsched.solvers import make_solver
-from flowsched_models.runtime import HostFactory
 
 VARIANTS = st.fixed_dictionaries(
     {
@@ -265,37 +262,34 @@ def test_a_due_task_gets_no_machine_that_a_relation_closes() -> None:
 # --- repairs ----------------------------------------------------------------------------------------------
 
 
-def planned(now: Snapshot, **columns: tuple[str, int]) -> tuple[Search, Assignment]:
-    """A search on a snapshot, and the plan with these tasks on these machines in these slots."""
-    view = compact(now, HostFactory(now.catalogue))
-    outlook = Outlook(view)
-    prices = FlowPolicy().price(outlook)
-    search = Search(view, outlook, prices, make_solver("ortools"), 3, 1000)
-    plan = Assignment([None] * len(view.tasks), view.class_of, len(view.machines))
-    number = {m.name: i for i, m in enumerate(view.machines)}
-    for t, wanted in enumerate(view.tasks):
-        if wanted.name in columns:
-            place, slot = columns[wanted.name]
-            plan.move(t, Column(number[place], slot, 1000))
-    return search, plan
+def planned(now: Snapshot, **options: tuple[str, int]) -> tuple[RoundModel, Assignment]:
+    """A round's model, and the plan with these tasks on these machines after so many completions."""
+    model = begun(now, Settings()).model
+    plan = nothing_planned(model)
+    number = {m.name: i for i, m in enumerate(model.view.machines)}
+    for t, wanted in enumerate(model.view.tasks):
+        if wanted.name in options:
+            place, start_after = options[wanted.name]
+            plan.move(t, PlacementOption(number[place], start_after, 1000))
+    return model, plan
 
 
-def starts(search: Search, plan: Assignment) -> dict[str, str]:
+def starts(model: RoundModel, plan: Assignment) -> dict[str, str]:
     return {
-        search.view.tasks[t].name: search.view.machines[c.machine].name
-        for t, c in enumerate(plan.columns)
-        if c is not None and c.slot == 0
+        model.view.tasks[t].name: model.view.machines[o.machine].name
+        for t, o in enumerate(plan.options)
+        if o is not None and o.start_after == 0
     }
 
 
 def test_who_is_refused_at_last_moves_to_the_next_best_place() -> None:
     apart = Relation("r", RelationKind.APART, "zone")
     now = snapshot(related(2, widths_milli=(1000,)), zoned("aab"), relations=(apart,), catalogue=LONE)
-    search, plan = planned(now, t1=("m1", 0), t2=("m2", 0))
+    model, plan = planned(now, t1=("m1", 0), t2=("m2", 0))
 
-    repaired = repair(search, plan, Gangs())
+    repaired = repair(model, plan, Gangs())
 
-    assert starts(search, repaired.plan) == {"t1": "m1", "t2": "m3"}
+    assert starts(model, repaired.plan) == {"t1": "m1", "t2": "m3"}
     assert [(r.task, r.machine, r.relation, r.moved_to) for r in repaired.repairs] == [("t2", "m2", "r", "m3")]
 
 
@@ -307,11 +301,11 @@ def test_nobody_is_bound_beside_somebody_who_is_only_planned_for_later() -> None
         task("web", SINGLE, holds=("near",), widths_milli=(1000,)),
     ]
     now = snapshot(jobs, zoned("a"), running=[busy], relations=(near,), catalogue=LONE)
-    search, plan = planned(now, cache=("m1", 1), web=("m1", 0))
+    model, plan = planned(now, cache=("m1", 1), web=("m1", 0))
 
-    repaired = repair(search, plan, Gangs())
+    repaired = repair(model, plan, Gangs())
 
-    assert starts(search, repaired.plan) == {}
+    assert starts(model, repaired.plan) == {}
     (reason,) = repaired.reasons.values()
     assert "relation near: only in a zone where somebody is who joins it" in reason
 
@@ -329,11 +323,11 @@ def test_a_group_that_loses_a_member_is_undone_with_those_who_followed_it() -> N
         task_groups=(TaskGroup("train", 2),),
         catalogue=LONE,
     )
-    search, plan = planned(now, **{"train-1": ("m1", 0), "train-2": ("m2", 0), "web": ("m1", 0)})
+    model, plan = planned(now, **{"train-1": ("m1", 0), "train-2": ("m2", 0), "web": ("m1", 0)})
 
-    repaired = repair(search, plan, Gangs(gangs_of(search.view)))
+    repaired = repair(model, plan, Gangs(gangs_of(model.view)))
 
-    assert starts(search, repaired.plan) == {}
+    assert starts(model, repaired.plan) == {}
     assert any("1 of 2 could start now; all wait" in reason for reason in repaired.reasons.values())
 
 
@@ -397,7 +391,7 @@ def test_groups_that_compete_all_run_in_the_end(sizes: list[tuple[int, int]], co
     done: set[str] = set()
     for turn in range(len(sizes)):
         now = snapshot(waiting, cluster, task_groups=tuple(groups), relations=relations, now_s=float(turn))
-        placed = where(flow_scheduler(slots=1, exact_limit=0, starts=2).decide(now))
+        placed = where(flow_scheduler(slots=1, exact_limit=0).decide(now))
         started = Counter(t.group for t in waiting if t.name in placed)
         assert all(started[g.name] in (0, g.minimum) for g in groups)
         done |= {g for g in started if g is not None}

@@ -34,7 +34,7 @@ from flowsched.events import (
     TaskSubmitted,
     TaskWithdrawn,
 )
-from flowsched.relation import TaskGroup
+from flowsched.relations.relation import TaskGroup
 from flowsched.snapshot import PlannedStart, Reservation, Snapshot
 from flowsched_models.execution import Execution
 from flowsched_models.runtime import HostFactory, Resident

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from wide_world import NAMES, RELATIONS, Box, Kind, Naive, World, boxes, kinds, put, worlds
 
 from flowsched.fleet import Fleet
-from flowsched.relation import MACHINE, Relation, RelationKind
+from flowsched.relations.relation import MACHINE, Relation, RelationKind
 
 
 def by_name(fleet: Fleet, values: np.ndarray) -> dict[str, object]:
@@ -245,5 +245,5 @@ def test_labels_that_come_and_go_leave_nothing_behind() -> None:
             fleet.remove_machine(f"n{i - 3}")
 
     assert fleet.machine_count == 3 and fleet.rows == 16
-    assert fleet.standing("r").domains < 100
+    assert fleet.topology_counts("r").domains < 100
     assert by_name(fleet, fleet.members("r")) == {"n997": 0, "n998": 0, "n999": 1}

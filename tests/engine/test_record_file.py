@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowsched import load_snapshot, solve
-from flowsched.inspector.account import Account
 from flowsched.record import record_head
 from flowsched.record_file import (
     RECORD_MEMBER,
@@ -32,7 +31,6 @@ from flowsched.record_file import (
 from flowsched.settings import Settings
 from flowsched_models.document import InputError
 
-DATA = Path(__file__).with_name("data")
 SNAPSHOT = Path(__file__).parents[2] / "docs" / "examples" / "snapshot.yaml"
 
 
@@ -215,10 +213,9 @@ def test_a_changed_byte_in_an_archive_is_found_or_harmless() -> None:
     assert found > 2 * len(content)
 
 
-@pytest.mark.parametrize("name", ["record-v1.json", "round-record-v1.json", None])
-def test_changed_bytes_in_json_are_refused_or_read(name: str | None) -> None:
+def test_changed_bytes_in_json_are_refused_or_read() -> None:
     """JSON has no check sums: a changed digit is another number. But there is never anything but a sentence."""
-    content = record_json(solved()).encode() if name is None else (DATA / name).read_bytes()
+    content = record_json(solved()).encode()
     rng = np.random.default_rng(11)
     refused = 0
     for _ in range(1500):
@@ -303,12 +300,32 @@ def test_what_is_no_record_gets_a_sentence(content: bytes, said: str) -> None:
     assert said in refusal(content)
 
 
-def test_a_later_version_is_named() -> None:
-    later = {**bare(), "apiVersion": "flowsched/v3"}
-    for content in (json.dumps(later).encode(), pack_record(later)):
-        message = refusal(content)
-        assert "flowsched/v3" in message
-        assert "flowsched/v2" in message
+@pytest.mark.parametrize("version", ["flowsched/v1", "flowsched/v2", "flowsched/v4"])
+@pytest.mark.parametrize("kind", ["Record", "RoundRecord"])
+def test_another_version_is_refused_with_both_versions_and_what_to_do(version: str, kind: str) -> None:
+    other = {**bare(), "apiVersion": version, "kind": kind}
+    for content in (json.dumps(other).encode(), pack_record(other)):
+        assert refusal(content) == f"is a record of version {version}; this flowsched reads only flowsched/v3"
+        with pytest.raises(InputError) as refused:
+            read_record(content, "FILE")
+        assert "solve the round again" in refused.value.problems[0].help
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda part: part["decided_by"][0].update(stage="luck"), "decided_by[0].stage is 'luck', which is none of"),
+        (lambda part: part["decided_by"][0].update({"pass": 99, "stage": "network", "price": 1.0}), "pass is 99"),
+        (lambda part: part["decided_by"][0].update({"pass": 0, "stage": "network", "price": 1.0}), "pass is 0"),
+        (lambda part: part["decided_by"][0].update(task="ghost"), "decided_by[0].task is 'ghost'"),
+        (lambda part: part["decided_by"][0].update(machine="ghost"), "decided_by[0].machine is 'ghost'"),
+        (lambda part: part["passes"][0]["batch"].append("ghost"), "passes[0].batch has 'ghost'"),
+    ],
+)
+def test_a_stage_that_stands_for_nothing_is_refused(change: Any, said: str) -> None:
+    record = as_json(solved())
+    change(record["parts"][0])
+    assert said in refusal(json.dumps(record).encode())
 
 
 def test_arrays_that_hold_programs_are_not_run() -> None:
@@ -331,46 +348,3 @@ def test_files_that_cannot_be_read_get_a_sentence(tmp_path: Path) -> None:
     for path, said in ((tmp_path, "is a folder"), (tmp_path / "none.npz", "no such file")):
         with pytest.raises(InputError, match=said):
             load_record(path)
-
-
-# Version 1
-
-
-@pytest.mark.parametrize(("name", "kinds"), [("record-v1", ["search"]), ("round-record-v1", ["search", "wide"])])
-def test_records_of_version_1_open_with_sound_networks(name: str, kinds: list[str]) -> None:
-    old = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
-    record = load_record(DATA / f"{name}.json")
-    assert record["apiVersion"] == "flowsched/v2"
-    account = Account(record, name)
-    assert (account.round, account.now_s, account.settings) == (old["round"], old["now_s"], old["settings"])
-    assert [part.kind for part in account.parts] == kinds
-    for part in account.parts:
-        for graph in part.graphs.values():
-            assert list(graph.faults()) == []
-            assert graph.arc_count
-        assert {p.task for p in part.placements} | {w.task for w in part.waiting} == set(part.tasks)
-        for placed in part.placements:
-            assert placed.machine in part.machines
-            assert sum(placed.terms.values()) == pytest.approx(placed.cost)
-    # Once upgraded it is a record like others.
-    assert as_json(read_record(pack_record(record), "npz")) == as_json(record)
-
-
-def test_the_upgrade_keeps_what_version_1_said() -> None:
-    old = json.loads((DATA / "record-v1.json").read_text(encoding="utf-8"))
-    (part,) = Account(load_record(DATA / "record-v1.json")).parts
-    assert {p.task: (p.machine, p.cost) for p in part.placements} == {
-        p["task"]: (p["machine"], p["cost"]) for p in old["placements"]
-    }
-    network = old["first_network"]
-    assert part.first.flow.tolist() == network["flow"]
-    for k, terms in enumerate(network["terms"]):
-        assert part.first.terms_of(k) == {name: value for name, value in terms.items() if value}
-
-    old = json.loads((DATA / "round-record-v1.json").read_text(encoding="utf-8"))
-    account = Account(load_record(DATA / "round-record-v1.json"))
-    placed = {p.task: (p.machine, p.cost) for part in account.parts for p in part.placements}
-    assert placed == {p["task"]: (p["machine"], p["cost"]) for p in old["placements"]}
-    assert [h["message"] for h in account.held] == [h["message"] for h in old["held"]]
-    assert account.titles == old["pods"]
-    assert account.find_task("pod/default/plain") == (account.parts[1], "uid-default-plain")

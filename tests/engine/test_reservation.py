@@ -18,15 +18,7 @@ from flowsched_models.runtime import HostFactory, Resident
 
 CATALOGUE = catalogue((SINGLE, HUNGRY))
 DUE_S = 60.0
-QUICK = {
-    "due_age_s": DUE_S,
-    "exact_limit": 0,
-    "slots": 1,
-    "starts": 2,
-    "passes": 2,
-    "exchanges": 1,
-    "refine_widths": False,
-}
+QUICK = {"due_age_s": DUE_S, "exact_limit": 0, "slots": 1}
 
 Feed = Callable[[Snapshot], list[Task]]
 

@@ -8,19 +8,23 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from round_parts import deciding_on
 
 from builders import CATALOGUE, LARGE, SMALL, flow_scheduler, machine, rounds, service, snapshot, task
-from flowsched.assignment import Newcomer
 from flowsched.compaction import compact
 from flowsched.decision import Decisions
 from flowsched.inspector.replay import replay
 from flowsched.inspector.source import open_account
-from flowsched.outlook import Outlook
-from flowsched.policies.flow import FlowPolicy
+from flowsched.pricing.arrival import Arrival
+from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
+from flowsched.pricing.forecast_cache import ForecastCache
 from flowsched.record_file import write_record
+from flowsched.round.improvement import share_cores
+from flowsched.round.passes import run_passes
 from flowsched.settings import Settings
 from flowsched.snapshot import Snapshot, StartDelay
 from flowsched_models.forecast import forecast
+from flowsched_models.pace_table import PaceTable
 from flowsched_models.runtime import HostFactory, Resident
 from flowsched_simulator.scenario import Objective, Scenario
 from flowsched_simulator.simulation import Options, Simulation
@@ -54,7 +58,9 @@ def residents(now: Snapshot, decisions: Decisions, name: str) -> list[Resident]:
 
 @settings(max_examples=60)
 @given(shared_rounds(), st.sampled_from(("completion", "makespan")), st.sampled_from((1, 3)))
-def test_newcomers_have_batch_cores_or_all_and_no_goal_is_broken(now: Snapshot, objective: str, slots: int) -> None:
+def test_arriving_tasks_have_batch_cores_or_all_and_no_goal_is_broken(
+    now: Snapshot, objective: str, slots: int
+) -> None:
     decisions = flow_scheduler(objective=objective, slots=slots, exact_limit=300, pricings=2000).decide(now)
 
     assert decisions.record is not None
@@ -69,7 +75,7 @@ def test_newcomers_have_batch_cores_or_all_and_no_goal_is_broken(now: Snapshot, 
         after = forecast(group.host, [*group.residents, *joined]).peak_p95_us
         alone = forecast(group.host, joined).peak_p95_us
         for s, quiet, peak, own in zip(group.services, before, after, alone, strict=True):
-            # Who runs already may break a goal; then only newcomers that make it no worse join.
+            # Running tasks may break a goal; then only arriving ones that make it no worse join.
             assert not joined or peak <= max(s.slo_us, quiet) + 1e-6 or own <= s.slo_us
     if decisions.certificate is not None:
         slack = 1e-6 * max(1.0, abs(decisions.certificate.primal))
@@ -77,25 +83,25 @@ def test_newcomers_have_batch_cores_or_all_and_no_goal_is_broken(now: Snapshot, 
         assert decisions.certificate.bound <= decisions.certificate.primal + slack
 
 
-@settings(max_examples=40)
-@given(shared_rounds(), st.data())
-def test_a_company_costs_no_more_than_with_batch_cores_only(now: Snapshot, data: st.DataObject) -> None:
-    view = compact(now, HostFactory(now.catalogue))
-    if not view.classes:
-        return
-    free, kept = (FlowPolicy().price(Outlook(view, share)).with_goal(50.0) for share in (True, False))
-    for g in range(len(view.groups)):
-        newcomers = st.tuples(
-            st.integers(0, len(view.classes) - 1), st.integers(0, 2), st.sampled_from((100, 250, 1000))
-        )
-        companies = [tuple(sorted(Newcomer(*n) for n in data.draw(st.lists(newcomers, max_size=3)))) for _ in range(3)]
-        together = free.machine_costs(g, companies)
-        one_by_one = FlowPolicy().price(Outlook(view, True)).with_goal(50.0)
-        for company, cost in zip(companies, together, strict=True):
-            assert cost == one_by_one.machine_cost(g, company)
-            assert cost <= kept.machine_cost(g, company) + 1e-9
-            found = free.prospect(g, company)
-            assert (found is None) == (kept.prospect(g, company) is None)
+@settings(max_examples=60)
+@given(shared_rounds(), st.sampled_from((1, 3)))
+def test_sharing_is_for_all_light_tasks_of_a_machine_and_only_where_it_pays(now: Snapshot, slots: int) -> None:
+    deciding = deciding_on(now, Settings(slots=slots))
+    model, everybody = deciding.model, list(range(len(now.pending)))
+    run_passes(deciding, everybody, 0.0)
+    before, apart = model.total(deciding.plan), deciding.plan.copy()
+
+    count = share_cores(deciding, everybody)
+
+    assert model.total(deciding.plan) <= before
+    assert (count == 0) == (deciding.plan.options == apart.options)
+    assert count == 0 or model.total(deciding.plan) < before or before == FORBIDDEN
+    for m in range(len(now.machines)):
+        g = model.view.group_of[m]
+        here = [(t, o) for t in deciding.plan.on(m) if (o := deciding.plan.options[t]) is not None]
+        light = [o for t, o in here if model.forecasts.light(g, model.view.class_of[t], o.width_milli)]
+        assert len({o.shared for o in light}) <= 1
+        assert sum(o.shared for _, o in here) in (0, len(light))
 
 
 @st.composite
@@ -151,20 +157,17 @@ def test_the_simulator_does_what_the_round_believed(of: Scenario) -> None:
         return  # who comes later changes what was believed
     ends = {j.job: j.end_s for j in run.jobs}
     view = compact(now, HostFactory(now.catalogue))
-    assert decisions.record is not None
-    (part,) = decisions.record["parts"]
-    outlook = Outlook(view, part.get("shares", False))
-    prices = FlowPolicy(Settings(objective=of.objective.value, slots=1)).price(outlook)
-    goal_s = part["goal_s"]
-    if goal_s is not None:
-        prices = prices.with_goal(max(goal_s, 1e-3))
+    prices = FlowPrices(ForecastCache(view, True, PaceTable()), Settings())
     class_of = {t.name: view.class_of[i] for i, t in enumerate(view.tasks)}
     for i, m in enumerate(view.machines):
         here = [p for p in decisions.placements if p.machine == m.name]
-        company = tuple(sorted(Newcomer(class_of[p.task], 0, p.width_milli) for p in here))
-        believed = prices.prospect(view.group_of[i], company)
+        all_cores = bool(now.service_cores(m.name))
+        colocation = tuple(
+            sorted(Arrival(class_of[p.task], 0, p.width_milli, all_cores and len(p.cores) == m.vcpus) for p in here)
+        )
+        believed = prices.forecast(view.group_of[i], colocation)
         assert believed is not None
-        assert sorted(believed.newcomers_s) == pytest.approx(sorted(ends[p.task] for p in here), abs=1e-6)
+        assert sorted(believed.arrivals_s) == pytest.approx(sorted(ends[p.task] for p in here), abs=1e-6)
         # Equal machines are one group: its services have the names of one of them.
         names = [s.name for s in of.services if s.machine == m.name]
         for name, peak in zip(names, believed.peak_p95_us, strict=True):

@@ -9,10 +9,8 @@ import yaml
 from hypothesis import given, settings
 
 from builders import bound_rounds
-from flowsched.policies.flow import FlowPolicy
 from flowsched.record_file import write_record
-from flowsched.round import FlowScheduler
-from flowsched.settings import Settings
+from flowsched.round.scheduler import FlowScheduler
 from flowsched.snapshot import PlannedStart, Snapshot, StartDelay
 from flowsched.snapshot_file import dump_snapshot, load_snapshot, read_snapshot, used_profiles
 from flowsched.solvers import make_solver
@@ -54,6 +52,7 @@ def awkward() -> Snapshot:
                 goal_s=2 / 3,
                 machines=("node-b-4core",),
                 priority=-2,
+                weight=1 / 7,
             ),
             *snapshot.pending[1:],
         ),
@@ -97,8 +96,26 @@ def test_what_binds_tasks_survives_a_round_trip(now: Snapshot) -> None:
 
 def test_a_dump_has_no_keys_that_nobody_uses() -> None:
     text = json.dumps(dump_snapshot(load_snapshot(EXAMPLE)))
-    new = ("resources", "holds", "joins", "group", "threads_", "min_utility", "endless", "relations", "task_groups")
+    new = (
+        "resources",
+        "holds",
+        "joins",
+        "group",
+        "threads_",
+        "min_utility",
+        "weight",
+        "endless",
+        "relations",
+        "task_groups",
+    )
     assert [key for key in new if f'"{key}"' in text] == []
+
+
+def test_a_weight_is_above_zero(tmp_path: Path) -> None:
+    text = EXAMPLE.read_text().replace("{name: blackscholes,", "{name: blackscholes, weight: 0,")
+    assert "weight: 0" in text
+    (problem,) = problems(tmp_path, text)
+    assert "pending[0].weight: must be more than 0, but is 0" in problem
 
 
 def test_names_that_bind_tasks_must_exist(tmp_path: Path) -> None:
@@ -191,7 +208,7 @@ plan:
         "now.yaml:26: running[3].cores: core 1 of a belongs to m; share_service_cores: true lets tasks use it",
         "now.yaml:26: running[3].task.memory: requests on a exceed its 1400Mi by 72Mi",
         "now.yaml:28: pending[0].memry: there is no key 'memry' here; did you mean 'memory'? (known: name, job, "
-        "profile, scale, request, widths, memory, submit_s, goal_s, priority, machines, endless, …)",
+        "profile, scale, request, widths, memory, submit_s, goal_s, priority, weight, machines, …)",
         "now.yaml:29: pending[1].profile: there is no job profile 'vip'; did you mean 'vips'? (known: blackscholes, "
         "canneal, dedup, ferret, freqmine, radix, vips, neutral)",
         "now.yaml:31: plan[0].task: there is no pending task 'u'; known: w, v",
@@ -236,7 +253,7 @@ def test_what_contradicts_itself_is_named(tmp_path: Path) -> None:
 
 def test_the_snapshot_in_a_record_is_read_too(tmp_path: Path) -> None:
     snapshot = awkward()
-    record = FlowScheduler(FlowPolicy(Settings()), make_solver("ortools"), keep_records=True).decide(snapshot).record
+    record = FlowScheduler(make_solver("ortools"), keep_records=True).decide(snapshot).record
     assert record is not None
     for path in (tmp_path / "record.json", tmp_path / "record.npz"):
         write_record(record, path)

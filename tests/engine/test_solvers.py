@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from flowsched.cli import flowsched
 from flowsched.dimacs_file import parse_dimacs, render_network
 from flowsched.network import COST_LIMIT, Network, NetworkBuilder, potentials
-from flowsched.round import solve
+from flowsched.round.scheduler import solve
 from flowsched.snapshot_file import load_snapshot
 from flowsched.solvers import SOLVERS, Capabilities, Requirement, Solution, SolverError, Status, installed, make_solver
 from flowsched.solvers.feasible import quick_flow

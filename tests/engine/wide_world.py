@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from flowsched.demand import Demand
 from flowsched.fleet import Fleet
-from flowsched.relation import MACHINE, Relation, RelationKind, TaskGroup
+from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 
 RESOURCES = ("cpu", "memory", "gpu")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from functools import cache
 from pathlib import Path
@@ -15,10 +14,8 @@ import flowsched.cli
 from flowsched import Settings, load_snapshot, solve
 from flowsched.demand import Demand
 from flowsched.fleet import Fleet
-from flowsched.inspector.account import Account
 from flowsched.record import record_head
-from flowsched.record_file import record_json
-from flowsched.relation import Relation, RelationKind
+from flowsched.relations.relation import Relation, RelationKind
 from flowsched.solvers import make_solver
 from flowsched.wide_round import place
 
@@ -78,49 +75,6 @@ def on_kubernetes() -> dict[str, Any]:
         "held": [{**told, "counts": {"Insufficient cpu": 24}}],
         "timings": {"search_ms": 12.5, "wide_ms": 2.0, "explain_ms": 0.5},
     }
-
-
-def on_kubernetes_version_1() -> dict[str, Any]:
-    """The same round as version 1 wrote it."""
-    record = json.loads(record_json(on_kubernetes()))
-    account = Account(on_kubernetes())
-    search, wide_part = record["parts"]
-    head = {k: record[k] for k in ("round", "now_s", "policy", "solver", "settings")}
-    old_search = {**head, **{k: v for k, v in search.items() if k not in ("widths", "priority")}}
-    groups = [{"machine": g.name, "members": list(g.members)} for g in account.parts[1].groups]
-    return {
-        "apiVersion": "flowsched/v1",
-        "kind": "RoundRecord",
-        **{k: record[k] for k in ("round", "now_s", "settings", "timings")},
-        "pods": record["titles"],
-        "networks": [
-            {
-                **old_search,
-                "kind": "Record",
-                **{f"{n}_network": _arc_by_arc(search[f"{n}_network"]) for n in ("first", "last")},
-            },
-            {
-                "kind": "WideRecord",
-                "classes": [{"name": d["name"], "tasks": d["tasks"]} for d in wide_part["demands"]],
-                "groups": groups,
-                "first_network": _arc_by_arc(wide_part["first_network"]),
-            },
-        ],
-        "certificates": [search["certificate"], wide_part["certificate"]],
-        "placements": [
-            {"task": p.task, "machine": p.machine, "cost": p.cost, "terms": dict(p.terms), "runner_up": p.runner_up}
-            for part in account.parts
-            for p in part.placements
-        ],
-        "held": [{k: h[k] for k in ("tasks", "fate", "message")} for h in record["held"]],
-    }
-
-
-def _arc_by_arc(network: dict[str, Any]) -> dict[str, Any]:
-    terms = [
-        {t: values[k] for t, values in network["terms"].items() if values[k]} for k in range(len(network["tails"]))
-    ]
-    return {**{k: v for k, v in network.items() if k != "columns"}, "terms": terms}
 
 
 def flowsched_says(

@@ -12,7 +12,7 @@ from flowsched.inspector.account import Account
 from flowsched.inspector.replay import differences
 from flowsched.record import record_head
 from flowsched.record_file import check_record, pack_record, read_record, record_json
-from flowsched.round import solve
+from flowsched.round.scheduler import solve
 from flowsched.settings import Settings
 from flowsched.snapshot import Snapshot
 from flowsched.solvers import make_solver

@@ -32,8 +32,8 @@ from flowsched.inspector.sentences import sentences
 from flowsched.inspector.source import LiveRecord
 from flowsched.record import record_head
 from flowsched.record_file import check_record, record_json, write_record
-from flowsched.relation import MACHINE, Relation, RelationKind, TaskGroup
-from flowsched.round import solve
+from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
+from flowsched.round.scheduler import solve
 from flowsched.settings import Settings
 from flowsched.snapshot import Reservation, Snapshot, Task
 from flowsched.solvers import make_solver
@@ -201,6 +201,8 @@ def check_searched(account: Account, name: str) -> dict[str, Any]:
         decided[p["task"]] = planned["machine"], planned["slot"], planned["width_milli"]
     as_planned = all(decided[e["task"]] == (e["machine"], e["slot"], e["width_milli"]) for e in part["plan"])
     moves = [a for a in arcs_of(part, name) if a["head"].startswith("arrive:")]
+    # Costs of arcs are whole numbers: where waiting is dearer than any place, a unit of theirs is more than a millionth.
+    step = max(1e-6, 1.0 / part["last_network"]["cost_scale"])
     if plain["fate"] == "placed":
         entry = next(p for p in part["placements"] if p["task"] == name)
         assert plain["place"]["machine"] == entry["machine"]
@@ -211,15 +213,18 @@ def check_searched(account: Account, name: str) -> dict[str, Any]:
         )
         if as_planned:
             moves = [a for a in moves if not starts_at_once(part, decided, name, a)]
+            # One that may use services' cores has an arc to its own place without them.
+            own = f"arrive:{entry['machine']}", 0, entry["width_milli"]
+            moves = [a for a in moves if (a["head"], a["slot"], a["width_milli"]) != own]
             rivals = [a["more"] for a in moves] + ([] if plain["waiting"] is None else [plain["waiting"]["more"]])
             waits = [a["more"] for a in arcs_of(part, name) if a["head"] == "stay" and a["terms"]]
-            assert not waits or [plain["waiting"]["more"]] == pytest.approx(waits, abs=1e-6)
+            assert not waits or [plain["waiting"]["more"]] == pytest.approx(waits, abs=step)
             if plain["why_now"] in ("due", "group"):
                 # It has no arcs to later slots, which its explanation prices too.
-                assert plain["runner_up"]["more"] <= min(rivals) + 1e-6
+                assert plain["runner_up"]["more"] <= min(rivals) + step
             else:
                 assert (plain["runner_up"] is None) == (not rivals)
-                assert not rivals or plain["runner_up"]["more"] == pytest.approx(min(rivals), abs=1e-6)
+                assert not rivals or plain["runner_up"]["more"] == pytest.approx(min(rivals), abs=step)
     else:
         entry = next(p for p in part["postponements"] if p["task"] == name)
         assert (plain["cost"], plain["waited_s"], plain["reason"]) == (
@@ -229,8 +234,8 @@ def check_searched(account: Account, name: str) -> dict[str, Any]:
         )
         now = [a["more"] for a in moves if a["slot"] == 0]
         if as_planned and now:
-            assert plain["closest"]["more"] == pytest.approx(min(now), abs=1e-6)
-            assert plain["closest"]["cost"] == pytest.approx(entry["cost"] + min(now), abs=1e-6)
+            assert plain["closest"]["more"] == pytest.approx(min(now), abs=step)
+            assert plain["closest"]["cost"] == pytest.approx(entry["cost"] + min(now), abs=step)
         if plain["cause"] == "cost":
             assert plain["closest"] is not None
         task_of = {t["name"]: t for t in part["snapshot"]["pending"]}
@@ -253,6 +258,58 @@ def test_whatever_a_round_decides_is_explained_by_its_arcs(snap: Snapshot, objec
         plain = check_searched(account, name)
         assert plain["models"], plain["models_missing"]
         assert plain["cause"] not in ("unknown", "fault")
+
+
+@settings(max_examples=40)
+@given(bound_rounds(), st.sampled_from(["completion", "makespan"]))
+def test_the_stage_that_decided_is_told_for_every_place(snap: Snapshot, objective: str) -> None:
+    account = searched(snap, objective=objective, slots=2, exact_limit=0)
+    (part,) = account.parts
+    passes = {p["number"]: p for p in part.plain["passes"]}
+    assert list(passes) == list(range(1, part.counts["passes"] + 1))
+    assert [p["drawn"] for p in passes.values()].count(True) == (1 if passes else 0)
+    stages = [part.decided_by[p.task]["stage"] for p in part.placements]
+    for stage in ("network", "improvement", "gang"):
+        assert stages.count(stage) == part.counts[f"decided_by_{stage}"]
+    for name in part.tasks:
+        by = check_shape(explain(account, name))["decided_by"]
+        planned = name in part.decided_by
+        assert (by is not None) == planned
+        if not planned:
+            continue
+        entry = part.decided_by[name]
+        assert by["stage"] == entry["stage"]
+        text = "\n".join(explain(account, name).lines())
+        if by["stage"] != "network":
+            assert by["pass"] is None
+            assert (
+                "Its place was chosen with its task group's" in text or "Bounded improvement after the passes" in text
+            )
+            continue
+        assert name in passes[by["pass"]]["booked"]
+        assert len(passes[by["pass"]]["batch"]) == by["batch"]
+        assert (by["price"], by["runner_up"]) == (entry["price"], entry["runner_up"])
+        assert f"The network of pass {by['pass']} of {len(passes)} decided it" in text
+
+
+def test_the_drawn_network_is_a_pass_and_its_flow_is_what_was_booked() -> None:
+    pending = [task(f"t{i}", SCALING, goal_s=300.0 + i, widths_milli=(1000,)) for i in range(4)]
+    (part,) = searched(snapshot(pending, [machine(f"m{i}") for i in range(12)])).parts
+    (drawn,) = (p for p in part.plain["passes"] if p["drawn"])
+    graph = part.first
+    assert set(graph.kinds) == {"sink", "unscheduled", "class", "machine"}
+    assert len(drawn["booked"]) == max(len(p["booked"]) for p in part.plain["passes"])
+    taken = {
+        (graph.names[graph.tails[k]], graph.names[graph.heads[k]]): graph.terms["price"][k]
+        for k in np.flatnonzero(graph.flow).tolist()
+        if graph.kinds[graph.heads[k]] == "machine"
+    }
+    assert len(taken) == len(drawn["booked"])
+    for name in drawn["booked"]:
+        entry = part.decided_by[name]
+        if entry["stage"] == "network":
+            assert entry["pass"] == drawn["number"]
+            assert taken[part.class_of[name], entry["machine"]] == entry["price"]
 
 
 def test_neighbours_end_when_the_model_of_their_machine_says_with_the_task_and_without_it() -> None:
@@ -294,9 +351,9 @@ def test_a_task_that_waits_for_a_completion_says_when_that_is() -> None:
 @pytest.mark.parametrize(
     ("further", "why"),
     [
-        ({}, "the search did not find a plan in which it helps"),
-        ({"makespan": True}, "for a makespan plans are judged by"),
-        ({"search_ended_early": True}, "the search had used up its forecasts"),
+        ({}, "passes and bounded improvement found no plan in which it helps"),
+        ({"makespan": True}, "for a makespan, plans are judged by"),
+        ({"search_ended_early": True}, "the round had used up its forecasts"),
     ],
 )
 def test_whoever_waits_although_a_place_is_cheaper_says_why(further: dict[str, bool], why: str) -> None:
@@ -337,7 +394,7 @@ def test_a_task_that_may_use_a_services_cores_is_told_with_what_that_does_to_its
     (line,) = [line for line in explain(account, "light").lines() if "core 0 of service cache-1" in line]
     assert line.startswith("It may use core 0 of service cache-1 too")
     assert f"predicted peak p95 {found['p95_ms']:.3f} ms of 1.00 ms, {found['headroom_percent']:.1f} % headroom" in line
-    assert f"with newcomers off core 0 {found['p95_unshared_ms']:.3f} ms" in line
+    assert f"with arriving tasks off core 0 {found['p95_unshared_ms']:.3f} ms" in line
 
 
 def test_who_keeps_off_a_services_cores_is_not_said_to_use_them() -> None:
@@ -361,7 +418,7 @@ def test_whoever_waits_for_or_runs_on_a_services_cores_says_so() -> None:
     assert [(s["service"], s["cores"]) for s in runs["shared"]] == [("cache-1", [0])]
     text = text_of_lines(explain(account, "there"))
     assert "It may use core 0 of service cache-1 too" in text
-    assert "newcomers" not in text
+    assert "arriving tasks" not in text
 
 
 def text_of_lines(explanation: Explanation) -> str:
@@ -369,10 +426,9 @@ def text_of_lines(explanation: Explanation) -> str:
 
 
 def test_a_latency_service_is_named_with_its_p95_and_what_is_left_of_its_goal() -> None:
-    account = example("makespan")
-    name = next(p.task for p in account.parts[0].placements if p.machine == "node-a-2core")
+    snap, name = snapshot([task("beside", SCALING)], services=[service()]), "beside"
+    account = searched(snap)
     (found,) = check_searched(account, name)["services"]
-    snap = load_snapshot(EXAMPLE)
     (cache_,) = snap.services
     assert found["service"] == cache_.name
     assert found["goal_ms"] == cache_.slo_us / 1000
@@ -427,7 +483,7 @@ def test_a_due_task_with_room_starts_because_it_is_due() -> None:
     account = searched(snapshot([due], running=[FULL], now_s=700.0))
     plain = check_searched(account, "due")
     assert (plain["fate"], plain["why_now"], plain["waited_s"]) == ("placed", "due", 700.0)
-    assert "It is due (it has waited 700 s, the due age is 600 s)" in "\n".join(explain(account, "due").lines())
+    assert "It is overdue (it has waited 700 s, the due age is 600 s)" in "\n".join(explain(account, "due").lines())
 
 
 def test_the_bound_counts_who_is_ahead_and_the_longest_run() -> None:
@@ -537,7 +593,7 @@ def test_people_hear_how_long_ago_or_ahead_something_is_not_what_a_clock_shows()
     second = searched(replace(snapshot([mine, small], running=[there], now_s=epoch), reservations=kept), slots=1)
     assert check_searched(second, "old")["reservation"]["in_s"] == -20.0
     text = "\n".join(explain(second, "old").lines())
-    assert "predicted to be free 20 s ago; nobody else may start there" in text
+    assert "predicted to be free 20 s ago; no other task may start there" in text
     assert second.parts[0].waiting[0].reason.endswith("predicted to be free 20 s ago")
     for account, name in itertools.product((first, second), ("old", "small", "full")):
         assert not re.search(r"\d{10}", "\n".join(explain(account, name).lines()))
@@ -680,14 +736,24 @@ def test_a_repair_is_told() -> None:
     assert any("The plan had it on m2; relation apart refused it there" in line for line in found.lines())
 
 
-def test_prices_of_cores_are_the_dual_prices_of_the_tiers() -> None:
-    pending = [task(f"t{i}", SCALING, widths_milli=(4000,), cores=4) for i in range(3)]
-    machines = [machine("m1"), machine("m2", LARGE, cpu_milli=4000)]
-    there = running(task("r", SERIAL, cores=1, widths_milli=(1000,)), "m1", cores=(0,), progress=0.9)
-    account = searched(snapshot(pending, machines, running=[there]), slots=3)
-    for name in account.parts[0].tasks:
-        plain = check_searched(account, name)
-        check_core_price(account, plain, 4000)
+def test_prices_of_cores_are_those_of_the_certificate() -> None:
+    pending = [task(f"t{i}", SCALING, widths_milli=(4000,), cores=4) for i in range(4)]
+    account = searched(snapshot(pending, [machine("m1"), machine("m2")]), slots=1, exact_limit=0)
+    (part,) = account.parts
+    prices = part.certificate["prices"]  # type: ignore[index]
+    assert prices
+    told = 0
+    for waits in part.waiting:
+        price = check_searched(account, waits.task)["core_price"]
+        if price is not None:
+            told += 1
+            assert price["per_task"] == pytest.approx(4000 * prices[part.group_of[price["machine"]]])
+            assert price["per_core"] == pytest.approx(price["per_task"] / 4)
+            assert "the certificate's bound prices them at" in "\n".join(explain(account, waits.task).lines())
+    assert told
+
+
+def test_prices_of_cores_in_a_network_of_groups_are_the_dual_prices_of_the_tiers() -> None:
     assert check_core_price(pods(), check_shape(explain(pods(), "uid-3")), 3000)
 
 
@@ -934,77 +1000,6 @@ def test_a_node_that_drains_for_another_pod_is_no_fault_of_the_filters() -> None
     (left,) = [p for p in check_wide(account).values() if p["fate"] == "waits"]
     counts = {r["reason"]: r["count"] for r in left["refusals"]["rows"]}
     assert counts == {"Insufficient cpu": 1, "node(s) were reserved for a task that has waited longer": 1}
-
-
-# Version 1
-
-
-def old_network(network: Mapping[str, Any]) -> dict[str, Any]:
-    """As version 1 had it: terms arc by arc, and no columns."""
-    terms = [
-        {t: values[k] for t, values in network["terms"].items() if values[k]} for k in range(len(network["tails"]))
-    ]
-    return {**{k: v for k, v in network.items() if k != "columns"}, "terms": terms}
-
-
-def old_search(account: Account) -> dict[str, Any]:
-    plain = json.loads(json.dumps(dict(account.plain)))
-    (part,) = plain.pop("parts")
-    part = {k: v for k, v in part.items() if k not in ("kind", "widths", "priority")}
-    part["first_network"] = old_network(part["first_network"])
-    part["last_network"] = old_network(part["last_network"])
-    return {**plain, **part, "apiVersion": "flowsched/v1", "kind": "Record"}
-
-
-@pytest.mark.parametrize("objective", ["completion", "makespan"])
-def test_a_search_of_version_1_is_explained_with_what_it_has(objective: str) -> None:
-    new = example(objective)
-    old = opened(old_search(new))
-    assert not old.parts[0].last.columns  # type: ignore[union-attr]
-    for name in new.parts[0].tasks:
-        before, after = check_shape(explain(new, name)), check_shape(explain(old, name))
-        assert after["fate"] == before["fate"]
-        if after["fate"] == "placed":
-            assert after["runner_up"]["more"] == pytest.approx(before["runner_up"]["more"], abs=1e-6)
-    without = old_search(new) | {"last_network": None}
-    for name in new.parts[0].tasks:
-        check_shape(explain(opened(without), name))
-
-
-def test_a_wide_round_of_version_1_says_less() -> None:
-    new = wide(fleet_of(4, 8), [Demand("a", ("a0", "a1"), needs(3)), Demand("b", ("b0",), needs(32))])
-    plain = json.loads(json.dumps(dict(new.plain)))
-    (part,) = plain["parts"]
-    machines = part["fleet"]["machines"]
-    groups = [{"machine": g.name, "members": list(g.members)} for g in new.parts[0].groups]
-    keys = ("name", "tasks", "needs", "group", "holds", "joins", "waiting_cost")
-    old = {
-        **{k: plain[k] for k in ("round", "now_s", "settings", "timings") if k in plain},
-        "timings": {},
-        "apiVersion": "flowsched/v1",
-        "kind": "RoundRecord",
-        "pods": {t: f"ns/{t}" for t in ("a0", "a1", "b0")},
-        "networks": [
-            {
-                "kind": "WideRecord",
-                "classes": [{k: d[k] for k in keys} for d in part["demands"]],
-                "groups": groups,
-                "first_network": old_network(part["first_network"]),
-            }
-        ],
-        "certificates": [],
-        "placements": [
-            {"task": p.task, "machine": p.machine, "cost": p.cost, "terms": dict(p.terms), "runner_up": p.runner_up}
-            for p in new.parts[0].placements
-        ],
-        "held": [{"tasks": ["b0"], "fate": "unschedulable", "message": "0/2 nodes are available: 2 Insufficient cpu."}],
-    }
-    account = opened(old)
-    placed = check_shape(explain(account, "ns/a0"))
-    assert placed["place"]["machine"] in machines
-    assert placed["alternatives"] == []
-    assert explain(account, "ns/b0").lines()[0] == "ns/b0: 0/2 nodes are available: 2 Insufficient cpu."
-    assert check_shape(explain(account, "ns/b0"))["models"] is False
 
 
 def test_a_record_whose_numbers_this_version_cannot_reproduce_says_less() -> None:

@@ -17,26 +17,21 @@ from flowsched.demand import Demand
 from flowsched.inspector.account import Account
 from flowsched.inspector.explanation import explain
 from flowsched.inspector.refusals import Check, shortage, tabulate
-from flowsched.inspector.reopened import reopen
-from flowsched.policies.policy import FORBIDDEN
-from flowsched.record_file import load_record
-from flowsched.relation import TaskGroup
+from flowsched.inspector.restored_round import restore
+from flowsched.pricing.flow_prices import FORBIDDEN
+from flowsched.relations.relation import TaskGroup
 from flowsched.snapshot import Snapshot
 from inspector.test_explanation import (
     check_searched,
     check_shape,
-    example,
     fleet_of,
     needs,
-    old_search,
-    opened,
     searched,
     starts_at_once,
     wide,
 )
 
 ROOT = Path(__file__).parents[2]
-DATA = ROOT / "tests" / "engine" / "data"
 
 
 def text_of(account: Account, name: str) -> str:
@@ -44,13 +39,13 @@ def text_of(account: Account, name: str) -> str:
 
 
 def offers(account: Account, name: str) -> dict[tuple[str, int, int], float]:
-    """Price of every column that a task could have, asked of the engine, starts and later slots alike."""
-    found = reopen(account, account.parts[0])
-    search, t = replace(found.search, must_start=frozenset()), found.task_number[name]
+    """Price of every option that a task could have, asked of the engine, starts now and later ones alike."""
+    found = restore(account, account.parts[0])
+    model, t = replace(found.model, must_start=frozenset()), found.task_number[name]
     return {
-        (here.name, column.slot, column.width_milli): price
-        for m, here in enumerate(search.view.machines)
-        for price, column in search.offers(found.decided, t, m)
+        (here.name, option.start_after, option.width_milli): price
+        for m, here in enumerate(model.view.machines)
+        for price, option in model.offers(found.decided, t, m)
         if price < FORBIDDEN
     }
 
@@ -94,45 +89,6 @@ def test_what_must_start_says_what_waiting_or_a_later_slot_would_have_saved() ->
     assert any(m["slot"] > 0 for m in plain["same_machine"])
     if plain["runner_up"]["more"] < 0.0:
         assert "Why it was left: its task group had to start now, whole." in explain(account, "g1").lines()
-
-
-@pytest.mark.parametrize("objective", ["completion", "makespan"])
-def test_records_of_version_1_get_the_places_of_the_reopened_search(objective: str) -> None:
-    new = example(objective)
-    old = opened(old_search(new))
-    keys = ("runner_up", "closest", "alternatives", "same_machine", "planned")
-    for name in new.parts[0].tasks:
-        before, after = explain(new, name).plain(), explain(old, name).plain()
-        for key in keys:
-            assert _costs(after.get(key)) == pytest.approx(_costs(before.get(key)), abs=1e-5), (name, key)
-
-
-def _costs(value: Any) -> list[float]:
-    if isinstance(value, list):
-        return [c for v in value for c in _costs(v)]
-    return [] if value is None else [value.get("cost", 0.0), float(value.get("slot") or 0)]
-
-
-def test_a_start_now_never_has_the_cost_of_waiting_for_a_slot() -> None:
-    for name in ("record-v1.json", "round-record-v1.json"):
-        account = Account(load_record(DATA / name), name)
-        for part in account.parts:
-            for waits in part.waiting:
-                closest = explain(account, waits.task).plain().get("closest")
-                if closest is not None:
-                    assert closest.get("slot") in (0, None)
-                    assert "wait_for_slot" not in {t["term"] for t in closest["terms"]}
-
-
-def test_an_unknown_slot_is_not_taken_for_now() -> None:
-    plain = old_search(example("completion"))
-    for placement in plain["placements"]:
-        placement["cost"] += 1.0
-    account = opened(plain)
-    waits = check_shape(explain(account, "ferret"))
-    assert (waits["models"], waits["closest"]) == (False, None)
-    assert "there is no place for it now" not in text_of(account, "ferret")
-    assert "(now or later)" in text_of(account, "canneal")
 
 
 # What would help

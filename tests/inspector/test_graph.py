@@ -16,7 +16,7 @@ from flowsched.inspector.account import Account
 from flowsched.inspector.graph import Graph, read_graph
 from flowsched.network import NetworkBuilder
 from flowsched.record_file import record_json
-from flowsched.round import solve
+from flowsched.round.scheduler import solve
 from flowsched.settings import Settings
 from flowsched.solvers import make_solver
 

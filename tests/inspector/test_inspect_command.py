@@ -12,7 +12,7 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 import pytest
-from inspected import EXAMPLE, flowsched_says, on_kubernetes, on_kubernetes_version_1, searched, wide
+from inspected import EXAMPLE, flowsched_says, on_kubernetes, searched, wide
 
 import flowsched.commands.inspect
 from flowsched.inspector.account import Account
@@ -52,40 +52,6 @@ def test_json_is_the_whole_record_and_can_be_read_back(say: Say) -> None:
         assert (code, err) == (0, "")
         Path("back.json").write_text(out)
         assert json.loads(record_json(load_record("back.json"))) == json.loads(record_json(load_record(name)))
-
-
-def test_json_converts_records_of_version_1(say: Say) -> None:
-    old = json.loads(record_json(searched()))
-    (part,) = old.pop("parts")
-    old = {**old, "apiVersion": "flowsched/v1", **{k: v for k, v in part.items() if k not in ("kind", "widths")}}
-    for name in ("first_network", "last_network"):
-        network = old[name]
-        arcs = range(len(network["tails"]))
-        network["terms"] = [{t: values[k] for t, values in network["terms"].items() if values[k]} for k in arcs]
-        network.pop("columns", None)
-    Path("old.json").write_text(json.dumps(old))
-    code, out, _ = say("old.json", "--json")
-    assert code == 0
-    new = json.loads(out)
-    assert new["apiVersion"] == "flowsched/v2"
-    assert new["parts"][0]["placements"] == json.loads(record_json(searched()))["parts"][0]["placements"]
-    Path("new.json").write_text(out)
-    assert say("new.json")[1].replace("new.json", "old.json") == say("old.json")[1]
-
-
-def test_a_record_that_version_1_wrote_on_kubernetes_can_be_inspected(say: Say) -> None:
-    Path("old.json").write_text(json.dumps(on_kubernetes_version_1()))
-    code, old, _ = say("old.json", "--all")
-    assert code == 0
-    shown = [
-        [line.split() for line in text.splitlines() if line.startswith("  shop/")]
-        for text in (old, say("pods.json", "--all")[1])
-    ]
-    assert sorted(row[:2] for row in shown[0]) == sorted(row[:2] for row in shown[1])
-    for part in ("0", "1"):
-        options = ("--part", part, "--dimacs", "-")
-        assert "c optimum " in say("old.json", *options)[1]
-        assert say("old.json", *options)[1] == say("pods.json", *options)[1]
 
 
 def test_every_export_is_written_and_named(say: Say) -> None:
@@ -183,7 +149,7 @@ def damaged(name: str) -> list[object]:
         case "a scenario":
             path.write_text(json.dumps({"apiVersion": "flowsched/v1", "kind": "Scenario"}))
         case "a later version":
-            path.write_text(json.dumps({**json.loads(Path("one.json").read_text()), "apiVersion": "flowsched/v3"}))
+            path.write_text(json.dumps({**json.loads(Path("one.json").read_text()), "apiVersion": "flowsched/v4"}))
         case "a missing key":
             record = json.loads(Path("one.json").read_text())
             del record["parts"][0]["placements"][0]["terms"]
@@ -209,7 +175,7 @@ def damaged(name: str) -> list[object]:
         "a snapshot": "is a snapshot, not a record; flowsched solve",
         "a YAML snapshot": "is neither JSON nor an archive|is a snapshot",
         "a scenario": "is a Scenario, not a Record",
-        "a later version": "is a record of version flowsched/v3; this flowsched reads",
+        "a later version": "is a record of version flowsched/v4; this flowsched reads only flowsched/v3",
         "a missing key": "is damaged: key 'terms' is missing",
         "arcs to nowhere": "has an arc to a node that is not there",
     }.items(),

@@ -170,7 +170,7 @@ def agrees(account: Account) -> None:
             terms = [dense(values, real.arc_count) for values in graph["terms"].values()]
             assert np.sum(terms, axis=0) == pytest.approx([real.cost(k) for k in range(real.arc_count)], abs=1e-6)
             for node, group in enumerate(graph["group"]):
-                assert (group >= 0) == (real.kinds[node] in ("tier", "group", "arrive"))
+                assert (group >= 0) == (real.kinds[node] in ("tier", "group", "arrive", "machine"))
 
 
 def test_tasks_of_a_search_are_explained_and_one_for_every_class_and_reason_of_a_wide_round() -> None:

@@ -14,7 +14,6 @@ from test_page import HOSTILE, renamed, running_like
 
 from flowsched.inspector.account import Account
 from flowsched.inspector.page import render_page
-from flowsched.record_file import load_record
 from requirements_on_machine import needs
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -150,6 +149,11 @@ def box(page: Page, name: str) -> Any:
     return page.locator(f'.box[data-id="{name}"]')
 
 
+def decision(page: Page) -> None:
+    """The drawing of what was decided."""
+    page.click('[data-view="plan"]')
+
+
 def line(page: Page, source: str, target: str) -> Any:
     return page.locator(f'.line[data-id="{source} → {target}"]')
 
@@ -177,10 +181,17 @@ def search(page: Page, words: str) -> None:
     page.keyboard.press("Enter")
 
 
-def test_the_decision_comes_first_with_the_round_in_figures(visit: Open) -> None:
+def test_the_network_that_decided_comes_first_with_the_round_in_figures(visit: Open) -> None:
     page = visit("run")
-    assert page.locator('[data-view="plan"]').get_attribute("aria-selected") == "true"
+    first = page.locator('[data-view="first"]')
+    assert first.get_attribute("aria-selected") == "true"
+    passes = searched()["parts"][0]["passes"]
+    (drawn,) = (one for one in passes if one["drawn"])
+    assert first.inner_text() == f"Pass {drawn['number']} of {len(passes)}"
+    assert page.locator(".box.class").count() > 0
+    assert page.locator(".box.machine").count() > 0
     assert "3\ntasks pending" in text(page, "#figures")
+    decision(page)
     assert {b.get_attribute("data-id") for b in page.locator(".box.task").all()} == {
         "task:blackscholes",
         "task:canneal",
@@ -193,9 +204,9 @@ def test_the_decision_comes_first_with_the_round_in_figures(visit: Open) -> None
 def test_pointing_at_an_arc_shows_its_flow_capacity_and_terms(visit: Open) -> None:
     page = visit("run")
     page.click('[data-view="first"]')
-    hover(page, line(page, "class:canneal", "group:node-b-4core"))
+    hover(page, line(page, "class:ferret", "machine:node-b-4core"))
     shown = text(page, "#tip")
-    for words in ("canneal → node-b-4core", "flow", "1 of 1", "cost of a task", "its own run time", "reduced cost"):
+    for words in ("ferret → node-b-4core", "flow", "1 of 1", "cost of a task", "exact change", "reduced cost"):
         assert words in shown, shown
     page.mouse.move(5, 5)
     assert page.locator("#tip").is_hidden()
@@ -206,11 +217,11 @@ def test_a_click_on_an_arc_keeps_its_exact_numbers(visit: Open) -> None:
     page.click('[data-view="first"]')
     network = searched()["parts"][0]["first_network"]
     nodes = list(network["nodes"])
-    ends = (nodes.index("class:canneal"), nodes.index("tier:node-b-4core/1000m"))
+    ends = (nodes.index("class:ferret"), nodes.index("machine:node-b-4core"))
     (arc,) = (
         k for k, e in enumerate(zip(network["tails"], network["heads"], strict=True)) if tuple(map(int, e)) == ends
     )
-    hover(page, line(page, "class:canneal", "group:node-b-4core"))
+    hover(page, line(page, "class:ferret", "machine:node-b-4core"))
     page.mouse.down()
     page.mouse.up()
     assert f"{int(network['unit_costs'][arc]):,}" in text(page, "#panel")
@@ -270,6 +281,7 @@ def test_search_finds_machines_classes_and_part_of_a_name(visit: Open) -> None:
 
 def test_what_waits_is_explained(visit: Open) -> None:
     page = visit("run")
+    decision(page)
     box(page, "task:ferret").click()
     panel = text(page, "#panel")
     assert "Waits for" in panel and "Why" in panel and "ferret waits for" in panel
@@ -362,6 +374,7 @@ def test_rounds_change_by_slider_buttons_and_keys(visit: Open) -> None:
 
 def test_what_is_chosen_stays_chosen_in_the_next_round(visit: Open) -> None:
     page = visit("run")
+    decision(page)
     box(page, "task:ferret").click()
     assert "Waits for" in text(page, "#panel .verdict")
     page.click("#next")
@@ -370,6 +383,7 @@ def test_what_is_chosen_stays_chosen_in_the_next_round(visit: Open) -> None:
 
 def test_two_policies_side_by_side_show_what_changed(visit: Open) -> None:
     page = visit("two")
+    decision(page)
     assert page.locator(".stage").count() == 2
     assert page.locator("#panel h2").first.inner_text() == "What changed"
     badges = page.locator(".badge").all_text_contents()
@@ -385,6 +399,7 @@ def test_two_policies_side_by_side_show_what_changed(visit: Open) -> None:
 
 def test_any_second_round_can_be_put_beside(visit: Open) -> None:
     page = visit("run")
+    decision(page)
     assert page.locator(".stage").count() == 1
     page.select_option("#compare", label="round 4 · 60 s · flow, makespan")
     expect(page.locator(".stage")).to_have_count(2)
@@ -484,6 +499,7 @@ def test_boxes_keep_apart_and_their_words_stay_inside(visit: Open, name: str) ->
 
 def test_parts_of_a_round_on_kubernetes_are_one_choice_away(visit: Open) -> None:
     page = visit("kubernetes")
+    decision(page)
     assert page.locator("#part option").count() == 2
     expect(page.locator(".box.task", has_text="shop/ferret-pod")).to_have_count(1)
     page.select_option("#part", "1")
@@ -508,6 +524,7 @@ def test_a_round_in_parts_opens_with_one_in_which_something_waits(visit: Open) -
 @pytest.mark.parametrize("words", ["canneal-early", "pod-ylrae-laennac", "ylrae-laen"])
 def test_search_finds_pods_of_other_parts_by_uid_and_title(visit: Open, words: str) -> None:
     page = visit("epoch")
+    decision(page)
     assert page.locator("#part").input_value() == "1"
     search(page, words)
     expect(page.locator("#panel h2")).to_have_text("shop/pod-ylrae-laennac")
@@ -520,6 +537,7 @@ def test_search_finds_pods_of_other_parts_by_uid_and_title(visit: Open, words: s
 
 def test_no_number_is_unknown_where_a_width_is_a_quantity(visit: Open) -> None:
     page = visit("epoch")
+    decision(page)
     assert "0.3 cores" in page.locator(".box.row.runs").first.inner_html()
     assert "NaN" not in page.locator("body").inner_text() + "".join(page.locator("svg text").all_text_contents())
     page.locator(".box.task").first.click()
@@ -528,6 +546,7 @@ def test_no_number_is_unknown_where_a_width_is_a_quantity(visit: Open) -> None:
 
 def test_times_from_1970_are_told_from_the_round_on(visit: Open) -> None:
     page = visit("epoch")
+    decision(page)
     assert "in 2 min 44 s (03:36:04 UTC)" in text(page, '#panel section:has(h3:text-is("Reserved"))')
     assert "free in 2 min 44 s (03:36:04 UTC)" in text(page, "#panel section:has-text('Waiting in all')")
     box(page, "task:ferret-late").click()
@@ -686,6 +705,7 @@ def test_on_paper_a_table_has_up_to_a_thousand_rows_and_says_what_it_leaves(visi
 
 def test_names_that_look_like_markup_are_names(visit: Open) -> None:
     page = visit("hostile")
+    decision(page)
     assert page.locator("img").count() == 0
     page.locator(".box.task", has_text="</").click()
     assert text(page, "#panel h2") == HOSTILE
@@ -726,26 +746,3 @@ def test_without_colour_the_kinds_of_lines_differ(visit: Open) -> None:
     assert dashes(".line.zero") != "none"
     page.click('[data-view="plan"]')
     assert dashes(".line.later") not in ("none", dashes(".line.zero"))
-
-
-def test_a_record_of_version_1_can_be_walked_through(browser: Any, tmp_path: Path) -> None:
-    old = Path(__file__).parents[1] / "k8s" / "round_record_v1.json"
-    page = browser.new_page()
-    page.set_default_timeout(5000)
-    complaints: list[str] = []
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    path = tmp_path / "old.html"
-    path.write_text(render_page([Account(load_record(old), "old.json")]), encoding="utf-8")
-    page.goto(path.as_uri())
-    page.wait_for_selector("html[data-ready]")
-    for part in range(page.locator("#part option").count()):
-        page.select_option("#part", str(part))
-        expect(page.locator("#part")).to_have_value(str(part))
-        for view in page.locator("#views button").evaluate_all("all => all.map((one) => one.dataset.view)"):
-            page.click(f'[data-view="{view}"]')
-            for name in page.locator(".network .box").evaluate_all("all => all.map((one) => one.dataset.id)"):
-                search(page, name.partition(":")[2])
-                page.keyboard.press("Escape")
-    page.close()
-    assert complaints == []

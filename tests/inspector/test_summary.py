@@ -79,11 +79,32 @@ def test_costs_by_term_add_up_to_the_costs(record: dict[str, Any]) -> None:
 def test_a_placement_shows_where_how_wide_and_what_it_is_made_of() -> None:
     text = render_summary(account(searched()))
     row = table(text, "task +machine")["blackscholes"]
-    assert row[:5] == ["node-b-4core", "1", "4", "0-3", "0.398"]
-    assert row[5].startswith("run time 0.353, interference suffered 0.031")
+    (placed,) = (p for p in account(searched()).parts[0].placements if p.task == "blackscholes")
+    assert row[:5] == [placed.machine, f"{placed.width_milli / 1000:g}", "4", "0-3", f"{placed.cost:.3f}"]
+    assert row[6].startswith(f"run time {placed.terms['run_time']:.3f}, interference suffered ")
     assert "  ferret: waits for the next completion on node-c-8core" in text
-    assert re.search(r"certificate \(\w+\): cost 3\.3318, lower bound ", text)
+    primal = account(searched()).parts[0].certificate["primal"]  # type: ignore[index]
+    assert re.search(rf"certificate \(\w+\): cost {primal:.4f}, lower bound ", text)
     assert re.search(r"^time: compact \d", text, re.MULTILINE)
+
+
+def test_every_placement_shows_the_stage_that_decided_it_and_the_stages_are_counted() -> None:
+    opened = account(searched())
+    (part,) = opened.parts
+    rows = table(render_summary(opened), "task +machine")
+    for p in part.placements:
+        entry = part.decided_by[p.task]
+        if entry["stage"] == "network":
+            other = "" if entry["runner_up"] is None else f", next {entry['runner_up']:.3f}"
+            assert rows[p.task][5] == f"pass {entry['pass']} at {entry['price']:.3f}{other}"
+        else:
+            assert rows[p.task][5] == entry["stage"]
+    stages = [part.decided_by[p.task]["stage"] for p in part.placements]
+    by = {stage: stages.count(stage) for stage in ("network", "improvement", "gang")}
+    assert by == {stage: part.counts[f"decided_by_{stage}"] for stage in by}
+    (line,) = (line for line in render_summary(opened).splitlines() if line.startswith("decided by networks"))
+    told = f"networks {by['network']}, by improvement {by['improvement']}, with a gang {by['gang']}"
+    assert line.startswith(f"decided by {told}; {part.counts['passes']} pass")
 
 
 def test_a_large_wide_round_is_told_by_class_unless_all_is_asked_for() -> None:

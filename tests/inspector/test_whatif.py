@@ -19,7 +19,7 @@ from flowsched.inspector.difference import difference
 from flowsched.inspector.plain_snapshot import read_plain_snapshot
 from flowsched.inspector.replay import replay
 from flowsched.inspector.whatif import WHAT_IF, what_if
-from flowsched.relation import MACHINE, Relation, RelationKind
+from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched.settings import Settings
 from flowsched.snapshot import Reservation, Snapshot
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from plane import Plane, Space, running_plane
 
-from flowsched.round import prepare
+from flowsched.round.scheduler import prepare
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,8 @@ from flowsched_k8s.changes import Change
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.instructions import Bind, Evict, PatchCondition, PodKey, PostEvent
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.planning import RoundInput, RoundResult, plan_round
+from flowsched_k8s.planning import plan_round
+from flowsched_k8s.round_input import RoundInput, RoundResult
 from flowsched_k8s.state import BindOutcome, ReadPod, SchedulerState
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.profiles import load_catalogue
@@ -80,7 +81,7 @@ class ModelScheduler:
     def plan(self) -> None:
         """The arithmetic, which changes nothing."""
         assert self.given is not None
-        self.result = plan_round(self.given, SOLVER, self.state.inputs.beliefs.hosts, clock=lambda: 0.0)
+        self.result = plan_round(self.given, SOLVER, clock=lambda: 0.0)
         # Whoever makes a record in tests has it checked.
         assert self.result.account is not None
         self.result.account.record()

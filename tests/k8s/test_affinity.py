@@ -20,7 +20,7 @@ from objects_builders import (
     spread,
 )
 
-from flowsched.relation import MACHINE, Relation, RelationKind
+from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched_k8s import names
 from flowsched_k8s.affinity import PodRelations, RelationIndex, port_relations, reason_of
 from flowsched_k8s.objects import LabelSelector, Pod

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from plane import Plane, Space
 
-from flowsched.round import solve
+from flowsched.round.scheduler import solve
 from flowsched.snapshot_file import load_snapshot
 
 

@@ -60,7 +60,7 @@ def test_defaults_are_those_of_the_contract() -> None:
     assert (c.pod_initial_backoff_s, c.pod_max_backoff_s) == (1, 10)
     assert c.scheduler_names == ("flowsched",)
     assert not c.node_selector
-    assert c.rounds == Rounds(0.02, 2000, 5, 300, 12, 48, 600)
+    assert c.rounds == Rounds(0.02, 2000, 5, 300, 600)
     assert c.features == Features(True, ("scheduling.x-k8s.io", "labels"), True, False, False)
     assert (c.server.health.port, c.server.metrics.port) == (8081, 8443)
 
@@ -79,11 +79,10 @@ leaderElection:
 profiles: [{schedulerName: a}, {schedulerName: b}]
 nodeSelector: {flowsched.io/pool: "true"}
 rounds:
-  {batchWindow: 5ms, batchLimit: 10, maxPeriod: 1s, unschedulableRetry: 1h30m, searchTasks: 0, searchMachines: 7,
-   reconcileEvery: 1.5m}
+  {batchWindow: 5ms, batchLimit: 10, maxPeriod: 1s, unschedulableRetry: 1h30m, reconcileEvery: 1.5m}
 podInitialBackoffSeconds: 2
 podMaxBackoffSeconds: 2.5
-engine: {dueAgeS: 60, slots: 2, refineWidths: false, objective: makespan}
+engine: {dueAgeS: 60, slots: 2, shareServiceCores: false, objective: makespan}
 profilesFile: /etc/flowsched/profiles
 features: {volumes: false, podGroups: [scheduling.k8s.io], namespaceSelector: false, preemption: true, resize: true}
 loadSource:
@@ -99,10 +98,10 @@ dryRun: true
         leader_election=LeaderElection(False, 3, 2, 0.5, "leases", "other", "elsewhere"),
         scheduler_names=("a", "b"),
         node_selector={"flowsched.io/pool": "true"},
-        rounds=Rounds(0.005, 10, 1, 5400, 0, 7, 90),
+        rounds=Rounds(0.005, 10, 1, 5400, 90),
         pod_initial_backoff_s=2,
         pod_max_backoff_s=2.5,
-        engine=replace(Settings(), due_age_s=60, slots=2, refine_widths=False, objective="makespan"),
+        engine=replace(Settings(), due_age_s=60, slots=2, share_service_cores=False, objective="makespan"),
         profiles_file=Path("/etc/flowsched/profiles"),
         features=Features(False, ("scheduling.k8s.io",), False, True, True),
         load_source=LoadSource(
@@ -160,7 +159,17 @@ def test_the_lease_is_in_our_own_namespace(tmp_path: Path) -> None:
         ("engine: {slots: 99}", "F:3: engine.slots: 99 is not a whole number from 1 to 16"),
         ("engine: {slots: '2'}", "engine.slots: must be a number, but is '2'"),
         ("engine: {beta: .nan}", "engine.beta: nan is not a number from"),
-        ("engine: {refineWidths: 1}", "engine.refineWidths: must be true or false, but is 1"),
+        ("engine: {shareServiceCores: 1}", "engine.shareServiceCores: must be true or false, but is 1"),
+        ("engine: {refineWidths: true}", "engine.refineWidths: this key is gone: every width is priced together with"),
+        (
+            "engine: {passes: 3}",
+            "engine.passes: this key is gone: moves and swaps follow while at most engine.improved",
+        ),
+        (
+            "rounds: {searchTasks: 0}",
+            "F:3: rounds.searchTasks: this key is gone: every measured pod is priced on every",
+        ),
+        ("rounds: {searchMachines: 9}", "engine.pricings is the budget of forecasts; remove it"),
         ("engine: {eps: true}", "engine.eps: must be a number, but is true"),
         ("engine: {objective: speed}", "there is no objective 'speed'; makespan or completion"),
         ("features: {podGroups: [label]}", "features.podGroups[0]: must be one of scheduling.x-k8s.io, labels"),

@@ -226,9 +226,9 @@ os.access = lambda path, mode, **more: mode & os.W_OK == 0 and asked(path, mode,
 from flowsched_simulator import EngineOptions, load_scenario, simulate
 from flowsched.settings import Settings
 simulate(load_scenario("parsec-memcached-2024"), "flow", engine=EngineOptions(Settings(exact_limit=0)))
-from flowsched import utility
+from flowsched.pricing import forecast_kernel
 from flowsched_models import kernel, pace
-functions = {**vars(kernel), **vars(pace), **vars(utility)}
+functions = {**vars(kernel), **vars(pace), **vars(forecast_kernel)}
 compiled = {name: f.stats for name, f in functions.items() if hasattr(f, "stats")}
 print("loaded:", *sorted(name for name, stats in compiled.items() if stats.cache_hits))
 print("compiled:", *sorted(name for name, stats in compiled.items() if stats.cache_misses))
@@ -254,7 +254,7 @@ def test_what_is_compiled_comes_with_the_image(image: Image) -> None:
     done = image.python("-c", SCHEDULES)
     assert done.returncode == 0, done.stderr
     loaded, compiled = done.stdout.splitlines()
-    assert {"run_companies", "run_draws", "sum_costs"} <= set(loaded.split())
+    assert {"base_costs", "colocation_costs", "price_class", "run_draws"} <= set(loaded.split())
     assert compiled == "compiled:"
     assert {path: path.stat().st_mtime_ns for path in files_below(image.cache)} == before
 

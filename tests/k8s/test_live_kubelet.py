@@ -18,7 +18,7 @@ from real_shop import NAMESPACE, Agent, Shop, agent_image, batch_image, manifest
 from running import Site, running_scheduler
 from test_agent_manifests import CONTAINER
 
-from flowsched.round import prepare
+from flowsched.round.scheduler import prepare
 from flowsched_agent import names
 from flowsched_agent.kubernetes.access import Access
 from flowsched_agent.kubernetes.client import ApiError, Client

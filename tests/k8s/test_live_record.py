@@ -1,10 +1,11 @@
-"""Fetching from schedulers of another version, and from API servers that answer oddly; the usual case is tested live."""
+"""Fetching from schedulers and API servers that answer oddly; the usual case is tested live."""
 
 from __future__ import annotations
 
 import json
 import threading
 from collections.abc import Callable, Iterator
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,14 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from builders import machines, snapshot, task
+from flowsched import solve
 from flowsched.inspector.account import Account
+from flowsched.record_file import record_json
 from flowsched_k8s.live_record import fetch
 from flowsched_k8s.names import PLACEMENT
 from flowsched_models.document import InputError
 
-OLD = Path(__file__).with_name("round_record_v1.json").read_bytes()
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/flowsched-system/leases/flowsched"
 PROXY = "/api/v1/namespaces/flowsched-system/pods/flowsched-0:8443/proxy"
 Answer = tuple[int, bytes]
@@ -28,10 +31,23 @@ def refusal(status: int, reason: str, message: str) -> Answer:
     return status, json.dumps({"kind": "Status", "reason": reason, "message": message}).encode()
 
 
-def older(round: int) -> bytes:
-    """Another round of the same scheduler, which decided on nobody that is asked for."""
-    plain = json.loads(OLD)
-    return json.dumps({**plain, "round": round, "pods": {}, "networks": [], "placements": [], "held": []}).encode()
+@cache
+def decided() -> bytes:
+    """Round 1: a pod was placed, and one is too large for every node."""
+    large = task("uid-default-large", cores=64, widths_milli=(64_000,))
+    plain = solve(snapshot([task("uid-default-placed"), large], machines(2))).record
+    assert plain is not None
+    titles = {f"uid-default-{name}": f"default/{name}" for name in ("placed", "large")}
+    held = [
+        {"tasks": ["uid-default-large"], "fate": "unschedulable", "message": "0/2 nodes are available.", "counts": {}}
+    ]
+    return record_json({**plain, "round": 1, "titles": titles, "held": held}).encode()
+
+
+def empty(round: int) -> bytes:
+    """Another round of the same scheduler, which decided on no pod that is asked for."""
+    plain = json.loads(decided())
+    return json.dumps({**plain, "round": round, "titles": {}, "parts": [], "held": []}).encode()
 
 
 def pod(name: str, **spec: Any) -> Answer:
@@ -51,9 +67,9 @@ class Api:
         self.answers: dict[str, Answer] = {
             LEASE: (200, json.dumps({"spec": {"holderIdentity": "flowsched-0_7_ab"}}).encode()),
             f"{PROXY}/debug/records": (200, json.dumps({"records": [{"round": "2"}, {"round": "1"}]}).encode()),
-            f"{PROXY}/debug/records/latest": (200, older(2)),
-            f"{PROXY}/debug/records/2": (200, older(2)),
-            f"{PROXY}/debug/records/1": (200, OLD),
+            f"{PROXY}/debug/records/latest": (200, empty(2)),
+            f"{PROXY}/debug/records/2": (200, empty(2)),
+            f"{PROXY}/debug/records/1": (200, decided()),
             "/api/v1/namespaces/default/pods/placed": pod("placed", nodeName="node-b"),
             "/api/v1/namespaces/default/pods/large": pod("large"),
             "/api/v1/namespaces/default/pods/new": pod("new"),
@@ -109,20 +125,25 @@ def said(api: Api, target: str | None) -> str:
 
 
 @pytest.mark.parametrize("target", ["pod/default/placed", "pod/default/large", "default/large", "pod/large", "large"])
-def test_a_leader_of_an_older_version(api: Api, target: str) -> None:
-    """It gives JSON of version 1, and its latest record whichever pod it is asked about."""
+def test_a_leader_that_gives_its_latest_record_whichever_pod_it_is_asked_about(api: Api, target: str) -> None:
+    """It gives JSON."""
     live = fetch(target, api.kubeconfig)
     assert live.source == "scheduler flowsched-system/flowsched-0, round 1"
     assert live.task == f"uid-default-{target.rpartition('/')[2]}"
     account = Account(live.record, live.source)
-    assert account.plain["apiVersion"] == "flowsched/v2"
-    assert [(part.kind, part.placements[0].machine) for part in account.parts] == [
-        ("search", "node-a"), ("wide", "node-b")
-    ]  # fmt: skip
+    assert account.plain["apiVersion"] == "flowsched/v3"
+    assert [[p.task for p in part.placements] for part in account.parts] == [["uid-default-placed"]]
+
+
+def test_a_record_of_a_leader_of_another_version_is_refused(api: Api) -> None:
+    for version in ("flowsched/v2", "flowsched/v4"):
+        old = json.dumps({**json.loads(decided()), "apiVersion": version}).encode()
+        api.answers[f"{PROXY}/debug/records/latest"] = (200, old)
+        assert f"is a record of version {version}; this flowsched reads only flowsched/v3" in said(api, None)
 
 
 def test_records_are_asked_for_one_by_one_only_where_a_leader_does_not_know_pods(api: Api) -> None:
-    api.answers[f"{PROXY}/debug/records/latest"] = (200, OLD)
+    api.answers[f"{PROXY}/debug/records/latest"] = (200, decided())
     fetch("pod/default/large", api.kubeconfig)
     assert api.asked[-1] == f"{PROXY}/debug/records/latest"
     api.answers[f"{PROXY}/debug/records/latest"] = (404, b"no round that decided on pod 'default/large' is kept\n")
@@ -130,7 +151,7 @@ def test_records_are_asked_for_one_by_one_only_where_a_leader_does_not_know_pods
     assert f"{PROXY}/debug/records" not in api.asked
 
 
-def test_a_pod_that_no_record_of_an_older_leader_knows(api: Api) -> None:
+def test_a_pod_that_no_record_of_such_a_leader_knows(api: Api) -> None:
     assert said(api, "new").startswith(
         "pod default/new: no round has decided on it yet, or none that is kept; records."
     )
@@ -138,7 +159,7 @@ def test_a_pod_that_no_record_of_an_older_leader_knows(api: Api) -> None:
 
 def test_another_leader_that_counts_anew(api: Api) -> None:
     """Its round 1 is not the one in which the pod was placed."""
-    api.answers[f"{PROXY}/debug/records/1"] = (200, older(1))
+    api.answers[f"{PROXY}/debug/records/1"] = (200, empty(1))
     text = said(api, "placed")
     assert text.startswith(
         "pod default/placed: it was placed in round 1, whose record flowsched-0 does not keep any more"

@@ -21,9 +21,10 @@ from flowsched_k8s import names
 from flowsched_k8s.changes import Gone, Seen
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.objects import Node, Pod
-from flowsched_k8s.planning import RoundInput, RoundResult, plan_apart, plan_round
+from flowsched_k8s.planning import plan_apart, plan_round
 from flowsched_k8s.recorder import histogram
 from flowsched_k8s.round_account import GOAL_MISSED, RoundAccount
+from flowsched_k8s.round_input import RoundInput, RoundResult
 from flowsched_k8s.state import SchedulerState
 from flowsched_models.profiles import load_catalogue
 
@@ -48,7 +49,7 @@ def begin(state: SchedulerState, now: float = NOW_S) -> RoundInput:
 
 
 def round_of(state: SchedulerState, now: float = NOW_S) -> tuple[RoundResult, RoundAccount]:
-    result = plan_round(begin(state, now), SOLVER, state.inputs.beliefs.hosts)
+    result = plan_round(begin(state, now), SOLVER)
     state.end_round(result, now)
     assert result.account is not None
     return result, result.account
@@ -236,7 +237,7 @@ def test_a_round_that_was_planned_apart_has_one_record() -> None:
     state = scheduler(b.node("n1"), *(b.pod(f"p{i}", cpu=f"{1 + i}") for i in range(3)), b.pod("bad", cpu="1500m"))
     given = begin(state)
     classes = tuple(replace(c, holds=("unknown",)) if c.name == "default/bad" else c for c in given.classes)
-    result = plan_apart(replace(given, classes=classes), SOLVER, state.inputs.beliefs.hosts)
+    result = plan_apart(replace(given, classes=classes), SOLVER)
     assert result.account is not None
     assert result.account.pods == {"default/p0", "default/p1", "default/p2", "default/bad"}
     record = result.account.record()
@@ -256,7 +257,7 @@ def test_without_records_nothing_is_kept() -> None:
     state = scheduler(b.node("n1"), b.pod("p", cpu="1"))
     given, _ = state.begin_round(NOW_S, keep_record=False)
     assert given is not None
-    assert plan_round(given, SOLVER, state.inputs.beliefs.hosts).account is None
+    assert plan_round(given, SOLVER).account is None
 
 
 def test_the_estimate_grows_with_what_is_held() -> None:

@@ -15,7 +15,7 @@ from plane import Plane, Space, wait_for
 from running import running_scheduler
 
 from flowsched.record_file import write_record
-from flowsched.round import solve
+from flowsched.round.scheduler import solve
 from flowsched.settings import Settings
 from flowsched.snapshot import Snapshot, StartDelay
 from flowsched.snapshot_file import load_snapshot
@@ -26,7 +26,8 @@ from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.instructions import Bind, PatchCondition
 from flowsched_k8s.names import CORES, THREADS
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.planning import Fate, plan_apart, plan_round
+from flowsched_k8s.planning import plan_apart, plan_round
+from flowsched_k8s.round_input import Fate
 from flowsched_k8s.state import BindOutcome, SchedulerState
 from flowsched_models.document import InputError
 from flowsched_models.quantity import format_cores, parse_cores
@@ -93,7 +94,7 @@ def as_posted(pod: Pod, scheduler: str) -> dict[str, Any]:
 def bindings(state: SchedulerState, now_s: float) -> Mapping[str, tuple[str, int, tuple[int, ...]]]:
     given, _ = state.begin_round(now_s)
     assert given is not None
-    result = plan_round(given, make_solver("ortools"), state.inputs.beliefs.hosts)
+    result = plan_round(given, make_solver("ortools"))
     binds = [i for i in state.end_round(result, now_s) if isinstance(i, Bind)]
     for bind in binds:
         state.bind_done(bind.pod, BindOutcome.BOUND, "", now_s)
@@ -177,7 +178,7 @@ def test_a_round_s_record_can_be_solved_again(tmp_path: Path) -> None:
     state.activate()
     given, _ = state.begin_round(now_s)
     assert given is not None
-    result = plan_round(given, make_solver("ortools"), state.inputs.beliefs.hosts)
+    result = plan_round(given, make_solver("ortools"))
     assert result.account is not None
     record = result.account.record()
     assert [(p["kind"], p["priority"]) for p in record["parts"]] == [("search", 0), ("wide", 0)]
@@ -209,8 +210,8 @@ def test_a_class_that_cannot_be_planned_harms_nobody_else() -> None:
     poison = next(c for c in given.classes if c.name == "default/plain")
     given = replace(given, classes=tuple(replace(c, holds=("unknown",)) if c is poison else c for c in given.classes))
     with pytest.raises(KeyError):
-        plan_round(replace(given, fleet=given.fleet.copy()), make_solver("ortools"), state.inputs.beliefs.hosts)
-    result = plan_apart(given, make_solver("ortools"), state.inputs.beliefs.hosts)
+        plan_round(replace(given, fleet=given.fleet.copy()), make_solver("ortools"))
+    result = plan_apart(given, make_solver("ortools"))
     everybody = {uid for c in given.classes for uid in c.uids}
     failed = [held for held in result.held if held.fate is Fate.ERROR]
     assert [held.uids for held in failed] == [poison.uids]

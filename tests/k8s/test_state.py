@@ -21,8 +21,8 @@ from flowsched_k8s.configuration import Configuration, Features
 from flowsched_k8s.explanation import placement_note
 from flowsched_k8s.instructions import Evict, PatchCondition, PostEvent, Resize
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.planning import Chosen
 from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
+from flowsched_k8s.round_input import Chosen
 from flowsched_k8s.state import BindOutcome
 
 

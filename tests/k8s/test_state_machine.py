@@ -285,7 +285,7 @@ class Happenings(RuleBasedStateMachine):
         for ref, count in by_group.items():
             spec = state.gangs.spec(ref)
             assert not isinstance(spec, str)
-            assert state.gangs.placed(ref) >= spec.minimum, f"{count} of {ref} were placed alone"
+            assert len(state.gangs.placed(ref)) >= spec.minimum, f"{count} of {ref} were placed alone"
 
     @invariant()
     def consistent(self) -> None:

@@ -85,7 +85,7 @@ def account_of(cluster: Cluster, apart: bool = False) -> Account:
     given, _ = state.begin_round(NOW_S)
     if given is None:
         return Account({"parts": []})
-    result = (plan_apart if apart else plan_round)(given, SOLVER, state.inputs.beliefs.hosts)
+    result = (plan_apart if apart else plan_round)(given, SOLVER)
     assert result.account is not None
     record = result.account.record()
     return Account(read_record(pack_record(record), "round.npz"), "round.npz")

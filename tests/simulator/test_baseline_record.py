@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from flowsched.inspector.account import Account, Part
-from flowsched.policies.flow import FlowPolicy
 from flowsched.record_file import pack_record, read_record
-from flowsched.round import FlowScheduler, solve
+from flowsched.round.scheduler import FlowScheduler, solve
 from flowsched.settings import Settings
 from flowsched.snapshot import Snapshot
 from flowsched.snapshot_file import snapshot_of_record
@@ -57,6 +56,7 @@ def test_every_variant_s_record_opens(name: str, copies: int) -> None:
         assert (account.policy, account.solver, account.plain["variant"]) == (name, NO_SOLVER, granting.label)
         assert list(part.first.faults()) == []
         assert part.last is None
+        assert (part.plain["passes"], part.plain["decided_by"]) == ([], [])
         assert part.certificate is None
         assert {p.task for p in part.placements} | {w.task for w in part.waiting} == set(part.tasks)
         assert {e["task"]: e["machine"] for e in part.plain["plan"]} == {
@@ -79,7 +79,7 @@ def test_costs_are_those_that_flow_gives_the_same_placement() -> None:
             only = replace(task, widths_milli=(task.request_milli,), machines=(machine.name,))
             lone = replace(snapshot, pending=(only,))
             part, _ = recorded("best-fit", SHARED, lone)
-            ours = FlowScheduler(FlowPolicy(SETTINGS), make_solver("ortools"), SETTINGS).decide(lone)
+            ours = FlowScheduler(make_solver("ortools"), SETTINGS).decide(lone)
             assert [p.machine for p in part.placements] == [p.machine for p in ours.placements]
             for theirs, our in zip(part.placements, ours.placements, strict=True):
                 assert theirs.cost == pytest.approx(our.cost)

@@ -23,13 +23,13 @@ from builders import (
     task,
 )
 from flowsched.decision import Decisions, Scheduler
-from flowsched.relation import MACHINE, Relation, RelationKind, TaskGroup
+from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.snapshot import Snapshot, StartDelay
 from flowsched_simulator.baselines import BASELINES, Granting
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.simulation import Simulation
 
-QUICK: dict[str, Any] = {"exact_limit": 0, "starts": 2, "passes": 3, "exchanges": 1, "pricings": 500}
+QUICK: dict[str, Any] = {"exact_limit": 0, "goal_steps": 2, "improvement_forecasts": 100, "pricings": 500}
 
 
 @dataclass

@@ -140,7 +140,7 @@ def test_solve_takes_them() -> None:
         ),
         (
             ("simulate", PART_3, "--policy", "coco", "--policy", "lpt", "--set", "slo_margin=1"),
-            "slo_margin: not read by coco or lpt; what is read: due_age_s, coco.penalties",
+            "slo_margin: not read by coco or lpt; what is read: due_age_s, scoring, coco.penalties",
         ),
         (("simulate", PART_3, "--policy", "lpt", "--set", "slots=1"), "slots: not read by lpt; settings of flow need"),
         (
@@ -220,17 +220,24 @@ def test_the_documented_comparison_is_what_comes_out() -> None:
         assert [f"{number:.1f}" for number in found] == shown[name], name
 
 
-def test_relations_are_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_relations_and_task_groups_are_kept(tmp_path: Path) -> None:
     scenario = tmp_path / "apart.yaml"
     scenario.write_text(
         "apiVersion: flowsched/v1\nkind: Scenario\nname: apart\n"
-        "machines:\n  - {name: m-1, type: e2-standard-4}\n"
+        "machines:\n  - {name: m-1, type: e2-standard-4}\n  - {name: m-2, type: e2-standard-4}\n"
         "relations:\n  - {name: spread-out, kind: apart}\n"
-        "jobs:\n  - {name: one, profile: vips, request: 2, holds: [spread-out]}\n",
+        "task_groups:\n  - {name: pair, minimum: 2}\n"
+        "jobs:\n"
+        "  - {name: one, profile: vips, request: 2, relations: [spread-out]}\n"
+        "  - {name: two, profile: vips, request: 2, relations: [spread-out]}\n"
+        "  - {name: left, profile: vips, request: 2, group: pair}\n"
+        "  - {name: right, profile: vips, request: 2, group: pair}\n",
         encoding="utf-8",
     )
-    text = failure("simulate", str(scenario), "--policy", "coco")
-    assert text == "task one: it holds relation spread-out, and policy coco keeps no relations; take policy flow"
+    done = simulate(load_scenario(str(scenario)), "coco")
+    jobs = {job.job: job for job in done.jobs}
+    assert jobs["one"].machine != jobs["two"].machine
+    assert {jobs[name].start_s for name in ("one", "two", "left", "right")} == {0.0}
 
 
 # Policies of other packages

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from flowsched.relation import MACHINE, Relation, RelationKind, TaskGroup
+from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.snapshot import StartDelay
 from flowsched_models.document import InputError
 from flowsched_simulator.scenario import Arrivals, Objective

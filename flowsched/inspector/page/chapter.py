@@ -23,7 +23,7 @@ from flowsched_models.document import InputError
 
 DIGITS = 9
 EXPLAINED = 200
-"""Every task of a search is explained unless there are more; of others one that waits for every reason and class."""
+"""Every task of a round of flow is explained unless there are more; of others one that waits for every reason and class."""
 _FURTHER = 200
 """Explanations of one part at most, where not every task has one."""
 _CLASSES = 30
@@ -86,6 +86,11 @@ def _part(account: Account, part: Part) -> dict[str, Any]:
         "placements": _placements(part, task, machine),
         "waiting": _waiting(part.waiting, task, machine),
         "plan": _plan(part, task, machine),
+        "passes": [
+            {"number": p["number"], "batch": len(p["batch"]), "booked": len(p["booked"]), "drawn": p["drawn"]}
+            for p in part.passes
+        ],
+        "decided_by": _decided_by(part, task),
         "reservations": [
             [task.get(r["task"], -1), machine.get(r["machine"], -1), part.width_of(r), _time(r["start_s"])]
             for r in part.reservations
@@ -123,10 +128,8 @@ def _ranges(numbers: Sequence[int]) -> list[int]:
 
 
 def _fleet(part: Part) -> dict[str, Any]:
-    """Resources before the round. A record of version 1 has only the machines' names."""
+    """Resources before the round."""
     fleet = part.plain["fleet"]
-    if "allocatable" not in fleet:
-        return {"resources": []}
     shape = (len(part.machines), len(fleet["resources"]))
     columns = {
         name: np.asarray(fleet[name], dtype=np.int64).reshape(shape).T.tolist() for name in ("allocatable", "free")
@@ -212,7 +215,7 @@ def _waiting(waiting: Sequence[Waits], task: Mapping[str, int], machine: Mapping
 
 
 def _plan(part: Part, task: Mapping[str, int], machine: Mapping[str, int]) -> list[Any] | None:
-    """For every task of a search its machine, slot and width; -1 where it has none."""
+    """For every task of a round of flow its machine, slot and width; -1 where it has none."""
     if part.kind != SEARCH:
         return None
     plan: list[list[int]] = [[-1, -1, -1] for _ in task]
@@ -220,6 +223,20 @@ def _plan(part: Part, task: Mapping[str, int], machine: Mapping[str, int]) -> li
         if entry["machine"] is not None and entry["task"] in task:
             plan[task[entry["task"]]] = [machine.get(entry["machine"], -1), entry["slot"], entry["width_milli"]]
     return plan
+
+
+def _decided_by(part: Part, task: Mapping[str, int]) -> dict[str, list[Any]]:
+    """By number of the task its stage, and of a network the pass, its price and that of the next machine."""
+    return {
+        str(task[name]): [
+            entry["stage"],
+            entry.get("pass"),
+            _number(entry.get("price")),
+            _number(entry.get("runner_up")),
+        ]
+        for name, entry in part.decided_by.items()
+        if name in task
+    }
 
 
 def _graphs(part: Part) -> dict[str, Any]:
@@ -270,7 +287,7 @@ def _owners(part: Part, graph: Graph) -> tuple[list[int], list[int]]:
             group = group_of.get(stem, -1)
         elif kind == "group":
             group = group_of.get(name, group_of.get(name.removesuffix(_NO_CPU), -1))
-        elif kind == "arrive":
+        elif kind in ("arrive", "machine"):
             group = group_of.get(part.group_of.get(name, ""), -1)
         elif kind in ("class", "unscheduled"):
             cls = class_of.get(name, -1)
@@ -285,17 +302,12 @@ def _owners(part: Part, graph: Graph) -> tuple[list[int], list[int]]:
 
 def _unit_milli(part: Part, graph: Graph, cls: Sequence[int]) -> int | None:
     """Thousandths of a core that one unit of flow is; None where a unit is a task."""
-    if graph.columns:
+    if graph.columns or part.kind == SEARCH:
         return None
     for arc, (tail, head) in enumerate(zip(graph.tails.tolist(), graph.heads.tolist(), strict=True)):
         if graph.kinds[tail] not in ("class", "domain") or graph.kinds[head] != "tier" or cls[tail] < 0:
             continue
-        width = 0
-        if part.kind != SEARCH:
-            width = int((part.plain["demands"][cls[tail]].get("needs") or {}).get("cpu", 0))
-        else:
-            digits = graph.names[head].rpartition("/")[2].removesuffix("m")
-            width = int(digits) if digits.isdecimal() else 0
+        width = int((part.plain["demands"][cls[tail]].get("needs") or {}).get("cpu", 0))
         if width:
             return int(width // max(1, int(graph.units[arc])))
     return None
@@ -315,7 +327,7 @@ def _explanations(account: Account, part: Part, task: Mapping[str, int]) -> dict
         try:
             found[str(task[name])] = explain(account, name).lines()
         except (InputError, ArithmeticError, LookupError, TypeError, ValueError):
-            # A record may lack what explaining needs, one of version 1 does. All the rest can be shown without.
+            # A record may lack what explaining needs. All the rest can be shown without.
             continue
     return found
 

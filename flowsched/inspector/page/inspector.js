@@ -1,7 +1,15 @@
 // The page itself: which rounds are shown, how, and what is chosen. Everything else is told from here.
 
 const MODES = { reduced: "reduced cost", price: "price", cost: "cost of a task" };
-const VIEWS = { plan: "Decision", first: "First network", last: "Last network", tables: "Tables" };
+const VIEWS = { plan: "Decision", last: "Last network", tables: "Tables" };
+/** What else than a network may have given a task its place. */
+const STAGES = { improvement: "bounded improvement after the passes", gang: "its task group before the first pass" };
+
+/** The network that decided: of a round of passes the one that placed most tasks. */
+function firstTitle(part) {
+  const drawn = part.passes.find((one) => one.drawn);
+  return drawn ? `Pass ${drawn.number} of ${part.passes.length}` : "Network";
+}
 /** Arcs without flow that show for what is chosen, the closest first. */
 const CLOSE = 12;
 const KEPT_ROUNDS = 8;
@@ -50,6 +58,22 @@ function taskPath(part, graph, task) {
       if (!graph.flow[waits]) note = "The first network had a place for its class; packing whole tasks found none.";
     }
   }
+  if (!part.wide && !graph.isLast) {
+    const [stage, pass] = part.decided_by[task] || [];
+    const drawn = part.passes.find((one) => one.drawn);
+    if (stage === "network" && drawn && pass !== drawn.number)
+      return { nodes: [], arcs: [], note: `Pass ${pass} decided on it; the network drawn here is pass ${drawn.number}.` };
+    if (stage && stage !== "network")
+      return { nodes: [], arcs: [], note: `No network decided on it, but ${STAGES[stage]}.` };
+    const kind = stage ? "machine" : "unscheduled";
+    const name = stage ? part.machines[stand.machine] : "";
+    const taken = graph.leaving[start].find(
+      (arc) => graph.kindOf(graph.heads[arc]) === kind && graph.name[graph.heads[arc]] === name && graph.flow[arc],
+    );
+    if (taken === undefined) return { nodes: [], arcs: [], note: "It was not in the pass that is drawn here." };
+    arcs.push(taken);
+    node = graph.heads[taken];
+  }
   const seen = new Set([start]);
   while (!seen.has(node) || node === start) {
     seen.add(node);
@@ -58,9 +82,7 @@ function taskPath(part, graph, task) {
     arcs.push(arc);
     node = graph.heads[arc];
   }
-  if (!part.wide && !graph.isLast)
-    note = "The first network is where the search starts from; the decision is what it ended with.";
-  if (graph.isLast) note = "The last network prices every move around the final plan: who stays has nothing better.";
+  if (graph.isLast) note = "The last network prices every move around the final plan: a task that stays has nothing better.";
   return { nodes: [start, ...arcs.map((arc) => graph.heads[arc])], arcs, note };
 }
 
@@ -189,8 +211,9 @@ class Inspector {
   }
 
   views(part) {
-    const views = part.wide ? [] : ["plan"];
-    if (part.graphs.first) views.push("first");
+    // The network that decided comes first; a baseline's round has none.
+    const views = part.graphs.first ? ["first"] : [];
+    if (!part.wide) views.push("plan");
     if (part.graphs.last) views.push("last");
     return [...views, "tables"];
   }
@@ -714,7 +737,7 @@ class Inspector {
     const kind = graph.kindOf(node);
     const name = graph.name[node];
     if (kind === "class" || kind === "task") this.choose({ type: kind, name });
-    else if (kind === "arrive") this.choose({ type: "machine", name });
+    else if (kind === "arrive" || kind === "machine") this.choose({ type: "machine", name });
     else this.choose({ type: "node", name: graph.label(node) });
   }
 
@@ -723,7 +746,6 @@ class Inspector {
     if (index !== this.shownPart && this.focusRound.parts[index]) {
       this.leave();
       this.state.part = index;
-      this.state.view = this.state.view === "tables" ? "tables" : null;
       this.state.choice = choice;
       await this.show();
       this.bring();
@@ -825,7 +847,7 @@ class Inspector {
     const round = this.focusRound;
     if (kind === "class" || kind === "task") return round.title(name);
     if (kind === "unscheduled") return `${round.title(name)} unscheduled`;
-    if (kind === "arrive") return name;
+    if (kind === "arrive" || kind === "machine") return name;
     if (kind === "group") return short ? "all cores" : `${name}, all cores`;
     if (kind === "tier") {
       const width = /^(.*)\/(\d+)m$/s.exec(name);
@@ -867,7 +889,7 @@ class Inspector {
     at("compare-field").hidden = this.index.rounds.length < 2;
     at("part").addEventListener(
       "change",
-      () => ((this.state.part = Number(at("part").value)), (this.state.view = null), this.show()),
+      () => ((this.state.part = Number(at("part").value)), this.show()),
     );
     const mode = at("mode");
     for (const [value, text] of Object.entries(MODES)) mode.append(option(value, text));
@@ -954,7 +976,7 @@ class Inspector {
 
   fillTabs() {
     const part = this.focusRound.parts[this.shownPart];
-    const name = (view) => (view === "first" && part.wide ? "Network" : VIEWS[view]);
+    const name = (view) => (view === "first" ? firstTitle(part) : VIEWS[view]);
     at("views").replaceChildren(
       ...this.views(part).map((view) =>
         button(name(view), () => this.setView(view), {

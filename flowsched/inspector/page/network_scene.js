@@ -12,7 +12,7 @@ const CHIPS = 48;
 const STEP = 48;
 const FONT_SIZE = 12.5;
 const NOTE_SIZE = 11;
-const COLUMN_OF = { class: 0, task: 0, domain: 1, tier: 2, group: 2, arrive: 2, unscheduled: -1, stay: -1, sink: 3 };
+const COLUMN_OF = { class: 0, task: 0, domain: 1, tier: 2, group: 2, machine: 2, arrive: 2, unscheduled: -1, stay: -1, sink: 3 };
 
 /** options: expanded (ids of boxes), more (how many of a box's members), shown (ids that must not be gathered). */
 function networkScene(part, graph, options) {
@@ -36,13 +36,15 @@ class NetworkScene {
     const classes = part.classes.length;
     const heads = graph.isLast
       ? ["Tasks", "", "Machines, one arrival each", "Sink"]
-      : ["Classes of tasks", "Domains", "Groups of machines", "Sink"];
+      : ["Classes of tasks", "Domains", part.wide ? "Groups of machines" : "Machines, one arrival each", "Sink"];
     const counts = graph.isLast
       ? [whole(part.tasks.length), "", whole(part.machines.length), ""]
       : [
           `${whole(classes)} · ${counted(part.tasks.length, "task")}`,
           whole(graph.kind.filter((k) => graph.kinds[k] === "domain").length),
-          `${whole(part.groups.length)} · ${counted(part.machines.length, "machine")}`,
+          part.wide
+            ? `${whole(part.groups.length)} · ${counted(part.machines.length, "machine")}`
+            : whole(part.machines.length),
           "",
         ];
     const used = new Set([...this.boxes.values()].map((box) => box.column));
@@ -61,7 +63,7 @@ class NetworkScene {
   place() {
     const { graph, options } = this;
     const byGroup = new Map();
-    const single = { class: [], task: [], domain: [], unscheduled: [], arrive: [] };
+    const single = { class: [], task: [], domain: [], unscheduled: [], arrive: [], machine: [] };
     for (let node = 0; node < graph.nodeCount; node += 1) {
       const kind = graph.kindOf(node);
       if ((kind === "tier" || kind === "group") && graph.group[node] >= 0) listed(byGroup, graph.group[node], node);
@@ -72,6 +74,7 @@ class NetworkScene {
     this.some("task", single.task, KEPT_CLASSES * 2, "tasks", (node) => this.taskBox(node));
     this.some("domain", single.domain, KEPT_CLASSES, "domains", (node) => this.domainBox(node));
     this.some("arrive", single.arrive, KEPT_GROUPS, "machines", (node) => this.arriveBox(node));
+    this.some("machine", single.machine, KEPT_GROUPS, "machines", (node) => this.arriveBox(node));
     const idle = 1;
     this.some("unscheduled", single.unscheduled, KEPT_WAITS, "unscheduled nodes", (node) => this.waitBox(node), idle);
     const groups = [...byGroup.entries()].map(([group, nodes]) => ({ group, nodes, flow: this.groupFlow(nodes) }));
@@ -164,7 +167,10 @@ class NetworkScene {
     const cls = graph.class[node];
     const members = cls >= 0 ? part.classes[cls].members : [];
     const width = cls >= 0 ? part.classWidth(cls) : null;
-    const tasks = counted(members.length, "task");
+    // A pass may have a part of a class only.
+    const sent = part.wide ? members.length : graph.supplies[node];
+    const tasks =
+      sent < members.length ? `${whole(sent)} of ${counted(members.length, "task")}` : counted(members.length, "task");
     const base = {
       id,
       kind: "class",
@@ -325,7 +331,7 @@ class NetworkScene {
     return { text, aria: `${text} given away`, fill: free ? Math.min(1, given / free) : 0 };
   }
 
-  /** What the first network of a search sends: only where the search starts from. */
+  /** What a network sends to a group. */
   flowOf(entry) {
     const { graph } = this;
     const capacity = this.groupCapacity(entry.nodes);

@@ -33,7 +33,9 @@ SCRIPTS = (
 """In the order in which they need each other."""
 OTHER_TERMS = {
     "place_left": "the place it would leave",
-    "crowding": "newcomers beside each other",
+    "price": "the exact change of the total",
+    "tie_break": "the order of equally cheap options",
+    "crowding": "arriving tasks beside each other",
     "patience": "more than the domain's share",
 }
 """Terms that only networks have."""

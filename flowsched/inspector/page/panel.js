@@ -251,7 +251,7 @@ class Panel {
       ),
     );
     return section(
-      graph.isLast ? "Path in the last network" : side.part.wide ? "Path" : "Path in the first network",
+      graph.isLast ? "Path in the last network" : side.part.wide ? "Path" : "Path in the pass",
       element("ol", { class: "path" }, steps),
       note && element("p", { class: "soft" }, note),
     );
@@ -703,7 +703,7 @@ class Panel {
           ["Placed", whole(part.placements.task.length)],
           ["Waiting", whole(part.waiting.task.length)],
           ...Object.values(part.graphs).map((graph) => [
-            graph.isLast ? "Last network" : "First network",
+            graph.isLast ? "Last network" : firstTitle(part),
             `${counted(graph.nodeCount, "node")}, ${counted(graph.arcCount, "arc")}`,
           ]),
         ]),
@@ -853,7 +853,7 @@ class Panel {
       element("th", { scope: "col", class: i ? "number" : null }, text),
     );
     return section(
-      graph.isLast ? "Arcs of the last network" : "Arcs of the first network",
+      graph.isLast ? "Arcs of the last network" : "Arcs of the network that decided",
       element(
         "table",
         { class: "small" },
@@ -958,7 +958,7 @@ function costByTerm(part) {
   return [...sums];
 }
 
-/** Why the costs of a search's tasks do not add up to what its plan costs, where they do not. */
+/** Why the costs of a round's tasks do not add up to what its plan costs, where they do not. */
 function overlap(part) {
   if (part.wide || !part.certificate) return null;
   const tasks = costByTerm(part).reduce((sum, [, value]) => sum + value, 0);

@@ -1,4 +1,4 @@
-// What a search decided: tasks on the left, machines on the right with who runs, who starts now and who comes later.
+// What a round decided: tasks on the left, machines on the right with what runs, what starts now and what comes later.
 
 const CARD = 340;
 const SMALL_CARD = 270;

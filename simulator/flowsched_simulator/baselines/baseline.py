@@ -11,9 +11,9 @@ from typing import Literal
 
 import numpy as np
 
-from flowsched.census import Census, demand_text
 from flowsched.decision import Decisions, Placement, Postponement
-from flowsched.relation import TaskGroup
+from flowsched.relations.census import Census, demand_text
+from flowsched.relations.relation import TaskGroup
 from flowsched.resource import amount_text, covers, without
 from flowsched.snapshot import MILLI, Machine, Snapshot, Task
 from flowsched_models.machine import MachineType

@@ -24,7 +24,7 @@ from flowsched_simulator.policies import (
 )
 
 _KINDS = {
-    "search": "the search: forecasts of every company of a few jobs",
+    "search": "forecast prices: passes of min-cost flow over what each job changes on each machine",
     "baseline": "a greedy rule to compare with; it reads no settings",
     "controller": "a controller of one machine, for scenarios of kind NodeScenario",
     "isolation": "a way of isolating critical tasks, for scenarios of kind IsolationScenario",

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from flowsched.scale.full_round import FullRounds, FullSettings
-from flowsched.scale.ledger import FIXED, RUNNING, UNLIMITED, Ledger
+from flowsched.scale.ledger import RUNNING, UNLIMITED, Ledger
+from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.migration import Moves, carry_out
 from flowsched.scale.policies.flow import FlowNetworkPolicy
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flowsched.scale.ledger import FIXED, Ledger
+from flowsched.scale.ledger import Ledger
+from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.policy import NetworkPolicy
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass

@@ -92,8 +92,8 @@ def test_only_the_command_line_names_its_option() -> None:
 
 
 def test_plain_settings_go_by_features() -> None:
-    assert choice.plain_settings(choice.chosen("coco")) == ("due_age_s",)
-    assert choice.plain_settings(choice.chosen("flow")) == ("due_age_s", "headroom_weight", "slo_margin")
+    assert choice.plain_settings(choice.chosen("coco")) == ("due_age_s", "scoring")
+    assert choice.plain_settings(choice.chosen("flow")) == ("due_age_s", "scoring", "headroom_weight", "slo_margin")
 
 
 def test_settings_come_apart_by_policy() -> None:

@@ -328,3 +328,32 @@ def test_whatever_happens_nothing_is_promised_twice(scene):
         for level in outcome.levels:
             assert certify(level.evidence, level.primal).bound <= level.primal + 1e-6
         before = {r.task_sequence: r for r in outcome.reservations}
+
+
+def test_where_no_end_is_known_a_machine_drains_for_it():
+    """A task without an end leaves a core sooner or later; until then nothing joins the machine that misses least."""
+    world = World([spec("m0", 4), spec("m1", 4)], replace(SETTINGS, drain=True))
+    for name, many in (("m0", 3), ("m1", 2)):
+        for _ in range(many):
+            world.run(ENDLESS, name, float("inf"))
+    number = due(world)
+    (reservation,) = world.round().reservations
+    assert (reservation.machine_name, reservation.start_s) == ("m1", np.inf)
+    (short,) = world.submit(of_width(1, 1.0))
+    (late,) = world.submit(of_width(1, 1.0))
+    (kept,) = world.round().reservations
+    assert kept.machine_name == "m1"
+    assert np.isfinite(world.started[short]) != np.isfinite(world.started[late])
+    gone = np.flatnonzero(world.ledger.machine == world.ledger.row("m1"))
+    world.ledger.leave(gone)
+    world.round()
+    assert np.isfinite(world.started[number])
+
+
+def test_without_draining_it_is_said_that_nothing_is_promised():
+    world = World([spec("m0", 4)])
+    world.run(ENDLESS, "m0", float("inf"))
+    due(world)
+    outcome = world.round()
+    assert not outcome.reservations
+    assert "tasks without an end" in outcome.unbounded[0].why

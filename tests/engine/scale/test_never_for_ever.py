@@ -18,6 +18,8 @@ RUN_S = 4.0
 MACHINES = 3
 NARROW = [of_width(1, float(run)) for run in range(1, int(RUN_S) + 1)]
 WIDE = of_width(CORES, RUN_S)
+SETTINGS = replace(SETTINGS, scoring="pack")
+"""The feeders fill machine after machine."""
 OFF = replace(SETTINGS, reservations=False)
 QUICK = replace(SETTINGS, resolves=0, settle_looks=0)
 """Without what polishes a round: it decides nothing about who waits."""

@@ -12,9 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from policy_world import DUE_S, World, a_class, a_machine, price_of
 
-from flowsched.scale.ledger import Ledger, LedgerError
+from flowsched.scale.ledger import Ledger
 from flowsched.scale.policies import NETWORK_POLICIES, make_network_policy
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, NetworkPolicy
+from flowsched.scale.price_table import LedgerError
 from flowsched.scale.task_class import MachineKind, TaskClass
 
 NAMES = tuple(NETWORK_POLICIES)

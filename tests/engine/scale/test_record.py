@@ -17,7 +17,7 @@ from flowsched.inspector.account import Account
 from flowsched.inspector.replay import replay
 from flowsched.record_file import pack_record, read_record, record_json
 from flowsched.record_shape import ShapeError, check_shape
-from flowsched.relation import TaskGroup
+from flowsched.relations.relation import TaskGroup
 from flowsched.scale.choice import chosen
 from flowsched.scale.scheduler import solve_network_round
 from flowsched.snapshot import Snapshot
@@ -64,7 +64,7 @@ def recomputed_bound(part: Mapping[str, Any]) -> float:
         highest[t] = np.maximum(highest.get(t, 0.0), gain)
     largest = dual["largest"].astype(float)
     cpu = np.maximum(0, np.array(fleet["free"])[:, 0]) // int(dual["unit_milli"])
-    rent = dual["crowding"] / 2 * dual["tangent"] ** 2
+    rent = dual["constant"].astype(float)
     best = np.zeros(machines)
     for t in reversed(range(len(largest))):
         best = np.maximum(best, highest.get(t, 0.0))

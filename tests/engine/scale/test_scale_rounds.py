@@ -35,8 +35,8 @@ class Watched(Rounds):
 
     shown = 0
 
-    def _see(self, desk: Desk) -> None:
-        super()._see(desk)
+    def see(self, desk: Desk) -> None:
+        super().see(desk)
         self.shown += 1
         seen, ledger, free = self.compaction, self.ledger, desk.visible_free()
         for m in np.flatnonzero(ledger.alive).tolist():
@@ -46,7 +46,7 @@ class Watched(Rounds):
             ]
             assert seen.seen_fit[m].tolist() == room
             buckets = desk.readings[m] // np.maximum(1, seen._buckets)
-            assert seen.keys[seen.group_of[m]] == (ledger.kind[m], *buckets.tolist())
+            assert seen.keys[seen.group_of[m]] == (ledger.kind[m], *buckets.tolist(), seen.signature[m])
 
 
 @SOME

@@ -14,7 +14,8 @@ from scale_world import Draw, World, draw_world, worlds
 from test_migration_random import crowd
 
 from flowsched.scale.full_round import FullRounds, FullSettings
-from flowsched.scale.ledger import FIXED, PENDING, RUNNING, UNLIMITED, Ledger
+from flowsched.scale.ledger import PENDING, RUNNING, UNLIMITED, Ledger
+from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.preemption import Preemption, Preemptions, PreemptionSettings, carry_out
 from flowsched.scale.round import Rounds, RoundSettings
 from flowsched.solvers import make_solver

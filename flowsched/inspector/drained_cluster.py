@@ -1,0 +1,110 @@
+"""The cluster once everything that ends has ended: what a task group finds there, and how long runs take there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
+
+from flowsched.compaction import View, compact
+from flowsched.inspector.restored_round import RestoredRound
+from flowsched.pricing.flow_prices import FlowPrices
+from flowsched.pricing.forecast_cache import ForecastCache
+from flowsched.round.gang import Gang, fit_now
+from flowsched.round.reservation import settle_dues
+from flowsched.snapshot import Snapshot
+from flowsched_models.pace_table import PaceTable
+from flowsched_models.runtime import HostFactory
+
+
+@dataclass(frozen=True, eq=False)
+class DrainedCluster:
+    """Machines that hold only services and tasks without an end, and the tasks that wait."""
+
+    view: View
+    prices: FlowPrices
+
+
+_DRAINED: WeakKeyDictionary[RestoredRound, DrainedCluster] = WeakKeyDictionary()
+"""One for each round: it is the same for all of its tasks."""
+_ROOM: WeakKeyDictionary[RestoredRound, dict[str, int]] = WeakKeyDictionary()
+_RESERVED: WeakKeyDictionary[RestoredRound, dict[str, bool]] = WeakKeyDictionary()
+"""What is known of task groups, by name: the answer is the same for all members."""
+
+
+def drained_cluster(opened: RestoredRound) -> DrainedCluster:
+    """The cluster without what ends, at the time of its round."""
+    found = _DRAINED.get(opened)
+    if found is None:
+        snapshot = opened.model.view.snapshot
+        stay = tuple(r for r in snapshot.running if r.task.endless)
+        found = _DRAINED[opened] = _open(opened, replace(_patient(snapshot), running=stay))
+    return found
+
+
+def room_for(opened: RestoredRound, gang: Gang) -> int:
+    """How many of a task group's needed members could start at once in the drained cluster."""
+    known = _ROOM.setdefault(opened, {})
+    if gang.group.name not in known:
+        known[gang.group.name] = _room(opened, gang)
+    return known[gang.group.name]
+
+
+def can_be_reserved(opened: RestoredRound, gang: Gang) -> bool:
+    """Whether a task group, if it were overdue and first, would start now or get a reservation for each needed member."""
+    known = _RESERVED.setdefault(opened, {})
+    if gang.group.name not in known:
+        known[gang.group.name] = _can_be_reserved(opened, gang)
+    return known[gang.group.name]
+
+
+def _room(opened: RestoredRound, gang: Gang) -> int:
+    world = drained_cluster(opened)
+    number = {task.name: t for t, task in enumerate(world.view.tasks)}
+    members = tuple(sorted(number[opened.model.view.tasks[t].name] for t in gang.members))
+
+    def fits(count: int) -> bool:
+        smaller = Gang(replace(gang.group, minimum=gang.running + count), members, gang.running)
+        return bool(fit_now(world.view, world.prices, smaller, {})[0])
+
+    # Room for some is room for fewer, so halving finds the most. To fail takes far longer than to succeed: what cores and
+    # memory rule out is not tried.
+    tasks = [world.view.tasks[t] for t in members]
+    width, memory = max(1, min(t.widths_milli[0] for t in tasks)), max(1, min(t.memory_mib for t in tasks))
+    places = sum(
+        len(g.members) * min(g.free_milli // width, g.free_memory_mib // memory)
+        for g in world.view.groups
+        if g.batch_cores
+    )
+    least, most = 0, min(gang.needed, len(members), max(0, places))
+    if most and fits(most):
+        return most
+    while most - least > 1:
+        middle = (least + most) // 2
+        least, most = (middle, most) if fits(middle) else (least, middle)
+    return least
+
+
+def _can_be_reserved(opened: RestoredRound, gang: Gang) -> bool:
+    snapshot = _patient(opened.model.view.snapshot)
+    names = {opened.model.view.tasks[t].name for t in gang.members}
+    first, *others = (t for t in snapshot.pending if t.name in names)
+    # One overdue member is enough: the scheduler asks the same for each.
+    since_s = min(t.submit_s for t in (first, *others))
+    due = replace(first, submit_s=since_s - 1.0)
+    world = _open(opened, replace(snapshot, pending=(due, *others)))
+    settings = replace(opened.settings, due_age_s=snapshot.now_s - since_s + 0.5)
+    dues = settle_dues(world.view, world.prices, settings)
+    return bool(dues.must_start or dues.reservations)
+
+
+def _patient(snapshot: Snapshot) -> Snapshot:
+    """Nothing is planned or reserved, and no utility is demanded: an overdue task demands none."""
+    pending = tuple(replace(t, min_utility=None) for t in snapshot.pending)
+    return replace(snapshot, pending=pending, plan=(), reservations=())
+
+
+def _open(opened: RestoredRound, snapshot: Snapshot) -> DrainedCluster:
+    hosts = HostFactory(snapshot.catalogue)
+    view = compact(snapshot, hosts)
+    forecasts = ForecastCache(view, opened.settings.share_service_cores, hosts.attached(PaceTable))
+    return DrainedCluster(view, FlowPrices(forecasts, opened.settings))

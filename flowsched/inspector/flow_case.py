@@ -1,0 +1,84 @@
+"""All facts about one task of a round of flow: every number is in the record or follows from its snapshot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowsched.inspector.account import Account, Part
+from flowsched.inspector.flow_task import FlowTask, find_task
+from flowsched.inspector.placed_facts import placed_facts
+from flowsched.inspector.waiting_facts import waiting_facts
+
+
+class FlowCase:
+    """One task of a part that flow decided, or a baseline."""
+
+    def __init__(self, account: Account, part: Part, task: str) -> None:
+        """Restore the part, if that can be."""
+        self.task = find_task(account, part, task)
+
+    def facts(self) -> dict[str, Any]:
+        """Everything that is known; keys as in :mod:`flowsched.inspector.explanation`."""
+        task = self.task
+        return {
+            "models": task.opened is not None,
+            "models_missing": task.closed_because,
+            "asks": _asks(task),
+            "repairs": [dict(r) for r in task.part.plain.get("repairs", ()) if r["task"] == task.name],
+            "group": _group(task),
+            "decided_by": _decided_by(task),
+            **(placed_facts(task) if task.placed is not None else waiting_facts(task)),
+        }
+
+
+def _decided_by(task: FlowTask) -> dict[str, Any] | None:
+    """The stage that decided where it starts or is planned; None where it has no place, and for baselines."""
+    plain = task.part.plain
+    entry = task.part.decided_by.get(task.name)
+    if entry is None:
+        return None
+    network = entry["stage"] == "network"
+    return {
+        "stage": entry["stage"],
+        "pass": entry["pass"] if network else None,
+        "passes": len(plain["passes"]),
+        "price": entry["price"] if network else None,
+        "runner_up": entry["runner_up"] if network else None,
+        "batch": len(plain["passes"][entry["pass"] - 1]["batch"]) if network else None,
+    }
+
+
+def _asks(task: FlowTask) -> dict[str, Any] | None:
+    if task.opened is None:
+        return None
+    own = task.opened.task(task.name)
+    return {
+        "widths_milli": list(own.widths_milli),
+        "request_milli": own.request_milli,
+        "memory_mib": own.memory_mib,
+        "resources": {name: units for name, units in own.resources if units},
+        "machines": None if own.machines is None else len(own.machines),
+        "priority": own.priority,
+        "submit_s": own.submit_s,
+        "endless": own.endless,
+        "holds": list(own.holds),
+        "joins": list(own.joins),
+    }
+
+
+def _group(task: FlowTask) -> dict[str, Any] | None:
+    group = next((g for g in task.part.plain.get("task_groups", ()) if task.name in g["members"]), None)
+    if group is None:
+        return None
+    placed = {p.task for p in task.part.placements}
+    there = int(group["running"]) + len(group["members"])
+    return {
+        "name": group["name"],
+        "minimum": group["minimum"],
+        "running": group["running"],
+        "pending": len(group["members"]),
+        "members": list(group["members"]),
+        "starting": [m for m in group["members"] if m in placed],
+        "missing": max(0, int(group["minimum"]) - there),
+        "starts": group["starts"],
+    }

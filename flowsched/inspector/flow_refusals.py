@@ -1,0 +1,245 @@
+"""Which machines a waiting task of a round of flow could not take, by which constraint, and what they are short of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from flowsched.arrays import BoolArray, IntArray
+from flowsched.inspector import pod_facts, refusals
+from flowsched.inspector.flow_task import FlowTask
+from flowsched.pricing.arrival import Arrival, Colocation, joined
+from flowsched.pricing.flow_prices import FORBIDDEN
+from flowsched.relations.census import Census
+from flowsched.relations.relation import RelationKind
+from flowsched.snapshot import Task
+
+
+@dataclass(frozen=True)
+class Refused:
+    """``table``: :func:`flowsched.inspector.refusals.tabulate`; ``shortage``: :func:`flowsched.inspector.refusals.shortage`
+    and what stays and starts there; both None without the models.
+    """
+
+    table: dict[str, Any] | None
+    shortage: dict[str, Any] | None
+    cause: str
+    """What that amounts to, in one word."""
+
+
+@dataclass(frozen=True)
+class _Machines:
+    """What a task finds on every machine: arrays by machine, and by machine and resource."""
+
+    names: tuple[str, ...]
+    allowed: BoolArray
+    cores: BoolArray
+    known: BoolArray
+    free: IntArray
+    """What is free once all that starts now is there."""
+    whole: IntArray
+    """What would be free if all left that will."""
+    sizes: IntArray
+    """What would be free if it were empty."""
+    by_relation: dict[str, list[int]] = field(default_factory=dict)
+    """Machines that a relation refuses, by reason."""
+    by_price: dict[str, list[int]] = field(default_factory=dict)
+    """Machines with room that have no price, by reason."""
+
+
+def refused(task: FlowTask) -> Refused:
+    """Look at every machine."""
+    if task.opened is None:
+        return Refused(None, None, "unknown")
+    own = task.opened.model.view.tasks[task.number]
+    names, away = _all_machines(task)
+    asked = [name for name, units in own.resources if units > 0]
+    resources = ["cpu", "memory", *asked]
+    units = dict(own.resources)
+    asks = [task.width_milli, own.memory_mib, *(units[name] for name in asked)]
+    found = _look(task, names, asked, asks)
+    lacks = [
+        refusals.Check(refusals.insufficient(r), found.known & (found.free[:, k] < asks[k]))
+        for k, r in enumerate(resources)
+    ]
+    related = [refusals.Check(reason, _mask(names, rows)) for reason, rows in sorted(found.by_relation.items())]
+    unlisted = np.array([name in away for name in names], dtype=np.bool_)
+    checks = [
+        *refusals.by_reason(names, away),
+        refusals.Check(refusals.SELECTOR, ~found.allowed & ~unlisted),
+        refusals.Check(refusals.NO_CORES, ~found.cores & ~unlisted),
+        *related,
+        *lacks,
+        *(refusals.Check(reason, _mask(names, rows)) for reason, rows in sorted(found.by_price.items())),
+    ]
+    table = refusals.tabulate(names, checks)
+    candidates = found.allowed & found.cores
+    short = refusals.shortage(names, resources, asks, found.free, found.whole, candidates, found.sizes)
+    short["units"] = {"cpu": "milli", "memory": "MiB"}
+    short["stays"] = _stays(task, short)
+    short["started_there"] = _started(task, short)
+    roomy = candidates & np.logical_and.reduce([~check.refused for check in lacks])
+    away_by_relation = np.zeros(len(names), dtype=np.bool_)
+    for check in related:
+        away_by_relation |= check.refused
+    return Refused(table, short, _cause(found, table, short, candidates, roomy, roomy & ~away_by_relation))
+
+
+def _look(task: FlowTask, names: tuple[str, ...], asked: Sequence[str], asks: Sequence[int]) -> _Machines:
+    opened = task.restored
+    view, own = opened.model.view, opened.model.view.tasks[task.number]
+    census = task.census()
+    count, resources = len(names), len(asks)
+    shape = (count, resources)
+    found = _Machines(
+        names,
+        allowed=np.zeros(count, dtype=np.bool_),
+        cores=np.zeros(count, dtype=np.bool_),
+        known=np.array([name in opened.group_number for name in names], dtype=np.bool_),
+        free=np.zeros(shape, dtype=np.int64),
+        whole=np.zeros(shape, dtype=np.int64),
+        sizes=np.zeros(shape, dtype=np.int64),
+    )
+    for i, name in enumerate(names):
+        if not found.known[i]:
+            continue
+        g = opened.group_number[name]
+        m = opened.machine_number.get(name)
+        others: Colocation = () if m is None else task.others_on(m)
+        found.allowed[i] = own.machines is None or name in own.machines
+        found.cores[i] = bool(view.groups[g].batch_cores)
+        found.free[i], found.whole[i], found.sizes[i] = _room(task, g, others, asked)
+        refusal = census.refusal(own, name)
+        if refusal is not None:
+            holds = refusal.name in own.holds
+            role = "holds" if holds and not _only_joined(census, refusal.name, own, name) else "joins"
+            missing = census.domain(refusal, name) is None
+            found.by_relation.setdefault(refusals.refused_by(refusal, role, missing), []).append(i)
+        elif found.allowed[i] and found.cores[i] and (found.free[i] >= asks).all():
+            why = _closed(task, g, m, others)
+            if why is not None:
+                found.by_price.setdefault(why, []).append(i)
+    return found
+
+
+def _cause(
+    found: _Machines,
+    table: Mapping[str, Any],
+    short: Mapping[str, Any],
+    candidates: BoolArray,
+    roomy: BoolArray,
+    unrelated: BoolArray,
+) -> str:
+    """``unrelated``: machines with room that no relation refuses."""
+    if not candidates.any():
+        return "not_allowed"
+    if short["never"]:
+        return "never"
+    if table["available"]:
+        return "cost"
+    if not roomy.any():
+        return "capacity"
+    if not unrelated.any():
+        return "relation"
+    last = {refusals.SERVICE: "service", refusals.UTILITY: "utility", refusals.RESERVED: "held"}
+    most = max(found.by_price, key=lambda reason: (len(found.by_price[reason]), reason))
+    return last.get(most, "promised")
+
+
+def _all_machines(task: FlowTask) -> tuple[tuple[str, ...], Mapping[str, str]]:
+    """Machines of the part, and on Kubernetes all others; and what is known of those that the task may not use."""
+    account = task.account
+    names, filtered = task.part.machines, pod_facts.filtered(account, task.name)
+    if filtered is None:
+        return names, {}
+    everywhere = tuple(sorted({*names, *pod_facts.all_machines(account)}))
+    reasons = {name: refusals.OUTSIDE for name in everywhere if name not in names} | dict(filtered)
+    held = pod_facts.drains_for(account)
+    if held is not None and held["task"] != task.name:
+        allowed = task.plain.get("machines")
+        if allowed is not None and held["machine"] not in allowed:
+            reasons.setdefault(held["machine"], refusals.RESERVED)
+    return everywhere, reasons
+
+
+def _room(
+    task: FlowTask, group: int, colocation: Colocation, asked: Sequence[str]
+) -> tuple[list[int], list[int], list[int]]:
+    """What is free on a machine once all that starts now is there, what would be free if all left that will, and what if
+    it were empty.
+    """
+    view = task.restored.model.view
+    here = view.groups[group]
+    starting = [(a, view.classes[a.task_class].task) for a in colocation if a.start_after == 0]
+    stay = here.endless
+    free = [
+        here.free_milli - sum(a.width_milli for a, _ in starting),
+        here.free_memory_mib - sum(other.memory_mib for _, other in starting),
+    ]
+    whole = [
+        here.machine.cpu_milli - sum(s.width_milli for s in here.services) - sum(r.width_milli for r in stay),
+        here.machine.memory_mib - sum(s.memory_mib for s in here.services) - sum(r.task.memory_mib for r in stay),
+    ]
+    size = [here.machine.cpu_milli, here.machine.memory_mib]
+    for name in asked:
+        taken = sum(dict(other.resources).get(name, 0) for _, other in starting)
+        kept = sum(dict(r.task.resources).get(name, 0) for r in stay)
+        free.append(here.free_resources.get(name, 0) - taken)
+        whole.append(dict(here.machine.resources).get(name, 0) - kept)
+        size.append(dict(here.machine.resources).get(name, 0))
+    return free, whole, size
+
+
+def _stays(task: FlowTask, short: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Of all machines that a shortage names: the services there, and the tasks that run without an end."""
+    opened = task.restored
+    rows = [*short["largest"], *short["lacking"], short["emptiest"], short["empty"]]
+    found = []
+    for name in sorted({row["machine"] for row in rows if row is not None}):
+        services = [s.name for s in opened.model.view.snapshot.services if s.machine == name]
+        tasks = [r.task.name for r in opened.residents(name) if r.task.endless]
+        if services or tasks:
+            found.append({"machine": name, "services": services, "tasks": tasks})
+    return found
+
+
+def _started(task: FlowTask, short: Mapping[str, Any]) -> list[str]:
+    """Tasks that start in this round on the machine that misses least."""
+    if short["emptiest"] is None:
+        return []
+    return [p.task for p in task.part.placements if p.machine == short["emptiest"]["machine"]]
+
+
+def _closed(task: FlowTask, group: int, machine: int | None, others: Colocation) -> str | None:
+    """Why a machine with room has no price for the task; None where it has one."""
+    opened = task.restored
+    model, view = opened.model, opened.model.view
+    together = joined(others, Arrival(task.task_class, 0, task.width_milli))
+    if model.prices.machine_cost(group, together) < FORBIDDEN:
+        free = machine is None or model.machine_cost(machine, together) < FORBIDDEN
+        return None if free else refusals.RESERVED
+    predicted = model.prices.forecast(group, together)
+    if predicted is None:
+        return refusals.PROMISED if model.prices.welcome(group, task.task_class) else refusals.SERVICE
+    margin, services = opened.settings.slo_margin, view.groups[group].services
+    if any(p > margin * s.slo_us for p, s in zip(predicted.peak_p95_us, services, strict=True)):
+        return refusals.SERVICE
+    return refusals.UTILITY
+
+
+def _only_joined(census: Census, name: str, task: Task, machine: str) -> bool:
+    """Whether anti-affinity refuses only because an owner is there: what the task owns itself is kept."""
+    relation = census.relations[name]
+    if relation.kind is not RelationKind.APART or name not in task.joins or name not in task.holds:
+        return name not in task.holds
+    holder = replace(task, holds=(name,), joins=())
+    return census.refusal(holder, machine) is None
+
+
+def _mask(names: Sequence[str], rows: list[int]) -> BoolArray:
+    mask = np.zeros(len(names), dtype=np.bool_)
+    mask[rows] = True
+    return mask

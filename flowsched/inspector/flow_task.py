@@ -1,0 +1,108 @@
+"""One task of a round of flow as its record has it, and the models restored where that can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from flowsched.inspector.account import Account, Part, Placed, Waits
+from flowsched.inspector.restored_round import RestoredRound, RestoreError, restore
+from flowsched.pricing.arrival import Arrival, Colocation, joined
+from flowsched.pricing.flow_prices import FORBIDDEN
+from flowsched.relations.census import Census
+
+
+@dataclass(frozen=True, eq=False)
+class FlowTask:
+    """A task, the part that decided on it, and what became of it: exactly one of ``placed`` and ``waits`` is there."""
+
+    account: Account
+    part: Part
+    name: str
+    opened: RestoredRound | None
+    """None where the models cannot say more than the record."""
+    closed_because: str | None
+    placed: Placed | None
+    waits: Waits | None
+
+    @cached_property
+    def plain(self) -> Mapping[str, Any]:
+        """The task as the snapshot has it."""
+        found: Mapping[str, Any] = next(t for t in self.part.plain["snapshot"]["pending"] if t["name"] == self.name)
+        return found
+
+    @property
+    def restored(self) -> RestoredRound:
+        """The models; only where they are there."""
+        assert self.opened is not None, "this needs the models"
+        return self.opened
+
+    @property
+    def number(self) -> int:
+        """Its index in the view."""
+        return self.restored.task_number[self.name]
+
+    @property
+    def task_class(self) -> int:
+        """Its class in the view."""
+        return self.restored.model.view.class_of[self.number]
+
+    @property
+    def width_milli(self) -> int:
+        """The narrowest width that it may have."""
+        if self.opened is not None:
+            return self.opened.task(self.name).widths_milli[0]
+        return round(1000 * float(min(self.plain["widths"])))
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether the round had used up its forecasts."""
+        return int(self.part.counts.get("forecasts", 0)) >= int(self.account.settings.get("pricings", 1 << 62))
+
+    @property
+    def rounds_waited(self) -> int:
+        """Rounds before this one."""
+        return int(self.plain.get("rounds_waited", 0))
+
+    @property
+    def makespan(self) -> bool:
+        """Whether the round's objective was the makespan."""
+        return self.account.settings.get("objective") == "makespan"
+
+    def others_on(self, machine: int) -> Colocation:
+        """What starts on a machine or is planned there beside it."""
+        return self.restored.decided.colocation(machine, without=self.number)
+
+    def price_now(self, machine: int) -> tuple[float, Arrival]:
+        """Price of a start now at its narrowest width on a machine; ``FORBIDDEN`` where there is none."""
+        model, others = self.restored.model, self.others_on(machine)
+        arrival = Arrival(self.task_class, 0, self.width_milli)
+        base = model.machine_cost(machine, others)
+        if base == FORBIDDEN:
+            return FORBIDDEN, arrival
+        return model.machine_cost(machine, joined(others, arrival)) - base, arrival
+
+    def census(self) -> Census:
+        """What relations count once all that starts now has started, the task itself left out."""
+        view = self.restored.model.view
+        census = view.census.copy()
+        for t, option in enumerate(self.restored.decided.options):
+            if option is not None and option.start_after == 0 and t != self.number:
+                census.add(view.tasks[t], view.machines[option.machine].name)
+        return census
+
+
+def find_task(account: Account, part: Part, task: str) -> FlowTask:
+    """A task of a part of a round of flow; raises ``ValueError`` where the part does not say what became of it."""
+    opened, closed_because = None, None
+    try:
+        opened = restore(account, part)
+    except RestoreError as reason:
+        closed_because = str(reason)
+    placed = next((p for p in part.placements if p.task == task), None)
+    waits = next((w for w in part.waiting if w.task == task), None)
+    if placed is None and waits is None:
+        raise ValueError(f"it does not say what became of {task}")
+    return FlowTask(account, part, task, opened, closed_because, placed, waits)

@@ -1,0 +1,106 @@
+"""What the plan of a record does to latency services and when all is done: the models asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from flowsched.compaction import View
+from flowsched.inspector.account import SEARCH, Account, Part
+from flowsched.inspector.again import POLICY, damaged, read_settings, snapshot_of
+from flowsched.pricing.arrival import Arrival, Colocation
+from flowsched.pricing.forecast_cache import Forecast
+from flowsched.record import rebuild_model
+from flowsched.round.round_model import RoundModel
+from flowsched.snapshot import Service
+
+
+@dataclass(frozen=True)
+class ServiceForecast:
+    """What is predicted for a latency service."""
+
+    machine: str
+    goal_us: float
+    """What its p95 must not exceed, in microseconds."""
+    peak_p95_us: float | None
+    """Highest p95 until all that is planned there is done; None where the plan cannot be."""
+
+
+@dataclass(frozen=True)
+class RoundForecast:
+    """The predicted future of a record's machines."""
+
+    services: Mapping[str, ServiceForecast]
+    last_end_s: float | None
+    """When the last task with an end is done, in seconds from the round; None if there is none."""
+
+
+def forecasts_of(account: Account) -> RoundForecast:
+    """The future under a record's plans; where rounds go by priority, under the last part, which saw the most.
+
+    Raises :class:`InputError` for a damaged record.
+    """
+    services: dict[str, ServiceForecast] = {}
+    ends: list[float] = []
+    for part in account.parts if account.policy == POLICY else ():
+        if part.kind == SEARCH:
+            with damaged(account, part):
+                ends += _look(_model(account, part), part, services)
+    return RoundForecast(services, max(ends, default=None))
+
+
+def residents_cost(account: Account, part: Part) -> float:
+    """What a part's machines would cost with only what runs there, in the prices that it ended with.
+
+    Raises :class:`InputError` for a damaged record.
+    """
+    with damaged(account, part):
+        model = _model(account, part)
+        groups = enumerate(model.view.groups)
+        return sum(group.size * model.prices.machine_cost(g, ()) for g, group in groups)
+
+
+def _model(account: Account, part: Part) -> RoundModel:
+    settings = read_settings(account)[0]
+    none: frozenset[int] = frozenset()
+    snapshot = snapshot_of(account, part)
+    return rebuild_model(snapshot, settings, holds={}, must_start=none, barred=none, goal_s=part.plain.get("goal_s"))
+
+
+def _look(model: RoundModel, part: Part, services: dict[str, ServiceForecast]) -> list[float]:
+    view = model.view
+    colocations = _colocations(view, part)
+    on: dict[str, list[Service]] = {}
+    for service in view.snapshot.services:
+        on.setdefault(service.machine, []).append(service)
+    ends: list[float] = []
+    for g, group in enumerate(view.groups):
+        for name in (*(view.machines[m].name for m in group.members), *group.spares):
+            colocation = colocations.get(name, ())
+            found = model.prices.forecast(g, colocation)
+            for k, service in enumerate(on.get(name, ())):
+                peak = None if found is None else found.peak_p95_us[k]
+                services[service.name] = ServiceForecast(name, service.slo_us, peak)
+            if found is not None:
+                ends += _ends(view, g, colocation, found)
+    return ends
+
+
+def _colocations(view: View, part: Part) -> dict[str, Colocation]:
+    class_of = {task.name: view.class_of[t] for t, task in enumerate(view.tasks)}
+    arrivals: dict[str, list[Arrival]] = {}
+    for entry in part.plain["plan"]:
+        if entry["machine"] is not None:
+            shared = bool(entry.get("shared"))
+            arrival = Arrival(class_of[entry["task"]], entry["slot"], entry["width_milli"], shared)
+            arrivals.setdefault(entry["machine"], []).append(arrival)
+    return {machine: tuple(sorted(there)) for machine, there in arrivals.items()}
+
+
+def _ends(view: View, group: int, colocation: Colocation, found: Forecast) -> list[float]:
+    running = zip(view.groups[group].running, found.residents_s, strict=True)
+    joining = zip(colocation, found.arrivals_s, strict=True)
+    return [
+        *(end for r, end in running if not r.task.endless),
+        *(end for n, end in joining if not view.classes[n.task_class].task.endless),
+    ]

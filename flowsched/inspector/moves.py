@@ -1,0 +1,174 @@
+"""What a task of a round of flow could do instead: every other option, and waiting, each with its price."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flowsched.inspector.comparison import differences, plain_terms
+from flowsched.inspector.flow_task import FlowTask
+from flowsched.inspector.restored_round import arrival_of
+from flowsched.pricing.arrival import Arrival, Colocation, joined
+from flowsched.pricing.flow_prices import FORBIDDEN
+from flowsched.round.move_network import LEFT
+
+_STEP = 1e-9
+"""Costs that are closer count as equal; then the earlier and narrower option counts."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """Another option for a task, or waiting (``machine`` None), with all other tasks where the round left them."""
+
+    machine: str | None
+    slot: int | None
+    """Completions that it waits for; None for waiting."""
+    width_milli: int | None
+    cost: float
+    """Change of the total if the task came there, had it been nowhere."""
+    terms: Mapping[str, float]
+
+    def plain(self, here: float, here_terms: Mapping[str, float]) -> dict[str, Any]:
+        """The same beside what the task costs now: ``more`` is the difference, ``differences`` its terms."""
+        return {
+            "kind": "waiting" if self.machine is None else "place",
+            "machine": self.machine,
+            "slot": self.slot,
+            "width_milli": self.width_milli,
+            "cost": self.cost,
+            "more": self.cost - here,
+            "terms": plain_terms(self.terms),
+            "differences": differences(self.terms, here_terms),
+        }
+
+
+def moves_of(task: FlowTask) -> tuple[Move, ...]:
+    """All options that a task could have instead; the record's, or those around its decisions where these differ from its
+    plan. Waiting is not among them.
+    """
+    found = _recorded(task) if from_record(task) else _priced(task)
+    return tuple(m for m in found if not _is_here(task, m) and not _starts_at_once(task, m))
+
+
+def from_record(task: FlowTask) -> bool:
+    """Whether the record's last network has the task's moves."""
+    if task.part.last is None or task.opened is None:
+        return task.part.last is not None
+    # A task that must start has no arcs to later starts, but their prices are of interest.
+    return task.opened.follows_plan and task.number not in task.opened.model.must_start
+
+
+def here(task: FlowTask) -> tuple[float, Mapping[str, float]]:
+    """What a placed task costs where moves start from: its place, or the plan's where only that is known."""
+    placed = task.placed
+    assert placed is not None, "it is placed"
+    if from_record(task) and task.opened is None:
+        graph = task.part.last
+        node = None if graph is None else graph.node("task", task.name)
+        if graph is not None and node is not None and LEFT in graph.terms:
+            left = [-float(graph.terms[LEFT][k]) for k in graph.leaving(node).tolist() if graph.terms[LEFT][k]]
+            if left:
+                return left[0], placed.terms
+    return placed.cost, placed.terms
+
+
+def waiting_move(task: FlowTask) -> Move | None:
+    """What waiting would cost; None where that is not known."""
+    if task.opened is not None:
+        terms = task.opened.model.prices.waiting_terms(task.task_class)
+        return Move(None, None, None, sum(terms.values()), dict(terms))
+    graph = task.part.last
+    node = None if graph is None else graph.node("task", task.name)
+    if graph is None or node is None:
+        return None
+    for arc in graph.leaving(node).tolist():
+        own = graph.terms_of(arc)
+        if graph.kinds[graph.heads[arc]] == "stay" and "completion_if_postponed" in own:
+            own.pop(LEFT, None)
+            return Move(None, None, None, sum(own.values()), own)
+    return None
+
+
+def cheapest_open(task: FlowTask) -> Move | None:
+    """Where a waiting task itself could start now beside all that starts and is planned, whatever its group does."""
+    if task.opened is None:
+        return None
+    view, census = task.opened.model.view, task.census()
+    found = []
+    for m, machine in enumerate(view.machines):
+        if not view.allowed(task.task_class, m) or census.refusal(view.tasks[task.number], machine.name) is not None:
+            continue
+        price, arrival = task.price_now(m)
+        if price < FORBIDDEN:
+            found.append(_move(task, m, arrival, task.others_on(m), price))
+    return cheapest(found)
+
+
+def cheapest(moves: Iterable[Move]) -> Move | None:
+    """The cheapest move, the first of equal ones."""
+    best: Move | None = None
+    for move in moves:
+        if best is None or move.cost < best.cost - _STEP:
+            best = move
+    return best
+
+
+def by_machine(moves: Sequence[Move]) -> list[Move]:
+    """The cheapest move to each machine, cheap ones first."""
+    machines = dict.fromkeys(m.machine for m in moves if m.machine is not None)
+    found = [best for name in machines if (best := cheapest(m for m in moves if m.machine == name)) is not None]
+    return sorted(found, key=lambda m: (m.cost, m.machine or ""))
+
+
+def _is_here(task: FlowTask, move: Move) -> bool:
+    """Whether a move leads to what was decided, as those around a plan may that was not followed to the letter."""
+    placed = task.placed
+    return placed is not None and (move.machine, move.slot, move.width_milli) == (placed.machine, 0, placed.width_milli)
+
+
+def _starts_at_once(task: FlowTask, move: Move) -> bool:
+    """Whether a later start is none: nothing on its machine would complete before."""
+    opened = task.opened
+    if opened is None or move.machine is None or not move.slot:
+        return False
+    view, m = opened.model.view, opened.machine_number[move.machine]
+    before = (n for n in task.others_on(m) if n.start_after < move.slot)
+    ends = any(not view.classes[n.task_class].task.endless for n in before)
+    return not ends and not view.groups[view.group_of[m]].completes
+
+
+def _recorded(task: FlowTask) -> Iterable[Move]:
+    graph = task.part.last
+    node = None if graph is None else graph.node("task", task.name)
+    if graph is None or node is None:
+        return
+    decided = task.placed if task.placed is not None else task.waits
+    base = 0.0 if decided is None or decided.cost is None else decided.cost
+    for arc in graph.leaving(node).tolist():
+        head = int(graph.heads[arc])
+        if graph.kinds[head] != "arrive":
+            continue
+        terms = graph.terms_of(arc)
+        leaving = -terms.pop(LEFT) if LEFT in terms else base
+        more = graph.cost(arc) if terms else graph.true_cost(arc)
+        slot, width = (int(graph.columns[k][arc]) for k in ("slot", "width_milli"))
+        yield Move(graph.names[head], slot, width, leaving + more, terms)
+
+
+def _priced(task: FlowTask) -> Iterable[Move]:
+    if task.opened is None:
+        return
+    plan, model = task.opened.decided, replace(task.opened.model, must_start=frozenset())
+    current = plan.options[task.number]
+    for m in range(len(model.view.machines)):
+        for price, option in model.offers(plan, task.number, m):
+            if price < FORBIDDEN and option != current:
+                yield _move(task, m, arrival_of(task.task_class, option), task.others_on(m), price)
+
+
+def _move(task: FlowTask, machine: int, arrival: Arrival, others: Colocation, price: float) -> Move:
+    model = task.restored.model
+    colocation = joined(others, arrival)
+    terms = model.prices.machine_terms(model.view.group_of[machine], colocation, colocation.index(arrival))
+    return Move(model.view.machines[machine].name, arrival.start_after, arrival.width_milli, price, terms)

@@ -1,0 +1,132 @@
+"""Facts about a task that a round of flow starts: its place, what else it could have, and its neighbours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowsched.inspector.comparison import plain_terms
+from flowsched.inspector.flow_task import FlowTask
+from flowsched.inspector.moves import by_machine, cheapest, here, moves_of, waiting_move
+from flowsched.inspector.sharing import shared_services
+from flowsched.snapshot import Task
+
+
+def placed_facts(task: FlowTask) -> dict[str, Any]:
+    """Keys as in :mod:`flowsched.inspector.explanation`."""
+    placed = task.placed
+    assert placed is not None, "it is placed"
+    moves = moves_of(task)
+    cost, terms = here(task)
+    elsewhere = [m for m in moves if m.machine is not None and m.machine != placed.machine]
+    same = [m for m in moves if m.machine == placed.machine]
+    waiting = waiting_move(task)
+    best = cheapest([*elsewhere, *same, *([waiting] if waiting is not None else [])])
+    return {
+        "fate": "placed",
+        "cause": None,
+        "place": {
+            "machine": placed.machine,
+            "width_milli": placed.width_milli,
+            "threads": placed.threads,
+            "cores": list(placed.cores or ()),
+            "cost": placed.cost,
+            "terms": plain_terms(placed.terms),
+        },
+        "runner_up": None if best is None else best.plain(cost, terms),
+        "waiting": None if waiting is None else waiting.plain(cost, terms),
+        "alternatives": [m.plain(cost, terms) for m in by_machine(elsewhere)],
+        "same_machine": [m.plain(cost, terms) for m in sorted(same, key=lambda m: m.cost)],
+        "why_now": _why_now(task, placed.machine),
+        "waited_s": task.account.now_s - float(task.plain.get("submit_s", 0.0)),
+        "rounds_waited": task.rounds_waited,
+        "due_age_s": task.account.settings.get("due_age_s"),
+        "search_ended_early": task.ended_early,
+        "makespan": task.makespan,
+        "neighbours": _neighbours(task, placed.machine),
+        "services": _services(task, placed.machine),
+        "shared": shared_services(task.part, task.opened, placed.machine, placed.cores or ()),
+    }
+
+
+def _why_now(task: FlowTask, machine: str) -> str | None:
+    """Why it starts, where a comparison of costs does not say it all."""
+    opened = task.opened
+    plain = task.part.plain
+    planned = next((e for e in plain["plan"] if e["task"] == task.name), None)
+    if opened is not None:
+        if task.number in opened.dues.must_start:
+            return "due"
+        if task.number in opened.gangs.must_start:
+            return "group"
+    if any(r["moved_to"] is not None for r in plain.get("repairs", ()) if r["task"] == task.name):
+        return "repaired"
+    if planned is not None and planned["machine"] != machine:
+        return "nothing_runs"
+    if planned is not None and planned["slot"] > 0:
+        return "idle_machine"
+    return None
+
+
+def _neighbours(task: FlowTask, machine: str) -> list[dict[str, Any]]:
+    """All other tasks on a machine: when they end with the task and without it, in seconds from now.
+
+    Of those without an end: how many times slower than alone they are.
+    """
+    opened = task.opened
+    if opened is None:
+        return []
+    model = opened.model
+    m, g = opened.machine_number[machine], opened.group_number[machine]
+    colocation, without = opened.decided.colocation(m), task.others_on(m)
+    after, before = model.prices.forecast(g, colocation), model.prices.forecast(g, without)
+    if after is None or before is None:
+        return []
+    slow_after, slow_before = model.forecasts.slowdowns(g, colocation), model.forecasts.slowdowns(g, without)
+    found = []
+    for i, r in enumerate(opened.residents(machine)):
+        ends = after.residents_s[i], before.residents_s[i]
+        found.append(_neighbour(r.task, "runs", ends, (slow_after[0][i], slow_before[0][i])))
+    names = opened.arrivals(m)
+    others = [pair for pair in names if pair[1] != task.name]
+    for i, (arrival, name) in enumerate(others):
+        k = names.index((arrival, name))
+        ends = after.arrivals_s[k], before.arrivals_s[i]
+        slow = slow_after[1][k], slow_before[1][i]
+        found.append(_neighbour(opened.task(name), "planned" if arrival.start_after else "starts", ends, slow))
+    return sorted(found, key=lambda n: (-abs(n["later_s"] or 0.0), n["task"]))
+
+
+def _neighbour(task: Task, status: str, ends: tuple[float, float], slow: tuple[float, float]) -> dict[str, Any]:
+    later = None if task.endless else ends[0] - ends[1]
+    return {
+        "task": task.name,
+        "status": status,
+        "end_s": None if task.endless else ends[0],
+        "end_without_s": None if task.endless else ends[1],
+        "later_s": later,
+        "slowdown": slow[0] if task.endless else None,
+        "slowdown_without": slow[1] if task.endless else None,
+    }
+
+
+def _services(task: FlowTask, machine: str) -> list[dict[str, Any]]:
+    """Latency services of a machine: predicted peak p95 with the task and without it, and the goal, in ms."""
+    opened = task.opened
+    if opened is None:
+        return []
+    m, g = opened.machine_number[machine], opened.group_number[machine]
+    prices = opened.model.prices
+    after, before = prices.forecast(g, opened.decided.colocation(m)), prices.forecast(g, task.others_on(m))
+    if after is None or before is None:
+        return []
+    services = [s for s in opened.model.view.snapshot.services if s.machine == machine]
+    return [
+        {
+            "service": service.name,
+            "p95_ms": with_it / 1e3,
+            "p95_without_ms": without / 1e3,
+            "goal_ms": service.slo_us / 1e3,
+            "headroom_percent": 100.0 * (1.0 - with_it / service.slo_us),
+        }
+        for service, with_it, without in zip(services, after.peak_p95_us, before.peak_p95_us, strict=True)
+    ]

@@ -1,0 +1,210 @@
+"""A part of a record restored: the same models, prices and decisions, so that more can be asked of them.
+
+Nothing is solved or decided anew. A record whose numbers this flowsched cannot reproduce is not restored: its explanations
+have only what the record itself holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from flowsched.compaction import compact
+from flowsched.inspector.account import Account, Part
+from flowsched.inspector.again import POLICY, snapshot_of
+from flowsched.pricing.arrival import Arrival, Colocation
+from flowsched.pricing.flow_prices import FlowPrices
+from flowsched.record import rebuild_model
+from flowsched.round.assignment import Assignment, PlacementOption
+from flowsched.round.gang import Gangs, settle_gangs
+from flowsched.round.reservation import Dues, settle_dues
+from flowsched.round.round_model import RoundModel
+from flowsched.settings import Settings
+from flowsched.snapshot import Running, Task
+from flowsched_models.document import InputError
+from flowsched_models.runtime import HostFactory
+
+_SAME = 1e-6
+"""How far a cost may be from the record's, relative to 1 or to itself."""
+
+
+class RestoreError(Exception):
+    """Why a part cannot be restored, in words that follow a colon."""
+
+
+@dataclass(frozen=True, eq=False)
+class RestoredRound:
+    """The prices and constraints that a round ended with, and what it made of them."""
+
+    model: RoundModel
+    settings: Settings
+    plan: Assignment
+    """The plan that passes and improvement ended with."""
+    decided: Assignment
+    """What became of it: what starts now, and what is planned for later."""
+    dues: Dues
+    gangs: Gangs
+
+    @cached_property
+    def task_number(self) -> Mapping[str, int]:
+        """Index of every pending task."""
+        return {task.name: t for t, task in enumerate(self.model.view.tasks)}
+
+    @cached_property
+    def machine_number(self) -> Mapping[str, int]:
+        """Index of every machine that the round looked at."""
+        return {machine.name: m for m, machine in enumerate(self.model.view.machines)}
+
+    @cached_property
+    def group_number(self) -> Mapping[str, int]:
+        """Group of every machine, also of those that the round left out because they were like others."""
+        view = self.model.view
+        found = {machine.name: g for machine, g in zip(view.machines, view.group_of, strict=True)}
+        return found | {name: g for g, group in enumerate(view.groups) for name in group.spares}
+
+    @cached_property
+    def follows_plan(self) -> bool:
+        """Whether everything was decided as the plan says: nothing was repaired, no idle machine began early."""
+        return self.plan.options == self.decided.options
+
+    def task(self, name: str) -> Task:
+        """A pending task."""
+        return self.model.view.tasks[self.task_number[name]]
+
+    def arrivals(self, machine: int) -> list[tuple[Arrival, str]]:
+        """Tasks that start on a machine or are planned for it, in the order of its co-location, with names."""
+        view = self.model.view
+        found = []
+        for t in self.decided.on(machine):
+            option = self.decided.options[t]
+            assert option is not None, "it is on the machine"
+            found.append((arrival_of(view.class_of[t], option), view.tasks[t].name))
+        return sorted(found)
+
+    def colocation(self, machine: str) -> Colocation:
+        """The arriving tasks of a machine, by its name; none on one that the round left out."""
+        number = self.machine_number.get(machine)
+        return () if number is None else self.decided.colocation(number)
+
+    def residents(self, machine: str) -> tuple[Running, ...]:
+        """What runs on a machine, in the order of its group's residents."""
+        snapshot = self.model.view.snapshot
+        alone = replace(
+            snapshot,
+            machines=tuple(m for m in snapshot.machines if m.name == machine),
+            services=tuple(s for s in snapshot.services if s.machine == machine),
+            running=tuple(r for r in snapshot.running if r.machine == machine),
+            plan=(),
+            reservations=(),
+        )
+        return compact(alone, HostFactory(snapshot.catalogue)).groups[0].running
+
+
+_RESTORED: WeakKeyDictionary[Part, RestoredRound] = WeakKeyDictionary()
+"""Parts that have been restored: questions about one task are often followed by some about the next."""
+
+
+def arrival_of(task_class: int, option: PlacementOption) -> Arrival:
+    """A task of a class with an option, as its machine sees it."""
+    return Arrival(task_class, option.start_after, option.width_milli, option.shared)
+
+
+def restore(account: Account, part: Part) -> RestoredRound:
+    """A part of a round of flow, restored. Raises :class:`RestoreError`."""
+    found = _RESTORED.get(part)
+    if found is None:
+        found = _RESTORED[part] = _restore(account, part)
+    return found
+
+
+def _restore(account: Account, part: Part) -> RestoredRound:
+    if account.policy != POLICY:
+        raise RestoreError(f"its policy, {account.policy}, is not known here")
+    try:
+        snapshot = snapshot_of(account, part)
+        known = {f.name for f in fields(Settings)}
+        settings = Settings(**{k: v for k, v in account.settings.items() if k in known})
+    except InputError as error:
+        raise RestoreError(f"the record {error.problems[0].message}") from None
+    except (TypeError, ValueError) as error:
+        raise RestoreError(f"the settings cannot be read ({error})") from None
+    goal_s = part.plain.get("goal_s")
+    none: frozenset[int] = frozenset()
+    model = rebuild_model(snapshot, settings, holds={}, must_start=none, barred=none, goal_s=goal_s)
+    # Overdue tasks and gangs were settled before the first pass, at each task's own goal.
+    prices = model.prices if goal_s is None else FlowPrices(model.forecasts, settings)
+    dues = settle_dues(model.view, prices, settings)
+    gangs = settle_gangs(model.view, prices, dues.must_start, dues.holds, dues.seed)
+    model = replace(model, holds=dues.holds, must_start=dues.must_start | gangs.must_start, barred=gangs.barred)
+    plan = _plan(model, part.plain["plan"])
+    restored = RestoredRound(model, settings, plan, _decided(model, part, plan), dues, gangs)
+    _check(restored, part)
+    return restored
+
+
+def _plan(model: RoundModel, entries: Any) -> Assignment:
+    options: dict[str, PlacementOption | None] = {}
+    number = {machine.name: m for m, machine in enumerate(model.view.machines)}
+    for e in entries:
+        if e["machine"] is not None:
+            machine = _known(number, e["machine"])
+            options[e["task"]] = PlacementOption(machine, e["slot"], e["width_milli"], bool(e.get("shared")))
+    return _assignment(model, options)
+
+
+def _decided(model: RoundModel, part: Part, plan: Assignment) -> Assignment:
+    view = model.view
+    options: dict[str, PlacementOption | None] = {}
+    number = {machine.name: m for m, machine in enumerate(view.machines)}
+    for p in part.placements:
+        assert p.width_milli is not None, "parts of flow have the width of every placement"
+        machine = _known(number, p.machine)
+        # Whether it may use the services' cores shows in the cores that it was given.
+        shared = p.cores != view.groups[view.group_of[machine]].batch_cores
+        options[p.task] = PlacementOption(machine, 0, p.width_milli, shared)
+    planned = {task.name: option for task, option in zip(view.tasks, plan.options, strict=True)}
+    for w in part.waiting:
+        if w.planned is not None:
+            found = PlacementOption(_known(number, w.planned["machine"]), w.planned["slot"], w.planned["width_milli"])
+            own = planned.get(w.task)
+            options[w.task] = own if own is not None and own[:3] == found[:3] else found
+    return _assignment(model, options)
+
+
+def _assignment(model: RoundModel, options: Mapping[str, PlacementOption | None]) -> Assignment:
+    view = model.view
+    return Assignment([options.get(t.name) for t in view.tasks], view.class_of, len(view.machines))
+
+
+def _known(number: Mapping[str, int], machine: str) -> int:
+    if machine not in number:
+        raise RestoreError(f"the record places a task on {machine}, which its snapshot does not lead to")
+    return number[machine]
+
+
+def _check(restored: RestoredRound, part: Part) -> None:
+    """Whether the models predict what they predicted when the record was made."""
+    model, decided = restored.model, restored.decided
+    for placed in part.placements:
+        if placed.task not in restored.task_number:
+            raise RestoreError(f"the record places {placed.task}, which its snapshot does not have")
+        t = restored.task_number[placed.task]
+        option = decided.options[t]
+        assert option is not None, "it is placed"
+        colocation = decided.colocation(option.machine)
+        member = colocation.index(arrival_of(model.view.class_of[t], option))
+        terms = model.prices.machine_terms(model.view.group_of[option.machine], colocation, member)
+        if not _same(sum(terms.values()), placed.cost):
+            raise RestoreError("the models of this flowsched predict other costs than the record has")
+    for waits in part.waiting:
+        if waits.planned is not None or waits.cost is None or waits.task not in restored.task_number:
+            continue
+        if not _same(model.waiting(restored.task_number[waits.task]), waits.cost):
+            raise RestoreError("the models of this flowsched predict other costs than the record has")
+
+
+def _same(a: float, b: float) -> bool:
+    return abs(a - b) <= _SAME * max(1.0, abs(b))

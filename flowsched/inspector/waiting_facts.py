@@ -1,0 +1,154 @@
+"""Facts about a task that a round of flow leaves waiting: what it waits for, what came closest, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flowsched.inspector.comparison import plain_terms
+from flowsched.inspector.core_price import core_price
+from flowsched.inspector.flow_refusals import Refused, refused
+from flowsched.inspector.flow_task import FlowTask
+from flowsched.inspector.moves import cheapest, cheapest_open, moves_of
+from flowsched.inspector.restored_round import arrival_of
+from flowsched.inspector.sharing import shared_services
+from flowsched.inspector.waiting_bound import waiting_bound
+from flowsched.pricing.arrival import Arrival, joined
+
+
+def waiting_facts(task: FlowTask) -> dict[str, Any]:
+    """Keys as in :mod:`flowsched.inspector.explanation`."""
+    waits, part = task.waits, task.part
+    assert waits is not None, "it waits"
+    reservation = next((_reserved(task, r) for r in part.reservations if r["task"] == task.name), None)
+    found = refused(task)
+    cause = _cause(task, reservation is not None, found)
+    planned = None
+    if waits.planned is not None:
+        planned = {k: waits.planned[k] for k in ("machine", "slot", "width_milli")} | {"start_s": _start_s(task)}
+    closest = _closest(task)
+    nearest = closest or (found.shortage or {}).get("emptiest")
+    return {
+        "fate": "waits",
+        "cause": cause,
+        "reason": waits.reason,
+        "waited_s": waits.waited_s,
+        "rounds_waited": task.rounds_waited + 1,
+        "cost": waits.cost,
+        "terms": plain_terms(waits.terms),
+        "planned": planned,
+        "closest": closest,
+        "core_price": None if nearest is None else core_price(part, nearest["machine"], task.width_milli),
+        "shared": [] if planned is None else _shared_later(task, planned["machine"]),
+        "needed_waiting": _needed_waiting(task, closest, cause),
+        "refusals": found.table,
+        "shortage": found.shortage,
+        "latency": _latency(task) if cause == "service" else [],
+        "reservation": reservation,
+        "other_reservations": [_reserved(task, r) for r in part.reservations if r["task"] != task.name],
+        "bound": None if task.opened is None else waiting_bound(task.opened, task.name),
+        "search_ended_early": task.ended_early,
+        "makespan": task.makespan,
+    }
+
+
+def _cause(task: FlowTask, reserved: bool, found: Refused) -> str:
+    waits, opened = task.waits, task.opened
+    if waits is not None and waits.planned is not None:
+        return "planned"
+    if reserved:
+        return "reserved"
+    if opened is not None and task.number in opened.gangs.barred:
+        return "group"
+    if any(r["moved_to"] is None for r in task.part.plain.get("repairs", ()) if r["task"] == task.name):
+        return "relation"
+    return found.cause
+
+
+def _reserved(task: FlowTask, reservation: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(reservation) | {"in_s": reservation["start_s"] - task.account.now_s}
+
+
+def _planned_arrival(task: FlowTask) -> tuple[int, Arrival]:
+    """Machine of the view and arrival of a task that is planned for later."""
+    option = task.restored.decided.options[task.number]
+    assert option is not None, "it is planned"
+    return option.machine, arrival_of(task.task_class, option)
+
+
+def _shared_later(task: FlowTask, machine: str) -> list[dict[str, Any]]:
+    """Services whose cores the task would have too where it is planned for later."""
+    if task.opened is None:
+        return []
+    model = task.opened.model
+    at, arrival = _planned_arrival(task)
+    cores, _ = model.forecasts.place(model.view.group_of[at], arrival)
+    return shared_services(task.part, task.opened, machine, cores)
+
+
+def _start_s(task: FlowTask) -> float | None:
+    """When the machine is predicted to have room for its later start, in seconds from now."""
+    if task.opened is None:
+        return None
+    machine, arrival = _planned_arrival(task)
+    model, colocation = task.opened.model, task.opened.decided.colocation(machine)
+    found = model.prices.forecast(model.view.group_of[machine], colocation)
+    return None if found is None else found.starts_s[colocation.index(arrival)]
+
+
+def _closest(task: FlowTask) -> dict[str, Any] | None:
+    """The cheapest place that is known to start now; of the moves, or where they offer none, of what is open."""
+    waits = task.waits
+    assert waits is not None, "it waits"
+    best = cheapest(m for m in moves_of(task) if m.machine is not None and m.slot == 0) or cheapest_open(task)
+    return None if best is None or waits.cost is None else best.plain(waits.cost, waits.terms)
+
+
+def _needed_waiting(task: FlowTask, closest: Mapping[str, Any] | None, cause: str) -> dict[str, Any] | None:
+    """By how much waiting would have to cost more for the task to start; the age at which W alone makes up for it."""
+    if closest is None or cause != "cost" or closest["more"] <= 0.0:
+        return None
+    settings = task.account.settings
+    assert task.waits is not None, "it waits"
+    own = float(task.waits.terms.get("waiting", 0.0))
+    most, due_age = float(settings.get("waiting_weight", 0.0)), float(settings.get("due_age_s", 0.0))
+    needed = own + float(closest["more"])
+    reaches = due_age > 0.0 and 0.0 < needed <= most
+    return {
+        "more": closest["more"],
+        "w": own,
+        "w_needed": needed,
+        "w_most": most,
+        "reached_at_age_s": needed / most * due_age if reaches else None,
+    }
+
+
+def _latency(task: FlowTask) -> list[dict[str, Any]]:
+    """On machines that a latency goal closes: what the service's p95 would be; the one that comes nearest first."""
+    opened = task.opened
+    if opened is None:
+        return []
+    model, view = opened.model, opened.model.view
+    arrival = Arrival(task.task_class, 0, task.width_milli)
+    found = []
+    for m, machine in enumerate(view.machines):
+        if not view.allowed(task.task_class, m):
+            continue
+        colocation = joined(task.others_on(m), arrival)
+        g = view.group_of[m]
+        predicted = model.prices.forecast(g, colocation)
+        peaks: Sequence[float] = () if predicted is None else predicted.peak_p95_us
+        if predicted is None and not model.prices.welcome(g, task.task_class):
+            # It would break the goal even alone there.
+            peaks = model.forecasts.lone_peak_p95_us(g, arrival)
+        for service, p95 in zip(view.groups[g].services, peaks, strict=False):
+            if p95 > opened.settings.slo_margin * service.slo_us:
+                found.append(
+                    {
+                        "machine": machine.name,
+                        "service": service.name,
+                        "p95_ms": p95 / 1e3,
+                        "goal_ms": opened.settings.slo_margin * service.slo_us / 1e3,
+                    }
+                )
+    return sorted(found, key=lambda f: (f["p95_ms"] / f["goal_ms"], f["machine"]))

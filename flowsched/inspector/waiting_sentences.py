@@ -1,0 +1,264 @@
+"""Sentences about a task that waits: why, what waiting and the closest place cost, and how long it can last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flowsched.inspector.shortage_sentences import help_sentences, refusal_sentences
+from flowsched.inspector.task_sentences import (
+    SHOWN,
+    class_sentences,
+    core_price_sentences,
+    group_sentences,
+    names_text,
+    place_text,
+    shared_cores,
+    stage_sentences,
+    title_of,
+    why_left,
+)
+from flowsched.inspector.wording import (
+    SMALL,
+    Facts,
+    completions_text,
+    cost_text,
+    differences_text,
+    made_of,
+    more_text,
+    ms_text,
+    seconds_text,
+)
+from flowsched_models.quantity import count_cores
+
+
+def waiting_sentences(facts: Facts) -> list[str]:
+    """The lines about a task that waits, the most important first."""
+    lines = _headline(facts)
+    if facts["part"] is None:
+        return lines
+    lines += stage_sentences(facts)
+    lines += group_sentences(facts)
+    lines += _repaired_away(facts)
+    lines += _costs(facts)
+    lines += shared_cores(facts)
+    lines += refusal_sentences(facts)
+    lines += help_sentences(facts)
+    lines += _latency(facts)
+    lines += _reservation(facts)
+    lines += _waited(facts)
+    lines += _bound(facts)
+    lines += class_sentences(facts)
+    return lines
+
+
+def _headline(facts: Facts) -> list[str]:
+    title, told = facts["title"], facts["told"]
+    own = _own_headline(facts)
+    if told is None:
+        return [f"{title} {own}"]
+    first = f"{title}: {told['message']}"
+    return [first] if own is None or facts["cause"] in ("unknown", "fault") else [first, f"It {own}"]
+
+
+def _own_headline(facts: Facts) -> str:
+    closest, cause = facts.get("closest"), facts["cause"]
+    now = None if closest is None else f"starting now costs {cost_text(closest['cost'])} on {closest['machine']}"
+    match cause:
+        case "planned":
+            planned = facts["planned"]
+            what = f"waits for {completions_text(planned['slot'])} on {planned['machine']}"
+            if planned["start_s"] is not None:
+                what += f", in about {seconds_text(planned['start_s'])}"
+            if now is None:
+                return f"{what}: there is no place for it now." if facts["models"] else f"{what}."
+            return f"{what}: {now}, waiting for that costs {cost_text(facts['cost'])}."
+        case "cost" if now is not None:
+            limit = facts.get("limit")
+            if limit is not None:
+                most = "waiting costs" if limit["kind"] == "waiting" else "it may cost at most"
+                return f"waits: {now}, {most} {cost_text(limit['cost'])}."
+            if facts.get("cost") is not None:
+                return f"waits: {now}, waiting costs {cost_text(facts['cost'])}."
+            return f"waits: {now}."
+        case "never" if not facts["shortage"]["too_small"]:
+            return "waits: no machine that may take it has room for it beside its services and tasks without an end."
+        case "never":
+            return "waits: no machine that may take it would have room even if it were empty."
+        case "not_allowed":
+            return "waits: none of the machines that it may run on is there."
+        case "capacity":
+            return "waits: no machine that may take it has room now."
+        case "relation":
+            return "waits: wherever there is room, a relation to other tasks refuses it."
+        case "service" if (facts.get("bound") or {}).get("why_not") == "infeasible":
+            return (
+                "waits, and no machine could take it without breaking the p95 goal of a latency service, even if empty."
+            )
+        case "service":
+            return "waits: wherever there is room, it would break the p95 goal of a latency service."
+        case "utility":
+            return (
+                "waits: wherever there is room, it or another one would be too late to be of the use that it demands."
+            )
+        case "held":
+            return "waits: the machines with room are reserved for tasks that have waited longer."
+        case "promised":
+            return "waits: the machines with room are planned for others."
+        case "reserved":
+            return "waits for the machine that is reserved for it."
+        case "group":
+            return "waits with its task group, which starts whole or not at all."
+        case _:
+            reason = facts.get("reason")
+            return f"waits: {reason}." if reason else "waits."
+
+
+def _repaired_away(facts: Facts) -> list[str]:
+    lines = []
+    for repair in facts["repairs"]:
+        if repair["moved_to"] is None:
+            why = (
+                f"relation {repair['relation']} refused it there beside the others that start"
+                if repair["relation"] is not None
+                else "its task group became too small to start"
+            )
+            lines.append(f"The plan had it on {repair['machine']}; {why}.")
+    return lines
+
+
+def _costs(facts: Facts) -> list[str]:
+    """Waiting and the place that came closest: what they are made of, and what would have had to change."""
+    closest, cause = facts.get("closest"), facts["cause"]
+    lines = []
+    if facts.get("terms"):
+        what = "Its planned place" if cause == "planned" else "Waiting"
+        lines.append(f"{what} costs {made_of(facts['cost'], facts['terms'])}.")
+    if closest is None:
+        return lines
+    alone = ", if its group let it," if cause == "group" else ""
+    lines.append(
+        f"Starting now on {place_text(closest)}{alone} would cost {made_of(closest['cost'], closest['terms'])}."
+    )
+    more = closest["more"]
+    needed = facts.get("needed_waiting")
+    if needed is None and more is not None and abs(more) >= SMALL and cause in ("planned", "cost"):
+        than = "its planned place" if cause == "planned" else "waiting"
+        rows = f": {differences_text(closest['differences'])}" if cause == "planned" and closest["differences"] else ""
+        lines.append(f"That is {more_text(more)} than {than}{rows}.")
+        if more < 0.0:
+            lines.append(f"Why that was left: {why_left(facts, closest)}.")
+    if needed is not None:
+        text = f"It would start there if waiting cost {cost_text(needed['more'])} more."
+        if needed["reached_at_age_s"] is not None:
+            text += (
+                f" Its age counts for {cost_text(needed['w'])} now, and for {cost_text(needed['w_needed'])} at an age of "
+                f"{seconds_text(needed['reached_at_age_s'])}: that would do, if nothing else changed."
+            )
+        else:
+            text += f" Its age alone never makes up for that: it counts for {cost_text(needed['w_most'])} at most."
+        lines.append(text)
+    return lines + core_price_sentences(facts)
+
+
+def _latency(facts: Facts) -> list[str]:
+    found = facts.get("latency") or []
+    return [
+        f"On {f['machine']} the p95 of {f['service']} would rise to {ms_text(f['p95_ms'])}; "
+        f"its goal is {ms_text(f['goal_ms'])}."
+        for f in found[:SHOWN]
+    ]
+
+
+def _reservation(facts: Facts) -> list[str]:
+    lines = []
+    if facts["cause"] == "held":
+        lines += [
+            f"{r['machine']} is reserved for {title_of(facts, r['task'])} ({count_cores(r['width_milli'])}), "
+            f"predicted to be free {_from_now(r['in_s'])}."
+            for r in facts["other_reservations"]
+        ]
+    reservation = facts.get("reservation")
+    if reservation is not None and reservation["start_s"] is None:
+        lines.append(f"{reservation['machine']} drains for it: pods of its priority or lower may not start there.")
+    elif reservation is not None:
+        which = "only tasks that are gone by then may still" if reservation["in_s"] > 0.0 else "no other task may"
+        lines.append(
+            f"{reservation['machine']} is reserved for it ({count_cores(reservation['width_milli'])}), predicted to be free "
+            f"{_from_now(reservation['in_s'])}; {which} start there."
+        )
+    return lines
+
+
+def _waited(facts: Facts) -> list[str]:
+    waited, rounds = facts.get("waited_s"), facts.get("rounds_waited")
+    if waited is None:
+        return []
+    text = f"It has waited {seconds_text(waited)}"
+    if rounds is not None and rounds > 1:
+        return [f"{text}, through {rounds} rounds, this one included."]
+    return [f"{text}."] if waited >= 0.5 else []
+
+
+def _bound(facts: Facts) -> list[str]:
+    bound = facts.get("bound")
+    if bound is None:
+        return []
+    due_age = seconds_text(bound["due_age_s"])
+    due = "It is overdue" if bound["due"] else f"It is overdue after {due_age}"
+    if bound["bounded"]:
+        each = f"({seconds_text(bound['longest_run_s'])} + {seconds_text(bound['round_s'])}, a round)"
+        sum_ = f"{bound['turns']} x {each}"
+        most = (
+            f"{seconds_text(bound['left_s'])} from now: {sum_}"
+            if bound["due"]
+            else f"{seconds_text(bound['most_s'])} after its submission: {due_age} + {sum_}"
+        )
+        who = "it starts" if bound["group"] is None else f"task group {bound['group']} starts"
+        return [
+            f"{due}. {_ahead(facts, bound['ahead'])}.",
+            f"By the bound of the due age {who} at most about {most}, if no run takes longer than "
+            f"{seconds_text(bound['longest_run_s'])}. That is an estimate from predicted run times, not a promise: "
+            "tasks of higher priority, and longer runs that arrive before it is due or before its turn, can make it wait "
+            "longer.",
+        ]
+    match bound["why_not"]:
+        case "infeasible":
+            return ["There is no bound on its waiting: as the machines are, it never starts."]
+        case "relation":
+            return ["There is no bound on its waiting while a relation refuses it on every machine that could take it."]
+        case "group_incomplete":
+            return [f"{due}, but there is no bound on its waiting before its task group is complete."]
+        case "group_expired":
+            return [
+                "There is no bound on its waiting: its task group's deadline has passed, so nothing is reserved for it."
+            ]
+        case "group_never":
+            needs, room = bound["group_needs"], bound["group_room"]
+            places = f"{needs} place{'' if needs == 1 else 's'}"
+            return [
+                f"There is no bound on its waiting: the group needs {places} and the cluster has {room} when "
+                "everything that ends has ended."
+            ]
+        case "group_unreserved":
+            needs = bound["group_needs"]
+            return [
+                f"There is no bound on its waiting: the group needs {needs} places, and no machines are found that can be "
+                "reserved for all of them."
+            ]
+        case _:
+            why = "some tasks run without an end or with none that is known, and what runs is not moved for it"
+            return [f"{due}. {_ahead(facts, bound['ahead'])}, but there is no bound on its waiting: {why}."]
+
+
+def _ahead(facts: Facts, tasks: Sequence[str]) -> str:
+    """Tasks that are served before it, without a full stop."""
+    if not tasks:
+        return "No task is ahead of it"
+    count = len(tasks)
+    verb = "is" if count == 1 else "are"
+    return f"{count} task{'' if count == 1 else 's'} ({names_text(facts, tasks)}) {verb} ahead of it"
+
+
+def _from_now(seconds: float) -> str:
+    """When something is, or was: a clock's seconds say nothing to people."""
+    return f"in {seconds_text(seconds)}" if seconds > 0.0 else f"{seconds_text(-seconds)} ago"

@@ -1,0 +1,580 @@
+"""Prices of the cost model ``flow``: completion goals and latency headroom, valued on forecasts of measured models.
+
+The cost of a machine is the sum of the weighted penalties of all completions there and the price of the headroom that its
+services use. The price of a placement is the exact change of that cost: what the arriving task's own completion costs, what
+it does to all others, and what it takes of a service's headroom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+
+import numpy as np
+
+from flowsched.arrays import FloatArray, IntArray
+from flowsched.pricing.arrival import Arrival, Colocation
+from flowsched.pricing.forecast_cache import Forecast, ForecastCache
+from flowsched.pricing.forecast_kernel import (
+    CORES,
+    DELAY_NOW_S,
+    DONE,
+    ELAPSED_S,
+    GOAL_S,
+    IMPORTANCE,
+    JOB_NUMBERS,
+    LATEST_S,
+    LEAST_ALONE_S,
+    LONG_RUNNING,
+    MEMORY_MIB,
+    MOST_USED,
+    SCALE,
+    VARIANT_NUMBERS,
+    base_costs,
+    colocation_costs,
+)
+from flowsched.pricing.goals import REFERENCE_RUN_S, Goals
+from flowsched.pricing.utility import penalties
+from flowsched.settings import Settings
+from flowsched.snapshot import MILLI
+from flowsched_models.runtime import Resident
+
+FORBIDDEN = float("inf")
+_SLOWEST = 4.0
+"""No machine and no neighbours make a task more than so many times slower than one core of its best machine."""
+
+_TypeKey = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class TaskType:
+    """Classes that differ in age, goal and importance only: forecasts of one are those of all."""
+
+    rows: IntArray
+    """[shapes, columns] row of each variant, -1 where there is none."""
+    own_cores: IntArray
+    """The same without the variants that use services' cores."""
+    narrowest: IntArray
+    """The first of these."""
+
+
+@dataclass(frozen=True)
+class Variants:
+    """Every way in which the types of a round may join machines."""
+
+    numbers: FloatArray
+    """[variants, VARIANT_NUMBERS] as the kernels take them."""
+    kinds: IntArray
+    """[variants] kind of job, by the number of the pace table."""
+    columns: IntArray
+    """[variants] position among its type's variants of one shape."""
+    ways: tuple[tuple[int, bool], ...]
+    """[variants] width in milli-CPU, and whether services' cores are used."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """Machines of groups with what runs there now: arrays by group, rows as the kernels take them."""
+
+    count: IntArray
+    """[groups] running tasks."""
+    jobs: FloatArray
+    """[groups, most running, JOB_NUMBERS]"""
+    kinds: IntArray
+    """[groups, most running]"""
+    free_cores: FloatArray
+    free_memory: FloatArray
+    """[groups] MiB"""
+    cost: FloatArray
+    """[groups]"""
+    peak_us: FloatArray
+    """[groups, S] highest p95 of each service."""
+    ends_s: FloatArray
+    """[groups, most running] completions, seconds from now."""
+    completions_s: FloatArray
+    """[groups, starts - 1] when the k-th task ends; infinity for fewer."""
+    drained_s: FloatArray
+    """[groups] when the last task that has an end has ended."""
+
+
+class FlowPrices:
+    """Prices of one round. ``goal_s`` None: each task's own goal, counted from its submission."""
+
+    def __init__(
+        self, forecasts: ForecastCache, settings: Settings, goal_s: float | None = None, like: FlowPrices | None = None
+    ) -> None:
+        """Work out goals and variants; nothing is forecast yet. ``like``: prices that differ in the goal only."""
+        self.forecasts = forecasts
+        self.settings = settings
+        self.goal_s = goal_s
+        view = forecasts.view
+        self.goals: Goals = Goals(forecasts, settings, goal_s, None if like is None else like.goals)
+        self.numbers: FloatArray = np.array(
+            [
+                settings.eps,
+                settings.beta,
+                settings.headroom_weight,
+                settings.slo_margin,
+                settings.goal_factor,
+                view.snapshot.start_delay.after_waiting_s,
+            ]
+        )
+        """Settings as the kernels take them."""
+        most = max((len(g.services) for g in view.groups), default=0)
+        self.slo_us: FloatArray = np.full(
+            (len(view.groups), max(1, most, forecasts.table.memory.services.shape[1])), np.inf
+        )
+        """[groups, S] p95 goal of each service."""
+        for g, group in enumerate(view.groups):
+            self.slo_us[g, : len(group.services)] = [s.slo_us for s in group.services]
+        self.base = self._base()
+        """The groups' machines as they run now."""
+        self.class_goals: FloatArray = np.array(
+            [
+                (self.goals.elapsed[c], self.goals.tau[c], self.goals.weight[c], self.goals.latest_s(c))
+                for c in range(len(view.classes))
+            ]
+        ).reshape(-1, 4)
+        """[classes] ELAPSED_S, GOAL_S, IMPORTANCE, LATEST_S."""
+        self.shapes: dict[int, int]
+        if like is None:
+            self.shapes = {g: i for i, g in enumerate(view.shapes)}
+            self.type_of, self.types, self.variants = self._types()
+        else:
+            self.shapes, self.type_of, self.types, self.variants = like.shapes, like.type_of, like.types, like.variants
+        self._later: dict[int, tuple[float, float]] = {} if like is None else like._later
+        self._cost: list[dict[Colocation, float]] = [{} for _ in view.groups]
+        # Forecasts know no goal, where no job's completion is too late to be of use.
+        self._forecast: list[dict[Colocation, Forecast]] = [{} for _ in view.groups] if like is None else like._forecast
+        self._plain = not any(c.task.endless or c.task.min_utility is not None for c in view.classes) and not any(
+            g.endless for g in view.groups
+        )
+        self._waiting: dict[int, dict[str, float]] = {}
+
+    def with_goal(self, goal_s: float) -> FlowPrices:
+        """The same prices with one goal for all, ``goal_s`` from now."""
+        return FlowPrices(self.forecasts, self.settings, goal_s, self)
+
+    def variant(self, group: int, arrival: Arrival) -> int:
+        """The row of an arrival's variant on a group's machines; -1 where it has none."""
+        rows = self.types[self.type_of[arrival.task_class]].rows[self.shapes[self.forecasts.view.shape_of[group]]]
+        wanted = (arrival.width_milli, arrival.shared)
+        return next((int(v) for v in rows if v >= 0 and self.variants.ways[v] == wanted), -1)
+
+    def machine_cost(self, group: int, colocation: Colocation) -> float:
+        """Cost of a machine of a group once these tasks have joined it; ``FORBIDDEN`` where they must not."""
+        cost = self._cost[group].get(colocation)
+        return self.machine_costs(group, (colocation,))[0] if cost is None else cost
+
+    def machine_costs(self, group: int, colocations: Sequence[Colocation]) -> list[float]:
+        """The same of many co-locations, forecast together."""
+        known = self._cost[group]
+        new = list(dict.fromkeys(c for c in colocations if c not in known))
+        if new and self._plain:
+            forecasts = self._forecast[group]
+            for colocation in new:
+                forecast = forecasts.get(colocation)
+                if forecast is not None:
+                    known[colocation] = self._sum(group, colocation, forecast)
+            new = [c for c in new if c not in known]
+        if new:
+            self._learn(group, new)
+        return [known[c] for c in colocations]
+
+    def forecast(self, group: int, colocation: Colocation) -> Forecast | None:
+        """What is predicted for a machine once these tasks have joined it; None if they do not fit or may not meet."""
+        self.machine_cost(group, colocation)
+        return self._forecast[group].get(colocation)
+
+    def machine_terms(self, group: int, colocation: Colocation, member: int) -> Mapping[str, float]:
+        """What the ``member``-th arriving task of a co-location adds to its machine's cost: own run time undisturbed,
+        interference suffered, interference caused, wait for its start, SLO headroom.
+
+        Tasks of later starts that could not come without it, as they wait for its end, are left out of the sum.
+        """
+        arrival = colocation[member]
+        others = colocation[:member] + colocation[member + 1 :]
+        with_it = self.forecast(group, colocation)
+        without = self.forecast(group, others)
+        if with_it is None:
+            return {}
+        if without is None or self.machine_cost(group, others) == FORBIDDEN:
+            earlier = tuple(a for a in colocation if a.start_after <= arrival.start_after)
+            if earlier == colocation:
+                return {}
+            return self.machine_terms(group, earlier, earlier.index(arrival))
+        total = self.machine_cost(group, colocation) - self.machine_cost(group, others)
+        own = self.goals.penalty(arrival, with_it.arrivals_s[member])
+        alone_s = self.reference_run_s(group, arrival.task_class)
+        if arrival.shared:
+            alone_s *= self.forecasts.undisturbed_s(group, arrival) / self.forecasts.best_alone_s(
+                group, arrival.task_class
+            )
+        begin = self.forecasts.delay_s(arrival.task_class, arrival.start_after)
+        undisturbed = self.goals.penalty(arrival, begin + alone_s)
+        delayed = self.goals.penalty(arrival, with_it.starts_s[member] + begin + alone_s)
+        headroom = self._headroom(group, with_it.peak_p95_us) - self._headroom(group, without.peak_p95_us)
+        terms = {
+            "run_time": undisturbed,
+            "wait_for_slot": delayed - undisturbed,
+            "interference_suffered": own - delayed,
+            "interference_caused": total - own - headroom,
+            "slo_headroom": headroom,
+        }
+        # Differences of equal sums leave a few bits that mean nothing.
+        return {name: value if abs(value) > 1e-12 else 0.0 for name, value in terms.items()}
+
+    def waiting_cost(self, task_class: int) -> float:
+        """Equation 13: the penalty of starting when the backlog is worked off and a machine has drained, plus W.
+
+        The expected further wait is not one round: with nothing running yet that would make waiting for the widest
+        machine look cheap to every task at once. A task that waits *for* something has an option with a later start. With
+        one goal for all, waiting is dearer than any place.
+        """
+        return sum(self.waiting_terms(task_class).values())
+
+    def waiting_terms(self, task_class: int) -> Mapping[str, float]:
+        """Penalty and W."""
+        found = self._waiting.get(task_class)
+        if found is None:
+            found = self._waiting[task_class] = self._price_waiting(task_class)
+        return found
+
+    def least_cost(self, group: int, task_class: int) -> float:
+        """Its own penalty with the cores that it may use to itself from now on; nothing is ever faster.
+
+        What it does to the others is left out: it is not below what they are bound to cost (``resident_least_cost``).
+        """
+        delay = min(self.forecasts.delay_s(task_class, 0), self.forecasts.delay_s(task_class, 1))
+        least = self.forecasts.least_alone_s(group, task_class) / self.forecasts.best_alone_s(group, task_class)
+        end = delay + self.reference_run_s(group, task_class) * min(1.0, least)
+        return self.goals.penalty(Arrival(task_class, 0, 0), end)
+
+    def resident_least_cost(self, group: int) -> float:
+        """Every running task alone on its cores from now on, and the headroom that idle services use."""
+        here = self.forecasts.view.groups[group]
+        total = self._headroom(group, here.host.rates(()).p95_us)
+        host = self.forecasts.bare_host(group) if self.forecasts.may_share(group) else here.host
+        for running, resident, (elapsed, tau, weight) in zip(
+            here.running, here.residents, self.goals.running[group], strict=True
+        ):
+            if running.task.endless:
+                total += weight * self._slowness(1.0)
+                continue
+            left_s = host.alone_s(resident.profile, resident.threads, resident.cores, resident.scale, resident.progress)
+            total += weight * self.goals.g(elapsed + resident.ready_s + left_s, tau)
+        return total
+
+    def welcome(self, group: int, task_class: int) -> bool:
+        """Whether a class breaks no p95 goal on a machine of the group that runs nothing else."""
+        return self.goals.welcome(group, task_class)
+
+    def makespan_s(self, group: int, colocation: Colocation) -> float:
+        """Last predicted completion on a machine, in seconds from now."""
+        found = self.forecast(group, colocation)
+        if found is None or self.machine_cost(group, colocation) == FORBIDDEN:
+            return FORBIDDEN
+        here = self.forecasts.view.groups[group]
+        classes = self.forecasts.view.classes
+        ends = [end for r, end in zip(here.running, found.residents_s, strict=True) if not r.task.endless]
+        ends += [
+            end for a, end in zip(colocation, found.arrivals_s, strict=True) if not classes[a.task_class].task.endless
+        ]
+        return max(ends, default=0.0)
+
+    def utility(self, group: int, colocation: Colocation, member: int) -> float | None:
+        """U = (tau - phi)/tau with the task's own goal tau, phi counted from its submission; None where it cannot be."""
+        found = self.forecast(group, colocation)
+        return None if found is None else self.goals.utility(colocation[member], found.arrivals_s[member])
+
+    def _sum(self, group: int, colocation: Colocation, forecast: Forecast) -> float:
+        """Cost of a machine whose forecast is known already, from prices with another goal."""
+        here = self.forecasts.view.groups[group]
+        if colocation:
+            for service, peak, quiet in zip(
+                here.services, forecast.peak_p95_us, self.base.peak_us[group], strict=False
+            ):
+                if peak > self.settings.slo_margin * service.slo_us and peak > quiet + 1e-9:
+                    return FORBIDDEN
+        total = self._headroom(group, forecast.peak_p95_us)
+        for end, (elapsed, tau, weight) in zip(forecast.residents_s, self.goals.running[group], strict=True):
+            total += weight * self.goals.g(elapsed + end, tau)
+        for arrival, end in zip(colocation, forecast.arrivals_s, strict=True):
+            total += self.goals.penalty(arrival, end)
+        return total
+
+    def _base(self) -> Base:
+        view, forecasts = self.forecasts.view, self.forecasts
+        groups = view.groups
+        most = max((len(g.running) for g in groups), default=0)
+        count = np.array([len(g.running) for g in groups], np.int64)
+        jobs = np.zeros((len(groups), most, JOB_NUMBERS))
+        kinds = np.zeros((len(groups), most), np.int64)
+        for g, n in enumerate(count.tolist()):
+            if n:
+                jobs[g, :n] = forecasts.jobs[g]
+                jobs[g, :n, ELAPSED_S : IMPORTANCE + 1] = self.goals.running[g]
+                kinds[g, :n] = forecasts.kinds[g]
+        jobs[:, :, LATEST_S] = np.inf
+        cost, peak = np.zeros(len(groups)), np.zeros(self.slo_us.shape)
+        ends = np.full((len(groups), most), -np.inf)
+        completions = np.full((len(groups), max(1, self.settings.slots - 1)), np.inf)
+        cores = np.array([g.free_milli / MILLI for g in groups], np.float64)
+        memory = np.array([float(g.free_memory_mib) for g in groups], np.float64)
+        base_costs(
+            forecasts.table.memory,
+            np.arange(len(groups), dtype=np.int64),
+            forecasts.hosts,
+            count,
+            jobs,
+            kinds,
+            np.zeros((len(groups), most), np.int64),
+            cores,
+            memory,
+            self.slo_us,
+            self.numbers,
+            cost,
+            peak,
+            ends,
+            completions,
+        )
+        forecasts.made += len(groups)
+        ending = np.where(jobs[:, :, LONG_RUNNING] == 0.0, ends, 0.0)
+        drained = np.maximum(ending.max(axis=1, initial=0.0), 0.0)
+        return Base(count, jobs, kinds, cores, memory, cost, peak, ends, completions, drained)
+
+    def _types(self) -> tuple[list[int], list[TaskType], Variants]:
+        """Type of each class, and the variants of each type on every shape of machine."""
+        view, forecasts = self.forecasts.view, self.forecasts
+        number: dict[_TypeKey, int] = {}
+        type_of: list[int] = []
+        members: list[int] = []
+        for c, cls in enumerate(view.classes):
+            t = cls.task
+            fresh = t.submit_s >= view.snapshot.now_s
+            key = (t.profile, t.scale, t.widths_milli, t.memory_mib, t.threads, t.endless, fresh, t.machines)
+            if key not in number:
+                number[key] = len(members)
+                members.append(c)
+            type_of.append(number[key])
+        rows: list[FloatArray] = []
+        kinds: list[int] = []
+        columns: list[int] = []
+        ways: list[tuple[int, bool]] = []
+        types = []
+        table = forecasts.table
+        for c in members:
+            by_shape: list[list[int]] = []
+            for g in self.shapes:
+                here: list[int] = []
+                for way, row, kind, column in table.remembered(self._place_key(g, c), partial(self._variants_of, g, c)):
+                    here.append(len(rows))
+                    rows.append(row)
+                    kinds.append(kind)
+                    columns.append(column)
+                    ways.append(way)
+                by_shape.append(here)
+            most = max((len(here) for here in by_shape), default=0)
+            rows_of = np.full((len(by_shape), most), -1, np.int64)
+            for s, here in enumerate(by_shape):
+                rows_of[s, : len(here)] = here
+            own = max((sum(not ways[v][1] for v in here) for here in by_shape), default=0)
+            plain = np.where([[v >= 0 and not ways[v][1] for v in row] for row in rows_of.tolist()], rows_of, -1)
+            own_cores = np.ascontiguousarray(plain.reshape(rows_of.shape)[:, :own])
+            types.append(TaskType(rows_of, own_cores, np.ascontiguousarray(own_cores[:, :1])))
+        variants = Variants(
+            np.array(rows).reshape(-1, VARIANT_NUMBERS),
+            np.array(kinds, np.int64),
+            np.array(columns, np.int64),
+            tuple(ways),
+        )
+        return type_of, types, variants
+
+    def _place_key(self, group: int, task_class: int) -> tuple[object, ...]:
+        """What the variants of a class on a group's machines depend on."""
+        here, t = self.forecasts.view.groups[group], self.forecasts.view.classes[task_class].task
+        now = self.forecasts.view.snapshot
+        delay_s = self.forecasts.delay_s(task_class, 0)
+        allowed = self.forecasts.view.allowed(task_class, here.members[0])
+        job = (t.profile, t.scale, t.widths_milli, t.memory_mib, t.threads, delay_s, allowed)
+        goals = tuple(s.slo_us for s in here.services)
+        reference = self.goals.whole_run_s[task_class] if t.endless else 0.0
+        place = (int(self.forecasts.hosts[group]), here.batch_cores, here.machine.vcpus, goals, now.share_service_cores)
+        return (*job, reference, *place, self.settings.slo_margin, self.forecasts.shares)
+
+    def _variants_of(self, group: int, task_class: int) -> list[tuple[tuple[int, bool], FloatArray, int, int]]:
+        """Way, row, kind and column of each variant of a class on a group's machines."""
+        forecasts = self.forecasts
+        found = []
+        for column, (width, shared) in enumerate(forecasts.ways(group, task_class)):
+            arrival = Arrival(task_class, 0, width, shared)
+            if self._breaks_alone(group, arrival):
+                continue
+            resident = forecasts.resident(group, arrival)
+            kind = forecasts.table.kind(int(forecasts.hosts[group]), resident)
+            found.append(((width, shared), self._variant(group, arrival, resident), kind, column))
+        return found
+
+    def _breaks_alone(self, group: int, arrival: Arrival) -> bool:
+        """Whether an arriving task breaks a p95 goal on a machine of the group that runs nothing else."""
+        services = self.forecasts.view.groups[group].services
+        peaks = self.forecasts.lone_peak_p95_us(group, arrival)
+        return any(p > self.settings.slo_margin * s.slo_us for p, s in zip(peaks, services, strict=True))
+
+    def _variant(self, group: int, arrival: Arrival, resident: Resident) -> FloatArray:
+        row = np.zeros(VARIANT_NUMBERS)
+        row[SCALE], row[DONE] = resident.scale, resident.progress
+        row[CORES], row[MEMORY_MIB] = arrival.width_milli / MILLI, resident.memory_mib
+        row[GOAL_S], row[LATEST_S] = 1.0, np.inf
+        row[DELAY_NOW_S] = self.forecasts.delay_s(arrival.task_class, 0)
+        row[LEAST_ALONE_S] = self.reference_run_s(group, arrival.task_class)
+        if self.forecasts.view.classes[arrival.task_class].task.endless:
+            row[LONG_RUNNING] = row[LEAST_ALONE_S]
+        elif arrival.shared:
+            row[LEAST_ALONE_S] = self.forecasts.least_alone_s(group, arrival.task_class)
+        return row
+
+    def _learn(self, group: int, new: Sequence[Colocation]) -> None:
+        forecasts, costs = self.forecasts, self._cost[group]
+        first, variants, after, class_of = [0], [], [], []
+        asked = []
+        for colocation in new:
+            costs[colocation] = FORBIDDEN
+            rows = [self.variant(group, a) for a in colocation]
+            if min(rows, default=0) < 0 or not forecasts.possible(group, colocation):
+                continue
+            asked.append(colocation)
+            variants += rows
+            after += [a.start_after for a in colocation]
+            class_of += [a.task_class for a in colocation]
+            first.append(len(variants))
+        if not asked:
+            return
+        here = forecasts.view.groups[group]
+        there = len(here.running)
+        most = there + max(len(c) for c in asked)
+        ends, bound = np.zeros((len(asked), most)), np.zeros((len(asked), most))
+        cost, peak = np.zeros(len(asked)), np.zeros((len(asked), self.slo_us.shape[1]))
+        colocation_costs(
+            forecasts.table.memory,
+            int(forecasts.hosts[group]),
+            self.base.jobs[group, :there],
+            forecasts.kinds[group],
+            here.free_milli / MILLI,
+            float(here.free_memory_mib),
+            self.slo_us[group],
+            self.numbers,
+            self.base.peak_us[group],
+            np.array(first, np.int64),
+            np.array(variants, np.int64),
+            np.array(after, np.int64),
+            self.class_goals[class_of].reshape(-1, 4),
+            self.variants.numbers,
+            self.variants.kinds,
+            cost,
+            ends,
+            bound,
+            peak,
+        )
+        forecasts.made += len(asked)
+        services = len(here.services)
+        for b, colocation in enumerate(asked):
+            costs[colocation] = float(cost[b])
+            end = there + len(colocation)
+            if np.isfinite(bound[b, there:end]).all() and np.isfinite(ends[b, :end]).all():
+                self._forecast[group][colocation] = Forecast(
+                    tuple(ends[b, :there].tolist()),
+                    tuple(ends[b, there:end].tolist()),
+                    tuple(bound[b, there:end].tolist()),
+                    tuple(peak[b, :services].tolist()),
+                )
+
+    def reference_run_s(self, group: int, task_class: int) -> float:
+        """Run time on the group's machines alone; for a long-running task, relative to its best place."""
+        alone_s = self.forecasts.best_alone_s(group, task_class)
+        if not self.forecasts.view.classes[task_class].task.endless:
+            return alone_s
+        return REFERENCE_RUN_S * alone_s / self.goals.whole_run_s[task_class]
+
+    def _slowness(self, factor: float) -> float:
+        """Penalty of a running long-running task that is so many times slower than alone, whatever its length."""
+        return self.settings.eps * factor / self.settings.goal_factor
+
+    def _headroom(self, group: int, p95_us: Sequence[float]) -> float:
+        price = 0.0
+        for service, p95 in zip(self.forecasts.view.groups[group].services, p95_us, strict=True):
+            used = min(MOST_USED, p95 / service.slo_us)
+            price += self.settings.headroom_weight * used / (1.0 - used)
+        return price
+
+    def _later_end_s(self, task_class: int) -> tuple[float, float]:
+        """Least seconds after which a task is done that waits, and what it then does to long-running tasks there: it starts
+        once the backlog is worked off and a machine has drained.
+        """
+        view, forecasts = self.forecasts.view, self.forecasts
+        alone = self.goals.alone_s[task_class].copy()
+        caused = np.zeros(len(alone))
+        width = view.classes[task_class].task.widths_milli[0]
+        for s, g in enumerate(view.shapes):
+            if np.isfinite(alone[s]):
+                alone[s], caused[s] = self._run_for_good(g, task_class, width)
+        shape = np.array([self.shapes[g] for g in view.shape_of], np.int64)
+        wait = np.maximum(self.base.drained_s, max(forecasts.backlog_s, self.settings.round_period_s))
+        ends = wait + forecasts.delay_s(task_class, 1) + alone[shape]
+        if not np.isfinite(ends).any():
+            return FORBIDDEN, 0.0
+        elapsed, tau, weight, _ = self.class_goals[task_class]
+        cost = weight * penalties(elapsed + ends, tau, self.settings.eps, self.settings.beta) + caused[shape]
+        best = int(cost.argmin())
+        return float(ends[best]), float(caused[shape[best]])
+
+    def _run_for_good(self, group: int, task_class: int, width_milli: int) -> tuple[float, float]:
+        """Run time beside the long-running tasks of a group's machines, and what it costs them."""
+        alone_s = self.reference_run_s(group, task_class)
+        running = self.forecasts.view.groups[group].running
+        if not any(r.task.endless for r in running):
+            return alone_s, 0.0
+        before, _ = self.forecasts.slowdowns_for_good(group, ())
+        after, (own,) = self.forecasts.slowdowns_for_good(group, (Arrival(task_class, 0, width_milli),))
+        weights = [w for r, (_, _, w) in zip(running, self.goals.running[group], strict=True) if r.task.endless]
+        caused = sum(
+            w * (self._slowness(a) - self._slowness(b)) for w, a, b in zip(weights, after, before, strict=True)
+        )
+        return alone_s * own, caused
+
+    def _price_waiting(self, task_class: int) -> dict[str, float]:
+        task = self.forecasts.view.classes[task_class].task
+        age = max(0.0, self.forecasts.view.snapshot.now_s - task.submit_s)
+        due = self.settings.due_age_s
+        growth = self.settings.waiting_weight * (min(1.0, age / due) if due > 0.0 else 1.0)
+        if self.goal_s is not None:
+            dearer, weights = self._above_any_place
+            own = self.goals.weight[task_class] / max(weights, 1e-12)
+            return {"completion_if_postponed": dearer * (1.0 + own), "waiting": growth}
+        if task_class not in self._later:
+            self._later[task_class] = self._later_end_s(task_class)
+        end_s, caused = self._later[task_class]
+        if end_s == FORBIDDEN:
+            end_s, caused = self.goals.best_run_s[task_class], 0.0
+        return {
+            "completion_if_postponed": self.goals.penalty(Arrival(task_class, 0, 0), end_s) + caused,
+            "waiting": growth,
+        }
+
+    @cached_property
+    def _above_any_place(self) -> tuple[float, float]:
+        """A cost that no plan of the round exceeds: all work one piece after the other, and every task that late; and the
+        sum of all weights.
+
+        A task that is left waiting spoils a makespan whatever else is gained.
+        """
+        view, forecasts = self.forecasts.view, self.forecasts
+        cores = sum(group.machine.vcpus * group.size for group in view.groups)
+        delays = view.snapshot.start_delay.after_waiting_s * (1 + len(view.tasks))
+        last_s = forecasts.backlog_s * max(1, cores) * _SLOWEST + float(self.base.drained_s.max(initial=0.0)) + delays
+        weights = sum(self.goals.weight[c] * len(cls.members) for c, cls in enumerate(view.classes))
+        weights += sum(
+            w * g.size for g, known in zip(view.groups, self.goals.running, strict=True) for _, _, w in known
+        )
+        return 1.0 + weights * self.goals.g(last_s, self.goal_s or 1.0), weights

@@ -1,0 +1,299 @@
+"""What the models predict for the machines of a round: numbers for compiled forecasts, and answers to single questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from flowsched.arrays import FloatArray, IntArray
+from flowsched.compaction import View, long_running_resident
+from flowsched.pricing.arrival import Arrival, Colocation
+from flowsched.pricing.forecast_kernel import CORES as JOB_CORES
+from flowsched.pricing.forecast_kernel import DONE, JOB_NUMBERS, LONG_RUNNING, MEMORY_MIB, READY_S, SCALE
+from flowsched.relations.relation import MACHINE, RelationKind
+from flowsched.resource import covers, without
+from flowsched.snapshot import MILLI, Task
+from flowsched_models.forecast import forecast
+from flowsched_models.pace_table import PaceTable
+from flowsched_models.runtime import Host, Resident
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """The future of one machine; times in seconds from now."""
+
+    residents_s: tuple[float, ...]
+    """Completion of each running task."""
+    arrivals_s: tuple[float, ...]
+    """Completion of each arriving task, in the order of the co-location."""
+    starts_s: tuple[float, ...]
+    """When each arriving task is bound; 0 for those that start now."""
+    peak_p95_us: tuple[float, ...]
+    """Highest p95 of each service until the last completion."""
+
+
+class ForecastCache:
+    """The groups and classes of a view as the compiled model takes them, and what is asked of single places.
+
+    Arriving tasks are given the batch cores of their machine. With ``shares``, light ones may be given all cores instead
+    where the snapshot lets.
+    """
+
+    def __init__(self, view: View, shares: bool, table: PaceTable) -> None:
+        """Register what runs; ``table`` outlives the round."""
+        self.view = view
+        self.table = table
+        self.made = 0
+        """Number of forecasts made."""
+        self.shares = shares and view.snapshot.share_service_cores
+        self.hosts: IntArray = np.array([table.host(g.host) for g in view.groups], np.int64)
+        """[groups] number of each group's host."""
+        self.kinds: list[IntArray] = []
+        """By group, the kind of each running task."""
+        self.jobs: list[FloatArray] = []
+        """By group, [running, JOB_NUMBERS], goals left open."""
+        for g, group in enumerate(view.groups):
+            host = int(self.hosts[g])
+            self.kinds.append(np.array([table.kind(host, r) for r in group.residents], np.int64))
+            numbers = np.zeros((len(group.residents), JOB_NUMBERS))
+            for row, resident, running in zip(numbers, group.residents, group.running, strict=True):
+                row[SCALE], row[DONE], row[READY_S] = resident.scale, resident.progress, resident.ready_s
+                row[JOB_CORES], row[MEMORY_MIB] = resident.weight, resident.memory_mib
+                row[LONG_RUNNING] = -1.0 if running.task.endless else 0.0
+            self.jobs.append(numbers)
+        self._light: dict[tuple[int, int, int], bool] = {}
+        self._undisturbed: dict[tuple[int, Arrival], float] = {}
+        self._bare: dict[str, Host] = {}
+        self._resourceful = any(c.task.resources for c in view.classes)
+        per_machine = (RelationKind.LIMIT, RelationKind.APART)
+        self._local = tuple(r for r in view.snapshot.relations if r.key == MACHINE and r.kind in per_machine)
+
+    def threads(self, group: int, task_class: int) -> int:
+        """Threads that a class starts on a group's machines: all cores that batch may use there, as far as it may."""
+        task = self.view.classes[task_class].task
+        return task.threads_on(
+            len(self.view.groups[group].batch_cores), self.view.snapshot.catalogue.jobs[task.profile]
+        )
+
+    def place(self, group: int, arrival: Arrival) -> tuple[tuple[int, ...], int]:
+        """Virtual CPUs that an arriving task is given, and the threads that it starts on them."""
+        here = self.view.groups[group]
+        if arrival.shared:
+            cores = tuple(range(here.machine.vcpus))
+            task = self.view.classes[arrival.task_class].task
+            return cores, task.threads_on(len(cores), self.view.snapshot.catalogue.jobs[task.profile])
+        return here.batch_cores, self.threads(group, arrival.task_class)
+
+    def may_share(self, group: int) -> bool:
+        """Whether arriving tasks may use services' cores on a group's machines at all."""
+        here = self.view.groups[group]
+        return self.shares and bool(here.services) and bool(here.batch_cores)
+
+    def light(self, group: int, task_class: int, width_milli: int) -> bool:
+        """Whether a class with this width as its weight, alone on all cores of a group's machine, keeps every p95 goal."""
+        group = self.view.shape_of[group]
+        key = (group, task_class, width_milli)
+        found = self._light.get(key)
+        if found is None:
+            found = self._light[key] = self.may_share(group) and self._keeps_goals(group, task_class, width_milli)
+        return found
+
+    def ways(self, group: int, task_class: int) -> tuple[tuple[int, bool], ...]:
+        """Width and use of the services' cores as which a class may join a machine of a group: those without come first,
+        narrow ones first.
+        """
+        if not self.view.groups[group].batch_cores or not self.view.allowed(
+            task_class, self.view.groups[group].members[0]
+        ):
+            return ()
+        widths = self.view.classes[task_class].task.widths_milli
+        return tuple((w, s) for s in (False, True) for w in widths if not s or self.light(group, task_class, w))
+
+    def best_alone_s(self, group: int, task_class: int) -> float:
+        """Run time of a whole task with the group's batch cores to itself."""
+        here = self.view.groups[group]
+        return self.task_alone_s(here.host, here.batch_cores, self.view.classes[task_class].task)
+
+    def task_alone_s(self, host: Host, cores: tuple[int, ...], task: Task) -> float:
+        """Run time of a whole task on these cores alone, in seconds, with the threads that it starts there."""
+        return self.table.alone_s(host, cores, task.profile, task.threads) * task.scale
+
+    def alone_s(self, host: Host, cores: tuple[int, ...], profile: str, scale: float) -> float:
+        """Run time on these cores alone, in seconds, with as many threads as the program takes there."""
+        return self.table.alone_s(host, cores, profile, ()) * scale
+
+    def undisturbed_s(self, group: int, arrival: Arrival) -> float:
+        """Run time of an arriving task with the cores that it is given to itself, beside the group's services only."""
+        if not arrival.shared:
+            return self.best_alone_s(group, arrival.task_class)
+        key = (group, arrival)
+        found = self._undisturbed.get(key)
+        if found is None:
+            alone = forecast(self.view.groups[group].host, [self.resident(group, arrival)])
+            found = self._undisturbed[key] = alone.residents_s[0]
+        return found
+
+    def least_alone_s(self, group: int, task_class: int) -> float:
+        """Run time that a whole task is never below on a group's machines.
+
+        Where cores are shared with services, neighbours may take from a service what it does to others: it is left out.
+        """
+        if not self.may_share(group):
+            return self.best_alone_s(group, task_class)
+        here, task = self.view.groups[group], self.view.classes[task_class].task
+        host = self.bare_host(group)
+        return min(
+            self.task_alone_s(host, cores, task) for cores in (here.batch_cores, tuple(range(here.machine.vcpus)))
+        )
+
+    def bare_host(self, group: int) -> Host:
+        """A group's machine without services."""
+        kind = self.view.groups[group].machine.type
+        if kind not in self._bare:
+            self._bare[kind] = Host(self.view.snapshot.catalogue, kind)
+        return self._bare[kind]
+
+    def slowdowns(self, group: int, colocation: Colocation) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """How many times slower than alone each task is while all are there: running tasks, then arriving ones.
+
+        In their last phase, and with those that start later too: nothing that is added ever lowers it.
+        """
+        residents = self.view.groups[group].residents
+        factors = self._factors(group, residents, colocation)
+        return factors[: len(residents)], factors[len(residents) :]
+
+    def slowdowns_for_good(self, group: int, colocation: Colocation) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The same once all that has an end has ended; of running tasks only the long-running ones."""
+        here = self.view.groups[group]
+        stay = tuple(s for r, s in zip(here.running, here.residents, strict=True) if r.task.endless)
+        factors = self._factors(group, stay, colocation)
+        return factors[: len(stay)], factors[len(stay) :]
+
+    def lone_peak_p95_us(self, group: int, arrival: Arrival) -> tuple[float, ...]:
+        """Highest p95 of each service if an arriving task had a machine of the group to itself."""
+        here = self.view.groups[group]
+        if not here.services:
+            return ()
+        resident = self.resident(group, arrival)
+        return self.table.lone_peak_p95_us(int(self.hosts[group]), resident)
+
+    @cached_property
+    def backlog_s(self) -> float:
+        """Seconds that all remaining work needs if every core of the cluster shared in it at its best speed.
+
+        A task's CPU-seconds are its run time on one core of its fastest group; nothing finishes everything sooner, as
+        no number of threads speeds up more than linearly. Long-running tasks are no backlog.
+        """
+        view = self.view
+        light = {g for g in view.shapes if self._any_light(g)}
+        cores = sum(
+            (group.machine.vcpus if shape in light else len(group.batch_cores)) * group.size
+            for group, shape in zip(view.groups, view.shape_of, strict=True)
+        )
+        total = 0.0
+        known: dict[tuple[object, ...], float] = {}
+        for c, cls in enumerate(view.classes):
+            task = cls.task
+            if task.endless:
+                continue
+            key = (task.profile, task.scale, task.widths_milli[0], task.memory_mib, task.resources, task.machines)
+            if key not in known:
+                fitting = [view.groups[g] for g in view.shapes if view.could_fit(c, g, task.widths_milli[0])]
+                alone = (self.alone_s(g.host, g.batch_cores[:1], task.profile, task.scale) for g in fitting)
+                known[key] = min(alone, default=0.0)
+            total += len(cls.members) * known[key]
+        for group in view.groups:
+            for running, resident in zip(group.running, group.residents, strict=True):
+                if running.task.endless:
+                    continue
+                one_core_s = self.alone_s(group.host, resident.cores[:1], resident.profile, resident.scale)
+                total += group.size * (1.0 - resident.progress) * one_core_s
+        return total / max(1, cores)
+
+    def delay_s(self, task_class: int, start_after: int) -> float:
+        """Seconds from binding to the program's start."""
+        delay = self.view.snapshot.start_delay
+        fresh = start_after == 0 and self.view.classes[task_class].task.submit_s >= self.view.snapshot.now_s
+        return delay.at_submission_s if fresh else delay.after_waiting_s
+
+    def resident(self, group: int, arrival: Arrival) -> Resident:
+        """An arriving task as the model sees it."""
+        task = self.view.classes[arrival.task_class].task
+        cores, threads = self.place(group, arrival)
+        resident = Resident(task.profile, task.scale, threads, cores, arrival.width_milli / MILLI, task.memory_mib)
+        return long_running_resident(resident, self.view.snapshot) if task.endless else resident
+
+    def possible(self, group: int, colocation: Colocation) -> bool:
+        """Whether a machine of the group has the room, the resources and the relations for these arrivals."""
+        here = self.view.groups[group]
+        if not colocation:
+            return True
+        if not here.batch_cores:
+            return False
+        classes = self.view.classes
+        now = [a for a in colocation if a.start_after == 0]
+        cpu = sum(a.width_milli for a in now)
+        memory = sum(classes[a.task_class].task.memory_mib for a in now)
+        if cpu > here.free_milli or memory > here.free_memory_mib:
+            return False
+        if any(a.shared and not self.light(group, a.task_class, a.width_milli) for a in colocation):
+            return False
+        if self._resourceful and not self._resources_suffice(group, colocation):
+            return False
+        return not self._local or self._may_meet(group, colocation)
+
+    def _factors(self, group: int, residents: Sequence[Resident], colocation: Colocation) -> tuple[float, ...]:
+        host = self.view.groups[group].host
+        joining = (self.resident(group, a) for a in colocation)
+        occupants = [host.course(r)[1] for r in (*residents, *joining)]
+        together = host.rates(tuple(occupants)).progress
+        return tuple(host.rates((o,)).progress[o] / together[o] for o in occupants)
+
+    def _keeps_goals(self, group: int, task_class: int, width_milli: int) -> bool:
+        here = self.view.groups[group]
+        peaks = self.lone_peak_p95_us(group, Arrival(task_class, 0, width_milli, True))
+        return all(peak <= service.slo_us for service, peak in zip(here.services, peaks, strict=True))
+
+    def _any_light(self, group: int) -> bool:
+        return self.may_share(group) and any(
+            self.light(group, c, width) for c, cls in enumerate(self.view.classes) for width in cls.task.widths_milli
+        )
+
+    def _resources_suffice(self, group: int, colocation: Colocation) -> bool:
+        """Whether all that start now find their further resources free, and those that start later could find them."""
+        here = self.view.groups[group]
+        tasks = [self.view.classes[a.task_class].task for a in colocation]
+        now = [t.resources for t, a in zip(tasks, colocation, strict=True) if a.start_after == 0 and t.resources]
+        left = without(here.free_resources, *now)
+        if any(left[name] < 0 for amounts in now for name, units in amounts if units > 0):
+            return False
+        later = (t for t, a in zip(tasks, colocation, strict=True) if a.start_after > 0 and t.resources)
+        whole = dict(here.machine.resources)
+        return all(covers(whole, t.resources) and self.view.has_resources(t, group) for t in later)
+
+    def _may_meet(self, group: int, colocation: Colocation) -> bool:
+        """Whether the relations whose domains are machines let these arrivals join, whenever they start."""
+        for relation in self._local:
+            name = relation.name
+            joining = [self.view.classes[a.task_class].task for a in colocation]
+            joining = [t for t in joining if name in t.holds or name in t.joins]
+            if not joining:
+                continue
+            there = [r.task for r in self.view.groups[group].running]
+            if relation.kind is RelationKind.LIMIT:
+                more = sum(name in t.joins for t in joining)
+                if more and more + sum(name in t.joins for t in there) > relation.most:
+                    return False
+            elif _meetings(name, [*there, *joining]) > _meetings(name, there):
+                return False
+        return True
+
+
+def _meetings(name: str, tasks: list[Task]) -> int:
+    """Pairs of one that holds a relation and another one that joins it."""
+    holders = sum(name in t.holds for t in tasks)
+    joiners = sum(name in t.joins for t in tasks)
+    return holders * joiners - sum(name in t.holds and name in t.joins for t in tasks)

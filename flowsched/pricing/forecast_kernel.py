@@ -1,0 +1,410 @@
+"""What arriving tasks change on machines, compiled: forecasts and costs of many (machine, option) pairs in one call.
+
+A machine's jobs are rows of numbers: the tasks that run there and those that this round has planned there. A forecast runs
+the machine forward to its last completion (:func:`flowsched_models.kernel.run_once`) and sums the weighted penalties of the
+completions and the price of the headroom that latency services use.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched_models.cell import JOB_COLUMNS, MEMORY, MIXED, PARALLEL, PHI, PROGRESS, READY, SERIAL_FIRST
+from flowsched_models.compiled import compiler
+from flowsched_models.kernel import run_once
+from flowsched_models.pace import PaceMemory, recall
+
+compiled = compiler([Path(__file__)])
+
+# Columns of a job on a machine.
+SCALE, DONE, READY_S, CORES, MEMORY_MIB, ELAPSED_S, GOAL_S, IMPORTANCE, LATEST_S, LONG_RUNNING = range(10)
+JOB_NUMBERS = 10
+"""SCALE work relative to its kind's; DONE progress in [0, 1]; READY_S when its program runs, seconds from now; CORES and
+MEMORY_MIB what it requests; ELAPSED_S since its submission; GOAL_S tau; IMPORTANCE w; LATEST_S the last useful completion,
+seconds from now (infinity: any). LONG_RUNNING 0: it ends; -1: a running task without an end; > 0: an arriving one, the
+seconds that a reference job would run at this place."""
+
+# Columns of a variant: a class at a width on machines of one shape. The first JOB_NUMBERS are those of a job.
+DELAY_NOW_S, LEAST_ALONE_S = JOB_NUMBERS, JOB_NUMBERS + 1
+VARIANT_NUMBERS = JOB_NUMBERS + 2
+"""DELAY_NOW_S from binding now to the program's start; LEAST_ALONE_S run time of the whole task that is never undercut."""
+
+VARIANTS_PER_START = 1 << 10
+STARTS_PER_CLASS = 1 << 6
+"""Keys sort the arrivals of a machine by class, start and variant: the order in which those of one start are bound."""
+
+# Settings, as the kernels take them.
+EPS, BETA, HEADROOM_WEIGHT, SLO_MARGIN, GOAL_FACTOR, START_DELAY_S = range(6)
+SETTING_NUMBERS = 6
+
+MOST_USED = 0.99
+"""Share of its p95 goal that a service is at most charged for: beyond it the price would have no end."""
+FAR_S = 1e8
+"""A start later than this waits for the end of a task that has none."""
+_AT_ONCE = 1e-9
+_FEW = 24
+"""Forecasts between two looks at which options can still matter."""
+
+
+@compiled
+def penalty_of(phi_s: float, tau_s: float, eps: float, beta: float) -> float:
+    """``g``: see :func:`flowsched.pricing.utility.penalty`."""
+    if phi_s <= tau_s:
+        return eps * phi_s / tau_s
+    return eps + beta * (phi_s - tau_s) / tau_s
+
+
+@compiled
+def slow_downs(memory: PaceMemory, host: int, kinds: IntArray, jobs: FloatArray, factors: FloatArray) -> None:
+    """Into ``factors`` [jobs] how many times slower than alone each job is while all are there, in their last phase."""
+    count = len(kinds)
+    stage = np.zeros(count, np.int64)
+    for i in range(count):
+        row = memory.rows[kinds[i]]
+        stage[i] = PARALLEL if row[SERIAL_FIRST] > 0.0 or row[PHI] <= 0.0 else MIXED
+    users = np.arange(count)
+    items = np.zeros(count, np.int64)
+    together = np.zeros(count)
+    alone = np.zeros(count)
+    p95 = np.zeros(memory.services.shape[1])
+    recall(memory, host, kinds, stage, users, items, together, p95)
+    for i in range(count):
+        if jobs[i, LONG_RUNNING] != 0.0:
+            one = np.full(1, i, np.int64)
+            recall(memory, host, kinds, stage, one, items, alone, p95)
+            factors[i] = alone[i] / together[i]
+        else:
+            factors[i] = 1.0
+
+
+@compiled
+def machine_cost(
+    memory: PaceMemory,
+    host: int,
+    jobs: FloatArray,
+    kinds: IntArray,
+    start_after: IntArray,
+    free_cores: float,
+    free_memory: float,
+    slo_us: FloatArray,
+    settings: FloatArray,
+    ends: FloatArray,
+    bound: FloatArray,
+    peak: FloatArray,
+) -> float:
+    """Cost of one machine with its ``jobs`` [n, JOB_NUMBERS]; infinity where a job never starts or ends too late.
+
+    ``free_cores`` and ``free_memory`` are what is left beside all jobs with ``start_after`` 0. Into ``ends`` and ``bound``
+    [n] seconds from now, ``peak`` [services] microseconds.
+    """
+    n = len(kinds)
+    rows = np.empty((n, JOB_COLUMNS))
+    factor = np.empty(n)
+    long_running = False
+    for i in range(n):
+        rows[i] = memory.rows[kinds[i]]
+        rows[i, PROGRESS] = jobs[i, DONE]
+        rows[i, READY] = jobs[i, READY_S]
+        rows[i, MEMORY] = jobs[i, MEMORY_MIB]
+        factor[i] = jobs[i, SCALE]
+        long_running = long_running or jobs[i, LONG_RUNNING] != 0.0
+    services = memory.services[host, : memory.service_count[host]]
+    peak[:] = 0.0
+    none = np.zeros((0, 0), np.bool_)
+    nothing = np.zeros(0)
+    nowhere = np.zeros(0, np.int64)
+    run_once(
+        rows, start_after, np.full(n, -1, np.int64), factor, services, none, nothing, nowhere, nothing,
+        kinds, memory, host, free_cores, free_memory, settings[START_DELAY_S], ends, bound, peak,
+    )  # fmt: skip
+    total = 0.0
+    for k in range(services.shape[0]):
+        used = min(MOST_USED, peak[k] / slo_us[k])
+        total += settings[HEADROOM_WEIGHT] * used / (1.0 - used)
+    factors = np.ones(n)
+    if long_running:
+        slow_downs(memory, host, kinds, jobs, factors)
+    for i in range(n):
+        if bound[i] > FAR_S:
+            return np.inf
+        if jobs[i, LONG_RUNNING] < 0.0:
+            total += jobs[i, IMPORTANCE] * settings[EPS] * factors[i] / settings[GOAL_FACTOR]
+            continue
+        if jobs[i, LONG_RUNNING] > 0.0:
+            begin = jobs[i, READY_S] if start_after[i] == 0 else bound[i] + settings[START_DELAY_S]
+            ends[i] = begin + jobs[i, LONG_RUNNING] * factors[i]
+        if ends[i] > jobs[i, LATEST_S]:
+            return np.inf
+        total += jobs[i, IMPORTANCE] * penalty_of(
+            jobs[i, ELAPSED_S] + ends[i], jobs[i, GOAL_S], settings[EPS], settings[BETA]
+        )
+    return total
+
+
+@compiled
+def base_costs(
+    memory: PaceMemory,
+    machines: IntArray,
+    hosts: IntArray,
+    count: IntArray,
+    jobs: FloatArray,
+    kinds: IntArray,
+    start_after: IntArray,
+    free_cores: FloatArray,
+    free_memory: FloatArray,
+    slo_us: FloatArray,
+    settings: FloatArray,
+    cost: FloatArray,
+    peak: FloatArray,
+    ends: FloatArray,
+    completions: FloatArray,
+) -> None:
+    """Of each of ``machines``: its ``cost`` as it is planned so far, ``peak`` [machines, S], ``ends`` [machines, jobs] and
+    ``completions`` [machines, most starts]: when the k-th job ends after now; infinity for fewer. Long-running jobs never
+    complete.
+
+    Arrays by machine: ``jobs`` [machines, most jobs, JOB_NUMBERS], ``slo_us`` [machines, S].
+    """
+    bound = np.empty(jobs.shape[1])
+    for m in machines:
+        n = count[m]
+        cost[m] = machine_cost(
+            memory, hosts[m], jobs[m, :n], kinds[m, :n], start_after[m, :n].copy(), free_cores[m], free_memory[m],
+            slo_us[m], settings, ends[m, :n], bound[:n], peak[m],
+        )  # fmt: skip
+        completions[m] = np.inf
+        for i in range(n):
+            if jobs[m, i, LONG_RUNNING] != 0.0 or ends[m, i] > FAR_S:
+                continue
+            at = ends[m, i]
+            for k in range(completions.shape[1]):
+                if at < completions[m, k]:
+                    completions[m, k], at = at, completions[m, k]
+
+
+@compiled
+def price_class(
+    memory: PaceMemory,
+    reps: IntArray,
+    shape: IntArray,
+    rows_of: IntArray,
+    now: BoolArray,
+    later: BoolArray,
+    completions: FloatArray,
+    starts: int,
+    task_class: int,
+    task: FloatArray,
+    wanted: int,
+    budget: int,
+    hosts: IntArray,
+    count: IntArray,
+    jobs: FloatArray,
+    kinds: IntArray,
+    start_after: IntArray,
+    keys: IntArray,
+    free_cores: FloatArray,
+    free_memory: FloatArray,
+    slo_us: FloatArray,
+    settings: FloatArray,
+    base_cost: FloatArray,
+    base_peak: FloatArray,
+    variants: FloatArray,
+    variant_kind: IntArray,
+    variant_column: IntArray,
+    others: FloatArray,
+    own_end: FloatArray,
+    own_start: FloatArray,
+    price: FloatArray,
+    chosen_after: IntArray,
+    chosen_variant: IntArray,
+    end: FloatArray,
+    start: FloatArray,
+) -> int:
+    """The cheapest option of one class on each of the machines ``reps``; the number of forecasts made.
+
+    An option is a variant (``rows_of`` [shapes, columns], -1: none) on a machine, started now where ``now`` [machines] and
+    there is room, or after one of the next ``starts - 1`` completions where ``later`` [machines]. Options are forecast in
+    ascending order of a lower bound of their price: the own penalty alone from the start on.
+
+    ``task`` [ELAPSED_S, GOAL_S, IMPORTANCE, LATEST_S] of the class. ``others`` (the exact change of what all else on the
+    machine costs), ``own_end`` and ``own_start`` [machines, columns, starts] are shared by all classes of one type; NaN
+    where not forecast yet. Where other tasks are planned for later, the class itself says in which order they start, and
+    nothing is shared.
+
+    Into ``price`` [machines] the sum of that change and the own penalty, infinity where there is no option or it was left
+    out; into ``chosen_after``, ``chosen_variant``, ``end`` and ``start`` its option. Options are left out once their bound
+    is above the price found on their machine, or above the prices of the ``wanted`` cheapest machines, or once ``budget``
+    forecasts are made and one machine is priced. Of equal prices the earlier start counts, then the narrower width.
+    """
+    columns = rows_of.shape[1]
+    most_options = len(reps) * columns * starts
+    machine = np.empty(most_options, np.int64)
+    variant = np.empty(most_options, np.int64)
+    after = np.empty(most_options, np.int64)
+    least = np.empty(most_options)
+    options = 0
+    for m in reps:
+        for c in range(columns):
+            v = rows_of[shape[m], c]
+            if v < 0:
+                continue
+            for k in range(starts):
+                if k == 0:
+                    if not now[m] or variants[v, CORES] > free_cores[m] + _AT_ONCE:
+                        continue
+                    if variants[v, MEMORY_MIB] > free_memory[m] + _AT_ONCE:
+                        continue
+                    begin = variants[v, DELAY_NOW_S]
+                elif later[m] and completions[m, k - 1] < np.inf:
+                    # Where nothing runs that could complete, those of the earliest start begin at once.
+                    runs = start_after[m, : count[m]].min() == 0
+                    begin = (completions[m, k - 1] if runs else 0.0) + settings[START_DELAY_S]
+                else:
+                    continue
+                machine[options], variant[options], after[options] = m, v, k
+                least[options] = task[2] * penalty_of(
+                    task[0] + begin + variants[v, LEAST_ALONE_S], task[1], settings[EPS], settings[BETA]
+                )
+                options += 1
+    order = np.argsort(least[:options], kind="mergesort")
+    most = jobs.shape[1] + 1
+    rows = np.empty((most, JOB_NUMBERS))
+    own_kinds = np.empty(most, np.int64)
+    after_all = np.empty(most, np.int64)
+    ends = np.empty(most)
+    bound = np.empty(most)
+    peak = np.empty(base_peak.shape[1])
+    touched = np.empty(len(reps), np.int64)
+    known = np.empty(len(reps))
+    seen = 0
+    made = 0
+    limit = np.inf
+    for position in range(options):
+        i = order[position]
+        if position % _FEW == 0 and seen >= wanted:
+            for a in range(seen):
+                known[a] = price[touched[a]]
+            limit = np.partition(known[:seen], wanted - 1)[wanted - 1]
+        if least[i] > limit:
+            break
+        m, v, k = machine[i], variant[i], after[i]
+        if least[i] > price[m]:
+            continue
+        column = variant_column[v]
+        n = count[m]
+        ordered = k > 0 and n > 0 and start_after[m, :n].max() > 0
+        if ordered or np.isnan(others[m, column, k]):
+            if made >= budget and seen > 0:
+                continue
+            cores, free = free_cores[m], free_memory[m]
+            if k == 0:
+                cores -= variants[v, CORES]
+                free -= variants[v, MEMORY_MIB]
+            key = (task_class * STARTS_PER_CLASS + k) * VARIANTS_PER_START + column
+            place = n
+            while place > 0 and keys[m, place - 1] > key:
+                place -= 1
+            rows[:place] = jobs[m, :place]
+            own_kinds[:place] = kinds[m, :place]
+            after_all[:place] = start_after[m, :place]
+            rows[place + 1 : n + 1] = jobs[m, place:n]
+            own_kinds[place + 1 : n + 1] = kinds[m, place:n]
+            after_all[place + 1 : n + 1] = start_after[m, place:n]
+            rows[place] = variants[v, :JOB_NUMBERS]
+            rows[place, READY_S] = variants[v, DELAY_NOW_S]
+            rows[place, IMPORTANCE] = 0.0
+            rows[place, LATEST_S] = np.inf
+            own_kinds[place] = variant_kind[v]
+            after_all[place] = k
+            cost = machine_cost(
+                memory, hosts[m], rows[: n + 1], own_kinds[: n + 1], after_all[: n + 1], cores, free, slo_us[m],
+                settings, ends[: n + 1], bound[: n + 1], peak,
+            )  # fmt: skip
+            made += 1
+            for s in range(memory.service_count[hosts[m]]):
+                if peak[s] > settings[SLO_MARGIN] * slo_us[m, s] and peak[s] > base_peak[m, s] + 1e-9:
+                    cost = np.inf
+            others[m, column, k] = cost - base_cost[m]
+            own_end[m, column, k] = ends[place]
+            own_start[m, column, k] = bound[place]
+        if others[m, column, k] == np.inf or own_end[m, column, k] > task[3]:
+            continue
+        total = others[m, column, k] + task[2] * penalty_of(
+            task[0] + own_end[m, column, k], task[1], settings[EPS], settings[BETA]
+        )
+        if price[m] == np.inf:
+            touched[seen] = m
+            seen += 1
+        elif total > price[m] or (
+            total == price[m] and (k > chosen_after[m] or (k == chosen_after[m] and v > chosen_variant[m]))
+        ):
+            continue
+        price[m] = total
+        chosen_after[m], chosen_variant[m] = k, v
+        end[m], start[m] = own_end[m, column, k], own_start[m, column, k]
+    return made
+
+
+@compiled
+def colocation_costs(
+    memory: PaceMemory,
+    host: int,
+    base: FloatArray,
+    base_kinds: IntArray,
+    free_cores: float,
+    free_memory: float,
+    slo_us: FloatArray,
+    settings: FloatArray,
+    alone_peak: FloatArray,
+    first: IntArray,
+    variant: IntArray,
+    after: IntArray,
+    task: FloatArray,
+    variants: FloatArray,
+    variant_kind: IntArray,
+    cost: FloatArray,
+    ends: FloatArray,
+    bound: FloatArray,
+    peak: FloatArray,
+) -> None:
+    """Cost of one machine for each of many sets of arrivals that may join the tasks that run there.
+
+    Set b has the arrivals ``first[b]`` to ``first[b + 1]`` of ``variant``, ``after`` and ``task`` [arrivals, ELAPSED_S to
+    LATEST_S]; ``alone_peak`` [S] is the peak p95 without any. Into ``cost`` [sets] (infinity: invalid), ``ends`` and
+    ``bound`` [sets, running + most arrivals], ``peak`` [sets, S].
+    """
+    there = len(base_kinds)
+    for b in range(len(first) - 1):
+        n = there + first[b + 1] - first[b]
+        rows = np.empty((n, JOB_NUMBERS))
+        kinds = np.empty(n, np.int64)
+        after_all = np.zeros(n, np.int64)
+        rows[:there] = base
+        kinds[:there] = base_kinds
+        cores, free = free_cores, free_memory
+        for a in range(first[b], first[b + 1]):
+            i = there + a - first[b]
+            v = variant[a]
+            rows[i] = variants[v, :JOB_NUMBERS]
+            rows[i, READY_S] = variants[v, DELAY_NOW_S]
+            rows[i, ELAPSED_S : LATEST_S + 1] = task[a]
+            kinds[i] = variant_kind[v]
+            after_all[i] = after[a]
+            if after[a] == 0:
+                cores -= variants[v, CORES]
+                free -= variants[v, MEMORY_MIB]
+        if cores < -_AT_ONCE or free < -_AT_ONCE:
+            cost[b] = np.inf
+            bound[b] = np.inf
+            ends[b] = np.inf
+            continue
+        cost[b] = machine_cost(
+            memory, host, rows, kinds, after_all, cores, free, slo_us, settings, ends[b, :n], bound[b, :n], peak[b]
+        )
+        if n > there:
+            for k in range(memory.service_count[host]):
+                if peak[b, k] > settings[SLO_MARGIN] * slo_us[k] and peak[b, k] > alone_peak[k] + 1e-9:
+                    cost[b] = np.inf

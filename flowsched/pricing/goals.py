@@ -1,0 +1,146 @@
+"""What completions are measured by: goals and importance of tasks, the penalty, and the utility."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flowsched.arrays import FloatArray
+from flowsched.pricing.arrival import Arrival
+from flowsched.pricing.forecast_cache import ForecastCache
+from flowsched.pricing.utility import penalty
+from flowsched.settings import Settings
+from flowsched.snapshot import Task
+
+REFERENCE_RUN_S = 60.0
+"""Run time of a task whose penalty ``length_weight`` leaves alone; tasks without an end are priced as if they had it."""
+
+
+class Goals:
+    """Goals of one round. ``goal_s`` None: each task's own goal, counted from its submission."""
+
+    def __init__(
+        self, forecasts: ForecastCache, settings: Settings, goal_s: float | None = None, like: Goals | None = None
+    ) -> None:
+        """``like``: goals of the same round that differ in ``goal_s`` only."""
+        self._forecasts = forecasts
+        self._settings = settings
+        self._goal_s = goal_s
+        view = forecasts.view
+        now = view.snapshot.now_s
+        self.age = [now - c.task.submit_s for c in view.classes]
+        self.elapsed = [0.0 if goal_s is not None else age for age in self.age]
+        self.alone_s: list[FloatArray]
+        """By class, [shapes] run time alone on an empty machine; infinity where it cannot run or would break a p95 goal."""
+        if like is None:
+            known: dict[tuple[object, ...], FloatArray] = {}
+            self.alone_s = [known.setdefault(key, self._alone(c)) if key not in known else known[key]
+                            for c, key in enumerate(_place_key(cls.task) for cls in view.classes)]  # fmt: skip
+            self.whole_run_s = [self._whole_run(c) for c in range(len(view.classes))]
+        else:
+            self.alone_s, self.whole_run_s = like.alone_s, like.whole_run_s
+        self.best_run_s = [
+            REFERENCE_RUN_S if c.task.endless else self.whole_run_s[i] for i, c in enumerate(view.classes)
+        ]
+        self.tau = [
+            goal_s if goal_s is not None else self._own_goal(c.task, self.best_run_s[i])
+            for i, c in enumerate(view.classes)
+        ]
+        self.weight = [self._importance(c.task, self.best_run_s[i]) for i, c in enumerate(view.classes)]
+        self._own_tau = [self._own_goal(c.task, self.best_run_s[i]) for i, c in enumerate(view.classes)]
+        self.demand_utility = any(c.task.min_utility is not None for c in view.classes)
+        # Distinct places only: clusters have many machines alike.
+        self._places = list(dict.fromkeys((g.host, g.batch_cores) for g in view.groups if g.batch_cores))
+        self._best_s: dict[tuple[str, float, tuple[int, ...]], float] = {} if like is None else like._best_s
+        self.running = [self._running_goals(g) for g in range(len(view.groups))]
+
+    def welcome(self, group: int, task_class: int) -> bool:
+        """Whether a class breaks no p95 goal on a machine of the group that runs nothing else."""
+        here = self._forecasts.view.groups[group]
+        peaks = self._forecasts.lone_peak_p95_us(group, Arrival(task_class, 0, 1000))
+        return all(
+            peak <= self._settings.slo_margin * service.slo_us
+            for service, peak in zip(here.services, peaks, strict=True)
+        )
+
+    def penalty(self, arrival: Arrival, end_s: float) -> float:
+        """What an arriving task's completion costs, ``end_s`` from now."""
+        c = arrival.task_class
+        return self.weight[c] * self.g(self.elapsed[c] + end_s, self.tau[c])
+
+    def g(self, phi_s: float, tau_s: float) -> float:
+        """The penalty of a weight of 1."""
+        return penalty(phi_s, tau_s, self._settings.eps, self._settings.beta)
+
+    def utility(self, arrival: Arrival, end_s: float) -> float:
+        """U = (tau - phi)/tau with the task's own goal, whatever the round's."""
+        tau = self._own_tau[arrival.task_class]
+        return (tau - self.age[arrival.task_class] - end_s) / tau
+
+    def latest_s(self, task_class: int) -> float:
+        """The last completion, in seconds from now, that is of the use that a class demands; infinity where any is, and for
+        one that is overdue.
+        """
+        task = self._forecasts.view.classes[task_class].task
+        if task.min_utility is None or self.age[task_class] > self._settings.due_age_s:
+            return float("inf")
+        return self._own_tau[task_class] * (1.0 - task.min_utility + 1e-12) - self.age[task_class]
+
+    def _own_goal(self, task: Task, best_run_s: float) -> float:
+        """What a task's completion is measured by, in seconds after its submission."""
+        return self._settings.goal_factor * best_run_s if task.goal_s is None else task.goal_s
+
+    def _importance(self, task: Task, best_run_s: float) -> float:
+        weight = task.weight
+        if self._goal_s is None and not task.endless:
+            weight *= (best_run_s / REFERENCE_RUN_S) ** self._settings.length_weight
+        return weight
+
+    def _alone(self, task_class: int) -> FloatArray:
+        view = self._forecasts.view
+        width = view.classes[task_class].task.widths_milli[0]
+        return np.array(
+            [
+                self._forecasts.best_alone_s(g, task_class)
+                if view.could_fit(task_class, g, width) and self.welcome(g, task_class)
+                else np.inf
+                for g in view.shapes
+            ]
+        )
+
+    def _whole_run(self, task_class: int) -> float:
+        best = float(self.alone_s[task_class].min(initial=np.inf))
+        if np.isfinite(best):
+            return best
+        task = self._forecasts.view.classes[task_class].task
+        return self._forecasts.view.snapshot.catalogue.jobs[task.profile].work_s * task.scale
+
+    def _running_goals(self, group: int) -> list[tuple[float, float, float]]:
+        """(elapsed, goal, importance) of all that runs on a group's machine."""
+        view = self._forecasts.view
+        goals = []
+        for running in view.groups[group].running:
+            task = running.task
+            key = (task.profile, task.scale, task.threads)
+            best_s = self._best_s.get(key)
+            if best_s is None:
+                alone = (self._forecasts.task_alone_s(host, cores, task) for host, cores in self._places)
+                best_s = self._best_s[key] = min(alone, default=REFERENCE_RUN_S)
+            importance = self._importance(task, best_s)
+            if self._goal_s is not None:
+                goals.append((0.0, self._goal_s, importance))
+                continue
+            goals.append((view.snapshot.now_s - task.submit_s, self._own_goal(task, best_s), importance))
+        return goals
+
+
+def _place_key(task: Task) -> tuple[object, ...]:
+    """What a task's run time alone, and where it fits, depend on."""
+    return (
+        task.profile,
+        task.scale,
+        task.threads,
+        task.widths_milli[0],
+        task.memory_mib,
+        task.resources,
+        task.machines,
+    )

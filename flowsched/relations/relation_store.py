@@ -1,0 +1,379 @@
+"""All relations of a cluster with their counts, kept by events: tasks that come and go, machines that change domains.
+
+An event costs the relations that it concerns, and a question about one machine the relations of the task; only a spread
+looks at all of its domains, for the least filled one. Copies share the counts of every relation until one side changes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flowsched.arrays import BoolArray, IntArray
+from flowsched.relations.entry_bounds import UNBOUNDED, EntryBounds, entry_bounds
+from flowsched.relations.relation import MACHINE, Relation, RelationKind
+from flowsched.relations.relation_counts import RelationCounts, compared_domains, floor_of, padded
+from flowsched.relations.topology_counts import TopologyCounts
+
+Footprint = tuple[int, tuple[int, ...], tuple[int, ...]]
+"""A counted task: the row of its machine (-1 while it is not there), the relations that it holds and those that it joins.
+
+Both by id; of those that it holds only the ones whose holders bind later tasks, see :meth:`RelationStore.binding_ids`.
+"""
+
+
+@dataclass
+class _Key:
+    """The domains of one machine label, or of single machines."""
+
+    domain: IntArray
+    """Number of each row's domain, -1 for a machine in none."""
+    machines: IntArray
+    """Machines in each domain."""
+    numbers: dict[str, int] = field(default_factory=dict)
+    """Number of each value of the label; numbers of values that no machine has are given to others."""
+    values: dict[int, str] = field(default_factory=dict)
+    unused: list[int] = field(default_factory=list)
+    relations: dict[int, None] = field(default_factory=dict)
+    """Ids of the relations with this key."""
+
+    def copy(self) -> _Key:
+        return _Key(
+            self.domain.copy(),
+            self.machines.copy(),
+            self.numbers.copy(),
+            self.values.copy(),
+            self.unused.copy(),
+            self.relations.copy(),
+        )
+
+
+class RelationStore:
+    """See the module. Relations are declared by name; tasks name them by the id that :meth:`ids` gives.
+
+    A relation that is retired and declared again has another id, so that tasks of its earlier life do not count.
+    """
+
+    def __init__(self) -> None:
+        """No machines and no relations yet."""
+        self._rows = 0
+        self._labels: dict[int, Mapping[str, str]] = {}
+        self._ids: dict[str, int] = {}
+        self._next_id = 0
+        self._counts: dict[int, RelationCounts] = {}
+        self._keys: dict[str, _Key] = {}
+        # What this store may change in place; all else is shared with copies.
+        self._own_counts: set[int] = set()
+        self._own_keys: set[str] = set()
+
+    # Machines
+
+    def grow(self, rows: int) -> None:
+        """There are rows up to ``rows`` now."""
+        more = rows - self._rows
+        self._rows = rows
+        for name in self._keys:
+            key = self._key(name)
+            key.domain = np.concatenate([key.domain, np.full(more, -1, dtype=np.int64)])
+            if name == MACHINE:
+                key.machines = padded(key.machines, rows)
+
+    def put_machine(self, row: int, labels: Mapping[str, str]) -> None:
+        """A machine is in a row, or has other labels now; tasks that are counted there change their domains with it."""
+        self._labels[row] = dict(labels)
+        for name in self._keys:
+            self._place(name, row, labels)
+
+    def remove_machine(self, row: int) -> None:
+        """A row has no machine any more; the tasks that were counted there have been taken out before."""
+        del self._labels[row]
+        for name in self._keys:
+            self._place(name, row, None)
+
+    def labels(self, row: int) -> Mapping[str, str]:
+        """Labels of the machine in a row; raises ``KeyError`` for a row without one."""
+        return self._labels[row]
+
+    # Relations
+
+    def declare(self, relation: Relation) -> None:
+        """Make a relation known; a known one is nothing to do."""
+        if relation.name in self._ids:
+            return
+        id_ = self._next_id
+        self._next_id += 1
+        self._ids[relation.name] = id_
+        self._counts[id_] = RelationCounts(relation)
+        self._own_counts.add(id_)
+        if relation.key not in self._keys:
+            domains = self._rows if relation.key == MACHINE else 0
+            nowhere = np.full(self._rows, -1, dtype=np.int64)
+            self._keys[relation.key] = _Key(nowhere, np.zeros(domains, dtype=np.int64))
+            self._own_keys.add(relation.key)
+            for row, labels in self._labels.items():
+                self._place(relation.key, row, labels)
+        self._key(relation.key).relations[id_] = None
+
+    def retire(self, name: str) -> None:
+        """Forget a relation and its counts; an unknown one is nothing to do."""
+        id_ = self._ids.pop(name, None)
+        if id_ is None:
+            return
+        key = self._counts.pop(id_).relation.key
+        self._own_counts.discard(id_)
+        relations = self._key(key).relations
+        del relations[id_]
+        if not relations:
+            del self._keys[key]
+            self._own_keys.discard(key)
+
+    def relation(self, name: str) -> Relation | None:
+        """A declared relation."""
+        id_ = self._ids.get(name)
+        return None if id_ is None else self._counts[id_].relation
+
+    def ids(self, names: Iterable[str]) -> tuple[int, ...]:
+        """Ids of relations, each once. Raises ``KeyError`` for one that was not declared."""
+        try:
+            return tuple([self._ids[name] for name in dict.fromkeys(names)])
+        except KeyError as error:
+            raise KeyError(f"relation {error.args[0]} was not declared") from None
+
+    def binding_ids(self, names: Iterable[str]) -> tuple[int, ...]:
+        """Of the relations that a task holds those that bind later tasks, which are counted for it.
+
+        Raises ``KeyError`` for one that was not declared.
+        """
+        return tuple([id_ for id_ in self.ids(names) if self._counts[id_].relation.kind is RelationKind.APART])
+
+    # Tasks
+
+    def count(self, task: Footprint, sign: int) -> None:
+        """A task comes to the machine of its row (1), or leaves it (-1). Relations that were retired are passed over."""
+        row, holds, joins = task
+        if row < 0:
+            return
+        for id_ in holds:
+            if id_ in self._counts:
+                self._change(id_).add(row, self._domain(id_, row), 0, sign)
+        for id_ in joins:
+            if id_ in self._counts:
+                self._change(id_).add(row, self._domain(id_, row), sign, 0)
+
+    # Questions
+
+    def permits_on(
+        self,
+        holds: Sequence[str],
+        joins: Sequence[str],
+        row: int,
+        eligible: BoolArray | None = None,
+        without: Sequence[Footprint] = (),
+    ) -> bool:
+        """Whether no relation refuses one more such task on the machine of a row, were the tasks ``without`` gone.
+
+        Row -1 is a machine in no domain. ``eligible``: by row, the machines that spreads compare (None for all). Raises
+        ``KeyError`` for a relation that was not declared.
+        """
+        return self.refusing_on(holds, joins, row, eligible, without) is None
+
+    def refusing_on(
+        self,
+        holds: Sequence[str],
+        joins: Sequence[str],
+        row: int,
+        eligible: BoolArray | None = None,
+        without: Sequence[Footprint] = (),
+    ) -> Relation | None:
+        """The first relation that refuses one more such task on the machine of a row; see :meth:`permits_on`."""
+        names = (*holds, *joins)
+        for name, id_ in zip(dict.fromkeys(names), self.ids(names), strict=True):
+            bounds, members, holders, domain = self._asked(id_, name in holds, name in joins, row, eligible, without)
+            if bounds.needs_label if domain < 0 else not bounds.admit(members, holders):
+                return self._counts[id_].relation
+        return None
+
+    def room_on(self, name: str, holds: bool, joins: bool, row: int) -> int:
+        """How many more such tasks a limit or ``apart`` lets into the domain of a row, ``UNBOUNDED`` for other kinds.
+
+        0 where the relation needs a label that the row's machine does not have. Raises ``KeyError`` for a relation that
+        was not declared.
+        """
+        (id_,) = self.ids((name,))
+        kind = self._counts[id_].relation.kind
+        bounds, members, holders, domain = self._asked(id_, holds, joins, row, None, ())
+        if domain < 0:
+            return 0 if bounds.needs_label else UNBOUNDED
+        if kind not in (RelationKind.LIMIT, RelationKind.APART):
+            return UNBOUNDED
+        if not bounds.admit(members, holders):
+            return 0
+        if kind is RelationKind.LIMIT:
+            return bounds.most_members + 1 - members if joins else UNBOUNDED
+        return 1 if holds and joins else UNBOUNDED
+
+    def open_rows(
+        self, name: str, holds: bool, joins: bool, eligible: BoolArray | None = None
+    ) -> tuple[BoolArray, BoolArray]:
+        """Rows that a relation leaves open to one more task, and rows in a domain; rows without a machine may be either.
+
+        Raises ``KeyError`` for a relation that was not declared.
+        """
+        (id_,) = self.ids((name,))
+        relation, key = self._counts[id_].relation, self._keys[self._counts[id_].relation.key]
+        members, machines = self._by_domain(id_, holds, eligible)
+        total = self._counts[id_].by_domain.total
+        spread = holds and relation.kind is RelationKind.SPREAD
+        floor = floor_of(members, compared_domains(relation, machines)) if spread else 0
+        bounds = entry_bounds(relation, holds, joins, total, floor)
+        holders = padded(self._counts[id_].by_domain.holders, len(members))
+        # Index -1, the domain of machines in none, finds the last entry.
+        by_domain = np.append(bounds.open_domains(members, holders), not bounds.needs_label)
+        return by_domain[key.domain], key.domain >= 0
+
+    def members_around(self, name: str) -> IntArray:
+        """Members in the domain of each row; 0 for rows in none. Raises ``KeyError`` for an undeclared relation."""
+        (id_,) = self.ids((name,))
+        key = self._keys[self._counts[id_].relation.key]
+        return np.append(padded(self._counts[id_].by_domain.members, len(key.machines)), 0)[key.domain]
+
+    def topology_counts(self, name: str, rows: IntArray | None = None) -> TopologyCounts:
+        """An independent account of a relation as it is now, over all rows or the given ones in their order.
+
+        Raises ``KeyError`` for a relation that was not declared.
+        """
+        (id_,) = self.ids((name,))
+        counts = self._counts[id_]
+        key = self._keys[counts.relation.key]
+        chosen = slice(None) if rows is None else rows
+        return TopologyCounts(
+            counts.relation,
+            key.domain[chosen].copy(),
+            len(key.machines),
+            padded(counts.by_machine.members, self._rows)[chosen].copy(),
+            padded(counts.by_machine.holders, self._rows)[chosen].copy(),
+        )
+
+    def values(self, key: str) -> tuple[str, ...]:
+        """Values of a label that machines have, in order; none for a key that no relation has."""
+        found = self._keys.get(key)
+        return () if found is None else tuple(sorted(found.numbers))
+
+    def copy(self) -> RelationStore:
+        """An independent store in the same state; counts are shared until either side changes them."""
+        twin = RelationStore()
+        twin._rows, twin._next_id = self._rows, self._next_id
+        twin._labels, twin._ids = self._labels.copy(), self._ids.copy()
+        twin._counts, twin._keys = self._counts.copy(), self._keys.copy()
+        self._own_counts.clear()
+        self._own_keys.clear()
+        return twin
+
+    # Insides
+
+    def _change(self, id_: int) -> RelationCounts:
+        """The counts of a relation, to be changed."""
+        if id_ not in self._own_counts:
+            self._counts[id_] = self._counts[id_].copy()
+            self._own_counts.add(id_)
+        return self._counts[id_]
+
+    def _key(self, name: str) -> _Key:
+        """The domains of a key, to be changed."""
+        if name not in self._own_keys:
+            self._keys[name] = self._keys[name].copy()
+            self._own_keys.add(name)
+        return self._keys[name]
+
+    def _domain(self, id_: int, row: int) -> int:
+        return int(self._keys[self._counts[id_].relation.key].domain[row]) if row >= 0 else -1
+
+    def _place(self, name: str, row: int, labels: Mapping[str, str] | None) -> None:
+        """Put a row into the domain that its labels say; without labels into none."""
+        old = int(self._keys[name].domain[row])
+        value = None if labels is None or name == MACHINE else labels.get(name)
+        if name == MACHINE:
+            new = -1 if labels is None else row
+        elif value is None:
+            new = -1
+        else:
+            known = self._keys[name].numbers.get(value)
+            new = self._new_domain(name, value) if known is None else known
+        if new == old:
+            return
+        key = self._key(name)
+        key.domain[row] = new
+        if new >= 0:
+            key.machines[new] += 1
+        if old >= 0:
+            key.machines[old] -= 1
+        for id_ in key.relations:
+            if self._counts[id_].minds(row):
+                self._change(id_).move(row, old, new)
+        if old >= 0 and name != MACHINE and not key.machines[old]:
+            del key.numbers[key.values.pop(old)]
+            key.unused.append(old)
+
+    def _new_domain(self, name: str, value: str) -> int:
+        key = self._key(name)
+        if key.unused:
+            number = key.unused.pop()
+        else:
+            number = len(key.machines)
+            key.machines = padded(key.machines, number + 1)
+        key.numbers[value] = number
+        key.values[number] = value
+        return number
+
+    def _by_domain(self, id_: int, holds: bool, eligible: BoolArray | None) -> tuple[IntArray, IntArray]:
+        """Members by domain, and machines by domain, as a task sees them: a spread that it holds compares eligible ones."""
+        counts = self._counts[id_]
+        key = self._keys[counts.relation.key]
+        domains = len(key.machines)
+        if eligible is None or not holds or counts.relation.kind is not RelationKind.SPREAD:
+            return padded(counts.by_domain.members, domains), key.machines
+        restricted = self._change(id_).restricted(eligible, key.domain, domains)
+        return padded(restricted.tally.members, domains), padded(restricted.machines, domains)
+
+    def _asked(
+        self, id_: int, holds: bool, joins: bool, row: int, eligible: BoolArray | None, without: Sequence[Footprint]
+    ) -> tuple[EntryBounds, int, int, int]:
+        """Bounds, members, holders and domain of a row for one more task of a kind."""
+        counts = self._counts[id_]
+        relation = counts.relation
+        domain = self._domain(id_, row)
+        spread = holds and relation.kind is RelationKind.SPREAD
+        gone_members, gone_holders = self._gone(id_, without, eligible if spread else None) if without else ({}, {})
+        total = counts.by_domain.total - sum(gone_members.values())
+        floor = 0
+        if spread:
+            by_domain, machines = self._by_domain(id_, holds, eligible)
+            if gone_members:
+                by_domain = by_domain.copy()
+                for at, count in gone_members.items():
+                    by_domain[at] -= count
+            floor = floor_of(by_domain, compared_domains(relation, machines))
+            members, holders = (int(by_domain[domain]) if domain >= 0 else 0), 0
+        else:
+            members, holders = counts.by_domain.at(domain) if domain >= 0 else (0, 0)
+            members -= gone_members.get(domain, 0)
+            holders -= gone_holders.get(domain, 0)
+        return entry_bounds(relation, holds, joins, total, floor), members, holders, domain
+
+    def _gone(
+        self, id_: int, without: Sequence[Footprint], eligible: BoolArray | None
+    ) -> tuple[dict[int, int], dict[int, int]]:
+        """By domain, members and holders among some tasks; of members only those on eligible machines."""
+        members: dict[int, int] = {}
+        holders: dict[int, int] = {}
+        for row, holds, joins in without:
+            domain = self._domain(id_, row)
+            if domain < 0:
+                continue
+            if id_ in joins and (eligible is None or (row < len(eligible) and eligible[row])):
+                members[domain] = members.get(domain, 0) + 1
+            if id_ in holds:
+                holders[domain] = holders.get(domain, 0) + 1
+        return members, holders

@@ -1,0 +1,1 @@
+"""Scheduling rounds: from a snapshot to decisions, through passes of min-cost flow."""

@@ -1,0 +1,90 @@
+"""A round's plan: the option that each pending task has, which can be changed and read machine by machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from flowsched.pricing.arrival import Arrival, Colocation
+
+
+class PlacementOption(NamedTuple):
+    """A place in a plan: a machine, now (``start_after`` 0) or after so many completions there, at a width, with the
+    services' cores or without.
+    """
+
+    machine: int
+    start_after: int
+    width_milli: int
+    shared: bool = False
+
+
+@dataclass
+class Assignment:
+    """An option for every pending task, or None for one that stays on the unscheduled node."""
+
+    options: list[PlacementOption | None]
+    class_of: tuple[int, ...]
+    machines: int
+
+    def __post_init__(self) -> None:
+        """Index the tasks by machine."""
+        self.moves = 0
+        """How often it was changed: a plan with as many moves as before is as it was."""
+        self._by_machine: list[list[int]] = [[] for _ in range(self.machines)]
+        self._colocations: list[Colocation | None] = [None] * self.machines
+        self._without: list[dict[int, Colocation]] = [{} for _ in range(self.machines)]
+        for task, option in enumerate(self.options):
+            if option is not None:
+                self._by_machine[option.machine].append(task)
+
+    def copy(self) -> Assignment:
+        """An independent copy."""
+        twin = Assignment([], self.class_of, 0)
+        twin.options, twin.machines = list(self.options), self.machines
+        twin._by_machine = [list(tasks) for tasks in self._by_machine]
+        twin._colocations = list(self._colocations)
+        twin._without = [dict(known) for known in self._without]
+        return twin
+
+    def move(self, task: int, option: PlacementOption | None) -> None:
+        """Change one task's option."""
+        self.moves += 1
+        old = self.options[task]
+        if old is not None:
+            self._by_machine[old.machine].remove(task)
+            self._forget(old.machine)
+        self.options[task] = option
+        if option is not None:
+            self._by_machine[option.machine].append(task)
+            self._forget(option.machine)
+
+    def on(self, machine: int) -> tuple[int, ...]:
+        """Tasks that are planned for a machine, ascending."""
+        return tuple(sorted(self._by_machine[machine]))
+
+    def colocation(self, machine: int, without: int | None = None) -> Colocation:
+        """The arriving tasks of a machine, with one task left out."""
+        whole = self._colocations[machine]
+        if whole is None:
+            members = (
+                Arrival(self.class_of[t], c.start_after, c.width_milli, c.shared)
+                for t in self._by_machine[machine]
+                if (c := self.options[t]) is not None
+            )
+            whole = self._colocations[machine] = tuple(sorted(members))
+        if without is None:
+            return whole
+        known = self._without[machine]
+        rest = known.get(without)
+        if rest is None:
+            option = self.options[without]
+            if option is None or option.machine != machine:
+                return whole
+            at = whole.index(Arrival(self.class_of[without], option.start_after, option.width_milli, option.shared))
+            rest = known[without] = (*whole[:at], *whole[at + 1 :])
+        return rest
+
+    def _forget(self, machine: int) -> None:
+        self._colocations[machine] = None
+        self._without[machine] = {}

@@ -1,0 +1,136 @@
+"""How far from optimal a round can be: a lower bound that can be recomputed from the record.
+
+For prices lambda >= 0 of the cores that are free now, by group of machines,
+
+    LB = sum_c n_c min( u_c, min_g min( k_cg + w_c lambda_g, l_cg ) ) - sum_g lambda_g R_g + what runs already
+
+is below the cost of any plan by weak duality. ``u_c`` is the unscheduled price of a class, ``k_cg`` its own penalty if it
+starts now and has a machine of the group to itself, ``l_cg`` the same if it starts at the earliest completion that is
+possible there, ``w_c`` its narrowest width, ``R_g`` the free cores of the group. No forecast beside others, no price of a
+pass and no predicted completion enters: tasks that share a machine never make each other faster, so terms between tasks are
+at least 0 and dropped. A later start takes none of today's free cores, so it pays no lambda. Reservations, relations and
+gangs only remove plans. Any lambda gives a valid bound; subgradient steps look for a good one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flowsched.arrays import FloatArray
+from flowsched.decision import Certificate
+from flowsched.pricing.utility import penalties
+from flowsched.round.assignment import Assignment
+from flowsched.round.exact import colocation_count, exact_bound
+from flowsched.round.round_model import RoundModel
+from flowsched.settings import Settings
+
+_STEPS = 60
+
+
+def certify(model: RoundModel, plan: Assignment, settings: Settings) -> Certificate:
+    """The certificate of a plan: exact for small rounds, Lagrangian otherwise."""
+    primal = model.total(plan)
+    view, prices = model.view, model.prices
+    residents = sum(prices.resident_least_cost(g) * group.size for g, group in enumerate(view.groups))
+    counts = np.array([len(cls.members) for cls in view.classes], np.float64)
+    waits = np.array([prices.waiting_cost(c) for c in range(len(view.classes))])
+    now, later = _alone_prices(model)
+    cheapest = np.minimum(now, later).min(axis=1, initial=np.inf)
+    unconstrained = residents + float(counts @ np.minimum(waits, cheapest))
+    best, rents = _ascend(model, counts, waits, now, later)
+    bound = max(residents + best, unconstrained)
+    method = "lagrangian"
+    small = len(view.tasks) <= settings.exact_tasks and colocation_count(model) <= settings.exact_limit
+    optimum = exact_bound(model, plan) if small else None
+    if optimum is not None:
+        bound = max(bound, optimum)
+        method = "exact"
+    named = {view.groups[g].machine.name: float(rents[g]) for g in np.flatnonzero(rents > 0.0).tolist()}
+    return Certificate(method, primal, bound, unconstrained, named)
+
+
+def _alone_prices(model: RoundModel) -> tuple[FloatArray, FloatArray]:
+    """[classes, groups] own penalty alone on a machine, started now and after the earliest possible completion."""
+    view, prices, forecasts = model.view, model.prices, model.forecasts
+    settings = prices.settings
+    now = np.full((len(view.classes), len(view.groups)), np.inf)
+    later = np.full(now.shape, np.inf)
+    runs = np.full(now.shape, np.inf)
+    shape = np.array([prices.shapes[g] for g in view.shape_of], np.int64)
+    free = np.array([g.free_milli for g in view.groups], np.int64)
+    known: dict[int, FloatArray] = {}
+    for c, cls in enumerate(view.classes):
+        kind = prices.type_of[c]
+        if kind not in known:
+            known[kind] = np.array([_least_s(model, g, c) for g in view.shapes])
+        runs[c] = known[kind][shape]
+        elapsed, tau, weight, _ = prices.class_goals[c]
+        delay = min(forecasts.delay_s(c, 0), forecasts.delay_s(c, 1))
+        cost = weight * penalties(elapsed + delay + runs[c], tau, settings.eps, settings.beta)
+        now[c] = np.where(free >= cls.task.widths_milli[0], cost, np.inf)
+    if model.starts > 1:
+        delay = view.snapshot.start_delay.after_waiting_s
+        soonest = np.minimum(
+            runs.min(axis=0, initial=np.inf), [_first_end_s(model, g) for g in range(len(view.groups))]
+        )
+        for c in range(len(view.classes)):
+            elapsed, tau, weight, _ = prices.class_goals[c]
+            ends = soonest + delay + runs[c]
+            later[c] = weight * penalties(elapsed + ends, tau, settings.eps, settings.beta)
+    return now, later
+
+
+def _least_s(model: RoundModel, group: int, task_class: int) -> float:
+    """Least run time of a class on a group; of a long-running one as if it had its reference run time; infinity where it may
+    not run.
+    """
+    here = model.view.groups[group]
+    if not here.batch_cores or not model.view.allowed(task_class, here.members[0]):
+        return np.inf
+    least = model.forecasts.least_alone_s(group, task_class) / model.forecasts.best_alone_s(group, task_class)
+    return model.prices.reference_run_s(group, task_class) * min(1.0, least)
+
+
+def _first_end_s(model: RoundModel, group: int) -> float:
+    """No running task of a machine ends before this, in seconds from now."""
+    here = model.view.groups[group]
+    host = model.forecasts.bare_host(group) if model.forecasts.may_share(group) else here.host
+    return min(
+        (
+            s.ready_s + host.alone_s(s.profile, s.threads, s.cores, s.scale, s.progress)
+            for r, s in zip(here.running, here.residents, strict=True)
+            if not r.task.endless
+        ),
+        default=np.inf,
+    )
+
+
+def _ascend(
+    model: RoundModel, counts: FloatArray, waits: FloatArray, now: FloatArray, later: FloatArray
+) -> tuple[float, FloatArray]:
+    """The best bound found, and the price of a milli-CPU by group that it has."""
+    view = model.view
+    room = np.array([max(0, g.free_milli) * g.size for g in view.groups], np.float64)
+    widths = np.array([cls.task.widths_milli[0] for cls in view.classes], np.float64)
+    rents = np.zeros(len(view.groups))
+    best, best_rents = -np.inf, rents
+    if not len(view.groups) or not len(view.classes):
+        return 0.0, rents
+    aside = np.minimum(waits, later.min(axis=1))
+    rows = np.arange(len(counts))
+    finite = now[np.isfinite(now)]
+    reach = float(np.minimum(aside, 1e12).max() - finite.min()) if len(finite) else 0.0
+    for step in range(_STEPS):
+        tolled = now + widths[:, None] * rents[None, :]
+        at = tolled.argmin(axis=1)
+        starts = tolled[rows, at] < aside
+        value = float(counts @ np.where(starts, tolled[rows, at], aside) - rents @ room)
+        if value > best:
+            best, best_rents = value, rents.copy()
+        used = np.bincount(at[starts], weights=(counts * widths)[starts], minlength=len(rents))
+        slope = used - room
+        norm = float(slope @ slope)
+        if norm == 0.0 or reach <= 0.0:
+            break
+        rents = np.maximum(0.0, rents + reach * float(counts.sum()) / (step + 2.0) * slope / norm)
+    return best, best_rents

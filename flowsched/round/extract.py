@@ -1,0 +1,209 @@
+"""Reads a plan off: what is bound now, what waits, and the reason in a sentence, made where the prices still are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from flowsched.decision import Placement, Postponement
+from flowsched.pricing.arrival import Arrival
+from flowsched.pricing.flow_prices import FORBIDDEN
+from flowsched.relations.census import demand_text
+from flowsched.relations.relation import Relation
+from flowsched.resource import amount_text, covers
+from flowsched.round.assignment import Assignment
+from flowsched.round.passes import Deciding
+from flowsched.round.reservation import Dues
+from flowsched.round.round_model import RoundModel
+from flowsched.snapshot import PlannedStart, Reservation, Task
+from flowsched_models.quantity import count_cores
+
+
+def placements(model: RoundModel, plan: Assignment) -> tuple[Placement, ...]:
+    """Tasks that start now, with the terms of their cost."""
+    view = model.view
+    bound = []
+    for task, option in enumerate(plan.options):
+        if option is None or option.start_after > 0:
+            continue
+        g = view.group_of[option.machine]
+        colocation = plan.colocation(option.machine)
+        c = view.class_of[task]
+        member = colocation.index(Arrival(c, 0, option.width_milli, option.shared))
+        terms = model.prices.machine_terms(g, colocation, member)
+        cores, threads = model.forecasts.place(g, colocation[member])
+        bound.append(
+            Placement(
+                view.tasks[task].name,
+                view.machines[option.machine].name,
+                option.width_milli,
+                threads,
+                cores,
+                sum(terms.values()),
+                terms,
+            )
+        )
+    return tuple(bound)
+
+
+def postponements(
+    deciding: Deciding, plan: Assignment, dues: Dues, reasons: Mapping[int, str] | None = None
+) -> tuple[Postponement, ...]:
+    """Tasks that wait: planned for later on some machine, or on the unscheduled node.
+
+    ``reasons`` are known already for those whose task group waits, and for those whom a relation refused at last.
+    """
+    model = deciding.model
+    view = model.view
+    known = reasons or {}
+    now = view.snapshot.now_s
+    reserved = {r.task: r for r in dues.reservations}
+    left = []
+    for t, option in enumerate(plan.options):
+        task = view.tasks[t]
+        waited = now - task.submit_s
+        if option is not None and option.start_after == 0:
+            continue
+        if option is not None:
+            machine = view.machines[option.machine].name
+            planned = PlannedStart(task.name, machine, option.start_after, option.width_milli)
+            g = view.group_of[option.machine]
+            colocation = plan.colocation(option.machine)
+            member = colocation.index(Arrival(view.class_of[t], *option[1:]))
+            found = model.prices.forecast(g, colocation)
+            start = f" (in about {found.starts_s[member]:.0f} s)" if found is not None else ""
+            count = "the next completion" if option.start_after == 1 else f"{option.start_after} completions"
+            terms = model.prices.machine_terms(g, colocation, member)
+            left.append(
+                Postponement(
+                    task.name,
+                    f"waits for {count} on {machine}{start}: {_why_not_now(model, plan, t)}",
+                    waited,
+                    sum(terms.values()),
+                    terms,
+                    planned,
+                )
+            )
+            continue
+        terms = model.prices.waiting_terms(view.class_of[t])
+        reason = known.get(t)
+        if reason is not None and task.name in reserved:
+            held = reserved[task.name]
+            reason += f"; {held.machine} is reserved for it, predicted to be free {_from_now(held.start_s - now)}"
+        left.append(
+            Postponement(
+                task.name,
+                reason or _why_unscheduled(deciding, plan, t, reserved.get(task.name)),
+                waited,
+                sum(terms.values()),
+                terms,
+            )
+        )
+    return tuple(left)
+
+
+def _why_not_now(model: RoundModel, plan: Assignment, task: int) -> str:
+    """Whether a task that waits for a machine could have started at all, beside those that start."""
+    view = model.view
+    wanted = view.tasks[task]
+    for m in range(len(view.machines)):
+        here = view.groups[view.group_of[m]]
+        if not view.allowed(view.class_of[task], m) or not _has_room(model, view.group_of[m], wanted):
+            continue
+        starting = [n for n in plan.colocation(m) if n.start_after == 0]
+        cpu = sum(n.width_milli for n in starting) + wanted.widths_milli[0]
+        memory = sum(view.classes[n.task_class].task.memory_mib for n in starting) + wanted.memory_mib
+        if cpu <= here.free_milli and memory <= here.free_memory_mib:
+            return "starting now anywhere costs more"
+    return "no machine has room for it now"
+
+
+def _has_room(model: RoundModel, group: int, task: Task) -> bool:
+    """Whether a machine of a group has what a task asks for, with no other task of this round there."""
+    here = model.view.groups[group]
+    return (
+        here.free_milli >= task.widths_milli[0]
+        and here.free_memory_mib >= task.memory_mib
+        and covers(here.free_resources, task.resources)
+    )
+
+
+def _why_unscheduled(deciding: Deciding, plan: Assignment, task: int, reservation: Reservation | None) -> str:
+    """The first sentence an operator needs: no machine at all, none with room, or none worth it now."""
+    model = deciding.model
+    view = model.view
+    wanted = view.tasks[task]
+    c = view.class_of[task]
+    width = wanted.widths_milli[0]
+    if reservation is not None:
+        when = _from_now(reservation.start_s - view.snapshot.now_s)
+        return f"is due, and {reservation.machine} is reserved for it, predicted to be free {when}"
+    if not view.groups:
+        return "there is no machine in the cluster"
+    waiting = f"waiting costs {model.waiting(task):.2f}"
+    closest = deciding.closest_now(task)
+    if closest is not None:
+        price, machine = closest
+        name = view.machines[machine].name
+        return f"{waiting}; starting now would cost {price:.2f} on {name}, where it costs least"
+    allowed = [g for g, group in enumerate(view.groups) if view.allowed(c, group.members[0])]
+    if not allowed:
+        return "none of the machines that it may run on is in the cluster"
+    needs = f"needs {count_cores(width)} and {wanted.memory_mib} MiB{_further(wanted)} on one machine"
+    large = [g for g in allowed if view.could_fit(c, g, width)]
+    if not large:
+        if any(view.groups[g].endless for g in allowed):
+            return f"{needs}; no machine is that large beside its tasks that have no end"
+        return f"{needs}; no machine is that large"
+    roomy = [g for g in large if _has_room(model, g, wanted)]
+    if not roomy:
+        most = max(large, key=lambda g: (view.groups[g].free_milli, -g))
+        group = view.groups[most]
+        free = "".join(
+            f" and {group.free_resources.get(name, 0)} {name}" for name, units in wanted.resources if units > 0
+        )
+        return (
+            f"{needs}; the emptiest, "
+            f"{group.machine.name}, has {count_cores(group.free_milli)} and {group.free_memory_mib} MiB{free} free"
+        )
+    refusal = _refused_everywhere(model, plan, task, roomy)
+    if refusal is not None:
+        return f"every machine with room is closed to it by {demand_text(refusal)}"
+    price = min(model.prices.machine_cost(g, (Arrival(c, 0, width),)) - model.prices.machine_cost(g, ()) for g in roomy)
+    if price == FORBIDDEN:
+        utilities = [model.prices.utility(g, (Arrival(c, 0, width),), 0) for g in roomy]
+        best = max((u for u in utilities if u is not None), default=None)
+        if wanted.min_utility is not None and best is not None and best < wanted.min_utility:
+            return f"its utility now would be {best:.2f} at best, below the {wanted.min_utility:g} that it demands"
+        return "every machine with room has a latency service whose p95 goal it would break"
+    return f"{waiting}; no machine has room for it beside those that start now or are planned"
+
+
+def _refused_everywhere(model: RoundModel, plan: Assignment, task: int, roomy: list[int]) -> Relation | None:
+    """The relation that keeps a task off every machine with room, with those there who start now; None if one is open."""
+    if not model.related(task):
+        return None
+    view = model.view
+    census = view.census.copy()
+    for t, option in enumerate(plan.options):
+        if option is not None and option.start_after == 0:
+            census.add(view.tasks[t], view.machines[option.machine].name)
+    width = view.tasks[task].widths_milli[0]
+    members = (m for g in roomy for m in view.groups[g].members)
+    # What arrivals take of a machine matters here: the relation is to blame for those with room left.
+    refusals = [
+        census.refusal(view.tasks[task], view.machines[m].name)
+        for m in members
+        if sum(n.width_milli for n in plan.colocation(m) if n.start_after == 0) + width
+        <= view.groups[view.group_of[m]].free_milli
+    ]
+    return None if None in refusals or not refusals else refusals[0]
+
+
+def _from_now(seconds: float) -> str:
+    """When something is, or was: a clock's seconds say nothing to people."""
+    return f"in about {seconds:.0f} s" if seconds >= 0.0 else f"{-seconds:.0f} s ago"
+
+
+def _further(task: Task) -> str:
+    text = amount_text(task.resources)
+    return f" and {text}" if text else ""

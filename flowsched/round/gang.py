@@ -1,0 +1,300 @@
+"""Task groups that are placed all or none: which of them start in a round, and who waits whole.
+
+A group that fits now starts now; one that does not keeps no room, so two groups can never wait for each other's half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from flowsched.compaction import View
+from flowsched.pricing.arrival import Arrival, Colocation, joined
+from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
+from flowsched.relations.census import Census
+from flowsched.relations.relation import Relation, RelationKind, TaskGroup
+from flowsched.round.assignment import Assignment, PlacementOption
+from flowsched.round.hold import Hold
+
+_TRIES = 400
+"""Places that a search for room may look at once one task after the other has failed."""
+
+_SEARCHED = 64
+"""Larger groups are placed one task after the other only."""
+
+
+@dataclass(frozen=True)
+class Gang:
+    """The pending part of a task group that does not run yet."""
+
+    group: TaskGroup
+    members: tuple[int, ...]
+    """Pending tasks, indices of the view."""
+    running: int
+
+    @property
+    def needed(self) -> int:
+        """How many have to start together."""
+        return self.group.minimum - self.running
+
+    def expired(self, now_s: float) -> bool:
+        """Whether it has given up: it is tried again, and nothing is kept free for it."""
+        return self.group.deadline_s is not None and now_s > self.group.deadline_s
+
+
+@dataclass(frozen=True)
+class Gangs:
+    """What task groups ask of a round."""
+
+    all: tuple[Gang, ...] = ()
+    must_start: frozenset[int] = frozenset()
+    """Members of groups that fit now: they start, whatever it costs."""
+    barred: frozenset[int] = frozenset()
+    """Members of groups that do not."""
+    reasons: Mapping[int, str] = field(default_factory=dict)
+    """Why the barred ones wait."""
+    seed: Assignment | None = None
+    """A plan in which all who must start do."""
+
+
+def gangs_of(view: View) -> tuple[Gang, ...]:
+    """Groups with members to start together, the most important and oldest first. One that is content with any single
+    member is none.
+    """
+    running: dict[str, int] = {}
+    for r in view.snapshot.running:
+        if r.task.group is not None:
+            running[r.task.group] = running.get(r.task.group, 0) + 1
+    pending: dict[str, list[int]] = {}
+    for t, task in enumerate(view.tasks):
+        if task.group is not None:
+            pending.setdefault(task.group, []).append(t)
+    gangs = [
+        Gang(group, tuple(pending[group.name]), running.get(group.name, 0))
+        for group in view.snapshot.task_groups
+        if group.name in pending and group.minimum > 1
+    ]
+
+    def order(gang: Gang) -> tuple[int, float, str]:
+        first = min(view.tasks[t].submit_s for t in gang.members)
+        return -_priority(view, gang), first, gang.group.name
+
+    return tuple(sorted((gang for gang in gangs if gang.needed > 0), key=order))
+
+
+def settle_gangs(
+    view: View,
+    prices: FlowPrices,
+    due: frozenset[int],
+    holds: Mapping[int, Hold],
+    seed: Assignment | None,
+) -> Gangs:
+    """Find the groups that can start beside what is ``due``, one after the other, and bar the others.
+
+    A group gives way to single tasks of higher priority that would rather start than wait, and to no other. ``seed`` has
+    the overdue tasks where they are placed already.
+    """
+    gangs = gangs_of(view)
+    if not gangs:
+        return Gangs(seed=seed)
+    finder = _Finder(view, prices, holds, seed)
+    grouped = {t for gang in gangs for t in gang.members}
+    for t in sorted(due):
+        if finder.plan.options[t] is None:
+            finder.place(t, FORBIDDEN)
+    singles = sorted(
+        (t for t in range(len(view.tasks)) if t not in grouped and t not in due),
+        key=lambda t: (-view.tasks[t].priority, t),
+    )
+    must_start: set[int] = set()
+    barred: set[int] = set()
+    reasons: dict[int, str] = {}
+    for gang in gangs:
+        while singles and view.tasks[singles[0]].priority > _priority(view, gang):
+            first = singles.pop(0)
+            finder.place(first, prices.waiting_cost(view.class_of[first]))
+        if due & set(gang.members):
+            continue  # it was found to fit, and placed
+        placed, most = finder.fit(gang)
+        if placed:
+            must_start |= set(placed)
+            continue
+        barred |= set(gang.members)
+        reasons |= dict.fromkeys(gang.members, why_all_wait(gang, most, view.snapshot.now_s))
+    return Gangs(gangs, frozenset(must_start), frozenset(barred), reasons, finder.plan)
+
+
+def fit_now(view: View, prices: FlowPrices, gang: Gang, holds: Mapping[int, Hold]) -> tuple[frozenset[int], Assignment]:
+    """The members of one gang that could start now if no other task did, and where; none if they are too few."""
+    finder = _Finder(view, prices, holds, None)
+    placed, _ = finder.fit(gang)
+    return frozenset(placed), finder.plan
+
+
+def why_all_wait(gang: Gang, placeable: int, now_s: float) -> str:
+    """A sentence with the numbers."""
+    group = gang.group
+    there = gang.running + len(gang.members)
+    if there < group.minimum:
+        text = f"task group {group.name}: {there} of {group.minimum} are there; all wait"
+    else:
+        text = f"task group {group.name}: {gang.running + placeable} of {group.minimum} could start now; all wait"
+    if gang.expired(now_s):
+        text += f"; its deadline, {group.deadline_s:g} s, has passed: given up for this round, tried again in the next"
+    return text
+
+
+def _priority(view: View, gang: Gang) -> int:
+    return max(view.tasks[t].priority for t in gang.members)
+
+
+class _Finder:
+    """Places tasks now, at their narrowest width, beside those that are in its plan already."""
+
+    def __init__(self, view: View, prices: FlowPrices, holds: Mapping[int, Hold], seed: Assignment | None) -> None:
+        self._view = view
+        self._prices = prices
+        self._holds = holds
+        empty = Assignment([None] * len(view.tasks), view.class_of, len(view.machines))
+        self.plan = empty if seed is None else seed.copy()
+        self._census = self._counted(self.plan)
+        self._tries = 0
+
+    def place(self, task: int, below: float) -> bool:
+        """Put a task in its cheapest place, if there is one that costs less than ``below``."""
+        for price, option in self._offers(task, None)[:1]:
+            if price < below:
+                self._put(task, option)
+                return True
+        return False
+
+    def fit(self, gang: Gang) -> tuple[tuple[int, ...], int]:
+        """The members that were placed, exactly as many as are needed, or none; and the most that were placed at once."""
+        needed = gang.needed
+        if len(gang.members) < needed:
+            return (), 0
+        wide = sorted(gang.members, key=lambda t: (-self._size(t)[0], -self._size(t)[1], t))
+        orders = [wide] if needed == len(wide) else [wide, sorted(wide, key=lambda t: (*self._size(t), t))]
+        before, most = self.plan, 0
+        for within in (None, *self._homes(gang)):
+            for order in orders:
+                placed = self._greedy(order, needed, within)
+                if len(placed) == needed:
+                    return tuple(placed), needed
+                most = max(most, len(placed))
+                self._reset(before)
+        self._tries = _TRIES if len(wide) <= _SEARCHED else 0
+        found = self._search(orders[-1], needed) if self._tries else None
+        if found is None:
+            self._reset(before)
+            return (), most
+        return tuple(found), needed
+
+    def _greedy(self, order: Sequence[int], needed: int, within: tuple[Relation, str] | None) -> list[int]:
+        """Place one after the other where it is cheapest; later ones may open what was closed before."""
+        self.plan = self.plan.copy()
+        placed: list[int] = []
+        left = list(order)
+        while left and len(placed) < needed:
+            refused = []
+            for t in left:
+                if len(placed) == needed:
+                    break
+                offers = self._offers(t, within)
+                if offers:
+                    self._put(t, offers[0][1])
+                    placed.append(t)
+                else:
+                    refused.append(t)
+            if len(refused) == len(left):
+                break
+            left = refused
+        return placed
+
+    def _search(self, order: Sequence[int], needed: int) -> list[int] | None:
+        """Depth first, cheapest places first, until it has looked at ``_TRIES`` of them."""
+        if needed == 0:
+            return []
+        if len(order) < needed or self._tries <= 0:
+            return None
+        first, rest = order[0], order[1:]
+        for _, option in self._offers(first, None):
+            if self._tries <= 0:
+                return None
+            self._tries -= 1
+            self._put(first, option)
+            found = self._search(rest, needed - 1)
+            if found is not None:
+                return [first, *found]
+            self._take(first)
+        return self._search(rest, needed)
+
+    def _homes(self, gang: Gang) -> Iterator[tuple[Relation, str]]:
+        """Domains that members who want to be together could all go to."""
+        census = self._view.census
+        wanted = {name for t in gang.members for name in self._view.tasks[t].holds}
+        for name in sorted(wanted & census.relations.keys()):
+            relation = census.relations[name]
+            if relation.kind is RelationKind.TOGETHER:
+                here = {census.domain(relation, m.name) for m in self._view.machines}
+                yield from ((relation, domain) for domain in sorted(d for d in here if d is not None))
+
+    def _offers(self, task: int, within: tuple[Relation, str] | None) -> list[tuple[float, PlacementOption]]:
+        """Places for a task with their prices, the cheapest first; of places that are alike the first one only."""
+        view = self._view
+        c = view.class_of[task]
+        wanted = view.tasks[task]
+        width = wanted.widths_milli[0]
+        offers = []
+        seen: set[tuple[int, Colocation]] = set()
+        for m, machine in enumerate(view.machines):
+            g = view.group_of[m]
+            others = self.plan.colocation(m)
+            if m not in self._holds:
+                if (g, others) in seen:
+                    continue
+                seen.add((g, others))
+            if not view.allowed(c, m) or (
+                within is not None and self._census.domain(within[0], machine.name) != within[1]
+            ):
+                continue
+            if self._census.refusal(wanted, machine.name) is not None:
+                continue
+            price = self._price(m, others, Arrival(c, 0, width))
+            if price < FORBIDDEN:
+                offers.append((price, PlacementOption(m, 0, width)))
+        return sorted(offers)
+
+    def _price(self, machine: int, others: Colocation, arrival: Arrival) -> float:
+        g = self._view.group_of[machine]
+        colocation = joined(others, arrival)
+        hold = self._holds.get(machine)
+        if hold is not None and not hold.admits(self._view, self._prices, g, colocation):
+            return FORBIDDEN
+        cost = self._prices.machine_cost(g, colocation)
+        return FORBIDDEN if cost == FORBIDDEN else cost - self._prices.machine_cost(g, others)
+
+    def _size(self, task: int) -> tuple[int, int]:
+        wanted = self._view.tasks[task]
+        return wanted.widths_milli[0], wanted.memory_mib
+
+    def _put(self, task: int, option: PlacementOption) -> None:
+        self.plan.move(task, option)
+        self._census.add(self._view.tasks[task], self._view.machines[option.machine].name)
+
+    def _take(self, task: int) -> None:
+        option = self.plan.options[task]
+        if option is not None:
+            self._census.remove(self._view.tasks[task], self._view.machines[option.machine].name)
+            self.plan.move(task, None)
+
+    def _reset(self, plan: Assignment) -> None:
+        self.plan = plan.copy()
+        self._census = self._counted(plan)
+
+    def _counted(self, plan: Assignment) -> Census:
+        census = self._view.census.copy()
+        for t, option in enumerate(plan.options):
+            if option is not None:
+                census.add(self._view.tasks[t], self._view.machines[option.machine].name)
+        return census

@@ -1,0 +1,68 @@
+"""A machine that is held for due tasks: who may still join it, and when it will have room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flowsched.compaction import View
+from flowsched.pricing.arrival import Colocation
+from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
+from flowsched.resource import covers, without
+
+_TINY = 1e-6
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A reservation as the model sees it. Times in seconds from now."""
+
+    width_milli: int
+    memory_mib: int
+    start_s: float
+    resources: Mapping[str, int] = field(default_factory=dict)
+
+    def admits(self, view: View, prices: FlowPrices, group: int, colocation: Colocation) -> bool:
+        """Whether all that join have ended, and the room is there, by the reserved start."""
+        if self.start_s <= 0.0 or any(n.start_after > 0 for n in colocation):
+            return False
+        found = prices.forecast(group, colocation)
+        if found is None or max(found.arrivals_s) > self.start_s + _TINY:
+            return False
+        return drained_s(view, prices, group, colocation, self) <= self.start_s + _TINY
+
+
+def drained_s(view: View, prices: FlowPrices, group: int, colocation: Colocation, wanted: Hold) -> float:
+    """When a machine of the group will have what is wanted, in seconds from now, if this colocation joins; infinity for
+    never. Tasks without an end leave nothing behind.
+    """
+    here = view.groups[group]
+    found = prices.forecast(group, colocation)
+    if found is None:
+        return FORBIDDEN
+    cpu = here.free_milli - sum(n.width_milli for n in colocation)
+    memory = here.free_memory_mib
+    free = dict(here.free_resources)
+    releases = []
+    for running, end in zip(here.running, found.residents_s, strict=True):
+        if not running.task.endless:
+            releases.append((end, running.width_milli, running.task.memory_mib, running.task.resources))
+    for arrival, end in zip(colocation, found.arrivals_s, strict=True):
+        task = view.classes[arrival.task_class].task
+        memory -= task.memory_mib
+        free = without(free, task.resources)
+        if not task.endless:
+            releases.append((end, arrival.width_milli, task.memory_mib, task.resources))
+
+    def suffices() -> bool:
+        enough = cpu >= wanted.width_milli and memory >= wanted.memory_mib
+        return enough and (not wanted.resources or covers(free, wanted.resources.items()))
+
+    at = 0.0
+    for end, freed_cpu, freed_memory, freed in sorted(releases):
+        if suffices():
+            return at
+        at, cpu, memory = end, cpu + freed_cpu, memory + freed_memory
+        for name, units in freed:
+            free[name] = free.get(name, 0) + units
+    return at if suffices() else FORBIDDEN

@@ -1,0 +1,145 @@
+"""The machines of a round as arrays: what runs there and what this round has planned there so far.
+
+Arrays are by machine of the view. Machines of a group on which nothing is planned are equal: their *representative*, the
+first of them, stands for all, so options are forecast once for each distinct state.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.pricing.arrival import Colocation
+from flowsched.pricing.flow_prices import FlowPrices
+from flowsched.pricing.forecast_kernel import (
+    CORES,
+    DELAY_NOW_S,
+    ELAPSED_S,
+    JOB_NUMBERS,
+    LATEST_S,
+    MEMORY_MIB,
+    READY_S,
+    STARTS_PER_CLASS,
+    VARIANTS_PER_START,
+    base_costs,
+)
+from flowsched.snapshot import MILLI
+
+_SPARE_JOBS = 4
+
+
+class MachineStates:
+    """All machines of a view under one plan and one set of prices."""
+
+    def __init__(self, prices: FlowPrices) -> None:
+        """Nothing is planned yet."""
+        view = prices.forecasts.view
+        self.prices = prices
+        self.group_of: IntArray = np.array(view.group_of, np.int64)
+        self.shape: IntArray = np.array([prices.shapes[view.shape_of[g]] for g in view.group_of], np.int64)
+        """[machines] row of the machine's shape in the tables of variants."""
+        groups, base = view.groups, prices.base
+        of = self.group_of
+        more = ((0, 0), (0, _SPARE_JOBS))
+        self.hosts: IntArray = prices.forecasts.hosts[of]
+        self.count: IntArray = base.count[of]
+        self.jobs: FloatArray = np.pad(base.jobs[of], (*more, (0, 0)))
+        self.kinds: IntArray = np.pad(base.kinds[of], more)
+        self.start_after: IntArray = np.zeros(self.kinds.shape, np.int64)
+        self.keys: IntArray = np.full(self.kinds.shape, -1, np.int64)
+        self.free_cores: FloatArray = base.free_cores[of]
+        self.free_memory: FloatArray = base.free_memory[of]
+        self.slo_us: FloatArray = prices.slo_us[of]
+        self.base_cost: FloatArray = base.cost[of]
+        self.base_peak: FloatArray = base.peak_us[of]
+        self.ends: FloatArray = np.pad(base.ends_s[of], more)
+        self.completions: FloatArray = base.completions_s[of]
+        """[machines, starts - 1] when the k-th job ends after now, as planned so far; infinity for fewer."""
+        self.representative: IntArray = np.array([groups[g].members[0] for g in view.group_of], np.int64)
+        """[machines] the machine that stands for each."""
+        self._planned: dict[int, Colocation] = {}
+        self._untouched: list[list[int]] = [list(g.members) for g in groups]
+
+    def planned(self, machine: int) -> Colocation:
+        """What is planned on a machine."""
+        return self._planned.get(machine, ())
+
+    def plan(self, machine: int, colocation: Colocation) -> tuple[int, int] | None:
+        """Make ``colocation`` what is planned on a machine.
+
+        Where the machine stood for others, (machine, the one that stands for them now): what is known of the one holds for
+        the other.
+        """
+        g = int(self.group_of[machine])
+        handed: tuple[int, int] | None = None
+        if machine not in self._planned:
+            rest = self._untouched[g]
+            rest.remove(machine)
+            if self.representative[machine] == machine and rest:
+                heir = rest[0]
+                self.representative[rest] = heir
+                for array in (self.base_cost, self.base_peak, self.ends, self.completions):
+                    array[heir] = array[machine]
+                handed = machine, heir
+            self.representative[machine] = machine
+        self._planned[machine] = colocation
+        self._write(machine, g, colocation)
+        self._refresh(np.array([machine], np.int64))
+        return handed
+
+    def open_representatives(self, open_machines: BoolArray) -> IntArray:
+        """Machines that stand for at least one of those that are open."""
+        return np.unique(self.representative[open_machines])
+
+    def _write(self, machine: int, group: int, colocation: Colocation) -> None:
+        prices = self.prices
+        here = prices.forecasts.view.groups[group]
+        there = len(here.running)
+        n = there + len(colocation)
+        if n > self.jobs.shape[1]:
+            self._widen(n + _SPARE_JOBS)
+        cores, memory = here.free_milli / MILLI, float(here.free_memory_mib)
+        for i, arrival in enumerate(colocation, there):
+            v = prices.variant(group, arrival)
+            row = prices.variants.numbers[v]
+            self.jobs[machine, i] = row[:JOB_NUMBERS]
+            self.jobs[machine, i, READY_S] = row[DELAY_NOW_S]
+            self.jobs[machine, i, ELAPSED_S : LATEST_S + 1] = prices.class_goals[arrival.task_class]
+            self.kinds[machine, i] = prices.variants.kinds[v]
+            self.start_after[machine, i] = arrival.start_after
+            key = (arrival.task_class * STARTS_PER_CLASS + arrival.start_after) * VARIANTS_PER_START
+            self.keys[machine, i] = key + prices.variants.columns[v]
+            if arrival.start_after == 0:
+                cores -= row[CORES]
+                memory -= row[MEMORY_MIB]
+        self.count[machine] = n
+        self.free_cores[machine], self.free_memory[machine] = cores, memory
+
+    def _refresh(self, machines: IntArray) -> None:
+        prices = self.prices
+        base_costs(
+            prices.forecasts.table.memory,
+            machines,
+            self.hosts,
+            self.count,
+            self.jobs,
+            self.kinds,
+            self.start_after,
+            self.free_cores,
+            self.free_memory,
+            self.slo_us,
+            prices.numbers,
+            self.base_cost,
+            self.base_peak,
+            self.ends,
+            self.completions,
+        )
+        prices.forecasts.made += len(machines)
+
+    def _widen(self, most: int) -> None:
+        more = most - self.jobs.shape[1]
+        self.jobs = np.pad(self.jobs, ((0, 0), (0, more), (0, 0)))
+        self.kinds = np.pad(self.kinds, ((0, 0), (0, more)))
+        self.start_after = np.pad(self.start_after, ((0, 0), (0, more)))
+        self.keys = np.pad(self.keys, ((0, 0), (0, more)), constant_values=-1)
+        self.ends = np.pad(self.ends, ((0, 0), (0, more)), constant_values=np.inf)

@@ -1,0 +1,110 @@
+"""The network of one pass: classes of a batch, their cheapest option on every machine, and the unscheduled node.
+
+    class --price of its cheapest option there--> machine --capacity 1--> sink
+    class --unscheduled price--> unscheduled -----------------------------> sink
+
+At most one task arrives at a machine, so every flow can be carried out as it is and each price is the exact change of one
+machine's cost. A tie goes to the option that starts earlier, is narrower and has the lower machine number: the order stands
+in the last bits of the arcs' costs, not in the solver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flowsched.arrays import FloatArray, IntArray
+from flowsched.network import Network
+from flowsched.round.options import ClassOptions
+
+_RANKS = 1 << 10
+"""Costs keep so many last steps for the order of ties."""
+_LARGEST = 1 << 26
+
+
+@dataclass(frozen=True)
+class PassNetwork:
+    """A pass as a network, with what its arcs stand for."""
+
+    network: Network
+    classes: tuple[int, ...]
+    counts: tuple[int, ...]
+    """Tasks of each class in the batch."""
+    arc_class: IntArray
+    """[options] position in ``classes``; the first arcs of the network are the options."""
+    arc_machine: IntArray
+    """[options] machine of the view."""
+    arc_start_after: IntArray
+    """[options]"""
+    arc_variant: IntArray
+    """[options] row of the variant."""
+    arc_price: FloatArray
+    """[options]"""
+    arc_end_s: FloatArray
+    """[options] predicted completion, seconds from now."""
+    unscheduled: FloatArray
+    """[classes] price of waiting; infinity for those that must start."""
+
+
+def build(
+    classes: Sequence[int], counts: Sequence[int], options: Sequence[ClassOptions], unscheduled: Sequence[float]
+) -> PassNetwork:
+    """The network of a batch. Node 0 is the sink, node 1 unscheduled, then classes, then machines with an option."""
+    arcs = [np.flatnonzero(np.isfinite(found.price)) for found in options]
+    sizes = [len(found) for found in arcs]
+    arc_class = np.repeat(np.arange(len(classes), dtype=np.int64), sizes)
+    arc_machine = np.concatenate(arcs) if arcs else np.zeros(0, np.int64)
+    picked = [(o.price[a], o.start_after[a], o.variant[a], o.end_s[a]) for o, a in zip(options, arcs, strict=True)]
+    price, after, variant, end_s = (np.concatenate(column) for column in zip(*picked, strict=True))
+    waits = np.array(unscheduled, np.float64)
+    rank = np.zeros(len(price), np.int64)
+    for c in range(len(classes)):
+        mine = np.flatnonzero(arc_class == c)
+        order = np.lexsort((arc_machine[mine], variant[mine], after[mine], price[mine]))
+        rank[mine[order]] = np.minimum(np.arange(1, len(mine) + 1), _RANKS - 1)
+    present, machine_node = np.unique(arc_machine, return_inverse=True)
+    nodes = 2 + len(classes) + len(present)
+    finite = np.concatenate([np.abs(price), np.abs(waits[np.isfinite(waits)])])
+    most = float(finite.max(initial=1e-9))
+    # Waiting is possible in the network for those that must start, at more than any plan could save by it.
+    dear = np.where(np.isfinite(waits), waits, 4.0 * most * (1 + len(classes)))
+    most = max(most, float(dear.max(initial=0.0)))
+    scale = 2.0 ** np.floor(np.log2(_LARGEST / most))
+    class_nodes = 2 + np.arange(len(classes), dtype=np.int64)
+    tails = np.concatenate(
+        [class_nodes[arc_class], class_nodes, 2 + len(classes) + np.arange(len(present)), [1]]
+    ).astype(np.int64)
+    heads = np.concatenate(
+        [2 + len(classes) + machine_node, np.ones(len(classes)), np.zeros(len(present)), [0]]
+    ).astype(np.int64)
+    total = int(sum(counts))
+    capacities = np.concatenate([np.ones(len(price)), np.array(counts), np.ones(len(present)), [total]]).astype(
+        np.int64
+    )
+    costs = np.concatenate(
+        [
+            np.rint(price * scale).astype(np.int64) * _RANKS + rank,
+            np.rint(dear * scale).astype(np.int64) * _RANKS,
+            np.zeros(len(present) + 1, np.int64),
+        ]
+    )
+    supplies = np.zeros(nodes, np.int64)
+    supplies[class_nodes] = counts
+    supplies[0] = -total
+    network = Network(tails, heads, capacities, costs, supplies, float(scale) * _RANKS)
+    return PassNetwork(
+        network, tuple(classes), tuple(counts), arc_class, arc_machine, after, variant, price, end_s, waits
+    )
+
+
+def node_names(pass_: PassNetwork, class_names: Sequence[str], machine_names: Sequence[str]) -> tuple[str, ...]:
+    """What each node of a pass stands for, as ``kind:name``."""
+    present = np.unique(pass_.arc_machine)
+    return (
+        "sink",
+        "unscheduled",
+        *(f"class:{class_names[c]}" for c in pass_.classes),
+        *(f"machine:{machine_names[m]}" for m in present.tolist()),
+    )

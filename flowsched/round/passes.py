@@ -1,0 +1,290 @@
+"""Passes of min-cost flow: who of a level starts where, now or later, a batch of arrivals at a time.
+
+Tasks that are priced as if each came alone all choose the same machine. So a pass lets at most one of them arrive at a
+machine, prices what changed again, and goes on with what is left, until no option of a task is cheaper than waiting. The
+network decides between the tasks of a batch; the batch is a share of the machines, for a pass must not spread more arrivals
+than there are machines to spare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flowsched.arrays import BoolArray
+from flowsched.pricing.arrival import Arrival, joined
+from flowsched.pricing.flow_prices import FORBIDDEN
+from flowsched.relations.census import Census
+from flowsched.round.assignment import Assignment, PlacementOption
+from flowsched.round.gang import Gangs
+from flowsched.round.options import ClassOptions, Options
+from flowsched.round.pass_network import PassNetwork, build
+from flowsched.round.round_model import RoundModel
+from flowsched.solvers import Solution, Solver
+
+FEW_MACHINES = 8
+"""On so many machines a pass has one arrival: the network is then the choice of the cheapest option."""
+_LEAST_DEPTH = 24
+"""Forecasts that a class gets at least, however many wait."""
+FLOW, GREEDY, NONE = "flow", "greedy", "none"
+"""What may assign the tasks of a pass: :attr:`flowsched.settings.Settings.assign`."""
+NO_PASS = -1
+"""Stands for a pass where no network was solved."""
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one pass was asked and what came of it."""
+
+    network: PassNetwork
+    solution: Solution
+    batch: tuple[int, ...]
+    """Tasks of the view."""
+    booked: tuple[tuple[int, PlacementOption], ...]
+    """Tasks with the options that the flow chose for them."""
+
+
+@dataclass
+class Deciding:
+    """The plan of a round in the making."""
+
+    model: RoundModel
+    options: Options
+    solver: Solver
+    plan: Assignment
+    census: Census
+    """Relations' counts with all that runs or is planned."""
+    gangs: Gangs
+    passes: list[Pass] = field(default_factory=list)
+    solves: int = 0
+    improved: int = 0
+    """Changes that the improvement made after the passes."""
+    closed: set[int] = field(default_factory=set)
+    """Machines on which a higher level has planned a later start: lower levels leave them alone."""
+    decided_by: dict[int, tuple[int, float, float]] = field(default_factory=dict)
+    """By task: the pass whose flow chose its option (``NO_PASS``: the greedy rule did), the price, and the price
+    of the runner-up (infinity: none)."""
+
+    def book(self, task: int, option: PlacementOption | None) -> None:
+        """Change a task's option, and all that is known of the machines that it leaves and joins."""
+        view, plan = self.model.view, self.plan
+        before = plan.options[task]
+        if before is not None:
+            self.census.remove(view.tasks[task], view.machines[before.machine].name)
+        plan.move(task, option)
+        if option is not None:
+            self.census.add(view.tasks[task], view.machines[option.machine].name)
+        for m in {o.machine for o in (before, option) if o is not None}:
+            self.options.changed(m, self.options.states.plan(m, plan.colocation(m)))
+
+    def share(self, task: int, option: PlacementOption | None) -> None:
+        """Change how a task runs at its place: the network that chose the place still stands."""
+        decided = self.decided_by.get(task)
+        self.book(task, option)
+        if decided is not None:
+            self.decided_by[task] = decided
+
+    def take_over(self, before: Deciding, tasks: Sequence[int]) -> None:
+        """Remember which passes of an earlier plan chose the options that ``tasks`` still have."""
+        if not self.passes:
+            self.passes.extend(before.passes)
+        for t in tasks:
+            if t in before.decided_by and before.plan.options[t] == self.plan.options[t]:
+                self.decided_by[t] = before.decided_by[t]
+
+    def follow(self, plan: Assignment) -> None:
+        """Take over what became of the plan when relations and idle machines had their say."""
+        for t, option in enumerate(plan.options):
+            if option != self.plan.options[t]:
+                self.share(t, option)
+
+    def close_level(self) -> None:
+        """What the levels so far have planned is not delayed by those that follow."""
+        self.closed = {o.machine for o in self.plan.options if o is not None and o.start_after > 0}
+
+    def open_machines(self, task: int) -> tuple[BoolArray, BoolArray]:
+        """[machines] where a task may start now, and where later, as constraints go; room and prices apart."""
+        model, view = self.model, self.model.view
+        c = view.class_of[task]
+        count = len(view.machines)
+        if task in model.barred:
+            closed = np.zeros(count, np.bool_)
+            return closed, closed
+        open_now = np.ones(count, np.bool_)
+        if view.classes[c].task.machines is not None:
+            open_now = np.array([view.allowed(c, m) for m in range(count)], np.bool_)
+        open_now[[*model.holds, *self.closed]] = False
+        if model.related(task):
+            wanted = view.tasks[task]
+            for m in np.flatnonzero(open_now).tolist():
+                open_now[m] = self.census.refusal(wanted, view.machines[m].name) is None
+        open_later = np.zeros(count, np.bool_) if task in model.must_start else open_now.copy()
+        if view.tasks[task].resources:
+            self._keep_resources(task, open_now, open_later)
+        return open_now, open_later
+
+    def class_options(self, task: int, wanted: int, budget: int) -> ClassOptions:
+        """The cheapest option of a task's class on every machine, reserved ones included."""
+        model = self.model
+        c = model.view.class_of[task]
+        found = self.options.of(c, *self.open_machines(task), wanted, budget)
+        for m in sorted(model.holds):
+            price, option = model.best_option(self.plan, task, m)
+            if option is None:
+                continue
+            here = model.view.group_of[m]
+            arrival_forecast = self._forecast(task, option)
+            found.price[m], found.start_after[m] = price, option.start_after
+            found.variant[m] = model.prices.variant(here, _arrival(c, option))
+            found.end_s[m], found.start_s[m] = arrival_forecast
+        return found
+
+    def closest_now(self, task: int) -> tuple[float, int] | None:
+        """The cheapest start now beside all that starts now or is planned, and its machine; None where there is none."""
+        open_now, _ = self.open_machines(task)
+        none = np.zeros(len(open_now), np.bool_)
+        price = self.options.of(self.model.view.class_of[task], open_now, none, 1, _LEAST_DEPTH).price
+        machine = int(price.argmin()) if len(price) else -1
+        return (float(price[machine]), machine) if machine >= 0 and price[machine] < FORBIDDEN else None
+
+    def option(self, task: int, options: ClassOptions, machine: int) -> PlacementOption:
+        """The option of a task that its class has on a machine."""
+        arrival = self.options.arrival(self.model.view.class_of[task], options, machine)
+        return PlacementOption(machine, arrival.start_after, arrival.width_milli, arrival.shared)
+
+    def _forecast(self, task: int, option: PlacementOption) -> tuple[float, float]:
+        model = self.model
+        g, arrival = model.view.group_of[option.machine], _arrival(model.view.class_of[task], option)
+        together = joined(self.plan.colocation(option.machine, without=task), arrival)
+        found = model.prices.forecast(g, together)
+        assert found is not None, "it has a price"
+        at = together.index(arrival)
+        return found.arrivals_s[at], found.starts_s[at]
+
+    def _keep_resources(self, task: int, open_now: BoolArray, open_later: BoolArray) -> None:
+        model, view = self.model, self.model.view
+        c = view.class_of[task]
+        width = view.tasks[task].widths_milli[0]
+        for mask, after in ((open_now, 0), (open_later, 1)):
+            for m in np.flatnonzero(mask).tolist():
+                arrival = _arrival(c, PlacementOption(m, after, 0 if after == 0 else width))
+                others = self.plan.colocation(m, without=task)
+                mask[m] = model.forecasts.possible(view.group_of[m], joined(others, arrival))
+
+
+def _arrival(task_class: int, option: PlacementOption) -> Arrival:
+    return Arrival(task_class, option.start_after, option.width_milli, option.shared)
+
+
+def batch_size(waiting: int, machines: int, share: float) -> int:
+    """Arrivals of a pass: ``share`` of the machines, or where it is 0 a half of them, a quarter where more tasks wait than
+    there are machines, and one where there are few.
+    """
+    if share > 0.0:
+        return max(1, -int(-share * machines // 1))
+    if machines <= FEW_MACHINES:
+        return 1
+    return -(-machines // (2 if waiting <= machines else 4))
+
+
+def run_passes(deciding: Deciding, tasks: Sequence[int], share: float) -> None:
+    """Give every task of a level its option, or leave it waiting; ``tasks`` are those without one."""
+    model = deciding.model
+    view = model.view
+    assign = model.prices.settings.assign
+    pool = [] if assign == NONE else sorted(tasks, key=lambda t: _rank(model, t))
+    shut_out: list[int] = []
+    opened = False
+    machines = sum(group.size for group in view.groups if group.batch_cores)
+    while pool or (shut_out and opened):
+        if not pool:
+            # Tasks that came since may have opened a domain to those that relations refused.
+            pool, shut_out, opened = shut_out, [], False
+        batch = pool[: 1 if assign == GREEDY else batch_size(len(pool), machines, share)]
+        by_class: dict[int, list[int]] = {}
+        for t in batch:
+            by_class.setdefault(view.class_of[t], []).append(t)
+        left = len({view.class_of[t] for t in pool})
+        priced: dict[int, ClassOptions] = {}
+        waits: dict[int, float] = {}
+        for c, members in by_class.items():
+            budget = max(_LEAST_DEPTH, (deciding.options.most_forecasts - model.forecasts.made) // max(1, left))
+            found = deciding.class_options(members[0], len(batch) + 1, budget)
+            waits[c] = FORBIDDEN if members[0] in model.must_start else model.prices.waiting_cost(c)
+            if float(found.price.min(initial=FORBIDDEN)) < waits[c]:
+                priced[c] = found
+        if not priced:
+            booked: tuple[tuple[int, PlacementOption], ...] = ()
+        elif assign == GREEDY:
+            booked = _book_cheapest(deciding, batch[0], *priced.values())
+        else:
+            booked = _pass(deciding, batch, by_class, priced, waits)
+        taken = {t for t, _ in booked}
+        if taken:
+            # Those whose cheapest option is no better than waiting leave the pool: options only become dearer.
+            left_out = {t for c, members in by_class.items() if c not in priced for t in members}
+            pool = [t for t in pool if t not in taken and t not in left_out]
+            opened = True
+        else:
+            left_out = set(batch)
+            pool = pool[len(batch) :]
+        shut_out += [t for t in batch if t in left_out and model.related(t)]
+
+
+def _pass(
+    deciding: Deciding,
+    batch: Sequence[int],
+    by_class: dict[int, list[int]],
+    priced: dict[int, ClassOptions],
+    waits: dict[int, float],
+) -> tuple[tuple[int, PlacementOption], ...]:
+    model = deciding.model
+    classes = list(priced)
+    network = build(classes, [len(by_class[c]) for c in classes], list(priced.values()), [waits[c] for c in classes])
+    solution = deciding.solver.solve(network.network)
+    deciding.solves += 1
+    if not solution.status.has_flow:
+        raise RuntimeError(f"{deciding.solver.name} answers {solution.status} to a pass: {solution.report}")
+    chosen = np.flatnonzero(solution.flow[: len(network.arc_price)])
+    members = {c: iter(by_class[c]) for c in classes}
+    found = []
+    for arc in chosen.tolist():
+        c = classes[int(network.arc_class[arc])]
+        gain = min(waits[c], 1e300) - float(network.arc_price[arc])
+        task = next(members[c])
+        found.append((-gain, model.view.tasks[task].job, task, arc))
+    booked = []
+    for _, _, task, arc in sorted(found):
+        c = model.view.class_of[task]
+        machine = int(network.arc_machine[arc])
+        if model.related(task) and (
+            deciding.census.refusal(model.view.tasks[task], model.view.machines[machine].name) is not None
+        ):
+            continue
+        option = deciding.option(task, priced[c], machine)
+        deciding.book(task, option)
+        price = float(network.arc_price[arc])
+        others = np.delete(priced[c].price, machine)
+        deciding.decided_by[task] = len(deciding.passes), price, float(others.min(initial=FORBIDDEN))
+        booked.append((task, option))
+    deciding.passes.append(Pass(network, solution, tuple(batch), tuple(booked)))
+    return tuple(booked)
+
+
+def _book_cheapest(deciding: Deciding, task: int, options: ClassOptions) -> tuple[tuple[int, PlacementOption], ...]:
+    """What a pass does in ablations: the task takes its cheapest option, with the same order of ties and no network."""
+    machine = int(np.lexsort((options.variant, options.start_after, options.price))[0])
+    option = deciding.option(task, options, machine)
+    deciding.book(task, option)
+    others = np.delete(options.price, machine)
+    deciding.decided_by[task] = NO_PASS, float(options.price[machine]), float(others.min(initial=FORBIDDEN))
+    return ((task, option),)
+
+
+def _rank(model: RoundModel, task: int) -> tuple[bool, float, float, str, str]:
+    """Those that must start first, then the most work times weight: a network of one arrival cannot compare tasks."""
+    wanted = model.view.tasks[task]
+    work_s = model.view.snapshot.catalogue.jobs[wanted.profile].work_s * wanted.scale
+    return task not in model.must_start, -wanted.weight * work_s, wanted.submit_s, wanted.job, wanted.name

@@ -1,0 +1,181 @@
+"""Never for ever: the earliest due task, or task group, gets machines that are held for it.
+
+A task is *due* once it has waited longer than the due age. If it fits somewhere it starts in this round. If not, it gets a
+hard reservation on the feasible machine that drains soonest, and keeps it: nothing starts there unless it is predicted to
+end before the reserved start (EASY backfill: Lifka, The ANL/IBM SP Scheduling System, 1995). The reserved start never moves
+later, so once it has passed nothing joins at all, and a task waits at most
+``due age + (B + 1)(T + one round)``: B tasks that had arrived earlier and still waited when it arrived, T the longest run.
+The bound holds within a priority, or across all with ``aging_crosses_priority``. A due member of a task group asks for all
+that have to start together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from flowsched.compaction import View
+from flowsched.pricing.arrival import Arrival
+from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
+from flowsched.relations.census import Census
+from flowsched.resource import without
+from flowsched.round.assignment import Assignment
+from flowsched.round.gang import Gang, fit_now, gangs_of
+from flowsched.round.hold import Hold, drained_s
+from flowsched.settings import Settings
+from flowsched.snapshot import Reservation, Task
+
+
+@dataclass(frozen=True)
+class Dues:
+    """What due tasks ask of a round."""
+
+    must_start: frozenset[int]
+    """Tasks (indices of the view) that start now, whatever it costs."""
+    holds: Mapping[int, Hold]
+    """Reserved machines."""
+    reservations: tuple[Reservation, ...]
+    """What to remember for the next round."""
+    seed: Assignment | None = field(default=None, repr=False)
+    """Where a due task group fits; None for a single task."""
+
+
+def settle_dues(view: View, prices: FlowPrices, settings: Settings) -> Dues:
+    """Find the earliest due task, and start it or reserve for it."""
+    snapshot = view.snapshot
+    due = [t for t, task in enumerate(view.tasks) if snapshot.now_s - task.submit_s > settings.due_age_s]
+    if not due:
+        return Dues(frozenset(), {}, ())
+    gang_of = {t: gang for gang in gangs_of(view) for t in gang.members}
+    held = {r.task: r for r in snapshot.reservations if _still_suits(view, prices, r)}
+    higher_first = not settings.aging_crosses_priority
+    due.sort(
+        key=lambda t: (
+            view.tasks[t].name not in held,
+            -view.tasks[t].priority if higher_first else 0,
+            view.tasks[t].submit_s,
+            t,
+        )
+    )
+    tried: set[str] = set()
+    for first in due:
+        if first in gang_of:
+            if gang_of[first].group.name in tried:
+                continue
+            tried.add(gang_of[first].group.name)
+            answer = _settle_gang(view, prices, gang_of[first], held)
+            if answer is not None:
+                return answer
+            continue
+        c = view.class_of[first]
+        task = view.tasks[first]
+        width = task.widths_milli[0]
+        if any(
+            view.allowed(c, group.members[0])
+            and prices.machine_cost(g, (Arrival(c, 0, width),)) < FORBIDDEN
+            and any(_permitted(view.census, view, task, m) for m in group.members)
+            for g, group in enumerate(view.groups)
+        ):
+            return Dues(frozenset({first}), {}, ())
+        reservation = held.get(task.name) or _reserve(view, prices, first)
+        if reservation is not None:
+            return Dues(frozenset(), _holds(view, (reservation,)), (reservation,))
+    return Dues(frozenset(), {}, ())
+
+
+def _settle_gang(view: View, prices: FlowPrices, gang: Gang, held: Mapping[str, Reservation]) -> Dues | None:
+    """Start a due task group, or hold a machine for each who has to start; None where neither helps."""
+    if len(gang.members) < gang.needed or gang.expired(view.snapshot.now_s):
+        return None
+    placed, seed = fit_now(view, prices, gang, {})
+    if placed:
+        return Dues(placed, {}, (), seed)
+    reservations = [r for t in gang.members if (r := held.get(view.tasks[t].name)) is not None]
+    if len(reservations) < gang.needed:
+        reservations = _reserve_together(view, prices, gang)
+    if not reservations:
+        return None
+    return Dues(frozenset(), _holds(view, reservations), tuple(reservations))
+
+
+def _holds(view: View, reservations: tuple[Reservation, ...] | list[Reservation]) -> dict[int, Hold]:
+    """What is held on each machine: several members of a group may have reserved the same one."""
+    number = {m.name: i for i, m in enumerate(view.machines)}
+    tasks = {t.name: t for t in view.tasks}
+    holds: dict[int, Hold] = {}
+    for r in reservations:
+        start_s = r.start_s - view.snapshot.now_s
+        machine = number[r.machine]
+        holds[machine] = _and_also(holds.get(machine), tasks[r.task], r.width_milli, start_s)
+    return holds
+
+
+def _and_also(hold: Hold | None, task: Task, width_milli: int, start_s: float) -> Hold:
+    """A hold that is large enough for one more task."""
+    if hold is None:
+        return Hold(width_milli, task.memory_mib, start_s, dict(task.resources))
+    more = without(hold.resources, tuple((name, -units) for name, units in task.resources))
+    return Hold(hold.width_milli + width_milli, hold.memory_mib + task.memory_mib, max(hold.start_s, start_s), more)
+
+
+def _still_suits(view: View, prices: FlowPrices, reservation: Reservation) -> bool:
+    """Whether the reserved machine would take the task once it has drained: its long-running tasks may have changed."""
+    machine = next((i for i, m in enumerate(view.machines) if m.name == reservation.machine), None)
+    task = next((i for i, t in enumerate(view.tasks) if t.name == reservation.task), None)
+    if machine is None or task is None or not _permitted(view.census, view, view.tasks[task], machine):
+        return False
+    return prices.welcome(view.group_of[machine], view.class_of[task])
+
+
+def _permitted(census: Census, view: View, task: Task, machine: int) -> bool:
+    return census.refusal(task, view.machines[machine].name) is None
+
+
+def _reserve(view: View, prices: FlowPrices, task: int) -> Reservation | None:
+    """The machine that drains soonest for a task; None where it can never run."""
+    found = _soonest(view, prices, task, {}, view.census)
+    if found is None:
+        return None
+    at, machine, hold = found
+    wanted = view.tasks[task]
+    return Reservation(wanted.name, view.machines[machine].name, hold.width_milli, view.snapshot.now_s + at)
+
+
+def _reserve_together(view: View, prices: FlowPrices, gang: Gang) -> list[Reservation]:
+    """A place for each that has to start, all at the time when the last of them is free; none if one has none."""
+    census = view.census.copy()
+    holds: dict[int, Hold] = {}
+    places: list[tuple[Task, str, int]] = []
+    start_s = 0.0
+    for t in sorted(gang.members, key=lambda t: (-view.tasks[t].widths_milli[0], t)):
+        if len(places) == gang.needed:
+            break
+        found = _soonest(view, prices, t, holds, census)
+        if found is None:
+            continue
+        at, machine, holds[machine] = found
+        start_s = max(start_s, at)
+        census.add(view.tasks[t], view.machines[machine].name)
+        places.append((view.tasks[t], view.machines[machine].name, view.tasks[t].widths_milli[0]))
+    if len(places) < gang.needed:
+        return []
+    return [Reservation(task.name, machine, width, view.snapshot.now_s + start_s) for task, machine, width in places]
+
+
+def _soonest(
+    view: View, prices: FlowPrices, task: int, holds: Mapping[int, Hold], census: Census
+) -> tuple[float, int, Hold] | None:
+    """The machine that is soonest drained enough for a task beside what is held there already: when, which, and the hold."""
+    wanted = view.tasks[task]
+    best: tuple[float, int, Hold] | None = None
+    for m in range(len(view.machines)):
+        g, c = view.group_of[m], view.class_of[task]
+        if not view.allowed(c, m) or not view.groups[g].batch_cores or not prices.welcome(g, c):
+            continue
+        if not _permitted(census, view, wanted, m):
+            continue
+        hold = _and_also(holds.get(m), wanted, wanted.widths_milli[0], 0.0)
+        at = drained_s(view, prices, g, (), hold)
+        if at < FORBIDDEN and (best is None or (at, m) < best[:2]):
+            best = (at, m, hold)
+    return best

@@ -1,0 +1,347 @@
+"""One scheduling round: compact, price, passes of min-cost flow, bounded improvement, extract, certify, record."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from flowsched.compaction import View, compact
+from flowsched.decision import Decisions
+from flowsched.pricing.flow_prices import FlowPrices
+from flowsched.pricing.forecast_cache import ForecastCache
+from flowsched.record import COST_MODEL, RoundTrace, round_record
+from flowsched.round.assignment import Assignment, PlacementOption
+from flowsched.round.certificate import certify
+from flowsched.round.extract import placements, postponements
+from flowsched.round.gang import Gangs, settle_gangs
+from flowsched.round.improvement import improve, share_cores
+from flowsched.round.machine_states import MachineStates
+from flowsched.round.makespan import soonest_chain, tighten
+from flowsched.round.options import Options
+from flowsched.round.passes import FEW_MACHINES, NO_PASS, NONE, Deciding, run_passes
+from flowsched.round.repair import repair
+from flowsched.round.reservation import Dues, settle_dues
+from flowsched.round.round_model import Offered, RoundModel
+from flowsched.settings import Settings
+from flowsched.snapshot import Snapshot
+from flowsched.solvers import Solver, make_solver
+from flowsched.solvers.limited import limited, take_stopped, unlimited
+from flowsched.stage_timer import StageTimer
+from flowsched_models.pace_table import PaceTable
+from flowsched_models.runtime import HostFactory
+
+_LONE_STARTS = 2
+"""Where no more tasks start, each has the place that was cheapest for it: there is little to improve."""
+
+
+class FlowScheduler:
+    """The engine as a scheduler: one solver, the same settings in every round."""
+
+    def __init__(
+        self,
+        solver: Solver,
+        settings: Settings | None = None,
+        *,
+        hosts: HostFactory | None = None,
+        keep_records: bool = False,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """``hosts`` may be shared with others that use the same profiles; ``clock`` only times stages."""
+        self._solver = solver
+        self._settings = settings or Settings()
+        self._hosts = hosts
+        self._keep_records = keep_records
+        self._clock = clock
+        prepare()
+
+    @property
+    def name(self) -> str:
+        """The cost model's name."""
+        return COST_MODEL
+
+    def decide(self, snapshot: Snapshot) -> Decisions:
+        """One round."""
+        timer = StageTimer(self._clock)
+        began = self._clock()
+        settings = self._settings
+        take_stopped(self._solver)
+        timer.start("compact")
+        if self._hosts is None or self._hosts.catalogue is not snapshot.catalogue:
+            self._hosts = HostFactory(snapshot.catalogue)
+        self._hosts.attached(PaceTable).begin_round()
+        view = compact(snapshot, self._hosts)
+        timer.start("price")
+        round_ = begin_round(view, self._hosts, settings)
+        timer.start("passes")
+        deciding, goal_s = decide(round_, self._solver, settings)
+        timer.start("extract")
+        model = deciding.model
+        planned = deciding.plan.copy()
+        repaired = repair(model, _never_idle(model, _start_idle_machines(model, planned)), round_.gangs)
+        done = counts(deciding, repaired.plan)
+        deciding.follow(repaired.plan)
+        bound = placements(model, repaired.plan)
+        left = postponements(deciding, repaired.plan, round_.dues, {**round_.gangs.reasons, **repaired.reasons})
+        timer.start(None)
+        timings = {**timer.ms, "decide": (self._clock() - began) * 1e3}
+        certifier = partial(certify, model, planned, settings) if view.tasks else None
+        stopped = take_stopped(self._solver)
+        recipe = None
+        if self._keep_records:
+            trace = RoundTrace(
+                solver=unlimited(self._solver),
+                settings=settings,
+                snapshot=snapshot,
+                deciding=deciding,
+                planned=tuple(planned.options),
+                gangs=round_.gangs,
+                repairs=repaired.repairs,
+                goal_s=goal_s,
+                placements=bound,
+                postponements=left,
+                reservations=round_.dues.reservations,
+                counts=done,
+                timings_ms=timings,
+                stopped=stopped,
+            )
+            recipe = partial(round_record, trace)
+        return Decisions(bound, left, round_.dues.reservations, certifier, recipe, timings, stopped, done)
+
+
+@dataclass(frozen=True)
+class BegunRound:
+    """What a round knows before its first pass."""
+
+    model: RoundModel
+    dues: Dues
+    gangs: Gangs
+
+
+def begin_round(view: View, hosts: HostFactory, settings: Settings) -> BegunRound:
+    """Prices with each task's own goal, and what overdue tasks and gangs ask for."""
+    forecasts = ForecastCache(view, settings.share_service_cores, hosts.attached(PaceTable))
+    prices = FlowPrices(forecasts, settings)
+    dues = settle_dues(view, prices, settings)
+    gangs = settle_gangs(view, prices, dues.must_start, dues.holds, dues.seed)
+    model = RoundModel(
+        view,
+        forecasts,
+        prices,
+        settings.slots,
+        settings.pricings,
+        dues.holds,
+        dues.must_start | gangs.must_start,
+        barred=gangs.barred,
+    )
+    return BegunRound(model, dues, gangs)
+
+
+def decide(begun: BegunRound, solver: Solver, settings: Settings) -> tuple[Deciding, float | None]:
+    """The plan of a round, and the goal that its prices ended with."""
+    first = _decide_from(begun, begun.model, solver, settings, None)
+    if settings.objective != "makespan" or not begun.model.view.tasks:
+        return first, None
+    model = begun.model
+    starts = [first.plan]
+    if not begun.gangs.all and not model.must_start:
+        starts.append(soonest_chain(model, _most_work_first(model)))
+    carried = carried_over(model)
+    if carried is not None:
+        starts.append(carried)
+
+    by_goal: dict[float, FlowPrices] = {}
+
+    def decide_from(start: Deciding | Assignment | None, goal_s: float, offered: Offered) -> Deciding:
+        if goal_s not in by_goal:
+            by_goal[goal_s] = model.prices.with_goal(goal_s)
+        priced = replace(model, prices=by_goal[goal_s], offered=offered)
+        return _decide_from(begun, priced, solver, settings, start)
+
+    found = tighten(first, decide_from, starts, settings)
+    return found.deciding, found.goal_s
+
+
+def _decide_from(
+    begun: BegunRound, model: RoundModel, solver: Solver, settings: Settings, start: Deciding | Assignment | None
+) -> Deciding:
+    """Levels one after the other, each with its passes and its improvement; ``start``: options to begin with, with the
+    passes that chose them where they are known.
+    """
+    view = model.view
+    states = MachineStates(model.prices)
+    empty = Assignment([None] * len(view.tasks), view.class_of, len(view.machines))
+    deciding = Deciding(
+        model,
+        Options(states, settings.slots, settings.pricings, model.offered),
+        solver,
+        empty,
+        view.census.copy(),
+        begun.gangs,
+    )
+    fixed = _book_seed(deciding, begun)
+    first = begun.dues.must_start if settings.aging_crosses_priority else frozenset()
+    level_of = [float("inf") if t in first else float(task.priority) for t, task in enumerate(view.tasks)]
+    for level in sorted(set(level_of), reverse=True):
+        tasks = [t for t, mine in enumerate(level_of) if mine == level and t not in fixed]
+        if start is not None:
+            _book_start(deciding, start.plan if isinstance(start, Deciding) else start, tasks)
+            if isinstance(start, Deciding):
+                deciding.take_over(start, tasks)
+        run_passes(deciding, [t for t in tasks if deciding.plan.options[t] is None], settings.pass_share)
+        starting = sum((o := deciding.plan.options[t]) is not None and o.start_after == 0 for t in tasks)
+        few = len(view.machines) <= FEW_MACHINES or settings.objective == "makespan" or settings.assign == NONE
+        if len(tasks) <= settings.improved_tasks and (few or starting > _LONE_STARTS):
+            movable = [t for t in tasks if t not in model.barred]
+            deciding.improved += improve(deciding, movable, settings.improvement_forecasts)
+        if model.offered is not Offered.SHARED and settings.objective != "makespan":
+            share_cores(deciding, tasks)
+        deciding.close_level()
+    return deciding
+
+
+def _book_seed(deciding: Deciding, begun: BegunRound) -> frozenset[int]:
+    """Members of gangs, and of an overdue gang, start where they were found to fit together."""
+    seed = begun.gangs.seed if begun.gangs.seed is not None else begun.dues.seed
+    if seed is None:
+        return frozenset()
+    members = {t for gang in begun.gangs.all for t in gang.members} & deciding.model.must_start
+    for t in sorted(members):
+        option = seed.options[t]
+        if option is not None:
+            deciding.book(t, option)
+    return frozenset(members)
+
+
+def _book_start(deciding: Deciding, start: Assignment, tasks: Sequence[int]) -> None:
+    """Take over the options that a plan has for some tasks, as far as they can be together."""
+    model = deciding.model
+    for t in tasks:
+        option = start.options[t]
+        if option is None or t in model.barred or (option.start_after > 0 and t in model.must_start):
+            continue
+        if model.refused(deciding.plan, t, option.machine):
+            continue
+        deciding.book(t, option)
+        if model.cost(deciding.plan, option.machine) == float("inf"):
+            deciding.book(t, None)
+
+
+def carried_over(model: RoundModel) -> Assignment | None:
+    """The plan that the last round left, as far as its tasks and machines are there; None where there is none."""
+    view = model.view
+    if not view.snapshot.plan:
+        return None
+    machine_of = {m.name: i for i, m in enumerate(view.machines)}
+    planned = {p.task: p for p in view.snapshot.plan if p.machine in machine_of}
+    options: list[PlacementOption | None] = []
+    for task in view.tasks:
+        p = planned.get(task.name)
+        options.append(
+            None
+            if p is None
+            else PlacementOption(machine_of[p.machine], min(p.slot, max(0, model.starts - 1)), p.width_milli)
+        )
+    return Assignment(options, view.class_of, len(view.machines))
+
+
+def _most_work_first(model: RoundModel) -> list[int]:
+    jobs, tasks = model.view.snapshot.catalogue.jobs, model.view.tasks
+    return sorted(
+        range(len(tasks)), key=lambda t: (-tasks[t].priority, -jobs[tasks[t].profile].work_s * tasks[t].scale, t)
+    )
+
+
+def counts(deciding: Deciding, plan: Assignment) -> dict[str, int]:
+    """How much a round did, and how many of the tasks that start were decided by which stage."""
+    starting = {t for t, o in enumerate(plan.options) if o is not None and o.start_after == 0}
+    kept = {t for t in starting if t in deciding.decided_by and plan.options[t] == deciding.plan.options[t]}
+    by_greedy = {t for t in kept if deciding.decided_by[t][0] == NO_PASS}
+    by_network = kept - by_greedy
+    fixed = {t for gang in deciding.gangs.all for t in gang.members} & starting
+    return {
+        "forecasts": deciding.model.forecasts.made,
+        "solves": deciding.solves,
+        "passes": len(deciding.passes),
+        "improved": deciding.improved,
+        "cut_short": deciding.options.cut_short,
+        "decided_by_network": len(by_network - fixed),
+        "decided_by_gang": len(fixed),
+        "decided_by_improvement": len(starting - kept - fixed),
+        **({"decided_by_greedy": len(by_greedy - fixed)} if by_greedy else {}),
+    }
+
+
+def _never_idle(model: RoundModel, plan: Assignment) -> Assignment:
+    """With nothing running anywhere there is nothing to wait for: if no task would start, the cheapest one does."""
+    starts_now = any(option is not None and option.start_after == 0 for option in plan.options)
+    if starts_now or any(group.completes for group in model.view.groups):
+        return plan
+    now = replace(model, starts=1)
+    offers = [
+        (price - model.waiting(task), task, option)
+        for task in range(len(plan.options))
+        for machine in range(len(model.view.machines))
+        for price, option in [now.best_option(plan, task, machine)]
+        if option is not None
+    ]
+    if not offers:
+        return plan
+    _, task, option = min(offers, key=lambda offer: offer[:2])
+    plan = plan.copy()
+    plan.move(task, option)
+    return plan
+
+
+def _start_idle_machines(model: RoundModel, plan: Assignment) -> Assignment:
+    """An idle machine starts its first planned tasks: nothing will complete there to wait for."""
+    view = model.view
+    decided = plan.copy()
+    for m in range(len(view.machines)):
+        group = view.groups[view.group_of[m]]
+        tasks = decided.on(m)
+        after = {t: option.start_after for t in tasks if (option := decided.options[t]) is not None}
+        if group.completes or not after or min(after.values()) == 0:
+            continue
+        lowest = min(after.values())
+        for task in tasks:
+            option = decided.options[task]
+            if option is None or option.start_after != lowest:
+                continue
+            decided.move(task, option._replace(start_after=0))
+            if model.cost(decided, m) == float("inf"):
+                decided.move(task, option)
+    return decided
+
+
+def solve(
+    snapshot: Snapshot,
+    *,
+    settings: Settings | None = None,
+    solver: str = "ortools",
+    time_limit_s: float | None = None,
+    policy: str = COST_MODEL,
+) -> Decisions:
+    """One round on a snapshot, with its record. ``time_limit_s``: for each of the solver's answers. ``policy``: ``flow``, or
+    a network policy.
+
+    Raises ``KeyError`` for a solver that there is not (``flowsched.solvers.SOLVERS`` has the names), and
+    :class:`InputError` for a policy that there is not, or that does not keep the snapshot's relations.
+    """
+    settings = settings or Settings()
+    if policy != COST_MODEL:
+        from flowsched.scale import choice  # compiled code of its own, which takes a while to load
+        from flowsched.scale.scheduler import solve_network_round
+
+        asked = choice.chosen(policy)
+        return solve_network_round(snapshot, asked, settings=settings, solver=solver, time_limit_s=time_limit_s)
+    chosen = limited(make_solver(solver), time_limit_s)
+    return FlowScheduler(chosen, settings, keep_records=True).decide(snapshot)
+
+
+def prepare() -> None:
+    """Load the compiled code that rounds need, or compile it (up to a minute, once), before a round waits for it."""
+    from flowsched.round.warm_up import warm_up
+
+    warm_up()

@@ -1,0 +1,61 @@
+"""Arrays by machine row: how they grow, the units that they count in, and many machines given as arrays at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.arrays import FloatArray, IntArray
+from flowsched.scale.task_class import MachineKind
+
+FIXED = 1 << 24
+"""Features are summed in units of 1/FIXED."""
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedMachines:
+    """Machines as arrays, in the order of their rows."""
+
+    names: Sequence[str]
+    kinds: Sequence[MachineKind]
+    """Different ones."""
+    kind_of: IntArray
+    """Of each machine, its position in ``kinds``."""
+    resources: Sequence[str]
+    allocatable: IntArray
+    """By machine and resource."""
+    free: IntArray
+    readings: IntArray
+    """By machine and feature, in units of 1/FIXED: with all that runs there."""
+    limits: IntArray
+    """In the same units; ``kernels.UNLIMITED`` where there is none."""
+
+
+def ties(allocatable: IntArray, spread: bool) -> FloatArray:
+    """By machine: a constant, and weights of free CPU and memory, whose sum ranks machines with the same price."""
+    ties = np.zeros((len(allocatable), 3))
+    if not spread:
+        ties[:, 1] = 1.0
+        return ties
+    ties[:, 1:] = np.where(allocatable > 0, -0.5 / np.maximum(1, allocatable), 0.0)
+    # The share in use: nothing of what a machine does not have.
+    ties[:, 0] = 0.5 * (allocatable > 0).sum(axis=1)
+    return ties
+
+
+def fixed(value: float) -> int:
+    """A reading in units of 1/FIXED."""
+    return round(value * FIXED)
+
+
+def longer(array: NDArray[np.generic], more: int):  # type: ignore[no-untyped-def]
+    """An array by row with so many rows more, all 0."""
+    return np.concatenate([array, np.zeros((more, *array.shape[1:]), dtype=array.dtype)])
+
+
+def wider(array: IntArray) -> IntArray:
+    """An array by resource with one column more, all 0."""
+    return np.hstack([array, np.zeros((len(array), 1), dtype=np.int64)])

@@ -1,0 +1,264 @@
+"""Compiled packing: tasks of a class onto the machines where they cost least, and classes placed anew beside all others."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.scale.compiled import compiled
+from flowsched.scale.kernels import Model, cost_beside, gated, place_cost, put, takes, tie_of
+
+STEP = 1e-9
+"""What one more task of a class adds to the rank of a machine among equal ones, where ties spread."""
+
+
+@compiled
+def sift(keys: FloatArray, ties: FloatArray, rows: IntArray, start: int, count: int) -> None:
+    """Let one entry of a heap sink to its place; the smallest (key, tie, row) is on top."""
+    i = start
+    while True:
+        child = 2 * i + 1
+        if child >= count:
+            return
+        other = child + 1
+        if other < count and before(keys, ties, rows, other, child):
+            child = other
+        if not before(keys, ties, rows, child, i):
+            return
+        keys[i], keys[child] = keys[child], keys[i]
+        ties[i], ties[child] = ties[child], ties[i]
+        rows[i], rows[child] = rows[child], rows[i]
+        i = child
+
+
+@compiled
+def before(keys: FloatArray, ties: FloatArray, rows: IntArray, a: int, b: int) -> bool:
+    """Whether entry a of a heap comes before entry b."""
+    if keys[a] != keys[b]:
+        return bool(keys[a] < keys[b])
+    if ties[a] != ties[b]:
+        return bool(ties[a] < ties[b])
+    return bool(rows[a] < rows[b])
+
+
+@compiled
+def pour(
+    c: int,
+    wanted: int,
+    limit: float,
+    first: int,
+    last: int,
+    rows: IntArray,
+    barred: BoolArray,
+    model: Model,
+    free: IntArray,
+    readings: IntArray,
+    keys: FloatArray,
+    ties: FloatArray,
+    heap: IntArray,
+    chosen: IntArray,
+    costs: FloatArray,
+    at: int,
+) -> int:
+    """Place up to ``wanted`` tasks of class c on the machines ``rows[first:last]``, each where it costs least then.
+
+    Nothing dearer than ``limit`` is taken. Ties go by ``tie_of``, then to the lower row. Where ties spread, a machine that
+    took a task ranks a little behind those that were equal, also where the task asks for nothing that ``tie_of`` counts.
+    Writes machines and costs from position ``at`` on; how many were placed.
+    """
+    count = 0
+    gate = model.gate_of[c]
+    for i in range(first, last):
+        m = rows[i]
+        if barred[m]:
+            continue
+        cost = place_cost(m, c, model, readings)
+        if (
+            cost > limit
+            or cost >= np.inf
+            or gated(m, c, model)
+            or not takes(m, c, free, readings, model.limits, model.demands, model.effects)
+        ):
+            continue
+        keys[count] = cost
+        ties[count] = tie_of(m, model, free)
+        heap[count] = m
+        count += 1
+    for i in range(count // 2 - 1, -1, -1):
+        sift(keys, ties, heap, i, count)
+    placed = 0
+    while placed < wanted and count > 0:
+        m = heap[0]
+        chosen[at + placed] = m
+        costs[at + placed] = keys[0]
+        placed += 1
+        put(m, c, 1, model, free, readings)
+        if gate > 0:
+            model.gates[gate, m] -= 1
+        keep = not gated(m, c, model) and takes(m, c, free, readings, model.limits, model.demands, model.effects)
+        if keep:
+            keys[0] = place_cost(m, c, model, readings)
+            ties[0] = max(ties[0] + STEP, tie_of(m, model, free)) if model.spread else tie_of(m, model, free)
+            keep = keys[0] <= limit
+        if not keep:
+            count -= 1
+            keys[0] = keys[count]
+            ties[0] = ties[count]
+            heap[0] = heap[count]
+        sift(keys, ties, heap, 0, count)
+    return placed
+
+
+@compiled
+def pack(
+    order: IntArray,
+    wanted: IntArray,
+    limit: FloatArray,
+    first: IntArray,
+    rows: IntArray,
+    barred: BoolArray,
+    model: Model,
+    free: IntArray,
+    readings: IntArray,
+    chosen: IntArray,
+    costs: FloatArray,
+    placed_class: IntArray,
+) -> int:
+    """Whole tasks along a flow: class by class in ``order`` (widest first), group by group. How many were placed.
+
+    ``wanted[c, g]``: tasks of class c for group g. ``limit[c]``: no place dearer than this.
+    """
+    largest = len(rows)
+    keys = np.empty(largest, dtype=np.float64)
+    ties = np.empty(largest, dtype=np.float64)
+    heap = np.empty(largest, dtype=np.int64)
+    at = 0
+    for c in order:
+        for g in range(wanted.shape[1]):
+            if wanted[c, g] == 0:
+                continue
+            placed = pour(
+                c,
+                wanted[c, g],
+                limit[c],
+                first[g],
+                first[g + 1],
+                rows,
+                barred,
+                model,
+                free,
+                readings,
+                keys,
+                ties,
+                heap,
+                chosen,
+                costs,
+                at,
+            )
+            for i in range(at, at + placed):
+                placed_class[i] = c
+            at += placed
+    return at
+
+
+@compiled
+def settle(
+    order: IntArray,
+    task_class: IntArray,
+    machine: IntArray,
+    cost: FloatArray,
+    cheap_first: IntArray,
+    cheap_groups: IntArray,
+    cheap_cost: FloatArray,
+    first: IntArray,
+    rows: IntArray,
+    barred: BoolArray,
+    model: Model,
+    free: IntArray,
+    readings: IntArray,
+    least_gain: float,
+) -> tuple[int, int]:
+    """Place every class of the round anew, beside all others: its tasks find the cheapest places there are.
+
+    ``order`` sorts the placements by class. A class's tasks are alike, and each raises what the next one pays, so taking
+    the cheapest place again and again is the best that the class can do; the round's total only falls. For each class,
+    ``cheap_groups[cheap_first[c]:cheap_first[c + 1]]`` are groups in the order of the least that it can cost there
+    (``cheap_cost``). ``cost`` becomes what each pays beside all others once its class is placed. Returns moves and
+    machines looked at.
+    """
+    moves = 0
+    looked = 0
+    size = len(rows)
+    keys = np.empty(size, dtype=np.float64)
+    ties = np.empty(size, dtype=np.float64)
+    heap = np.empty(size, dtype=np.int64)
+    near = np.empty(size, dtype=np.int64)
+    chosen = np.empty(len(order), dtype=np.int64)
+    paid = np.empty(len(order), dtype=np.float64)
+    tally = np.zeros(len(model.kind), dtype=np.int64)
+    start = 0
+    while start < len(order):
+        c = task_class[order[start]]
+        end = start
+        dearest = 0.0
+        before_sum = 0.0
+        while end < len(order) and task_class[order[end]] == c:
+            i = order[end]
+            m = machine[i]
+            put(m, c, -1, model, free, readings)
+            now = place_cost(m, c, model, readings)
+            # With fellows gone from its machine too, which is what the last one to leave sees.
+            dearest = max(dearest, cost[i], now)
+            before_sum += now
+            end += 1
+        count = 0
+        for j in range(cheap_first[c], cheap_first[c + 1]):
+            if cheap_cost[j] > dearest + least_gain:
+                break
+            g = cheap_groups[j]
+            for k in range(first[g], first[g + 1]):
+                if free[rows[k], 0] >= model.demands[c, 0]:
+                    near[count] = rows[k]
+                    count += 1
+        looked += count
+        placed = pour(
+            c,
+            end - start,
+            min(dearest + least_gain, model.ceiling[c]),
+            0,
+            count,
+            near,
+            barred,
+            model,
+            free,
+            readings,
+            keys,
+            ties,
+            heap,
+            chosen,
+            paid,
+            0,
+        )
+        after_sum = 0.0
+        for n in range(placed):
+            after_sum += paid[n]
+        if placed < end - start or after_sum >= before_sum - least_gain:
+            for n in range(placed):
+                put(chosen[n], c, -1, model, free, readings)
+            for n in range(start, end):
+                put(machine[order[n]], c, 1, model, free, readings)
+        else:
+            for n in range(placed):
+                tally[machine[order[start + n]]] -= 1
+                tally[chosen[n]] += 1
+            for n in range(placed):
+                moves += max(0, tally[chosen[n]])
+                tally[chosen[n]] = 0
+            for n in range(placed):
+                tally[machine[order[start + n]]] = 0
+                machine[order[start + n]] = chosen[n]
+        for n in range(start, end):
+            m = machine[order[n]]
+            cost[order[n]] = cost_beside(m, c, model, readings)
+        start = end
+    return moves, looked

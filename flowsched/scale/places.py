@@ -1,0 +1,104 @@
+"""Masks and wishes: what a class may and would pay machine by machine, beside its prices by kind.
+
+A policy prices classes on kinds of machines. What goes by single machines - filters, node affinity, preferences - is a
+vector by machine row that classes refer to by number, so that classes with the same vectors share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from flowsched.arrays import BoolArray, FloatArray, IntArray
+
+RUN_TIME, PREFERENCE = "run_time", "preference"
+"""Terms of a cost in records."""
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Arrays by machine row; None: no difference. Machines that join later are closed until they are named."""
+
+    allowed: BoolArray | None = None
+    """Machines that may take the class."""
+    eligible: BoolArray | None = None
+    """Machines that its spreads compare."""
+    slowness: FloatArray | None = None
+    """Run time over the fastest machine's, minus 1."""
+    preference: FloatArray | None = None
+    """Cost of each machine, at least 0; infinite where it may not go."""
+
+    @property
+    def key(self) -> tuple[bytes | None, ...]:
+        """Equal places have equal keys."""
+        parts = (self.allowed, self.eligible, self.slowness, self.preference)
+        return tuple(None if part is None else part.tobytes() for part in parts)
+
+    def extra(self, rows: int) -> FloatArray:
+        """What a task pays on each of so many machines, infinite where it must not run."""
+        found = np.zeros(rows)
+        for values in (self.slowness, self.preference):
+            if values is not None:
+                found[: len(values)] += values[:rows]
+                found[len(values) :] = np.inf
+        if self.allowed is not None:
+            found[: len(self.allowed)][~self.allowed[:rows]] = np.inf
+            found[len(self.allowed) :] = np.inf
+        return np.where(np.isfinite(found), found, np.inf)
+
+    def terms(self, machines: IntArray) -> dict[str, FloatArray]:
+        """The parts of the extra on some machines, by term."""
+        found = {}
+        for name, values in ((RUN_TIME, self.slowness), (PREFERENCE, self.preference)):
+            if values is not None:
+                found[name] = values[machines]
+        return found
+
+
+@dataclass
+class PlacesTable:
+    """All places that classes refer to; number 0 is none."""
+
+    places: list[Places] = field(default_factory=lambda: [Places()])
+    _number: dict[tuple[bytes | None, ...], int] = field(default_factory=lambda: {Places().key: 0})
+
+    def intern(self, places: Places) -> int:
+        """The number of these places."""
+        key = places.key
+        number = self._number.get(key)
+        if number is None:
+            number = self._number[key] = len(self.places)
+            self.places.append(places)
+        return number
+
+    def append(self, places: Places) -> None:
+        """Give the next number to these places, also if there are equal ones."""
+        self._number.setdefault(places.key, len(self.places))
+        self.places.append(places)
+
+    def extra(self, rows: int) -> FloatArray:
+        """The extra by places and machine; without rows where no class refers to any."""
+        if len(self.places) == 1:
+            return np.zeros((1, 0))
+        return np.array([places.extra(rows) for places in self.places])
+
+
+def read_places(plain: Mapping[str, Any]) -> Places:
+    """Masks and wishes of a network part."""
+
+    def column(name: str) -> Any:
+        if plain[name] is None:
+            return None
+        flags = name in ("allowed", "eligible")
+        return (
+            np.array(plain[name], dtype=np.bool_)
+            if flags
+            else np.array(
+                [np.inf if v is None else v for v in np.asarray(plain[name], dtype=object).tolist()], dtype=np.float64
+            )
+        )
+
+    return Places(*(column(f.name) for f in fields(Places)))

@@ -1,0 +1,205 @@
+"""Relations as a round sees them: counts with what it has placed so far, and what they let each waiting class do.
+
+What a relation says to a class is either a number of tasks for each machine, which packing counts down (a *gate*), or it
+changes from domain to domain with every task that is placed; then tasks are placed one after the other.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flowsched.arrays import BoolArray, IntArray
+from flowsched.relations.relation import RelationKind
+from flowsched.relations.topology_counts import TopologyCounts
+from flowsched.relations.topology_filter import TopologyFilter
+from flowsched.scale import relation_kernels as kernels
+from flowsched.scale.kernels import UNLIMITED, Model
+from flowsched.scale.ledger import Ledger
+
+_CODE = {
+    RelationKind.LIMIT: kernels.LIMIT,
+    RelationKind.APART: kernels.APART,
+    RelationKind.TOGETHER: kernels.TOGETHER,
+    RelationKind.SPREAD: kernels.SPREAD,
+}
+_LEANING = (RelationKind.TOGETHER, RelationKind.SPREAD)
+"""Kinds under which one task's place may rest on another's."""
+
+
+class RoundRelations:
+    """Topology counts of a round and the classes that they concern."""
+
+    def __init__(self, ledger: Ledger, classes: IntArray) -> None:
+        """``classes``: those that wait. Counts are copied."""
+        self._ledger = ledger
+        known = ledger.topology.relations
+        present = classes.tolist() if known else []
+        self._roles = {c: roles for c in present if (roles := [r for r in ledger.roles[c] if r[0] in known])}
+        names = dict.fromkeys(name for roles in self._roles.values() for name, _, _ in roles)
+        self.topology_counts: dict[str, TopologyCounts] = {
+            name: ledger.topology.topology_counts(name, ledger.alive) for name in names
+        }
+        held = dict.fromkeys(name for roles in self._roles.values() for name, holds, _ in roles if holds)
+        self._wanted = {name for name in held if known[name].kind is RelationKind.TOGETHER}
+        self._leaned_on = {name for name in held if known[name].kind in _LEANING}
+        joined = {name for roles in self._roles.values() for name, _, joins in roles if joins}
+        self._joined = joined
+        self._eligible: dict[int, BoolArray | None] = {}
+        self.gated = {c: i + 1 for i, c in enumerate(c for c in self._roles if self._gates(c))}
+        """Row in a model's gates of every class to which some relation says something."""
+
+    def __bool__(self) -> bool:
+        """Whether any relation concerns a class that waits."""
+        return bool(self._roles)
+
+    def concerns(self, task_class: int) -> bool:
+        """Whether placing tasks of a class is counted."""
+        return task_class in self._roles
+
+    def fixed(self, task_class: int) -> bool:
+        """Whether tasks of a class stay where they were placed first, since others may lean on them or they on others."""
+        roles = self._roles.get(task_class, [])
+        return any(name in self._leaned_on for name, _, _ in roles) or not self.counts(task_class)
+
+    def leaned_on(self, task_class: int) -> bool:
+        """Whether other tasks may be where they are because of tasks of this class."""
+        return any(joins and name in self._leaned_on for name, _, joins in self._roles.get(task_class, []))
+
+    def comes_later(self, task_class: int) -> bool:
+        """Whether a class is placed after those that others want to be near."""
+        roles = self._roles.get(task_class, [])
+        joins = any(j and name in self._wanted for name, _, j in roles)
+        return not joins or any(h and not j and name in self._wanted for name, h, j in roles)
+
+    def counts(self, task_class: int) -> bool:
+        """Whether all that relations say to a class now is a number of tasks for each machine."""
+        return all(gate.counts for gate in self._gates(task_class))
+
+    def widens(self, task_class: int) -> bool:
+        """Whether tasks that are placed later can open what is closed to a class now."""
+        return any(gate.widens for gate in self._gates(task_class))
+
+    def domains(self, task_class: int) -> TopologyFilter | None:
+        """The relation by whose domains a class is divided in the network; None if there is none."""
+        return next((g for g in self._gates(task_class) if g.minds_itself and not g.counts), None)
+
+    def labels(self) -> list[TopologyCounts]:
+        """Topology counts, one for every label by which relations in play divide machines; not single machines."""
+        return list({s.relation.key: s for s in self.topology_counts.values() if not s.per_machine}.values())
+
+    def limits_machines(self) -> bool:
+        """Whether some class may have only so many tasks on a machine."""
+        return any(gate.counts and gate.minds_itself for c in self._roles for gate in self._gates(c))
+
+    def with_gates(self, model: Model) -> Model:
+        """A model with gates for the classes that need some."""
+        if not self.gated:
+            return model
+        gate_of = model.gate_of.copy()
+        for c, row in self.gated.items():
+            gate_of[c] = row
+        gates = np.full((1 + len(self.gated), self._ledger.rows), UNLIMITED, dtype=np.int64)
+        return model._replace(gate_of=gate_of, gates=gates)
+
+    def set_gates(self, model: Model) -> None:
+        """Bring all gates up to date, none too low, whatever else this round places: for networks and bounds."""
+        for c, row in self.gated.items():
+            room = np.full(self._ledger.rows, UNLIMITED, dtype=np.int64)
+            for gate in self._gates(c):
+                if gate.widens and gate.topology.relation.name in self._joined:
+                    continue
+                if gate.counts:
+                    np.minimum(room, gate.room(UNLIMITED), out=room)
+                elif not gate.widens:
+                    room[~gate.open_machines()] = 0
+            model.gates[row] = room
+
+    def set_gate(self, task_class: int, model: Model) -> None:
+        """Bring the gate of a class up to date exactly; for classes that :meth:`counts`."""
+        row = self.gated.get(task_class)
+        if row is not None:
+            room = np.full(self._ledger.rows, UNLIMITED, dtype=np.int64)
+            for gate in self._gates(task_class):
+                np.minimum(room, gate.room(UNLIMITED), out=room)
+            model.gates[row] = room
+
+    def note(self, task_class: int, machines: IntArray, sign: int = 1) -> None:
+        """Tasks of a class came to machines, or were taken back with ``sign`` -1."""
+        for name, holds, joins in self._roles.get(task_class, []):
+            self.topology_counts[name].add(machines, holds, joins, sign)
+
+    def take_out(self, tasks: IntArray) -> None:
+        """Leave running tasks out of the counts, as if they had ended; task rows."""
+        ledger = self._ledger
+        classes = ledger.task_class[tasks]
+        for c in np.unique(classes).tolist():
+            for name, holds, joins in ledger.roles[c]:
+                if name in self.topology_counts:
+                    self.topology_counts[name].add(ledger.machine[tasks[classes == c]], holds, joins, -1)
+
+    def steady(self, task_class: int) -> BoolArray:
+        """Machines that no relation closes to a class whatever its own tasks do."""
+        open_ = np.ones(self._ledger.rows, dtype=np.bool_)
+        for gate in self._gates(task_class):
+            if not gate.minds_itself:
+                open_ &= gate.open_machines()
+        return open_
+
+    def moving(self, task_class: int) -> kernels.Moving:
+        """Relations of a class that its own tasks change, as compiled code takes them."""
+        gates = [gate for gate in self._gates(task_class) if gate.minds_itself]
+        width = max((gate.topology.domains for gate in gates), default=0)
+
+        def padded(values: IntArray | BoolArray) -> IntArray:
+            return np.concatenate([values, np.zeros(width - len(values))]).astype(np.int64)
+
+        shape = (len(gates), self._ledger.rows)
+        relations = [gate.topology.relation for gate in gates]
+        states = [gate.state() for gate in gates]
+        return kernels.Moving(
+            np.array([_CODE[r.kind] for r in relations], dtype=np.int64),
+            np.array([g.holds for g in gates], dtype=np.bool_),
+            np.array([g.joins for g in gates], dtype=np.bool_),
+            np.array([r.skew if r.kind is RelationKind.SPREAD else r.most for r in relations], dtype=np.int64),
+            np.array([g.topology.domain for g in gates], dtype=np.int64).reshape(shape),
+            np.array([padded(s.members) for s in states], dtype=np.int64).reshape(len(gates), width),
+            np.array([padded(s.holders) for s in states], dtype=np.int64).reshape(len(gates), width),
+            np.array([s.counted for s in states], dtype=np.bool_).reshape(shape),
+            np.array([padded(s.compared) for s in states], dtype=np.bool_).reshape(len(gates), width),
+            np.array([s.floored for s in states], dtype=np.bool_),
+            np.array([s.total for s in states], dtype=np.int64),
+        )
+
+    def refusals(self, task_class: int) -> list[tuple[str, BoolArray]]:
+        """Relations, by name, with the machines that they refuse to one task of a class more."""
+        return [(g.topology.relation.name, ~g.open_machines()) for g in self._gates(task_class)]
+
+    def save(self) -> dict[str, TopologyCounts]:
+        """The counts now, for :meth:`restore`."""
+        return {name: counts.copy() for name, counts in self.topology_counts.items()}
+
+    def restore(self, saved: dict[str, TopologyCounts]) -> None:
+        """Go back to saved counts."""
+        self.topology_counts = {name: counts.copy() for name, counts in saved.items()}
+
+    def _gates(self, task_class: int) -> list[TopologyFilter]:
+        found = []
+        for name, holds, joins in self._roles.get(task_class, []):
+            gate = TopologyFilter(self.topology_counts[name], holds, joins, self._compared(task_class))
+            if not gate.trivial:
+                found.append(gate)
+        return found
+
+    def _compared(self, c: int) -> BoolArray | None:
+        """Machines that spreads of a class compare: those that it may use by its filters."""
+        if c not in self._eligible:
+            ledger = self._ledger
+            task_class = ledger.classes[c]
+            eligible = ledger.places.places[task_class.places].eligible
+            if eligible is None and task_class.selector:
+                fitting = np.array([kind.has(task_class.selector) for kind in ledger.kinds], dtype=np.bool_)
+                eligible = fitting[ledger.kind] & ledger.alive
+            if eligible is not None and len(eligible) < ledger.rows:
+                eligible = np.concatenate([eligible, np.zeros(ledger.rows - len(eligible), dtype=np.bool_)])
+            self._eligible[c] = eligible
+        return self._eligible[c]

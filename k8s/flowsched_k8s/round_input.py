@@ -1,0 +1,194 @@
+"""A round on Kubernetes as data: what it may know, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.arrays import IntArray
+from flowsched.fleet import Fleet
+from flowsched.relations.relation import TaskGroup
+from flowsched.settings import Settings
+from flowsched.snapshot import PlannedStart, Reservation, Running, Service, Task
+from flowsched_k8s.queue import Cause
+from flowsched_k8s.round_account import RoundAccount
+from flowsched_models.catalogue import Catalogue
+
+Mask = NDArray[np.bool_]
+
+
+class Fate(StrEnum):
+    """What became of a pod that was not placed."""
+
+    UNSCHEDULABLE = "unschedulable"
+    """No node passes the filters and has room: autoscalers shall hear of it."""
+    POSTPONED = "postponed"
+    """There is a place, and waiting is better: an event, and no condition."""
+    ERROR = "error"
+    """A fault of ours."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClassInput:
+    """Pending pods that nothing distinguishes, in the order in which they are served."""
+
+    name: str
+    uids: tuple[str, ...]
+    since_s: tuple[float, ...]
+    """Since when each of them could be scheduled."""
+    priority: int
+    needs: Mapping[str, int]
+    allowed: Mask
+    """By fleet row: static filters pass, and nothing else of its kind forbids."""
+    verdict: NDArray[np.int16]
+    reasons: Sequence[str]
+    eligible: Mask
+    preference: NDArray[np.float64]
+    slowness: NDArray[np.float64] | None
+    sensitivity: float
+    pressure: float
+    holds: tuple[str, ...]
+    joins: tuple[str, ...]
+    group: str | None
+    task: Task | None
+    """The job that each of its pods is, if their places are decided at forecast prices; None for those at linear prices."""
+    measured: bool = False
+    """Whether its pods have a profile; a group may have members without one, which are then as the neutral profile."""
+    min_utility: float | None = None
+    service: bool = False
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """One node as forecasts see it; what its services and its running tasks take of it is the room that they may leave."""
+
+    name: str
+    type: str
+    vcpus: int
+    services: tuple[Service, ...] = ()
+    running: tuple[Running, ...] = ()
+    cpu_milli: int = 0
+    """CPU that services and running tasks take."""
+    memory_mib: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """The nodes of the pool, with all that runs there; without nodes where no measured pod waits."""
+
+    rows: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Row of the fleet of each node, in the order of their names."""
+    nodes: tuple[NodeView, ...] = ()
+    needs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """By uid of what runs: what it takes of its node."""
+    plan: tuple[PlannedStart, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+
+    @cached_property
+    def row_of(self) -> Mapping[str, int]:
+        """Index of each node by name."""
+        return {n.name: i for i, n in enumerate(self.nodes)}
+
+    @cached_property
+    def cpu_milli(self) -> IntArray:
+        """CPU that services and running tasks take, by node."""
+        return np.array([n.cpu_milli for n in self.nodes], np.int64)
+
+    @cached_property
+    def memory_mib(self) -> IntArray:
+        """Memory that they take, by node."""
+        return np.array([n.memory_mib for n in self.nodes], np.int64)
+
+    @cached_property
+    def services(self) -> tuple[Service, ...]:
+        """Latency services with cores of their own."""
+        return tuple(s for n in self.nodes for s in n.services)
+
+    @cached_property
+    def running(self) -> tuple[Running, ...]:
+        """Tasks that forecasts see."""
+        return tuple(r for n in self.nodes for r in n.running)
+
+
+@dataclass(frozen=True)
+class RoundInput:
+    """All that a round may know. Nothing in it changes while the round runs in another thread."""
+
+    number: int
+    now_s: float
+    fleet: Fleet
+    """A copy that the round uses up."""
+    classes: tuple[ClassInput, ...]
+    groups: tuple[TaskGroup, ...]
+    group_members: Mapping[str, int]
+    """Members that are bound or assumed, by group."""
+    group_of: Mapping[str, str]
+    """Group of each of them, by uid."""
+    catalogue: Catalogue
+    world: World
+    settings: Settings
+    nominated: Mapping[str, tuple[int, str, Mapping[str, int]]] = field(default_factory=dict)
+    """uid -> (priority, node, needs): room made by preemption that is held for a pod."""
+    held_node: tuple[str, str, int] | None = None
+    """(uid, node, priority): a due pod and the node that drains for it; pods of higher priority may use it."""
+    titles: Mapping[str, str] = field(default_factory=dict)
+    """NAMESPACE/NAME by uid of each pod and of those in its world, for the record."""
+    rounds_waited: Mapping[str, int] = field(default_factory=dict)
+    """By uid, the rounds before this one that have left a pod waiting; none where it is not named."""
+    keep_record: bool = False
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A pod and its place."""
+
+    uid: str
+    node: str
+    cost: float
+    terms: Mapping[str, float]
+    runner_up: str | None = None
+    runner_up_cost: float | None = None
+    width_milli: int | None = None
+    threads: int | None = None
+    cores: tuple[int, ...] | None = None
+    holds: tuple[str, ...] = ()
+    joins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Held:
+    """Pods that were not placed, all for the same reason."""
+
+    uids: tuple[str, ...]
+    fate: Fate
+    message: str
+    causes: frozenset[Cause]
+    """Which changes of the cluster may help."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Nodes by reason text, where the message counts them."""
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """The outcome of a round."""
+
+    number: int
+    chosen: tuple[Chosen, ...]
+    held: tuple[Held, ...]
+    plan: tuple[PlannedStart, ...] = ()
+    reservations: tuple[Reservation, ...] = ()
+    timings_ms: Mapping[str, float] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Solves, and nodes and arcs by kind, of all networks together."""
+    cost: float = 0.0
+    account: RoundAccount | None = None
+    """What the round's record is made of, if one is kept."""
+    solve_ms: float = 0.0
+    """Time in the solver; part of the stages' times."""
+    fallbacks: tuple[str, ...] = ()
+    """Why something simpler stepped in: ``fault`` (classes planned apart)."""

@@ -1,0 +1,67 @@
+"""Why a pod has no place: what each filter says of every node, as the standard message counts it."""
+
+from __future__ import annotations
+
+from flowsched_k8s.affinity import reason_of
+from flowsched_k8s.names import TOO_MANY_VOLUMES, insufficient
+from flowsched_k8s.queue import Cause, causes_of
+from flowsched_k8s.recorder import histogram
+from flowsched_k8s.round_account import GOAL_MISSED
+from flowsched_k8s.round_input import ClassInput, Fate, Held, Mask, RoundInput
+from flowsched_k8s.volumes import LIMIT_PREFIX
+
+
+def room(given: RoundInput, c: ClassInput) -> Mask:
+    """Nodes that pass everything for one more pod of a class."""
+    fleet = given.fleet
+    return c.allowed & fleet.fits(c.needs) & fleet.permits(c.holds, c.joins, c.eligible)
+
+
+def is_held(given: RoundInput, c: ClassInput, machine: str) -> bool:
+    """Whether a node drains for a pod that has waited longer than those of a class."""
+    held = given.held_node
+    return held is not None and held[1] == machine and held[0] not in c.uids and c.priority <= held[2]
+
+
+def no_room(given: RoundInput, c: ClassInput, uids: tuple[str, ...]) -> Held:
+    """The standard message: how many nodes each filter refuses, the first one that does, resources all of them."""
+    fleet = given.fleet
+    counts: dict[str, int] = {}
+    more: set[Cause] = set()
+    open_ = fleet.alive.copy()
+    total = int(open_.sum())
+    for i, reason in enumerate(c.reasons):
+        if i == 0:
+            continue
+        refused = int((open_ & (c.verdict == i)).sum())
+        if refused:
+            counts[reason] = counts.get(reason, 0) + refused
+    open_ &= c.verdict == 0
+    relations = fleet.refusals(c.holds, c.joins, c.eligible)
+    for refusal in sorted(relations, key=lambda r: not r.relation.name.startswith("port")):
+        unlabelled = open_ & refusal.refused & refusal.missing_label
+        labelled = open_ & refusal.refused & ~refusal.missing_label
+        for mask, missing in ((unlabelled, True), (labelled, False)):
+            if mask.any():
+                text = reason_of(refusal.relation.name, refusal.role, missing_label=missing)
+                counts[text] = counts.get(text, 0) + int(mask.sum())
+        open_ &= ~refusal.refused
+    lacking = fleet.lacking(c.needs)
+    for resource, mask in lacking.items():
+        refused = int((open_ & mask).sum())
+        if refused:
+            text = TOO_MANY_VOLUMES if resource.startswith(LIMIT_PREFIX) else insufficient(resource)
+            counts[text] = counts.get(text, 0) + refused
+    for mask in lacking.values():
+        open_ &= ~mask
+    closed = open_ & ~c.allowed
+    if closed.any():
+        counts[GOAL_MISSED] = int(closed.sum())
+        more |= {Cause.PROFILE, Cause.RESOURCES}
+    message = histogram(total, counts)
+    held = given.held_node
+    if held is not None and is_held(given, c, held[1]) and (row := fleet.row(held[1])) is not None and open_[row]:
+        message += f" {held[1]} drains for a pod that has waited longer."
+        more.add(Cause.RESOURCES)
+    causes = causes_of(text for text in counts if text != GOAL_MISSED) | more
+    return Held(uids, Fate.UNSCHEDULABLE, message, causes or frozenset({Cause.OTHER}), counts)

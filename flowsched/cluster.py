@@ -13,6 +13,9 @@ from flowsched.events import (
     RoundDecided,
     TaskBound,
     TaskFinished,
+    TaskMove,
+    TaskPreempted,
+    TasksMoved,
     TaskSubmitted,
     TaskWithdrawn,
 )
@@ -120,6 +123,10 @@ class ClusterState:
                 self._pending[task.name] = task
             case TaskBound():
                 self._bind(event)
+            case TaskPreempted(name, keeps_work):
+                self._preempt(name, keeps_work)
+            case TasksMoved(moves):
+                self._move(moves)
             case TaskFinished(name):
                 self._finish(name)
             case TaskWithdrawn(name):
@@ -177,30 +184,65 @@ class ClusterState:
         self._forbid_overcommit(node, event.width_milli, task)
         del self._pending[event.task]
         self._plan.pop(event.task, None)
+        self._start(
+            node,
+            Running(task, event.machine, event.width_milli, event.threads, event.cores, self._now_s, event.start_s),
+            task.done,
+        )
+
+    def _start(self, node: _Node, running: Running, progress: float) -> None:
         self._believe(node)
+        task = running.task
         node.belief.start(
-            event.task,
+            task.name,
             Resident(
                 task.profile,
                 task.scale,
-                event.threads,
-                event.cores,
-                event.width_milli / MILLI,
+                running.threads,
+                running.cores,
+                running.width_milli / MILLI,
                 task.memory_mib,
-                ready_s=event.start_s,
+                progress,
+                running.start_s,
             ),
         )
-        self._running[event.task] = Running(
-            task, event.machine, event.width_milli, event.threads, event.cores, self._now_s, event.start_s
-        )
+        self._running[task.name] = running
 
-    def _finish(self, name: str) -> None:
+    def _stop(self, name: str, what: str) -> tuple[Running, float]:
+        """Take a running task off its machine; with the progress that it is believed to have."""
         running = self._running.pop(name, None)
         if running is None:
-            raise ValueError(f"{name} finished but does not run")
+            raise ValueError(f"{name} {what} but does not run")
         node = self._nodes[running.machine]
         self._believe(node)
+        progress = node.belief.progress(name)
         node.belief.stop(name)
+        return running, progress
+
+    def _preempt(self, name: str, keeps_work: bool) -> None:
+        running, progress = self._stop(name, "was preempted")
+        done = progress if keeps_work and not running.task.endless else 0.0
+        self._pending[name] = replace(running.task, preemptions=running.task.preemptions + 1, done=done)
+
+    def _move(self, moves: tuple[TaskMove, ...]) -> None:
+        for move in moves:
+            if move.machine not in self._nodes:
+                raise ValueError(f"{move.task} was moved to {move.machine}, which is not in the cluster")
+            running = self._running.get(move.task)
+            if running is None or running.machine == move.machine:
+                raise ValueError(f"{move.task} was moved to {move.machine} but does not run elsewhere")
+        left = [(move, *self._stop(move.task, "was moved")) for move in moves]
+        for move, running, progress in left:
+            node = self._nodes[move.machine]
+            self._forbid_overcommit(node, move.width_milli, running.task)
+            done = 0.0 if running.task.endless else progress
+            place = move.machine, move.width_milli, move.threads, move.cores
+            task = replace(running.task, done=done)
+            moved = Running(task, *place, running.bound_s, move.start_s, moved_s=self._now_s)
+            self._start(node, moved, progress)
+
+    def _finish(self, name: str) -> None:
+        running, _ = self._stop(name, "finished")
         if running.task.group is not None:
             self._ended[running.task.group] += 1
         for task, plan in self._plan.items():

@@ -283,6 +283,7 @@ def _task_order(t: Task) -> tuple[object, ...]:
         t.min_utility or 0.0,
         t.endless,
         t.weight,
+        t.done,
     )
 
 

@@ -36,6 +36,38 @@ class Postponement:
 
 
 @dataclass(frozen=True)
+class Preemption:
+    """Let a running task of lower priority wait again, so that another one starts in its place."""
+
+    task: str
+    machine: str
+    room_for: str
+    """The task that it makes room for."""
+    cost: float
+    """What its leaving costs: its penalty if it waits, less its penalty where it runs."""
+    keeps_work: bool = False
+    """Whether it goes on later where it stopped."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """Let a running task go on on another machine."""
+
+    task: str
+    source: str
+    machine: str
+    width_milli: int
+    threads: int
+    cores: tuple[int, ...]
+    pause_s: float
+    """How long its program stands still."""
+    gain: float
+    """What the cost of both machines falls by, the pause included."""
+    price: float
+    """What it had to gain."""
+
+
+@dataclass(frozen=True)
 class Certificate:
     """How far from optimal the round can be.
 
@@ -79,6 +111,11 @@ class Decisions:
     """Reports of the solves that a time limit stopped. With any, the decisions depend on the speed of the machine."""
     counts: Mapping[str, int] = field(default_factory=dict)
     """How much the round did, and how many placements which stage decided; empty where a scheduler does not count."""
+    preemptions: tuple[Preemption, ...] | None = None
+    """To be carried out before the placements; None where nothing is ever preempted."""
+    moves: tuple[Move, ...] | None = None
+    """To be carried out after the preemptions and before the placements, all at once: two tasks may take each other's
+    place. None where nothing ever moves."""
 
     @cached_property
     def certificate(self) -> Certificate | None:

@@ -42,6 +42,34 @@ class TaskBound:
 
 
 @dataclass(frozen=True)
+class TaskPreempted:
+    """A running task waits again, as old as it was."""
+
+    task: str
+    keeps_work: bool = False
+    """Whether it goes on later where it stopped; otherwise it starts anew."""
+
+
+@dataclass(frozen=True)
+class TaskMove:
+    """Where a running task goes on; its program runs there from ``start_s``."""
+
+    task: str
+    machine: str
+    width_milli: int
+    threads: int
+    cores: tuple[int, ...]
+    start_s: float
+
+
+@dataclass(frozen=True)
+class TasksMoved:
+    """Running tasks go on on other machines, with their progress: all leave, then all come."""
+
+    moves: tuple[TaskMove, ...]
+
+
+@dataclass(frozen=True)
 class TaskFinished:
     """A running task ended."""
 
@@ -63,4 +91,14 @@ class RoundDecided:
     reservations: tuple[Reservation, ...] = ()
 
 
-Event = MachineAdded | MachineRemoved | TaskSubmitted | TaskBound | TaskFinished | TaskWithdrawn | RoundDecided
+Event = (
+    MachineAdded
+    | MachineRemoved
+    | TaskSubmitted
+    | TaskBound
+    | TaskPreempted
+    | TasksMoved
+    | TaskFinished
+    | TaskWithdrawn
+    | RoundDecided
+)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from flowsched.compaction import View, compact
-from flowsched.decision import Certificate, Placement, Postponement
+from flowsched.decision import Certificate, Move, Placement, Postponement, Preemption
 from flowsched.network import Network
 from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.pricing.forecast_cache import ForecastCache
@@ -65,6 +65,10 @@ class RoundTrace:
     timings_ms: Mapping[str, float]
     stopped: tuple[str, ...] = ()
     """Reports of the solves that a time limit stopped."""
+    preemptions: tuple[Preemption, ...] | None = None
+    moves: tuple[Move, ...] | None = None
+    let_in: frozenset[str] = frozenset()
+    """Tasks that start in the place of others."""
 
 
 def round_record(trace: RoundTrace) -> dict[str, Any]:
@@ -172,7 +176,8 @@ def flow_part(trace: RoundTrace, priority: int | None = None) -> dict[str, Any]:
         },
         "placements": [plain_value(p) for p in trace.placements],
         "postponements": [plain_value(p) for p in trace.postponements],
-        "reservations": [asdict(r) for r in trace.reservations],
+        "reservations": [asdict(r) | {"start_s": finite_or_none(r.start_s)} for r in trace.reservations],
+        **plain_changes(trace.preemptions, trace.moves),
         **bound_together,
         "certificate": plain_certificate(certify(model, plan, trace.settings) if view.tasks else None),
         "counts": dict(trace.counts),
@@ -229,7 +234,9 @@ def _decided(view: View, trace: RoundTrace) -> list[dict[str, Any]]:
             continue
         entry: dict[str, Any] = {"task": task.name, "machine": view.machines[place[0]].name}
         found = trace.deciding.decided_by.get(t)
-        if t in fixed:
+        if task.name in trace.let_in:
+            entry["stage"] = "preemption"
+        elif t in fixed:
             entry["stage"] = "gang"
         elif found is None or planned is None or place != planned[:3]:
             entry["stage"] = "improvement"
@@ -302,6 +309,19 @@ def plain_task_groups(view: View, gangs: Gangs, placements: Sequence[Placement])
         }
         for gang in gangs.all
     ]
+
+
+def plain_changes(
+    preemptions: Sequence[Preemption] | None, moves: Sequence[Move] | None
+) -> dict[str, list[dict[str, Any]]]:
+    """What a round changed of what ran before; a key for what the settings let."""
+    found = {"preemptions": preemptions, "moves": moves}
+    return {key: [plain_value(change) for change in changes] for key, changes in found.items() if changes is not None}
+
+
+def finite_or_none(value: float) -> float | None:
+    """A number as JSON has it; infinity is null."""
+    return value if math.isfinite(value) else None
 
 
 def plain_value(value: Any) -> dict[str, Any]:

@@ -48,6 +48,23 @@ class Settings:
     aging_crosses_priority: bool = False
     """Whether a due task comes before tasks of higher priority that are not due; otherwise the bound on waiting holds
     within a priority."""
+    drain: bool = False
+    """Whether a due task for which no machine has a known end, because tasks that run until they are deleted leave too
+    little room, gets a machine that takes no other task until it has room."""
+    preemption: str = "none"
+    """What a task that has no room may do about it: ``none``, or ``lower-priority``: running tasks of strictly lower
+    priority wait again."""
+    preemption_limit: int = 2
+    """A task with an end that was preempted so often runs to its end."""
+    preempted_work: str = "lost"
+    """What becomes of the work that a preempted task has done: ``lost``, it starts anew, or ``kept``."""
+    migration_moves: int = 0
+    """Most running tasks that a round moves to another machine; 0: none."""
+    migration_price: float = 0.1
+    """What a move must gain beside its pause, in the unit of costs; twice as much for a task that moved in the last ten
+    minutes."""
+    migration_pause_s: float = 10.0
+    """How long the program of a moved task stands still. It keeps its progress, and holds its room on the new machine."""
     scoring: str = "spread"
     """Which of the machines that cost a task the same it takes, in rounds by a network of machine groups: ``spread`` the
     emptiest, ``pack`` the one with least CPU left."""

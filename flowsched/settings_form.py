@@ -12,6 +12,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "objective": ("makespan", "completion"),
     "assign": ("flow", "greedy", "none"),
     "scoring": ("spread", "pack"),
+    "preemption": ("none", "lower-priority"),
+    "preempted_work": ("lost", "kept"),
 }
 """What a setting that is a word may be."""
 TRUE = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
@@ -31,6 +33,10 @@ RANGES: dict[str, tuple[float, float]] = {
     "goal_step": (1e-6, 0.5),
     "waiting_weight": (0.0, 1e6),
     "due_age_s": (0.0, 1e9),
+    "preemption_limit": (0, 1_000_000),
+    "migration_moves": (0, 1_000_000),
+    "migration_price": (0.0, 1e9),
+    "migration_pause_s": (0.0, 1e9),
     "round_period_s": (0.0, 1e9),
     "resolves": (0, 100),
     "exact_limit": (0, 10_000_000),

@@ -84,6 +84,10 @@ class Task:
     """Names of the machines that its spreads count and compare, or None for those that it may run on."""
     rounds_waited: int = 0
     """Rounds that have left it waiting so far, as far as somebody counted; decides nothing."""
+    preemptions: int = 0
+    """How often it was preempted so far."""
+    done: float = 0.0
+    """Part of its work that was done, and kept, before it was preempted, or moved to where it runs."""
 
     def threads_on(self, cores: int, profile: JobProfile) -> int:
         """Threads that it starts on so many cores: of its allowed counts the largest that has a core each, else the
@@ -105,6 +109,8 @@ class Running:
     start_s: float
     """When its program starts or started (a container takes a moment); it uses no CPU before."""
     progress: float = 0.0
+    moved_s: float | None = None
+    """When it was last moved here from another machine."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +143,8 @@ class Reservation:
     machine: str
     width_milli: int
     start_s: float
-    """When the machine was predicted, as the reservation was made, to have drained enough."""
+    """When the machine was predicted, as the reservation was made, to have drained enough; infinity where no end is known
+    and the machine drains all the same."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -83,6 +84,8 @@ class _TaskKeys(Form):
     endless: bool = False
     spread_over: list[Name] | None = None
     rounds_waited: Annotated[int, Field(ge=0)] = 0
+    preemptions: Annotated[int, Field(ge=0)] = 0
+    done: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
 class TaskForm(BoundForm, _TaskKeys):
@@ -100,6 +103,7 @@ class RunningForm(Form):
     bound_s: Moment
     start_s: Moment
     progress: Annotated[float, Field(ge=0, le=1)] = 0.0
+    moved_s: Moment | None = None
 
 
 class PlannedForm(Form):
@@ -117,7 +121,8 @@ class ReservationForm(Form):
     task: Name
     machine: Name
     width: MilliCpu
-    start_s: Moment
+    start_s: Moment | None
+    """None: the machine drains though no end is known there."""
 
 
 class RelationCountForm(Form):
@@ -287,7 +292,9 @@ def _build(
         running=tuple(running),
         pending=tuple(t for p, _ in named_pending if (t := tasks[p]) is not None),
         plan=tuple(PlannedStart(p.task, p.machine, p.slot, p.width) for p in form.plan),
-        reservations=tuple(Reservation(r.task, r.machine, r.width, r.start_s) for r in form.reservations),
+        reservations=tuple(
+            Reservation(r.task, r.machine, r.width, inf if r.start_s is None else r.start_s) for r in form.reservations
+        ),
         start_delay=StartDelay(**form.start_delay.model_dump()),
         round=form.round,
         relations=relations,
@@ -331,6 +338,8 @@ def _task(
         endless=form.endless,
         spread_over=tuple(form.spread_over) if form.spread_over is not None else None,
         rounds_waited=form.rounds_waited,
+        preemptions=form.preemptions,
+        done=form.done,
         **bound,
     )
 
@@ -345,6 +354,7 @@ def _running(form: RunningForm, task: Task) -> Running:
         bound_s=form.bound_s,
         start_s=form.start_s,
         progress=form.progress,
+        moved_s=form.moved_s,
     )
 
 
@@ -420,7 +430,12 @@ def dump_snapshot(snapshot: Snapshot) -> dict[str, Any]:
             for p in snapshot.plan
         ],
         "reservations": [
-            {"task": r.task, "machine": r.machine, "width": _cores(r.width_milli), "start_s": r.start_s}
+            {
+                "task": r.task,
+                "machine": r.machine,
+                "width": _cores(r.width_milli),
+                "start_s": None if r.start_s == inf else r.start_s,
+            }
             for r in snapshot.reservations
         ],
         "start_delay": {
@@ -532,6 +547,10 @@ def _dump_task(task: Task) -> dict[str, Any]:
         data["endless"] = True
     if task.rounds_waited:
         data["rounds_waited"] = task.rounds_waited
+    if task.preemptions:
+        data["preemptions"] = task.preemptions
+    if task.done:
+        data["done"] = task.done
     return data
 
 
@@ -545,4 +564,5 @@ def _dump_running(running: Running) -> dict[str, Any]:
         "bound_s": running.bound_s,
         "start_s": running.start_s,
         "progress": running.progress,
+        **({} if running.moved_s is None else {"moved_s": running.moved_s}),
     }

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from math import inf
 from pathlib import Path
 
 import click
 
 from flowsched.commands.solver_options import SOLVER, TIME_LIMIT, TIME_LIMIT_HELP
 from flowsched.decision import Decisions
+from flowsched.record import finite_or_none
 from flowsched.record_file import write_record
 from flowsched.round.scheduler import solve as solve_round
 from flowsched.scale import choice
@@ -137,8 +139,16 @@ def render_decisions(decisions: Decisions) -> str:
         )
     for w in decisions.postponements:
         lines.append(f"postpone  {w.task}: {w.reason}; cost {w.cost:.3f}{_terms(w.terms)}")
+    for v in decisions.preemptions or ():
+        lines.append(f"preempt   {v.task} on {v.machine} for {v.room_for}; its leaving costs {v.cost:.3f}")
+    for m in decisions.moves or ():
+        lines.append(
+            f"move      {m.task} from {m.source} to {m.machine}, with a pause of {m.pause_s:g} s; "
+            f"gains {m.gain:.3f}, price {m.price:.3f}"
+        )
     for r in decisions.reservations:
-        lines.append(f"reserve   {r.machine} for {r.task}, free at {r.start_s:.1f} s")
+        free = "which drains: no end is known there" if r.start_s == inf else f"free at {r.start_s:.1f} s"
+        lines.append(f"reserve   {r.machine} for {r.task}, {free}")
     if decisions.certificate is None:
         lines.append("nothing is pending")
     else:
@@ -167,7 +177,9 @@ def _plain(decisions: Decisions) -> dict[str, object]:
         "version": "flowsched/v1",
         "placements": [asdict(p) for p in decisions.placements],
         "postponements": [asdict(p) for p in decisions.postponements],
-        "reservations": [asdict(r) for r in decisions.reservations],
+        "reservations": [asdict(r) | {"start_s": finite_or_none(r.start_s)} for r in decisions.reservations],
+        **({"preemptions": [asdict(p) for p in decisions.preemptions]} if decisions.preemptions is not None else {}),
+        **({"moves": [asdict(m) for m in decisions.moves]} if decisions.moves is not None else {}),
         "certificate": None
         if certificate is None
         else {

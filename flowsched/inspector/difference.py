@@ -339,7 +339,9 @@ def _section(title: str, lines: Sequence[str], most: int | None) -> Iterator[str
 
 def _reserved(change: Change) -> str:
     def side(r: Any) -> str:
-        return "nothing" if r is None else f"{r['machine']} at {r['start_s']:.4g} s"
+        if r is None:
+            return "nothing"
+        return f"{r['machine']}, which drains" if r["start_s"] is None else f"{r['machine']} at {r['start_s']:.4g} s"
 
     return f"{change.what}: {side(change.before)} -> {side(change.after)}"
 

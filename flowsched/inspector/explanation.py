@@ -70,6 +70,7 @@ from flowsched.inspector.flow_case import FlowCase
 from flowsched.inspector.network_case import NetworkCase
 from flowsched.inspector.pod_facts import told as told_of
 from flowsched.inspector.restored_round import RestoreError, restore
+from flowsched.inspector.running_changes import change_facts
 from flowsched.inspector.sentences import sentences
 from flowsched.inspector.sharing import shared_services
 from flowsched.inspector.wide_case import WideCase
@@ -112,6 +113,10 @@ def explain(account: Account, task: str) -> Explanation:
 
 def _explained(account: Account, task: str) -> Explanation:
     found = account.find_task(task)
+    for name in _names(account, task):
+        changed = change_facts(account, name)
+        if changed is not None:
+            return _explanation(account, name, None if found is None else found[0], changed)
     if found is not None:
         part, name = found
         case = _CASES[part.kind](account, part, name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
+from math import inf
 from typing import Any
 
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
@@ -38,7 +39,8 @@ def read_plain_snapshot(plain: Mapping[str, Any]) -> Snapshot:
         pending=tuple(_task(t) for t in plain["pending"]),
         plan=tuple(PlannedStart(p["task"], p["machine"], p["slot"], milli_of(p["width"])) for p in plain["plan"]),
         reservations=tuple(
-            Reservation(r["task"], r["machine"], milli_of(r["width"]), r["start_s"]) for r in plain["reservations"]
+            Reservation(r["task"], r["machine"], milli_of(r["width"]), inf if r["start_s"] is None else r["start_s"])
+            for r in plain["reservations"]
         ),
         start_delay=StartDelay(**plain["start_delay"]),
         round=plain["round"],
@@ -91,6 +93,7 @@ def _running(plain: Mapping[str, Any]) -> Running:
         plain["bound_s"],
         plain["start_s"],
         plain["progress"],
+        plain.get("moved_s"),
     )
 
 
@@ -118,6 +121,8 @@ def _task(plain: Mapping[str, Any]) -> Task:
         weight=plain.get("weight", 1.0),
         spread_over=None if spread_over is None else tuple(spread_over),
         rounds_waited=plain.get("rounds_waited", 0),
+        preemptions=plain.get("preemptions", 0),
+        done=plain.get("done", 0.0),
     )
 
 

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from flowsched.compaction import compact
 from flowsched.inspector.account import Account, Part
 from flowsched.inspector.again import POLICY, snapshot_of
+from flowsched.inspector.running_changes import let_in
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.record import rebuild_model
@@ -44,7 +45,7 @@ class RestoredRound:
     plan: Assignment
     """The plan that passes and improvement ended with."""
     decided: Assignment
-    """What became of it: what starts now, and what is planned for later."""
+    """What became of it: what starts now, and what is planned for later; as if nothing were preempted."""
     dues: Dues
     gangs: Gangs
 
@@ -159,17 +160,23 @@ def _decided(model: RoundModel, part: Part, plan: Assignment) -> Assignment:
     view = model.view
     options: dict[str, PlacementOption | None] = {}
     number = {machine.name: m for m, machine in enumerate(view.machines)}
+    planned = {task.name: option for task, option in zip(view.tasks, plan.options, strict=True)}
+    taken = let_in(part)
     for p in part.placements:
+        if p.task in taken:
+            options[p.task] = planned[p.task]
+            continue
         assert p.width_milli is not None, "parts of flow have the width of every placement"
         machine = _known(number, p.machine)
         # Whether it may use the services' cores shows in the cores that it was given.
         shared = p.cores != view.groups[view.group_of[machine]].batch_cores
         options[p.task] = PlacementOption(machine, 0, p.width_milli, shared)
-    planned = {task.name: option for task, option in zip(view.tasks, plan.options, strict=True)}
     for w in part.waiting:
+        own = planned.get(w.task)
+        if w.planned is None and own is not None and own.start_after == 0 and "preemptions" in part.plain:
+            options[w.task] = own  # a higher priority took its place when the passes were over
         if w.planned is not None:
             found = PlacementOption(_known(number, w.planned["machine"]), w.planned["slot"], w.planned["width_milli"])
-            own = planned.get(w.task)
             options[w.task] = own if own is not None and own[:3] == found[:3] else found
     return _assignment(model, options)
 
@@ -188,9 +195,12 @@ def _known(number: Mapping[str, int], machine: str) -> int:
 def _check(restored: RestoredRound, part: Part) -> None:
     """Whether the models predict what they predicted when the record was made."""
     model, decided = restored.model, restored.decided
+    taken = let_in(part)
     for placed in part.placements:
         if placed.task not in restored.task_number:
             raise RestoreError(f"the record places {placed.task}, which its snapshot does not have")
+        if placed.task in taken:
+            continue
         t = restored.task_number[placed.task]
         option = decided.options[t]
         assert option is not None, "it is placed"

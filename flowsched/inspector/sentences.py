@@ -6,6 +6,7 @@ Every number here is one of the data, rounded; nothing is computed but units.
 from __future__ import annotations
 
 from flowsched.inspector.placed_sentences import placed_sentences
+from flowsched.inspector.running_changes import change_sentences
 from flowsched.inspector.task_sentences import shape_text, shared_cores
 from flowsched.inspector.waiting_sentences import waiting_sentences
 from flowsched.inspector.wording import Facts, seconds_text
@@ -18,6 +19,8 @@ def sentences(facts: Facts) -> list[str]:
             lines = placed_sentences(facts)
         case "runs":
             lines = _runs(facts)
+        case "let_in" | "preempted" | "moved":
+            lines = change_sentences(facts)
         case _:
             lines = waiting_sentences(facts)
     if facts.get("models_missing"):

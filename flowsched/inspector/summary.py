@@ -88,6 +88,7 @@ def _summary(account: Account, everything: bool) -> Iterator[str]:
         elif priority or part.kind != SEARCH:
             yield f"{part.kind}{priority}"
         yield from _part(account, part, everything)
+    yield from _changes(account, account.plain)
     if not account.parts:
         yield "nothing was solved"
     if account.held:
@@ -117,12 +118,18 @@ def _part(account: Account, part: Part, everything: bool) -> Iterator[str]:
         yield ""
         yield f"waiting: {len(part.waiting):,}"
         yield from _waiting(account, part.waiting, everything)
+    yield from _changes(account, part.plain)
     if part.reservations:
         yield ""
         yield "reserved"
         rows = [("machine", "for", "cores", "from")]
         rows += [
-            (r["machine"], account.title(r["task"]), _cores(part.width_of(r)), when(r["start_s"]))
+            (
+                r["machine"],
+                account.title(r["task"]),
+                _cores(part.width_of(r)),
+                "-" if r["start_s"] is None else when(r["start_s"]),
+            )
             for r in part.reservations
         ]
         yield from text_table(rows, left=(0, 1))
@@ -133,6 +140,25 @@ def _part(account: Account, part: Part, everything: bool) -> Iterator[str]:
         yield left
     if part.timings:
         yield from _times("time", part.timings)
+
+
+def _changes(account: Account, plain: Mapping[str, Any]) -> Iterator[str]:
+    """What was preempted and moved."""
+    if plain.get("preemptions"):
+        yield ""
+        yield f"preempted: {len(plain['preemptions']):,}"
+        rows = [("task", "machine", "for", "cost")]
+        rows += [
+            (account.title(c["task"]), c["machine"], account.title(c["room_for"]), f"{c['cost']:.3f}")
+            for c in plain["preemptions"]
+        ]
+        yield from text_table(rows, left=(0, 1, 2))
+    if plain.get("moves"):
+        yield ""
+        yield f"moved: {len(plain['moves']):,}"
+        rows = [("task", "from", "to", "gain")]
+        rows += [(account.title(c["task"]), c["source"], c["machine"], f"{c['gain']:.3f}") for c in plain["moves"]]
+        yield from text_table(rows, left=(0, 1, 2))
 
 
 def _sizes(part: Part) -> Iterator[str]:
@@ -266,10 +292,12 @@ def _stages(part: Part) -> Iterator[str]:
         return
     found = Counter(part.decided_by[p.task]["stage"] for p in part.placements if p.task in part.decided_by)
     network, improvement, gang = (found[stage] for stage in ("network", "improvement", "gang"))
+    preempting = f", in the place of others {found['preemption']:,}" if found["preemption"] else ""
     passes = counted(len(part.passes), "pass", "passes")
     drawn = next((one["number"] for one in part.passes if one["drawn"]), None)
     which = "" if drawn is None else f" (the first network is that of pass {drawn})"
-    yield f"decided by networks {network:,}, by improvement {improvement:,}, with a gang {gang:,}; {passes}{which}"
+    by = f"by networks {network:,}, by improvement {improvement:,}, with a gang {gang:,}{preempting}"
+    yield f"decided {by}; {passes}{which}"
 
 
 def _placed_classes(account: Account, part: Part) -> Iterator[str]:

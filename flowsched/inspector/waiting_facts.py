@@ -66,7 +66,9 @@ def _cause(task: FlowTask, reserved: bool, found: Refused) -> str:
 
 
 def _reserved(task: FlowTask, reservation: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(reservation) | {"in_s": reservation["start_s"] - task.account.now_s}
+    return dict(reservation) | {
+        "in_s": None if reservation["start_s"] is None else reservation["start_s"] - task.account.now_s
+    }
 
 
 def _planned_arrival(task: FlowTask) -> tuple[int, Arrival]:

@@ -174,7 +174,7 @@ def _reservation(facts: Facts) -> list[str]:
     if facts["cause"] == "held":
         lines += [
             f"{r['machine']} is reserved for {title_of(facts, r['task'])} ({count_cores(r['width_milli'])}), "
-            f"predicted to be free {_from_now(r['in_s'])}."
+            + ("and drains." if r["in_s"] is None else f"predicted to be free {_from_now(r['in_s'])}.")
             for r in facts["other_reservations"]
         ]
     reservation = facts.get("reservation")

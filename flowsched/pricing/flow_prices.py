@@ -208,7 +208,7 @@ class FlowPrices:
         own = self.goals.penalty(arrival, with_it.arrivals_s[member])
         alone_s = self.reference_run_s(group, arrival.task_class)
         if arrival.shared:
-            alone_s *= self.forecasts.undisturbed_s(group, arrival) / self.forecasts.best_alone_s(
+            alone_s *= self.forecasts.undisturbed_s(group, arrival) / self.forecasts.best_left_s(
                 group, arrival.task_class
             )
         begin = self.forecasts.delay_s(arrival.task_class, arrival.start_after)
@@ -247,7 +247,7 @@ class FlowPrices:
         What it does to the others is left out: it is not below what they are bound to cost (``resident_least_cost``).
         """
         delay = min(self.forecasts.delay_s(task_class, 0), self.forecasts.delay_s(task_class, 1))
-        least = self.forecasts.least_alone_s(group, task_class) / self.forecasts.best_alone_s(group, task_class)
+        least = self.forecasts.least_alone_s(group, task_class) / self.forecasts.best_left_s(group, task_class)
         end = delay + self.reference_run_s(group, task_class) * min(1.0, least)
         return self.goals.penalty(Arrival(task_class, 0, 0), end)
 
@@ -353,7 +353,7 @@ class FlowPrices:
         for c, cls in enumerate(view.classes):
             t = cls.task
             fresh = t.submit_s >= view.snapshot.now_s
-            key = (t.profile, t.scale, t.widths_milli, t.memory_mib, t.threads, t.endless, fresh, t.machines)
+            key = (t.profile, t.scale, t.widths_milli, t.memory_mib, t.threads, t.endless, fresh, t.machines, t.done)
             if key not in number:
                 number[key] = len(members)
                 members.append(c)
@@ -397,7 +397,7 @@ class FlowPrices:
         now = self.forecasts.view.snapshot
         delay_s = self.forecasts.delay_s(task_class, 0)
         allowed = self.forecasts.view.allowed(task_class, here.members[0])
-        job = (t.profile, t.scale, t.widths_milli, t.memory_mib, t.threads, delay_s, allowed)
+        job = (t.profile, t.scale, t.widths_milli, t.memory_mib, t.threads, t.done, delay_s, allowed)
         goals = tuple(s.slo_us for s in here.services)
         reference = self.goals.whole_run_s[task_class] if t.endless else 0.0
         place = (int(self.forecasts.hosts[group]), here.batch_cores, here.machine.vcpus, goals, now.share_service_cores)
@@ -491,8 +491,8 @@ class FlowPrices:
                 )
 
     def reference_run_s(self, group: int, task_class: int) -> float:
-        """Run time on the group's machines alone; for a long-running task, relative to its best place."""
-        alone_s = self.forecasts.best_alone_s(group, task_class)
+        """Run time of what is left on the group's machines alone; for a long-running task, relative to its best place."""
+        alone_s = self.forecasts.best_left_s(group, task_class)
         if not self.forecasts.view.classes[task_class].task.endless:
             return alone_s
         return REFERENCE_RUN_S * alone_s / self.goals.whole_run_s[task_class]

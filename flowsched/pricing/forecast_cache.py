@@ -121,6 +121,18 @@ class ForecastCache:
         """Run time of a whole task on these cores alone, in seconds, with the threads that it starts there."""
         return self.table.alone_s(host, cores, task.profile, task.threads) * task.scale
 
+    def best_left_s(self, group: int, task_class: int) -> float:
+        """Run time of what is left of a task with the group's batch cores to itself; all of it, unless work was kept."""
+        here = self.view.groups[group]
+        return self.task_left_s(here.host, here.batch_cores, self.view.classes[task_class].task)
+
+    def task_left_s(self, host: Host, cores: tuple[int, ...], task: Task) -> float:
+        """Run time of what is left of a task on these cores alone, in seconds."""
+        if not task.done:
+            return self.task_alone_s(host, cores, task)
+        threads = task.threads_on(len(cores), self.view.snapshot.catalogue.jobs[task.profile])
+        return host.alone_s(task.profile, threads, cores, task.scale, task.done)
+
     def alone_s(self, host: Host, cores: tuple[int, ...], profile: str, scale: float) -> float:
         """Run time on these cores alone, in seconds, with as many threads as the program takes there."""
         return self.table.alone_s(host, cores, profile, ()) * scale
@@ -128,7 +140,7 @@ class ForecastCache:
     def undisturbed_s(self, group: int, arrival: Arrival) -> float:
         """Run time of an arriving task with the cores that it is given to itself, beside the group's services only."""
         if not arrival.shared:
-            return self.best_alone_s(group, arrival.task_class)
+            return self.best_left_s(group, arrival.task_class)
         key = (group, arrival)
         found = self._undisturbed.get(key)
         if found is None:
@@ -137,16 +149,16 @@ class ForecastCache:
         return found
 
     def least_alone_s(self, group: int, task_class: int) -> float:
-        """Run time that a whole task is never below on a group's machines.
+        """Run time that what is left of a task is never below on a group's machines.
 
         Where cores are shared with services, neighbours may take from a service what it does to others: it is left out.
         """
         if not self.may_share(group):
-            return self.best_alone_s(group, task_class)
+            return self.best_left_s(group, task_class)
         here, task = self.view.groups[group], self.view.classes[task_class].task
         host = self.bare_host(group)
         return min(
-            self.task_alone_s(host, cores, task) for cores in (here.batch_cores, tuple(range(here.machine.vcpus)))
+            self.task_left_s(host, cores, task) for cores in (here.batch_cores, tuple(range(here.machine.vcpus)))
         )
 
     def bare_host(self, group: int) -> Host:
@@ -204,7 +216,7 @@ class ForecastCache:
                 fitting = [view.groups[g] for g in view.shapes if view.could_fit(c, g, task.widths_milli[0])]
                 alone = (self.alone_s(g.host, g.batch_cores[:1], task.profile, task.scale) for g in fitting)
                 known[key] = min(alone, default=0.0)
-            total += len(cls.members) * known[key]
+            total += len(cls.members) * (1.0 - task.done) * known[key]
         for group in view.groups:
             for running, resident in zip(group.running, group.residents, strict=True):
                 if running.task.endless:
@@ -223,7 +235,8 @@ class ForecastCache:
         """An arriving task as the model sees it."""
         task = self.view.classes[arrival.task_class].task
         cores, threads = self.place(group, arrival)
-        resident = Resident(task.profile, task.scale, threads, cores, arrival.width_milli / MILLI, task.memory_mib)
+        weight = arrival.width_milli / MILLI
+        resident = Resident(task.profile, task.scale, threads, cores, weight, task.memory_mib, task.done)
         return long_running_resident(resident, self.view.snapshot) if task.endless else resident
 
     def possible(self, group: int, colocation: Colocation) -> bool:

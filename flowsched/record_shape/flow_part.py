@@ -7,6 +7,7 @@ from typing import Any
 
 from flowsched.record_shape.network import check_networks
 from flowsched.record_shape.values import (
+    CHANGES,
     COMMON,
     COMMON_OPTIONAL,
     MOST_ROUNDS,
@@ -108,6 +109,8 @@ _TASK = object_with(
         "endless": is_flag,
         "weight": is_number,
         "rounds_waited": is_count,
+        "preemptions": is_count,
+        "done": is_number,
     },
 )
 
@@ -156,7 +159,8 @@ _SNAPSHOT = object_with(
                     "bound_s": is_number,
                     "start_s": is_number,
                     "progress": is_number,
-                }
+                },
+                {"moved_s": or_null(is_number)},
             )
         ),
         "pending": list_of(_TASK),
@@ -164,7 +168,7 @@ _SNAPSHOT = object_with(
             object_with({"task": is_text, "machine": is_text, "slot": at_most(MOST_ROUNDS), "width": is_quantity})
         ),
         "reservations": list_of(
-            object_with({"task": is_text, "machine": is_text, "width": is_quantity, "start_s": is_number})
+            object_with({"task": is_text, "machine": is_text, "width": is_quantity, "start_s": or_null(is_number)})
         ),
         "start_delay": object_with({"at_submission_s": is_number, "after_waiting_s": is_number}),
     },
@@ -186,7 +190,7 @@ _SNAPSHOT = object_with(
 _PLANNED = {"machine": or_null(is_text), "slot": or_null(at_most(MOST_ROUNDS)), "width_milli": or_null(is_whole)}
 
 NETWORK_STAGE = "network"
-STAGES = (NETWORK_STAGE, "improvement", "gang", "greedy")
+STAGES = (NETWORK_STAGE, "improvement", "gang", "greedy", "preemption")
 """What may have decided where a task is planned."""
 _DECIDED_BY_NETWORK = object_with({"pass": is_count, "price": is_number, "runner_up": or_null(is_number)})
 
@@ -235,7 +239,7 @@ _FLOW_PART = object_with(
         "goal_s": or_null(is_number),
         "machine_costs": values_of(is_number),
         "reservations": list_of(
-            object_with({"task": is_text, "machine": is_text, "width_milli": is_whole, "start_s": is_number}),
+            object_with({"task": is_text, "machine": is_text, "width_milli": is_whole, "start_s": or_null(is_number)}),
         ),
         "task_groups": list_of(
             object_with(
@@ -253,5 +257,6 @@ _FLOW_PART = object_with(
             )
         ),
         "needs": values_of(values_of(is_whole)),
+        **CHANGES,
     },
 )

@@ -222,3 +222,27 @@ _CERTIFICATE = object_with(
 COMMON: Mapping[str, Check] = {"counts": values_of(is_number), "certificate": or_null(_CERTIFICATE)}
 
 COMMON_OPTIONAL: Mapping[str, Check] = {"priority": or_null(is_whole), "timings": values_of(is_number)}
+
+CHANGES: Mapping[str, Check] = {
+    "preemptions": list_of(
+        object_with(
+            {"task": is_text, "machine": is_text, "room_for": is_text, "cost": is_number, "keeps_work": is_flag}
+        )
+    ),
+    "moves": list_of(
+        object_with(
+            {
+                "task": is_text,
+                "source": is_text,
+                "machine": is_text,
+                "width_milli": is_whole,
+                "threads": at_most(MOST_THREADS),
+                "cores": WHOLES,
+                "pause_s": is_number,
+                "gain": is_number,
+                "price": is_number,
+            }
+        )
+    ),
+}
+"""What a round changed of what ran before it."""

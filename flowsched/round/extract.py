@@ -88,7 +88,7 @@ def postponements(
         reason = known.get(t)
         if reason is not None and task.name in reserved:
             held = reserved[task.name]
-            reason += f"; {held.machine} is reserved for it, predicted to be free {_from_now(held.start_s - now)}"
+            reason += f"; {held.machine} {_kept(held, now)}"
         left.append(
             Postponement(
                 task.name,
@@ -135,8 +135,7 @@ def _why_unscheduled(deciding: Deciding, plan: Assignment, task: int, reservatio
     c = view.class_of[task]
     width = wanted.widths_milli[0]
     if reservation is not None:
-        when = _from_now(reservation.start_s - view.snapshot.now_s)
-        return f"is due, and {reservation.machine} is reserved for it, predicted to be free {when}"
+        return f"is due, and {reservation.machine} {_kept(reservation, view.snapshot.now_s)}"
     if not view.groups:
         return "there is no machine in the cluster"
     waiting = f"waiting costs {model.waiting(task):.2f}"
@@ -197,6 +196,13 @@ def _refused_everywhere(model: RoundModel, plan: Assignment, task: int, roomy: l
         <= view.groups[view.group_of[m]].free_milli
     ]
     return None if None in refusals or not refusals else refusals[0]
+
+
+def _kept(reservation: Reservation, now_s: float) -> str:
+    """How long a machine is reserved."""
+    if reservation.start_s == FORBIDDEN:
+        return "drains for it: no end is known there"
+    return f"is reserved for it, predicted to be free {_from_now(reservation.start_s - now_s)}"
 
 
 def _from_now(seconds: float) -> str:

@@ -23,8 +23,10 @@ class Hold:
     resources: Mapping[str, int] = field(default_factory=dict)
 
     def admits(self, view: View, prices: FlowPrices, group: int, colocation: Colocation) -> bool:
-        """Whether all that join have ended, and the room is there, by the reserved start."""
-        if self.start_s <= 0.0 or any(n.start_after > 0 for n in colocation):
+        """Whether all that join have ended, and the room is there, by the reserved start; nothing joins where no end is
+        known.
+        """
+        if not 0.0 < self.start_s < FORBIDDEN or any(n.start_after > 0 for n in colocation):
             return False
         found = prices.forecast(group, colocation)
         if found is None or max(found.arrivals_s) > self.start_s + _TINY:

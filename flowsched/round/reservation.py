@@ -5,8 +5,9 @@ hard reservation on the feasible machine that drains soonest, and keeps it: noth
 end before the reserved start (EASY backfill: Lifka, The ANL/IBM SP Scheduling System, 1995). The reserved start never moves
 later, so once it has passed nothing joins at all, and a task waits at most
 ``due age + (B + 1)(T + one round)``: B tasks that had arrived earlier and still waited when it arrived, T the longest run.
-The bound holds within a priority, or across all with ``aging_crosses_priority``. A due member of a task group asks for all
-that have to start together.
+Where tasks without an end leave no machine enough room, nothing is promised; with ``drain``, the machine that misses least
+of what the task needs takes no other task until it has room. The bound holds within a priority, or across all with
+``aging_crosses_priority``. A due member of a task group asks for all that have to start together.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from flowsched.compaction import View
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
 from flowsched.relations.census import Census
-from flowsched.resource import without
+from flowsched.resource import covers, without
 from flowsched.round.assignment import Assignment
 from flowsched.round.gang import Gang, fit_now, gangs_of
 from flowsched.round.hold import Hold, drained_s
@@ -77,7 +78,7 @@ def settle_dues(view: View, prices: FlowPrices, settings: Settings) -> Dues:
             for g, group in enumerate(view.groups)
         ):
             return Dues(frozenset({first}), {}, ())
-        reservation = held.get(task.name) or _reserve(view, prices, first)
+        reservation = held.get(task.name) or _reserve(view, prices, first, settings.drain)
         if reservation is not None:
             return Dues(frozenset(), _holds(view, (reservation,)), (reservation,))
     return Dues(frozenset(), {}, ())
@@ -131,14 +132,42 @@ def _permitted(census: Census, view: View, task: Task, machine: int) -> bool:
     return census.refusal(task, view.machines[machine].name) is None
 
 
-def _reserve(view: View, prices: FlowPrices, task: int) -> Reservation | None:
-    """The machine that drains soonest for a task; None where it can never run."""
+def _reserve(view: View, prices: FlowPrices, task: int, drain: bool) -> Reservation | None:
+    """The machine that drains soonest for a task; None where it can never run.
+
+    ``drain``: where no end is known, the machine that misses least of what the task needs.
+    """
     found = _soonest(view, prices, task, {}, view.census)
-    if found is None:
-        return None
-    at, machine, hold = found
     wanted = view.tasks[task]
-    return Reservation(wanted.name, view.machines[machine].name, hold.width_milli, view.snapshot.now_s + at)
+    if found is not None:
+        at, machine, hold = found
+        return Reservation(wanted.name, view.machines[machine].name, hold.width_milli, view.snapshot.now_s + at)
+    width = wanted.widths_milli[0]
+    able = [m for m in range(len(view.machines)) if drain and _could_take(view, prices, task, m)]
+    if not able:
+        return None
+    least = min(able, key=lambda m: (_missing(view, wanted, m), m))
+    return Reservation(wanted.name, view.machines[least].name, width, FORBIDDEN)
+
+
+def _could_take(view: View, prices: FlowPrices, task: int, machine: int) -> bool:
+    """Whether a task may run on a machine and fits there beside nothing but its services."""
+    c, g, wanted = view.class_of[task], view.group_of[machine], view.tasks[task]
+    here = view.groups[g]
+    cpu = here.machine.cpu_milli - sum(s.width_milli for s in here.services)
+    memory = here.machine.memory_mib - sum(s.memory_mib for s in here.services)
+    fits = cpu >= wanted.widths_milli[0] and memory >= wanted.memory_mib
+    allowed = view.allowed(c, machine) and bool(here.batch_cores) and prices.welcome(g, c)
+    enough = not wanted.resources or covers(dict(here.machine.resources), wanted.resources)
+    return fits and allowed and enough and _permitted(view.census, view, wanted, machine)
+
+
+def _missing(view: View, wanted: Task, machine: int) -> float:
+    """What a machine misses now of what a task needs, summed over resources as shares of the need."""
+    here = view.groups[view.group_of[machine]]
+    asked = [(wanted.widths_milli[0], here.free_milli), (wanted.memory_mib, here.free_memory_mib)]
+    asked += [(units, here.free_resources.get(name, 0)) for name, units in wanted.resources]
+    return sum(max(0, need - free) / need for need, free in asked if need > 0)
 
 
 def _reserve_together(view: View, prices: FlowPrices, gang: Gang) -> list[Reservation]:

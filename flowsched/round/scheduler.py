@@ -14,6 +14,7 @@ from flowsched.pricing.forecast_cache import ForecastCache
 from flowsched.record import COST_MODEL, RoundTrace, round_record
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.certificate import certify
+from flowsched.round.changes import change_running, changes_running
 from flowsched.round.extract import placements, postponements
 from flowsched.round.gang import Gangs, settle_gangs
 from flowsched.round.improvement import improve, share_cores
@@ -84,6 +85,10 @@ class FlowScheduler:
         deciding.follow(repaired.plan)
         bound = placements(model, repaired.plan)
         left = postponements(deciding, repaired.plan, round_.dues, {**round_.gangs.reasons, **repaired.reasons})
+        if changes_running(settings):
+            timer.start("changes")
+        changes = change_running(model, bound, left, round_.dues, self._hosts, settings, goal_s)
+        bound, left, done = changes.placements, changes.postponements, {**done, **changes.counts}
         timer.start(None)
         timings = {**timer.ms, "decide": (self._clock() - began) * 1e3}
         certifier = partial(certify, model, planned, settings) if view.tasks else None
@@ -101,13 +106,27 @@ class FlowScheduler:
                 goal_s=goal_s,
                 placements=bound,
                 postponements=left,
-                reservations=round_.dues.reservations,
+                reservations=changes.reservations,
+                preemptions=changes.preemptions,
+                moves=changes.moves,
+                let_in=changes.let_in,
                 counts=done,
                 timings_ms=timings,
                 stopped=stopped,
             )
             recipe = partial(round_record, trace)
-        return Decisions(bound, left, round_.dues.reservations, certifier, recipe, timings, stopped, done)
+        return Decisions(
+            bound,
+            left,
+            changes.reservations,
+            certifier,
+            recipe,
+            timings,
+            stopped,
+            done,
+            changes.preemptions,
+            changes.moves,
+        )
 
 
 @dataclass(frozen=True)

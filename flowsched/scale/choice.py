@@ -21,6 +21,19 @@ from flowsched_models.document import InputError, Problem, nearest
 
 _BY_FEATURE = {"headroom": "headroom_weight", "pressure": "slo_margin"}
 """The engine's settings that are about latency services, by the feature that a policy has if it asks about them."""
+_OF_ROUNDS = (
+    "due_age_s",
+    "aging_crosses_priority",
+    "drain",
+    "preemption",
+    "preemption_limit",
+    "preempted_work",
+    "migration_moves",
+    "migration_price",
+    "migration_pause_s",
+    "scoring",
+)
+"""The engine's settings that the rounds of all policies read."""
 _JSON = ("tuple", "list", "dict", "Sequence", "Mapping")
 """What may be typed as JSON."""
 
@@ -126,7 +139,7 @@ def from_options(name: str, assignments: Sequence[tuple[str, str]] = ()) -> Netw
 def plain_settings(policy: NetworkPolicy) -> tuple[str, ...]:
     """The engine's settings that rounds of a policy read; of exact rounds ``exact_tasks`` as well."""
     features = {feature.name for feature in policy.features}
-    return ("due_age_s", "scoring", *(setting for feature, setting in _BY_FEATURE.items() if feature in features))
+    return (*_OF_ROUNDS, *(setting for feature, setting in _BY_FEATURE.items() if feature in features))
 
 
 def own_settings(name: str) -> tuple[str, ...]:

@@ -40,7 +40,6 @@ from flowsched.scale.migration import (
     still_paying,
     waiting_cost,
 )
-from flowsched.scale.preemption import Preemption
 from flowsched.scale.room import Room, alone, in_turn
 from flowsched.scale.waiting import survey
 from flowsched.solvers import Solver
@@ -78,8 +77,6 @@ class Snapshot:
     tasks: IntArray
     """Running tasks that may move, by class, machine and what a move must bring."""
     least_gain: FloatArray
-    evict: FloatArray
-    """Price of making each wait again; infinite where that is not allowed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,30 +96,28 @@ class FullRounds:
         ledger: Ledger,
         solver: Solver,
         settings: FullSettings | None = None,
-        preemption: Preemption | None = None,
+        fixed: IntArray | None = None,
     ) -> None:
-        """Nobody has moved yet. ``preemption``: that of the fast loop, so that the flow reckons with it."""
+        """Nobody has moved yet. ``fixed``: rows of tasks that stay, such as those that have just started."""
         self.ledger = ledger
-        self._preemption = preemption
+        self._fixed: IntArray = np.zeros(0, dtype=np.int64) if fixed is None else fixed
         self.settings = settings or FullSettings()
         self._solver = solver
         self._memory = Memory()
 
+    def remember(self, tasks: IntArray, moved_s: FloatArray) -> None:
+        """Tasks moved last at these times; minus infinity: never."""
+        self._memory.note(tasks, self.ledger.sequence[tasks], moved_s)
+
     def snapshot(self, now_s: float, barred: BoolArray | None = None) -> Snapshot:
         """The ledger as it is now. ``barred``: machine rows that take nobody, such as reserved ones."""
         ledger = copied(self.ledger)
-        tasks = np.flatnonzero(ledger.state == RUNNING)
+        tasks = np.setdiff1d(np.flatnonzero(ledger.state == RUNNING), self._fixed, assume_unique=True)
         price = least_gains(ledger, tasks, now_s, self.settings, self._memory)
         tasks, price = tasks[np.isfinite(price)], price[np.isfinite(price)]
         order = np.lexsort((ledger.sequence[tasks], price, ledger.machine[tasks], ledger.task_class[tasks]))
         tasks, price = tasks[order], price[order]
-        evict = np.full(len(tasks), np.inf)
-        waits = alone(ledger, np.flatnonzero(ledger.state == PENDING))
-        if self._preemption is not None and self._preemption.settings.preempt and len(waits):
-            priority = ledger.table().priority[ledger.task_class]
-            lower = priority[tasks] < priority[waits].max()
-            evict[lower] = self._preemption.prices(tasks[lower], ledger, now_s)
-        return Snapshot(ledger, now_s, open_machines(ledger, barred), tasks, price, evict)
+        return Snapshot(ledger, now_s, open_machines(ledger, barred), tasks, price)
 
     def propose(self, now_s: float, barred: BoolArray | None = None) -> Moves:
         """Moves that pay at the ledger's state. Raises ``RuntimeError`` if the solver refuses the network."""
@@ -192,7 +187,9 @@ def _flow(
     stay = np.empty(len(tasks))
     kernels.reprice(classes, machine, ledger.model(), ledger.readings, stay)
     group_of = compaction.group_of
-    residents = gather(classes, group_of[machine], stay, snapshot.least_gain, snapshot.evict, compaction.groups)
+    residents = gather(
+        classes, group_of[machine], stay, snapshot.least_gain, np.full(len(tasks), np.inf), compaction.groups
+    )
     network = build_full_network(emptied, compaction, residents, waiting, mean_readings(compaction, ledger.readings))
     counts["arcs"] = network.network.arc_count
     counts["nodes"] = len(network.network.supplies)

@@ -106,8 +106,8 @@ class Memory:
         self._at_s: FloatArray = np.zeros(0)
         self._sequence: IntArray = np.zeros(0, dtype=np.int64)
 
-    def note(self, tasks: IntArray, sequence: IntArray, now_s: float) -> None:
-        """Tasks move now."""
+    def note(self, tasks: IntArray, sequence: IntArray, now_s: float | FloatArray) -> None:
+        """Tasks move at a time, or each at its own."""
         more = int(tasks.max(initial=-1)) + 1 - len(self._at_s)
         if more > 0:
             self._at_s = np.concatenate([self._at_s, np.full(more, -np.inf)])

@@ -12,8 +12,9 @@ A victim costs
 
 so a task that has waited long is spared for one that has not, as costs grow up to the due age. One that was preempted
 ``most_times`` runs to its end and is no victim any more; tasks without an end only become dearer, since nothing would ever
-take their room from them. Priorities are strict: the price says who goes, not whether. So a task goes for a higher priority
-only, and only if the newcomer's place costs it no more than waiting would. Victims wait as old as they were.
+take their room from them. Priorities are strict: the price says who goes, not whether. Tasks of the lowest priorities go
+first, so that none that goes drives out another. So a task goes for a higher priority only, and only if the newcomer's place
+costs it no more than waiting would. Victims wait as old as they were.
 """
 
 from __future__ import annotations
@@ -107,23 +108,26 @@ class Preemption:
                     break
                 work = work or copied(self.ledger)
                 mine = waits[priority[work.task_class[waits]] == level]
-                one = self._level(work, mine, level, now_s, open_machines(work, barred), left)
-                work.unbind(one.victims)
-                work.bind(one.tasks, one.machines)
-                left -= len(one)
-                found.append(one)
+                lower = np.unique(priority[self.ledger.task_class[running]])
+                for highest in lower[lower < level].tolist():
+                    if not len(mine) or left <= 0:
+                        break
+                    one = self._level(work, mine, highest, now_s, open_machines(work, barred), left)
+                    work.unbind(one.victims)
+                    work.bind(one.tasks, one.machines)
+                    mine = mine[~np.isin(mine, one.tasks)]
+                    left -= len(one)
+                    found.append(one)
         return _together(found)
 
-    def note(self, preemptions: Preemptions) -> None:
-        """Victims are preempted now: counted, so that they become dearer."""
-        tasks = preemptions.victims
-        sequence = self.ledger.sequence[tasks]
+    def remember(self, tasks: IntArray, times: IntArray) -> None:
+        """Tasks were preempted so often so far."""
         more = int(tasks.max(initial=-1)) + 1 - len(self._times)
         if more > 0:
             self._times = np.concatenate([self._times, np.zeros(more, dtype=np.int64)])
             self._sequence = np.concatenate([self._sequence, np.full(more, -1, dtype=np.int64)])
-        self._times[tasks] = np.where(self._sequence[tasks] == sequence, self._times[tasks], 0) + 1
-        self._sequence[tasks] = sequence
+        self._times[tasks] = times
+        self._sequence[tasks] = self.ledger.sequence[tasks]
 
     def times(self, tasks: IntArray) -> IntArray:
         """How often each of the tasks was preempted."""
@@ -151,11 +155,12 @@ class Preemption:
         return prices
 
     def _level(
-        self, ledger: Ledger, waits: IntArray, level: int, now_s: float, open_: BoolArray, most: int
+        self, ledger: Ledger, waits: IntArray, highest: int, now_s: float, open_: BoolArray, most: int
     ) -> Preemptions:
-        """Victims for the tasks of one priority."""
+        """Victims of priority ``highest`` or lower for tasks of one higher priority."""
         running = np.flatnonzero(ledger.state == RUNNING)
-        running = running[ledger.table().priority[ledger.task_class[running]] < level]
+        running = running[ledger.table().priority[ledger.task_class[running]] <= highest]
+        running = running[np.argsort(ledger.sequence[running], kind="stable")]
         price = self.prices(running, ledger, now_s)
         running, price = running[np.isfinite(price)], price[np.isfinite(price)]
         if not len(running):

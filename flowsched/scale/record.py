@@ -18,6 +18,7 @@ from flowsched.network import Network
 from flowsched.record import NETWORK_PART, RECORD_KIND, RECORD_VERSION, plain_certificate, plain_timings, writer
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale import kernels
+from flowsched.scale.changed_round import ChangedRound
 from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.ledger import CPU, RUNNING, Ledger
 from flowsched.scale.machine_arrays import FIXED
@@ -116,6 +117,8 @@ class NetworkAccount:
     stopped: tuple[str, ...] = ()
     own_names: bool = False
     """Whether no two classes have the same name."""
+    changed: ChangedRound | None = None
+    """What becomes of running tasks, where anything may."""
 
     @classmethod
     def of(
@@ -135,13 +138,14 @@ class NetworkAccount:
         timings_ms: Mapping[str, float],
         stopped: tuple[str, ...] = (),
         own_names: bool = False,
+        changed: ChangedRound | None = None,
     ) -> NetworkAccount:
         """Take down what changes after the round: names, and who runs if that matters."""
         pending = np.concatenate([outcome.tasks, outcome.waits])
         present: Present | None = None
         rows = pending
         late = len(pending) and float((now_s - ledger.created_s[pending]).max()) > settings.due_age_s
-        if (settings.reservations and late) or ledger.groups:
+        if (settings.reservations and late) or ledger.groups or changed is not None:
             running = np.flatnonzero(ledger.state == RUNNING)
             running = running[np.argsort(ledger.sequence[running], kind="stable")]
             present = Present(running, ledger.machine[running], ledger.task_class[running], ledger.end_s[running])
@@ -168,6 +172,7 @@ class NetworkAccount:
             timings_ms,
             stopped,
             own_names,
+            changed,
         )
 
 
@@ -200,6 +205,7 @@ def network_record(account: NetworkAccount) -> dict[str, Any]:
         **({"members_elsewhere": dict(account.members_elsewhere)} if account.members_elsewhere else {}),
         **({"running": _plain_running(account, account.present)} if account.present is not None else {}),
         **({"before": [plain_reservation(roll, r) for r in account.before]} if account.before else {}),
+        **(account.changed.plain() if account.changed is not None else {}),
         **({"outside": _outside(account, outside)} if outside else {}),
         "parts": [
             _part(account, level, certificate)

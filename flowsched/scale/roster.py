@@ -133,7 +133,7 @@ class Roster:
         if task_class.run_s == inf:
             return inf
         slow = dict(task_class.slowness).get(self._machines[running.machine][0].type, 0.0)
-        return running.start_s + task_class.run_s * (1.0 + slow)
+        return running.start_s + task_class.run_s * (1.0 + slow) * (1.0 - running.task.done)
 
     # Differences
 
@@ -262,7 +262,7 @@ def _same(old: Task, task: Task) -> bool:
 def _essence(task: Task) -> tuple[object, ...]:
     return (
         task.profile, task.scale, task.memory_mib, task.resources, task.priority, task.endless, task.threads,
-        task.machines, task.submit_s, task.group, task.holds, task.joins,
+        task.machines, task.submit_s, task.group, task.holds, task.joins, task.done,
     )  # fmt: skip
 
 

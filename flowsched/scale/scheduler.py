@@ -9,7 +9,10 @@ from functools import cache, partial
 
 import numpy as np
 
+from flowsched.arrays import FloatArray, IntArray
 from flowsched.decision import Certificate, Decisions, Placement, Postponement
+from flowsched.scale.changed_round import ChangedRound, changed_round, started_of
+from flowsched.scale.changes import ChangeSettings, History, change_running
 from flowsched.scale.choice import GuardedPolicy, user_name
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.policies.flow import FlowNetworkPolicy
@@ -50,9 +53,10 @@ class NetworkScheduler:
         headroom_weight: float = _USUAL.headroom_weight,
         slo_margin: float = _USUAL.slo_margin,
         clock: Callable[[], float] = time.perf_counter,
+        changes: ChangeSettings | None = None,
     ) -> None:
         """``hosts`` may be shared with others that use the same profiles; ``headroom_weight`` and ``slo_margin`` as in
-        :class:`Settings`; ``clock`` only times stages.
+        :class:`Settings`; ``clock`` only times stages. ``changes``: what may become of running tasks; nothing by default.
         """
         self._policy = GuardedPolicy(policy)
         self._solver = solver
@@ -60,7 +64,9 @@ class NetworkScheduler:
         self._keep_records = keep_records
         self._clock = clock
         prepare()
-        self._roster = Roster(self._policy, headroom_weight, slo_margin, hosts)
+        self._changes = changes or ChangeSettings()
+        self._make_roster = partial(Roster, self._policy, headroom_weight, slo_margin, hosts)
+        self._roster = self._make_roster()
         self._rounds: Rounds | None = None
 
     @property
@@ -89,13 +95,19 @@ class NetworkScheduler:
         timer.ms.update(outcome.timings_ms)
         timer.start("read off")
         closing = Closing.of(ledger, outcome.tasks, outcome.machines)
-        bound = self._placements(snapshot, ledger, outcome, closing)
+        bound = self._placements(snapshot, ledger, outcome.tasks, outcome.machines, outcome.cost, closing)
         reasons = why_all(snapshot.now_s, ledger, outcome, closing)
         left = _postponements(snapshot.now_s, ledger, outcome, reasons)
         held = tuple(
             Reservation(ledger.task_name(r.task), r.machine_name, _width(ledger, r.task), r.start_s)
             for r in outcome.reservations
         )
+        changed: ChangedRound | None = None
+        if self._changes.any:
+            timer.start("changes")
+            changed = self._change(snapshot, ledger, outcome)
+            bound, left = changed.placements, changed.merged(left)
+            held = tuple(r for r in held if r.task not in changed.starting)
         timer.start(None)
         total = (self._clock() - began) * 1e3
         timer.start("certify")
@@ -120,9 +132,51 @@ class NetworkScheduler:
                 upkeep=self.upkeep(),
                 timings_ms=timings,
                 stopped=stopped,
+                changed=changed,
             )
             recipe = partial(network_record, account)
-        return Decisions(bound, left, held, lambda: certificate, recipe, timings, stopped)
+        return Decisions(
+            bound,
+            left,
+            held,
+            lambda: certificate,
+            recipe,
+            timings,
+            stopped,
+            preemptions=None if changed is None or not self._changes.preempts else changed.preemptions,
+            moves=None if changed is None or not self._changes.migration_moves else changed.moves,
+        )
+
+    def _change(self, snapshot: Snapshot, ledger: Ledger, outcome: RoundOutcome) -> ChangedRound:
+        """What becomes of the round, on a ledger that is made anew: the one that is kept depends on the rounds before."""
+        fresh = self._make_roster().follow(snapshot)
+
+        def rows(tasks: IntArray) -> IntArray:
+            return np.array([fresh.task_row(ledger.task_name(row)) for row in tasks.tolist()], dtype=np.int64)
+
+        machines = [fresh.row(ledger.machine_name(row)) for row in outcome.machines.tolist()]
+        held = [
+            HeldMachine(task := int(rows(np.array([r.task]))[0]), fresh.row(r.machine_name), r.start_s, r.why,
+                        int(fresh.sequence[task]), r.machine_name)
+            for r in outcome.reservations
+        ]  # fmt: skip
+        history = History.of(fresh, snapshot.running)
+        changes = change_running(
+            fresh,
+            rows(outcome.tasks),
+            np.array(machines, dtype=np.int64),
+            rows(outcome.waits),
+            held,
+            history,
+            self._solver,
+            self._changes,
+            self._settings.due_age_s,
+            snapshot.now_s,
+        )
+        starting, closing, cost = started_of(changes, fresh)
+        at = changes.ledger.machine[starting]
+        bound = self._placements(snapshot, fresh, starting, at, cost, closing)
+        return changed_round(snapshot, fresh, changes, bound, self._changes, self._settings.due_age_s)
 
     def upkeep(self) -> dict[str, dict[str, int]]:
         """What the last snapshot's differences were: applied in place, or made anew, with the reasons."""
@@ -136,16 +190,22 @@ class NetworkScheduler:
         return found
 
     def _placements(
-        self, snapshot: Snapshot, ledger: Ledger, outcome: RoundOutcome, closing: Closing
+        self,
+        snapshot: Snapshot,
+        ledger: Ledger,
+        rows: IntArray,
+        machines: IntArray,
+        costs: FloatArray,
+        closing: Closing,
     ) -> tuple[Placement, ...]:
-        classes = ledger.task_class[outcome.tasks]
-        terms = closing.terms(classes, outcome.machines)
+        classes = ledger.task_class[rows]
+        terms = closing.terms(classes, machines)
         columns = {name: values.tolist() for name, values in terms.items() if values.any()}
         tasks = {task.name: task for task in snapshot.pending}
         cores: dict[str, tuple[int, ...]] = {}
         found = []
         for i, (row, machine_row, c, cost) in enumerate(
-            zip(outcome.tasks.tolist(), outcome.machines.tolist(), classes.tolist(), outcome.cost.tolist(), strict=True)
+            zip(rows.tolist(), machines.tolist(), classes.tolist(), costs.tolist(), strict=True)
         ):
             task, machine = tasks[ledger.task_name(row)], self._roster.machine(ledger.machine_name(machine_row))
             mine = cores.get(machine.name)
@@ -243,9 +303,12 @@ def solve_network_round(
             due_age_s=settings.due_age_s,
             scoring=settings.scoring,
             exact_tasks=settings.exact_tasks if exact else 0,
+            drain=settings.drain,
+            aging_crosses_priority=settings.aging_crosses_priority,
         ),
         keep_records=True,
         headroom_weight=settings.headroom_weight,
         slo_margin=settings.slo_margin,
+        changes=ChangeSettings.of(settings),
     )
     return scheduler.decide(snapshot)

@@ -483,10 +483,22 @@ def _check_header(document: Document) -> None:
         raise InputError(found)
 
 
+_NOT_HERE = (
+    "drain",
+    "preemption",
+    "preemption_limit",
+    "preempted_work",
+    "migration_moves",
+    "migration_price",
+    "migration_pause_s",
+)
+"""Settings that rounds on Kubernetes do not read: pods are preempted as by kube-scheduler, with their disruption budgets."""
+
+
 def _engine(document: Document, given: Mapping[str, Any]) -> tuple[Settings, list[Problem]]:
     """The engine's settings; its own form knows what a value may be."""
     settings = Settings()
-    names = {to_camel(f.name): f.name for f in fields(Settings)}
+    names = {to_camel(f.name): f.name for f in fields(Settings) if f.name not in _NOT_HERE}
     problems = []
     for key, value in given.items():
         place = ("engine", key)

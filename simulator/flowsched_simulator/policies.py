@@ -10,6 +10,7 @@ from flowsched.decision import Scheduler
 from flowsched.planner import PlanRules
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale import choice
+from flowsched.scale.changes import ChangeSettings
 from flowsched.scale.policies import NETWORK_POLICIES, describe_network_policy
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.scheduler import NetworkScheduler
@@ -184,9 +185,15 @@ def network_scheduler(name: str, settings: Settings, engine: EngineOptions, host
     return NetworkScheduler(
         choice.chosen(name, engine.network_settings.get(name, ())),
         limited(make_solver(engine.solver), engine.time_limit_s),
-        RoundSettings(due_age_s=settings.due_age_s, scoring=settings.scoring),
+        RoundSettings(
+            due_age_s=settings.due_age_s,
+            scoring=settings.scoring,
+            drain=settings.drain,
+            aging_crosses_priority=settings.aging_crosses_priority,
+        ),
         hosts=hosts,
         keep_records=engine.keep_records,
         headroom_weight=settings.headroom_weight,
         slo_margin=settings.slo_margin,
+        changes=ChangeSettings.of(settings),
     )

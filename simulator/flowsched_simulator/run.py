@@ -16,6 +16,21 @@ WINDOW_S = 10.0
 
 
 @dataclass(frozen=True)
+class Stay:
+    """Where a job ran before it was preempted or moved. Times in seconds."""
+
+    machine: str
+    cores: tuple[int, ...]
+    width_milli: int
+    threads: int
+    start_s: float
+    """When its program was to start there: after ``left_s`` where it never did."""
+    left_s: float
+    moved: bool
+    """Whether it went on elsewhere; otherwise it was preempted and waited again."""
+
+
+@dataclass(frozen=True)
 class JobRun:
     """One job, from submission to end. Times in seconds; None: it never started or ended."""
 
@@ -32,7 +47,9 @@ class JobRun:
     alone_s: float
     """Run time alone on the fastest machine of the cluster at the best width."""
     reason: str = ""
-    """Why it still waited in the last round, for a job that never started."""
+    """Why it still waited in the last round, for a job that never started, or was preempted."""
+    earlier: tuple[Stay, ...] = ()
+    """Where it ran before, in order; the other values are those of its last start."""
 
     @property
     def completion_s(self) -> float | None:
@@ -41,8 +58,10 @@ class JobRun:
 
     @property
     def waiting_s(self) -> float | None:
-        """From submission until its program runs."""
-        return None if self.start_s is None else self.start_s - self.submit_s
+        """From submission until its program runs for the first time."""
+        starts = [stay.start_s for stay in self.earlier if stay.start_s <= stay.left_s][:1]
+        starts += [] if self.start_s is None else [self.start_s]
+        return starts[0] - self.submit_s if starts else None
 
     @property
     def slowdown(self) -> float | None:
@@ -74,6 +93,10 @@ class RoundSummary:
     certificate: Certificate | None
     stopped: int = 0
     """Solves that a time limit stopped: with any, the run depends on the speed of the machine."""
+    preempted: int | None = None
+    """Tasks that it preempted; None where nothing is ever preempted."""
+    moved: int | None = None
+    """Tasks that it moved; None where nothing ever moves."""
 
 
 @dataclass(frozen=True)
@@ -121,6 +144,16 @@ class Run:
     def _percentile(self, name: str, q: float) -> float | None:
         return _plain(np.percentile(self._per_job(name), q, method="higher")) if self.jobs else None
 
+    def _count(self, name: str) -> int | None:
+        """Sum of a count of the rounds; None where no round has it."""
+        values = [value for r in self.rounds if (value := getattr(r, name)) is not None]
+        return sum(values) if values else None
+
+    def _changes(self) -> dict[str, int]:
+        """Counts of preemptions and moves, where the policy was allowed any."""
+        counts = {"preemptions": self._count("preempted"), "moves": self._count("moved")}
+        return {name: count for name, count in counts.items() if count is not None}
+
     def _timings(self) -> dict[str, dict[str, float | None]]:
         """What the clock of this machine measured: the only part of a run that differs between equal runs."""
         if not self.rounds:
@@ -144,6 +177,7 @@ class Run:
             "gap_absolute_max": max((c.gap_absolute for c in certificates), default=None),
             "gap_relative_max": max((c.gap_relative for c in certificates), default=None),
             "certificate": "+".join(sorted({c.method for c in certificates})) or None,
+            **self._changes(),
             "timings": self._timings(),
         }
 
@@ -168,6 +202,7 @@ class Run:
                     "end_s": j.end_s,
                     "alone_s": _plain(j.alone_s),
                     "slowdown": j.slowdown,
+                    **({"earlier": [_plain_stay(stay) for stay in j.earlier]} if j.earlier else {}),
                 }
                 for j in self.jobs
             ],
@@ -177,6 +212,7 @@ class Run:
             ],
             "slo_violation_ratio": self.slo_violation_ratio,
             "rounds": len(self.rounds),
+            **self._changes(),
             **({"stopped_rounds": stopped} if (stopped := sum(r.stopped > 0 for r in self.rounds)) else {}),
             "gap": {"max": max(gaps, default=None), "mean": sum(gaps) / len(gaps) if gaps else None},
             "timings": self._timings(),
@@ -194,6 +230,19 @@ def figure(row: Mapping[str, Any], key: str) -> Any:
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
+
+
+def _plain_stay(stay: Stay) -> dict[str, Any]:
+    """Where a job ran before, as plain data."""
+    return {
+        "machine": stay.machine,
+        "cores": list(stay.cores),
+        "request": stay.width_milli / MILLI,
+        "threads": stay.threads,
+        "start_s": stay.start_s,
+        "left_s": stay.left_s,
+        "ended": "moved" if stay.moved else "preempted",
+    }
 
 
 def _plain(value: float) -> float | None:

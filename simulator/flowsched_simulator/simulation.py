@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from flowsched.cluster import ClusterState
-from flowsched.decision import Decisions, Scheduler
-from flowsched.events import MachineAdded, RoundDecided, TaskBound, TaskFinished, TaskSubmitted
+from flowsched.decision import Decisions, Move, Placement, Preemption, Scheduler
+from flowsched.events import (
+    MachineAdded,
+    RoundDecided,
+    TaskBound,
+    TaskFinished,
+    TaskMove,
+    TaskPreempted,
+    TasksMoved,
+    TaskSubmitted,
+)
 from flowsched.record import Recipe
 from flowsched.snapshot import MILLI, Task
 from flowsched_models.runtime import HostFactory, Resident
-from flowsched_simulator.run import JobRun, RoundSummary, Run
+from flowsched_simulator.run import JobRun, RoundSummary, Run, Stay
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.truth import Error, true_world
 from flowsched_simulator.workload import workload
@@ -80,7 +89,12 @@ class Simulation:
         for machine in scenario.machines:
             services = tuple(s for s in scenario.services if s.machine == machine.name)
             self._state.apply(MachineAdded(machine, services), 0.0)
-        self._bound: dict[str, TaskBound] = {}
+        self._bound: dict[str, TaskBound | TaskMove] = {}
+        self._stays: dict[str, list[Stay]] = {}
+        self._done: dict[str, float] = {}
+        self._again = False
+        self._moves = False
+        """Whether rounds move running tasks, so that there is one where nothing waits too."""
         self._bound_s: dict[str, float] = {}
         self._ended_s: dict[str, float] = {}
         self._rounds: list[RoundSummary] = []
@@ -118,9 +132,9 @@ class Simulation:
                 changed = True
             if changed and self._progress is not None:
                 self._progress(now, len(self._ended_s), len(self._tasks))
-            if changed and self._state.pending and undelivered is None:
+            if changed and (self._state.pending or self._moves) and undelivered is None:
                 decisions, solve_ms = self._round()
-                if self._options.charge_scheduling_time and decisions.placements:
+                if self._options.charge_scheduling_time and (decisions.placements or decisions.moves):
                     undelivered = (now + solve_ms / 1e3, decisions)
                 else:
                     self._carry_out(decisions)
@@ -142,10 +156,13 @@ class Simulation:
                 solve_ms,
                 decisions.certificate,
                 len(decisions.stopped),
+                None if decisions.preemptions is None else len(decisions.preemptions),
+                None if decisions.moves is None else len(decisions.moves),
             )
         )
         self._reasons = {p.task: p.reason for p in decisions.postponements}
-        self._idle_rounds = 0 if decisions.placements else self._idle_rounds + 1
+        idle = not (decisions.placements or decisions.preemptions or decisions.moves)
+        self._idle_rounds = self._idle_rounds + 1 if idle else 0
         if self._options.keep_records and decisions.record is not None:
             self._records.append(dict(decisions.record))
         if self._options.record_sink is not None and decisions.recipe is not None:
@@ -153,37 +170,82 @@ class Simulation:
         return decisions, solve_ms
 
     def _carry_out(self, decisions: Decisions) -> None:
-        delay = self._scenario.start_delay
+        for preemption in decisions.preemptions or ():
+            self._preempt(preemption)
+        self._move([move for move in decisions.moves or () if move.task not in self._ended_s])
         for placement in decisions.placements:
-            task = self._tasks[placement.task]
-            wait = delay.at_submission_s if task.name in self._fresh else delay.after_waiting_s
-            bound = TaskBound(
-                placement.task,
-                placement.machine,
-                placement.width_milli,
-                placement.threads,
-                placement.cores,
-                self._now_s + wait,
-            )
-            self._state.apply(bound, self._now_s)
-            self._bound[task.name] = bound
-            self._bound_s[task.name] = self._now_s
-            resident = Resident(
-                task.profile,
-                task.scale,
-                placement.threads,
-                placement.cores,
-                placement.width_milli / MILLI,
-                task.memory_mib,
-                ready_s=bound.start_s,
-            )
-            self._world.start(task.name, placement.machine, resident, self._now_s)
+            self._place(placement)
         plan = tuple(p.planned for p in decisions.postponements if p.planned is not None)
         self._state.apply(RoundDecided(plan, decisions.reservations), self._now_s)
+        self._again = bool(decisions.preemptions)
+        self._moves = decisions.moves is not None
+
+    def _place(self, placement: Placement) -> None:
+        delay = self._scenario.start_delay
+        task = self._tasks[placement.task]
+        wait = delay.at_submission_s if task.name in self._fresh else delay.after_waiting_s
+        bound = TaskBound(
+            placement.task,
+            placement.machine,
+            placement.width_milli,
+            placement.threads,
+            placement.cores,
+            self._now_s + wait,
+        )
+        self._state.apply(bound, self._now_s)
+        self._bound_s[task.name] = self._now_s
+        self._start(bound, self._done.pop(task.name, 0.0))
+
+    def _start(self, bound: TaskBound | TaskMove, progress: float) -> None:
+        task = self._tasks[bound.task]
+        self._bound[task.name] = bound
+        resident = Resident(
+            task.profile,
+            task.scale,
+            bound.threads,
+            bound.cores,
+            bound.width_milli / MILLI,
+            task.memory_mib,
+            progress,
+            bound.start_s,
+        )
+        self._world.start(task.name, bound.machine, resident, self._now_s)
+
+    def _stop(self, task: str, moved: bool) -> float:
+        """Take a task off its machine, and remember that it was there; the share of its work that is done."""
+        bound = self._bound[task]
+        stay = Stay(bound.machine, bound.cores, bound.width_milli, bound.threads, bound.start_s, self._now_s, moved)
+        self._stays.setdefault(task, []).append(stay)
+        return self._world.stop(task, bound.machine, self._now_s)
+
+    def _preempt(self, preemption: Preemption) -> None:
+        task = preemption.task
+        if task in self._ended_s:
+            return  # it ended while the round was being paid for
+        self._state.apply(TaskPreempted(task, preemption.keeps_work), self._now_s)
+        progress = self._stop(task, moved=False)
+        if preemption.keeps_work and not self._tasks[task].endless:
+            self._done[task] = progress
+        del self._bound[task], self._bound_s[task]
+
+    def _move(self, moves: Sequence[Move]) -> None:
+        found = tuple(
+            TaskMove(m.task, m.machine, m.width_milli, m.threads, m.cores, self._now_s + m.pause_s) for m in moves
+        )
+        if not found:
+            return
+        self._state.apply(TasksMoved(found), self._now_s)
+        progress = [self._stop(move.task, moved=True) for move in found]
+        for move, done in zip(found, progress, strict=True):
+            self._start(move, done)
 
     def _wake_s(self, undelivered: bool) -> float:
         if undelivered or not self._state.pending:
             return _NEVER
+        if self._again:
+            # What was preempted waits from now on, perhaps beside room that suits it.
+            self._again = False
+            return self._now_s
         if self._world.next_event_s() < _NEVER or self._idle_rounds >= IDLE_ROUNDS:
             return _NEVER
         return self._now_s + IDLE_ROUND_S
@@ -221,4 +283,5 @@ class Simulation:
             end_s=self._ended_s.get(task.name),
             alone_s=self._world.alone_s(task, self._scenario.machines, batch_cores),
             reason="" if bound else self._reasons.get(task.name, ""),
+            earlier=tuple(self._stays.get(task.name, ())),
         )

@@ -33,6 +33,8 @@ _COLUMNS: tuple[tuple[str, str, str, _Cell], ...] = (
     ("mean_slowdown", "slow-", "down", _number(2)),
     ("slo_violation_ratio", "over", "SLO %", lambda v: f"{100 * v:.1f}"),
     ("worst_p95_us", "worst", "p95 ms", _optional(lambda v: f"{v / 1000:.2f}")),
+    ("preemptions", "pre-", "empted", _optional(str)),
+    ("moves", "", "moves", _optional(str)),
     ("timings.round_ms.p50", "round", "p50 ms", _optional(_number(1))),
     ("timings.round_ms.p99", "round", "p99 ms", _optional(_number(1))),
     ("gap_absolute_max", "gap", "cost", _optional(lambda v: f"{v:.3f}")),

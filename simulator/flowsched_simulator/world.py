@@ -69,6 +69,14 @@ class World:
         self._move(machine, now_s)
         self._machines[machine].start(task, resident, self._error.factor(task, machine))
 
+    def stop(self, task: str, machine: str, now_s: float) -> float:
+        """Take a task off a machine; the share of its work that is done."""
+        self._move(machine, now_s)
+        execution = self._machines[machine]
+        progress = execution.progress(task)
+        execution.stop(task)
+        return progress
+
     def next_event_s(self) -> float:
         """When anything changes on any machine."""
         return min((m.next_event_s() for m in self._machines.values()), default=float("inf"))

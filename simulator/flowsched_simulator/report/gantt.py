@@ -65,10 +65,20 @@ def run_bars(
     cluster: Mapping[str, Any], run: Mapping[str, Any], end_s: float, colours: Mapping[str, Colour]
 ) -> list[Bar]:
     """Return what there is to draw of a run that ends at ``end_s`` seconds: services, then jobs by start."""
-    jobs = [job for job in run.get("jobs", ()) if is_placed(job)]
+    jobs = [stretch for job in run.get("jobs", ()) for stretch in _stretches(job)]
     jobs.sort(key=lambda job: (job["start_s"], job["job"], job["machine"]))
     services = [_service_bar(service, end_s) for service in cluster.get("services", ())]
     return services + [_job_bar(job, end_s, colours[job["job"]]) for job in jobs]
+
+
+def _stretches(job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The places where a job ran, one after the other: those that it was preempted on or moved from come first."""
+    ran = [stay for stay in job.get("earlier", ()) if stay["start_s"] < stay["left_s"]]
+    found: list[Mapping[str, Any]] = [{**job, **stay, "end_s": stay["left_s"]} for stay in ran]
+    if is_placed(job):
+        moved = bool(ran) and ran[-1]["ended"] == "moved"
+        found.append({**job, "start_s": max(job["start_s"], ran[-1]["left_s"]) if moved else job["start_s"]})
+    return found
 
 
 def is_placed(job: Mapping[str, Any]) -> bool:
@@ -139,12 +149,15 @@ def _job_bar(job: Mapping[str, Any], end_s: float, colour: Colour) -> Bar:
         words.append(f"req {compact(job['request'])}")
     if not finished:
         words.append("unfinished")
+    if job.get("ended") is not None:
+        words.append(job["ended"])
     return Bar(job["job"], ", ".join(words), _job_hover(job, cores), job["machine"], occupant, colour, finished)
 
 
 def _job_hover(job: Mapping[str, Any], cores: tuple[int, ...]) -> str:
     profile = job.get("profile")
     end = f"{fixed(job['end_s'], 1)} s" if job.get("end_s") is not None else "not finished"
+    end += f", then {job['ended']}" if job.get("ended") is not None else ""
     lines = [
         job["job"] + (f" ({profile})" if profile and profile != job["job"] else ""),
         f"{job['machine']}, core {core_list(cores)}",
@@ -158,8 +171,8 @@ def _job_hover(job: Mapping[str, Any], cores: tuple[int, ...]) -> str:
 
 
 def _words(run: Mapping[str, Any], machines: Sequence[Rack], bars: Sequence[Bar]) -> tuple[str, str]:
-    jobs = [bar for bar in bars if bar.colour is not None]
-    late = sum(not bar.finished for bar in jobs)
+    jobs = {bar.name for bar in bars if bar.colour is not None}
+    late = sum(not bar.finished for bar in bars if bar.colour is not None)
     makespan = run.get("makespan_s")
     ending = f"makespan {fixed(makespan, 1)} s" if makespan is not None else f"makespan {NOTHING}"
     unfinished = f"; {late} did not finish" if late else ""

@@ -17,7 +17,7 @@ from flowsched_simulator.report.gantt import Rack, draw_gantt, is_placed, racks,
 from flowsched_simulator.report.latency import LatencyScale, draw_latency, latency_scale, service_rows
 from flowsched_simulator.report.number import compact, core_list, counted, fixed
 from flowsched_simulator.report.scale import TimeScale
-from flowsched_simulator.report.table import COLUMNS, OWN_POLICY, table_groups, table_rows
+from flowsched_simulator.report.table import OWN_POLICY, table_columns, table_groups, table_rows
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ def render_report(result: Mapping[str, Any]) -> str:
         description=result.get("description") or "",
         objective=result.get("objective") or "",
         extent=_extent(frame, runs),
-        groups=table_groups(),
-        columns=_columns(),
+        groups=table_groups(table_columns(result.get("table", ()))),
+        columns=_columns(result.get("table", ())),
         rows=table_rows(result.get("table", ())),
         legend=profile_colours(profiles),
         has_services=bool(frame.latencies),
@@ -127,9 +127,10 @@ def _extent(frame: Frame, runs: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(parts)
 
 
-def _columns() -> list[tuple[str, bool]]:
+def _columns(table: Sequence[Mapping[str, Any]]) -> list[tuple[str, bool]]:
     """Return the lower headings, each with whether its column begins a group."""
-    return [(column.heading, n == 0 or COLUMNS[n - 1].group != column.group) for n, column in enumerate(COLUMNS)]
+    columns = table_columns(table)
+    return [(column.heading, n == 0 or columns[n - 1].group != column.group) for n, column in enumerate(columns)]
 
 
 def _sections(table: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]], frame: Frame) -> list[Section]:

@@ -65,11 +65,22 @@ COLUMNS = (
     Column("gap_relative_max", "Largest gap", "%", lambda value: compact(value * 100, 3)),
 )
 
+CHANGES = (
+    Column("preemptions", "Changes", "preempted", _decimals(0)),
+    Column("moves", "Changes", "moved", _decimals(0)),
+)
+"""Counts that only runs have in which running jobs may be preempted or moved."""
 
-def table_groups() -> list[tuple[str, int]]:
+
+def table_columns(table: Sequence[Mapping[str, Any]]) -> list[Column]:
+    """Return the columns of a table: those of changes only where a run has them."""
+    return [*COLUMNS, *(column for column in CHANGES if any(figure(row, column.key) is not None for row in table))]
+
+
+def table_groups(columns: Sequence[Column]) -> list[tuple[str, int]]:
     """Return the upper headings, each with how many columns it spans."""
     groups: list[tuple[str, int]] = []
-    for column in COLUMNS:
+    for column in columns:
         if groups and groups[-1][0] == column.group:
             groups[-1] = (column.group, groups[-1][1] + 1)
         else:
@@ -79,7 +90,7 @@ def table_groups() -> list[tuple[str, int]]:
 
 def table_rows(table: Sequence[Mapping[str, Any]]) -> list[Row]:
     """Return the rows in the order given."""
-    columns = [column_cells(column, [figure(row, column.key) for row in table]) for column in COLUMNS]
+    columns = [column_cells(column, [figure(row, column.key) for row in table]) for column in table_columns(table)]
     return [
         Row(
             policy=row["policy"],

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moving_world import a_class, cluster, full, overcommitted, run, spec, wait
+from moving_world import a_class, cluster, overcommitted, run, spec, wait
 from scale_world import Draw, World, draw_world, worlds
 from test_migration_random import crowd
 
-from flowsched.scale.full_round import FullRounds, FullSettings
 from flowsched.scale.ledger import PENDING, RUNNING, UNLIMITED, Ledger
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.preemption import Preemption, Preemptions, PreemptionSettings, carry_out
@@ -32,7 +31,7 @@ def preempt(
     """Plan for all that wait, and carry it out."""
     by = by or Preemption(ledger, make_solver("ortools"), how)
     plan = by.plan(ledger.view().pending, now_s)
-    by.note(plan)
+    by.remember(plan.victims, by.times(plan.victims) + 1)
     carry_out(plan, ledger)
     return plan
 
@@ -218,18 +217,6 @@ def test_barred_machines_are_left_alone():
 def test_prices_that_are_none_are_refused(value: float):
     with pytest.raises(ValueError, match="preempt_price"):
         PreemptionSettings(preempt_price=value)
-
-
-def test_the_full_round_reckons_with_it():
-    ledger = cluster([spec("a", 2), spec("b", 2)])
-    run(ledger, LOW, "a", 2)
-    run(ledger, LOW, "b", 2)
-    wait(ledger, HIGH)
-    by = Preemption(ledger, make_solver("ortools"), ON)
-    rounds = FullRounds(ledger, make_solver("ortools"), FullSettings(), by)
-    assert np.isfinite(rounds.snapshot(0.0).evict).all()
-    assert np.isinf(full(ledger).snapshot(0.0).evict).all()
-    assert not len(rounds.propose(0.0)), "nobody moves by it"
 
 
 # Whatever the cluster

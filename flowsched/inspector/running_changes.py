@@ -1,0 +1,91 @@
+"""What a round changed of what ran before it, as its record has it: who was preempted for whom, and who moved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from flowsched.inspector.account import Account, Part
+from flowsched.inspector.comparison import plain_terms
+from flowsched.inspector.wording import Facts, cost_text, seconds_text
+
+STAGE = "preemption"
+"""The stage that gives a task the place of others."""
+
+
+def changes_of(account: Account, key: str) -> Sequence[Mapping[str, Any]]:
+    """``preemptions`` or ``moves`` of a record; rounds of one network for all have them beside their parts."""
+    return [*account.plain.get(key, ()), *(c for part in account.parts for c in part.plain.get(key, ()))]
+
+
+def let_in(part: Part) -> frozenset[str]:
+    """Tasks of a part that start in the place of others."""
+    return frozenset(e["task"] for e in part.plain.get("decided_by", ()) if e["stage"] == STAGE)
+
+
+def change_facts(account: Account, task: str) -> dict[str, Any] | None:
+    """Facts about a task that starts in the place of others, makes room, or moves; None for all others."""
+    for change in changes_of(account, "preemptions"):
+        if change["task"] == task:
+            return {**_plain("preempted"), "change": dict(change)}
+    for change in changes_of(account, "moves"):
+        if change["task"] == task:
+            return {**_plain("moved"), "change": dict(change)}
+    for placed in [*account.plain.get("let_in", ()), *_let_in_places(account)]:
+        if placed["task"] == task:
+            victims = [dict(c) for c in changes_of(account, "preemptions") if c["room_for"] == task]
+            place = {key: placed[key] for key in ("machine", "width_milli", "threads", "cost")}
+            place |= {"cores": list(placed["cores"]), "terms": plain_terms(placed["terms"])}
+            return {**_plain("let_in"), "place": place, "victims": victims}
+    return None
+
+
+def _plain(fate: str) -> dict[str, Any]:
+    return {"fate": fate, "cause": None, "models": False, "models_missing": None, "told": None}
+
+
+def _let_in_places(account: Account) -> list[Mapping[str, Any]]:
+    return [
+        placed for part in account.parts if (names := let_in(part)) for placed in part.plain["placements"]
+        if placed["task"] in names
+    ]  # fmt: skip
+
+
+def change_sentences(facts: Facts) -> list[str]:
+    """The lines about such a task."""
+    title = facts["title"]
+    if facts["fate"] == "let_in":
+        return _let_in_sentences(facts)
+    change = facts["change"]
+    if facts["fate"] == "moved":
+        return [
+            f"{title} moves from {change['source']} to {change['machine']}, and stands still for "
+            f"{seconds_text(change['pause_s'])}.",
+            f"The cost of both machines falls by {cost_text(change['gain'])}; the price of the move is "
+            f"{cost_text(change['price'])}.",
+        ]
+    work = "goes on later where it stopped" if change["keeps_work"] else "starts anew later: its work is lost"
+    return [
+        f"{title} was preempted on {change['machine']}: {_title(facts, change['room_for'])} has a higher priority, and no "
+        f"machine had room for it.",
+        f"Its leaving alone costs {cost_text(change['cost'])}, and it {work}.",
+    ]
+
+
+def _let_in_sentences(facts: Facts) -> list[str]:
+    place, victims = facts["place"], facts["victims"]
+    lines = [f"{facts['title']} starts on {place['machine']}: cost {cost_text(place['cost'])}."]
+    if victims:
+        listed = ", ".join(f"{_title(facts, v['task'])} ({cost_text(v['cost'])})" for v in victims)
+        who = "a task" if len(victims) == 1 else f"{len(victims)} tasks"
+        lines.append(
+            f"No machine had room for it. It takes the place of {who} of lower priority, those whose leaving there costs "
+            f"least: {listed}."
+        )
+    else:
+        lines.append("No machine had room for it. It takes a place that the round had for a task of lower priority.")
+    return lines
+
+
+def _title(facts: Facts, task: str) -> str:
+    return str(facts["titles"].get(task, task))

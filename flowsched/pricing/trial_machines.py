@@ -1,0 +1,117 @@
+"""Machines as they would be with other tasks on them, priced like those of the round: what leaving or coming would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from flowsched.compaction import compact
+from flowsched.pricing.arrival import Arrival
+from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
+from flowsched.pricing.forecast_cache import ForecastCache
+from flowsched.settings import Settings
+from flowsched.snapshot import Running, Service, Snapshot, Task
+from flowsched_models.pace_table import PaceTable
+from flowsched_models.runtime import HostFactory
+
+_TINY = 1e-9
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A machine with other tasks than it has."""
+
+    machine: str
+    running: tuple[Running, ...]
+
+
+class TrialMachines:
+    """Prices of a snapshot's machines and of trials of them, all in one set of forecasts.
+
+    The machines themselves are there too, so that goals, which depend on the best machine, are those of the round.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        trials: Sequence[Trial],
+        pending: Sequence[Task],
+        hosts: HostFactory,
+        settings: Settings,
+        goal_s: float | None,
+    ) -> None:
+        """``pending``: tasks that arrivals and waiting are priced for; a list of machines admits their trials too."""
+        self._names = [f"{trial.machine}\n{i}" for i, trial in enumerate(trials)]
+        machines = {m.name: m for m in snapshot.machines}
+        services: dict[str, list[Service]] = {}
+        for service in snapshot.services:
+            services.setdefault(service.machine, []).append(service)
+        twins = list(zip(self._names, trials, strict=True))
+        of: dict[str, list[str]] = {}
+        for name, trial in twins:
+            of.setdefault(trial.machine, []).append(name)
+        self.view = compact(
+            replace(
+                snapshot,
+                machines=(*snapshot.machines, *(replace(machines[t.machine], name=name) for name, t in twins)),
+                services=(
+                    *snapshot.services,
+                    *(replace(s, machine=name) for name, t in twins for s in services.get(t.machine, ())),
+                ),
+                running=(*snapshot.running, *(replace(r, machine=name) for name, t in twins for r in t.running)),
+                pending=tuple(_with_trials(task, of) for task in pending),
+                plan=(),
+                reservations=(),
+            ),
+            hosts,
+        )
+        forecasts = ForecastCache(self.view, settings.share_service_cores, hosts.attached(PaceTable))
+        own = FlowPrices(forecasts, settings)
+        self.prices = own if goal_s is None else own.with_goal(max(goal_s, 1e-3))
+        self.group = {
+            name: g
+            for g, group in enumerate(self.view.groups)
+            for name in (*(self.view.machines[i].name for i in group.members), *group.spares)
+        }
+        self._number = {task.name: i for i, task in enumerate(self.view.tasks)}
+
+    def cost(self, machine: str) -> float:
+        """Cost of a machine as it is."""
+        return self.prices.machine_cost(self.group[machine], ())
+
+    def trial_cost(self, trial: int) -> float:
+        """Cost of a trial."""
+        return self.cost(self._names[trial])
+
+    def keeps_goals(self, trial: int, machine: str) -> bool:
+        """Whether no service of a trial exceeds the share of its p95 goal that is allowed, nor what it has now."""
+        g, before = self.group[self._names[trial]], self.group[machine]
+        peaks, quiet = self.prices.base.peak_us[g], self.prices.base.peak_us[before]
+        allowed = self.prices.settings.slo_margin * self.prices.slo_us[g]
+        return not bool(((peaks > allowed) & (peaks > quiet + _TINY)).any())
+
+    def waiting_cost(self, task: str) -> float:
+        """What it costs to let a pending task wait."""
+        return self.prices.waiting_cost(self.task_class(task))
+
+    def task_class(self, task: str) -> int:
+        """The class of a pending task."""
+        return self.view.class_of[self._number[task]]
+
+    def cheapest_arrival(self, trial: int, task: str) -> tuple[float, Arrival | None]:
+        """The cheapest way in which a pending task may start on a trial at once, and the trial's cost with it."""
+        g, c = self.trial_group(trial), self.task_class(task)
+        arrivals = [Arrival(c, 0, width, shared) for width, shared in self.prices.forecasts.ways(g, c)]
+        costs = self.prices.machine_costs(g, [(arrival,) for arrival in arrivals])
+        best = min(range(len(costs)), key=lambda i: (costs[i], i), default=None)
+        return (FORBIDDEN, None) if best is None or costs[best] == FORBIDDEN else (costs[best], arrivals[best])
+
+    def trial_group(self, trial: int) -> int:
+        """The group of a trial."""
+        return self.group[self._names[trial]]
+
+
+def _with_trials(task: Task, of: dict[str, list[str]]) -> Task:
+    if task.machines is None:
+        return task
+    return replace(task, machines=(*task.machines, *(name for m in task.machines for name in of.get(m, ()))))

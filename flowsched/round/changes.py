@@ -1,0 +1,86 @@
+"""What a round changes of what runs already: preemptions for tasks that have no room, then moves that pay."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from flowsched.decision import Move, Placement, Postponement, Preemption
+from flowsched.round.migration import migrate
+from flowsched.round.preemption import LOWER_PRIORITY, RoundState, carried_out, preempt
+from flowsched.round.reservation import Dues
+from flowsched.round.round_model import RoundModel
+from flowsched.settings import Settings
+from flowsched.snapshot import Reservation
+from flowsched_models.runtime import HostFactory
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The decisions of a round with preemptions and moves in them."""
+
+    placements: tuple[Placement, ...]
+    postponements: tuple[Postponement, ...]
+    reservations: tuple[Reservation, ...]
+    preemptions: tuple[Preemption, ...] | None = None
+    """None where the settings have none."""
+    moves: tuple[Move, ...] | None = None
+    """None where the settings have none."""
+    let_in: frozenset[str] = frozenset()
+    """Tasks that start in the place of others."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+
+def changes_running(settings: Settings) -> bool:
+    """Whether rounds preempt or move anything at all."""
+    return settings.preemption == LOWER_PRIORITY or settings.migration_moves > 0
+
+
+def change_running(
+    model: RoundModel,
+    bound: tuple[Placement, ...],
+    left: tuple[Postponement, ...],
+    dues: Dues,
+    hosts: HostFactory,
+    settings: Settings,
+    goal_s: float | None,
+) -> Changes:
+    """Preemptions and moves after a round that decided ``bound`` and ``left``."""
+    preempts, moves_on = settings.preemption == LOWER_PRIORITY, settings.migration_moves > 0
+    if not changes_running(settings):
+        return Changes(bound, left, dues.reservations)
+    state = carried_out(model.view.snapshot, bound)
+    counts: dict[str, int] = {}
+    let_in: frozenset[str] = frozenset()
+    if preempts:
+        overdue = {model.view.tasks[t].name for t in dues.must_start} if settings.aging_crosses_priority else set()
+        preempt(state, dues.reservations, overdue, hosts, settings, goal_s)
+        before = {p.task: p for p in bound}
+        let_in = frozenset(task for task, p in state.placements.items() if before.get(task) is not p)
+        counts |= {"preempted": len(state.preemptions), "decided_by_preemption": len(let_in)}
+    reservations = tuple(r for r in dues.reservations if r.task not in state.placements)
+    moves = migrate(state, reservations, hosts, settings, goal_s) if moves_on else None
+    if moves is not None:
+        counts["moved"] = len(moves)
+    return Changes(
+        tuple(state.placements.values()),
+        (*(p for p in left if p.task not in state.placements), *_taken_back(model, state)),
+        reservations,
+        tuple(state.preemptions) if preempts else None,
+        moves,
+        let_in,
+        counts,
+    )
+
+
+def _taken_back(model: RoundModel, state: RoundState) -> Sequence[Postponement]:
+    """Tasks that the passes had placed, and whose place went to a higher priority."""
+    number = {task.name: t for t, task in enumerate(model.view.tasks)}
+    found = []
+    for name, by in state.taken_back.items():
+        t = number[name]
+        terms = model.prices.waiting_terms(model.view.class_of[t])
+        waited = model.view.snapshot.now_s - model.view.tasks[t].submit_s
+        reason = f"{by.room_for} has a higher priority and starts in its place on {by.machine}"
+        found.append(Postponement(name, reason, waited, sum(terms.values()), terms))
+    return found

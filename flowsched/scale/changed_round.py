@@ -1,0 +1,124 @@
+"""A round at cluster scale with what it changes of running tasks, as decisions and as its record has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from flowsched.arrays import FloatArray, IntArray
+from flowsched.decision import Move, Placement, Postponement, Preemption
+from flowsched.record import plain_value
+from flowsched.scale.changes import KEPT, Changes, ChangeSettings
+from flowsched.scale.ledger import PENDING, RUNNING, Ledger
+from flowsched.scale.ledger_copy import copied
+from flowsched.scale.migration import waiting_cost
+from flowsched.scale.reasons import Closing
+from flowsched.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class ChangedRound:
+    """What is decided once preemptions and moves are in it."""
+
+    placements: tuple[Placement, ...]
+    """All of the round."""
+    taken_back: tuple[Postponement, ...]
+    """Of tasks that the round was about to start, and whose place went to a higher priority."""
+    preemptions: tuple[Preemption, ...]
+    moves: tuple[Move, ...]
+    let_in: frozenset[str]
+    """Tasks that start in the place of others."""
+    settings: ChangeSettings
+    history: Mapping[str, tuple[int, float | None, bool]]
+    """By running task: times preempted, when it was moved last, whether it stays."""
+
+    @cached_property
+    def starting(self) -> frozenset[str]:
+        """Tasks that start."""
+        return frozenset(p.task for p in self.placements)
+
+    def merged(self, left: Sequence[Postponement]) -> tuple[Postponement, ...]:
+        """All that wait, given those that the round left."""
+        return (*(p for p in left if p.task not in self.starting), *self.taken_back)
+
+    def plain(self) -> dict[str, Any]:
+        """What the record has beside its parts."""
+        return {
+            "changes": {
+                "settings": asdict(self.settings),
+                "task": list(self.history),
+                "preemptions": np.array([h[0] for h in self.history.values()], dtype=np.int64),
+                "moved_s": [h[1] for h in self.history.values()],
+                "stays": np.array([h[2] for h in self.history.values()], dtype=np.bool_),
+            },
+            "preemptions": [plain_value(p) for p in self.preemptions],
+            "moves": [plain_value(m) for m in self.moves],
+            "let_in": [plain_value(p) for p in self.placements if p.task in self.let_in],
+        }
+
+
+def started_of(changes: Changes, ledger: Ledger) -> tuple[IntArray, Closing, FloatArray]:
+    """Rows of the tasks that start, the state with all of them, and what each costs there; ``ledger``: before the round."""
+    pending = np.flatnonzero(ledger.state == PENDING)
+    pending = pending[np.argsort(ledger.sequence[pending], kind="stable")]
+    starting = pending[changes.ledger.state[pending] == RUNNING]
+    before = copied(changes.ledger)
+    at = before.machine[starting].copy()
+    before.unbind(starting)
+    closing = Closing.of(before, starting, at)
+    terms = closing.terms(before.task_class[starting], at)
+    cost: FloatArray = np.sum([np.zeros(len(starting)), *terms.values()], axis=0)
+    return starting, closing, cost
+
+
+def changed_round(
+    snapshot: Snapshot,
+    ledger: Ledger,
+    changes: Changes,
+    placements: tuple[Placement, ...],
+    settings: ChangeSettings,
+    due_age_s: float,
+) -> ChangedRound:
+    """The round of a snapshot; ``ledger`` has the names of the rows in ``changes``."""
+    running = {r.task.name: r for r in snapshot.running}
+    machines = {m.name: m for m in snapshot.machines}
+    keeps = settings.preempted_work == KEPT
+    moves = []
+    steps = changes.moves
+    for row, target, gain, price in zip(
+        steps.tasks.tolist(), steps.target.tolist(), steps.gain.tolist(), steps.least_gain.tolist(), strict=True
+    ):
+        r, to = running[ledger.task_name(row)], ledger.machine_name(target)
+        cores = snapshot.batch_cores(machines[to])
+        pause = settings.migration_pause_s
+        moves.append(Move(r.task.name, r.machine, to, r.width_milli, r.threads, cores, pause, gain, price))
+    cost = waiting_cost(ledger, changes.taken_back, snapshot.now_s, due_age_s)
+    back = []
+    for row, by, wait in zip(changes.taken_back.tolist(), changes.taken_by.tolist(), cost.tolist(), strict=True):
+        where = ledger.machine_name(int(changes.ledger.machine[by]))
+        reason = f"{ledger.task_name(by)} has a higher priority and starts in its place on {where}"
+        finite = wait if np.isfinite(wait) else 0.0
+        waited = snapshot.now_s - float(ledger.created_s[row])
+        back.append(Postponement(ledger.task_name(row), reason, waited, finite, {"waiting": finite}))
+    return ChangedRound(
+        placements,
+        tuple(back),
+        tuple(
+            Preemption(ledger.task_name(v), ledger.machine_name(m), ledger.task_name(by), price, keeps)
+            for v, m, by, price in zip(
+                changes.victims.tolist(),
+                changes.machines.tolist(),
+                changes.room_for.tolist(),
+                changes.price.tolist(),
+                strict=True,
+            )
+        ),
+        tuple(moves),
+        frozenset(ledger.task_name(row) for row in changes.let_in.tolist()),
+        settings,
+        {r.task.name: (r.task.preemptions, r.moved_s, r.task.machines is not None) for r in snapshot.running},
+    )

@@ -1,0 +1,239 @@
+"""What a round at cluster scale changes of what runs already: preemptions for tasks without room, then moves that pay.
+
+Worked out on a ledger that is made from the round's snapshot or record alone, so that it does not matter how the rounds
+before came to theirs. The rules are those of ``flow`` (:mod:`flowsched.round.preemption`), the prices those of the cost
+model. Moves may also trade the places of two tasks, and make room for one that waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.scale.full_round import FullRounds, FullSettings
+from flowsched.scale.ledger import RUNNING, Ledger
+from flowsched.scale.ledger_copy import copied
+from flowsched.scale.migration import Moves, no_moves
+from flowsched.scale.migration import carry_out as carry_out_moves
+from flowsched.scale.preemption import Preemption, Preemptions, PreemptionSettings, carry_out
+from flowsched.scale.reservation import Reservation
+from flowsched.settings import Settings
+from flowsched.snapshot import Running
+from flowsched.solvers import Solver
+
+LOWER_PRIORITY, LOST, KEPT = "lower-priority", "lost", "kept"
+_NONE: IntArray = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class ChangeSettings:
+    """The settings about running tasks, as in :class:`flowsched.settings.Settings`."""
+
+    preemption: str = "none"
+    preemption_limit: int = 2
+    preempted_work: str = LOST
+    migration_moves: int = 0
+    migration_price: float = 0.1
+    migration_pause_s: float = 10.0
+
+    @classmethod
+    def of(cls, settings: Settings) -> ChangeSettings:
+        """Those of a user."""
+        return cls(
+            settings.preemption,
+            settings.preemption_limit,
+            settings.preempted_work,
+            settings.migration_moves,
+            settings.migration_price,
+            settings.migration_pause_s,
+        )
+
+    @property
+    def preempts(self) -> bool:
+        """Whether tasks are preempted."""
+        return self.preemption == LOWER_PRIORITY
+
+    @property
+    def any(self) -> bool:
+        """Whether anything that runs is changed."""
+        return self.preempts or self.migration_moves > 0
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """What happened to running tasks so far; arrays by task in ``tasks``."""
+
+    tasks: IntArray
+    """Rows."""
+    preemptions: IntArray
+    """How often each was preempted."""
+    moved_s: FloatArray
+    """When each was moved last; minus infinity: never."""
+    stays: BoolArray
+    """Those that may run on some machines only: where they run they are like all others, so they stay there."""
+
+    @classmethod
+    def of(cls, ledger: Ledger, running: Sequence[Running]) -> History:
+        """That of a snapshot's running tasks."""
+        return cls(
+            np.array([ledger.task_row(r.task.name) for r in running], dtype=np.int64),
+            np.array([r.task.preemptions for r in running], dtype=np.int64),
+            np.array([-np.inf if r.moved_s is None else r.moved_s for r in running], dtype=np.float64),
+            np.array([r.task.machines is not None for r in running], dtype=np.bool_),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Changes:
+    """What becomes of a round's decisions. Rows are those of ``ledger``."""
+
+    ledger: Ledger
+    """With all that runs once everything is carried out."""
+    victims: IntArray = field(default_factory=lambda: _NONE)
+    """Tasks that ran and wait again."""
+    price: FloatArray = field(default_factory=lambda: np.zeros(0))
+    room_for: IntArray = field(default_factory=lambda: _NONE)
+    """The task that each makes room for."""
+    machines: IntArray = field(default_factory=lambda: _NONE)
+    """Where each victim ran."""
+    taken_back: IntArray = field(default_factory=lambda: _NONE)
+    """Tasks that the round was about to start, and whose place went to a higher priority."""
+    taken_by: IntArray = field(default_factory=lambda: _NONE)
+    let_in: IntArray = field(default_factory=lambda: _NONE)
+    """Tasks that start in the place of others, or in room that moves made."""
+    moves: Moves = field(default_factory=no_moves)
+    """Of running tasks; ``source`` and ``target`` are machine rows."""
+
+
+def change_running(
+    ledger: Ledger,
+    tasks: IntArray,
+    machines: IntArray,
+    waits: IntArray,
+    reservations: Sequence[Reservation],
+    history: History,
+    solver: Solver,
+    settings: ChangeSettings,
+    due_age_s: float,
+    now_s: float,
+) -> Changes:
+    """Preemptions and moves after a round that starts ``tasks`` on ``machines`` and leaves ``waits``. ``ledger`` is not changed.
+
+    Raises ``RuntimeError`` if the solver refuses a network.
+    """
+    work = copied(ledger)
+    work.bind(tasks, machines, work.predicted_end(tasks, machines, now_s))
+    changes = Changes(work)
+    if settings.preempts and len(waits):
+        changes = _preempt(work, tasks, waits, reservations, history, solver, settings, due_age_s, now_s)
+    if settings.migration_moves <= 0:
+        return changes
+    started = np.unique(np.concatenate([tasks, changes.let_in, history.tasks[history.stays]]))
+    full = FullRounds(
+        work,
+        solver,
+        FullSettings(
+            move_price=settings.migration_price,
+            lost_work=0.0,  # a moved task goes on where it stopped
+            most_moves=settings.migration_moves,
+            due_age_s=due_age_s,
+        ),
+        fixed=started[work.state[started] == RUNNING],
+    )
+    full.remember(history.tasks, history.moved_s)
+    held = _held(work, reservations, None)
+    moves = full.adopt(full.propose(now_s, held), work, now_s, held)
+    carry_out_moves(moves, work)
+    let_in = np.concatenate([changes.let_in, moves.tasks[moves.starts]])
+    return Changes(
+        work,
+        changes.victims,
+        changes.price,
+        changes.room_for,
+        changes.machines,
+        changes.taken_back[~np.isin(changes.taken_back, let_in)],
+        changes.taken_by[~np.isin(changes.taken_back, let_in)],
+        let_in,
+        moves.kept(~moves.starts),
+    )
+
+
+def _preempt(
+    work: Ledger,
+    placed: IntArray,
+    waits: IntArray,
+    reservations: Sequence[Reservation],
+    history: History,
+    solver: Solver,
+    settings: ChangeSettings,
+    due_age_s: float,
+    now_s: float,
+) -> Changes:
+    """Preemptions, carried out on ``work``: priority by priority, tasks with a reserved machine first."""
+    preemption = Preemption(
+        work,
+        solver,
+        PreemptionSettings(
+            preempt=True,
+            lost_work=1.0 if settings.preempted_work == LOST else 0.0,
+            most_times=settings.preemption_limit,
+            due_age_s=due_age_s,
+        ),
+    )
+    preemption.remember(history.tasks, history.preemptions)
+    found: list[tuple[Preemptions, IntArray]] = []
+    priority = work.table().priority
+    left = waits
+    while len(left):
+        level = int(priority[work.task_class[left]].max())
+        mine = left[priority[work.task_class[left]] == level]
+        holders = np.isin(mine, [r.task for r in reservations])
+        for some, own in ((mine[holders], True), (mine[~holders], False)):
+            if not len(some):
+                continue
+            barred = _held(work, reservations, level, some if own else None)
+            plan = preemption.plan(some, now_s, barred)
+            at = work.machine[plan.victims]
+            carry_out(plan, work, work.predicted_end(plan.tasks, plan.machines, now_s))
+            found.append((plan, at))
+            back = plan.victims[np.isin(plan.victims, placed)]
+            left = np.concatenate([left, back])
+        left = left[priority[work.task_class[left]] < level]
+    return _account(work, placed, found)
+
+
+def _account(work: Ledger, placed: IntArray, found: Sequence[tuple[Preemptions, IntArray]]) -> Changes:
+    """Plans one after the other as one; a task of the round that lost its place may have found another."""
+    victims = np.concatenate([_NONE, *(plan.victims for plan, _ in found)])
+    price = np.concatenate([np.zeros(0), *(plan.price for plan, _ in found)])
+    room_for = np.concatenate([_NONE, *(plan.tasks[plan.room_for] for plan, _ in found)])
+    machines = np.concatenate([_NONE, *(at for _, at in found)])
+    let_in = np.concatenate([_NONE, *(plan.tasks for plan, _ in found)])
+    ran = ~np.isin(victims, placed)
+    back = ~ran & (work.state[victims] != RUNNING)
+    return Changes(
+        work,
+        victims[ran],
+        price[ran],
+        room_for[ran],
+        machines[ran],
+        victims[back],
+        room_for[back],
+        let_in,
+    )
+
+
+def _held(
+    work: Ledger, reservations: Sequence[Reservation], level: int | None, own: IntArray | None = None
+) -> BoolArray:
+    """Machines that reservations keep from tasks of a priority (None: from all), those of ``own`` tasks left out."""
+    held = np.zeros(work.rows, dtype=np.bool_)
+    for r in reservations:
+        waits = work.state[r.task] != RUNNING
+        rank = int(work.table().priority[work.task_class[r.task]])
+        if waits and (level is None or rank >= level) and (own is None or r.task not in own):
+            held[r.machine] = True
+    return held

@@ -173,6 +173,18 @@ def solve_all_again(account: Account, terms: Terms) -> list[dict[str, Any]]:
         return solve_again(account.plain, make_solver(terms.solver))
 
 
+def change_all_again(account: Account, terms: Terms) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    """What a record of networks says that its round changed of running tasks, and what is changed now; None where nothing
+    may be. Raises :class:`InputError` for a damaged record.
+    """
+    if not of_networks(account) or "changes" not in account.plain:
+        return None
+    from flowsched.scale.recorded import change_again, told_changes
+
+    with damaged(account, account.parts[0], "solved again"):
+        return told_changes(account.plain), change_again(account.plain, make_solver(terms.solver))
+
+
 def solve_part_again(account: Account, part: Part, terms: Terms) -> dict[str, Any]:
     """A part as the round had it, solved again. Raises :class:`InputError` for a damaged one."""
     if part.kind != WIDE:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from flowsched.inspector.account import NETWORK, SEARCH, WIDE, Account, Part
-from flowsched.inspector.again import check_solvable, read_terms, solve_all_again
+from flowsched.inspector.again import change_all_again, check_solvable, read_terms, solve_all_again
 from flowsched.record_file import record_json
 from flowsched_models.document import InputError, Problem
 
@@ -92,15 +92,18 @@ class Replay:
     parts: tuple[PartReplay, ...]
     notes: tuple[str, ...]
     """What had to be assumed, and why a difference may mean nothing."""
+    changes: tuple[Mismatch, ...] = ()
+    """What differs in preemptions and moves that stand beside the parts."""
 
     @property
     def same(self) -> bool:
-        """Whether all parts are the same."""
-        return all(part.same for part in self.parts)
+        """Whether all parts are the same, and what was changed of running tasks."""
+        return all(part.same for part in self.parts) and not self.changes
 
     def lines(self) -> list[str]:
         """The verdict as text."""
         told = [line for part in self.parts for line in part.lines()]
+        told += [f"{m.where}: recorded {m.recorded}, now {m.now}" for m in self.changes[:SHOWN]]
         return [*told, *(f"note: {note}" for note in self.notes), "same" if self.same else "different"]
 
     def plain(self) -> dict[str, Any]:
@@ -112,7 +115,13 @@ class Replay:
                 {"where": m.where, "recorded": _value(m.recorded), "now": _value(m.now)} for m in part.mismatches
             ]
             parts.append({"same": part.same, **data})
-        return {"same": self.same, "notes": list(self.notes), "parts": parts}
+        changed = [{"where": m.where, "recorded": _value(m.recorded), "now": _value(m.now)} for m in self.changes]
+        return {
+            "same": self.same,
+            "notes": list(self.notes),
+            "parts": parts,
+            **({"changes": changed} if changed else {}),
+        }
 
 
 def replay(account: Account) -> Replay:
@@ -141,8 +150,10 @@ def replay(account: Account) -> Replay:
                 len(found),
             )
         )
-    same = all(part.same for part in parts)
-    return Replay(tuple(parts), terms.notes if same else (*terms.notes, *terms.version))
+    changed = change_all_again(account, terms)
+    changes = () if changed is None else tuple(differences(*changed))[:KEPT]
+    same = all(part.same for part in parts) and not changes
+    return Replay(tuple(parts), terms.notes if same else (*terms.notes, *terms.version), changes)
 
 
 def _compare(recorded: Part, now: Part) -> Iterator[Mismatch]:

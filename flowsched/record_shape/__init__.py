@@ -12,6 +12,9 @@ from typing import Any
 from flowsched.record_shape.flow_part import check_flow_part
 from flowsched.record_shape.network_part import TASK_CLASS, check_network_part
 from flowsched.record_shape.values import (
+    CHANGES,
+    FLAGS,
+    LET_IN,
     NUMBERS,
     OPEN_NUMBERS,
     TEXTS,
@@ -83,7 +86,8 @@ _HEAD = object_with(
                 "machine": TEXTS,
                 "class": WHOLES,
                 "end_s": OPEN_NUMBERS,
-            }
+            },
+            {"created_s": NUMBERS},
         ),
         "before": list_of(object_with({"task": is_text, "machine": is_text, "start_s": or_null(is_number)})),
         "outside": list_of(
@@ -97,6 +101,17 @@ _HEAD = object_with(
                 }
             )
         ),
+        "changes": object_with(
+            {
+                "settings": values_of(lambda value, where: None if isinstance(value, str) else is_number(value, where)),
+                "task": TEXTS,
+                "preemptions": WHOLES,
+                "moved_s": OPEN_NUMBERS,
+                "stays": FLAGS,
+            }
+        ),
+        **CHANGES,
+        "let_in": LET_IN,
         "machines": TEXTS,
         "filters": list_of(object_with({"tasks": TEXTS, "reasons": TEXTS, "verdict": WHOLES})),
         "held_node": or_null(object_with({"task": is_text, "machine": is_text, "priority": is_whole})),

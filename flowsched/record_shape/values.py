@@ -246,3 +246,18 @@ CHANGES: Mapping[str, Check] = {
     ),
 }
 """What a round changed of what ran before it."""
+
+LET_IN = list_of(
+    object_with(
+        {
+            "task": is_text,
+            "machine": is_text,
+            "width_milli": is_whole,
+            "threads": at_most(MOST_THREADS),
+            "cores": WHOLES,
+            "cost": is_number,
+            "terms": TERMS,
+        }
+    )
+)
+"""Tasks that start in the place of others."""

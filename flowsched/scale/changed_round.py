@@ -52,7 +52,7 @@ class ChangedRound:
                 "settings": asdict(self.settings),
                 "task": list(self.history),
                 "preemptions": np.array([h[0] for h in self.history.values()], dtype=np.int64),
-                "moved_s": [h[1] for h in self.history.values()],
+                "moved_s": np.array([np.inf if h[1] is None else h[1] for h in self.history.values()]),
                 "stays": np.array([h[2] for h in self.history.values()], dtype=np.bool_),
             },
             "preemptions": [plain_value(p) for p in self.preemptions],

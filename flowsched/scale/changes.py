@@ -120,7 +120,7 @@ def change_running(
     due_age_s: float,
     now_s: float,
 ) -> Changes:
-    """Preemptions and moves after a round that starts ``tasks`` on ``machines`` and leaves ``waits``. ``ledger`` is not changed.
+    """Preemptions and moves after a round that starts ``tasks`` on ``machines`` and leaves ``waits``, as a plan.
 
     Raises ``RuntimeError`` if the solver refuses a network.
     """
@@ -131,6 +131,7 @@ def change_running(
         changes = _preempt(work, tasks, waits, reservations, history, solver, settings, due_age_s, now_s)
     if settings.migration_moves <= 0:
         return changes
+    work.leave(changes.victims)  # they wait for the next round: no move makes room for them
     started = np.unique(np.concatenate([tasks, changes.let_in, history.tasks[history.stays]]))
     full = FullRounds(
         work,

@@ -53,6 +53,8 @@ class Roll:
     effects: IntArray
     """By class."""
     coefficients: FloatArray
+    base: FloatArray
+    """By class and kind."""
 
     @classmethod
     def of(cls, ledger: Ledger, rows: IntArray) -> Roll:
@@ -72,6 +74,7 @@ class Roll:
             ledger.kind.copy(),
             ledger.effects,
             table.coefficients,
+            table.base,
         )
 
 
@@ -148,6 +151,8 @@ class NetworkAccount:
         if (settings.reservations and late) or ledger.groups or changed is not None:
             running = np.flatnonzero(ledger.state == RUNNING)
             running = running[np.argsort(ledger.sequence[running], kind="stable")]
+            if changed is not None:  # as in the ledger that changes are worked out on
+                running = np.array(sorted(running.tolist(), key=ledger.task_name), dtype=np.int64)
             present = Present(running, ledger.machine[running], ledger.task_class[running], ledger.end_s[running])
             rows = np.concatenate([pending, running])
         placed_class = ledger.task_class[outcome.tasks]
@@ -530,12 +535,32 @@ def plain_reservation(roll: Roll, reservation: Reservation) -> dict[str, Any]:
 def _plain_running(account: NetworkAccount, present: Present) -> dict[str, Any]:
     roll = account.roll
     used, number = np.unique(present.task_class, return_inverse=True)
+    changed = account.changed is not None
+    created_s = {"created_s": np.array([roll.created_s[row] for row in present.tasks.tolist()])} if changed else {}
     return {
-        "classes": [{**plain_class(roll.classes[c]), "effects": roll.effects[c]} for c in used.tolist()],
+        **created_s,
+        "classes": [
+            {
+                **plain_class(roll.classes[c]),
+                "effects": roll.effects[c],
+                **(_plain_prices(roll, c) if changed else {}),
+            }
+            for c in used.tolist()
+        ],
         "task": [roll.tasks[row] for row in present.tasks.tolist()],
         "machine": [roll.machines[row] for row in present.machine.tolist()],
         "class": number.reshape(-1).astype(np.int64),
         "end_s": present.end_s,
+    }
+
+
+def _plain_prices(roll: Roll, c: int) -> dict[str, Any]:
+    """What the policy says of a class whose tasks may be preempted, or moved."""
+    return {
+        "base": roll.base[c],
+        "coefficients": roll.coefficients[c],
+        "waiting": _finite(roll.waiting[c]),
+        "growth": float(roll.growth[c]),
     }
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from flowsched.arrays import FloatArray, IntArray
 from flowsched.relations.topology_counts import TopologyCounts
+from flowsched.scale.changes import ChangeSettings, History, change_running
 from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.machine_arrays import FIXED
@@ -19,7 +20,7 @@ from flowsched.scale.reasons import Closing, why_all
 from flowsched.scale.record import NetworkAccount, network_record
 from flowsched.scale.reservation import Reservation
 from flowsched.scale.restricted import coarsen
-from flowsched.scale.round import Rounds, RoundSettings
+from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.scale.topology import read_topology_counts
 from flowsched.solvers import Solver
@@ -76,24 +77,8 @@ class RecordedPolicy:
 def solve_again(record: Mapping[str, Any], solver: Solver) -> list[dict[str, Any]]:
     """The parts of a network record, solved again. Raises ``ValueError`` or ``KeyError`` for values that contradict."""
     settings = read_round_settings(record["settings"])
-    ledger = read_ledger(record)
-    if record.get("apart"):
-        coarsen(ledger)
-    rounds = Rounds(ledger, solver, settings, canonical=True)
-    before = tuple(
-        Reservation(
-            ledger.task_row(r["task"]),
-            ledger.row(r["machine"]),
-            float("inf") if r["start_s"] is None else float(r["start_s"]),
-            "",
-            int(ledger.sequence[ledger.task_row(r["task"])]),
-            r["machine"],
-        )
-        for r in record.get("before", ())
-    )
-    rounds.resume(before)
+    ledger, before, outcome = _decide_again(record, solver, settings)
     now_s = float(record["now_s"])
-    outcome = rounds.decide(now_s)
     closing = Closing.of(ledger, outcome.tasks, outcome.machines)
     account = NetworkAccount.of(
         ledger,
@@ -112,6 +97,94 @@ def solve_again(record: Mapping[str, Any], solver: Solver) -> list[dict[str, Any
     )
     parts: list[dict[str, Any]] = network_record(account)["parts"]
     return parts
+
+
+def change_again(record: Mapping[str, Any], solver: Solver) -> dict[str, list[dict[str, Any]]]:
+    """What the round of a network record changes of running tasks, worked out again; as :func:`told_changes` tells it."""
+    settings = read_round_settings(record["settings"])
+    ledger, _, outcome = _decide_again(record, solver, settings)
+    plain = record["changes"]
+    known = {f.name for f in fields(ChangeSettings)}
+    chosen = ChangeSettings(**{name: value for name, value in plain["settings"].items() if name in known})
+    history = History(
+        np.array([ledger.task_row(name) for name in plain["task"]], dtype=np.int64),
+        np.asarray(plain["preemptions"], dtype=np.int64),
+        np.where(np.isfinite(moved_s := _open(plain["moved_s"])), moved_s, -np.inf),
+        np.asarray(plain["stays"], dtype=np.bool_),
+    )
+    changes = change_running(
+        ledger,
+        outcome.tasks,
+        outcome.machines,
+        outcome.waits,
+        outcome.reservations,
+        history,
+        solver,
+        chosen,
+        settings.due_age_s,
+        float(record["now_s"]),
+    )
+    moves, machine = changes.moves, changes.ledger.machine
+    return {
+        "preemptions": [
+            {
+                "task": ledger.task_name(task),
+                "machine": ledger.machine_name(row),
+                "room_for": ledger.task_name(by),
+                "cost": price,
+            }
+            for task, row, by, price in zip(
+                changes.victims.tolist(),
+                changes.machines.tolist(),
+                changes.room_for.tolist(),
+                changes.price.tolist(),
+                strict=True,
+            )
+        ],
+        "moves": [
+            {"task": ledger.task_name(task), "machine": ledger.machine_name(row), "gain": gain, "price": price}
+            for task, row, gain, price in zip(
+                moves.tasks.tolist(), moves.target.tolist(), moves.gain.tolist(), moves.least_gain.tolist(), strict=True
+            )
+        ],
+        "let_in": [
+            {"task": ledger.task_name(task), "machine": ledger.machine_name(int(machine[task]))}
+            for task in np.sort(changes.let_in).tolist()
+        ],
+    }
+
+
+def told_changes(record: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """What a record says about running tasks, without what follows from its snapshot."""
+    keys = {
+        "preemptions": ("task", "machine", "room_for", "cost"),
+        "moves": ("task", "machine", "gain", "price"),
+        "let_in": ("task", "machine"),
+    }
+    return {name: [{key: entry[key] for key in of} for entry in record[name]] for name, of in keys.items()}
+
+
+def _decide_again(
+    record: Mapping[str, Any], solver: Solver, settings: RoundSettings
+) -> tuple[Ledger, tuple[Reservation, ...], RoundOutcome]:
+    """The ledger that a record's round began with, what was held, and what is decided."""
+    ledger = read_ledger(record)
+    if record.get("apart"):
+        coarsen(ledger)
+    rounds = Rounds(ledger, solver, settings, canonical=True)
+    before = tuple(
+        Reservation(
+            ledger.task_row(r["task"]),
+            ledger.row(r["machine"]),
+            float("inf") if r["start_s"] is None else float(r["start_s"]),
+            "",
+            int(ledger.sequence[ledger.task_row(r["task"])]),
+            r["machine"],
+        )
+        for r in record.get("before", ())
+    )
+    rounds.resume(before)
+    return ledger, before, rounds.decide(float(record["now_s"]))
 
 
 def read_round_settings(plain: Mapping[str, Any]) -> RoundSettings:
@@ -159,7 +232,10 @@ def read_ledger(record: Mapping[str, Any]) -> Ledger:
     if running is not None:
         room = _matrix(fleet["allocatable"], own, len(fleet["resources"]))
         for task_class, plain in zip(classes, running["classes"], strict=True):
-            policy.learn_effects(task_class, np.asarray(plain["effects"], dtype=np.int64).tolist())
+            if "base" in plain:
+                policy.learn(task_class, plain)
+            else:
+                policy.learn_effects(task_class, np.asarray(plain["effects"], dtype=np.int64).tolist())
         effects = np.array([c["effects"] for c in running["classes"]], dtype=np.int64).reshape(
             len(classes), own.shape[1]
         )
@@ -178,7 +254,7 @@ def read_ledger(record: Mapping[str, Any]) -> Ledger:
     _submit(ledger, [p[1] for p in pending], [p[2] for p in pending], [p[0] for p in pending])
     if running is not None:
         of_task = [classes[c] for c in np.asarray(running["class"]).tolist()]
-        there = _submit(ledger, running["task"], of_task, [0.0] * len(of_task))
+        there = _submit(ledger, running["task"], of_task, running.get("created_s", [0.0] * len(of_task)))
         machines = np.array([ledger.row(m) for m in running["machine"]], dtype=np.int64)
         ledger.bind(there, machines, _open(running["end_s"]))
     return ledger

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,12 +15,14 @@ from hypothesis import strategies as st
 
 from builders import HUNGRY, SCALING, machines, running, service, snapshot, snapshots, task
 from flowsched.inspector.account import Account
+from flowsched.inspector.explanation import explain
 from flowsched.inspector.replay import replay
 from flowsched.record_file import pack_record, read_record, record_json
 from flowsched.record_shape import ShapeError, check_shape
 from flowsched.relations.relation import TaskGroup
 from flowsched.scale.choice import chosen
 from flowsched.scale.scheduler import solve_network_round
+from flowsched.settings import Settings
 from flowsched.snapshot import Snapshot
 
 QUICK = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
@@ -93,6 +96,27 @@ def sound(record: dict[str, Any]) -> None:
 @QUICK
 def test_any_round_is_replayed_byte_for_byte_and_its_bound_recomputed(policy: str, found: Snapshot) -> None:
     sound(record_of(found, policy))
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(found=snapshots(max_pending=8, max_running=6), moves=st.sampled_from([0, 3]), seed=st.integers(0, 20))
+@QUICK
+def test_what_is_preempted_and_moved_is_replayed_too(policy: str, found: Snapshot, moves: int, seed: int) -> None:
+    rng = random.Random(seed)
+    raised = tuple(replace(t, priority=rng.randrange(4)) for t in found.pending)
+    on = Settings(preemption="lower-priority", migration_moves=moves)
+    decisions = solve_network_round(replace(found, pending=raised), chosen(policy), settings=on)
+    record = decisions.record
+    assert record is not None
+    sound(dict(record))
+    assert [p["task"] for p in record["preemptions"]] == [p.task for p in decisions.preemptions or ()]
+    assert [m["task"] for m in record["moves"]] == [m.task for m in decisions.moves or ()]
+    account = Account(reread(dict(record)), "a record")
+    for change in record["preemptions"]:
+        assert "was preempted" in explain(account, change["task"]).lines()[0]
+        assert "takes the place" in " ".join(explain(account, change["room_for"]).lines())
+    for change in record["moves"]:
+        assert f"from {change['source']} to {change['machine']}" in explain(account, change["task"]).lines()[0]
 
 
 @given(count=st.integers(2, 9), seed=st.integers(0, 50))

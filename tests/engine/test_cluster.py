@@ -31,6 +31,9 @@ from flowsched.events import (
     RoundDecided,
     TaskBound,
     TaskFinished,
+    TaskMove,
+    TaskPreempted,
+    TasksMoved,
     TaskSubmitted,
     TaskWithdrawn,
 )
@@ -221,3 +224,36 @@ def test_members_that_ended_are_not_waited_for() -> None:
         state.apply(bound(name), 0.0)
         state.apply(TaskFinished(name), 0.0)
         assert state.snapshot(0.0).task_groups == (TaskGroup("train", left),)
+
+
+def test_a_preempted_task_waits_as_old_as_it_was_with_or_without_its_work() -> None:
+    for keeps, done in ((False, 0.0), (True, 0.4)):
+        state = state_of(snapshot([task("t1", cores=4, widths_milli=(4000,))]))
+        state.apply(TaskBound("t1", "m1", 4000, 4, (0, 1, 2, 3), 0.0), 0.0)
+        state.apply(TaskPreempted("t1", keeps), 10.0)
+        (waiting,) = state.snapshot(10.0).pending
+        assert (waiting.submit_s, waiting.preemptions) == (0.0, 1)
+        assert waiting.done == pytest.approx(done)
+        assert state.snapshot(10.0).free_milli() == {"m1": 4000}
+        state.apply(TaskBound("t1", "m1", 4000, 4, (0, 1, 2, 3), 12.0), 12.0)
+        (again,) = state.snapshot(22.0).running
+        assert again.progress == pytest.approx(done + 0.4)
+        with pytest.raises(ValueError, match="was preempted but does not run"):
+            state.apply(TaskPreempted("t2"), 22.0)
+
+
+def test_two_tasks_may_take_each_others_place_and_nothing_is_overcommitted() -> None:
+    state = state_of(snapshot([task("a", cores=4), task("b", cores=4), task("c")], machines(3)))
+    for name, where in (("a", "m1"), ("b", "m2"), ("c", "m3")):
+        state.apply(TaskBound(name, where, 4000, 4, (0, 1, 2, 3), 0.0), 0.0)
+    swap = [TaskMove(n, m, 4000, 4, (0, 1, 2, 3), 15.0) for n, m in (("a", "m2"), ("b", "m1"))]
+    state.apply(TasksMoved(tuple(swap)), 10.0)
+    after = {r.task.name: r for r in state.snapshot(15.0).running}
+    assert (after["a"].machine, after["b"].machine) == ("m2", "m1")
+    assert after["a"].progress == pytest.approx(0.4), "it stands still until 15 s"
+    assert after["a"].moved_s == 10.0
+    assert {r.task.name: r.progress for r in state.snapshot(20.0).running}["a"] == pytest.approx(0.6)
+    with pytest.raises(ValueError, match="m2 would be overcommitted"):
+        state.apply(TasksMoved((TaskMove("c", "m2", 4000, 4, (0, 1, 2, 3), 20.0),)), 20.0)
+    with pytest.raises(ValueError, match="does not run elsewhere"):
+        state.apply(TasksMoved((TaskMove("b", "m1", 4000, 4, (0, 1, 2, 3), 20.0),)), 20.0)

@@ -69,6 +69,8 @@ class RoundTrace:
     moves: tuple[Move, ...] | None = None
     let_in: frozenset[str] = frozenset()
     """Tasks that start in the place of others."""
+    taken_back: tuple[Preemption, ...] = ()
+    """Of tasks that were about to start, and whose place went to a higher priority."""
 
 
 def round_record(trace: RoundTrace) -> dict[str, Any]:
@@ -177,7 +179,7 @@ def flow_part(trace: RoundTrace, priority: int | None = None) -> dict[str, Any]:
         "placements": [plain_value(p) for p in trace.placements],
         "postponements": [plain_value(p) for p in trace.postponements],
         "reservations": [asdict(r) | {"start_s": finite_or_none(r.start_s)} for r in trace.reservations],
-        **plain_changes(trace.preemptions, trace.moves),
+        **plain_changes(trace.preemptions, trace.moves, [(p.task, p.machine, p.room_for) for p in trace.taken_back]),
         **bound_together,
         "certificate": plain_certificate(certify(model, plan, trace.settings) if view.tasks else None),
         "counts": dict(trace.counts),
@@ -312,11 +314,18 @@ def plain_task_groups(view: View, gangs: Gangs, placements: Sequence[Placement])
 
 
 def plain_changes(
-    preemptions: Sequence[Preemption] | None, moves: Sequence[Move] | None
+    preemptions: Sequence[Preemption] | None,
+    moves: Sequence[Move] | None,
+    taken_back: Sequence[tuple[str, str, str]],
 ) -> dict[str, list[dict[str, Any]]]:
-    """What a round changed of what ran before; a key for what the settings let."""
-    found = {"preemptions": preemptions, "moves": moves}
-    return {key: [plain_value(change) for change in changes] for key, changes in found.items() if changes is not None}
+    """What a round changed of what ran before; keys for what the settings let. ``taken_back``: task, machine, for whom."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    if preemptions is not None:
+        found["preemptions"] = [plain_value(preemption) for preemption in preemptions]
+        found["taken_back"] = [{"task": task, "machine": m, "room_for": by} for task, m, by in taken_back]
+    if moves is not None:
+        found["moves"] = [plain_value(move) for move in moves]
+    return found
 
 
 def finite_or_none(value: float) -> float | None:

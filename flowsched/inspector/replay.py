@@ -16,7 +16,8 @@ from flowsched_models.document import InputError, Problem
 
 _SEARCH_KEYS = (
     "placements", "postponements", "plan", "passes", "decided_by", "reservations", "task_groups", "repairs", "goal_s",
-    "machine_costs", "certificate", "classes", "groups", "first_network", "last_network", "counts", "preemptions", "moves",
+    "machine_costs", "certificate", "classes", "groups", "first_network", "last_network", "counts", "preemptions",
+    "taken_back", "moves",
 )  # fmt: skip
 _WIDE_KEYS = ("placements", "left", "certificate", "group_of", "waiting_costs", "first_network", "counts")
 _NETWORK_KEYS = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from flowsched.inspector.account import Account, Part
 from flowsched.inspector.comparison import plain_terms
-from flowsched.inspector.wording import Facts, cost_text, seconds_text
+from flowsched.inspector.wording import Facts, cost_text, seconds_text, terms_text
 
 STAGE = "preemption"
 """The stage that gives a task the place of others."""
@@ -31,12 +31,16 @@ def change_facts(account: Account, task: str) -> dict[str, Any] | None:
     for change in changes_of(account, "moves"):
         if change["task"] == task:
             return {**_plain("moved"), "change": dict(change)}
+    for change in changes_of(account, "taken_back"):
+        if change["task"] == task:
+            return {**_plain("taken_back"), "change": dict(change)}
     for placed in [*account.plain.get("let_in", ()), *_let_in_places(account)]:
         if placed["task"] == task:
             victims = [dict(c) for c in changes_of(account, "preemptions") if c["room_for"] == task]
             place = {key: placed[key] for key in ("machine", "width_milli", "threads", "cost")}
             place |= {"cores": list(placed["cores"]), "terms": plain_terms(placed["terms"])}
-            return {**_plain("let_in"), "place": place, "victims": victims}
+            late = [str(c["task"]) for c in changes_of(account, "taken_back") if c["room_for"] == task]
+            return {**_plain("let_in"), "place": place, "victims": victims, "taken_back": late}
     return None
 
 
@@ -57,6 +61,12 @@ def change_sentences(facts: Facts) -> list[str]:
     if facts["fate"] == "let_in":
         return _let_in_sentences(facts)
     change = facts["change"]
+    if facts["fate"] == "taken_back":
+        return [
+            f"{title} waits: {_title(facts, change['room_for'])} has a higher priority and starts in its place on "
+            f"{change['machine']}.",
+            "The round had a place for it there until then.",
+        ]
     if facts["fate"] == "moved":
         return [
             f"{title} moves from {change['source']} to {change['machine']}, and stands still for "
@@ -73,17 +83,19 @@ def change_sentences(facts: Facts) -> list[str]:
 
 
 def _let_in_sentences(facts: Facts) -> list[str]:
-    place, victims = facts["place"], facts["victims"]
+    place = facts["place"]
+    going = [f"{_title(facts, v['task'])} (cost {cost_text(v['cost'])})" for v in facts["victims"]]
+    going += [f"{_title(facts, name)} (which was about to start)" for name in facts["taken_back"]]
     lines = [f"{facts['title']} starts on {place['machine']}: cost {cost_text(place['cost'])}."]
-    if victims:
-        listed = ", ".join(f"{_title(facts, v['task'])} ({cost_text(v['cost'])})" for v in victims)
-        who = "a task" if len(victims) == 1 else f"{len(victims)} tasks"
+    if place["terms"]:
+        lines.append(f"Its cost: {terms_text(place['terms'])}.")
+    if going:
         lines.append(
-            f"No machine had room for it. It takes the place of {who} of lower priority, those whose leaving there costs "
-            f"least: {listed}."
+            f"No machine had room for it, so lower priorities make room there, the lowest first, then those that cost "
+            f"least: {', '.join(going)}."
         )
     else:
-        lines.append("No machine had room for it. It takes a place that the round had for a task of lower priority.")
+        lines.append("No machine had room for it until others of this round had made room.")
     return lines
 
 

@@ -19,7 +19,7 @@ def sentences(facts: Facts) -> list[str]:
             lines = placed_sentences(facts)
         case "runs":
             lines = _runs(facts)
-        case "let_in" | "preempted" | "moved":
+        case "let_in" | "preempted" | "moved" | "taken_back":
             lines = change_sentences(facts)
         case _:
             lines = waiting_sentences(facts)

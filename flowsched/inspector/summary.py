@@ -153,6 +153,14 @@ def _changes(account: Account, plain: Mapping[str, Any]) -> Iterator[str]:
             for c in plain["preemptions"]
         ]
         yield from text_table(rows, left=(0, 1, 2))
+    if plain.get("taken_back"):
+        listed = ", ".join(
+            f"{account.title(c['task'])} (for {account.title(c['room_for'])})" for c in plain["taken_back"]
+        )
+        yield f"gave way before they started: {listed}"
+    if plain.get("let_in"):
+        listed = ", ".join(f"{account.title(c['task'])} on {c['machine']}" for c in plain["let_in"])
+        yield f"start in the place of others: {listed}"
     if plain.get("moves"):
         yield ""
         yield f"moved: {len(plain['moves']):,}"

@@ -229,6 +229,7 @@ CHANGES: Mapping[str, Check] = {
             {"task": is_text, "machine": is_text, "room_for": is_text, "cost": is_number, "keeps_work": is_flag}
         )
     ),
+    "taken_back": list_of(object_with({"task": is_text, "machine": is_text, "room_for": is_text})),
     "moves": list_of(
         object_with(
             {

@@ -28,6 +28,8 @@ class Changes:
     """None where the settings have none."""
     let_in: frozenset[str] = frozenset()
     """Tasks that start in the place of others."""
+    taken_back: tuple[Preemption, ...] = ()
+    """Of tasks that the passes had placed, and whose place went to a higher priority."""
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -69,6 +71,7 @@ def change_running(
         tuple(state.preemptions) if preempts else None,
         moves,
         let_in,
+        tuple(state.taken_back.values()),
         counts,
     )
 

@@ -110,6 +110,7 @@ class FlowScheduler:
                 preemptions=changes.preemptions,
                 moves=changes.moves,
                 let_in=changes.let_in,
+                taken_back=changes.taken_back,
                 counts=done,
                 timings_ms=timings,
                 stopped=stopped,

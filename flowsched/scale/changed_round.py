@@ -11,7 +11,7 @@ import numpy as np
 
 from flowsched.arrays import FloatArray, IntArray
 from flowsched.decision import Move, Placement, Postponement, Preemption
-from flowsched.record import plain_value
+from flowsched.record import plain_changes, plain_value
 from flowsched.scale.changes import KEPT, Changes, ChangeSettings
 from flowsched.scale.ledger import PENDING, RUNNING, Ledger
 from flowsched.scale.ledger_copy import copied
@@ -26,8 +26,8 @@ class ChangedRound:
 
     placements: tuple[Placement, ...]
     """All of the round."""
-    taken_back: tuple[Postponement, ...]
-    """Of tasks that the round was about to start, and whose place went to a higher priority."""
+    taken_back: tuple[tuple[Postponement, str, str], ...]
+    """Of tasks that the round was about to start, and whose place went to a higher priority; with machine and for whom."""
     preemptions: tuple[Preemption, ...]
     moves: tuple[Move, ...]
     let_in: frozenset[str]
@@ -43,7 +43,7 @@ class ChangedRound:
 
     def merged(self, left: Sequence[Postponement]) -> tuple[Postponement, ...]:
         """All that wait, given those that the round left."""
-        return (*(p for p in left if p.task not in self.starting), *self.taken_back)
+        return (*(p for p in left if p.task not in self.starting), *(p for p, _, _ in self.taken_back))
 
     def plain(self) -> dict[str, Any]:
         """What the record has beside its parts."""
@@ -55,8 +55,7 @@ class ChangedRound:
                 "moved_s": np.array([np.inf if h[1] is None else h[1] for h in self.history.values()]),
                 "stays": np.array([h[2] for h in self.history.values()], dtype=np.bool_),
             },
-            "preemptions": [plain_value(p) for p in self.preemptions],
-            "moves": [plain_value(m) for m in self.moves],
+            **plain_changes(self.preemptions, self.moves, [(p.task, m, by) for p, m, by in self.taken_back]),
             "let_in": [plain_value(p) for p in self.placements if p.task in self.let_in],
         }
 
@@ -100,10 +99,11 @@ def changed_round(
     back = []
     for row, by, wait in zip(changes.taken_back.tolist(), changes.taken_by.tolist(), cost.tolist(), strict=True):
         where = ledger.machine_name(int(changes.ledger.machine[by]))
-        reason = f"{ledger.task_name(by)} has a higher priority and starts in its place on {where}"
+        name = ledger.task_name(by)
+        reason = f"{name} has a higher priority and starts in its place on {where}"
         finite = wait if np.isfinite(wait) else 0.0
         waited = snapshot.now_s - float(ledger.created_s[row])
-        back.append(Postponement(ledger.task_name(row), reason, waited, finite, {"waiting": finite}))
+        back.append((Postponement(ledger.task_name(row), reason, waited, finite, {"waiting": finite}), where, name))
     return ChangedRound(
         placements,
         tuple(back),

@@ -114,7 +114,7 @@ def test_what_is_preempted_and_moved_is_replayed_too(policy: str, found: Snapsho
     account = Account(reread(dict(record)), "a record")
     for change in record["preemptions"]:
         assert "was preempted" in explain(account, change["task"]).lines()[0]
-        assert "takes the place" in " ".join(explain(account, change["room_for"]).lines())
+        assert "make room there" in " ".join(explain(account, change["room_for"]).lines())
     for change in record["moves"]:
         assert f"from {change['source']} to {change['machine']}" in explain(account, change["task"]).lines()[0]
 

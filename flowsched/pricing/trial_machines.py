@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from flowsched.compaction import compact
@@ -28,7 +28,8 @@ class Trial:
 class TrialMachines:
     """Prices of a snapshot's machines and of trials of them, all in one set of forecasts.
 
-    The machines themselves are there too, so that goals, which depend on the best machine, are those of the round.
+    Machines themselves are there too, so that goals, which depend on the best machine, are those of the round. One of each
+    shape (:meth:`representatives`) is enough for that, where no waiting is priced.
     """
 
     def __init__(
@@ -39,8 +40,13 @@ class TrialMachines:
         hosts: HostFactory,
         settings: Settings,
         goal_s: float | None,
+        only: Collection[str] | None = None,
     ) -> None:
-        """``pending``: tasks that arrivals and waiting are priced for; a list of machines admits their trials too."""
+        """``pending``: tasks that arrivals and waiting are priced for; a list of machines admits their trials too. ``only``:
+        names of the machines that are there themselves, all unless it is given.
+        """
+        if only is not None:
+            snapshot = _part_of(snapshot, {*only, *(trial.machine for trial in trials)})
         self._names = [f"{trial.machine}\n{i}" for i, trial in enumerate(trials)]
         machines = {m.name: m for m in snapshot.machines}
         services: dict[str, list[Service]] = {}
@@ -73,7 +79,17 @@ class TrialMachines:
             for g, group in enumerate(self.view.groups)
             for name in (*(self.view.machines[i].name for i in group.members), *group.spares)
         }
+        self._trial_names = frozenset(self._names)
         self._number = {task.name: i for i, task in enumerate(self.view.tasks)}
+
+    def representatives(self, task: Task) -> list[str]:
+        """A machine of each shape, of those that a task may run on and of the others."""
+        listed = None if task.machines is None else frozenset(task.machines)
+        found: dict[tuple[int, bool], str] = {}
+        for name, g in self.group.items():
+            if name not in self._trial_names:
+                found.setdefault((self.view.shape_of[g], listed is None or name in listed), name)
+        return list(found.values())
 
     def cost(self, machine: str) -> float:
         """Cost of a machine as it is."""
@@ -109,6 +125,17 @@ class TrialMachines:
     def trial_group(self, trial: int) -> int:
         """The group of a trial."""
         return self.group[self._names[trial]]
+
+
+def _part_of(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
+    """Some of a snapshot's machines with all that is on them."""
+    return replace(
+        snapshot,
+        machines=tuple(m for m in snapshot.machines if m.name in names),
+        services=tuple(s for s in snapshot.services if s.machine in names),
+        running=tuple(r for r in snapshot.running if r.machine in names),
+        relation_counts=tuple(c for c in snapshot.relation_counts if c.machine in names),
+    )
 
 
 def _with_trials(task: Task, of: dict[str, list[str]]) -> Task:

@@ -33,7 +33,7 @@ from flowsched_models.runtime import HostFactory
 
 LOWER_PRIORITY = "lower-priority"
 """The value of :attr:`flowsched.settings.Settings.preemption` that turns it on."""
-_PRICED = 32
+_PRICED = 16
 """Sets that are priced together; more only where none of them is possible."""
 
 _Choice = tuple[int, float, str, tuple[str, ...], tuple[Running, ...]]
@@ -138,6 +138,7 @@ class _Work:
         self.lowest = min((r.task.priority for r in self._victims.values()), default=1 << 62)
         self._leaving: dict[str, float] | None = None
         self._waiting: dict[str, float] = {}
+        self._known: TrialMachines | None = None
 
     def _may_go(self, running: Running, protected: Collection[str]) -> bool:
         task = running.task
@@ -151,12 +152,17 @@ class _Work:
         lower = [v for v in self._victims.values() if v.task.priority < task.priority]
         if not lower or (self._room.fitting(task) & open_).any():
             return []  # with room somewhere, it waits on purpose, or for a p95 goal
-        able = self._room.fitting(task, self._room.freed_by(lower)) & open_
-        choices = sorted(self._choices(task, lower, {self._room.names[m] for m in np.flatnonzero(able)}))
-        for first in range(0, len(choices), _PRICED):
-            found = self._cheapest(task, choices[first : first + _PRICED])
-            if found is not None:
-                return self._carry_out(task, *found)
+        for highest in sorted({v.task.priority for v in lower}):
+            some = [v for v in lower if v.task.priority <= highest]
+            able = self._room.fitting(task, self._room.freed_by(some)) & open_
+            if not able.any():
+                continue
+            choices = self._choices(task, some, {self._room.names[m] for m in np.flatnonzero(able)})
+            choices = sorted(choice for choice in choices if choice[0] == highest)
+            for first in range(0, len(choices), _PRICED):
+                found = self._cheapest(task, choices[first : first + _PRICED])
+                if found is not None:
+                    return self._carry_out(task, *found)
         return []
 
     def _choices(self, task: Task, lower: Sequence[Running], machines: Collection[str]) -> list[_Choice]:
@@ -188,6 +194,7 @@ class _Work:
             ]
             pending = [self._again(v) for v in self._victims.values()]
             priced = TrialMachines(state.snapshot, trials, pending, self._hosts, self._settings, self._goal_s)
+            self._known = priced
             found = {
                 name: priced.trial_cost(i) - priced.cost(v.machine) for i, (name, v) in enumerate(self._victims.items())
             }
@@ -211,7 +218,9 @@ class _Work:
             Trial(machine, tuple(r for r in here[machine] if r.task.name not in names))
             for _, _, machine, names, _ in choices
         ]
-        priced = TrialMachines(snapshot, trials, [task], self._hosts, self._settings, self._goal_s)
+        assert self._known is not None, "leaving was priced"
+        only = self._known.representatives(task)
+        priced = TrialMachines(snapshot, trials, [task], self._hosts, self._settings, self._goal_s, only)
         best: tuple[tuple[int, float, int], _Choice] | None = None
         for i, choice in enumerate(choices):
             cost, _ = priced.cheapest_arrival(i, task.name)

@@ -28,6 +28,7 @@ class MachineRoom:
         rows = [[cpu[n], memory[n], *(units[n].get(r, 0) for r in self._resources)] for n in self.names]
         self.free: IntArray = np.array(rows, np.int64).reshape(len(self.names), 2 + len(self._resources))
         """[machines, resources] CPU in thousandths, MiB, further units."""
+        self._demands: dict[str, IntArray] = {}
         self._batch = np.array([bool(snapshot.batch_cores(m)) for m in snapshot.machines], np.bool_)
 
     def demand(self, task: Task, width_milli: int) -> IntArray:
@@ -35,13 +36,20 @@ class MachineRoom:
         units = dict(task.resources)
         return np.array([width_milli, task.memory_mib, *(units.get(r, 0) for r in self._resources)], np.int64)
 
+    def taken_by(self, running: Running) -> IntArray:
+        """[resources] what a running task has."""
+        found = self._demands.get(running.task.name)
+        if found is None:
+            found = self._demands[running.task.name] = self.demand(running.task, running.width_milli)
+        return found
+
     def row(self, machine: str) -> int:
         """The row of a machine."""
         return self._row[machine]
 
     def take(self, running: Running, sign: int = 1) -> None:
         """A task comes to its machine (1), or leaves it (-1)."""
-        self.free[self._row[running.machine]] -= sign * self.demand(running.task, running.width_milli)
+        self.free[self._row[running.machine]] -= sign * self.taken_by(running)
 
     def fitting(self, task: Task, freed: IntArray | None = None) -> BoolArray:
         """[machines] where a task fits at its narrowest width, with ``freed`` [machines, resources] free too."""
@@ -58,7 +66,7 @@ class MachineRoom:
         freed = np.zeros_like(self.free)
         if running:
             rows = np.array([self._row[r.machine] for r in running], np.int64)
-            np.add.at(freed, rows, np.array([self.demand(r.task, r.width_milli) for r in running]))
+            np.add.at(freed, rows, np.array([self.taken_by(r) for r in running]))
         return freed
 
     def least_sets(self, task: Task, victims: Sequence[Running]) -> list[tuple[int, ...]]:
@@ -70,7 +78,7 @@ class MachineRoom:
             return []
         need = self.demand(task, task.widths_milli[0])
         short = np.where(need > 0, np.maximum(0, need - self.free[self._row[victims[0].machine]]), 0)
-        brings = np.array([self.demand(v.task, v.width_milli) for v in victims], np.int64)
+        brings = np.array([self.taken_by(v) for v in victims], np.int64)
         chosen = list(range(len(victims)))
         if len(victims) > _EXACT:
             enough = (np.cumsum(brings, axis=0) >= short).all(axis=1)

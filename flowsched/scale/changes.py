@@ -139,6 +139,7 @@ def change_running(
         FullSettings(
             move_price=settings.migration_price,
             lost_work=0.0,  # a moved task goes on where it stopped
+            pause_s=settings.migration_pause_s,
             most_moves=settings.migration_moves,
             due_age_s=due_age_s,
         ),

@@ -8,7 +8,7 @@ what it has done. With e the part of its predicted run that is over, a task move
 
     gain * (1 - e) > move_price + lost_work * e
 
-where the price is ``hysteresis`` times as high for a task that moved less than ``quiet_s`` ago. A task without a predicted
+where the price, to which standing still adds, is ``hysteresis`` times as high for a task that moved less than ``quiet_s`` ago. A task without a predicted
 end keeps what a move brings; what it has done is taken to be its age, at most a whole run.
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flowsched.arrays import BoolArray, FloatArray, IntArray
-from flowsched.scale import move_kernels
+from flowsched.scale import kernels, move_kernels
 from flowsched.scale.ledger import PENDING, RUNNING, UNLIMITED, Ledger
 from flowsched.scale.ledger_copy import copied
 
@@ -36,12 +36,15 @@ class MoveSettings:
     """How many times as high ``move_price`` is for a task that moved a short while ago. At least 1."""
     quiet_s: float = 600.0
     """What a short while is."""
+    pause_s: float = 0.0
+    """How long the program of a moved task stands still: that costs what the task costs where it is, times the share of
+    its predicted run."""
     move_endless: bool = False
     """Whether tasks without an end, such as services, may move."""
 
     def __post_init__(self) -> None:
         """Raises ``ValueError`` for prices below 0 and a hysteresis below 1."""
-        for name in ("move_price", "lost_work", "quiet_s"):
+        for name in ("move_price", "lost_work", "quiet_s", "pause_s"):
             if not getattr(self, name) >= 0.0:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 0")
         if not self.hysteresis >= 1.0:
@@ -152,8 +155,21 @@ def least_gains(ledger: Ledger, tasks: IntArray, now_s: float, settings: MoveSet
     done, left = elapsed(ledger, tasks, now_s)
     recent = now_s - memory.moved_s(tasks, ledger.sequence[tasks]) < settings.quiet_s
     price = settings.move_price * np.where(recent, settings.hysteresis, 1.0) + settings.lost_work * done
+    if settings.pause_s > 0.0:
+        price = price + _standing_still(ledger, tasks, settings.pause_s)
     worth: FloatArray = np.where(left > 0.0, price / np.where(left > 0.0, left, 1.0), np.inf)
     return np.where(may_move(ledger, settings)[ledger.task_class[tasks]], worth, np.inf)
+
+
+def _standing_still(ledger: Ledger, tasks: IntArray, pause_s: float) -> FloatArray:
+    """What a pause costs each running task, in the unit of the policy's costs."""
+    classes, machine = ledger.task_class[tasks], ledger.machine[tasks]
+    here = np.empty(len(tasks))
+    kernels.reprice(classes, machine, ledger.model(), ledger.readings, here)
+    lasting = ledger.lasting_s()[classes, ledger.kind[machine]]
+    share = np.where(np.isfinite(lasting) & (lasting > 0.0), pause_s / np.where(lasting > 0.0, lasting, 1.0), 0.0)
+    cost: FloatArray = np.maximum(0.0, here) * share
+    return cost
 
 
 def still_paying(

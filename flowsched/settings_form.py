@@ -46,6 +46,15 @@ RANGES: dict[str, tuple[float, float]] = {
 """What a number may be: wide enough for any experiment, narrow enough that a round ends and costs stay in range."""
 
 
+CHANGE_SETTINGS = (
+    "preemption",
+    "preemption_limit",
+    "preempted_work",
+    "migration_moves",
+    "migration_price",
+    "migration_pause_s",
+)
+"""Settings about tasks that run already: not for rounds on Kubernetes, nor for plans of all that waits."""
 SETTING_NAMES = tuple(f.name for f in fields(Settings))
 
 

@@ -16,23 +16,12 @@ from flowsched.scale.policies import (
 )
 from flowsched.scale.policy import ClassPrices, NetworkPolicy
 from flowsched.scale.task_class import MachineKind, TaskClass
-from flowsched.settings_form import SETTING_NAMES, TRUE
+from flowsched.settings_form import CHANGE_SETTINGS, SETTING_NAMES, TRUE
 from flowsched_models.document import InputError, Problem, nearest
 
 _BY_FEATURE = {"headroom": "headroom_weight", "pressure": "slo_margin"}
 """The engine's settings that are about latency services, by the feature that a policy has if it asks about them."""
-_OF_ROUNDS = (
-    "due_age_s",
-    "aging_crosses_priority",
-    "drain",
-    "preemption",
-    "preemption_limit",
-    "preempted_work",
-    "migration_moves",
-    "migration_price",
-    "migration_pause_s",
-    "scoring",
-)
+_OF_ROUNDS = ("due_age_s", "aging_crosses_priority", "drain", *CHANGE_SETTINGS, "scoring")
 """The engine's settings that the rounds of all policies read."""
 _JSON = ("tuple", "list", "dict", "Sequence", "Mapping")
 """What may be typed as JSON."""

@@ -6,9 +6,9 @@ turn comes. With prices that count what a task does to others beside what it suf
 Its price is paid once, but what it brings lasts only as long as the task does, and a task that starts over elsewhere loses
 what it has done. With e the part of its predicted run that is over, a task moves if
 
-    gain * (1 - e) > move_price + lost_work * e
+    gain * (1 - e) > move_price + lost_work * e + what standing still for ``pause_s`` costs
 
-where the price, to which standing still adds, is ``hysteresis`` times as high for a task that moved less than ``quiet_s`` ago. A task without a predicted
+where the price is ``hysteresis`` times as high for a task that moved less than ``quiet_s`` ago. A task without a predicted
 end keeps what a move brings; what it has done is taken to be its age, at most a whole run.
 """
 

@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 
 from flowsched.address import Address, parse_address
 from flowsched.settings import Settings
-from flowsched.settings_form import apply_settings
+from flowsched.settings_form import CHANGE_SETTINGS, apply_settings
 from flowsched_k8s.configuration import (
     DEFAULT_NAMESPACE,
     HEALTH_PORT,
@@ -483,15 +483,7 @@ def _check_header(document: Document) -> None:
         raise InputError(found)
 
 
-_NOT_HERE = (
-    "drain",
-    "preemption",
-    "preemption_limit",
-    "preempted_work",
-    "migration_moves",
-    "migration_price",
-    "migration_pause_s",
-)
+_NOT_HERE = ("drain", *CHANGE_SETTINGS)
 """Settings that rounds on Kubernetes do not read: pods are preempted as by kube-scheduler, with their disruption budgets."""
 
 

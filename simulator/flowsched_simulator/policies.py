@@ -15,7 +15,7 @@ from flowsched.scale.policies import NETWORK_POLICIES, describe_network_policy
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.scheduler import NetworkScheduler
 from flowsched.settings import Settings
-from flowsched.settings_form import SETTING_NAMES, Readers
+from flowsched.settings_form import CHANGE_SETTINGS, SETTING_NAMES, Readers
 from flowsched.solvers import make_solver
 from flowsched.solvers.limited import limited
 from flowsched_models.document import InputError, Problem, name_help
@@ -122,6 +122,7 @@ def _search_settings(name: str) -> tuple[tuple[str, Any], ...]:
     plain = tuple((setting, getattr(usual, setting)) for setting in SETTING_NAMES if setting != "objective")
     if name == FLOW:
         return plain
+    plain = tuple(pair for pair in plain if pair[0] not in CHANGE_SETTINGS)
     plan = {"cores": "shared" if rules.share_cores else "exclusive", "evaluations": rules.evaluations}
     of_plan = ((typed, typed.removeprefix("plan.")) for typed in PLAN_NAMES)
     return (*plain, *((typed, plan[key] if key in plan else getattr(rules, key)) for typed, key in of_plan))
@@ -149,7 +150,8 @@ def readers(names: Sequence[str], network_settings: Mapping[str, Sequence[tuple[
     if FLOW_PLAN in names:
         own += PLAN_NAMES
     if FLOW in names or FLOW_PLAN in names:
-        return Readers(tuple(names), tuple(name for name in SETTING_NAMES if name != "objective"), tuple(own))
+        unread = {"objective", *(CHANGE_SETTINGS if FLOW not in names and not networks else ())}
+        return Readers(tuple(names), tuple(name for name in SETTING_NAMES if name not in unread), tuple(own))
     plain = dict.fromkeys(setting for policy in networks.values() for setting in choice.plain_settings(policy))
     return Readers(tuple(names), tuple(plain), tuple(own), f"settings of {FLOW} need --policy {FLOW}")
 
@@ -159,6 +161,9 @@ def schedulers(
 ) -> Iterator[tuple[str, Scheduler]]:
     """Every variant of a policy, with the text that tells it from the others. Each scheduler serves one run."""
     settings = replace(engine.settings, objective=scenario.objective.value)
+    if name == FLOW_PLAN:
+        # A plan is for all that waits: what runs stays.
+        settings = replace(settings, preemption=Settings().preemption, migration_moves=0)
     if name in (FLOW, FLOW_PLAN):
         keep = engine.keep_records and name == FLOW
         solver = limited(make_solver(engine.solver), engine.time_limit_s)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,12 +27,15 @@ from builders import (
     snapshot,
     task,
 )
+from flowsched.cli import flowsched
 from flowsched.decision import Decisions, Scheduler
 from flowsched.settings import Settings
+from flowsched.settings_form import apply_settings
 from flowsched.snapshot import Machine, Running, Service, Snapshot, StartDelay, Task
+from flowsched_models.document import InputError
 from flowsched_models.profile import JobProfile
 from flowsched_models.runtime import HostFactory
-from flowsched_simulator.policies import EngineOptions, schedulers
+from flowsched_simulator.policies import EngineOptions, readers, schedulers
 from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.simulation import Options, Simulation
@@ -331,3 +337,23 @@ def test_the_time_that_a_round_takes_changes_nothing_that_ended_meanwhile() -> N
     options = Options(charge_scheduling_time=True)
     run = Simulation(of, flow_scheduler(**BUDGET, **LOWER), options).run()
     assert all(j.end_s is not None for j in run.jobs)
+
+
+def test_a_plan_of_all_that_waits_leaves_running_tasks_alone() -> None:
+    with pytest.raises(InputError, match="not read by flow\\+plan"):
+        apply_settings(Settings(), ["preemption=lower-priority"], readers=readers(["flow+plan"], {}))
+    both = apply_settings(Settings(), ["preemption=lower-priority"], readers=readers(["flow", "flow+plan"], {}))
+    of = scenario([rigid("low", cores=4), rigid("high", cores=4, priority=1, submit_s=10.0)])
+    ((_, planned),) = schedulers("flow+plan", of, 0, EngineOptions(both), HostFactory(of.catalogue))
+    assert all(not j.earlier for j in Simulation(of, planned).run().jobs)
+
+
+def test_simulate_takes_the_settings_and_counts_what_it_did(tmp_path: Path) -> None:
+    on = ["--set", "preemption=lower-priority", "--set", "migration_moves=1"]
+    names = ["--policy", "flow", "--policy", "coco", "--policy", "fcfs"]
+    done = CliRunner().invoke(flowsched, ["simulate", "parsec-poisson", *names, *on, "--json"])
+    assert done.exit_code == 0, done.output
+    rows = {row["policy"]: row for row in json.loads(done.stdout)["table"]}
+    assert rows["flow"]["preemptions"] == rows["coco"]["preemptions"] == 0, "all have one priority"
+    assert rows["coco"]["moves"] >= 0
+    assert rows["fcfs"].keys().isdisjoint({"preemptions", "moves"})

@@ -380,7 +380,7 @@ def to_plain(configuration: Configuration) -> dict[str, Any]:
         "rounds": _plain(c.rounds),
         "podInitialBackoffSeconds": c.pod_initial_backoff_s,
         "podMaxBackoffSeconds": c.pod_max_backoff_s,
-        "engine": {to_camel(f.name): getattr(c.engine, f.name) for f in fields(c.engine)},
+        "engine": {to_camel(f.name): getattr(c.engine, f.name) for f in fields(c.engine) if f.name not in _NOT_HERE},
         "profilesFile": _text(c.profiles_file),
         "features": _plain(c.features),
         "loadSource": _plain(c.load_source),

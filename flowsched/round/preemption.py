@@ -96,6 +96,8 @@ def preempt(
     tasks = {t.name: t for t in state.snapshot.pending}
     holders = {r.task for r in reservations}
     queue = [_rank(t, holders) for t in tasks.values() if single(t)]
+    if not queue:
+        return
     heapq.heapify(queue)
     work = _Work(state, protected, hosts, settings, goal_s)
     while queue:

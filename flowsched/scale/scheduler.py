@@ -14,7 +14,7 @@ from flowsched.decision import Certificate, Decisions, Placement, Postponement
 from flowsched.scale.changed_round import ChangedRound, changed_round, started_of
 from flowsched.scale.changes import ChangeSettings, History, change_running
 from flowsched.scale.choice import GuardedPolicy, user_name
-from flowsched.scale.ledger import Ledger
+from flowsched.scale.ledger import RUNNING, Ledger
 from flowsched.scale.policies.flow import FlowNetworkPolicy
 from flowsched.scale.policy import NetworkPolicy
 from flowsched.scale.price_table import LedgerError
@@ -103,7 +103,7 @@ class NetworkScheduler:
             for r in outcome.reservations
         )
         changed: ChangedRound | None = None
-        if self._changes.any:
+        if self._changes.any and self._may_change(ledger, outcome):
             timer.start("changes")
             changed = self._change(snapshot, ledger, outcome)
             bound, left = changed.placements, changed.merged(left)
@@ -143,9 +143,18 @@ class NetworkScheduler:
             recipe,
             timings,
             stopped,
-            preemptions=None if changed is None or not self._changes.preempts else changed.preemptions,
-            moves=None if changed is None or not self._changes.migration_moves else changed.moves,
+            preemptions=None if not self._changes.preempts else () if changed is None else changed.preemptions,
+            moves=None if not self._changes.migration_moves else () if changed is None else changed.moves,
         )
+
+    def _may_change(self, ledger: Ledger, outcome: RoundOutcome) -> bool:
+        """Whether anything might move, or a task waits beside one of lower priority."""
+        if self._changes.migration_moves:
+            return True
+        priority = ledger.table().priority
+        there = np.concatenate([np.flatnonzero(ledger.state == RUNNING), outcome.tasks])
+        highest = priority[ledger.task_class[outcome.waits]].max(initial=-(1 << 62))
+        return bool(highest > priority[ledger.task_class[there]].min(initial=1 << 62))
 
     def _change(self, snapshot: Snapshot, ledger: Ledger, outcome: RoundOutcome) -> ChangedRound:
         """What becomes of the round, on a ledger that is made anew: the one that is kept depends on the rounds before."""

@@ -140,7 +140,7 @@ def test_solve_takes_them() -> None:
         ),
         (
             ("simulate", PART_3, "--policy", "coco", "--policy", "lpt", "--set", "slo_margin=1"),
-            "slo_margin: not read by coco or lpt; what is read: due_age_s, scoring, coco.penalties",
+            "slo_margin: not read by coco or lpt; what is read: due_age_s, aging_crosses_priority, drain, preemption,",
         ),
         (("simulate", PART_3, "--policy", "lpt", "--set", "slots=1"), "slots: not read by lpt; settings of flow need"),
         (

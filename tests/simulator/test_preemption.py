@@ -37,7 +37,7 @@ from flowsched_models.profile import JobProfile
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator.policies import EngineOptions, readers, schedulers
 from flowsched_simulator.run import Run
-from flowsched_simulator.scenario import Scenario
+from flowsched_simulator.scenario import Objective, Scenario
 from flowsched_simulator.simulation import Options, Simulation
 
 POLICIES = ("flow", "load-spreading", "coco", "quincy", "trivial", "shortest-job-first")
@@ -172,7 +172,8 @@ def crowded(draw: st.DrawFn) -> Scenario:
                 scale=draw(st.sampled_from([0.2, 1.0])),
             )
         )
-    return scenario(tasks, cluster, start_delay=StartDelay(0.0, draw(st.sampled_from([0.0, 2.0]))))
+    objective = draw(st.sampled_from(list(Objective)))
+    return scenario(tasks, cluster, objective=objective, start_delay=StartDelay(0.0, draw(st.sampled_from([0.0, 2.0]))))
 
 
 @pytest.mark.parametrize("policy", POLICIES)

@@ -9,7 +9,7 @@ import pytest
 from flowsched.scale import choice
 from flowsched.scale.policies import PolicyError
 from flowsched.settings import Settings
-from flowsched.settings_form import Readers, apply_settings
+from flowsched.settings_form import CHANGE_SETTINGS, Readers, apply_settings
 from flowsched_models.document import InputError
 
 
@@ -92,8 +92,9 @@ def test_only_the_command_line_names_its_option() -> None:
 
 
 def test_plain_settings_go_by_features() -> None:
-    assert choice.plain_settings(choice.chosen("coco")) == ("due_age_s", "scoring")
-    assert choice.plain_settings(choice.chosen("flow")) == ("due_age_s", "scoring", "headroom_weight", "slo_margin")
+    rounds = ("due_age_s", "aging_crosses_priority", "drain", *CHANGE_SETTINGS, "scoring")
+    assert choice.plain_settings(choice.chosen("coco")) == rounds
+    assert choice.plain_settings(choice.chosen("flow")) == (*rounds, "headroom_weight", "slo_margin")
 
 
 def test_settings_come_apart_by_policy() -> None:

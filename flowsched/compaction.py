@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import itemgetter
 
 from flowsched.cluster import service_load
 from flowsched.relations.census import Census
@@ -178,10 +179,10 @@ class View:
 
 def compact(snapshot: Snapshot, hosts: HostFactory) -> View:
     """The view of a snapshot."""
-    tasks = tuple(sorted(snapshot.pending, key=lambda t: (_task_order(t), t.job, t.name)))
+    tasks = tuple(sorted(snapshot.pending, key=lambda t: (t.content, t.job, t.name)))
     by_class: dict[Hashable, list[int]] = {}
     for i, task in enumerate(tasks):
-        by_class.setdefault(_task_order(task), []).append(i)
+        by_class.setdefault(task.content, []).append(i)
     classes = tuple(TaskClass(tasks[rows[0]], tuple(rows)) for rows in by_class.values())
 
     running: dict[str, list[Running]] = {m.name: [] for m in snapshot.machines}
@@ -205,7 +206,10 @@ def compact(snapshot: Snapshot, hosts: HostFactory) -> View:
 
     keyed = []
     for machine in snapshot.machines:
-        here = tuple(sorted(running[machine.name], key=lambda r: _running_order(r, snapshot.now_s)))
+        in_order = sorted(
+            ((_running_order(r, snapshot.now_s), r) for r in running[machine.name]), key=itemgetter(0)
+        )
+        here = tuple(r for _, r in in_order)
         loads = tuple(service_load(s) for s in services[machine.name])
         goals = tuple((s.slo_us, s.memory_mib) for s in services[machine.name])
         key = (
@@ -216,7 +220,7 @@ def compact(snapshot: Snapshot, hosts: HostFactory) -> View:
             machine.labels if keep_labels else tuple(pair for pair in machine.labels if pair[0] in label_keys),
             tuple((x.profile, x.cores, x.threads, x.weight, x.qps, x.client) for x in loads),
             goals,
-            tuple(_running_order(r, snapshot.now_s) for r in here),
+            tuple(order for order, _ in in_order),
             tuple(machine.name in names for names in named_lists),
             tuple(sorted(machine.resources)),
             tuple(sorted(counted.get(machine.name, ()))),
@@ -259,39 +263,12 @@ def _searched(names: list[str], tasks: int, named: set[str]) -> set[str]:
     return {names[0], *(name for name in names if name in named), *others[: max(1, tasks)]}
 
 
-def _task_order(t: Task) -> tuple[object, ...]:
-    goal = -1.0 if t.goal_s is None else t.goal_s
-    return (
-        -t.priority,
-        t.submit_s,
-        t.profile,
-        t.scale,
-        t.widths_milli,
-        t.request_milli,
-        t.memory_mib,
-        goal,
-        t.machines is not None,
-        t.machines or (),
-        t.spread_over is not None,
-        t.spread_over or (),
-        t.resources,
-        t.holds,
-        t.joins,
-        t.group or "",
-        t.threads,
-        t.min_utility is not None,
-        t.min_utility or 0.0,
-        t.endless,
-        t.weight,
-    )
-
-
 def _running_order(r: Running, now_s: float) -> tuple[object, ...]:
     if r.task.endless:
         # When it came and how far it is believed to be tell machines apart that are alike from now on.
         timeless = replace(r.task, submit_s=0.0, goal_s=None, machines=None, min_utility=None, group=None)
-        return (_task_order(timeless), 0.0, max(r.start_s, now_s), r.width_milli, r.threads, r.cores)
-    return (_task_order(r.task), r.progress, r.start_s, r.width_milli, r.threads, r.cores)
+        return (timeless.content, 0.0, max(r.start_s, now_s), r.width_milli, r.threads, r.cores)
+    return (r.task.content, r.progress, r.start_s, r.width_milli, r.threads, r.cores)
 
 
 def _resident(r: Running, snapshot: Snapshot) -> Resident:

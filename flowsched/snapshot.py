@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched.resource import without
@@ -84,6 +85,34 @@ class Task:
     """Names of the machines that its spreads count and compare, or None for those that it may run on."""
     rounds_waited: int = 0
     """Rounds that have left it waiting so far, as far as somebody counted; decides nothing."""
+
+    @cached_property
+    def content(self) -> tuple[object, ...]:
+        """All that tells tasks apart but their names, comparable with that of any other task."""
+        goal = -1.0 if self.goal_s is None else self.goal_s
+        return (
+            -self.priority,
+            self.submit_s,
+            self.profile,
+            self.scale,
+            self.widths_milli,
+            self.request_milli,
+            self.memory_mib,
+            goal,
+            self.machines is not None,
+            self.machines or (),
+            self.spread_over is not None,
+            self.spread_over or (),
+            self.resources,
+            self.holds,
+            self.joins,
+            self.group or "",
+            self.threads,
+            self.min_utility is not None,
+            self.min_utility or 0.0,
+            self.endless,
+            self.weight,
+        )
 
     def threads_on(self, cores: int, profile: JobProfile) -> int:
         """Threads that it starts on so many cores: of its allowed counts the largest that has a core each, else the

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from flowsched.snapshot import MILLI, Task
 from flowsched_models.forecast import forecast
 from flowsched_models.pace_table import PaceTable
 from flowsched_models.runtime import Host, Resident
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,29 @@ class ForecastCache:
         per_machine = (RelationKind.LIMIT, RelationKind.APART)
         self._local = tuple(r for r in view.snapshot.relations if r.key == MACHINE and r.kind in per_machine)
 
+    @cached_property
+    def _shapes_key(self) -> int:
+        """Stands for the shapes of machines in their order, with what never leaves them."""
+        view = self.view
+        shapes = []
+        for g in view.shapes:
+            here = view.groups[g]
+            m = here.machine
+            services = tuple((s.slo_us, s.width_milli, s.memory_mib) for s in here.services)
+            stay = tuple((r.width_milli, r.task.memory_mib, r.task.resources) for r in here.endless)
+            place = (int(self.hosts[g]), m.cpu_milli, m.memory_mib, m.vcpus, m.resources, here.batch_cores)
+            shapes.append((*place, services, stay))
+        return self.table.number(("shapes", self.shares, *shapes))
+
+    def remembered(self, task_class: int, key: tuple[object, ...], make: Callable[[], Answer]) -> Answer:
+        """What ``make`` answers for a class, from an earlier round where there was one with the same shapes.
+
+        ``key`` says all else that the answer depends on. A class with a list of machines is asked anew in each round.
+        """
+        if self.view.classes[task_class].task.machines is not None:
+            return make()
+        return self.table.remembered((self._shapes_key, *key), make)
+
     def threads(self, group: int, task_class: int) -> int:
         """Threads that a class starts on a group's machines: all cores that batch may use there, as far as it may."""
         task = self.view.classes[task_class].task
@@ -98,7 +124,12 @@ class ForecastCache:
         key = (group, task_class, width_milli)
         found = self._light.get(key)
         if found is None:
-            found = self._light[key] = self.may_share(group) and self._keeps_goals(group, task_class, width_milli)
+            task = self.view.classes[task_class].task
+            shape = self.view.shapes.index(group)
+            found = self._light[key] = self.may_share(group) and self.remembered(
+                task_class, ("light", shape, task.profile, task.threads, width_milli),
+                partial(self._keeps_goals, group, task_class, width_milli),
+            )
         return found
 
     def ways(self, group: int, task_class: int) -> tuple[tuple[int, bool], ...]:
@@ -201,9 +232,7 @@ class ForecastCache:
                 continue
             key = (task.profile, task.scale, task.widths_milli[0], task.memory_mib, task.resources, task.machines)
             if key not in known:
-                fitting = [view.groups[g] for g in view.shapes if view.could_fit(c, g, task.widths_milli[0])]
-                alone = (self.alone_s(g.host, g.batch_cores[:1], task.profile, task.scale) for g in fitting)
-                known[key] = min(alone, default=0.0)
+                known[key] = self.remembered(c, ("one core", *key), partial(self._on_one_core_s, c))
             total += len(cls.members) * known[key]
         for group in view.groups:
             for running, resident in zip(group.running, group.residents, strict=True):
@@ -212,6 +241,12 @@ class ForecastCache:
                 one_core_s = self.alone_s(group.host, resident.cores[:1], resident.profile, resident.scale)
                 total += group.size * (1.0 - resident.progress) * one_core_s
         return total / max(1, cores)
+
+    def _on_one_core_s(self, task_class: int) -> float:
+        """Run time of a class on one core of its fastest shape; 0 where it fits on none."""
+        view, task = self.view, self.view.classes[task_class].task
+        fitting = [view.groups[g] for g in view.shapes if view.could_fit(task_class, g, task.widths_milli[0])]
+        return min((self.alone_s(g.host, g.batch_cores[:1], task.profile, task.scale) for g in fitting), default=0.0)
 
     def delay_s(self, task_class: int, start_after: int) -> float:
         """Seconds from binding to the program's start."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from flowsched.arrays import FloatArray
@@ -33,8 +35,13 @@ class Goals:
         """By class, [shapes] run time alone on an empty machine; infinity where it cannot run or would break a p95 goal."""
         if like is None:
             known: dict[tuple[object, ...], FloatArray] = {}
-            self.alone_s = [known.setdefault(key, self._alone(c)) if key not in known else known[key]
-                            for c, key in enumerate(_place_key(cls.task) for cls in view.classes)]  # fmt: skip
+            self.alone_s = []
+            for c, cls in enumerate(view.classes):
+                key = _place_key(cls.task)
+                if key not in known:
+                    wanted = ("alone", settings.slo_margin, *key)
+                    known[key] = forecasts.remembered(c, wanted, partial(self._alone, c))
+                self.alone_s.append(known[key])
             self.whole_run_s = [self._whole_run(c) for c in range(len(view.classes))]
         else:
             self.alone_s, self.whole_run_s = like.alone_s, like.whole_run_s

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from flowsched.relations.relation import Relation, TaskGroup
@@ -114,6 +115,11 @@ class Task:
             self.weight,
         )
 
+    @cached_property
+    def timeless(self) -> Task:
+        """The same long-running task, whenever it came and whatever it was asked to reach."""
+        return replace(self, submit_s=0.0, goal_s=None, machines=None, min_utility=None, group=None)
+
     def threads_on(self, cores: int, profile: JobProfile) -> int:
         """Threads that it starts on so many cores: of its allowed counts the largest that has a core each, else the
         smallest; then what the program accepts.
@@ -179,6 +185,12 @@ class StartDelay:
     """For a task that waited: a completion must be noticed and a container made."""
 
 
+def cores_beside(machine: Machine, services: Iterable[Service]) -> tuple[int, ...]:
+    """Virtual CPUs of a machine, ascending, that do not belong to these services of it."""
+    taken = {c for s in services for c in s.cores}
+    return tuple(c for c in range(machine.vcpus) if c not in taken)
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """What one round decides on. Order of machines, running and pending tasks carries no meaning."""
@@ -206,8 +218,7 @@ class Snapshot:
 
     def batch_cores(self, machine: Machine) -> tuple[int, ...]:
         """Virtual CPUs of a machine that batch tasks may use, ascending."""
-        taken = self.service_cores(machine.name)
-        return tuple(c for c in range(machine.vcpus) if c not in taken)
+        return cores_beside(machine, (s for s in self.services if s.machine == machine.name))
 
     def free_milli(self) -> dict[str, int]:
         """Unrequested CPU by machine: allocatable minus the widths of services and running tasks."""

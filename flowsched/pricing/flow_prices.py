@@ -135,7 +135,8 @@ class FlowPrices:
         )
         """[groups, S] p95 goal of each service."""
         for g, group in enumerate(view.groups):
-            self.slo_us[g, : len(group.services)] = [s.slo_us for s in group.services]
+            if group.services:
+                self.slo_us[g, : len(group.services)] = [s.slo_us for s in group.services]
         self.base = self._base()
         """The groups' machines as they run now."""
         self.class_goals: FloatArray = np.array(
@@ -320,11 +321,12 @@ class FlowPrices:
         count = np.array([len(g.running) for g in groups], np.int64)
         jobs = np.zeros((len(groups), most, JOB_NUMBERS))
         kinds = np.zeros((len(groups), most), np.int64)
-        for g, n in enumerate(count.tolist()):
-            if n:
-                jobs[g, :n] = forecasts.jobs[g]
-                jobs[g, :n, ELAPSED_S : IMPORTANCE + 1] = self.goals.running[g]
-                kinds[g, :n] = forecasts.kinds[g]
+        row = np.repeat(np.arange(len(groups)), count)
+        place = np.arange(len(row)) - forecasts.first[row]
+        if len(row):
+            jobs[row, place] = forecasts.running_jobs
+            jobs[row, place, ELAPSED_S : IMPORTANCE + 1] = [goal for goals in self.goals.running for goal in goals]
+            kinds[row, place] = forecasts.running_kinds
         jobs[:, :, LATEST_S] = np.inf
         cost, peak = np.zeros(len(groups)), np.zeros(self.slo_us.shape)
         ends = np.full((len(groups), most), -np.inf)
@@ -373,7 +375,8 @@ class FlowPrices:
         first = 0
         for part in parts:
             rows, own, narrowest = (
-                np.where(rows >= 0, rows + first, -1) for rows in (part.type.rows, part.type.own_cores, part.type.narrowest)
+                np.where(rows >= 0, rows + first, -1)
+                for rows in (part.type.rows, part.type.own_cores, part.type.narrowest)
             )
             types.append(TaskType(rows, own, narrowest))
             first += len(part.variants.kinds)
@@ -482,7 +485,7 @@ class FlowPrices:
             forecasts.table.memory,
             int(forecasts.hosts[group]),
             self.base.jobs[group, :there],
-            forecasts.kinds[group],
+            forecasts.kinds(group),
             here.free_milli / MILLI,
             float(here.free_memory_mib),
             self.slo_us[group],

@@ -54,25 +54,31 @@ class ForecastCache:
         self.shares = shares and view.snapshot.share_service_cores
         self.hosts: IntArray = np.array([table.host(g.host) for g in view.groups], np.int64)
         """[groups] number of each group's host."""
-        self.kinds: list[IntArray] = []
-        """By group, the kind of each running task."""
-        self.jobs: list[FloatArray] = []
-        """By group, [running, JOB_NUMBERS], goals left open."""
-        for g, group in enumerate(view.groups):
-            host = int(self.hosts[g])
-            self.kinds.append(np.array([table.kind(host, r) for r in group.residents], np.int64))
-            numbers = np.zeros((len(group.residents), JOB_NUMBERS))
-            for row, resident, running in zip(numbers, group.residents, group.running, strict=True):
-                row[SCALE], row[DONE], row[READY_S] = resident.scale, resident.progress, resident.ready_s
-                row[JOB_CORES], row[MEMORY_MIB] = resident.weight, resident.memory_mib
-                row[LONG_RUNNING] = -1.0 if running.task.endless else 0.0
-            self.jobs.append(numbers)
+        everything = [(int(self.hosts[g]), r) for g, group in enumerate(view.groups) for r in group.residents]
+        self.running_kinds: IntArray = np.array([table.kind(host, r) for host, r in everything], np.int64)
+        """[running] kind of each task that runs on a group's machine, group by group."""
+        lasting = [running.task.endless for group in view.groups for running in group.running]
+        self.running_jobs: FloatArray = np.zeros((len(everything), JOB_NUMBERS))
+        """[running, JOB_NUMBERS], goals left open."""
+        if everything:
+            columns = [SCALE, DONE, READY_S, JOB_CORES, MEMORY_MIB, LONG_RUNNING]
+            self.running_jobs[:, columns] = [
+                (r.scale, r.progress, r.ready_s, r.weight, r.memory_mib, -1.0 if stays else 0.0)
+                for (_, r), stays in zip(everything, lasting, strict=True)
+            ]
+        counts = np.array([len(g.residents) for g in view.groups], np.int64)
+        self.first: IntArray = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        """[groups + 1] the first row of each group's running tasks."""
         self._light: dict[tuple[int, int, int], bool] = {}
         self._undisturbed: dict[tuple[int, Arrival], float] = {}
         self._bare: dict[str, Host] = {}
         self._resourceful = any(c.task.resources for c in view.classes)
         per_machine = (RelationKind.LIMIT, RelationKind.APART)
         self._local = tuple(r for r in view.snapshot.relations if r.key == MACHINE and r.kind in per_machine)
+
+    def kinds(self, group: int) -> IntArray:
+        """Kind of each task that runs on a group's machine."""
+        return self.running_kinds[self.first[group] : self.first[group + 1]]
 
     @cached_property
     def _shapes_key(self) -> int:
@@ -127,7 +133,8 @@ class ForecastCache:
             task = self.view.classes[task_class].task
             shape = self.view.shapes.index(group)
             found = self._light[key] = self.may_share(group) and self.remembered(
-                task_class, ("light", shape, task.profile, task.threads, width_milli),
+                task_class,
+                ("light", shape, task.profile, task.threads, width_milli),
                 partial(self._keeps_goals, group, task_class, width_milli),
             )
         return found

@@ -105,7 +105,8 @@ class PaceTable:
 
     def number(self, key: tuple[object, ...]) -> int:
         """A number that equal keys share, to be a short part of other keys."""
-        return self.remembered(key, partial(next, self._numbers))
+        found: int = self.remembered(key, partial(next, self._numbers))
+        return found
 
     def alone_s(self, host: Host, cores: tuple[int, ...], profile: str, allowed: tuple[int, ...]) -> float:
         """Run time of a job of scale 1 on these cores alone, in seconds, with the threads that it starts there.

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import itemgetter
 
 from flowsched.cluster import service_load
 from flowsched.relations.census import Census
 from flowsched.resource import covers, without
-from flowsched.snapshot import MILLI, Machine, Running, Service, Snapshot, Task
+from flowsched.snapshot import MILLI, Machine, Running, Service, Snapshot, Task, cores_beside
 from flowsched_models.profile import PhaseOrder
 from flowsched_models.runtime import Host, HostFactory, Resident
 
@@ -91,13 +92,13 @@ class View:
     def class_of(self) -> tuple[int, ...]:
         """Class of each task."""
         found = {i: c for c, cls in enumerate(self.classes) for i in cls.members}
-        return tuple(found[i] for i in range(len(self.tasks)))
+        return tuple([found[i] for i in range(len(self.tasks))])
 
     @cached_property
     def group_of(self) -> tuple[int, ...]:
         """Group of each machine."""
         found = {i: g for g, group in enumerate(self.groups) for i in group.members}
-        return tuple(found[i] for i in range(len(self.machines)))
+        return tuple([found[i] for i in range(len(self.machines))])
 
     @cached_property
     def shapes(self) -> tuple[int, ...]:
@@ -121,9 +122,9 @@ class View:
                 machine.vcpus,
                 machine.resources,
                 group.batch_cores,
-                tuple((s.slo_us, s.memory_mib) for s in group.services),
-                tuple(_running_order(r, self.snapshot.now_s) for r in group.endless),
-                tuple(machine.name in names for names in lists),
+                tuple([(s.slo_us, s.memory_mib) for s in group.services]),
+                tuple([_running_order(r, self.snapshot.now_s) for r in group.endless]),
+                tuple([machine.name in names for names in lists]),
             )
             shapes.append(first.setdefault(key, g))
         return tuple(shapes)
@@ -178,10 +179,10 @@ class View:
 
 def compact(snapshot: Snapshot, hosts: HostFactory) -> View:
     """The view of a snapshot."""
-    tasks = tuple(sorted(snapshot.pending, key=lambda t: (_task_order(t), t.job, t.name)))
+    tasks = tuple(sorted(snapshot.pending, key=lambda t: (t.content, t.job, t.name)))
     by_class: dict[Hashable, list[int]] = {}
     for i, task in enumerate(tasks):
-        by_class.setdefault(_task_order(task), []).append(i)
+        by_class.setdefault(task.content, []).append(i)
     classes = tuple(TaskClass(tasks[rows[0]], tuple(rows)) for rows in by_class.values())
 
     running: dict[str, list[Running]] = {m.name: [] for m in snapshot.machines}
@@ -205,31 +206,37 @@ def compact(snapshot: Snapshot, hosts: HostFactory) -> View:
 
     keyed = []
     for machine in snapshot.machines:
-        here = tuple(sorted(running[machine.name], key=lambda r: _running_order(r, snapshot.now_s)))
-        loads = tuple(service_load(s) for s in services[machine.name])
-        goals = tuple((s.slo_us, s.memory_mib) for s in services[machine.name])
+        in_order = [(_running_order(r, snapshot.now_s), r) for r in running[machine.name]]
+        in_order.sort(key=itemgetter(0))
+        here = tuple([r for _, r in in_order])
+        loads = tuple([service_load(s) for s in services[machine.name]])
+        goals = tuple([(s.slo_us, s.memory_mib) for s in services[machine.name]])
         key = (
             machine.type,
             machine.cpu_milli,
             machine.memory_mib,
             machine.vcpus,
             machine.labels if keep_labels else tuple(pair for pair in machine.labels if pair[0] in label_keys),
-            tuple((x.profile, x.cores, x.threads, x.weight, x.qps, x.client) for x in loads),
+            tuple([(x.profile, x.cores, x.threads, x.weight, x.qps, x.client) for x in loads]),
             goals,
-            tuple(_running_order(r, snapshot.now_s) for r in here),
-            tuple(machine.name in names for names in named_lists),
+            tuple([order for order, _ in in_order]),
+            tuple([machine.name in names for names in named_lists]),
             tuple(sorted(machine.resources)),
             tuple(sorted(counted.get(machine.name, ()))),
         )
         keyed.append((key, machine.name, machine, here, loads))
     keyed.sort(key=lambda row: row[:2])
-    by_group: dict[Hashable, list[int]] = {}
+    # Equal ones are neighbours now: to compare them is cheaper than to hash all that runs there.
+    by_group: list[list[int]] = []
     for i, row in enumerate(keyed):
-        by_group.setdefault(row[0], []).append(i)
+        if i and row[0] == keyed[i - 1][0]:
+            by_group[-1].append(i)
+        else:
+            by_group.append([i])
     named = {p.machine for p in snapshot.plan} | {r.machine for r in snapshot.reservations}
     machines: list[Machine] = []
     groups = []
-    for rows in by_group.values():
+    for rows in by_group:
         _, name, machine, here, loads = keyed[rows[0]]
         searched = _searched([keyed[i][1] for i in rows], len(tasks), named)
         groups.append(
@@ -239,8 +246,8 @@ def compact(snapshot: Snapshot, hosts: HostFactory) -> View:
                 hosts.host(machine.type, loads),
                 tuple(services[name]),
                 here,
-                tuple(_resident(r, snapshot) for r in here),
-                snapshot.batch_cores(machine),
+                tuple([_resident(r, snapshot) for r in here]),
+                cores_beside(machine, services[name]),
                 free[name],
                 free_memory[name],
                 free_resources[name],
@@ -259,40 +266,11 @@ def _searched(names: list[str], tasks: int, named: set[str]) -> set[str]:
     return {names[0], *(name for name in names if name in named), *others[: max(1, tasks)]}
 
 
-def _task_order(t: Task) -> tuple[object, ...]:
-    goal = -1.0 if t.goal_s is None else t.goal_s
-    return (
-        -t.priority,
-        t.submit_s,
-        t.profile,
-        t.scale,
-        t.widths_milli,
-        t.request_milli,
-        t.memory_mib,
-        goal,
-        t.machines is not None,
-        t.machines or (),
-        t.spread_over is not None,
-        t.spread_over or (),
-        t.resources,
-        t.holds,
-        t.joins,
-        t.group or "",
-        t.threads,
-        t.min_utility is not None,
-        t.min_utility or 0.0,
-        t.endless,
-        t.weight,
-        t.done,
-    )
-
-
 def _running_order(r: Running, now_s: float) -> tuple[object, ...]:
     if r.task.endless:
         # When it came and how far it is believed to be tell machines apart that are alike from now on.
-        timeless = replace(r.task, submit_s=0.0, goal_s=None, machines=None, min_utility=None, group=None)
-        return (_task_order(timeless), 0.0, max(r.start_s, now_s), r.width_milli, r.threads, r.cores)
-    return (_task_order(r.task), r.progress, r.start_s, r.width_milli, r.threads, r.cores)
+        return (r.task.timeless.content, 0.0, max(r.start_s, now_s), r.width_milli, r.threads, r.cores)
+    return (r.task.content, r.progress, r.start_s, r.width_milli, r.threads, r.cores)
 
 
 def _resident(r: Running, snapshot: Snapshot) -> Resident:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched.resource import without
@@ -89,6 +91,40 @@ class Task:
     done: float = 0.0
     """Part of its work that was done, and kept, before it was preempted, or moved to where it runs."""
 
+    @cached_property
+    def content(self) -> tuple[object, ...]:
+        """All that tells tasks apart but their names, comparable with that of any other task."""
+        goal = -1.0 if self.goal_s is None else self.goal_s
+        return (
+            -self.priority,
+            self.submit_s,
+            self.profile,
+            self.scale,
+            self.widths_milli,
+            self.request_milli,
+            self.memory_mib,
+            goal,
+            self.machines is not None,
+            self.machines or (),
+            self.spread_over is not None,
+            self.spread_over or (),
+            self.resources,
+            self.holds,
+            self.joins,
+            self.group or "",
+            self.threads,
+            self.min_utility is not None,
+            self.min_utility or 0.0,
+            self.endless,
+            self.weight,
+            self.done,
+        )
+
+    @cached_property
+    def timeless(self) -> Task:
+        """The same long-running task, whenever it came and whatever it was asked to reach."""
+        return replace(self, submit_s=0.0, goal_s=None, machines=None, min_utility=None, group=None)
+
     def threads_on(self, cores: int, profile: JobProfile) -> int:
         """Threads that it starts on so many cores: of its allowed counts the largest that has a core each, else the
         smallest; then what the program accepts.
@@ -157,6 +193,12 @@ class StartDelay:
     """For a task that waited: a completion must be noticed and a container made."""
 
 
+def cores_beside(machine: Machine, services: Iterable[Service]) -> tuple[int, ...]:
+    """Virtual CPUs of a machine, ascending, that do not belong to these services of it."""
+    taken = {c for s in services for c in s.cores}
+    return tuple(c for c in range(machine.vcpus) if c not in taken)
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """What one round decides on. Order of machines, running and pending tasks carries no meaning."""
@@ -184,8 +226,7 @@ class Snapshot:
 
     def batch_cores(self, machine: Machine) -> tuple[int, ...]:
         """Virtual CPUs of a machine that batch tasks may use, ascending."""
-        taken = self.service_cores(machine.name)
-        return tuple(c for c in range(machine.vcpus) if c not in taken)
+        return cores_beside(machine, (s for s in self.services if s.machine == machine.name))
 
     def free_milli(self) -> dict[str, int]:
         """Unrequested CPU by machine: allocatable minus the widths of services and running tasks."""

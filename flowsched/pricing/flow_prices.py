@@ -74,6 +74,14 @@ class Variants:
 
 
 @dataclass(frozen=True)
+class _TypeVariants:
+    """The ways of one type alone; its rows count from 0."""
+
+    type: TaskType
+    variants: Variants
+
+
+@dataclass(frozen=True)
 class Base:
     """Machines of groups with what runs there now: arrays by group, rows as the kernels take them."""
 
@@ -127,7 +135,8 @@ class FlowPrices:
         )
         """[groups, S] p95 goal of each service."""
         for g, group in enumerate(view.groups):
-            self.slo_us[g, : len(group.services)] = [s.slo_us for s in group.services]
+            if group.services:
+                self.slo_us[g, : len(group.services)] = [s.slo_us for s in group.services]
         self.base = self._base()
         """The groups' machines as they run now."""
         self.class_goals: FloatArray = np.array(
@@ -147,8 +156,9 @@ class FlowPrices:
         self._cost: list[dict[Colocation, float]] = [{} for _ in view.groups]
         # Forecasts know no goal, where no job's completion is too late to be of use.
         self._forecast: list[dict[Colocation, Forecast]] = [{} for _ in view.groups] if like is None else like._forecast
-        self._plain = not any(c.task.endless or c.task.min_utility is not None for c in view.classes) and not any(
-            g.endless for g in view.groups
+        self._some_stay = any(g.endless for g in view.groups)
+        self._plain = not self._some_stay and not any(
+            c.task.endless or c.task.min_utility is not None for c in view.classes
         )
         self._waiting: dict[int, dict[str, float]] = {}
 
@@ -311,11 +321,12 @@ class FlowPrices:
         count = np.array([len(g.running) for g in groups], np.int64)
         jobs = np.zeros((len(groups), most, JOB_NUMBERS))
         kinds = np.zeros((len(groups), most), np.int64)
-        for g, n in enumerate(count.tolist()):
-            if n:
-                jobs[g, :n] = forecasts.jobs[g]
-                jobs[g, :n, ELAPSED_S : IMPORTANCE + 1] = self.goals.running[g]
-                kinds[g, :n] = forecasts.kinds[g]
+        row = np.repeat(np.arange(len(groups)), count)
+        place = np.arange(len(row)) - forecasts.first[row]
+        if len(row):
+            jobs[row, place] = forecasts.running_jobs
+            jobs[row, place, ELAPSED_S : IMPORTANCE + 1] = [goal for goals in self.goals.running for goal in goals]
+            kinds[row, place] = forecasts.running_kinds
         jobs[:, :, LATEST_S] = np.inf
         cost, peak = np.zeros(len(groups)), np.zeros(self.slo_us.shape)
         ends = np.full((len(groups), most), -np.inf)
@@ -346,50 +357,64 @@ class FlowPrices:
 
     def _types(self) -> tuple[list[int], list[TaskType], Variants]:
         """Type of each class, and the variants of each type on every shape of machine."""
-        view, forecasts = self.forecasts.view, self.forecasts
+        view = self.forecasts.view
         number: dict[_TypeKey, int] = {}
         type_of: list[int] = []
-        members: list[int] = []
+        parts: list[_TypeVariants] = []
         for c, cls in enumerate(view.classes):
             t = cls.task
             fresh = t.submit_s >= view.snapshot.now_s
             key = (t.profile, t.scale, t.widths_milli, t.memory_mib, t.threads, t.endless, fresh, t.machines, t.done)
             if key not in number:
-                number[key] = len(members)
-                members.append(c)
+                number[key] = len(parts)
+                reference = self.goals.whole_run_s[c] if t.endless else 0.0
+                depends = (*key, self.forecasts.delay_s(c, 0), reference, self.settings.slo_margin)
+                parts.append(self.forecasts.remembered(c, depends, partial(self._type_variants, c)))
             type_of.append(number[key])
+        types = []
+        first = 0
+        for part in parts:
+            rows, own, narrowest = (
+                np.where(rows >= 0, rows + first, -1)
+                for rows in (part.type.rows, part.type.own_cores, part.type.narrowest)
+            )
+            types.append(TaskType(rows, own, narrowest))
+            first += len(part.variants.kinds)
+        variants = Variants(
+            np.concatenate([np.zeros((0, VARIANT_NUMBERS)), *(p.variants.numbers for p in parts)]),
+            np.concatenate([np.zeros(0, np.int64), *(p.variants.kinds for p in parts)]),
+            np.concatenate([np.zeros(0, np.int64), *(p.variants.columns for p in parts)]),
+            tuple(way for p in parts for way in p.variants.ways),
+        )
+        return type_of, types, variants
+
+    def _type_variants(self, task_class: int) -> _TypeVariants:
+        """The variants of one class's type, counted from 0."""
+        table = self.forecasts.table
         rows: list[FloatArray] = []
         kinds: list[int] = []
         columns: list[int] = []
         ways: list[tuple[int, bool]] = []
-        types = []
-        table = forecasts.table
-        for c in members:
-            by_shape: list[list[int]] = []
-            for g in self.shapes:
-                here: list[int] = []
-                for way, row, kind, column in table.remembered(self._place_key(g, c), partial(self._variants_of, g, c)):
-                    here.append(len(rows))
-                    rows.append(row)
-                    kinds.append(kind)
-                    columns.append(column)
-                    ways.append(way)
-                by_shape.append(here)
-            most = max((len(here) for here in by_shape), default=0)
-            rows_of = np.full((len(by_shape), most), -1, np.int64)
-            for s, here in enumerate(by_shape):
-                rows_of[s, : len(here)] = here
-            own = max((sum(not ways[v][1] for v in here) for here in by_shape), default=0)
-            plain = np.where([[v >= 0 and not ways[v][1] for v in row] for row in rows_of.tolist()], rows_of, -1)
-            own_cores = np.ascontiguousarray(plain.reshape(rows_of.shape)[:, :own])
-            types.append(TaskType(rows_of, own_cores, np.ascontiguousarray(own_cores[:, :1])))
-        variants = Variants(
-            np.array(rows).reshape(-1, VARIANT_NUMBERS),
-            np.array(kinds, np.int64),
-            np.array(columns, np.int64),
-            tuple(ways),
-        )
-        return type_of, types, variants
+        by_shape: list[list[int]] = []
+        for g in self.shapes:
+            here: list[int] = []
+            key = self._place_key(g, task_class)
+            for way, row, kind, column in table.remembered(key, partial(self._variants_of, g, task_class)):
+                here.append(len(rows))
+                rows.append(row)
+                kinds.append(kind)
+                columns.append(column)
+                ways.append(way)
+            by_shape.append(here)
+        rows_of = np.full((len(by_shape), max((len(here) for here in by_shape), default=0)), -1, np.int64)
+        for s, here in enumerate(by_shape):
+            rows_of[s, : len(here)] = here
+        own = max((sum(not ways[v][1] for v in here) for here in by_shape), default=0)
+        plain = np.where([[v >= 0 and not ways[v][1] for v in row] for row in rows_of.tolist()], rows_of, -1)
+        own_cores = plain.reshape(rows_of.shape)[:, :own]
+        numbers = np.array(rows).reshape(-1, VARIANT_NUMBERS)
+        variants = Variants(numbers, np.array(kinds, np.int64), np.array(columns, np.int64), tuple(ways))
+        return _TypeVariants(TaskType(rows_of, own_cores, own_cores[:, :1]), variants)
 
     def _place_key(self, group: int, task_class: int) -> tuple[object, ...]:
         """What the variants of a class on a group's machines depend on."""
@@ -460,7 +485,7 @@ class FlowPrices:
             forecasts.table.memory,
             int(forecasts.hosts[group]),
             self.base.jobs[group, :there],
-            forecasts.kinds[group],
+            forecasts.kinds(group),
             here.free_milli / MILLI,
             float(here.free_memory_mib),
             self.slo_us[group],
@@ -516,10 +541,11 @@ class FlowPrices:
         alone = self.goals.alone_s[task_class].copy()
         caused = np.zeros(len(alone))
         width = view.classes[task_class].task.widths_milli[0]
-        for s, g in enumerate(view.shapes):
-            if np.isfinite(alone[s]):
-                alone[s], caused[s] = self._run_for_good(g, task_class, width)
-        shape = np.array([self.shapes[g] for g in view.shape_of], np.int64)
+        if self._some_stay or view.classes[task_class].task.endless:
+            for s, g in enumerate(view.shapes):
+                if np.isfinite(alone[s]):
+                    alone[s], caused[s] = self._run_for_good(g, task_class, width)
+        shape = self._shape
         wait = np.maximum(self.base.drained_s, max(forecasts.backlog_s, self.settings.round_period_s))
         ends = wait + forecasts.delay_s(task_class, 1) + alone[shape]
         if not np.isfinite(ends).any():
@@ -561,6 +587,12 @@ class FlowPrices:
             "completion_if_postponed": self.goals.penalty(Arrival(task_class, 0, 0), end_s) + caused,
             "waiting": growth,
         }
+
+    @cached_property
+    def _shape(self) -> IntArray:
+        """[groups] position of each group's shape."""
+        view = self.forecasts.view
+        return np.array([self.shapes[g] for g in view.shape_of], np.int64)
 
     @cached_property
     def _above_any_place(self) -> tuple[float, float]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from typing import TypeVar
 
 import numpy as np
 
@@ -19,6 +20,8 @@ from flowsched.snapshot import MILLI, Task
 from flowsched_models.forecast import forecast
 from flowsched_models.pace_table import PaceTable
 from flowsched_models.runtime import Host, Resident
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True)
@@ -51,25 +54,54 @@ class ForecastCache:
         self.shares = shares and view.snapshot.share_service_cores
         self.hosts: IntArray = np.array([table.host(g.host) for g in view.groups], np.int64)
         """[groups] number of each group's host."""
-        self.kinds: list[IntArray] = []
-        """By group, the kind of each running task."""
-        self.jobs: list[FloatArray] = []
-        """By group, [running, JOB_NUMBERS], goals left open."""
-        for g, group in enumerate(view.groups):
-            host = int(self.hosts[g])
-            self.kinds.append(np.array([table.kind(host, r) for r in group.residents], np.int64))
-            numbers = np.zeros((len(group.residents), JOB_NUMBERS))
-            for row, resident, running in zip(numbers, group.residents, group.running, strict=True):
-                row[SCALE], row[DONE], row[READY_S] = resident.scale, resident.progress, resident.ready_s
-                row[JOB_CORES], row[MEMORY_MIB] = resident.weight, resident.memory_mib
-                row[LONG_RUNNING] = -1.0 if running.task.endless else 0.0
-            self.jobs.append(numbers)
+        everything = [(int(self.hosts[g]), r) for g, group in enumerate(view.groups) for r in group.residents]
+        self.running_kinds: IntArray = np.array([table.kind(host, r) for host, r in everything], np.int64)
+        """[running] kind of each task that runs on a group's machine, group by group."""
+        lasting = [running.task.endless for group in view.groups for running in group.running]
+        self.running_jobs: FloatArray = np.zeros((len(everything), JOB_NUMBERS))
+        """[running, JOB_NUMBERS], goals left open."""
+        if everything:
+            columns = [SCALE, DONE, READY_S, JOB_CORES, MEMORY_MIB, LONG_RUNNING]
+            self.running_jobs[:, columns] = [
+                (r.scale, r.progress, r.ready_s, r.weight, r.memory_mib, -1.0 if stays else 0.0)
+                for (_, r), stays in zip(everything, lasting, strict=True)
+            ]
+        counts = np.array([len(g.residents) for g in view.groups], np.int64)
+        self.first: IntArray = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        """[groups + 1] the first row of each group's running tasks."""
         self._light: dict[tuple[int, int, int], bool] = {}
         self._undisturbed: dict[tuple[int, Arrival], float] = {}
         self._bare: dict[str, Host] = {}
         self._resourceful = any(c.task.resources for c in view.classes)
         per_machine = (RelationKind.LIMIT, RelationKind.APART)
         self._local = tuple(r for r in view.snapshot.relations if r.key == MACHINE and r.kind in per_machine)
+
+    def kinds(self, group: int) -> IntArray:
+        """Kind of each task that runs on a group's machine."""
+        return self.running_kinds[self.first[group] : self.first[group + 1]]
+
+    @cached_property
+    def _shapes_key(self) -> int:
+        """Stands for the shapes of machines in their order, with what never leaves them."""
+        view = self.view
+        shapes = []
+        for g in view.shapes:
+            here = view.groups[g]
+            m = here.machine
+            services = tuple((s.slo_us, s.width_milli, s.memory_mib) for s in here.services)
+            stay = tuple((r.width_milli, r.task.memory_mib, r.task.resources) for r in here.endless)
+            place = (int(self.hosts[g]), m.cpu_milli, m.memory_mib, m.vcpus, m.resources, here.batch_cores)
+            shapes.append((*place, services, stay))
+        return self.table.number(("shapes", self.shares, *shapes))
+
+    def remembered(self, task_class: int, key: tuple[object, ...], make: Callable[[], Answer]) -> Answer:
+        """What ``make`` answers for a class, from an earlier round where there was one with the same shapes.
+
+        ``key`` says all else that the answer depends on. A class with a list of machines is asked anew in each round.
+        """
+        if self.view.classes[task_class].task.machines is not None:
+            return make()
+        return self.table.remembered((self._shapes_key, *key), make)
 
     def threads(self, group: int, task_class: int) -> int:
         """Threads that a class starts on a group's machines: all cores that batch may use there, as far as it may."""
@@ -98,7 +130,13 @@ class ForecastCache:
         key = (group, task_class, width_milli)
         found = self._light.get(key)
         if found is None:
-            found = self._light[key] = self.may_share(group) and self._keeps_goals(group, task_class, width_milli)
+            task = self.view.classes[task_class].task
+            shape = self.view.shapes.index(group)
+            found = self._light[key] = self.may_share(group) and self.remembered(
+                task_class,
+                ("light", shape, task.profile, task.threads, width_milli),
+                partial(self._keeps_goals, group, task_class, width_milli),
+            )
         return found
 
     def ways(self, group: int, task_class: int) -> tuple[tuple[int, bool], ...]:
@@ -213,9 +251,7 @@ class ForecastCache:
                 continue
             key = (task.profile, task.scale, task.widths_milli[0], task.memory_mib, task.resources, task.machines)
             if key not in known:
-                fitting = [view.groups[g] for g in view.shapes if view.could_fit(c, g, task.widths_milli[0])]
-                alone = (self.alone_s(g.host, g.batch_cores[:1], task.profile, task.scale) for g in fitting)
-                known[key] = min(alone, default=0.0)
+                known[key] = self.remembered(c, ("one core", *key), partial(self._on_one_core_s, c))
             total += len(cls.members) * (1.0 - task.done) * known[key]
         for group in view.groups:
             for running, resident in zip(group.running, group.residents, strict=True):
@@ -224,6 +260,12 @@ class ForecastCache:
                 one_core_s = self.alone_s(group.host, resident.cores[:1], resident.profile, resident.scale)
                 total += group.size * (1.0 - resident.progress) * one_core_s
         return total / max(1, cores)
+
+    def _on_one_core_s(self, task_class: int) -> float:
+        """Run time of a class on one core of its fastest shape; 0 where it fits on none."""
+        view, task = self.view, self.view.classes[task_class].task
+        fitting = [view.groups[g] for g in view.shapes if view.could_fit(task_class, g, task.widths_milli[0])]
+        return min((self.alone_s(g.host, g.batch_cores[:1], task.profile, task.scale) for g in fitting), default=0.0)
 
     def delay_s(self, task_class: int, start_after: int) -> float:
         """Seconds from binding to the program's start."""

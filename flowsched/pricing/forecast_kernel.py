@@ -103,6 +103,7 @@ def machine_cost(
     n = len(kinds)
     rows = np.empty((n, JOB_COLUMNS))
     factor = np.empty(n)
+    at_a_completion = np.full(n, -1, np.int64)
     long_running = False
     for i in range(n):
         rows[i] = memory.rows[kinds[i]]
@@ -113,19 +114,17 @@ def machine_cost(
         long_running = long_running or jobs[i, LONG_RUNNING] != 0.0
     services = memory.services[host, : memory.service_count[host]]
     peak[:] = 0.0
-    none = np.zeros((0, 0), np.bool_)
-    nothing = np.zeros(0)
-    nowhere = np.zeros(0, np.int64)
     run_once(
-        rows, start_after, np.full(n, -1, np.int64), factor, services, none, nothing, nowhere, nothing,
+        rows, start_after, at_a_completion, factor, services, memory.can[:0], factor[:0], kinds[:0], factor[:0],
         kinds, memory, host, free_cores, free_memory, settings[START_DELAY_S], ends, bound, peak,
     )  # fmt: skip
     total = 0.0
     for k in range(services.shape[0]):
         used = min(MOST_USED, peak[k] / slo_us[k])
         total += settings[HEADROOM_WEIGHT] * used / (1.0 - used)
-    factors = np.ones(n)
+    factors = factor
     if long_running:
+        factors = np.ones(n)
         slow_downs(memory, host, kinds, jobs, factors)
     for i in range(n):
         if bound[i] > FAR_S:

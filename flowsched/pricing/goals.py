@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from flowsched.arrays import FloatArray
@@ -33,8 +35,13 @@ class Goals:
         """By class, [shapes] run time alone on an empty machine; infinity where it cannot run or would break a p95 goal."""
         if like is None:
             known: dict[tuple[object, ...], FloatArray] = {}
-            self.alone_s = [known.setdefault(key, self._alone(c)) if key not in known else known[key]
-                            for c, key in enumerate(_place_key(cls.task) for cls in view.classes)]  # fmt: skip
+            self.alone_s = []
+            for c, cls in enumerate(view.classes):
+                key = _place_key(cls.task)
+                if key not in known:
+                    wanted = ("alone", settings.slo_margin, *key)
+                    known[key] = forecasts.remembered(c, wanted, partial(self._alone, c))
+                self.alone_s.append(known[key])
             self.whole_run_s = [self._whole_run(c) for c in range(len(view.classes))]
         else:
             self.alone_s, self.whole_run_s = like.alone_s, like.whole_run_s
@@ -50,7 +57,11 @@ class Goals:
         self.demand_utility = any(c.task.min_utility is not None for c in view.classes)
         # Distinct places only: clusters have many machines alike.
         self._places = list(dict.fromkeys((g.host, g.batch_cores) for g in view.groups if g.batch_cores))
-        self._best_s: dict[tuple[str, float, tuple[int, ...]], float] = {} if like is None else like._best_s
+        places = tuple((forecasts.table.host(host), cores) for host, cores in self._places)
+        rule = (settings.goal_factor, settings.length_weight, goal_s)
+        self._known_goals: dict[tuple[object, ...], tuple[float, float]] = forecasts.table.remembered(
+            ("goals", rule, places), dict
+        )
         self.running = [self._running_goals(g) for g in range(len(view.groups))]
 
     def welcome(self, group: int, task_class: int) -> bool:
@@ -117,20 +128,24 @@ class Goals:
     def _running_goals(self, group: int) -> list[tuple[float, float, float]]:
         """(elapsed, goal, importance) of all that runs on a group's machine."""
         view = self._forecasts.view
+        now = view.snapshot.now_s
         goals = []
         for running in view.groups[group].running:
             task = running.task
-            key = (task.profile, task.scale, task.threads)
-            best_s = self._best_s.get(key)
-            if best_s is None:
-                alone = (self._forecasts.task_alone_s(host, cores, task) for host, cores in self._places)
-                best_s = self._best_s[key] = min(alone, default=REFERENCE_RUN_S)
-            importance = self._importance(task, best_s)
-            if self._goal_s is not None:
-                goals.append((0.0, self._goal_s, importance))
-                continue
-            goals.append((view.snapshot.now_s - task.submit_s, self._own_goal(task, best_s), importance))
+            key = (task.profile, task.scale, task.threads, task.goal_s, task.weight, task.endless)
+            known = self._known_goals.get(key)
+            if known is None:
+                known = self._known_goals[key] = self._goal_and_importance(task)
+            tau, importance = known
+            goals.append((0.0 if self._goal_s is not None else now - task.submit_s, tau, importance))
         return goals
+
+    def _goal_and_importance(self, task: Task) -> tuple[float, float]:
+        """Of a task that runs, whose best run time is that on any machine: it may have grown too wide for some since."""
+        alone = (self._forecasts.task_alone_s(host, cores, task) for host, cores in self._places)
+        best_s = min(alone, default=REFERENCE_RUN_S)
+        tau = self._own_goal(task, best_s) if self._goal_s is None else self._goal_s
+        return tau, self._importance(task, best_s)
 
 
 def _place_key(task: Task) -> tuple[object, ...]:

@@ -31,20 +31,20 @@ class Assignment:
         """Index the tasks by machine."""
         self.moves = 0
         """How often it was changed: a plan with as many moves as before is as it was."""
-        self._by_machine: list[list[int]] = [[] for _ in range(self.machines)]
-        self._colocations: list[Colocation | None] = [None] * self.machines
-        self._without: list[dict[int, Colocation]] = [{} for _ in range(self.machines)]
+        self._by_machine: dict[int, list[int]] = {}
+        self._colocations: dict[int, Colocation] = {}
+        self._without: dict[int, dict[int, Colocation]] = {}
         for task, option in enumerate(self.options):
             if option is not None:
-                self._by_machine[option.machine].append(task)
+                self._by_machine.setdefault(option.machine, []).append(task)
 
     def copy(self) -> Assignment:
         """An independent copy."""
         twin = Assignment([], self.class_of, 0)
         twin.options, twin.machines = list(self.options), self.machines
-        twin._by_machine = [list(tasks) for tasks in self._by_machine]
-        twin._colocations = list(self._colocations)
-        twin._without = [dict(known) for known in self._without]
+        twin._by_machine = {m: list(tasks) for m, tasks in self._by_machine.items()}
+        twin._colocations = dict(self._colocations)
+        twin._without = {m: dict(known) for m, known in self._without.items()}
         return twin
 
     def move(self, task: int, option: PlacementOption | None) -> None:
@@ -56,26 +56,32 @@ class Assignment:
             self._forget(old.machine)
         self.options[task] = option
         if option is not None:
-            self._by_machine[option.machine].append(task)
+            self._by_machine.setdefault(option.machine, []).append(task)
             self._forget(option.machine)
 
     def on(self, machine: int) -> tuple[int, ...]:
         """Tasks that are planned for a machine, ascending."""
-        return tuple(sorted(self._by_machine[machine]))
+        return tuple(sorted(self._by_machine.get(machine, ())))
+
+    def arrived(self) -> tuple[int, ...]:
+        """Machines for which tasks are planned, ascending."""
+        return tuple(sorted(m for m, tasks in self._by_machine.items() if tasks))
 
     def colocation(self, machine: int, without: int | None = None) -> Colocation:
         """The arriving tasks of a machine, with one task left out."""
-        whole = self._colocations[machine]
+        if machine not in self._by_machine:
+            return ()
+        whole = self._colocations.get(machine)
         if whole is None:
             members = (
                 Arrival(self.class_of[t], c.start_after, c.width_milli, c.shared)
-                for t in self._by_machine[machine]
+                for t in self._by_machine.get(machine, ())
                 if (c := self.options[t]) is not None
             )
             whole = self._colocations[machine] = tuple(sorted(members))
         if without is None:
             return whole
-        known = self._without[machine]
+        known = self._without.setdefault(machine, {})
         rest = known.get(without)
         if rest is None:
             option = self.options[without]
@@ -86,5 +92,5 @@ class Assignment:
         return rest
 
     def _forget(self, machine: int) -> None:
-        self._colocations[machine] = None
-        self._without[machine] = {}
+        self._colocations.pop(machine, None)
+        self._without.pop(machine, None)

@@ -18,8 +18,17 @@ from flowsched.snapshot import PlannedStart, Reservation, Task
 from flowsched_models.quantity import count_cores
 
 
+def _forecast_together(model: RoundModel, plan: Assignment) -> None:
+    """Forecast at once what the terms of a machine's arrivals will ask for: the machine with and without each of them."""
+    for m in plan.arrived():
+        colocation = plan.colocation(m)
+        without = (colocation[:i] + colocation[i + 1 :] for i in range(len(colocation)))
+        model.prices.machine_costs(model.view.group_of[m], (colocation, *without))
+
+
 def placements(model: RoundModel, plan: Assignment) -> tuple[Placement, ...]:
     """Tasks that start now, with the terms of their cost."""
+    _forecast_together(model, plan)
     view = model.view
     bound = []
     for task, option in enumerate(plan.options):

@@ -318,7 +318,7 @@ def _start_idle_machines(model: RoundModel, plan: Assignment) -> Assignment:
     """An idle machine starts its first planned tasks: nothing will complete there to wait for."""
     view = model.view
     decided = plan.copy()
-    for m in range(len(view.machines)):
+    for m in decided.arrived():
         group = view.groups[view.group_of[m]]
         tasks = decided.on(m)
         after = {t: option.start_after for t in tasks if (option := decided.options[t]) is not None}

@@ -64,16 +64,11 @@ def run_once(
     count = jobs.shape[0]
     n = count + services.shape[0]
     looks_up = memory.heads.shape[0] > 0
-    items = np.zeros(count, np.int64)
-    state = np.zeros(count, np.int64)
-    ready = np.zeros(count)
-    progress = np.zeros(count)
-    stage = np.zeros(count, np.int64)
-    pace = np.zeros(count)
-    at = np.zeros(count)
-    busy = np.zeros(n)
-    p95 = np.zeros(services.shape[0])
-    users = np.zeros(n, np.int64)
+    # Few and large: to make an array costs as much as a step of a short run.
+    whole = np.zeros((4, n), np.int64)
+    items, state, stage, users = whole[0], whole[1], whole[2], whole[3]
+    parts = np.zeros((6, n))
+    ready, progress, pace, at, busy, p95 = parts[0], parts[1], parts[2], parts[3], parts[4], parts[5]
     running = 0
     waiting = 0
     for i in range(count):

@@ -7,6 +7,8 @@ remembered decides nothing: the pace of a set is worked out of the set alone, in
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import count
 from typing import Any, TypeVar
 
 import numpy as np
@@ -41,6 +43,7 @@ class PaceTable:
         self._known: PaceMemory = _empty(0, 0, 0, 0, _FIRST_ENTRIES)
         self._lone_peaks: dict[tuple[int, int], tuple[float, ...]] = {}
         self._remembered: dict[tuple[object, ...], Any] = {}
+        self._numbers = count()
         self._alone: dict[tuple[int, tuple[int, ...], str, tuple[int, ...]], float] = {}
 
     def begin_round(self) -> None:
@@ -98,6 +101,11 @@ class PaceTable:
             if len(self._remembered) > _MOST_KINDS:
                 self._remembered.clear()
             found = self._remembered[key] = make()
+        return found
+
+    def number(self, key: tuple[object, ...]) -> int:
+        """A number that equal keys share, to be a short part of other keys."""
+        found: int = self.remembered(key, partial(next, self._numbers))
         return found
 
     def alone_s(self, host: Host, cores: tuple[int, ...], profile: str, allowed: tuple[int, ...]) -> float:

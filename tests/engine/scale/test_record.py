@@ -109,13 +109,14 @@ def test_what_is_preempted_and_moved_is_replayed_too(policy: str, found: Snapsho
     record = decisions.record
     assert record is not None
     sound(dict(record))
-    assert [p["task"] for p in record["preemptions"]] == [p.task for p in decisions.preemptions or ()]
-    assert [m["task"] for m in record["moves"]] == [m.task for m in decisions.moves or ()]
+    # Where nothing could be changed the record says nothing about it.
+    assert [p["task"] for p in record.get("preemptions", ())] == [p.task for p in decisions.preemptions or ()]
+    assert [m["task"] for m in record.get("moves", ())] == [m.task for m in decisions.moves or ()]
     account = Account(reread(dict(record)), "a record")
-    for change in record["preemptions"]:
+    for change in record.get("preemptions", ()):
         assert "was preempted" in explain(account, change["task"]).lines()[0]
         assert "make room there" in " ".join(explain(account, change["room_for"]).lines())
-    for change in record["moves"]:
+    for change in record.get("moves", ()):
         assert f"from {change['source']} to {change['machine']}" in explain(account, change["task"]).lines()[0]
 
 

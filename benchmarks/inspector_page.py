@@ -20,10 +20,11 @@ from typing import Any
 
 import click
 import numpy as np
+from flowsched.demand import Demand
+from flowsched.wide_round import place
 
 from benchmarks.machine import describe_machine
 from benchmarks.wide_rounds import MIB, cluster, many_classes
-from flowsched.demand import Demand
 from flowsched.fleet import Fleet
 from flowsched.inspector.account import Account
 from flowsched.inspector.page import render_page
@@ -31,7 +32,6 @@ from flowsched.inspector.source import open_folder
 from flowsched.record import record_head
 from flowsched.settings import Settings
 from flowsched.solvers import make_solver
-from flowsched.wide_round import place
 
 RESULTS = Path(__file__).parent / "results"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

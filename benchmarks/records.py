@@ -23,18 +23,18 @@ from typing import Any
 
 import click
 import numpy as np
+from flowsched.demand import Demand
+from flowsched.wide_outcome import WideOutcome
+from flowsched.wide_round import place
 
 from benchmarks.machine import describe_machine
 from benchmarks.wide_rounds import MIB, SIZES_MILLI, cluster, many_classes
-from flowsched.demand import Demand
 from flowsched.fleet import Fleet
 from flowsched.record_file import pack_record
 from flowsched.record_maker import RecordMaker
 from flowsched.record_writer import RecordWriter
 from flowsched.settings import Settings
 from flowsched.solvers import Solver, make_solver
-from flowsched.wide_outcome import WideOutcome
-from flowsched.wide_round import place
 from flowsched_k8s.round_account import Filtered, Recipe, RoundAccount
 
 RESULTS = Path(__file__).parent / "results"

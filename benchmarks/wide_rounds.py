@@ -17,16 +17,16 @@ from typing import Any
 
 import click
 import numpy as np
-
-from benchmarks.machine import describe_machine
 from flowsched.demand import Demand
-from flowsched.fleet import Fleet
-from flowsched.relations.relation import Relation, RelationKind
-from flowsched.solvers import make_solver
 from flowsched.wide_board import TIE, Board
 from flowsched.wide_network import build_wide_network
 from flowsched.wide_outcome import WideOutcome
 from flowsched.wide_round import place
+
+from benchmarks.machine import describe_machine
+from flowsched.fleet import Fleet
+from flowsched.relations.relation import Relation, RelationKind
+from flowsched.solvers import make_solver
 
 RESULTS = Path(__file__).parent / "results"
 SIZES_MILLI = (4000, 8000, 16000)

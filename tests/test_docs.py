@@ -19,14 +19,14 @@ from click.testing import CliRunner
 from builders import running, snapshot, task
 from flowsched import Settings, load_snapshot, solve
 from flowsched.cli import flowsched
-from flowsched.demand import Demand
 from flowsched.fleet import Fleet
 from flowsched.node.settings import NodeSettings
 from flowsched.record_file import record_json
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
+from flowsched.scale.bulk_round import place
+from flowsched.scale.demand import Demand
 from flowsched.snapshot_file import RunningForm, SnapshotForm
 from flowsched.solvers import make_solver
-from flowsched.wide_round import place
 from flowsched_models import profiles
 from flowsched_models.document import InputError
 from flowsched_models.form import Form
@@ -440,7 +440,7 @@ def test_every_key_of_a_record_is_listed() -> None:
         assert {name for entry in part[key] for name in entry} <= told[key], key
 
 
-def test_every_key_of_a_wide_part_is_listed() -> None:
+def test_every_key_of_a_bulk_part_is_listed() -> None:
     text = text_of(HOUSE / "docs" / "records.md")
     fleet = Fleet()
     fleet.declare(Relation("apart", RelationKind.APART))

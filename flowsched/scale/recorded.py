@@ -18,7 +18,6 @@ from flowsched.scale.policy import FORBIDDEN, ClassPrices, Feature
 from flowsched.scale.reasons import Closing, why_all
 from flowsched.scale.record import NetworkAccount, network_record
 from flowsched.scale.reservation import Reservation
-from flowsched.scale.restricted import coarsen
 from flowsched.scale.round import Rounds, RoundSettings
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.scale.topology import read_topology_counts
@@ -77,8 +76,6 @@ def solve_again(record: Mapping[str, Any], solver: Solver) -> list[dict[str, Any
     """The parts of a network record, solved again. Raises ``ValueError`` or ``KeyError`` for values that contradict."""
     settings = read_round_settings(record["settings"])
     ledger = read_ledger(record)
-    if record.get("apart"):
-        coarsen(ledger)
     rounds = Rounds(ledger, solver, settings, canonical=True)
     before = tuple(
         Reservation(
@@ -108,7 +105,6 @@ def solve_again(record: Mapping[str, Any], solver: Solver) -> list[dict[str, Any
         settings=settings,
         upkeep={},
         timings_ms={},
-        own_names=bool(record.get("apart")),
     )
     parts: list[dict[str, Any]] = network_record(account)["parts"]
     return parts

@@ -970,7 +970,7 @@ function overlap(part) {
 
 function partTitle(part) {
   const priority = part.priority === null || part.priority === undefined ? "" : `, priority ${part.priority}`;
-  return `${{ search: "search", wide: "wide round", network: "network round" }[part.kind]}${priority}`;
+  return `${{ search: "search", network: "network round" }[part.kind]}${priority}`;
 }
 
 function arcFacts(graph, arc) {

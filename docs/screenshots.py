@@ -17,7 +17,7 @@ from PIL import Image
 HOUSE = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(HOUSE))
 
-from benchmarks.inspector_page import data_centre, demo, find_browser, bulk_account  # noqa: E402
+from benchmarks.inspector_page import bulk_account, data_centre, demo, find_browser  # noqa: E402
 from flowsched import Settings, load_snapshot, solve  # noqa: E402
 from flowsched.inspector.account import Account  # noqa: E402
 from flowsched.inspector.page import render_page  # noqa: E402

@@ -24,10 +24,20 @@ from flowsched.scale.policy import ClassPrices, Feature
 from flowsched.scale.restricted import coarsen
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.task_class import MachineKind, TaskClass
+from flowsched.settings import Settings
 
 _ANY = 1e6
 """More than any pressure."""
 _MIB = 1 << 20
+_BOUND_STEPS = 10
+"""Every record has a bound, and rounds are seconds apart: most of what a hundred steps prove, in a tenth of their time."""
+
+
+def bulk_settings(settings: Settings) -> RoundSettings:
+    """Of an operator's settings, those that bulk rounds have."""
+    return RoundSettings(
+        resolves=settings.resolves, scoring=settings.scoring, reservations=False, bound_steps=_BOUND_STEPS
+    )
 
 
 class BulkPrices:
@@ -75,7 +85,7 @@ class BulkInput:
     groups: tuple[TaskGroup, ...] = ()
     running_members: Mapping[str, int] = field(default_factory=dict)
     """Tasks of each group that run already and count towards its minimum."""
-    settings: RoundSettings = field(default_factory=RoundSettings)
+    settings: RoundSettings = field(default_factory=lambda: bulk_settings(Settings()))
 
     def ledger(self) -> Ledger:
         """The state that the round decides on, machines in rows as they are here, with the demands' tasks waiting."""
@@ -154,7 +164,7 @@ def input_of_fleet(
         [by_machine(demand, lambda values: values[rows]) for demand in demands],
         tuple(groups),
         dict(running_members or {}),
-        settings or RoundSettings(),
+        settings or bulk_settings(Settings()),
     )
 
 

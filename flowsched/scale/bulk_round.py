@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -63,7 +62,6 @@ def decide(
     """The same on an input. Raises ``RuntimeError`` if the solver refuses a network."""
     timer = StageTimer(clock)
     timer.start("view")
-    given.settings = replace(given.settings, reservations=False)
     ledger = given.ledger()
     rounds = Rounds(ledger, solver, given.settings, clock=clock, canonical=True)
     timer.start(None)

@@ -14,11 +14,11 @@ from typing import Any
 
 from flowsched.record import Recipe
 from flowsched.round.scheduler import FlowScheduler
+from flowsched.scale.bulk_input import bulk_settings
 from flowsched.scale.bulk_outcome import BulkOutcome
 from flowsched.scale.bulk_round import place
 from flowsched.scale.demand import Demand
 from flowsched.scale.reasons import Cause as LeftCause
-from flowsched.scale.round import RoundSettings
 from flowsched.settings import Settings
 from flowsched.snapshot import PlannedStart, Reservation
 from flowsched.solvers import Solver
@@ -228,7 +228,7 @@ class _Round:
             [g for g in self.given.groups if g.name in groups],
             self.given.group_members,
             solver=self.solver,
-            settings=RoundSettings(resolves=self.given.settings.resolves, scoring=self.given.settings.scoring),
+            settings=bulk_settings(self.given.settings),
             clock=self.clock,
             keep_record=self.given.keep_record,
         )

@@ -16,11 +16,11 @@ from flowsched.decision import Certificate
 from flowsched.record import record_head
 from flowsched.record_file import check_record, record_json
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
+from flowsched.scale.bulk_input import bulk_settings
 from flowsched.scale.bulk_outcome import BulkOutcome
 from flowsched.scale.bulk_record import read_bulk_input
 from flowsched.scale.bulk_round import decide, place
 from flowsched.scale.reasons import Cause
-from flowsched.scale.round import RoundSettings
 from flowsched.settings import Settings
 from flowsched.solvers import make_solver
 
@@ -512,7 +512,7 @@ def test_a_round_on_the_input_of_a_record_decides_the_same(world: World) -> None
 @given(worlds())
 def test_a_round_with_more_or_fewer_solves_is_as_valid(world: World) -> None:
     for resolves in (0, 5):
-        replay(world, run(world, settings=RoundSettings(resolves=resolves)))
+        replay(world, run(world, settings=bulk_settings(Settings(resolves=resolves))))
 
 
 def test_the_reference_solver_finds_rounds_of_the_same_cost() -> None:

@@ -166,7 +166,13 @@ def test_nodes_that_would_miss_a_goal_are_named() -> None:
     assert said
     assert set(said.values()) == {GOAL_MISSED}
     (part,) = Account(record, "test").parts
-    allowed = dict(zip(part.machines, part.plain["demands"][0]["allowed"].tolist(), strict=True))
+    allowed = dict(
+        zip(
+            part.machines,
+            part.plain["places"][part.plain["demands"][0]["class"]["places"]]["allowed"].tolist(),
+            strict=True,
+        )
+    )
     assert said.keys() == {machine for machine, may in allowed.items() if not may}
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.decision import Certificate
 from flowsched.relations.topology_counts import TopologyCounts
-from flowsched.scale.certificate import Evidence, certify
+from flowsched.scale.certificate import BOUND_STEPS, Evidence, certify
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.desk import Desk, SavedDesk
 from flowsched.scale.due import Dues, Unbounded
@@ -62,7 +62,7 @@ class RoundSettings:
     """Work that exchanges may take, in nodes of their search."""
     scoring: str = SPREAD
     """Which of equal machines a task takes: ``spread`` the emptiest, ``pack`` the one with least CPU left."""
-    bound_steps: int = 100
+    bound_steps: int = BOUND_STEPS
     """Steps in which the prices of the certificate's bound climb: more prove more, and take longer."""
     exact_tasks: int = 0
     """Rounds of at most so many tasks are decided, and certified, by CP-SAT; task groups apart. 0: none."""

@@ -207,7 +207,8 @@ BAD: dict[str, tuple[tuple[object, ...], str]] = {
     "a record and --live": (("one.json", "--live"), "--live: is instead of a record"),
     "--config without --live": (("one.json", "--config", "x"), "--config: is for --live only"),
     "no last network": (
-        ("bulk.npz", "--dot", "x", "--network", "last"), "--network: part 0 of bulk.npz has no last network: one network decided it",
+        ("bulk.npz", "--dot", "x", "--network", "last"),
+        "--network: part 0 of bulk.npz has no last network: one network decided it",
     ),
     "no such part": (
         ("pods.json", "--dot", "x.dot", "--part", "2"), "--part: there is no part 2; pods.json has parts 0 to 1",

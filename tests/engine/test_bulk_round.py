@@ -224,6 +224,15 @@ def test_equal_machines_fill_evenly(sensitivity: float, pressure: float) -> None
     assert certificate.bound == pytest.approx(certificate.primal, abs=1e-6)
 
 
+def test_equal_machines_fill_one_after_the_other_if_packing_is_set() -> None:
+    world = World(equal_boxes(30), kinds=(plain("a", 40),))
+
+    packed = run(world, settings=bulk_settings(Settings(scoring="pack")))
+
+    assert sorted(loads(world, packed).values())[-4:] == [0, 8, 16, 16]
+    assert set(loads(world, run(world)).values()) == {1, 2}
+
+
 def test_one_class_on_a_busy_cluster_is_placed_optimally_and_proven_so() -> None:
     rng = np.random.default_rng(7)
     neighbours = [plain(f"old{i}", 1, sensitivity=0.8, pressure=float(rng.uniform(0.0, 0.3))) for i in range(150)]

@@ -296,16 +296,6 @@ def test_higher_priority_goes_first_within_a_round_and_when_room_appears() -> No
         running.server.remove(running.server.pods["default", name])
 
 
-@pytest.mark.parametrize(("scoring", "used"), [("spread", 4), ("pack", 1)])
-def test_pods_spread_over_equal_nodes_unless_packing_is_set(scoring: str, used: int) -> None:
-    server = ModelServer()
-    for i in range(4):
-        server.put(b.node(f"n{i}", "4"))
-    running = ModelScheduler(server, Configuration(engine=Settings(scoring=scoring)))
-    running.create(*(b.pod(f"p{i}", cpu="1") for i in range(4)))
-    assert len(set(decided(running).values())) == used
-
-
 def test_of_equals_the_older_goes_first() -> None:
     running = scheduler(b.node("n1", "1"))
     running.create(b.pod("z-older", cpu="1"))

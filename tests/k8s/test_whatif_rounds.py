@@ -18,6 +18,7 @@ from flowsched.inspector.difference import difference
 from flowsched.inspector.replay import differences, replay
 from flowsched.inspector.whatif import WHAT_IF, what_if
 from flowsched.record_file import pack_record, read_record
+from flowsched.settings import Settings
 from flowsched.solvers import make_solver
 from flowsched_k8s import names
 from flowsched_k8s.changes import Seen
@@ -72,14 +73,14 @@ def clusters(draw: st.DrawFn) -> Cluster:
     return Cluster(nodes, tuple(pods))
 
 
-def account_of(cluster: Cluster, apart: bool = False) -> Account:
+def account_of(cluster: Cluster, apart: bool = False, engine: Settings = Settings()) -> Account:
     """The record of the cluster's round."""
     things: list[Any] = [b.node(name, cpu=cpu, memory="32Gi") for name, cpu in cluster.nodes]
     for p in cluster.pods:
         notes = {} if p.profile is None else {names.PROFILE: p.profile, names.WIDTHS: "1,2"}
         more = {} if p.node is None else {"node": p.node}
         things.append(b.pod(p.name, cpu=p.cpu, memory=p.memory, priority=p.priority, annotations=notes, **more))
-    state = SchedulerState(Configuration(), CATALOGUE)
+    state = SchedulerState(Configuration(engine=engine), CATALOGUE)
     state.observe([Seen(thing) for thing in things], NOW_S)
     state.activate()
     given, _ = state.begin_round(NOW_S)
@@ -181,6 +182,15 @@ def test_parts_are_searches_and_bulk_rounds_in_turn() -> None:
         ("search", 0),
         ("network", 0),
     ]
+
+
+def test_settings_of_the_scheduler_reach_bulk_rounds() -> None:
+    cluster = Cluster((("n1", "4"),), (Wish("plain", "1", "1Gi", 0, None),))
+    for engine in (Settings(), Settings(scoring="pack", resolves=1)):
+        (part,) = account_of(cluster, engine=engine).parts
+        used = part.plain["given"]["settings"]
+        assert (used["scoring"], used["resolves"]) == (engine.scoring, engine.resolves)
+        assert not used["reservations"]
 
 
 def test_without_a_pod_that_runs_its_room_is_free_for_searches_and_bulk_rounds() -> None:

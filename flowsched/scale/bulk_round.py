@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.fleet import Fleet
-from flowsched.relations.relation import TaskGroup
+from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched.scale.bulk_input import BulkInput, input_of_fleet
 from flowsched.scale.bulk_outcome import BulkOutcome, BulkPlacement, Leftover
 from flowsched.scale.bulk_record import BulkAccount
@@ -24,7 +25,7 @@ from flowsched.scale.reasons import PLACE, Cause, Closing, why_all
 from flowsched.scale.record import PlacedCosts
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.scheduler import named_certificate
-from flowsched.solvers import Solver
+from flowsched.solvers import Solver, make_solver
 from flowsched.stage_timer import StageTimer
 
 _CAUSES = {"never": Cause.CAPACITY, "held": Cause.CAPACITY, "reserved": Cause.CAPACITY}
@@ -88,6 +89,25 @@ def decide(
     if keep_record:
         record = BulkAccount.of(given, rounds, outcome, closing, reasons, costs, solver, counts, timer.ms).part
     return BulkOutcome(placements, left, counts, record, timer.ms, partial(named_certificate, ledger, outcome))
+
+
+@cache
+def prepare() -> None:
+    """Load the compiled code of bulk rounds, or compile it (up to a minute, once), before a round has to wait for it."""
+    fleet = Fleet()
+    relations = Relation("apart", RelationKind.APART), Relation("even", RelationKind.SPREAD)
+    for relation in relations:
+        fleet.declare(relation)
+    for name in ("a", "b"):
+        fleet.put_machine(name, {"cpu": 2, "memory": 2}, {})
+    fleet.set_service("a", 2.0, 1.0)
+    one = Demand("one", ("one-1", "one-2"), {"cpu": 1}, sensitivity=1.0, pressure=1.0, slowness=np.zeros(fleet.rows))
+    gang = Demand("gang", ("gang-1", "gang-2", "gang-3"), {"cpu": 2}, group="gang")
+    related = [Demand(r.name, (r.name, f"{r.name}-2"), {"cpu": 1}, holds=(r.name,), joins=(r.name,)) for r in relations]
+    for demands in ([one, replace(one, name="other", tasks=("other",))], [one, related[0]], [one, related[1]], [gang]):
+        outcome = place(fleet, demands, [TaskGroup("gang", 3)], solver=make_solver("ortools"), keep_record=True)
+        assert outcome.record is not None, "the round was asked for its record"
+        outcome.record(None)
 
 
 def _costs(ledger: Ledger, outcome: RoundOutcome, closing: Closing) -> PlacedCosts:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -467,8 +467,3 @@ class _Fill:
             done = np.where(active[waiting.classes], done, waiting.counts)
             left = without(waiting, ledger, done, self._now_s, settings.due_age_s)
             open_ = Openings(compaction, self.evidence.readings)
-
-
-def plain_counts(outcome: RoundOutcome) -> dict[str, Any]:
-    """Counts of a round with its upkeep, as a record keeps them."""
-    return {**outcome.counts, "upkeep": {k: dict(v) for k, v in outcome.upkeep.items()}}

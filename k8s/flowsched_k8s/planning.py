@@ -16,7 +16,7 @@ from flowsched.record import Recipe
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale.bulk_input import bulk_settings
 from flowsched.scale.bulk_outcome import BulkOutcome
-from flowsched.scale.bulk_round import place
+from flowsched.scale.bulk_round import place, prepare
 from flowsched.scale.demand import Demand
 from flowsched.scale.reasons import Cause as LeftCause
 from flowsched.settings import Settings
@@ -46,7 +46,8 @@ def plan_round(
 
 
 def make_engine(settings: Settings, solver: Solver) -> FlowScheduler:
-    """The scheduler of measured pods, for :func:`plan_round`. Compiles or loads what it needs, up to a minute."""
+    """The scheduler of measured pods, for :func:`plan_round`. Compiles or loads what rounds need, up to two minutes."""
+    prepare()
     return FlowScheduler(solver, settings, keep_records=True)
 
 

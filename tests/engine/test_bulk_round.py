@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -565,3 +568,36 @@ def test_every_plan_of_a_small_cluster_is_near_the_best_one() -> None:
 
     assert float(np.median(gaps)) <= 0.02
     assert float(np.mean(gaps)) <= 0.06
+
+
+PREPARED = """
+import importlib, pathlib
+from hypothesis import given, settings
+from bulk_world import worlds
+from flowsched.scale import bulk_round
+from flowsched.solvers import make_solver
+
+KERNELS = [f"flowsched.scale.{p.stem}" for p in pathlib.Path(bulk_round.__file__).parent.glob("*kernels.py")]
+
+def compiled():
+    modules = [vars(importlib.import_module(name)).items() for name in sorted(KERNELS)]
+    return {(i, name): len(f.signatures) for i, m in enumerate(modules) for name, f in m if hasattr(f, "signatures")}
+
+@settings(max_examples=150, deadline=None, database=None, derandomize=True)
+@given(worlds())
+def rounds(world):
+    fleet = world.fleet()
+    demands = world.demands(fleet)
+    bulk_round.place(fleet, demands, world.groups, world.running_members, solver=make_solver("ortools"))
+
+bulk_round.prepare()
+before = compiled()
+rounds()
+assert compiled() == before, compiled().items() - before.items()
+"""
+
+
+def test_no_round_compiles_what_was_not_prepared() -> None:
+    """In a process of its own: other tests compile too."""
+    folder = Path(__file__).parent
+    subprocess.run([sys.executable, "-c", PREPARED], check=True, cwd=folder)

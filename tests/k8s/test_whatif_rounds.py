@@ -73,14 +73,14 @@ def clusters(draw: st.DrawFn) -> Cluster:
     return Cluster(nodes, tuple(pods))
 
 
-def account_of(cluster: Cluster, apart: bool = False, engine: Settings = Settings()) -> Account:
+def account_of(cluster: Cluster, apart: bool = False, engine: Settings | None = None) -> Account:
     """The record of the cluster's round."""
     things: list[Any] = [b.node(name, cpu=cpu, memory="32Gi") for name, cpu in cluster.nodes]
     for p in cluster.pods:
         notes = {} if p.profile is None else {names.PROFILE: p.profile, names.WIDTHS: "1,2"}
         more = {} if p.node is None else {"node": p.node}
         things.append(b.pod(p.name, cpu=p.cpu, memory=p.memory, priority=p.priority, annotations=notes, **more))
-    state = SchedulerState(Configuration(engine=engine), CATALOGUE)
+    state = SchedulerState(Configuration(engine=engine or Settings()), CATALOGUE)
     state.observe([Seen(thing) for thing in things], NOW_S)
     state.activate()
     given, _ = state.begin_round(NOW_S)

@@ -61,7 +61,7 @@ def decide(
     keep_record: bool = False,
 ) -> BulkOutcome:
     """The same on an input. Raises ``RuntimeError`` if the solver refuses a network."""
-    timer = StageTimer(clock)
+    timer, began = StageTimer(clock), clock()
     timer.start("view")
     ledger = given.ledger()
     rounds = Rounds(ledger, solver, given.settings, clock=clock, canonical=True)
@@ -85,10 +85,12 @@ def decide(
         if level.network is not None:
             counts |= level.network.kinds()
     timer.start(None)
+    timings = {name: ms for name, ms in timer.ms.items() if name != "decide"}
+    timings |= {"gather": timer.ms["decide"], "decide": (clock() - began) * 1e3}
     record: Callable[[int | None], Mapping[str, Any]] | None = None
     if keep_record:
-        record = BulkAccount.of(given, rounds, outcome, closing, reasons, costs, solver, counts, timer.ms).part
-    return BulkOutcome(placements, left, counts, record, timer.ms, partial(named_certificate, ledger, outcome))
+        record = BulkAccount.of(given, rounds, outcome, closing, reasons, costs, solver, counts, timings).part
+    return BulkOutcome(placements, left, counts, record, timings, partial(named_certificate, ledger, outcome))
 
 
 @cache

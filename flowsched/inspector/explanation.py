@@ -39,7 +39,7 @@ and, where they apply:
   ``service``, ``p95_ms``, ``goal_ms`` where the task would break the goal;
 - ``shared``: services whose cores it may use too (:func:`flowsched.inspector.sharing.shared_services`);
 - ``pressure`` (network): ``with_it``, ``without_it``, ``cap``, ``slope``, ``cost``;
-- ``when_placed`` (network): ``cost``, ``terms``, ``runner_up``, ``runner_up_cost``, ``more``, as they were at that moment;
+- ``when_placed`` (network): ``cost``, ``terms``, as they were at that moment;
   ``open_machines``: others that could take it, ``as_cheap``: those of them that would cost no more; ``class``: what the
   first network did with its class;
 - ``core_price``: ``machine``, ``group``, ``per_core``, ``per_task``: prices of the certificate's bound; in a

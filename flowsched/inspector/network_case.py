@@ -252,19 +252,12 @@ class NetworkCase:
         }
 
     def _when_placed(self, placed: Placed) -> dict[str, Any]:
-        """What its place cost when it was chosen; of a bulk round also what was next for its class."""
+        """What its place cost when it was chosen; in a bulk round when its turn came, with terms."""
         if self.part.bulk:
-            rival = placed.runner_up_cost
-            return {
-                "cost": placed.cost,
-                "terms": plain_terms(placed.terms),
-                "runner_up": placed.runner_up,
-                "runner_up_cost": rival,
-                "more": None if rival is None else rival - placed.cost,
-            }
+            return {"cost": placed.cost, "terms": plain_terms(placed.terms)}
         plain = self.part.plain["placements"]
         cost = float(plain["believed"][list(plain["task"]).index(self.name)])
-        return {"cost": cost, "terms": [], "runner_up": None, "runner_up_cost": None, "more": None}
+        return {"cost": cost, "terms": []}
 
     def _pressure(self, row: int) -> dict[str, Any] | None:
         """Pressure on a machine with services, for policies that know of it."""

@@ -103,6 +103,22 @@ def test_every_task_is_placed_validly_or_left_for_a_true_reason(world: World) ->
 
 @settings(max_examples=60)
 @given(worlds())
+def test_the_runner_up_is_where_one_more_would_cost_least_in_the_end(world: World) -> None:
+    outcome = run(world)
+
+    naive = replay(world, outcome)
+    kinds = kind_of(world)
+    for p in outcome.placements:
+        kind = kinds[p.task]
+        others = {m: naive.price(kind, m) for m in naive.on if m != p.machine and naive.valid(kind, m)}
+        assert (p.runner_up is None) == (not others)
+        if p.runner_up is not None:
+            assert p.runner_up_cost == pytest.approx(min(others.values()), abs=1e-6)
+            assert others[p.runner_up] == pytest.approx(p.runner_up_cost, abs=1e-6)
+
+
+@settings(max_examples=60)
+@given(worlds())
 def test_groups_are_placed_all_or_none(world: World) -> None:
     outcome = run(world)
 

@@ -15,9 +15,9 @@ from flowsched.settings import Settings
 GOAL_MISSED = "node(s) would miss the pod's p95 goal or have no cores of their own for it"
 """Reason text for a latency service; there is no in-tree one."""
 
-_PER_CELL = 64
-"""Bytes that a kind of pod keeps for each machine: about eight arrays of numbers."""
-_PER_MACHINE = 400
+_PER_CELL = 40
+"""Bytes that a kind of pod keeps for each machine: two masks and four arrays of numbers."""
+_PER_MACHINE = 300
 """Bytes that a bulk part keeps for each machine besides."""
 _PER_TASK = 2000
 """Bytes for each pod: its placement with its terms, its names."""

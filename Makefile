@@ -37,6 +37,7 @@ test: check ## all checks, then all tests; those against a real Kubernetes API s
 	  echo "skipped: the tests against a real Kubernetes API server, because Go is not installed"; \
 	fi
 	@$(BIN)/python -c 'from flowsched.round.scheduler import prepare; prepare()' # compiled once, not by every test at the same time
+	@$(BIN)/python -c 'from flowsched.scale.bulk_round import prepare; prepare()'
 	$(BIN)/pytest -n auto $(addprefix --ignore=,$(ALONE))
 	$(BIN)/pytest $(ALONE) # they offer and measure load: other tests beside them would be all that they see
 

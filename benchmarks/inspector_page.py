@@ -21,17 +21,17 @@ from typing import Any
 import click
 import numpy as np
 
+from benchmarks.bulk_rounds import MIB, cluster, many_classes
 from benchmarks.machine import describe_machine
-from benchmarks.wide_rounds import MIB, cluster, many_classes
-from flowsched.demand import Demand
 from flowsched.fleet import Fleet
 from flowsched.inspector.account import Account
 from flowsched.inspector.page import render_page
 from flowsched.inspector.source import open_folder
 from flowsched.record import record_head
+from flowsched.scale.bulk_round import place
+from flowsched.scale.demand import Demand
 from flowsched.settings import Settings
 from flowsched.solvers import make_solver
-from flowsched.wide_round import place
 
 RESULTS = Path(__file__).parent / "results"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -143,8 +143,8 @@ def demo(folder: Path) -> list[Account]:
     return open_folder(records)
 
 
-def wide_account(fleet: Fleet, demands: list[Demand], source: str = "round-0007.npz") -> Account:
-    """The record of one wide round."""
+def bulk_account(fleet: Fleet, demands: list[Demand], source: str = "round-0007.npz") -> Account:
+    """The record of one bulk round."""
     outcome = place(fleet, demands, solver=make_solver("ortools"), keep_record=True)
     if outcome.record is None:
         raise RuntimeError("the round kept no record")
@@ -173,10 +173,10 @@ def data_centre(machines: int, busy: float = 0.55) -> tuple[Fleet, list[Demand]]
 SCENARIOS: dict[str, Callable[[Path], list[Account]]] = {
     "demo, first round": lambda folder: demo(folder)[:1],
     "demo, all rounds": demo,
-    "60 machines": lambda _: [wide_account(*many_classes(60, 120, 6))],
-    "12,500 machines, 13 kinds": lambda _: [wide_account(*data_centre(12500))],
-    "12,500 machines, 20 classes": lambda _: [wide_account(*many_classes(12500, 4000, 20))],
-    "12,500 machines, 15,000 tasks": lambda _: [wide_account(*many_classes(12500, 15000, 60))],
+    "60 machines": lambda _: [bulk_account(*many_classes(60, 120, 6))],
+    "12,500 machines, 13 kinds": lambda _: [bulk_account(*data_centre(12500))],
+    "12,500 machines, 20 classes": lambda _: [bulk_account(*many_classes(12500, 4000, 20))],
+    "12,500 machines, 15,000 tasks": lambda _: [bulk_account(*many_classes(12500, 15000, 60))],
 }
 
 

@@ -24,17 +24,17 @@ from typing import Any
 import click
 import numpy as np
 
+from benchmarks.bulk_rounds import MIB, SIZES_MILLI, cluster, many_classes
 from benchmarks.machine import describe_machine
-from benchmarks.wide_rounds import MIB, SIZES_MILLI, cluster, many_classes
-from flowsched.demand import Demand
 from flowsched.fleet import Fleet
 from flowsched.record_file import pack_record
 from flowsched.record_maker import RecordMaker
 from flowsched.record_writer import RecordWriter
+from flowsched.scale.bulk_outcome import BulkOutcome
+from flowsched.scale.bulk_round import place
+from flowsched.scale.demand import Demand
 from flowsched.settings import Settings
 from flowsched.solvers import Solver, make_solver
-from flowsched.wide_outcome import WideOutcome
-from flowsched.wide_round import place
 from flowsched_k8s.round_account import Filtered, Recipe, RoundAccount
 
 RESULTS = Path(__file__).parent / "results"
@@ -196,7 +196,7 @@ class Bench:
         return measured
 
 
-def round_recipe(fleet: Fleet, demands: list[Demand], solver: Solver, outcome: WideOutcome, number: int) -> Recipe:
+def round_recipe(fleet: Fleet, demands: list[Demand], solver: Solver, outcome: BulkOutcome, number: int) -> Recipe:
     """The record of a round as the Kubernetes side keeps it: with titles, and what filters said to every class."""
     assert outcome.record is not None
     tasks = [task for d in demands for task in d.tasks]

@@ -17,7 +17,7 @@ from PIL import Image
 HOUSE = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(HOUSE))
 
-from benchmarks.inspector_page import data_centre, demo, find_browser, wide_account  # noqa: E402
+from benchmarks.inspector_page import bulk_account, data_centre, demo, find_browser  # noqa: E402
 from flowsched import Settings, load_snapshot, solve  # noqa: E402
 from flowsched.inspector.account import Account  # noqa: E402
 from flowsched.inspector.page import render_page  # noqa: E402
@@ -37,13 +37,13 @@ def main() -> None:
         folder = Path(name)
         browser = playwright.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
         rounds = demo(folder)
-        wide = wide_account(*data_centre(12500))
+        bulk = bulk_account(*data_centre(12500))
         shots: list[tuple[str, Sequence[Account], Sequence[Account], Step]] = [
             ("inspector-demo", rounds, (), as_it_opens),
             ("inspector-network", rounds, (), demo_network),
             ("inspector-postponed", rounds, (), postponed),
-            ("inspector-large", [wide], (), as_it_opens),
-            ("inspector-large-expanded", [wide], (), unfold_group),
+            ("inspector-large", [bulk], (), as_it_opens),
+            ("inspector-large-expanded", [bulk], (), unfold_group),
             ("inspector-policies", [example("completion")], [example("makespan")], as_it_opens),
         ]
         for image, accounts, against, step in shots:

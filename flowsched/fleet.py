@@ -17,9 +17,8 @@ from flowsched.relations.entry_bounds import roles
 from flowsched.relations.relation import Relation
 from flowsched.relations.relation_store import Footprint, RelationStore
 from flowsched.relations.topology_counts import TopologyCounts
+from flowsched.scale.machine_arrays import FIXED
 
-FIXED = 1 << 32
-"""Sensitivities and pressures are summed in units of 1/FIXED: exact, whatever the order of additions."""
 _LARGEST = 1e4
 """Largest sensitivity or pressure of one task: sums stay far inside 64 bits."""
 

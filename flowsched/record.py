@@ -40,7 +40,6 @@ from flowsched_models.runtime import HostFactory
 RECORD_VERSION = "flowsched/v3"
 RECORD_KIND = "Record"
 SEARCH_PART = "search"
-WIDE_PART = "wide"
 NETWORK_PART = "network"
 COST_MODEL = "flow"
 

@@ -184,7 +184,7 @@ def snapshot_of_record(record: Mapping[str, Any], source: str, part: int | None 
     parts = record["parts"] if part is None else [record["parts"][part]]
     found = next((p["snapshot"] for p in parts if p["kind"] == "search"), None)
     if found is None:
-        message = "the record has no snapshot: its tasks were placed by a wide round"
+        message = "the record has no snapshot: its tasks were placed by a bulk round"
         raise InputError([Problem(source, None, "parts", message, "flowsched replay and whatif solve it again")])
     # What a round saw may be what no person would write: a clock that is ahead, a machine that gives nothing.
     from flowsched.inspector.plain_snapshot import read_plain_snapshot

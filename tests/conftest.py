@@ -14,7 +14,7 @@ from hypothesis import settings
 import flowsched.round.scheduler
 from flowsched.inspector.account import Account
 from flowsched.record_file import ARCHIVE_SUFFIX, load_record, looks_like_record
-from flowsched.wide_record import WideAccount
+from flowsched.scale.bulk_record import BulkAccount
 from flowsched_models.document import InputError
 
 settings.register_profile("ci", derandomize=True, deadline=None)
@@ -25,20 +25,20 @@ settings.load_profile("ci")
 def _records_that_are_made_are_sound() -> Iterator[None]:
     """Conservation, capacities, complementary slackness, sums of terms: for every record that this process makes."""
     patch = pytest.MonkeyPatch()
-    make_round, make_part = flowsched.round.scheduler.round_record, WideAccount.part
+    make_round, make_part = flowsched.round.scheduler.round_record, BulkAccount.part
 
     def round_record(trace: Any) -> Any:
         record = make_round(trace)
         check(record["parts"], "a record")
         return record
 
-    def part(self: WideAccount, priority: int | None = None) -> Any:
+    def part(self: BulkAccount, priority: int | None = None) -> Any:
         made = make_part(self, priority)
-        check([made], "a wide part")
+        check([made], "a bulk part")
         return made
 
     patch.setattr(flowsched.round.scheduler, "round_record", round_record)
-    patch.setattr(WideAccount, "part", part)
+    patch.setattr(BulkAccount, "part", part)
     yield
     patch.undo()
 

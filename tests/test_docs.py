@@ -19,14 +19,14 @@ from click.testing import CliRunner
 from builders import running, snapshot, task
 from flowsched import Settings, load_snapshot, solve
 from flowsched.cli import flowsched
-from flowsched.demand import Demand
 from flowsched.fleet import Fleet
 from flowsched.node.settings import NodeSettings
 from flowsched.record_file import record_json
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
+from flowsched.scale.bulk_round import place
+from flowsched.scale.demand import Demand
 from flowsched.snapshot_file import RunningForm, SnapshotForm
 from flowsched.solvers import make_solver
-from flowsched.wide_round import place
 from flowsched_models import profiles
 from flowsched_models.document import InputError
 from flowsched_models.form import Form
@@ -440,21 +440,24 @@ def test_every_key_of_a_record_is_listed() -> None:
         assert {name for entry in part[key] for name in entry} <= told[key], key
 
 
-def test_every_key_of_a_wide_part_is_listed() -> None:
+def test_every_key_of_a_bulk_part_is_listed() -> None:
     text = text_of(HOUSE / "docs" / "records.md")
     fleet = Fleet()
     fleet.declare(Relation("apart", RelationKind.APART))
     fleet.put_machine("m", {"cpu": 1000}, {})
     demand = Demand("c", ("a", "b"), {"cpu": 1000}, holds=("apart",), joins=("apart",))
-    outcome = place(fleet, [demand], solver=make_solver("ortools"), keep_record=True)
+    outcome = place(fleet, [demand], [TaskGroup("g", 2)], solver=make_solver("ortools"), keep_record=True)
     assert outcome.record is not None
     part = outcome.record(0)
-    table = dict(rows(text, "| Key of a wide part | Value |"))
-    assert {key for cell in table for key in re.findall(r"`(\w+)`", cell)} == set(part)
+    table = dict(rows(text, "| Key of a network part | Value |"))
+    further = dict(rows(text, "| Further key of a bulk part | Value |"))
+    keys = {key for cell in (*table, *further) for key in re.findall(r"`(\w+)`", cell)}
+    assert keys == set(part)
     for key, inside in (("fleet", part["fleet"]), ("demands", part["demands"][0]), ("placements", part["placements"])):
         assert set(inside) <= set(re.findall(r"`(\w+)`", table[f"`{key}`"]))
-    stages = next(cell for keys, cell in table.items() if "`timings`" in keys)
-    assert set(part["timings"]) <= set(re.findall(r"`(\w+)`", stages))
+    told = set(re.findall(r"`(\w+)`", further["`given`"]))
+    assert {*part["given"], *part["given"]["task_groups"][0]} <= told
+    assert set(part["timings"]) <= set(re.findall(r"`(\w+)`", further["`timings`"]))
 
 
 def test_every_key_of_a_network_part_is_listed() -> None:

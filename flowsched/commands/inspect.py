@@ -204,7 +204,7 @@ def _network(account: Account, network: str, number: int) -> tuple[Part, Graph]:
     part = parts[number]
     graph = part.graphs.get(network)
     if graph is None:
-        why = "a wide round has only a first one" if part.kind == "wide" else "the solver refused it"
+        why = "one network decided it" if part.kind == "network" else "the solver refused it"
         raise _problem("--network", f"part {number} of {account.source} has no {network} network: {why}")
     try:
         _ = graph.potentials

@@ -14,10 +14,8 @@ from flowsched.inspector.graph import Graph, read_graph
 
 SEARCH = "search"
 """Kind of a part that passes of min-cost flow decided (and of the parts of baselines)."""
-WIDE = "wide"
-"""Kind of a part that was decided by one network of classes and groups."""
 NETWORK = "network"
-"""The same of a network policy, at any scale."""
+"""Kind of a part that one network of classes and groups decided: a bulk round, or a round of a network policy."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Placed:
     threads: int | None = None
     cores: tuple[int, ...] | None = None
     runner_up: str | None = None
-    """Next machine that the wide round would have taken, where it knows."""
+    """The other machine where one more task of its class would have cost least, of a bulk round."""
     runner_up_cost: float | None = None
 
 
@@ -52,7 +50,7 @@ class Waits:
     task: str
     reason: str
     cause: str = "postponed"
-    """``postponed``, or in a wide part a value of ``flowsched.wide_outcome.Cause``."""
+    """``postponed``, or in a network part the cause of a :class:`flowsched.scale.reasons.Reason`."""
     waited_s: float | None = None
     cost: float | None = None
     terms: Mapping[str, float] = field(default_factory=dict)
@@ -75,6 +73,16 @@ class Part:
         """Priority of its tasks, where rounds go priority by priority."""
         return self.plain.get("priority")
 
+    @property
+    def bulk(self) -> bool:
+        """Whether it is of a bulk round, which can be solved again by itself."""
+        return "given" in self.plain
+
+    @cached_property
+    def demands(self) -> Mapping[str, Mapping[str, Any]]:
+        """The classes of a network part by name, those last that took no part because their task groups lack members."""
+        return {d["name"]: d for d in (*self.plain["demands"], *self.plain.get("outside", ()))}
+
     @cached_property
     def first(self) -> Graph:
         """The network that decided, with its flow: of a round of flow the pass that placed most tasks."""
@@ -82,7 +90,7 @@ class Part:
 
     @cached_property
     def last(self) -> Graph | None:
-        """The network of single moves around the final plan; None for wide parts and network policies."""
+        """The network of single moves around the final plan; None for network parts."""
         plain = self.plain.get("last_network")
         return None if plain is None else read_graph(plain)
 
@@ -102,7 +110,7 @@ class Part:
     def classes(self) -> tuple[Members, ...]:
         """Pending tasks that the network cannot tell apart."""
         if self.kind != SEARCH:
-            return tuple(Members(d["name"], tuple(d["tasks"])) for d in self.plain["demands"])
+            return tuple(Members(d["name"], tuple(d["tasks"])) for d in self.demands.values())
         return tuple(Members(c["task"], tuple(c["members"])) for c in self.plain["classes"])
 
     @cached_property
@@ -139,8 +147,6 @@ class Part:
     @cached_property
     def waiting(self) -> tuple[Waits, ...]:
         """Tasks that it left."""
-        if self.kind == WIDE:
-            return tuple(Waits(task, e["text"], e["cause"]) for e in self.plain["left"] for task in e["tasks"])
         if self.kind == NETWORK:
             return tuple(self._left())
         return tuple(
@@ -157,7 +163,7 @@ class Part:
         """Milli-CPU that a reservation is for."""
         if self.kind == SEARCH:
             return int(reservation["width_milli"])
-        demand = next(d for d in self.plain["demands"] if reservation["task"] in d["tasks"])
+        demand = self.demands[self.class_of[reservation["task"]]]
         return int(demand["needs"].get("cpu", 0))
 
     @property
@@ -196,8 +202,11 @@ class Part:
         now_s = self.now_s
         for entry in self.plain["left"]:
             for task, cost in zip(entry["tasks"], np.asarray(entry["costs"]).tolist(), strict=True):
-                waited = None if now_s is None else now_s - created[task]
+                # A bulk round does not know when its tasks came.
+                waited = None if now_s is None or self.bulk else now_s - created[task]
                 yield Waits(task, entry["text"], entry["cause"], waited, cost, {"waiting": cost})
+        for demand in self.plain.get("outside", ()):
+            yield from (Waits(task, demand["reason"], "group") for task in demand["tasks"])
 
     def _placed(self) -> Iterator[Placed]:
         plain = self.plain["placements"]
@@ -207,7 +216,7 @@ class Part:
                 yield Placed(p["task"], p["machine"], p["cost"], p["terms"], p["width_milli"], p["threads"], cores)
             return
         machines = self.machines
-        width_of = {d["name"]: int(d["needs"].get("cpu", 0)) for d in self.plain["demands"]}
+        width_of = {name: int(d["needs"].get("cpu", 0)) for name, d in self.demands.items()}
         terms = {name: np.asarray(values).tolist() for name, values in plain["terms"].items()}
         rows = zip(*terms.values(), strict=True) if terms else repeat(())
         columns = (np.asarray(plain[k]).tolist() for k in ("machine", "cost", "runner_up", "runner_up_cost"))

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flowsched.inspector.account import NETWORK, WIDE, Account, Part
+from flowsched.inspector.account import NETWORK, Account, Part
 from flowsched.inspector.damage import FAULTS, told
 from flowsched.inspector.plain_snapshot import read_plain_snapshot
 from flowsched.record import COST_MODEL, writer
-from flowsched.relations.relation import TaskGroup
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.settings import Settings
 from flowsched.settings_form import CHOICES, RANGES
 from flowsched.snapshot import Snapshot
 from flowsched.solvers import SOLVERS, make_solver
-from flowsched.wide_board import Board
-from flowsched.wide_record import read_board, read_task_groups
-from flowsched.wide_round import place_on
 from flowsched_models.document import InputError, Problem, name_help
+
+if TYPE_CHECKING:
+    # Compiled code takes a while to load, and only records with parts of this kind need it.
+    from flowsched.scale.bulk_input import BulkInput
 
 POLICY = COST_MODEL
 """The only policy whose rounds can be solved again."""
@@ -52,7 +52,7 @@ def check_solvable(account: Account) -> None:
 
 def of_networks(account: Account) -> bool:
     """Whether a record is of a network policy: its prices are in it, so nobody has to ask the policy."""
-    return bool(account.parts) and all(part.kind == NETWORK for part in account.parts)
+    return bool(account.parts) and all(part.kind == NETWORK and not part.bulk for part in account.parts)
 
 
 def read_terms(account: Account) -> Terms:
@@ -117,16 +117,12 @@ def snapshot_of(account: Account, part: Part) -> Snapshot:
         return read_plain_snapshot(part.plain["snapshot"])
 
 
-def board_of(account: Account, part: Part) -> Board:
-    """The board that a wide part began with. Raises :class:`InputError` for a damaged one."""
-    with damaged(account, part):
-        return read_board(part.plain)
+def bulk_input_of(account: Account, part: Part) -> BulkInput:
+    """What a bulk part was given, in arrays of its own. Raises :class:`InputError` for a damaged one."""
+    from flowsched.scale.bulk_record import read_bulk_input
 
-
-def groups_of(account: Account, part: Part) -> tuple[TaskGroup, ...]:
-    """The task groups of a wide part. Raises :class:`InputError` for a damaged one."""
     with damaged(account, part):
-        return read_task_groups(part.plain)
+        return read_bulk_input(part.plain)
 
 
 @contextmanager
@@ -149,16 +145,11 @@ def search_again(snapshot: Snapshot, settings: Settings, solver: str, priority: 
     return {"kind": kind, **({} if priority is None else {"priority": priority}), **part}
 
 
-def place_again(
-    board: Board,
-    groups: Sequence[TaskGroup],
-    running_members: Mapping[str, int],
-    solver: str,
-    resolves: int,
-    priority: int | None,
-) -> dict[str, Any]:
-    """The part of a record that a wide round on a board is; the board is used up."""
-    outcome = place_on(board, groups, running_members, solver=make_solver(solver), resolves=resolves, keep_record=True)
+def place_again(given: BulkInput, solver: str, priority: int | None) -> dict[str, Any]:
+    """The part of a record that a bulk round on an input is."""
+    from flowsched.scale.bulk_round import decide
+
+    outcome = decide(given, solver=make_solver(solver), keep_record=True)
     assert outcome.record is not None, "the round was asked for its record"
     return dict(outcome.record(priority))
 
@@ -167,7 +158,7 @@ def solve_all_again(account: Account, terms: Terms) -> list[dict[str, Any]]:
     """All parts as the round had them, solved again. Raises :class:`InputError` for damaged ones."""
     if not of_networks(account):
         return [solve_part_again(account, part, terms) for part in account.parts]
-    from flowsched.scale.recorded import solve_again  # its compiled code takes a while to load
+    from flowsched.scale.recorded import solve_again
 
     with damaged(account, account.parts[0], "solved again"):
         return solve_again(account.plain, make_solver(terms.solver))
@@ -187,11 +178,10 @@ def change_all_again(account: Account, terms: Terms) -> tuple[dict[str, Any], di
 
 def solve_part_again(account: Account, part: Part, terms: Terms) -> dict[str, Any]:
     """A part as the round had it, solved again. Raises :class:`InputError` for a damaged one."""
-    if part.kind != WIDE:
-        snapshot = snapshot_of(account, part)
+    if part.bulk:
+        given = bulk_input_of(account, part)
         with damaged(account, part, "solved again"):
-            return search_again(snapshot, terms.settings, terms.solver, part.priority)
-    board, groups = board_of(account, part), groups_of(account, part)
+            return place_again(given, terms.solver, part.priority)
+    snapshot = snapshot_of(account, part)
     with damaged(account, part, "solved again"):
-        members, resolves = part.plain["running_members"], int(part.plain["resolves"])
-        return place_again(board, groups, members, terms.solver, resolves, part.priority)
+        return search_again(snapshot, terms.settings, terms.solver, part.priority)

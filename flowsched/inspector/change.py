@@ -1,35 +1,21 @@
-"""What a what-if changes: read from what a user typed, and applied to a snapshot or to the board of a wide part."""
+"""What a what-if changes: read from what a user typed, and applied to the snapshot of a search."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-import numpy as np
-
-from flowsched.demand import Demand
-from flowsched.inspector.account import SEARCH, WIDE, Account
+from flowsched.inspector.account import NETWORK, SEARCH, Account
 from flowsched.inspector.again import snapshot_of
-from flowsched.relations.relation import MACHINE
-from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.settings import Settings
 from flowsched.settings_form import apply_settings
 from flowsched.snapshot import MILLI, Machine, Service, Snapshot, Task
 from flowsched.solvers import SOLVERS
-from flowsched.wide_board import STATE, Board
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError, Problem, Problems, name_help
 from flowsched_models.machine import MachineType
 from flowsched_models.profiles import load_catalogue
 from flowsched_models.quantity import QuantityError, count_cores, parse_milli
-
-HOSTNAME_KEYS = frozenset({MACHINE, "kubernetes.io/hostname"})
-"""Keys of relations whose domains are single machines, so that a copied machine is a domain of its own."""
-NO_CAP = 1 << 62
-"""The pressure that a machine without latency services bears, as boards have it."""
 
 
 @dataclass(frozen=True)
@@ -84,33 +70,6 @@ class ChangedSnapshot:
     lost: tuple[Service, ...] = ()
     """Services whose fixed place is gone."""
     notes: tuple[str, ...] = ()
-
-
-@dataclass(eq=False)
-class WideInput:
-    """What a wide round is given, to be changed: the arrays of a board, machines in the order of their names."""
-
-    names: list[str]
-    resources: list[str]
-    arrays: dict[str, Any]
-    standings: dict[str, TopologyCounts]
-    demands: list[Demand]
-    notes: list[str] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, board: Board) -> WideInput:
-        """From a board that stands for nothing else."""
-        return cls(
-            list(board.names),
-            list(board.resources),
-            {name: getattr(board, name) for name in STATE},
-            dict(board.standings),
-            [c.demand for c in board.classes],
-        )
-
-    def board(self) -> Board:
-        """A board to place on."""
-        return Board.of(self.names, self.resources, self.arrays, self.standings, self.demands)
 
 
 # Reading
@@ -173,8 +132,8 @@ class _Known:
         if not names:
             titles = [self.account.title(t) for t in (*self.waiting, *(() if waits else self.running))]
             message, help = f"there is no task '{text}' that waits or runs", name_help(text, sorted(titles))
-            if any(part.kind == WIDE for part in self.account.parts):
-                help += "; what runs is known to a wide round as sums only"
+            if any(part.kind == NETWORK for part in self.account.parts):
+                help += "; what runs is known to a bulk round as sums only"
         elif len(names) > 1:
             message = f"{len(names)} tasks are called '{text}'"
             help = f"name one as the record does: {', '.join(names)}"
@@ -204,13 +163,13 @@ def _new_machines(problems: Problems, known: _Known, texts: Iterable[str]) -> li
             message = f"there is neither a machine type nor a machine '{like}'"
             names = [*types, *known.machines]
             if not known.snapshots:
-                message = f"there is no machine '{like}' to copy; a wide round knows no types"
+                message = f"there is no machine '{like}' to copy; a bulk round knows no types"
             problems.add(Problem("--add-machine", None, "", message, name_help(like, names)))
             continue
         if not known.snapshots or like not in known.machines:
-            wide = [part for part in known.account.parts if part.kind == WIDE]
-            if wide and all(_to_copy(part.machines, like, known.snapshots) is None for part in wide):
-                message = f"no machine of type '{like}' is known to the wide rounds"
+            bulk = [part for part in known.account.parts if part.kind == NETWORK]
+            if bulk and all(to_copy(part.machines, like, known.snapshots) is None for part in bulk):
+                message = f"no machine of type '{like}' is known to the bulk rounds"
                 problems.add(Problem("--add-machine", None, "", message, "name a machine to copy"))
                 continue
         taken.add(name)
@@ -249,8 +208,8 @@ def _types(snapshots: Sequence[Snapshot]) -> dict[str, MachineType]:
     return types
 
 
-def _to_copy(machines: Sequence[str], like: str, snapshots: Sequence[Snapshot]) -> str | None:
-    """The machine of a wide part that a new one is like: the named one, or the first one that is known to be of the type."""
+def to_copy(machines: Sequence[str], like: str, snapshots: Sequence[Snapshot]) -> str | None:
+    """The machine of a bulk part that a new one is like: the named one, or the first one that is known to be of the type."""
     if like in machines:
         return like
     there = set(machines)
@@ -265,7 +224,7 @@ def machine_columns(names: Sequence[str], changes: Changes, snapshots: Sequence[
     at = {name: i for i, name in enumerate(names)}
     columns = dict(at)
     for machine in changes.machines:
-        like = _to_copy(names, machine.like, snapshots)
+        like = to_copy(names, machine.like, snapshots)
         if like is None:
             return None
         columns[machine.name] = at[like]
@@ -347,93 +306,3 @@ def _with_machine(snapshot: Snapshot, new: NewMachine, notes: list[str]) -> Snap
 
 def _with_type(catalogue: Catalogue, kind: MachineType) -> Catalogue:
     return replace(catalogue, machine_types={**catalogue.machine_types, kind.name: kind})
-
-
-# Wide rounds
-
-
-def change_wide(given: WideInput, changes: Changes, snapshots: Sequence[Snapshot]) -> None:
-    """Change what a wide round is given, in place; ``snapshots``: of the record's searches, which know types."""
-    for machine in changes.machines:
-        _add_machine(given, machine, snapshots)
-    searched = {m.name for snapshot in snapshots for m in snapshot.machines}
-    for name in changes.drains:
-        if name in given.names:
-            _drain(given, name, name in searched)
-    gone = set(changes.without)
-    if gone:
-        given.demands = [
-            replace(d, tasks=tuple(t for t in d.tasks if t not in gone)) if gone & set(d.tasks) else d
-            for d in given.demands
-        ]
-    for width in changes.widths:
-        _set_width(given, width)
-
-
-def _add_machine(given: WideInput, new: NewMachine, snapshots: Sequence[Snapshot]) -> None:
-    copied = _to_copy(given.names, new.like, snapshots)
-    if copied is None:
-        given.notes.append(f"a wide round does not know {new.like}, so it does not know {new.name} either")
-        return
-    like = given.names.index(copied)
-    at = bisect_left(given.names, new.name)
-
-    def grown(array: Any) -> Any:
-        return np.insert(array, at, array[like], axis=0)
-
-    given.names.insert(at, new.name)
-    given.arrays = {name: grown(array) for name, array in given.arrays.items()}
-    # Only the machine is copied, not what runs there and is served there.
-    given.arrays["free"][at] = given.arrays["allocatable"][at]
-    given.arrays["sensitivity"][at] = given.arrays["pressure"][at] = 0
-    given.arrays["pressure_cap"][at] = NO_CAP
-    given.arrays["headroom_slope"][at] = 0.0
-    for name, standing in given.standings.items():
-        domain, domains = grown(standing.domain), standing.domains
-        if standing.relation.key in HOSTNAME_KEYS and domain[at] >= 0:
-            domain[at] = domains
-            domains += 1
-        members, holders = (np.insert(a, at, 0) for a in (standing.members, standing.holders))
-        given.standings[name] = TopologyCounts(standing.relation, domain, domains, members, holders)
-    given.demands = [_by_machine(d, grown) for d in given.demands]
-
-
-def _drain(given: WideInput, name: str, searched: bool) -> None:
-    at = given.names.index(name)
-
-    def shrunk(array: Any) -> Any:
-        return np.delete(array, at, axis=0)
-
-    if (given.arrays["allocatable"][at] - given.arrays["free"][at]).any():
-        what = "what no search knows" if searched else "what runs"
-        given.notes.append(f"of {what} on {name} a wide round has sums only: it is gone with it, and not moved")
-    if given.arrays["pressure_cap"][at] < NO_CAP and not searched:
-        given.notes.append(f"latency services on {name} are lost")
-    del given.names[at]
-    given.arrays = {key: shrunk(array) for key, array in given.arrays.items()}
-    for key, standing in given.standings.items():
-        arrays = (shrunk(a) for a in (standing.members, standing.holders))
-        given.standings[key] = TopologyCounts(standing.relation, shrunk(standing.domain), standing.domains, *arrays)
-    given.demands = [_by_machine(d, shrunk) for d in given.demands]
-
-
-def _by_machine(demand: Demand, change: Any) -> Demand:
-    arrays = {name: getattr(demand, name) for name in ("allowed", "eligible", "preference", "slowness")}
-    return replace(demand, **{name: change(a) for name, a in arrays.items() if a is not None})
-
-
-def _set_width(given: WideInput, width: NewWidth) -> None:
-    demands: list[Demand] = []
-    names = Counter(d.name for d in given.demands)
-    for demand in given.demands:
-        if width.task not in demand.tasks:
-            demands.append(demand)
-            continue
-        needs = {**demand.needs, "cpu": width.milli}
-        others = tuple(t for t in demand.tasks if t != width.task)
-        if not others:
-            demands.append(replace(demand, needs=needs))
-            continue
-        name = width.task if width.task not in names else f"{width.task}/{width.milli}m"
-        demands += [replace(demand, tasks=others), replace(demand, name=name, tasks=(width.task,), needs=needs)]
-    given.demands = demands

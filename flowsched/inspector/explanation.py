@@ -1,7 +1,7 @@
 """Why a task is where it is, or why it waits: sentences with numbers, and the same as data.
 
 All numbers in the sentences are in the data, and all data is in the record or follows from its snapshot by the models.
-Costs are in units of penalty; those of wide rounds in units of relative slow-down, those of network policies in units of
+Costs are in units of penalty; those of bulk rounds in units of relative slow-down, those of network policies in units of
 the policy. Keys that end in ``_s`` are seconds, in ``_milli`` thousandths of a core, in ``_ms`` milliseconds, in
 ``_percent`` hundredths. A value that is not known is null.
 
@@ -9,7 +9,7 @@ Every explanation has
 
 - ``apiVersion``, ``kind`` (``Explanation``), ``round``, ``now_s``, ``policy``, ``solver``,
 - ``task`` (as the record names it), ``title`` (as people do), ``titles`` (of all other tasks that are named, by name),
-- ``part``: ``index``, ``kind`` (``search``, ``wide``, ``network``), ``priority``; null for a task that only ``told`` knows,
+- ``part``: ``index``, ``kind`` (``search``, ``network``), ``priority``; null for a task that only ``told`` knows,
 - ``told``: on Kubernetes what a waiting pod was told: ``fate``, ``message``, ``counts``,
 - ``fate``: ``placed``, ``waits`` or ``runs`` (it ran already),
 - ``cause``: for one that waits ``planned`` (for a later start), ``cost``, ``capacity``, ``relation``, ``service`` (a latency
@@ -38,17 +38,17 @@ and, where they apply:
 - ``services``: ``service``, ``p95_ms``, ``p95_without_ms``, ``goal_ms``, ``headroom_percent``; ``latency``: ``machine``,
   ``service``, ``p95_ms``, ``goal_ms`` where the task would break the goal;
 - ``shared``: services whose cores it may use too (:func:`flowsched.inspector.sharing.shared_services`);
-- ``pressure`` (wide): ``with_it``, ``without_it``, ``cap``, ``slope``, ``cost``;
-- ``when_placed`` (wide): ``cost``, ``terms``, ``runner_up``, ``runner_up_cost``, ``more``, as they were at that moment;
+- ``pressure`` (network): ``with_it``, ``without_it``, ``cap``, ``slope``, ``cost``;
+- ``when_placed`` (network): ``cost``, ``terms``, as they were at that moment;
   ``open_machines``: others that could take it, ``as_cheap``: those of them that would cost no more; ``class``: what the
   first network did with its class;
 - ``core_price``: ``machine``, ``group``, ``per_core``, ``per_task``: prices of the certificate's bound; in a
-  wide part or one of a network policy, dual prices of its network;
+  network part, dual prices of its network;
 - ``reason``, ``cost``, ``terms``, ``waited_s``, ``rounds_waited`` (this one included), ``planned``, ``reservation``
   and ``other_reservations`` (as in the record; ``start_s`` is the cluster's clock, ``in_s`` from now, below 0 where it has
   passed), ``repairs``, ``group``; of one that is placed also ``due_age_s``, and rounds before this one;
 - ``needed_waiting``: ``more`` that waiting would have to cost, ``w``, ``w_needed``, ``w_most``, ``reached_at_age_s``;
-  ``limit`` (wide): the most that a place may cost;
+  ``limit`` (network): the most that a place may cost;
 - ``refusals``: ``machines``, ``available``, ``message``, ``rows`` (:func:`flowsched.inspector.refusals.tabulate`);
   ``shortage``: ``never``, ``too_small``, ``largest``, ``lacking``, ``emptiest``, ``empty``
   (:func:`flowsched.inspector.refusals.shortage`), ``units``, ``started_there`` (on the emptiest), ``stays`` (``machine``,
@@ -65,7 +65,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from flowsched.inspector.account import NETWORK, SEARCH, WIDE, Account, Part
+from flowsched.inspector.account import NETWORK, SEARCH, Account, Part
 from flowsched.inspector.flow_case import FlowCase
 from flowsched.inspector.network_case import NetworkCase
 from flowsched.inspector.pod_facts import told as told_of
@@ -73,16 +73,11 @@ from flowsched.inspector.restored_round import RestoreError, restore
 from flowsched.inspector.running_changes import change_facts
 from flowsched.inspector.sentences import sentences
 from flowsched.inspector.sharing import shared_services
-from flowsched.inspector.wide_case import WideCase
 from flowsched.record import RECORD_VERSION
 from flowsched_models.document import InputError, Problem, name_help
 
 _POD = "pod/"
-_CASES: Mapping[str, type[FlowCase | WideCase | NetworkCase]] = {
-    SEARCH: FlowCase,
-    WIDE: WideCase,
-    NETWORK: NetworkCase,
-}
+_CASES: Mapping[str, type[FlowCase | NetworkCase]] = {SEARCH: FlowCase, NETWORK: NetworkCase}
 
 
 @dataclass(frozen=True)

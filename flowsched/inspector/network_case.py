@@ -1,4 +1,4 @@
-"""What there is to say about one task of a network policy's round, as data: prices at exact readings of every machine.
+"""What there is to say about one task of a network part, as data: prices at exact readings of every machine.
 
 Everything is priced at the end of the part, without the task itself: with all that ran and all that this part and those
 before it placed.
@@ -91,7 +91,7 @@ class NetworkCase:
         if self.placed is None and self.waits is None:
             raise ValueError(f"it does not say what became of {task}")
         self.class_name = part.class_of[task]
-        self.demand: Mapping[str, Any] = next(d for d in part.plain["demands"] if d["name"] == self.class_name)
+        self.demand: Mapping[str, Any] = part.demands[self.class_name]
 
     @cached_property
     def stage(self) -> Stage:
@@ -102,7 +102,7 @@ class NetworkCase:
         kind = _whole(fleet["kind"], count)
         free = _whole(fleet["free"], count, len(fleet["resources"])).copy()
         readings = _whole(fleet["readings"], count, width).copy()
-        of_class = {d["name"]: d for d in plain["demands"]}
+        of_class = self.part.demands
         machine = _whole(plain["placements"]["machine"], -1)
         for task, row in zip(plain["placements"]["task"], machine.tolist(), strict=True):
             if task != self.name:
@@ -150,7 +150,7 @@ class NetworkCase:
             selector = {tuple(pair) for pair in self.demand["class"]["selector"]}
             fitting = [selector <= set(kind["labels"].items()) for kind in plain["kinds"]]
             eligible = np.array(fitting, dtype=np.bool_)[_whole(plain["fleet"]["kind"], -1)]
-        of_class = {d["name"]: d for d in plain["demands"]}
+        of_class = self.part.demands
         gates = []
         for relation in plain["relations"]:
             name = relation["name"]
@@ -203,19 +203,10 @@ class NetworkCase:
         row = stage.names.index(placed.machine)
         terms = stage.terms_at(row)
         here = sum(terms.values())
-        believed = self.part.plain["placements"]["believed"]
-        index = list(self.part.plain["placements"]["task"]).index(self.name)
         others = stage.open.copy()
         others[row] = False
         listed = [self._place(m, here, terms) for m in self._cheapest(others, SHOWN)]
-        waiting = {
-            "kind": "waiting",
-            "machine": None,
-            "cost": self._leaving(),
-            "more": self._leaving() - here,
-            "terms": plain_terms({"waiting": self._leaving()}),
-            "differences": differences({"waiting": self._leaving()}, terms),
-        }
+        waiting = self._instead(here, terms)
         width = placed.width_milli or 0
         return {
             "fate": "placed",
@@ -226,14 +217,12 @@ class NetworkCase:
                 "cost": here,
                 "terms": plain_terms(terms),
             },
-            "when_placed": {
-                "cost": float(believed[index]),
-                "terms": [],
-                "runner_up": None,
-                "runner_up_cost": None,
-                "more": None,
-            },
-            "runner_up": min([*listed[:1], waiting], key=lambda rival: float(rival["more"])),
+            "when_placed": self._when_placed(placed),
+            "runner_up": min(
+                [*listed[:1], *([] if waiting is None else [waiting])],
+                key=lambda rival: float(rival["more"]),
+                default=None,
+            ),
             "alternatives": listed,
             "open_machines": int(others.sum()),
             "as_cheap": int((others & (stage.price <= stage.price[row] + SAME)).sum()),
@@ -242,6 +231,33 @@ class NetworkCase:
             "pressure": self._pressure(row),
             "core_price": dual_price(self.part, self.class_name, placed.machine, width),
         }
+
+    @property
+    def _any_place(self) -> bool:
+        """Whether it takes any place rather than wait."""
+        return self.part.bulk and self.demand["waiting"] is None
+
+    def _instead(self, here: float, terms: Mapping[str, float]) -> dict[str, Any] | None:
+        """Waiting, beside a place that costs ``here``; None for a task that takes any place rather than wait."""
+        if self._any_place:
+            return None
+        cost = self._leaving()
+        return {
+            "kind": "waiting",
+            "machine": None,
+            "cost": cost,
+            "more": cost - here,
+            "terms": plain_terms({"waiting": cost}),
+            "differences": differences({"waiting": cost}, terms),
+        }
+
+    def _when_placed(self, placed: Placed) -> dict[str, Any]:
+        """What its place cost when it was chosen; in a bulk round when its turn came, with terms."""
+        if self.part.bulk:
+            return {"cost": placed.cost, "terms": plain_terms(placed.terms)}
+        plain = self.part.plain["placements"]
+        cost = float(plain["believed"][list(plain["task"]).index(self.name)])
+        return {"cost": cost, "terms": []}
 
     def _pressure(self, row: int) -> dict[str, Any] | None:
         """Pressure on a machine with services, for policies that know of it."""
@@ -281,7 +297,10 @@ class NetworkCase:
         table, short = self._refusals()
         chosen = self._cheapest(stage.open & ~stage.held, 1)
         kind, limit = self._limit()
-        closest = self._place(chosen[0], limit, {}) if chosen else None
+        bounded = bool(np.isfinite(limit))
+        closest = self._place(chosen[0], limit if bounded else 0.0, {}) if chosen else None
+        if closest is not None:
+            closest |= {"more": closest["more"] if bounded else None, "differences": []}
         since = pod_facts.waited(self.account, self.name)
         reservation = next((r for r in self.part.reservations if r["task"] == self.name), None)
         now_s = self.account.now_s
@@ -294,10 +313,10 @@ class NetworkCase:
             "reason": waits.reason,
             "waited_s": waits.waited_s if since is None else now_s - float(since["since_s"]),
             "rounds_waited": None if since is None else int(since["rounds"]) + 1,
-            "cost": waits.cost,
-            "terms": plain_terms(waits.terms),
-            "closest": None if closest is None else closest | {"differences": []},
-            "limit": None if closest is None else {"kind": kind, "cost": limit},
+            "cost": waits.cost if bounded else None,
+            "terms": plain_terms(waits.terms) if bounded else [],
+            "closest": closest,
+            "limit": {"kind": kind, "cost": limit} if closest is not None and bounded else None,
             "core_price": None if asked is None else dual_price(self.part, self.class_name, asked, width),
             "refusals": table,
             "shortage": short,
@@ -359,7 +378,7 @@ class NetworkCase:
             stage.allocatable[:, columns],
             stage.allowed & stage.related if (stage.allowed & stage.related).any() else stage.allowed,
         )
-        short["units"] = {"cpu": "milli", "memory": "bytes" if self.account.titles else "MiB"}
+        short["units"] = {"cpu": "milli", "memory": "bytes" if self.part.bulk else "MiB"}
         short["stays"] = []
         short["started_there"] = []
         if short["emptiest"] is not None:
@@ -369,22 +388,22 @@ class NetworkCase:
     def _group(self) -> dict[str, Any] | None:
         """Its task group in this part; None where nothing says how many have to run."""
         name = self.demand["class"]["group"]
-        given = self.part.plain.get("given", self.account.plain)
-        minimum = given.get("task_groups", {}).get(name)
-        if not name or minimum is None or "given" not in self.part.plain:
+        if not name or not self.part.bulk:
             return None
-        members = [t for d in self.part.plain["demands"] if d["group"] == name for t in d["tasks"]]
+        given = self.part.plain["given"]
+        minimum = next((int(g["minimum"]) for g in given["task_groups"] if g["name"] == name), None)
+        members = [t for d in self.part.demands.values() if d["group"] == name for t in d["tasks"]]
         placed = {p.task for p in self.part.placements}
-        running = int(given.get("members_elsewhere", {}).get(name, 0))
+        running = int(given["running_members"].get(name, 0))
         starting = [m for m in members if m in placed]
         return {
             "name": name,
-            "minimum": int(minimum),
+            "minimum": minimum,
             "running": running,
             "pending": len(members),
             "members": members,
             "starting": starting,
-            "missing": max(0, int(minimum) - running - len(members)),
+            "missing": None if minimum is None else max(0, minimum - running - len(members)),
             "starts": bool(starting),
         }
 
@@ -397,7 +416,9 @@ class NetworkCase:
         return "waiting", leaving
 
     def _leaving(self) -> float:
-        """What leaving it costs."""
+        """What leaving it costs; infinite for a task that takes any place rather than wait."""
+        if self._any_place:
+            return float("inf")
         return float(self.demand["leaving"][list(self.demand["tasks"]).index(self.name)])
 
     def _place(self, row: int, here: float, here_terms: Mapping[str, float]) -> dict[str, Any]:

@@ -151,16 +151,8 @@ def _pressure(facts: Facts) -> list[str]:
 
 
 def _then(facts: Facts) -> list[str]:
-    """What it cost when it was placed, and what was next, as far as that was different."""
-    then, now = facts.get("when_placed"), facts["runner_up"]
-    if then is None:
+    """What it cost when it was placed, if that was different."""
+    then = facts.get("when_placed")
+    if then is None or abs(then["cost"] - facts["place"]["cost"]) <= SMALL:
         return []
-    changed = abs(then["cost"] - facts["place"]["cost"]) > SMALL
-    if not changed and (then["runner_up"] is None or (now is not None and then["runner_up"] == now["machine"])):
-        return []
-    parts = [f"it cost {cost_text(then['cost'])}"] if changed else []
-    if then["runner_up"] is not None:
-        price = "" if then["runner_up_cost"] is None else f" with {cost_text(then['runner_up_cost'])}"
-        parts.append(f"{then['runner_up']} was next{price}")
-    after = "; those placed after it changed that" if changed else ""
-    return [f"When it was placed {' and '.join(parts)}{after}."]
+    return [f"When it was placed it cost {cost_text(then['cost'])}; those placed after it changed that."]

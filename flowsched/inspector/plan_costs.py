@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flowsched.inspector.account import SEARCH, WIDE, Account
+from flowsched.inspector.account import SEARCH, Account
 from flowsched.inspector.again import POLICY
 from flowsched.inspector.machine_forecasts import residents_cost
-from flowsched.inspector.task_changes import waiting_costs
 
 RUNNING_COST = "running"
 """What is no term of a decided task: what the machines of searches would cost with nobody but those who run there."""
@@ -42,14 +41,12 @@ def costs_of(account: Account) -> Costs:
     standing = [residents_cost(account, part) for part in searches] if account.policy == POLICY else []
     total -= sum(standing[1:])
     for part in account.parts:
-        waiting = waiting_costs(part)
         costs = [p.cost for p in part.placements]
         for p in part.placements:
             terms.update(p.terms)
         for w in part.waiting:
-            cost = waiting.get(part.class_of[w.task]) if part.kind == WIDE else w.cost
-            costs.append(cost or 0.0)
-            terms.update(w.terms or {"waiting": cost or 0.0})
+            costs.append(w.cost or 0.0)
+            terms.update(w.terms or {"waiting": w.cost or 0.0})
         if part.certificate is not None:
             total += part.certificate["primal"]
         else:

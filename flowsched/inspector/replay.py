@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.inspector.account import NETWORK, SEARCH, WIDE, Account, Part
+from flowsched.inspector.account import NETWORK, SEARCH, Account, Part
 from flowsched.inspector.again import change_all_again, check_solvable, read_terms, solve_all_again
 from flowsched.record_file import record_json
 from flowsched_models.document import InputError, Problem
@@ -19,11 +19,10 @@ _SEARCH_KEYS = (
     "machine_costs", "certificate", "classes", "groups", "first_network", "last_network", "counts", "preemptions",
     "taken_back", "moves",
 )  # fmt: skip
-_WIDE_KEYS = ("placements", "left", "certificate", "group_of", "waiting_costs", "first_network", "counts")
 _NETWORK_KEYS = (
-    "placements", "left", "reservations", "certificate", "groups", "group_of", "first_network", "dual", "counts",
+    "placements", "left", "outside", "reservations", "certificate", "groups", "group_of", "first_network", "dual", "counts",
 )  # fmt: skip
-_KEYS: Mapping[str, tuple[str, ...]] = {SEARCH: _SEARCH_KEYS, WIDE: _WIDE_KEYS, NETWORK: _NETWORK_KEYS}
+_KEYS: Mapping[str, tuple[str, ...]] = {SEARCH: _SEARCH_KEYS, NETWORK: _NETWORK_KEYS}
 _OTHER_PARTS = "the record has {} parts, and its round solved again has {}"
 _OPTIMUM = "first_network.optimum"
 _ABSENT = "nothing"
@@ -67,7 +66,7 @@ class PartReplay:
 
     @property
     def title(self) -> str:
-        """``part 0 (wide, priority 5)``."""
+        """``part 0 (network, priority 5)``."""
         priority = "" if self.priority is None else f", priority {self.priority}"
         return f"part {self.index} ({self.kind}{priority})"
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from flowsched.inspector.account import SEARCH, WIDE, Account, Part
+from flowsched.inspector.account import SEARCH, Account
 from flowsched.inspector.plain_snapshot import milli_of
 from flowsched_models.quantity import count_cores, format_cores, parse_cores
 
@@ -143,28 +143,16 @@ def stands_of(account: Account) -> dict[str, Stand]:
     key = key_of_tasks(account)
     stands: dict[str, Stand] = {}
     for part in account.parts:
-        waiting_cost = waiting_costs(part)
         for p in part.placements:
             stands[key(p.task)] = Stand(PLACED, p.machine, p.width_milli, p.cost, p.terms, cores=p.cores)
         for w in part.waiting:
-            cost = waiting_cost.get(part.class_of[w.task]) if part.kind == WIDE else w.cost
-            terms = w.terms or ({} if cost is None else {"waiting": cost})
-            stands[key(w.task)] = Stand(WAITING, None, None, cost, terms, w.reason)
+            terms = w.terms or ({} if w.cost is None else {"waiting": w.cost})
+            stands[key(w.task)] = Stand(WAITING, None, None, w.cost, terms, w.reason)
     for part in account.parts:
         for r in part.plain["snapshot"]["running"] if part.kind == SEARCH else ():
             stand = Stand(RUNNING, r["machine"], milli_of(r["width"]), None, cores=parse_cores(r["cores"]))
             stands.setdefault(key(r["task"]["name"]), stand)
     return stands
-
-
-def waiting_costs(part: Part) -> dict[str, float | None]:
-    """What it costs to leave a task of each class of a wide part; empty where the record does not say."""
-    if part.kind != WIDE or "waiting_costs" not in part.plain:
-        return {}
-    costs = part.plain["waiting_costs"]
-    return {
-        cls.name: None if cost is None else float(cost) for cls, cost in zip(part.classes, list(costs), strict=True)
-    }
 
 
 def kind_of_change(change: TaskChange) -> str | None:

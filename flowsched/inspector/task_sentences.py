@@ -73,11 +73,8 @@ def why_left(facts: Facts, rival: Facts) -> str:
         return "for a makespan, plans are judged by how many tasks are left without a place, then by the last end"
     if facts.get("search_ended_early"):
         return "the round had used up its forecasts (setting pricings) before it found that"
-    then = facts.get("when_placed")
-    if then is not None and then["more"] is not None and then["more"] < -SMALL:
-        return "a round of one network places many at once: the best for all of them need not be the best for each"
     if facts["part"]["kind"] != "search":
-        return "it was not cheaper when this one was placed; those placed after it changed the prices"
+        return "one network places many at once: the best for all need not be the best for each, and each changes the prices"
     return "passes and bounded improvement found no plan in which it helps"
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from flowsched.inspector import pod_facts
-from flowsched.inspector.account import Account
+from flowsched.inspector.account import NETWORK, Account
 from flowsched.inspector.drained_cluster import can_be_reserved, room_for
 from flowsched.inspector.longest_run import longest_run_s
 from flowsched.inspector.restored_round import RestoredRound
@@ -73,10 +73,10 @@ def waiting_bound(opened: RestoredRound, task: str) -> dict[str, Any]:
 
 
 def pod_bound(account: Account, task: str, feasible: bool) -> dict[str, Any]:
-    """The same for a pod of a wide round: how long the others run is not known, so there is no bound."""
+    """The same for a pod of a bulk round: how long the others run is not known, so there is no bound."""
     waited = pod_facts.waited(account, task)
     due_age_s = float(account.settings["due_age_s"] if waited is None else waited["due_age_s"])
-    demands = [d for part in account.parts for d in part.plain.get("demands", ())]
+    demands = [d for part in account.parts if part.kind == NETWORK for d in part.demands.values()]
     group = next((d["group"] for d in demands if task in d["tasks"]), None)
     together = {t for d in demands if group is not None and d["group"] == group for t in d["tasks"]}
     ahead = [t for t in pod_facts.pods_ahead(account, task) if t not in together]

@@ -13,27 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.arrays import IntArray
-from flowsched.fleet import fixed
-from flowsched.inspector.account import WIDE, Account, Part
+from flowsched.inspector.account import NETWORK, Account, Part
 from flowsched.inspector.again import (
     POLICY,
     Terms,
-    board_of,
+    bulk_input_of,
     check_solvable,
     damaged,
-    groups_of,
     of_networks,
     place_again,
     read_terms,
     search_again,
     snapshot_of,
 )
-from flowsched.inspector.change import Changes, WideInput, change_snapshot, change_wide, machine_columns
+from flowsched.inspector.bulk_change import CPU, MEMORY, ChangedBulk, Footprint, footprint, footprints
+from flowsched.inspector.change import Changes, change_snapshot, machine_columns
 from flowsched.record import record_head
+from flowsched.scale.bulk_input import BulkInput
 from flowsched.settings_form import apply_settings
-from flowsched.snapshot import MILLI, Running, Service, Snapshot, Task
-from flowsched.wide_board import CPU, MEMORY
+from flowsched.snapshot import Running, Service, Snapshot, Task
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError, Problem
 from flowsched_models.profiles import merged
@@ -41,7 +39,7 @@ from flowsched_models.profiles import merged
 WHAT_IF = "what_if"
 """Key of a record that says that it is no account of a real round: ``changes`` and ``notes``."""
 _MIB = 1 << 20
-_PODS = "pods"
+_BULK_SETTINGS = ("resolves", "scoring")
 
 
 def what_if(account: Account, changes: Changes) -> Account:
@@ -87,7 +85,7 @@ def _carried(account: Account, changes: Changes) -> dict[str, Any]:
     if "waited" in old:
         kept["waited"] = {task: waited for task, waited in old["waited"].items() if task not in changes.without}
     if "machines" in old and "filters" in old:
-        snapshots = [snapshot_of(account, part) for part in account.parts if part.kind != WIDE]
+        snapshots = [snapshot_of(account, part) for part in account.parts if part.kind != NETWORK]
         columns = machine_columns(old["machines"], changes, snapshots)
         if columns is not None:
             kept["machines"] = list(columns)
@@ -99,34 +97,23 @@ def _carried(account: Account, changes: Changes) -> dict[str, Any]:
     return kept
 
 
-@dataclass(frozen=True)
-class _Footprint:
-    """What a placed task takes of a wide round's machine; sensitivity and pressure in fixed units."""
-
-    needs: tuple[tuple[str, int], ...]
-    sensitivity: int
-    pressure: int
-    holds: tuple[str, ...]
-    joins: tuple[str, ...]
-
-
 @dataclass
 class _Placed:
     """What the parts so far have placed: in the record, or now."""
 
-    wide: Counter[tuple[_Footprint, str]] = field(default_factory=Counter)
-    """Tasks of wide parts by what they take and where."""
-    searched: list[tuple[Running, _Footprint]] = field(default_factory=list)
+    bulk: Counter[tuple[Footprint, str]] = field(default_factory=Counter)
+    """Tasks of bulk parts by what they take and where."""
+    searched: list[tuple[Running, Footprint]] = field(default_factory=list)
 
-    def on_boards(self) -> Counter[tuple[_Footprint, str]]:
-        """All tasks, as wide rounds see them."""
-        return self.wide + Counter((footprint, r.machine) for r, footprint in self.searched)
+    def on_machines(self) -> Counter[tuple[Footprint, str]]:
+        """All tasks, as bulk rounds see them."""
+        return self.bulk + Counter((taken, r.machine) for r, taken in self.searched)
 
     def taken(self) -> dict[str, tuple[int, int]]:
-        """CPU and memory in MiB that wide parts took of machines, as searches see it."""
+        """CPU and memory in MiB that bulk parts took of machines, as searches see it."""
         sums: dict[str, tuple[int, int]] = {}
-        for (footprint, machine), count in self.wide.items():
-            needs = dict(footprint.needs)
+        for (taken, machine), count in self.bulk.items():
+            needs = dict(taken.needs)
             cpu, memory = sums.get(machine, (0, 0))
             sums[machine] = cpu + count * needs.get(CPU, 0), memory + count * needs.get(MEMORY, 0)
         return {machine: (cpu, -(-memory // _MIB)) for machine, (cpu, memory) in sums.items()}
@@ -142,10 +129,10 @@ class _Rounds:
         self._then = _Placed()
         self._now = _Placed()
         self._notes: list[str] = []
-        self._snapshots = {p.index: snapshot_of(account, p) for p in account.parts if p.kind != WIDE}
+        self._snapshots = {p.index: snapshot_of(account, p) for p in account.parts if p.kind != NETWORK}
         self._lost: dict[str, Service] = {}
         self._displaced: dict[str, Task] = {}
-        self._freed: dict[str, tuple[_Footprint, str]] = {}
+        self._freed: dict[str, tuple[Footprint, str]] = {}
         self._apart = _planned_apart(account)
         self._read_running()
 
@@ -154,11 +141,11 @@ class _Rounds:
         parts = []
         for part in self._account.parts:
             with damaged(self._account, part, "solved again"):
-                parts.append(self._place(part) if part.kind == WIDE else self._search(part))
+                parts.append(self._place(part) if part.kind == NETWORK else self._search(part))
         return parts, [*self._told(), *self._notes]
 
     def _read_running(self) -> None:
-        """What runs is known to searches, task by task: who has to move, and what wide rounds count that is gone."""
+        """What runs is known to searches, task by task: who has to move, and what bulk rounds count that is gone."""
         pending = {t.name for s in self._snapshots.values() for t in s.pending}
         without = set(self._changes.without) - pending
         for snapshot in self._snapshots.values():
@@ -168,7 +155,7 @@ class _Rounds:
             self._displaced |= {t.name: t for t in changed.displaced if t.name not in pending}
             for r in snapshot.running:
                 if r.task.name in without and r.machine not in self._changes.drains:
-                    self._freed[r.task.name] = _footprint(r.task, r.width_milli, snapshot.catalogue), r.machine
+                    self._freed[r.task.name] = footprint(r.task, r.width_milli, snapshot.catalogue), r.machine
 
     def _told(self) -> list[str]:
         lost = [f"service {s.name} is lost: its place was on {s.machine}" for s in self._lost.values()]
@@ -202,14 +189,14 @@ class _Rounds:
         return replace(own, source=next(iter(self._snapshots.values())).catalogue.source)
 
     def _needs(self, needs: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-        """What tasks of a search ask for, as wide rounds count it, after the changes."""
+        """What tasks of a search ask for, as bulk rounds count it, after the changes."""
         widths = {w.task: {CPU: w.milli} for w in self._changes.widths}
         gone = set(self._changes.without)
         return {task: {**own, **widths.get(task, {})} for task, own in needs.items() if task not in gone}
 
     def _displaced_into(self, part: Part) -> list[Task]:
         """Tasks that lost their machine wait in the first search of a priority that is not above theirs, or in the last."""
-        searches = [p for p in self._account.parts if p.kind != WIDE]
+        searches = [p for p in self._account.parts if p.kind != NETWORK]
         chosen = []
         for task in self._displaced.values():
             home = next((p for p in searches if p.priority is None or p.priority <= task.priority), searches[-1])
@@ -244,36 +231,39 @@ class _Rounds:
             assert p.width_milli is not None and p.threads is not None and p.cores is not None, "searches say all three"
             task = tasks[p.task]
             running = Running(task, p.machine, p.width_milli, p.threads, p.cores, snapshot.now_s, snapshot.now_s)
-            footprint = _footprint(task, p.width_milli, snapshot.catalogue, needs.get(p.task))
-            placed.searched.append((running, footprint))
+            taken = footprint(task, p.width_milli, snapshot.catalogue, needs.get(p.task))
+            placed.searched.append((running, taken))
 
-    # Wide rounds
+    # Bulk rounds
 
     def _place(self, part: Part) -> dict[str, Any]:
-        board = board_of(self._account, part)
-        given = WideInput.of(board)
-        then, now = self._then.on_boards(), self._now.on_boards()
+        bulk = ChangedBulk(bulk_input_of(self._account, part))
+        then, now = self._then.on_machines(), self._now.on_machines()
         shared = then & now
-        _commit(given, then - shared, -1)
-        change_wide(given, self._changes, tuple(self._snapshots.values()))
+        bulk.commit(then - shared, -1)
+        bulk.change(self._changes, tuple(self._snapshots.values()))
         if self._freed:
-            _commit(given, Counter(self._freed.values()), -1)
-            _at_most_empty(given)
-            self._note(("what wide rounds count of a running task that is taken away is worked out from its profile",))
-        _commit(given, now - shared, 1)
-        self._note(given.notes)
-        resolves = int(part.plain["resolves"])
-        if any(text.partition("=")[0].strip() == "resolves" for text in self._changes.settings):
-            resolves = self._terms.settings.resolves
-        elif self._changes.settings:
-            self._note(("a wide round keeps its prices whatever is set: only resolves counts there",))
-        groups = groups_of(self._account, part)
-        members: Mapping[str, int] = part.plain["running_members"]
-        new = place_again(given.board(), groups, members, self._terms.solver, resolves, part.priority)
+            bulk.commit(Counter(self._freed.values()), -1)
+            bulk.at_most_empty()
+            self._note(("what bulk rounds count of a running task that is taken away is computed from its profile",))
+        bulk.commit(now - shared, 1)
+        self._note(bulk.notes)
+        self._set(bulk.given)
+        new = place_again(bulk.given, self._terms.solver, part.priority)
         if part.index + 1 < len(self._account.parts):
-            self._then.wide += _footprints(part)
-            self._now.wide += _footprints(Part(part.kind, part.index, new))
+            self._then.bulk += footprints(part)
+            self._now.bulk += footprints(Part(part.kind, part.index, new))
         return new
+
+    def _set(self, given: BulkInput) -> None:
+        """The settings of the changes that a bulk round has."""
+        names = {text.partition("=")[0].strip() for text in self._changes.settings}
+        own = {name: getattr(self._terms.settings, name) for name in _BULK_SETTINGS if name in names}
+        given.settings = replace(given.settings, **own)
+        if names - own.keys():
+            self._note(
+                (f"a bulk round keeps its prices whatever is set: only {' and '.join(_BULK_SETTINGS)} count there",)
+            )
 
     def _note(self, notes: Sequence[str]) -> None:
         self._notes += [note for note in notes if note not in self._notes]
@@ -289,7 +279,7 @@ def _planned_apart(account: Account) -> bool:
         return True
     placed: list[tuple[str, str]] = []
     for part in account.parts:
-        if part.kind == WIDE:
+        if part.kind == NETWORK:
             continue
         running = {r["task"]["name"] for r in part.plain["snapshot"]["running"]}
         there = set(part.machines)
@@ -308,64 +298,3 @@ def _shifted(snapshot: Snapshot, taken: Mapping[str, tuple[int, int]], sign: int
         cpu, memory = taken.get(m.name, (0, 0))
         machines.append(replace(m, cpu_milli=m.cpu_milli + sign * cpu, memory_mib=m.memory_mib + sign * memory))
     return replace(snapshot, machines=tuple(machines))
-
-
-def _footprint(
-    task: Task, width_milli: int, catalogue: Catalogue, needs: Mapping[str, int] | None = None
-) -> _Footprint:
-    """What a task of a search takes, as wide rounds book it; worked out where the record does not say what it needs."""
-    profile = catalogue.jobs[task.profile]
-    cores = task.request_milli / MILLI
-    if needs is None:
-        needs = {MEMORY: task.memory_mib * _MIB, _PODS: 1, **dict(task.resources)}
-    needs = {**needs, CPU: max(width_milli, task.request_milli, needs.get(CPU, 0))}
-    return _Footprint(
-        tuple(needs.items()),
-        fixed(profile.sensitivity * min(1.0, cores)),
-        fixed(profile.pressure * cores),
-        task.holds,
-        task.joins,
-    )
-
-
-def _footprints(part: Part) -> Counter[tuple[_Footprint, str]]:
-    """The placements of a wide part."""
-    of_class = {
-        d["name"]: _Footprint(
-            tuple(d["needs"].items()),
-            fixed(d["sensitivity"]),
-            fixed(d["pressure"]),
-            tuple(d["holds"]),
-            tuple(d["joins"]),
-        )
-        for d in part.plain["demands"]
-    }
-    return Counter((of_class[part.class_of[p.task]], p.machine) for p in part.placements)
-
-
-def _commit(given: WideInput, placed: Counter[tuple[_Footprint, str]], sign: int) -> None:
-    """Put tasks on the machines of a wide round's input, or take them off; machines that it does not have are skipped."""
-    row = {name: i for i, name in enumerate(given.names)}
-    by_kind: dict[_Footprint, dict[int, int]] = {}
-    for (footprint, machine), count in placed.items():
-        if machine in row:
-            by_kind.setdefault(footprint, {})[row[machine]] = count
-    for footprint, counts in by_kind.items():
-        rows: IntArray = np.array(list(counts), dtype=np.int64)
-        number = sign * np.array(list(counts.values()), dtype=np.int64)
-        for resource, amount in footprint.needs:
-            if resource in given.resources:
-                given.arrays["free"][rows, given.resources.index(resource)] -= number * amount
-        given.arrays["sensitivity"][rows] += number * footprint.sensitivity
-        given.arrays["pressure"][rows] += number * footprint.pressure
-        for name in dict.fromkeys((*footprint.holds, *footprint.joins)):
-            if name in given.standings:
-                each = np.repeat(rows, abs(number))
-                given.standings[name].add(each, name in footprint.holds, name in footprint.joins, sign)
-
-
-def _at_most_empty(given: WideInput) -> None:
-    """What was freed by estimate is no more than there was."""
-    np.minimum(given.arrays["free"], given.arrays["allocatable"], out=given.arrays["free"])
-    for name in ("sensitivity", "pressure"):
-        np.maximum(given.arrays[name], 0, out=given.arrays[name])

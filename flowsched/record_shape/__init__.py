@@ -32,9 +32,8 @@ from flowsched.record_shape.values import (
     require,
     values_of,
 )
-from flowsched.record_shape.wide_part import check_wide_part
 
-_PARTS: Mapping[str, Check] = {"search": check_flow_part, "wide": check_wide_part, "network": check_network_part}
+_PARTS: Mapping[str, Check] = {"search": check_flow_part, "network": check_network_part}
 
 
 def check_shape(record: Mapping[str, Any]) -> None:

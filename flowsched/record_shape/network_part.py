@@ -1,8 +1,8 @@
-"""The part of a record that a round of a network policy is."""
+"""The part of a record that one network of classes and groups decided: of a network policy, or of a bulk round."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,12 +13,14 @@ from flowsched.record_shape.values import (
     COMMON_OPTIONAL,
     FLAGS,
     LISTS,
+    MOST_ROUNDS,
     NUMBERS,
     OPEN_NUMBERS,
     TEXTS,
     WHOLES,
     Check,
     ShapeError,
+    at_most,
     check_length,
     check_once,
     indices,
@@ -39,6 +41,8 @@ from flowsched.relations.relation import RelationKind
 def check_network_part(part: Mapping[str, Any], where: str) -> None:
     """A part of kind ``network``. Raises :class:`ShapeError`."""
     _NETWORK_PART(part, where)
+    if "given" in part:
+        _BULK(part, where)
     check_networks(part, where)
     fleet, kinds, features = part["fleet"], len(part["kinds"]), len(part["features"])
     machines, resources = len(fleet["machines"]), len(fleet["resources"])
@@ -61,8 +65,9 @@ def check_network_part(part: Mapping[str, Any], where: str) -> None:
         check_length(kind["factors"], features, f"{where}.kinds[{i}].factors", "feature")
     for i, group in enumerate(part["groups"]):
         check_length(group["buckets"], features, f"{where}.groups[{i}].buckets", "feature")
-    for i, demand in enumerate(part["demands"]):
-        there = f"{where}.demands[{i}]"
+    demands = [(f"{where}.demands[{i}]", demand) for i, demand in enumerate(part["demands"])]
+    demands += [(f"{where}.outside[{i}]", demand) for i, demand in enumerate(part.get("outside", ()))]
+    for there, demand in demands:
         if not len(demand["tasks"]):
             raise ShapeError(f"{there}.tasks is empty: a class has a task")
         for key, wanted, of in (
@@ -74,8 +79,8 @@ def check_network_part(part: Mapping[str, Any], where: str) -> None:
             ("effects", features, "feature"),
         ):
             check_length(demand[key], wanted, f"{there}.{key}", of)
-    _check_restrictions(part, where, machines)
-    check_once([demand["tasks"] for demand in part["demands"]], f"{where}.demands")
+    _check_restrictions(part, demands, where, machines)
+    check_once([demand["tasks"] for _, demand in demands], f"{where}.demands")
     check_columns(part, where, machines, {task for demand in part["demands"] for task in demand["tasks"]})
     for i, entry in enumerate(part["left"]):
         check_length(entry["costs"], len(entry["tasks"]), f"{where}.left[{i}].costs", "task")
@@ -97,7 +102,9 @@ def check_network_part(part: Mapping[str, Any], where: str) -> None:
         WHOLES(row, f"{where}.dual.largest[{i}]")
 
 
-def _check_restrictions(part: Mapping[str, Any], where: str, machines: int) -> None:
+def _check_restrictions(
+    part: Mapping[str, Any], demands: Sequence[tuple[str, Mapping[str, Any]]], where: str, machines: int
+) -> None:
     """Masks, wishes and relations, and the numbers of places in classes."""
     for i, places in enumerate(part["places"]):
         for key, values in places.items():
@@ -110,9 +117,9 @@ def _check_restrictions(part: Mapping[str, Any], where: str, machines: int) -> N
         indices(relation["domain"], f"{there}.domain", machines, -1)
         if relation["kind"] not in set(RelationKind):
             raise ShapeError(f"{there}.kind is {shown(relation['kind'])}, which is no kind of relation")
-    for i, demand in enumerate(part["demands"]):
+    for there, demand in demands:
         if demand["class"]["places"] >= max(1, len(part["places"])):
-            raise ShapeError(f"{where}.demands[{i}].class.places is beyond the {len(part['places'])} places")
+            raise ShapeError(f"{there}.class.places is beyond the {len(part['places'])} places")
 
 
 def _check_rows(values: Any, where: str, rows: int, wide: int, check: Check) -> None:
@@ -145,6 +152,25 @@ TASK_CLASS = object_with(
         "places": is_count,
     }
 )
+
+_DEMAND: Mapping[str, Check] = {
+    "name": is_text,
+    "number": is_count,
+    "tasks": TEXTS,
+    "created_s": NUMBERS,
+    "leaving": NUMBERS,
+    "needs": values_of(is_whole),
+    "amounts": WHOLES,
+    "class": TASK_CLASS,
+    "base": OPEN_NUMBERS,
+    "coefficients": NUMBERS,
+    "effects": WHOLES,
+    "waiting": or_null(is_number),
+    "growth": is_number,
+    "group": or_null(is_text),
+    "holds": TEXTS,
+    "joins": TEXTS,
+}
 
 _NETWORK_PART = object_with(
     {
@@ -198,26 +224,7 @@ _NETWORK_PART = object_with(
                 }
             )
         ),
-        "demands": list_of(
-            object_with(
-                {
-                    "name": is_text,
-                    "tasks": TEXTS,
-                    "created_s": NUMBERS,
-                    "leaving": NUMBERS,
-                    "needs": values_of(is_whole),
-                    "amounts": WHOLES,
-                    "class": TASK_CLASS,
-                    "base": OPEN_NUMBERS,
-                    "coefficients": NUMBERS,
-                    "effects": WHOLES,
-                    "waiting": or_null(is_number),
-                    "growth": is_number,
-                    "holds": TEXTS,
-                    "joins": TEXTS,
-                }
-            )
-        ),
+        "demands": list_of(object_with(_DEMAND)),
         "group_of": WHOLES,
         "groups": list_of(object_with({"kind": is_count, "buckets": WHOLES, "signature": is_count})),
         "first_network": object_with({"nodes": TEXTS}),
@@ -248,5 +255,24 @@ _NETWORK_PART = object_with(
             }
         ),
     },
-    COMMON_OPTIONAL,
+    {
+        **COMMON_OPTIONAL,
+        "outside": list_of(object_with({**_DEMAND, "reason": is_text})),
+    },
 )
+
+_BULK = object_with(
+    {
+        "outside": list_of(object_with({})),
+        "given": object_with(
+            {
+                "settings": object_with({"resolves": at_most(MOST_ROUNDS)}),
+                "task_groups": list_of(
+                    object_with({"name": is_text, "minimum": is_whole, "deadline_s": or_null(is_number)})
+                ),
+                "running_members": values_of(is_count),
+            }
+        ),
+    }
+)
+"""What a bulk part has beside: all that solving it again takes."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from flowsched.arrays import FloatArray, IntArray
 from flowsched.scale.compiled import compiled
-from flowsched.scale.kernels import Model, fit, gated, place_cost, takes
+from flowsched.scale.kernels import Model, fit, prices_at, takes, takes_at
 
 
 @compiled
@@ -14,14 +14,17 @@ def best_alone(
     tasks: IntArray, rows: IntArray, model: Model, free: IntArray, readings: IntArray, least: FloatArray
 ) -> None:
     """The least that one task of each class costs on any of the machines that take it."""
-    for m in rows:
-        for c in range(len(tasks)):
-            if tasks[c] > 0:
-                cost = place_cost(m, c, model, readings)
-                if cost > model.ceiling[c] or gated(m, c, model):
-                    continue
-                if cost < least[c] and takes(m, c, free, readings, model.limits, model.demands, model.effects):
-                    least[c] = cost
+    cost = np.empty(len(rows))
+    good = np.empty(len(rows), dtype=np.bool_)
+    for c in range(len(tasks)):
+        if tasks[c] == 0:
+            continue
+        prices_at(rows, c, model, readings, cost)
+        takes_at(rows, c, model.gate_of[c], model, free, readings, good)
+        ceiling = model.ceiling[c]
+        for i in range(len(rows)):
+            if good[i] and cost[i] <= ceiling and cost[i] < least[c]:
+                least[c] = cost[i]
 
 
 _MOST_CHARGES = 16
@@ -124,24 +127,33 @@ def dual_value(
     fits = np.zeros(classes, dtype=np.int64)
     take = np.zeros(classes)
     best_take = np.zeros(classes)
+    # The model's arrays are looked up once: each look-up counts references.
+    kind, base, coefficients, factors, scale = model.kind, model.base, model.coefficients, model.factors, model.scale
+    place_of, extra, ceiling, gate_of, gates = model.place_of, model.extra, model.ceiling, model.gate_of, model.gates
+    limits, demands, effects = model.limits, model.demands, model.effects
     for i in range(len(rows)):
         m = rows[i]
-        k = model.kind[m]
+        k = kind[m]
         some = False
         most = 0
         crowd = 0
         for c in range(classes):
             fits[c] = 0
-            if tasks[c] == 0 or model.base[c, k] >= pi[c]:
+            if tasks[c] == 0 or base[c, k] >= pi[c]:
                 continue
-            price = place_cost(m, c, model, readings)
+            # As in place_cost.
+            price = float(base[c, k])
+            for f in range(coefficients.shape[1]):
+                price += coefficients[c, f] * factors[k, f] * readings[m, f] * scale
+            if place_of[c] > 0:
+                price += extra[place_of[c], m]
             gain = pi[c] - price
-            if gain <= 0.0 or price > model.ceiling[c] or gated(m, c, model):
+            if gain <= 0.0 or price > ceiling[c] or (gate_of[c] > 0 and gates[gate_of[c], m] <= 0):
                 continue
-            if takes(m, c, free, readings, model.limits, model.demands, model.effects):
+            if takes(m, c, free, readings, limits, demands, effects):
                 fits[c] = 1
                 if tier_of[c] < 0 or (equal > 0.0 and alpha[c] > 0.0):
-                    fits[c] = fit(m, c, free, readings, model.limits, model.demands, model.effects)
+                    fits[c] = fit(m, c, free, readings, limits, demands, effects)
                     if alpha[c] > 0.0:
                         most += min(tasks[c], fits[c])
                         crowd += 1

@@ -34,8 +34,8 @@ from flowsched.scale.network import ScaleNetwork
 from flowsched.scale.waiting import Waiting
 from flowsched.solvers import Solution
 
-CLIMBS = 100
-"""Steps that the prices climb."""
+BOUND_STEPS = 100
+"""How often the prices climb."""
 PATIENCE = 4
 """Steps without a better bound after which less is hoped for."""
 TANGENTS = tuple(0.3 * 1.25**i for i in range(16))
@@ -196,8 +196,9 @@ class Evidence:
         return least
 
 
-def certify(evidence: Evidence, primal: float, paid: FloatArray | None = None) -> Certificate:
+def certify(evidence: Evidence, primal: float, paid: FloatArray | None = None, steps: int = BOUND_STEPS) -> Certificate:
     """The certificate of a level that costs ``primal``. ``paid``: by class, the most that one of its tasks pays in the plan.
+    ``steps``: how often the prices climb.
 
     The climb starts from those prices if they bound the level better than the network's: with equal tasks they prove a plan
     that is optimal.
@@ -220,7 +221,7 @@ def certify(evidence: Evidence, primal: float, paid: FloatArray | None = None) -
         theirs = np.minimum(paid, most)
         if evidence.bound(theirs)[0] > evidence.bound(pi)[0]:
             pi = theirs
-    for step in range(CLIMBS):
+    for step in range(steps):
         value, slope = evidence.bound(pi)
         if value > best:
             idle = 0 if step and value > best + 0.05 * hope else idle + 1

@@ -321,10 +321,47 @@ def tie_of(m: int, model: Model, free: IntArray) -> float:
 
 
 @compiled
+def prices_at(rows: IntArray, c: int, model: Model, readings: IntArray, cost: FloatArray) -> None:
+    """What one task of class c costs on each of ``rows`` as it is: ``place_cost`` for many, in a fiftieth of its time.
+
+    The model's arrays are looked up once, as each look-up counts references. Terms are added in the same order.
+    """
+    kind, base, coefficients, factors, scale = model.kind, model.base, model.coefficients, model.factors, model.scale
+    place, extra = model.place_of[c], model.extra
+    for i in range(len(rows)):
+        m = rows[i]
+        k = kind[m]
+        total = float(base[c, k])
+        for f in range(coefficients.shape[1]):
+            total += coefficients[c, f] * factors[k, f] * readings[m, f] * scale
+        if place > 0:
+            total += extra[place, m]
+        cost[i] = total
+
+
+@compiled
+def takes_at(
+    rows: IntArray, c: int, gate: int, model: Model, free: IntArray, readings: IntArray, good: BoolArray
+) -> None:
+    """Which of ``rows`` have room for one task of class c: ``takes`` for many machines.
+
+    ``gate``: the row of the model's gates that has to be open too; 0 for none.
+    """
+    demands, effects, limits, gates = model.demands, model.effects, model.limits, model.gates
+    for i in range(len(rows)):
+        m = rows[i]
+        room = gate == 0 or gates[gate, m] > 0
+        for r in range(demands.shape[1]):
+            room = room and (demands[c, r] == 0 or free[m, r] >= demands[c, r])
+        for f in range(effects.shape[1]):
+            room = room and (effects[c, f] == 0 or readings[m, f] + effects[c, f] <= limits[m, f])
+        good[i] = room
+
+
+@compiled
 def class_prices(c: int, model: Model, readings: IntArray, cost: FloatArray) -> None:
     """What one task of class c costs on every machine as it is."""
-    for m in range(len(cost)):
-        cost[m] = place_cost(m, c, model, readings)
+    prices_at(np.arange(len(cost)), c, model, readings, cost)
 
 
 @compiled

@@ -45,6 +45,8 @@ class Ledger:
         """No machines yet. ``resources``: those that machines have; more may turn up with machines."""
         self.policy = policy
         self.resources = ["cpu", *(r for r in resources if r != "cpu")]
+        self.memory_unit = 1
+        """How many units of ``memory`` are one MiB, for messages."""
         self.features = tuple(policy.features)
         self._feature = {feature.name: i for i, feature in enumerate(self.features)}
         width = len(self.features)

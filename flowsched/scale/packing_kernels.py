@@ -6,7 +6,7 @@ import numpy as np
 
 from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.scale.compiled import compiled
-from flowsched.scale.kernels import Model, cost_beside, gated, place_cost, put, takes, tie_of
+from flowsched.scale.kernels import Model, cost_beside, gated, place_cost, prices_at, put, takes, takes_at, tie_of
 
 STEP = 1e-9
 """What one more task of a class adds to the rank of a machine among equal ones, where ties spread."""
@@ -67,21 +67,19 @@ def pour(
     Writes machines and costs from position ``at`` on; how many were placed.
     """
     count = 0
-    gate = model.gate_of[c]
-    for i in range(first, last):
-        m = rows[i]
-        if barred[m]:
-            continue
-        cost = place_cost(m, c, model, readings)
-        if (
-            cost > limit
-            or cost >= np.inf
-            or gated(m, c, model)
-            or not takes(m, c, free, readings, model.limits, model.demands, model.effects)
-        ):
+    gate, tie, memory = model.gate_of[c], model.tie, model.memory
+    near = rows[first:last]
+    # What is kept moves forward in the same array.
+    prices_at(near, c, model, readings, keys)
+    good = np.empty(len(near), dtype=np.bool_)
+    takes_at(near, c, gate, model, free, readings, good)
+    for i in range(len(near)):
+        m = near[i]
+        cost = keys[i]
+        if barred[m] or cost > limit or cost >= np.inf or not good[i]:
             continue
         keys[count] = cost
-        ties[count] = tie_of(m, model, free)
+        ties[count] = tie[m, 0] + tie[m, 1] * free[m, 0] + tie[m, 2] * free[m, memory]
         heap[count] = m
         count += 1
     for i in range(count // 2 - 1, -1, -1):
@@ -212,12 +210,13 @@ def settle(
             before_sum += now
             end += 1
         count = 0
+        need = model.demands[c, 0]
         for j in range(cheap_first[c], cheap_first[c + 1]):
             if cheap_cost[j] > dearest + least_gain:
                 break
             g = cheap_groups[j]
             for k in range(first[g], first[g + 1]):
-                if free[rows[k], 0] >= model.demands[c, 0]:
+                if free[rows[k], 0] >= need:
                     near[count] = rows[k]
                     count += 1
         looked += count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 import numpy as np
 
@@ -14,10 +15,26 @@ from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.round import RoundOutcome
 from flowsched.scale.round_relations import RoundRelations
 from flowsched.snapshot import MILLI
-from flowsched.wide_outcome import Cause
 
 PLACE = "place"
 """The term of what a place costs whoever else is there."""
+
+
+class Cause(StrEnum):
+    """Why a task is left over."""
+
+    NOT_ALLOWED = "not_allowed"
+    """No machine may take it."""
+    CAPACITY = "capacity"
+    """No machine that may take it has room."""
+    SERVICE = "service"
+    """Wherever there is room it would break a latency goal."""
+    RELATION = "relation"
+    """Relations refuse it wherever there is room."""
+    COST = "cost"
+    """Every place is dearer than waiting, or than it may be."""
+    GROUP = "group"
+    """Its task group cannot be started whole."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +106,7 @@ class Reason:
     """Why tasks wait."""
 
     cause: str
-    """A value of :class:`flowsched.wide_outcome.Cause`, or ``never``, ``held`` (machines are kept for others) or
+    """A value of :class:`Cause`, or ``never``, ``held`` (machines are kept for others) or
     ``reserved`` (one is kept for it).
     """
     text: str
@@ -211,13 +228,15 @@ def _no_room(closing: Closing, task_class: int, allowed: BoolArray, enough: Bool
 
 
 def _amounts(ledger: Ledger, values: IntArray, columns: list[int]) -> str:
-    return " and ".join(_amount(ledger.resources[k], int(values[k])) for k in columns)
+    return " and ".join(_amount(ledger, ledger.resources[k], int(values[k])) for k in columns)
 
 
-def _amount(resource: str, value: int) -> str:
+def _amount(ledger: Ledger, resource: str, value: int) -> str:
     if resource == "cpu":
         return f"{value / MILLI:g} core{'' if value == MILLI else 's'}"
-    return f"{value} MiB of memory" if resource == "memory" else f"{value} of {resource}"
+    if resource == "memory":
+        return f"{value / ledger.memory_unit:.12g} MiB of memory"
+    return f"{value} of {resource}"
 
 
 def _machines(count: int) -> str:

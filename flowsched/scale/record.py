@@ -89,14 +89,24 @@ class Present:
 
 
 @dataclass(frozen=True, eq=False)
+class PlacedCosts:
+    """What the placements of a round cost, in their order."""
+
+    cost: FloatArray
+    terms: Mapping[str, FloatArray]
+    """They add up to the cost."""
+    runner_up: IntArray
+    """Machine row; -1 for none."""
+    runner_up_cost: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
 class NetworkAccount:
     """All that a record is made of; another thread may use it while rounds go on."""
 
     roll: Roll
     outcome: RoundOutcome
-    terms: Mapping[str, FloatArray]
-    """Of placements, beside all others at the end of the round."""
-    placed_class: IntArray
+    costs: PlacedCosts
     pending_class: Mapping[int, int]
     """Class of each task that waits on, by its row."""
     reasons: Mapping[int, Reason]
@@ -142,8 +152,12 @@ class NetworkAccount:
         stopped: tuple[str, ...] = (),
         own_names: bool = False,
         changed: ChangedRound | None = None,
+        costs: PlacedCosts | None = None,
     ) -> NetworkAccount:
-        """Take down what changes after the round: names, and who runs if that matters."""
+        """Take down what changes after the round: names, and who runs if that matters.
+
+        ``costs``: None for what each costs beside all others at the end of the round.
+        """
         pending = np.concatenate([outcome.tasks, outcome.waits])
         present: Present | None = None
         rows = pending
@@ -155,12 +169,14 @@ class NetworkAccount:
                 running = np.array(sorted(running.tolist(), key=ledger.task_name), dtype=np.int64)
             present = Present(running, ledger.machine[running], ledger.task_class[running], ledger.end_s[running])
             rows = np.concatenate([pending, running])
-        placed_class = ledger.task_class[outcome.tasks]
+        if costs is None:
+            terms = closing.terms(ledger.task_class[outcome.tasks], outcome.machines)
+            count = len(outcome.tasks)
+            costs = PlacedCosts(outcome.cost, terms, np.full(count, -1, dtype=np.int64), np.zeros(count))
         return cls(
             Roll.of(ledger, rows),
             outcome,
-            closing.terms(placed_class, outcome.machines),
-            placed_class,
+            costs,
             dict(zip(outcome.waits.tolist(), ledger.task_class[outcome.waits].tolist(), strict=True)),
             reasons,
             dict(ledger.groups),
@@ -213,15 +229,16 @@ def network_record(account: NetworkAccount) -> dict[str, Any]:
         **(account.changed.plain() if account.changed is not None else {}),
         **({"outside": _outside(account, outside)} if outside else {}),
         "parts": [
-            _part(account, level, certificate)
+            network_part(account, level, certificate)
             for level, certificate in zip(outcome.levels, outcome.certificates, strict=True)
         ],
         "timings": plain_timings(account.timings_ms),
     }
 
 
-def _part(account: NetworkAccount, level: Level, certificate: Certificate) -> dict[str, Any]:
-    roll, outcome = account.roll, account.outcome
+def network_part(account: NetworkAccount, level: Level, certificate: Certificate | None) -> dict[str, Any]:
+    """The part of a record that a level is; without a certificate if it has no tasks."""
+    roll, outcome, costs = account.roll, account.outcome, account.costs
     evidence, waiting = level.evidence, level.waiting
     rows = np.flatnonzero(evidence.open)
     names = _class_names(account, level)
@@ -231,13 +248,15 @@ def _part(account: NetworkAccount, level: Level, certificate: Certificate) -> di
     position[rows] = np.arange(len(rows))
     model = evidence.model
     left = np.setdiff1d(waiting.tasks, outcome.tasks, assume_unique=True)
-    prices = np.array([certificate.prices[f"class-{c}"] for c in waiting.classes.tolist()])
-    # Classes are numbered as a ledger made from the record numbers them.
-    numbered = np.unique(np.concatenate([other.waiting.classes for other in outcome.levels]))
+    found = {} if certificate is None else certificate.prices
+    prices = np.array([found[f"class-{c}"] for c in waiting.classes.tolist()], dtype=np.float64)
+    if certificate is not None:
+        certificate = replace(certificate, prices=dict(zip(names, prices.tolist(), strict=True)))
+    numbered = class_numbers(account)
     tables = dual_tables(evidence, _all(prices, waiting.classes, len(evidence.counts)), rows)
     return {
         "kind": NETWORK_PART,
-        "priority": int(roll.classes[int(waiting.classes[0])].priority),
+        "priority": int(roll.classes[int(waiting.classes[0])].priority) if len(waiting.classes) else 0,
         "features": [asdict(feature) for feature in roll.features],
         "fixed": FIXED,
         "kinds": [_plain_kind(account, k, model.factors, model.kind) for k in range(len(model.factors))],
@@ -252,22 +271,33 @@ def _part(account: NetworkAccount, level: Level, certificate: Certificate) -> di
         },
         "places": [_plain_places(places, rows) for places in account.places],
         "relations": [_plain_counts(counts, rows) for counts in level.topology_counts.values()],
-        "demands": [_plain_demand(account, level, i, names[i], numbered) for i in range(len(waiting.classes))],
+        "demands": [
+            plain_demand(
+                account,
+                level,
+                int(waiting.classes[i]),
+                waiting.tasks[waiting.first[i] : waiting.first[i + 1]],
+                np.minimum(waiting.cost[waiting.first[i] : waiting.first[i + 1]], evidence.most),
+                names[i],
+                numbered,
+            )
+            for i in range(len(waiting.classes))
+        ],
         "group_of": group_of,
         "groups": [{"kind": key[0], "buckets": list(key[1:-1]), "signature": key[-1]} for key in keys],
         "first_network": _first(account, level, names, group_of, keys, rows),
         "placements": {
             "task": [roll.tasks[row] for row in outcome.tasks[here].tolist()],
             "machine": position[outcome.machines[here]],
-            "cost": outcome.cost[here],
+            "cost": costs.cost[here],
             "believed": outcome.believed[here],
-            "terms": {name: values[here] for name, values in account.terms.items()},
-            "runner_up": np.full(len(here), -1, dtype=np.int64),
-            "runner_up_cost": np.zeros(len(here)),
+            "terms": {name: values[here] for name, values in costs.terms.items()},
+            "runner_up": np.where(costs.runner_up[here] < 0, -1, position[costs.runner_up[here]]),
+            "runner_up_cost": costs.runner_up_cost[here],
         },
         "left": _left(account, level, left),
         "reservations": _reservations(account, waiting.tasks),
-        "certificate": plain_certificate(replace(certificate, prices=dict(zip(names, prices.tolist(), strict=True)))),
+        "certificate": plain_certificate(certificate),
         "dual": _plain_dual(tables, waiting.classes, int(evidence.free[rows, CPU].max(initial=0))),
         "counts": {} if level.network is None else level.network.sizes(),
     }
@@ -341,26 +371,39 @@ def plain_class(task_class: TaskClass) -> dict[str, Any]:
     }
 
 
-def _plain_demand(account: NetworkAccount, level: Level, i: int, name: str, numbered: IntArray) -> dict[str, Any]:
-    roll, waiting, model = account.roll, level.waiting, level.evidence.model
-    c = int(waiting.classes[i])
-    tasks = waiting.tasks[waiting.first[i] : waiting.first[i + 1]].tolist()
-    task_class = roll.classes[c]
-    leaving = np.minimum(waiting.cost[waiting.first[i] : waiting.first[i + 1]], level.evidence.most)
+def class_numbers(account: NetworkAccount) -> IntArray:
+    """The classes that wait, in the order in which a ledger made from the record numbers them."""
+    waiting = [level.waiting.classes for level in account.outcome.levels]
+    outside = list(account.pending_class.values()) if account.own_names else []
+    return np.unique(np.concatenate([*waiting, np.array(outside, dtype=np.int64)]))
+
+
+def plain_demand(
+    account: NetworkAccount,
+    level: Level,
+    number: int,
+    tasks: IntArray,
+    leaving: FloatArray,
+    name: str,
+    numbered: IntArray,
+) -> dict[str, Any]:
+    """A class with its prices. ``leaving``: what leaving each of its ``tasks`` costs; ``numbered``: all classes."""
+    roll, model = account.roll, level.evidence.model
+    task_class = roll.classes[number]
     return {
         "name": name,
-        "number": int(np.searchsorted(numbered, c)),
-        "tasks": [roll.tasks[row] for row in tasks],
-        "created_s": np.array([roll.created_s[row] for row in tasks]),
+        "number": int(np.searchsorted(numbered, number)),
+        "tasks": [roll.tasks[row] for row in tasks.tolist()],
+        "created_s": np.array([roll.created_s[row] for row in tasks.tolist()]),
         "leaving": leaving,
         "needs": task_class.demand(),
-        "amounts": model.demands[c],
+        "amounts": model.demands[number],
         "class": plain_class(task_class),
-        "base": model.base[c],
-        "coefficients": model.coefficients[c],
-        "effects": model.effects[c],
-        "waiting": _finite(roll.waiting[c]),
-        "growth": float(roll.growth[c]),
+        "base": model.base[number],
+        "coefficients": model.coefficients[number],
+        "effects": model.effects[number],
+        "waiting": _finite(roll.waiting[number]),
+        "growth": float(roll.growth[number]),
         "group": task_class.group or None,
         "holds": list(task_class.holds),
         "joins": list(task_class.joins),

@@ -19,7 +19,6 @@ from flowsched.scale.policy import FORBIDDEN, ClassPrices, Feature
 from flowsched.scale.reasons import Closing, why_all
 from flowsched.scale.record import NetworkAccount, network_record
 from flowsched.scale.reservation import Reservation
-from flowsched.scale.restricted import coarsen
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.scale.topology import read_topology_counts
@@ -93,7 +92,6 @@ def solve_again(record: Mapping[str, Any], solver: Solver) -> list[dict[str, Any
         settings=settings,
         upkeep={},
         timings_ms={},
-        own_names=bool(record.get("apart")),
     )
     parts: list[dict[str, Any]] = network_record(account)["parts"]
     return parts
@@ -169,8 +167,6 @@ def _decide_again(
 ) -> tuple[Ledger, tuple[Reservation, ...], RoundOutcome]:
     """The ledger that a record's round began with, what was held, and what is decided."""
     ledger = read_ledger(record)
-    if record.get("apart"):
-        coarsen(ledger)
     rounds = Rounds(ledger, solver, settings, canonical=True)
     before = tuple(
         Reservation(

@@ -8,7 +8,7 @@ import numpy as np
 
 from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.scale.compiled import compiled
-from flowsched.scale.kernels import Model, place_cost, put, takes, tie_of
+from flowsched.scale.kernels import Model, place_cost, prices_at, put, takes, takes_at, tie_of
 from flowsched.scale.packing_kernels import STEP
 
 LIMIT, APART, TOGETHER, SPREAD = 0, 1, 2, 3
@@ -94,12 +94,16 @@ def place_in_turn(
     relations = len(moving.kind)
     domains = moving.members.shape[1]
     verdict = np.zeros((relations, domains + 1), dtype=np.bool_)
+    ties, memory = model.tie, model.memory
+    prices_at(rows, c, model, readings, price)
+    takes_at(rows, c, 0, model, free, readings, good)
     for i in range(size):
         m = rows[i]
-        if open_[m] and takes(m, c, free, readings, model.limits, model.demands, model.effects):
-            price[i] = place_cost(m, c, model, readings)
-            tie[i] = tie_of(m, model, free)
+        if open_[m] and good[i]:
+            tie[i] = ties[m, 0] + ties[m, 1] * free[m, 0] + ties[m, 2] * free[m, memory]
             good[i] = price[i] <= limit and price[i] < np.inf
+        else:
+            good[i] = False
     for k in range(relations):
         open_domains(k, moving, verdict[k])
     placed = 0

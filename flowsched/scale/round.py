@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.decision import Certificate
 from flowsched.relations.topology_counts import TopologyCounts
-from flowsched.scale.certificate import Evidence, certify
+from flowsched.scale.certificate import BOUND_STEPS, Evidence, certify
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.desk import Desk, SavedDesk
 from flowsched.scale.due import Dues, Unbounded
@@ -62,6 +62,8 @@ class RoundSettings:
     """Work that exchanges may take, in nodes of their search."""
     scoring: str = SPREAD
     """Which of equal machines a task takes: ``spread`` the emptiest, ``pack`` the one with least CPU left."""
+    bound_steps: int = BOUND_STEPS
+    """Steps in which the prices of the certificate's bound climb: more prove more, and take longer."""
     exact_tasks: int = 0
     """Rounds of at most so many tasks are decided, and certified, by CP-SAT; task groups apart. 0: none."""
 
@@ -126,6 +128,7 @@ class RoundOutcome:
     """Due tasks that nothing can be promised, and why."""
     incomplete: tuple[Gang, ...] = ()
     """Task groups that wait whole: too few of them are here, or have a place."""
+    bound_steps: int = RoundSettings.bound_steps
 
     def held(self, rows: int) -> BoolArray:
         """Machines of the first ``rows`` that are reserved: full rounds and preemption must leave them alone."""
@@ -137,7 +140,8 @@ class RoundOutcome:
     def certificates(self) -> tuple[Certificate, ...]:
         """Those of the levels. Worked out when they are first asked for."""
         return tuple(
-            with_exact(certify(level.evidence, level.primal, level.paid), level.exact) for level in self.levels
+            with_exact(certify(level.evidence, level.primal, level.paid, self.bound_steps), level.exact)
+            for level in self.levels
         )
 
     @cached_property
@@ -233,6 +237,7 @@ class Rounds:
             self._dues.reservations,
             self._dues.unbounded,
             (*(g for g in gangs if not g.complete), *(g for level in levels for g in level.incomplete)),
+            self.settings.bound_steps,
         )
 
     def _levels(
@@ -462,8 +467,3 @@ class _Fill:
             done = np.where(active[waiting.classes], done, waiting.counts)
             left = without(waiting, ledger, done, self._now_s, settings.due_age_s)
             open_ = Openings(compaction, self.evidence.readings)
-
-
-def plain_counts(outcome: RoundOutcome) -> dict[str, Any]:
-    """Counts of a round with its upkeep, as a record keeps them."""
-    return {**outcome.counts, "upkeep": {k: dict(v) for k, v in outcome.upkeep.items()}}

@@ -10,7 +10,16 @@ import numpy as np
 
 from flowsched.arrays import FloatArray, IntArray
 from flowsched.scale.compiled import compiled
-from flowsched.scale.kernels import Model, cost_beside, place_cost, put, takes
+from flowsched.scale.kernels import Model, cost_beside, place_cost, prices_at, put, takes
+
+
+@compiled
+def differences(rows: IntArray, a: int, b: int, model: Model, readings: IntArray) -> FloatArray:
+    """What one task of class b costs on each of ``rows`` more than one of class a."""
+    cost_a, cost_b = np.empty(len(rows)), np.empty(len(rows))
+    prices_at(rows, a, model, readings, cost_a)
+    prices_at(rows, b, model, readings, cost_b)
+    return cost_b - cost_a
 
 
 @compiled
@@ -41,14 +50,8 @@ def trade(
             looked += len(here) + len(there)
             if looked > budget:
                 break
-            gain_here = np.empty(len(here))
-            for n in range(len(here)):
-                m = machine[here[n]]
-                gain_here[n] = place_cost(m, b, model, readings) - place_cost(m, a, model, readings)
-            gain_there = np.empty(len(there))
-            for n in range(len(there)):
-                m = machine[there[n]]
-                gain_there[n] = place_cost(m, b, model, readings) - place_cost(m, a, model, readings)
+            gain_here = differences(machine[here], a, b, model, readings)
+            gain_there = differences(machine[there], a, b, model, readings)
             # a leaves where it is dear compared with b, and goes where b is dear compared with a.
             if gain_there.max() - gain_here.min() <= least_gain:
                 continue

@@ -124,7 +124,7 @@ class _Wanted:
             return True
         for part in record["parts"]:
             placed = part["placements"]
-            if self.uid in (placed["task"] if part["kind"] == "wide" else [p["task"] for p in placed]):
+            if self.uid in (placed["task"] if isinstance(placed, Mapping) else [p["task"] for p in placed]):
                 return True
         return False
 

@@ -12,15 +12,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from flowsched.demand import Demand
 from flowsched.record import Recipe
 from flowsched.round.scheduler import FlowScheduler
+from flowsched.scale.bulk_input import bulk_settings
+from flowsched.scale.bulk_outcome import BulkOutcome
+from flowsched.scale.bulk_round import place, prepare
+from flowsched.scale.demand import Demand
+from flowsched.scale.reasons import Cause as LeftCause
 from flowsched.settings import Settings
 from flowsched.snapshot import PlannedStart, Reservation
 from flowsched.solvers import Solver
-from flowsched.wide_outcome import Cause as LeftCause
-from flowsched.wide_outcome import WideOutcome
-from flowsched.wide_round import place
 from flowsched_k8s.measured_pods import MeasuredPods, book
 from flowsched_k8s.queue import Cause
 from flowsched_k8s.round_account import Filtered, RoundAccount, Told
@@ -45,7 +46,8 @@ def plan_round(
 
 
 def make_engine(settings: Settings, solver: Solver) -> FlowScheduler:
-    """The scheduler of measured pods, for :func:`plan_round`. Compiles or loads what it needs, up to a minute."""
+    """The scheduler of measured pods, for :func:`plan_round`. Compiles or loads what rounds need, up to two minutes."""
+    prepare()
     return FlowScheduler(solver, settings, keep_records=True)
 
 
@@ -82,7 +84,7 @@ def plan_apart(
     accounts = [r.account for r in results if r.account is not None]
     stages = dict.fromkeys(stage for r in results for stage in r.timings_ms)
     timings = {stage: sum(r.timings_ms.get(stage, 0.0) for r in results) for stage in stages}
-    cells = sum(a.wide_cells for a in accounts)
+    cells = sum(a.bulk_cells for a in accounts)
     parts = [part for a in accounts for part in a.parts]
     return RoundResult(
         given.number,
@@ -103,7 +105,7 @@ def _account(
     parts: Sequence[Recipe],
     held: Sequence[Held],
     timings_ms: Mapping[str, float],
-    wide_cells: int,
+    bulk_cells: int,
 ) -> RoundAccount:
     """All that the record needs, and nothing that changes: no fleet, no entry of the cache."""
     return RoundAccount(
@@ -121,7 +123,7 @@ def _account(
         rounds_waited=given.rounds_waited,
         held_node=given.held_node,
         timings_ms=dict(timings_ms),
-        wide_cells=wide_cells,
+        bulk_cells=bulk_cells,
     )
 
 
@@ -142,7 +144,7 @@ class _Round:
         self.counts: dict[str, int] = {}
         self.fallbacks: list[str] = []
         self.parts: list[Recipe] = []
-        self.wide_cells = 0
+        self.bulk_cells = 0
 
     def run(self) -> RoundResult:
         given = self.given
@@ -168,7 +170,7 @@ class _Round:
             self.timings,
             self.counts,
             cost,
-            _account(given, self.solver, self.parts, self.held, self.timings, self.wide_cells)
+            _account(given, self.solver, self.parts, self.held, self.timings, self.bulk_cells)
             if given.keep_record
             else None,
             self.solve_ms,
@@ -196,7 +198,7 @@ class _Round:
             began = self.clock()
             self._measured(forecast, priority)
             self.timings["search"] += (self.clock() - began) * 1e3
-        self._wide([c for c in level if c.task is None], level[-1].priority)
+        self._bulk([c for c in level if c.task is None], level[-1].priority)
 
     # Measured pods
 
@@ -215,7 +217,7 @@ class _Round:
 
     # Pods without a profile
 
-    def _wide(self, classes: list[ClassInput], priority: int) -> None:
+    def _bulk(self, classes: list[ClassInput], priority: int) -> None:
         if not classes:
             return
         began = self.clock()
@@ -227,17 +229,17 @@ class _Round:
             [g for g in self.given.groups if g.name in groups],
             self.given.group_members,
             solver=self.solver,
-            resolves=self.given.settings.resolves,
+            settings=bulk_settings(self.given.settings),
             clock=self.clock,
             keep_record=self.given.keep_record,
         )
         self.timings["wide"] += (self.clock() - began) * 1e3
         if outcome.record is not None:
             self.parts.append(partial(outcome.record, priority))
-            self.wide_cells += (len(classes) + 1) * self.fleet.machine_count
+            self.bulk_cells += (len(classes) + 1) * self.fleet.machine_count
         self._take(outcome, {uid: c for c in classes for uid in c.uids})
 
-    def _take(self, outcome: WideOutcome, by_uid: Mapping[str, ClassInput]) -> None:
+    def _take(self, outcome: BulkOutcome, by_uid: Mapping[str, ClassInput]) -> None:
         given = self.given
         # Only later priorities and explanations of those who are left look at the fleet again.
         asked_again = bool(outcome.left) or len({c.priority for c in given.classes}) > 1
@@ -264,7 +266,7 @@ class _Round:
         self._explain_left(outcome, by_uid)
         self.timings["explain"] += (self.clock() - began) * 1e3
 
-    def _explain_left(self, outcome: WideOutcome, by_uid: Mapping[str, ClassInput]) -> None:
+    def _explain_left(self, outcome: BulkOutcome, by_uid: Mapping[str, ClassInput]) -> None:
         together: dict[tuple[str, LeftCause, str], list[str]] = {}
         for left in outcome.left:
             text = left.text if left.cause in _SAID else ""
@@ -312,7 +314,7 @@ class _Round:
 
 
 def _search_part(recipe: Recipe, priority: int, needs: Mapping[str, Mapping[str, int]]) -> Mapping[str, Any]:
-    """The one part of a search's record, with its priority where wide parts have it, and what later parts book for each."""
+    """The one part of a search's record, with its priority where bulk parts have it, and what later parts book for each."""
     (part,) = recipe()["parts"]
     return {"kind": part["kind"], "priority": priority, "needs": needs, **part}
 

@@ -15,10 +15,10 @@ from flowsched.settings import Settings
 GOAL_MISSED = "node(s) would miss the pod's p95 goal or have no cores of their own for it"
 """Reason text for a latency service; there is no in-tree one."""
 
-_PER_CELL = 64
-"""Bytes that a kind of pod keeps for each machine: about eight arrays of numbers."""
-_PER_MACHINE = 400
-"""Bytes that a wide part keeps for each machine besides."""
+_PER_CELL = 40
+"""Bytes that a kind of pod keeps for each machine: two masks and four arrays of numbers."""
+_PER_MACHINE = 300
+"""Bytes that a bulk part keeps for each machine besides."""
 _PER_TASK = 2000
 """Bytes for each pod: its placement with its terms, its names."""
 _PER_SEARCH = 150_000
@@ -71,8 +71,8 @@ class RoundAccount:
     held_node: tuple[str, str, int] | None = None
     """(uid, node, priority): a node that drained for a due pod."""
     timings_ms: Mapping[str, float] = field(default_factory=dict)
-    wide_cells: int = 0
-    """Kinds of pods times machines of all wide parts, and one kind more for each part: what takes memory."""
+    bulk_cells: int = 0
+    """Kinds of pods times machines of all bulk parts, and one kind more for each part: what takes memory."""
 
     @property
     def pods(self) -> frozenset[str]:
@@ -82,8 +82,8 @@ class RoundAccount:
     @property
     def size_bytes(self) -> int:
         """About how much memory it keeps from being used for something else."""
-        wide = self.wide_cells * _PER_CELL + (len(self.order) * _PER_MACHINE if self.wide_cells else 0)
-        return wide + len(self.since_s) * _PER_TASK + len(self.parts) * _PER_SEARCH
+        bulk = self.bulk_cells * _PER_CELL + (len(self.order) * _PER_MACHINE if self.bulk_cells else 0)
+        return bulk + len(self.since_s) * _PER_TASK + len(self.parts) * _PER_SEARCH
 
     def record(self) -> dict[str, Any]:
         """The record, version 3."""

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from bulk_world import NAMES, RELATIONS, Box, Kind, Naive, World, boxes, kinds, put, worlds
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wide_world import NAMES, RELATIONS, Box, Kind, Naive, World, boxes, kinds, put, worlds
 
 from flowsched.fleet import Fleet
 from flowsched.relations.relation import MACHINE, Relation, RelationKind

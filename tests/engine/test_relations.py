@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
+from bulk_world import NAMES, RELATION_NAMES, RELATIONS, Box, Kind, Naive, World, book, boxes, put
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from wide_world import NAMES, RELATION_NAMES, RELATIONS, Box, Kind, Naive, World, book, boxes, put
 
 from flowsched.fleet import Fleet
 from flowsched.relations.relation import MACHINE, Relation, RelationKind

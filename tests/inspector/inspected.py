@@ -1,4 +1,4 @@
-"""Records of every shape for tests of the inspector: a search, a wide round, and a Kubernetes round of both."""
+"""Records of every shape for tests of the inspector: a search, a bulk round, and a Kubernetes round of both."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 
 import flowsched.cli
 from flowsched import Settings, load_snapshot, solve
-from flowsched.demand import Demand
 from flowsched.fleet import Fleet
 from flowsched.record import record_head
 from flowsched.relations.relation import Relation, RelationKind
+from flowsched.scale.bulk_round import place
+from flowsched.scale.demand import Demand
 from flowsched.solvers import make_solver
-from flowsched.wide_round import place
 
 HOUSE = Path(__file__).parents[2]
 EXAMPLE = HOUSE / "docs" / "examples" / "turns.yaml"
@@ -32,7 +32,7 @@ def searched(objective: str = "completion") -> dict[str, Any]:
 
 
 @cache
-def wide(machines: int = 24, classes: int = 4, each: int = 12) -> dict[str, Any]:
+def bulk(machines: int = 24, classes: int = 4, each: int = 12) -> dict[str, Any]:
     """Machines of three sizes in three zones, classes of which some spread and some keep apart, and two tasks too wide."""
     rng = np.random.default_rng(7)
     fleet = Fleet()
@@ -71,7 +71,7 @@ def on_kubernetes() -> dict[str, Any]:
     return {
         **record_head(12, 1700000000.0, "flow", "ortools", Settings()),
         "titles": titles,
-        "parts": [search, wide()["parts"][0]],
+        "parts": [search, bulk()["parts"][0]],
         "held": [{**told, "counts": {"Insufficient cpu": 24}}],
         "timings": {"search_ms": 12.5, "wide_ms": 2.0, "explain_ms": 0.5},
     }

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from engine.wide_world import Kind, World, book, demand
+from engine.bulk_world import Kind, World, book, demand
 from flowsched.inspector.account import Account
 from flowsched.inspector.replay import differences
 from flowsched.record import record_head
 from flowsched.record_file import check_record, pack_record, read_record, record_json
 from flowsched.round.scheduler import solve
+from flowsched.scale.bulk_round import place
 from flowsched.settings import Settings
 from flowsched.snapshot import Snapshot
 from flowsched.solvers import make_solver
-from flowsched.wide_round import place
 
 SOLVER = make_solver("ortools")
 
@@ -28,18 +28,18 @@ def search_account(snapshot: Snapshot, settings: Settings | None = None, solver:
     return reread(record)
 
 
-def wide_account(world: World, solver: str = "ortools") -> Account:
-    """The record of one wide round."""
-    return Account(wide_record(world, [world.kinds], solver), "world.json")
+def bulk_account(world: World, solver: str = "ortools") -> Account:
+    """The record of one bulk round."""
+    return Account(bulk_record(world, [world.kinds], solver), "world.json")
 
 
 def chained_account(world: World) -> Account:
     """The record of a round that goes priority by priority: every kind is one, or every two."""
     levels = [world.kinds[i : i + 2] for i in range(0, len(world.kinds), 2)]
-    return Account(wide_record(world, levels), "chain.json")
+    return Account(bulk_record(world, levels), "chain.json")
 
 
-def wide_record(world: World, levels: Sequence[Sequence[Kind]], solver: str = "ortools") -> dict[str, Any]:
+def bulk_record(world: World, levels: Sequence[Sequence[Kind]], solver: str = "ortools") -> dict[str, Any]:
     """One part for each level, on what the levels before left."""
     fleet = world.fleet()
     parts = []

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from inspected import on_kubernetes, searched, wide
+from inspected import bulk, on_kubernetes, searched
 
 from flowsched.cli import flowsched
 from flowsched.inspector.account import Account
@@ -33,7 +33,7 @@ GONE = object()
 
 @cache
 def plain(kind: str) -> Any:
-    made = {"search": searched, "wide": lambda: wide(6, 2, 3), "pods": on_kubernetes}[kind]()  # type: ignore[operator]
+    made = {"search": searched, "bulk": lambda: bulk(6, 2, 3), "pods": on_kubernetes}[kind]()  # type: ignore[operator]
     return json.loads(record_json(made))
 
 
@@ -76,7 +76,7 @@ def run(*args: object) -> tuple[int, str]:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize(
-    ("kind", "placed", "waiting"), [("search", "blackscholes", "ferret"), ("wide", "shop/web-0-0", "shop/huge-0")]
+    ("kind", "placed", "waiting"), [("search", "blackscholes", "ferret"), ("bulk", "shop/web-0-0", "shop/huge-0")]
 )
 def test_one_changed_value_never_ends_in_a_traceback(
     kind: str, placed: str, waiting: str, seed: int, tmp_path: Path
@@ -122,11 +122,11 @@ TAMPERED: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
         "search", ("parts", 0, "placements", 0, "machine"), "x", "placements[0].machine is 'x', which is none of",
     ),
     "an index beyond the machines": (
-        "wide", ("parts", 0, "placements", "machine", 0), 99, "placements.machine[0] is 99, which is beyond the 6",
+        "bulk", ("parts", 0, "placements", "machine", 0), 99, "placements.machine[0] is 99, which is beyond the 6",
     ),
-    "an empty group": ("wide", ("parts", 0, "group_of", 0), 5, "group_of leaves out a number"),
-    "a domain beyond": ("wide", ("parts", 0, "fleet", "relations", 0, "domain", 0), 9, "relations[0].domain[0] is 9"),
-    "a runner-up beyond": ("wide", ("parts", 0, "placements", "runner_up", 1), -2, "placements.runner_up[1] is -2"),
+    "an empty group": ("bulk", ("parts", 0, "group_of", 0), 5, "group_of leaves out a number"),
+    "a domain beyond": ("bulk", ("parts", 0, "relations", 0, "domain", 0), 9, "relations[0].domain[0] is 9"),
+    "a runner-up beyond": ("bulk", ("parts", 0, "placements", "runner_up", 1), -2, "placements.runner_up[1] is -2"),
     "told twice": ("pods", ("held", 0, "counts"), None, "held[0].counts must be an object, not null"),
 }  # fmt: skip
 

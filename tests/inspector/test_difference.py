@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from round_records import search_account, wide_account
+from round_records import bulk_account, search_account
 
 from builders import bound_rounds, machines, rounds, running, service, snapshot, task
-from engine.wide_world import Box, Kind, World, worlds
+from engine.bulk_world import Box, Kind, World, worlds
 from flowsched.inspector.account import Account
 from flowsched.inspector.change import parse_changes
 from flowsched.inspector.difference import TWICE, difference
@@ -48,8 +48,8 @@ def test_terms_and_the_rest_add_up_to_what_the_search_cost(cluster: Snapshot) ->
 
 @settings(max_examples=60)
 @given(worlds())
-def test_terms_add_up_without_a_rest_in_a_wide_round(world: World) -> None:
-    account = wide_account(world)
+def test_terms_add_up_without_a_rest_in_a_bulk_round(world: World) -> None:
+    account = bulk_account(world)
     costs = difference(account, account).before
     assert costs.terms[TWICE] == pytest.approx(0.0, abs=1e-6)
     certificate = account.parts[0].certificate
@@ -108,9 +108,9 @@ def test_two_tasks_with_one_title_are_kept_apart() -> None:
     assert difference(twice, twice).same
 
 
-def test_waiting_in_a_wide_round_costs_what_the_network_said() -> None:
+def test_waiting_in_a_bulk_round_costs_what_the_network_said() -> None:
     kind = Kind("k", 2, {"cpu": 5}, waiting_cost=0.75)
-    account = wide_account(World((Box("a", {"cpu": 8}, {}),), kinds=(kind,)))
+    account = bulk_account(World((Box("a", {"cpu": 8}, {}),), kinds=(kind,)))
     fewer = what_if(account, parse_changes(account, without=["k-0"]))
     told = difference(account, fewer)
     assert told.before.terms["waiting"] == 0.75
@@ -183,7 +183,7 @@ def test_tasks_of_a_class_that_trade_places_are_counted_and_not_told() -> None:
 def test_what_is_told_of_a_class_is_how_many_left_and_came(world: World, data: st.DataObject) -> None:
     """By class and machine, placements before and moves told give placements after."""
     assume(world.boxes and world.kinds)
-    account = wide_account(world)
+    account = bulk_account(world)
     again = what_if(account, parse_changes(account, drain=[data.draw(st.sampled_from(world.boxes)).name]))
     told = difference(account, again)
     class_of = account.parts[0].class_of

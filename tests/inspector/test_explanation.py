@@ -19,11 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import HUNGRY, LARGE, SCALING, SERIAL, bound_rounds, machine, running, service, snapshot, task
-from engine.wide_world import Kind, Naive, World, worlds
+from engine.bulk_world import Kind, Naive, World, worlds
 from flowsched import load_snapshot
 from flowsched.commands.explain import explain as explain_command
 from flowsched.compaction import compact
-from flowsched.demand import Demand
 from flowsched.fleet import FIXED, Fleet
 from flowsched.inspector.account import Account
 from flowsched.inspector.again import snapshot_of
@@ -34,10 +33,11 @@ from flowsched.record import record_head
 from flowsched.record_file import check_record, record_json, write_record
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.round.scheduler import solve
+from flowsched.scale.bulk_round import place
+from flowsched.scale.demand import Demand
 from flowsched.settings import Settings
 from flowsched.snapshot import Reservation, Snapshot, Task
 from flowsched.solvers import make_solver
-from flowsched.wide_round import place
 from flowsched_models.document import InputError
 from flowsched_models.forecast import forecast
 from flowsched_models.runtime import HostFactory, Resident
@@ -62,8 +62,8 @@ def example(objective: str) -> Account:
     return searched(load_snapshot(EXAMPLE), objective=objective)
 
 
-def wide(fleet: Fleet, demands: Iterable[Demand], groups: Iterable[TaskGroup] = (), **further: Any) -> Account:
-    """A wide round."""
+def bulk(fleet: Fleet, demands: Iterable[Demand], groups: Iterable[TaskGroup] = (), **further: Any) -> Account:
+    """A bulk round."""
     outcome = place(fleet, list(demands), list(groups), solver=make_solver("ortools"), keep_record=True)
     assert outcome.record is not None
     head = record_head(7, 1000.0, "flow", "ortools", Settings())
@@ -777,11 +777,11 @@ def check_core_price(account: Account, plain: Mapping[str, Any], width_milli: in
     return True
 
 
-# Wide rounds
+# Bulk rounds
 
 
-def check_wide(account: Account, world: World | None = None) -> dict[str, dict[str, Any]]:
-    """Explain every task of a wide round; beside a naive account of the cluster after the round, if there is one."""
+def check_bulk(account: Account, world: World | None = None) -> dict[str, dict[str, Any]]:
+    """Explain every task of a bulk round; beside a naive account of the cluster after the round, if there is one."""
     part = account.parts[0]
     found = {}
     kind_of = {} if world is None else {t: k for k in world.kinds for t in k.tasks}
@@ -797,7 +797,6 @@ def check_wide(account: Account, world: World | None = None) -> dict[str, dict[s
         if name in placed:
             then = plain["when_placed"]
             assert then["cost"] == pytest.approx(placed[name].cost)
-            assert then["runner_up"] == placed[name].runner_up
             assert plain["neighbours"] == [
                 {"task": p.task, "status": "starts"}
                 for p in part.placements
@@ -851,7 +850,7 @@ def check_against(plain: Mapping[str, Any], naive: Naive, kind: Kind) -> None:
 
 @settings(max_examples=150)
 @given(worlds())
-def test_wide_rounds_are_explained_as_the_formulas_say(world: World) -> None:
+def test_bulk_rounds_are_explained_as_the_formulas_say(world: World) -> None:
     fleet = world.fleet()
     outcome = place(
         fleet,
@@ -864,47 +863,47 @@ def test_wide_rounds_are_explained_as_the_formulas_say(world: World) -> None:
     assert outcome.record is not None
     head = record_head(0, 0.0, "flow", "ortools", Settings())
     # Tasks that may not fit an upper price by a rounding error are no matter of explanations.
-    check_wide(opened({**head, "parts": [outcome.record(None)]}), world)
+    check_bulk(opened({**head, "parts": [outcome.record(None)]}), world)
 
 
 def test_a_class_too_wide_for_every_machine() -> None:
-    account = wide(
+    account = bulk(
         fleet_of(4, 16, 8), [Demand("huge", ("huge-0", "huge-1"), needs(32)), Demand("ok", ("ok-0",), needs(1))]
     )
-    plain = check_wide(account)["huge-0"]
+    plain = check_bulk(account)["huge-0"]
     assert plain["cause"] == "never"
     assert plain["refusals"]["message"] == "0/3 nodes are available: 3 Insufficient cpu."
     assert plain["shortage"]["largest"][0]["machine"] == "m1"
     assert "m1 has the most cpu, 16 cores, and it asks for 32 cores" in "\n".join(explain(account, "huge-0").lines())
 
 
-def test_a_wide_class_without_room_hears_what_is_short_and_who_came() -> None:
+def test_a_bulk_class_without_room_hears_what_is_short_and_who_came() -> None:
     demands = [Demand("first", ("a", "b"), needs(3)), Demand("second", ("c",), needs(2))]
-    account = wide(fleet_of(4, 4), demands)
-    plain = check_wide(account)["c"]
+    account = bulk(fleet_of(4, 4), demands)
+    plain = check_bulk(account)["c"]
     assert (plain["fate"], plain["cause"]) == ("waits", "capacity")
     (cpu,) = [r for r in plain["shortage"]["emptiest"]["resources"] if r["resource"] == "cpu"]
     assert cpu == {"resource": "cpu", "asks": 2000, "free": 1000, "short": 1000}
     assert len(plain["shortage"]["started_there"]) == 1
 
 
-def test_a_wide_task_that_is_not_worth_any_place_hears_the_price_and_the_limit() -> None:
+def test_a_bulk_task_that_is_not_worth_any_place_hears_the_price_and_the_limit() -> None:
     fleet = fleet_of(4, 4)
     slow = np.array([0.5, 0.9])
-    account = wide(fleet, [Demand("picky", ("p",), needs(1), slowness=slow, waiting_cost=0.25)])
-    plain = check_wide(account)["p"]
+    account = bulk(fleet, [Demand("picky", ("p",), needs(1), slowness=slow, waiting_cost=0.25)])
+    plain = check_bulk(account)["p"]
     assert (plain["cause"], plain["closest"]["cost"], plain["limit"]["cost"]) == ("cost", 0.5, 0.25)
     assert plain["closest"]["more"] == pytest.approx(0.25)
     assert explain(account, "p").lines()[0] == "p waits: starting now costs 0.50 on m0, waiting costs 0.25."
 
 
-def test_a_wide_service_and_a_relation_in_the_way() -> None:
+def test_a_bulk_service_and_a_relation_in_the_way() -> None:
     apart = Relation("apart", RelationKind.APART)
     fleet = fleet_of(4, 4, relations=[apart])
     fleet.set_service("m0", 0.25, 0.5)
     both: dict[str, Any] = {"holds": ("apart",), "joins": ("apart",)}
-    account = wide(fleet, [Demand("loud", ("l0", "l1", "l2"), needs(1), pressure=0.2, **both)])
-    found = check_wide(account)
+    account = bulk(fleet, [Demand("loud", ("l0", "l1", "l2"), needs(1), pressure=0.2, **both)])
+    found = check_bulk(account)
     (left,) = [p for p in found.values() if p["fate"] == "waits"]
     assert left["cause"] == "relation"
     assert left["refusals"]["message"] == "0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules."
@@ -915,12 +914,12 @@ def test_a_wide_service_and_a_relation_in_the_way() -> None:
     }  # fmt: skip
 
 
-def test_a_wide_group_says_who_is_missing() -> None:
-    account = wide(fleet_of(4), [Demand("g", ("g0", "g1", "g2"), needs(2), group="team")], [TaskGroup("team", 4)])
-    plain = check_wide(account)["g0"]
+def test_a_bulk_group_says_who_is_missing() -> None:
+    account = bulk(fleet_of(4), [Demand("g", ("g0", "g1", "g2"), needs(2), group="team")], [TaskGroup("team", 4)])
+    plain = check_bulk(account)["g0"]
     assert (plain["cause"], plain["group"]["missing"]) == ("group", 1)
-    account = wide(fleet_of(4), [Demand("g", ("g0", "g1", "g2"), needs(2), group="team")], [TaskGroup("team", 3)])
-    plain = check_wide(account)["g0"]
+    account = bulk(fleet_of(4), [Demand("g", ("g0", "g1", "g2"), needs(2), group="team")], [TaskGroup("team", 3)])
+    plain = check_bulk(account)["g0"]
     assert (plain["cause"], plain["group"]["missing"]) == ("group", 0)
     assert "2 of 3 could be placed" in "\n".join(explain(account, "g0").lines())
 
@@ -942,7 +941,7 @@ def pods() -> Account:
         {"tasks": ["uid-3"], "fate": "unschedulable", "message": message, "counts": counts},
         {"tasks": ["uid-5"], "fate": "error", "message": "it could not be planned: ValueError: no", "counts": {}},
     ]
-    return wide(
+    return bulk(
         fleet,
         demands,
         titles={f"uid-{i}": f"shop/cart-{i}" for i in range(1, 6)},
@@ -989,7 +988,7 @@ def test_a_pod_that_no_part_knows_says_what_it_was_told() -> None:
 def test_a_node_that_drains_for_another_pod_is_no_fault_of_the_filters() -> None:
     fleet = fleet_of(4, 4)
     demand = Demand("web", ("u1", "u2"), needs(3), allowed=np.array([True, False]))
-    account = wide(
+    account = bulk(
         fleet,
         [demand],
         titles={"u1": "a/b", "u2": "a/c", "u9": "a/z"},
@@ -997,7 +996,7 @@ def test_a_node_that_drains_for_another_pod_is_no_fault_of_the_filters() -> None
         filters=[{"tasks": ["u1", "u2"], "reasons": [""], "verdict": [0, 0]}],
         held_node={"task": "u9", "machine": "m1", "priority": 0},
     )
-    (left,) = [p for p in check_wide(account).values() if p["fate"] == "waits"]
+    (left,) = [p for p in check_bulk(account).values() if p["fate"] == "waits"]
     counts = {r["reason"]: r["count"] for r in left["refusals"]["rows"]}
     assert counts == {"Insufficient cpu": 1, "node(s) were reserved for a task that has waited longer": 1}
 

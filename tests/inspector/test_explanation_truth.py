@@ -13,22 +13,22 @@ from hypothesis import strategies as st
 
 from builders import HUNGRY, LARGE, SCALING, SERIAL, bound_rounds, machine, running, service, snapshot, task
 from flowsched import load_snapshot
-from flowsched.demand import Demand
 from flowsched.inspector.account import Account
 from flowsched.inspector.explanation import explain
 from flowsched.inspector.refusals import Check, shortage, tabulate
 from flowsched.inspector.restored_round import restore
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.relations.relation import TaskGroup
+from flowsched.scale.demand import Demand
 from flowsched.snapshot import Snapshot
 from inspector.test_explanation import (
+    bulk,
     check_searched,
     check_shape,
     fleet_of,
     needs,
     searched,
     starts_at_once,
-    wide,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -190,7 +190,7 @@ def test_a_first_round_is_no_news() -> None:
 
 
 def test_a_class_that_the_first_network_left_is_not_said_to_be_left() -> None:
-    account = wide(fleet_of(4, 8, 8), [Demand("a", tuple(f"a{i}" for i in range(5)), needs(3))])
+    account = bulk(fleet_of(4, 8, 8), [Demand("a", tuple(f"a{i}" for i in range(5)), needs(3))])
     for name in account.parts[0].tasks:
         found = explain(account, name).plain()["class"]
         placed = [p for p in account.parts[0].placements if account.parts[0].class_of[p.task] == "a"]
@@ -200,5 +200,5 @@ def test_a_class_that_the_first_network_left_is_not_said_to_be_left() -> None:
 
 
 def test_what_a_task_cost_when_it_was_placed_is_said_only_if_it_changed() -> None:
-    account = wide(fleet_of(4, 4), [Demand("a", ("a0",), needs(1))])
+    account = bulk(fleet_of(4, 4), [Demand("a", ("a0",), needs(1))])
     assert "When it was placed" not in text_of(account, "a0")

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from inspected import on_kubernetes, searched, wide
+from inspected import bulk, on_kubernetes, searched
 
 from flowsched.inspector.account import Account
 from flowsched.inspector.dimacs import render_dimacs
@@ -55,7 +55,7 @@ def all_graphs(accounts: list[Account]) -> list[tuple[Account, Graph, str]]:
 
 
 def samples() -> list[tuple[Account, Graph, str]]:
-    records = [searched(), searched("makespan"), wide(), wide(40, 30, 2), on_kubernetes()]
+    records = [searched(), searched("makespan"), bulk(), bulk(40, 30, 2), on_kubernetes()]
     return all_graphs([Account(record, "sample") for record in records])
 
 
@@ -274,7 +274,7 @@ def test_dot_draws_the_arcs_that_carry_flow_or_all(all_arcs: bool) -> None:
 
 
 def test_dot_puts_each_layer_in_a_rank() -> None:
-    account = Account(wide(), "sample")
+    account = Account(bulk(), "sample")
     graph = account.parts[0].first
     dot = needs("dot", "to check what Graphviz makes of exports")
     text = render_dot(account, graph, all_arcs=True)
@@ -321,7 +321,7 @@ def label_boxes(layout: Any) -> list[Rect]:
 
 @pytest.mark.parametrize("all_arcs", [False, True])
 def test_nothing_in_a_drawing_covers_anything_else(all_arcs: bool) -> None:
-    for account in (Account(searched()), Account(searched("makespan")), Account(wide()), Account(wide(40, 30, 2))):
+    for account in (Account(searched()), Account(searched("makespan")), Account(bulk()), Account(bulk(40, 30, 2))):
         part = account.parts[0]
         for graph in part.graphs.values():
             layout = draw_up(account, part, graph, all_arcs)
@@ -337,7 +337,7 @@ def test_nothing_in_a_drawing_covers_anything_else(all_arcs: bool) -> None:
 
 
 def test_a_drawing_of_a_large_network_stays_of_a_size() -> None:
-    account = Account(wide(200, 40, 6), "sample")
+    account = Account(bulk(200, 40, 6), "sample")
     part = account.parts[0]
     layout = draw_up(account, part, part.first, all_arcs=True)
     assert max(Counter(rect.x for rect in layout.boxes).values()) <= ROWS + 1
@@ -421,7 +421,7 @@ def test_without_matplotlib_a_drawing_says_what_to_install(monkeypatch: pytest.M
 
 
 def test_the_same_record_gives_the_same_bytes_wherever_it_is_opened(tmp_path: Path) -> None:
-    write_record(wide(), tmp_path / "wide.json")
+    write_record(bulk(), tmp_path / "bulk.json")
     kinds = ("dot", "graphml", "dimacs", "svg", "png")
     made = []
     for seed in ("1", "2"):
@@ -432,7 +432,7 @@ def test_the_same_record_gives_the_same_bytes_wherever_it_is_opened(tmp_path: Pa
                 "font.size: 30\nlines.linewidth: 9\nsvg.fonttype: none\nsavefig.bbox: tight\n"
             )
         options = [x for kind in kinds for x in (f"--{kind}", f"drawing.{kind}")]
-        command = [sys.executable, "-m", "flowsched.cli", "inspect", str(tmp_path / "wide.json"), *options]
+        command = [sys.executable, "-m", "flowsched.cli", "inspect", str(tmp_path / "bulk.json"), *options]
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True, timeout=120)
         made.append([(folder / f"drawing.{kind}").read_bytes() for kind in kinds])

@@ -12,7 +12,7 @@ from pathlib import Path
 import networkx as nx
 import numpy as np
 import pytest
-from inspected import EXAMPLE, flowsched_says, on_kubernetes, searched, wide
+from inspected import EXAMPLE, bulk, flowsched_says, on_kubernetes, searched
 
 import flowsched.commands.inspect
 from flowsched.inspector.account import Account
@@ -27,7 +27,7 @@ def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     monkeypatch.chdir(tmp_path)
     write_record(searched(), Path("one.json"))
     write_record(searched("makespan"), Path("other.json"))
-    write_record(wide(), Path("wide.npz"))
+    write_record(bulk(), Path("bulk.npz"))
     write_record(on_kubernetes(), Path("pods.json"))
     for name in ("one.json", "other.json"):
         Path("run").mkdir(exist_ok=True)
@@ -35,7 +35,7 @@ def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     return lambda *args: flowsched_says(monkeypatch, capsys, "inspect", *args)
 
 
-@pytest.mark.parametrize("name", ["one.json", "wide.npz", "pods.json", "run"])
+@pytest.mark.parametrize("name", ["one.json", "bulk.npz", "pods.json", "run"])
 def test_it_prints_a_summary(say: Say, name: str) -> None:
     code, out, err = say(name)
     assert (code, err) == (0, "")
@@ -43,11 +43,11 @@ def test_it_prints_a_summary(say: Say, name: str) -> None:
 
 
 def test_all_lists_everything(say: Say) -> None:
-    assert len(say("wide.npz", "--all")[1].splitlines()) > len(say("wide.npz")[1].splitlines()) + 20
+    assert len(say("bulk.npz", "--all")[1].splitlines()) > len(say("bulk.npz")[1].splitlines()) + 20
 
 
 def test_json_is_the_whole_record_and_can_be_read_back(say: Say) -> None:
-    for name in ("one.json", "wide.npz", "pods.json"):
+    for name in ("one.json", "bulk.npz", "pods.json"):
         code, out, err = say(name, "--json")
         assert (code, err) == (0, "")
         Path("back.json").write_text(out)
@@ -97,9 +97,9 @@ def test_a_page_gets_all_records_and_those_to_compare_with(say: Say, monkeypatch
         return "<!doctype html>"
 
     monkeypatch.setattr(flowsched.commands.inspect, "_page", page)
-    code, out, err = say("run", "--html", "out/run.html", "--against", "wide.npz")
+    code, out, err = say("run", "--html", "out/run.html", "--against", "bulk.npz")
     assert (code, out, err) == (0, "", "html: out/run.html\n")
-    assert asked == [(["run/one.json", "run/other.json"], ["wide.npz"])]
+    assert asked == [(["run/one.json", "run/other.json"], ["bulk.npz"])]
     assert Path("out/run.html").read_text() == "<!doctype html>"
 
 
@@ -130,7 +130,7 @@ def damaged(name: str) -> list[object]:
             path.write_bytes(Path("one.json").read_bytes()[:20_000])
         case "truncated archive":
             path = Path("bad.npz")
-            path.write_bytes(Path("wide.npz").read_bytes()[:9000])
+            path.write_bytes(Path("bulk.npz").read_bytes()[:9000])
         case "another archive":
             path = Path("bad.npz")
             with zipfile.ZipFile(path, "w") as archive:
@@ -207,7 +207,8 @@ BAD: dict[str, tuple[tuple[object, ...], str]] = {
     "a record and --live": (("one.json", "--live"), "--live: is instead of a record"),
     "--config without --live": (("one.json", "--config", "x"), "--config: is for --live only"),
     "no last network": (
-        ("wide.npz", "--dot", "x", "--network", "last"), "--network: part 0 of wide.npz has no last network: a wide round",
+        ("bulk.npz", "--dot", "x", "--network", "last"),
+        "--network: part 0 of bulk.npz has no last network: one network decided it",
     ),
     "no such part": (
         ("pods.json", "--dot", "x.dot", "--part", "2"), "--part: there is no part 2; pods.json has parts 0 to 1",

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from inspected import on_kubernetes, searched, wide
+from inspected import bulk, on_kubernetes, searched
 from round_records import chained_account
 
-from engine.wide_world import worlds
+from engine.bulk_world import worlds
 from flowsched.inspector.account import Account
 from flowsched.inspector.page import chapter as chapter_module
 from flowsched.inspector.page import render_page
@@ -64,11 +64,11 @@ def renamed(record: dict[str, Any], old: str, new: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return render_page([Account(searched(), "out/round.json"), Account(wide(), "out/wide.npz")])
+    return render_page([Account(searched(), "out/round.json"), Account(bulk(), "out/bulk.npz")])
 
 
 def test_the_same_records_give_the_same_bytes(page: str) -> None:
-    again = render_page([Account(searched(), "out/round.json"), Account(wide(), "out/wide.npz")])
+    again = render_page([Account(searched(), "out/round.json"), Account(bulk(), "out/bulk.npz")])
     assert page == again
 
 
@@ -123,7 +123,7 @@ def test_names_cannot_become_markup() -> None:
     assert json.loads(index.group(1))["rounds"][1]["policy"] == HOSTILE
 
 
-@pytest.mark.parametrize("record", [searched(), searched("makespan"), wide(), on_kubernetes()])
+@pytest.mark.parametrize("record", [searched(), searched("makespan"), bulk(), on_kubernetes()])
 def test_all_tasks_and_machines_are_in_the_data(record: dict[str, Any]) -> None:
     account = Account(record, "round.npz")
     (data,) = blobs(render_page([account]))
@@ -135,14 +135,14 @@ def test_all_tasks_and_machines_are_in_the_data(record: dict[str, Any]) -> None:
         assert decided == {p.task for p in part.placements} | {w.task for w in part.waiting}
 
 
-@pytest.mark.parametrize("record", [searched(), wide(), on_kubernetes()])
+@pytest.mark.parametrize("record", [searched(), bulk(), on_kubernetes()])
 def test_the_data_says_what_the_record_says(record: dict[str, Any]) -> None:
     agrees(Account(record, "round.npz"))
 
 
 @settings(max_examples=25)
 @given(worlds())
-def test_any_wide_round_can_be_shown(world: Any) -> None:
+def test_any_bulk_round_can_be_shown(world: Any) -> None:
     account = chained_account(world)
     agrees(account)
 
@@ -173,22 +173,22 @@ def agrees(account: Account) -> None:
                 assert (group >= 0) == (real.kinds[node] in ("tier", "group", "arrive", "machine"))
 
 
-def test_tasks_of_a_search_are_explained_and_one_for_every_class_and_reason_of_a_wide_round() -> None:
+def test_tasks_of_a_search_are_explained_and_one_for_every_class_and_reason_of_a_bulk_round() -> None:
     search = chapter(Account(searched(), "round.json"))["parts"][0]
     assert set(search["explanations"]) == {str(i) for i in range(len(search["tasks"]))}
     assert all(lines and all(isinstance(line, str) for line in lines) for lines in search["explanations"].values())
-    large = chapter(Account(wide(), "wide.npz"))["parts"][0]
+    large = chapter(Account(bulk(), "bulk.npz"))["parts"][0]
     explained = {large["tasks"][int(i)] for i in large["explanations"]}
     assert explained == {"shop/huge-0", *(f"shop/web-{c}-0" for c in range(4))}
 
 
-def test_wide_rounds_with_many_classes_or_machines_leave_explaining_what_was_placed(
+def test_bulk_rounds_with_many_classes_or_machines_leave_explaining_what_was_placed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, limit in (("_CLASSES", 4), ("_PAIRS", 5 * 24 - 1)):
         with monkeypatch.context() as patch:
             patch.setattr(chapter_module, name, limit)
-            large = chapter(Account(wide(), "wide.npz"))["parts"][0]
+            large = chapter(Account(bulk(), "bulk.npz"))["parts"][0]
         assert {large["tasks"][int(i)] for i in large["explanations"]} == {"shop/huge-0"}
 
 
@@ -276,7 +276,7 @@ def test_a_page_needs_a_record() -> None:
 
 
 def test_numbers_that_json_lacks_become_unknown() -> None:
-    record = copy.deepcopy(wide())
+    record = copy.deepcopy(bulk())
     record["parts"][0]["placements"]["runner_up_cost"] = np.full(len(record["parts"][0]["placements"]["task"]), np.inf)
-    (data,) = blobs(render_page([Account(record, "wide.npz")]))
+    (data,) = blobs(render_page([Account(record, "bulk.npz")]))
     assert set(data["parts"][0]["placements"]["runner_up_cost"]) == {None}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from inspected import on_kubernetes, searched, wide
+from inspected import bulk, on_kubernetes, searched
 from test_page import HOSTILE, renamed, running_like
 
 from flowsched.inspector.account import Account
@@ -34,11 +34,11 @@ def run_of_three() -> list[Account]:
 
 PAGES: dict[str, Callable[[], str]] = {
     "run": lambda: render_page(run_of_three()),
-    "wide": lambda: render_page([Account(wide(machines=90, classes=6, each=20), "wide.npz")]),
+    "bulk": lambda: render_page([Account(bulk(machines=90, classes=6, each=20), "bulk.npz")]),
     "two": lambda: render_page([Account(searched(), "a.json")], [Account(searched("makespan"), "b.json")]),
-    "two wide": lambda: render_page(
-        [Account(wide(machines=90, classes=6, each=20), "a.npz")],
-        [Account(wide(machines=90, classes=6, each=24), "b.npz")],
+    "two bulk": lambda: render_page(
+        [Account(bulk(machines=90, classes=6, each=20), "a.npz")],
+        [Account(bulk(machines=90, classes=6, each=24), "b.npz")],
     ),
     "kubernetes": lambda: render_page([Account(on_kubernetes(), "live.npz")]),
     "hostile": lambda: render_page([Account(renamed(searched(), "ferret", HOSTILE), "a.json")]),
@@ -51,16 +51,16 @@ PAGES: dict[str, Callable[[], str]] = {
             for i in range(2)
         ]
     ),
-    "without flow": lambda: render_page([Account(flow_elsewhere(), "wide.npz")]),
+    "without flow": lambda: render_page([Account(flow_elsewhere(), "bulk.npz")]),
     "epoch": lambda: render_page([Account(of_epoch(), "live.npz")]),
     "twins": lambda: render_page([Account(searched(), "a.json")], [Account(searched(), "b.json")]),
-    "many": lambda: render_page([Account(wide(machines=300, classes=6, each=60), "wide.npz")]),
+    "many": lambda: render_page([Account(bulk(machines=300, classes=6, each=60), "bulk.npz")]),
 }
 
 
 def flow_elsewhere() -> dict[str, Any]:
-    """A wide round in which the first network left everything waiting, as far as its flow tells."""
-    record = copy.deepcopy(wide(machines=90, classes=6, each=20))
+    """A bulk round in which the first network left everything waiting, as far as its flow tells."""
+    record = copy.deepcopy(bulk(machines=90, classes=6, each=20))
     network = record["parts"][0]["first_network"]
     network["flow"] = [0] * len(network["flow"])
     return record
@@ -251,7 +251,7 @@ def test_colours_follow_the_switch(visit: Open) -> None:
 
 
 def test_search_finds_a_task_and_follows_its_path(visit: Open) -> None:
-    page = visit("wide")
+    page = visit("bulk")
     search(page, "shop/web-1-7")
     assert text(page, "#panel h2") == "shop/web-1-7"
     steps = page.locator("#panel .path li").all_inner_texts()
@@ -266,7 +266,7 @@ def test_search_finds_a_task_and_follows_its_path(visit: Open) -> None:
 
 
 def test_search_finds_machines_classes_and_part_of_a_name(visit: Open) -> None:
-    page = visit("wide")
+    page = visit("bulk")
     page.fill("#search", "node-03")
     kinds = page.locator("#hits .type").all_inner_texts()
     assert "machine" in kinds and len(kinds) >= 10
@@ -292,7 +292,7 @@ def test_what_waits_is_explained(visit: Open) -> None:
 
 
 def test_groups_without_flow_are_one_box_until_asked_for(visit: Open) -> None:
-    page = visit("wide")
+    page = visit("bulk")
     drawn = page.locator(".box.group").count()
     assert 0 < drawn <= 40
     bundle = page.locator(".box.bundle").first
@@ -303,7 +303,7 @@ def test_groups_without_flow_are_one_box_until_asked_for(visit: Open) -> None:
 
 
 def test_a_group_unfolds_to_its_tiers_and_machines_and_folds_again(visit: Open) -> None:
-    page = visit("wide")
+    page = visit("bulk")
     group = page.locator(".box.group").first
     name = str(group.get_attribute("data-id"))
     assert group.get_attribute("aria-expanded") == "false"
@@ -322,7 +322,7 @@ def test_a_group_unfolds_to_its_tiers_and_machines_and_folds_again(visit: Open) 
 
 
 def test_a_class_unfolds_to_its_tasks(visit: Open) -> None:
-    page = visit("wide")
+    page = visit("bulk")
     box(page, "class:class-0").locator(".knob").click()
     assert page.locator(".box.chip").count() == 20
     box(page, "task:shop/web-0-3").click()
@@ -330,7 +330,7 @@ def test_a_class_unfolds_to_its_tasks(visit: Open) -> None:
 
 
 def test_tables_sort_and_filter(visit: Open) -> None:
-    page = visit("wide")
+    page = visit("bulk")
     page.click('[data-view="tables"]')
     page.click('[data-table="Arcs"]')
 
@@ -414,15 +414,15 @@ def test_any_second_round_can_be_put_beside(visit: Open) -> None:
     expect(page.locator(".stage")).to_have_count(1)
 
 
-def test_wide_rounds_side_by_side_mark_lines_whose_flow_differs(visit: Open) -> None:
-    page = visit("two wide")
+def test_bulk_rounds_side_by_side_mark_lines_whose_flow_differs(visit: Open) -> None:
+    page = visit("two bulk")
     assert page.locator(".network .line.changed").count() > 0
     page.locator("#panel .list button.link").first.click()
     assert page.locator("#panel .side").count() == 2
 
 
 def test_the_page_can_be_walked_with_keys_alone(visit: Open) -> None:
-    page = visit("wide")
+    page = visit("bulk")
     focused = "document.activeElement.dataset ? document.activeElement.dataset.id || '' : ''"
     for _ in range(40):
         page.keyboard.press("Tab")
@@ -458,7 +458,7 @@ def test_help_lists_the_keys_and_closes_with_escape(visit: Open) -> None:
 
 
 def test_the_drawing_zooms_and_fits(visit: Open) -> None:
-    page = visit("wide")
+    page = visit("bulk")
     whole = transform(page)
     page.click("#larger")
     assert transform(page) != whole
@@ -487,11 +487,11 @@ FAULTS = """() => {
 }"""
 
 
-@pytest.mark.parametrize("name", ["run", "wide", "two", "two wide", "kubernetes"])
+@pytest.mark.parametrize("name", ["run", "bulk", "two", "two bulk", "kubernetes"])
 def test_boxes_keep_apart_and_their_words_stay_inside(visit: Open, name: str) -> None:
     page = visit(name)
     assert page.evaluate(FAULTS) == []
-    if "wide" in name:
+    if "bulk" in name:
         page.locator(".box.group .knob").first.click()
         page.locator(".box.class .knob").first.click()
         assert page.evaluate(FAULTS) == []
@@ -555,8 +555,8 @@ def test_times_from_1970_are_told_from_the_round_on(visit: Open) -> None:
 
 
 def test_groups_show_what_was_given_away_and_not_the_first_flow(visit: Open) -> None:
-    page = visit("wide")
-    account = Account(wide(machines=90, classes=6, each=20))
+    page = visit("bulk")
+    account = Account(bulk(machines=90, classes=6, each=20))
     (part,) = account.parts
     fleet = part.plain["fleet"]
     cpu = list(fleet["resources"]).index("cpu")
@@ -587,8 +587,8 @@ def test_groups_without_flow_say_how_many_tasks_were_placed_there_later(visit: O
     assert "idle" not in str(drawn.get_attribute("class")).split()
 
 
-def test_what_was_placed_in_a_wide_round_is_explained_by_one_of_its_class(visit: Open) -> None:
-    page = visit("wide")
+def test_what_was_placed_in_a_bulk_round_is_explained_by_one_of_its_class(visit: Open) -> None:
+    page = visit("bulk")
     search(page, "shop/web-1-7")
     why = text(page, "#panel section:has-text('Why')")
     assert re.search(r"For shop/web-1-\d+, of the same class:", why)
@@ -597,7 +597,7 @@ def test_what_was_placed_in_a_wide_round_is_explained_by_one_of_its_class(visit:
 
 
 def test_unfolding_keeps_the_machines_in_sight(visit: Open) -> None:
-    page = visit("wide")
+    page = visit("bulk")
     page.locator(".box.class .knob").first.click()
     stage = page.locator(".stage-host").bounding_box()
     right = max(b.bounding_box()["x"] + b.bounding_box()["width"] for b in page.locator(".box.group").all())
@@ -670,7 +670,7 @@ FOCUS = "document.activeElement.id || document.activeElement.dataset.view || doc
 
 
 def test_the_focus_is_never_lost(visit: Open) -> None:
-    page = visit("wide")
+    page = visit("bulk")
     search(page, "class-0")
     assert page.evaluate(FOCUS) == "panel"
     page.locator("#panel .list button.link").first.focus()
@@ -725,7 +725,7 @@ def test_rounds_with_nothing_to_draw_say_so(visit: Open) -> None:
 
 
 def test_on_paper_the_whole_drawing_is_there(visit: Open) -> None:
-    page = visit("wide")
+    page = visit("bulk")
     page.emulate_media(media="print")
     page.wait_for_selector("svg.network[viewBox]")
     assert page.locator(".controls").is_hidden()

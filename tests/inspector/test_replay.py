@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from round_records import chained_account, reread, search_account, wide_account
+from round_records import bulk_account, chained_account, reread, search_account
 
 from builders import bound_rounds, machines, rounds, running, service, snapshot, task
-from engine.wide_world import Kind, World, worlds
+from engine.bulk_world import Kind, World, worlds
 from flowsched.inspector.account import Account
 from flowsched.inspector.plain_snapshot import read_plain_snapshot
 from flowsched.inspector.replay import differences, replay
@@ -71,8 +71,8 @@ def test_searches_come_out_the_same(cluster: Snapshot, chosen: Settings) -> None
 
 @settings(max_examples=60)
 @given(worlds(), st.booleans())
-def test_wide_rounds_with_relations_and_groups_come_out_the_same(world: World, packed: bool) -> None:
-    outcome = replay(reread(wide_account(world).plain, packed))
+def test_bulk_rounds_with_relations_and_groups_come_out_the_same(world: World, packed: bool) -> None:
+    outcome = replay(reread(bulk_account(world).plain, packed))
     assert outcome.same, outcome.lines()
 
 
@@ -166,8 +166,8 @@ def world() -> World:
     return World((), (), (), (Kind("k", 2, {"cpu": 1}),))
 
 
-def test_a_wide_placement_and_a_cause_that_were_changed_are_found() -> None:
-    account = wide_account(world())
+def test_a_bulk_placement_and_a_cause_that_were_changed_are_found() -> None:
+    account = bulk_account(world())
 
     def lie(record: Any) -> None:
         record["parts"][0]["left"][0]["cause"] = "relation"

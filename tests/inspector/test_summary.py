@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from inspected import on_kubernetes, searched, wide
+from inspected import bulk, on_kubernetes, searched
 
 from flowsched.inspector.account import Account
 from flowsched.inspector.summary import LISTED, decide_ms, render_overview, render_summary
@@ -38,7 +38,7 @@ def test_the_first_lines_say_what_round_it_was_and_what_came_of_it() -> None:
     assert second == "policy flow, objective completion, solver ortools; runs/flow-0000.json"
 
 
-@pytest.mark.parametrize("record", [searched(), searched("makespan"), wide()], ids=["completion", "makespan", "wide"])
+@pytest.mark.parametrize("record", [searched(), searched("makespan"), bulk()], ids=["completion", "makespan", "bulk"])
 def test_sizes_are_those_of_the_networks(record: dict[str, Any]) -> None:
     opened = account(record)
     part = opened.parts[0]
@@ -61,7 +61,7 @@ def test_sizes_are_those_of_the_networks(record: dict[str, Any]) -> None:
             assert busy in (-1, shown[1])
 
 
-@pytest.mark.parametrize("record", [searched(), wide()], ids=["search", "wide"])
+@pytest.mark.parametrize("record", [searched(), bulk()], ids=["search", "bulk"])
 def test_costs_by_term_add_up_to_the_costs(record: dict[str, Any]) -> None:
     opened = account(record)
     part = opened.parts[0]
@@ -107,8 +107,8 @@ def test_every_placement_shows_the_stage_that_decided_it_and_the_stages_are_coun
     assert line.startswith(f"decided by {told}; {part.counts['passes']} pass")
 
 
-def test_a_large_wide_round_is_told_by_class_unless_all_is_asked_for() -> None:
-    opened = account(wide())
+def test_a_large_bulk_round_is_told_by_class_unless_all_is_asked_for() -> None:
+    opened = account(bulk())
     part = opened.parts[0]
     assert len(part.placements) > LISTED
     text = render_summary(opened)
@@ -125,7 +125,10 @@ def test_a_large_wide_round_is_told_by_class_unless_all_is_asked_for() -> None:
     assert len(rows) == len(part.placements)
     for p in part.placements:
         assert rows[p.task][0] == p.machine
-    assert "2 × shop/huge-0, shop/huge-1: of 24 machines" in text
+    assert (
+        "2 × shop/huge-0, shop/huge-1: it asks for 64 cores, and the largest machine that may take it has 16 cores"
+        in text
+    )
 
 
 def test_a_long_list_says_how_much_is_left_out() -> None:
@@ -154,7 +157,7 @@ def test_a_round_on_kubernetes_is_told_part_by_part_with_titles() -> None:
     text = render_summary(account(on_kubernetes()))
     assert text.startswith("round 12 at 2023-11-14 22:13:20 UTC: ")
     assert "part 0 of 2: search, priority 10" in text
-    assert "part 1 of 2: wide, priority 0" in text
+    assert "part 1 of 2: network, priority 0" in text
     assert "shop/blackscholes-pod" in text
     assert not re.search(r"^\s+blackscholes ", text, re.MULTILINE)
     told = "  2 × shop/huge-0, shop/huge-1: unschedulable: 0/24 nodes are available: 24 Insufficient cpu."
@@ -178,8 +181,8 @@ def test_a_round_without_pending_tasks_says_so() -> None:
 def test_the_overview_has_a_line_for_every_round() -> None:
     accounts = [
         Account(searched(), "runs/a.json"),
-        Account(wide(), "runs/b.npz"),
-        Account({**wide(), "parts": []}, "runs/c"),
+        Account(bulk(), "runs/b.npz"),
+        Account({**bulk(), "parts": []}, "runs/c"),
     ]
     text = render_overview(accounts, "runs")
     rows = table(text, "file +round")

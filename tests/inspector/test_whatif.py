@@ -9,10 +9,10 @@ from typing import Any
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from round_records import chained_account, reread, search_account, unlike, wide_account
+from round_records import bulk_account, chained_account, reread, search_account, unlike
 
 from builders import HUNGRY, LARGE, SERIAL, bound_rounds, machine, machines, rounds, running, service, snapshot, task
-from engine.wide_world import RESOURCES, Box, Kind, Naive, World, worlds
+from engine.bulk_world import RESOURCES, Box, Kind, Naive, World, worlds
 from flowsched.inspector.account import Account
 from flowsched.inspector.change import Changes, NewWidth, parse_changes
 from flowsched.inspector.difference import difference
@@ -70,8 +70,8 @@ def test_nothing_changed_in_a_search_is_nothing_different(cluster: Snapshot, cho
 
 @settings(max_examples=60)
 @given(worlds(), st.booleans())
-def test_nothing_changed_in_a_wide_round_is_nothing_different(world: World, packed: bool) -> None:
-    account = reread(wide_account(world).plain, packed)
+def test_nothing_changed_in_a_bulk_round_is_nothing_different(world: World, packed: bool) -> None:
+    account = reread(bulk_account(world).plain, packed)
     again = after(account)
     assert unlike(account, again) == []
     told = difference(account, again)
@@ -240,7 +240,7 @@ def test_the_reservation_of_a_task_with_another_width_is_given_up() -> None:
     assert "the reservation of old is given up" in again.plain[WHAT_IF]["notes"]
 
 
-# Changes of wide rounds: what comes out is what the engine makes of the changed world
+# Changes of bulk rounds: what comes out is what the engine makes of the changed world
 
 
 @settings(max_examples=60)
@@ -284,7 +284,7 @@ def test_a_copied_machine_is_one_that_was_always_there(world: World, data: st.Da
 
 @settings(max_examples=60)
 @given(worlds(), st.data())
-def test_whatever_is_changed_in_a_wide_round_its_placements_are_valid(world: World, data: st.DataObject) -> None:
+def test_whatever_is_changed_in_a_bulk_round_its_placements_are_valid(world: World, data: st.DataObject) -> None:
     """With relations too, where domains may be numbered otherwise."""
     assume(world.boxes and world.kinds)
     gone = data.draw(st.sampled_from(world.boxes)).name
@@ -311,7 +311,7 @@ def test_a_task_with_another_width_leaves_its_class(world: World, data: st.DataO
     assume(kinds)
     kind = data.draw(st.sampled_from(kinds))
     chosen = data.draw(st.sampled_from(kind.tasks))
-    account = wide_account(world)
+    account = bulk_account(world)
     again = what_if(account, Changes(widths=(NewWidth(chosen, 3),)))
 
     naive = Naive(world)
@@ -335,7 +335,7 @@ def test_a_new_machine_never_makes_the_unconstrained_cost_worse(world: World, da
     boxes = tuple(replace(b, allocatable=room, pressure_cap=float("inf")) for b in world.boxes)
     free = {"forbidden": frozenset(), "waiting_cost": float("inf"), "max_cost": float("inf")}
     kinds = tuple(replace(k, count=k.count + 1, **free) for k in world.kinds or (KIND,))
-    account = wide_account(replace(world, boxes=boxes, kinds=kinds))
+    account = bulk_account(replace(world, boxes=boxes, kinds=kinds))
     certificate = account.parts[0].certificate
     assert certificate is not None
     assert account.parts[0].waiting == ()
@@ -347,8 +347,8 @@ def test_a_new_machine_never_makes_the_unconstrained_cost_worse(world: World, da
 
 @settings(max_examples=25)
 @given(worlds())
-def test_another_solver_finds_the_same_optimum_of_a_wide_network(world: World) -> None:
-    account = wide_account(world)
+def test_another_solver_finds_the_same_optimum_of_a_bulk_network(world: World) -> None:
+    account = bulk_account(world)
     again = after(account, solver="networkx")
     assert again.parts[0].first.optimum == account.parts[0].first.optimum
 
@@ -361,27 +361,27 @@ def test_a_copied_machine_is_a_domain_of_its_own_where_machines_are_domains() ->
         Kind("limited", 4, {"cpu": 1}, holds=("zone",), joins=("zone",)),
     )
     world = World(tuple(_box(n) for n in "ab"), (one, zone), kinds=kinds)
-    account = wide_account(world)
+    account = bulk_account(world)
     placed = Counter(t.partition("-")[0] for t in standing(account))
     assert placed == {"apart": 2, "limited": 2}
     again = Counter(t.partition("-")[0] for t in standing(after(account, add_machine=["a:c"])))
     assert again == {"apart": 3, "limited": 2}
 
 
-def test_what_runs_on_a_drained_machine_of_a_wide_round_is_not_moved_and_that_is_said() -> None:
+def test_what_runs_on_a_drained_machine_of_a_bulk_round_is_not_moved_and_that_is_said() -> None:
     world = World((_box("a", pressure_cap=1.0), _box("b")), running=((Kind("old", 1, {"cpu": 1}), "a"),), kinds=(KIND,))
-    notes = after(wide_account(world), drain=["a"]).plain[WHAT_IF]["notes"]
+    notes = after(bulk_account(world), drain=["a"]).plain[WHAT_IF]["notes"]
     assert notes == [
-        "of what runs on a a wide round has sums only: it is gone with it, and not moved",
+        "of what runs on a a bulk round has sums only: it is gone with it, and not moved",
         "latency services on a are lost",
     ]
 
 
-def test_resolves_is_the_setting_of_wide_rounds() -> None:
-    account = wide_account(World((_box("a"),), kinds=(KIND,)))
-    assert after(account, settings=["resolves=0"]).parts[0].plain["resolves"] == 0
+def test_resolves_is_the_setting_of_bulk_rounds() -> None:
+    account = bulk_account(World((_box("a"),), kinds=(KIND,)))
+    assert after(account, settings=["resolves=0"]).parts[0].plain["given"]["settings"]["resolves"] == 0
     notes = after(account, settings=["slots=1"]).plain[WHAT_IF]["notes"]
-    assert notes == ["a wide round keeps its prices whatever is set: only resolves counts there"]
+    assert notes == ["a bulk round keeps its prices whatever is set: only resolves and scoring count there"]
 
 
 # Helpers

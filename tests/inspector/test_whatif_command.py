@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from round_records import search_account, wide_account
+from round_records import bulk_account, search_account
 
 from builders import machines, running, service, snapshot, task
-from engine.wide_world import Box, Kind, World
+from engine.bulk_world import Box, Kind, World
 from flowsched.cli import main
 from flowsched.inspector.account import Account
 from flowsched.inspector.source import open_account
@@ -44,9 +44,9 @@ def search(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def wide(tmp_path: Path) -> Path:
+def bulk(tmp_path: Path) -> Path:
     boxes = (Box("n1", {"cpu": 8}, {}), Box("n2", {"cpu": 4}, {}))
-    return written(wide_account(World(boxes, kinds=(Kind("k", 3, {"cpu": 2}),))), tmp_path / "wide.npz")
+    return written(bulk_account(World(boxes, kinds=(Kind("k", 3, {"cpu": 2}),))), tmp_path / "bulk.npz")
 
 
 def written(account: Account, path: Path) -> Path:
@@ -54,8 +54,8 @@ def written(account: Account, path: Path) -> Path:
     return path
 
 
-def test_replay_says_same(run: Run, search: Path, wide: Path) -> None:
-    for record in (search, wide):
+def test_replay_says_same(run: Run, search: Path, bulk: Path) -> None:
+    for record in (search, bulk):
         code, out, err = run("replay", record)
         assert (code, out.splitlines()[-1], err) == (0, "same", "")
     code, out, _ = run("replay", search, "--json")
@@ -87,8 +87,8 @@ def test_bad_records_are_one_sentence_and_exit_code_2(run: Run, tmp_path: Path) 
             assert name in err
 
 
-def test_nothing_changed_is_no_difference(run: Run, search: Path, wide: Path) -> None:
-    for record in (search, wide):
+def test_nothing_changed_is_no_difference(run: Run, search: Path, bulk: Path) -> None:
+    for record in (search, bulk):
         code, out, err = run("whatif", record)
         lines = out.splitlines()
         assert (code, err) == (0, "")
@@ -141,7 +141,7 @@ def test_the_new_record_is_written_on_demand(run: Run, search: Path, tmp_path: P
     assert (code, out.splitlines()[-1]) == (0, "no difference")
 
 
-def test_the_same_changes_are_the_same_bytes(run: Run, wide: Path, tmp_path: Path) -> None:
+def test_the_same_changes_are_the_same_bytes(run: Run, bulk: Path, tmp_path: Path) -> None:
     def untimed(path: Path) -> str:
         record = load_record(path)
         for part in record["parts"]:
@@ -149,7 +149,7 @@ def test_the_same_changes_are_the_same_bytes(run: Run, wide: Path, tmp_path: Pat
         return record_json(record)
 
     for name in ("x.npz", "y.npz"):
-        run("whatif", wide, "--add-machine", "n1", "--record", tmp_path / name)
+        run("whatif", bulk, "--add-machine", "n1", "--record", tmp_path / name)
     assert untimed(tmp_path / "x.npz") == untimed(tmp_path / "y.npz")
 
 
@@ -193,11 +193,11 @@ def _of(text: str, part: str) -> str:
     return line.partition("; ")[2]
 
 
-def test_a_wide_round_knows_no_types_and_no_running_tasks(run: Run, wide: Path) -> None:
-    _, _, err = run("whatif", wide, "--add-machine", "e2-standard-8", "--without", "r")
+def test_a_bulk_round_knows_no_types_and_no_running_tasks(run: Run, bulk: Path) -> None:
+    _, _, err = run("whatif", bulk, "--add-machine", "e2-standard-8", "--without", "r")
     assert err.splitlines() == [
-        "--add-machine: there is no machine 'e2-standard-8' to copy; a wide round knows no types; known: n1, n2",
-        "--without: there is no task 'r' that waits or runs; known: k-0, k-1, k-2; what runs is known to a wide round as "
+        "--add-machine: there is no machine 'e2-standard-8' to copy; a bulk round knows no types; known: n1, n2",
+        "--without: there is no task 'r' that waits or runs; known: k-0, k-1, k-2; what runs is known to a bulk round as "
         "sums only",
     ]
 
@@ -222,7 +222,7 @@ def test_the_record_that_is_asked_about_is_not_overwritten(run: Run, search: Pat
 
 def test_every_task_is_told_on_demand(run: Run, tmp_path: Path) -> None:
     boxes = (Box("n1", {"cpu": 60}, {}), Box("n2", {"cpu": 60}, {}))
-    record = written(wide_account(World(boxes, kinds=(Kind("k", 50, {"cpu": 1}),))), tmp_path / "w.json")
+    record = written(bulk_account(World(boxes, kinds=(Kind("k", 50, {"cpu": 1}),))), tmp_path / "w.json")
     _, few, _ = run("whatif", record, "--drain", "n1")
     _, all_of_them, _ = run("whatif", record, "--drain", "n1", "--all")
     assert "more" in few

@@ -8,6 +8,7 @@ import pytest
 from plane import Plane, Space, running_plane
 
 from flowsched.round.scheduler import prepare
+from flowsched.scale.bulk_round import prepare as prepare_bulk
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +16,7 @@ def plane() -> Iterator[Plane]:
     """etcd, kube-apiserver and KWOK, one plane for each process that runs tests. Tests keep to their own namespace."""
     # Compiled once, here: not by each scheduler that a test starts and waits for.
     prepare()
+    prepare_bulk()
     with running_plane("--parts", "kwok") as started:
         yield started
 

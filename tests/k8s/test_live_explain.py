@@ -176,7 +176,7 @@ def test_a_round_of_several_priorities_and_both_ways(site: Site, user: Path, tmp
         assert [p.machine for p in part.placements if p.task == task] == ([placed[name]] if placed[name] else [])
         assert [w.task for w in part.waiting if w.task == task] == ([] if placed[name] else [task])
         write_record(live.record, tmp_path / f"{account.round}.npz")
-    assert (("search", 20), ("wide", 20), ("search", 10), ("wide", 10)) in parts
+    assert (("search", 20), ("network", 20), ("search", 10), ("network", 10)) in parts
     for file in tmp_path.glob("*.npz"):
         replayed(file)
 

@@ -19,6 +19,7 @@ from running import Site, running_scheduler
 from test_agent_manifests import CONTAINER
 
 from flowsched.round.scheduler import prepare
+from flowsched.scale.bulk_round import prepare as prepare_bulk
 from flowsched_agent import names
 from flowsched_agent.kubernetes.access import Access
 from flowsched_agent.kubernetes.client import ApiError, Client
@@ -45,6 +46,7 @@ class Real:
 def real() -> Iterator[Real]:
     parts = require_parts()
     prepare()
+    prepare_bulk()
     with running_plane("--parts", "kube-scheduler,kube-controller-manager", "--real-nodes") as plane:
         flowsched, folders = agent_image()
         archives = []

@@ -79,7 +79,7 @@ def test_priorities_are_parts_and_every_pod_is_in_one() -> None:
     record = made.record()
     account = Account(record, "test")
     assert [(p.kind, p.priority) for p in account.parts] == [
-        ("search", 100), ("wide", 100), ("search", 0), ("wide", 0)
+        ("search", 100), ("network", 100), ("search", 0), ("network", 0)
     ]  # fmt: skip
     assert sorted(t for part in account.parts for t in part.tasks) == sorted(uid(p.metadata.name) for p in pods)
     placed = {p.task: (p.machine, p.cost) for part in account.parts for p in part.placements}
@@ -166,7 +166,13 @@ def test_nodes_that_would_miss_a_goal_are_named() -> None:
     assert said
     assert set(said.values()) == {GOAL_MISSED}
     (part,) = Account(record, "test").parts
-    allowed = dict(zip(part.machines, part.plain["demands"][0]["allowed"].tolist(), strict=True))
+    allowed = dict(
+        zip(
+            part.machines,
+            part.plain["places"][part.plain["demands"][0]["class"]["places"]]["allowed"].tolist(),
+            strict=True,
+        )
+    )
     assert said.keys() == {machine for machine, may in allowed.items() if not may}
 
 

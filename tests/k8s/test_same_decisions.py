@@ -181,7 +181,7 @@ def test_a_round_s_record_can_be_solved_again(tmp_path: Path) -> None:
     result = plan_round(given, make_solver("ortools"))
     assert result.account is not None
     record = result.account.record()
-    assert [(p["kind"], p["priority"]) for p in record["parts"]] == [("search", 0), ("wide", 0)]
+    assert [(p["kind"], p["priority"]) for p in record["parts"]] == [("search", 0), ("network", 0)]
     services = {f"default/{s.name}" for s in SCENARIO.services}
     assert (
         set(record["titles"].values()) == {f"default/{t.name}" for t in SCENARIO.tasks} | {"default/plain"} | services
@@ -194,7 +194,7 @@ def test_a_round_s_record_can_be_solved_again(tmp_path: Path) -> None:
         p["task"]: p["machine"] for p in record["parts"][0]["placements"]
     }
     write_record({**record, "parts": record["parts"][1:]}, file)
-    with pytest.raises(InputError, match="no snapshot: its tasks were placed by a wide round"):
+    with pytest.raises(InputError, match="no snapshot: its tasks were placed by a bulk round"):
         load_snapshot(file)
 
 

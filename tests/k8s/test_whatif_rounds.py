@@ -1,4 +1,4 @@
-"""What if and replay on rounds that go priority by priority, searches and wide rounds in turn: a part that is solved again
+"""What if and replay on rounds that go priority by priority, searches and bulk rounds in turn: a part that is solved again
 sees what the parts before it place now.
 """
 
@@ -18,6 +18,7 @@ from flowsched.inspector.difference import difference
 from flowsched.inspector.replay import differences, replay
 from flowsched.inspector.whatif import WHAT_IF, what_if
 from flowsched.record_file import pack_record, read_record
+from flowsched.settings import Settings
 from flowsched.solvers import make_solver
 from flowsched_k8s import names
 from flowsched_k8s.changes import Seen
@@ -72,14 +73,14 @@ def clusters(draw: st.DrawFn) -> Cluster:
     return Cluster(nodes, tuple(pods))
 
 
-def account_of(cluster: Cluster, apart: bool = False) -> Account:
+def account_of(cluster: Cluster, apart: bool = False, engine: Settings | None = None) -> Account:
     """The record of the cluster's round."""
     things: list[Any] = [b.node(name, cpu=cpu, memory="32Gi") for name, cpu in cluster.nodes]
     for p in cluster.pods:
         notes = {} if p.profile is None else {names.PROFILE: p.profile, names.WIDTHS: "1,2"}
         more = {} if p.node is None else {"node": p.node}
         things.append(b.pod(p.name, cpu=p.cpu, memory=p.memory, priority=p.priority, annotations=notes, **more))
-    state = SchedulerState(Configuration(), CATALOGUE)
+    state = SchedulerState(Configuration(engine=engine or Settings()), CATALOGUE)
     state.observe([Seen(thing) for thing in things], NOW_S)
     state.activate()
     given, _ = state.begin_round(NOW_S)
@@ -174,11 +175,25 @@ def mixed() -> Account:
     )
 
 
-def test_parts_are_searches_and_wide_rounds_in_turn() -> None:
-    assert [(p.kind, p.priority) for p in mixed().parts] == [("search", 100), ("wide", 100), ("search", 0), ("wide", 0)]
+def test_parts_are_searches_and_bulk_rounds_in_turn() -> None:
+    assert [(p.kind, p.priority) for p in mixed().parts] == [
+        ("search", 100),
+        ("network", 100),
+        ("search", 0),
+        ("network", 0),
+    ]
 
 
-def test_without_a_pod_that_runs_its_room_is_free_for_searches_and_wide_rounds() -> None:
+def test_settings_of_the_scheduler_reach_bulk_rounds() -> None:
+    cluster = Cluster((("n1", "4"),), (Wish("plain", "1", "1Gi", 0, None),))
+    for engine in (Settings(), Settings(scoring="pack", resolves=1)):
+        (part,) = account_of(cluster, engine=engine).parts
+        used = part.plain["given"]["settings"]
+        assert (used["scoring"], used["resolves"]) == (engine.scoring, engine.resolves)
+        assert not used["reservations"]
+
+
+def test_without_a_pod_that_runs_its_room_is_free_for_searches_and_bulk_rounds() -> None:
     account = mixed()
     again = after(account, without=["default/running-job"])
     boards = [dict(zip(p.machines, p.plain["fleet"]["free"].tolist(), strict=True)) for p in again.parts[1::2]]
@@ -188,7 +203,7 @@ def test_without_a_pod_that_runs_its_room_is_free_for_searches_and_wide_rounds()
     assert moved
     assert boards[0]["n1"][cpu] - before[0]["n1"][cpu] in (300, 300 + 2000, 300 - 2000)
     assert not any(r["task"]["name"].endswith("running-job") for r in again.parts[0].plain["snapshot"]["running"])
-    assert any("worked out from its profile" in note for note in again.plain[WHAT_IF]["notes"])
+    assert any("computed from its profile" in note for note in again.plain[WHAT_IF]["notes"])
 
 
 def test_measured_pods_on_a_drained_node_wait_with_the_lowest_priority() -> None:
@@ -205,8 +220,8 @@ def test_measured_pods_on_a_drained_node_wait_with_the_lowest_priority() -> None
 def test_another_width_of_an_urgent_pod_reaches_later_parts() -> None:
     account = mixed()
     again = after(account, width=["default/urgent=1"])
-    _, wide, search, _ = again.parts
-    (urgent,) = wide.placements
+    _, bulk, search, _ = again.parts
+    (urgent,) = bulk.placements
     assert urgent.width_milli == 1000
     cpu = {m["name"]: m["cpu"] for m in search.plain["snapshot"]["machines"]}
     old = {m["name"]: m["cpu"] for m in account.parts[2].plain["snapshot"]["machines"]}
@@ -221,11 +236,11 @@ def test_what_runs_is_counted_once_however_many_searches_see_it(cluster: Cluster
     assume(account.parts)
     costs = difference(account, account).before
     searches = [part for part in account.parts if part.kind == "search"]
-    wide = sum(p.certificate["primal"] for p in account.parts if p.kind == "wide" and p.certificate)
+    bulk = sum(p.certificate["primal"] for p in account.parts if p.kind == "network" and p.certificate)
     if len(searches) == 1:
-        assert costs.total == pytest.approx(searches[0].certificate["primal"] + wide)
+        assert costs.total == pytest.approx(searches[0].certificate["primal"] + bulk)
     elif searches:
-        added = costs.total - wide - searches[0].certificate["primal"]
+        added = costs.total - bulk - searches[0].certificate["primal"]
         whole = sum(part.certificate["primal"] for part in searches[1:])
         assert added + 1e-6 >= 0.0
         assert added <= whole + 1e-6

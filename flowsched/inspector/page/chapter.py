@@ -28,7 +28,7 @@ _FURTHER = 200
 """Explanations of one part at most, where not every task has one."""
 _CLASSES = 30
 _PAIRS = 400_000
-"""Of a wide part with so many classes, and machines times classes, one placed task of each is explained: in about 2 s."""
+"""Of a network part with so many classes, and machines times classes, one placed task of each is explained: in about 2 s."""
 _NO_CPU = "/no-cpu"
 
 
@@ -99,7 +99,7 @@ def _part(account: Account, part: Part) -> dict[str, Any]:
         if "machine_costs" in part.plain
         else None,
         "goal_s": _number(part.plain.get("goal_s")),
-        "task_groups": [dict(g) for g in part.plain.get("task_groups", ())],
+        "task_groups": [dict(g) for g in part.plain.get("given", part.plain).get("task_groups", ())],
         "repairs": [dict(r) for r in part.plain.get("repairs", ())],
         "graphs": _graphs(part),
         "certificate": None
@@ -162,7 +162,7 @@ def _snapshot(part: Part) -> dict[str, Any]:
 def _class_facts(part: Part, index: int) -> dict[str, Any]:
     """What a task of a class asks for, and how it is bound to others."""
     if part.kind != SEARCH:
-        demand = part.plain["demands"][index]
+        demand = part.demands[part.classes[index].name]
         facts = {
             key: demand.get(key) for key in ("needs", "group", "holds", "joins", "waiting_cost", "max_cost", "waiting")
         }
@@ -307,7 +307,7 @@ def _unit_milli(part: Part, graph: Graph, cls: Sequence[int]) -> int | None:
     for arc, (tail, head) in enumerate(zip(graph.tails.tolist(), graph.heads.tolist(), strict=True)):
         if graph.kinds[tail] not in ("class", "domain") or graph.kinds[head] != "tier" or cls[tail] < 0:
             continue
-        width = int((part.plain["demands"][cls[tail]].get("needs") or {}).get("cpu", 0))
+        width = int((part.demands[part.classes[cls[tail]].name].get("needs") or {}).get("cpu", 0))
         if width:
             return int(width // max(1, int(graph.units[arc])))
     return None

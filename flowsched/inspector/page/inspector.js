@@ -29,7 +29,7 @@ function taskPath(part, graph, task) {
   let note = "";
   const stand = standOf(part, task);
   const most = (list) => d3.least(list, (a, b) => graph.flow[b] - graph.flow[a] || a - b);
-  if (part.wide && stand.state === "placed" && !graph.isLast) {
+  if (part.oneNetwork && stand.state === "placed" && !graph.isLast) {
     const group = part.groupOf[stand.machine];
     const direct = graph.leaving[start].filter((arc) => graph.group[graph.heads[arc]] === group);
     const around = graph.leaving[start]
@@ -50,7 +50,7 @@ function taskPath(part, graph, task) {
       note =
         "The first network's flow went elsewhere: it was placed here by a later stage: " +
         "packing, further networks or improvement.";
-  } else if (part.wide && stand.state !== "placed" && !graph.isLast) {
+  } else if (part.oneNetwork && stand.state !== "placed" && !graph.isLast) {
     const waits = graph.leaving[start].find((arc) => graph.kindOf(graph.heads[arc]) === "unscheduled");
     if (waits !== undefined) {
       arcs.push(waits);
@@ -58,7 +58,7 @@ function taskPath(part, graph, task) {
       if (!graph.flow[waits]) note = "The first network had a place for its class; packing whole tasks found none.";
     }
   }
-  if (!part.wide && !graph.isLast) {
+  if (!part.oneNetwork && !graph.isLast) {
     const [stage, pass] = part.decided_by[task] || [];
     const drawn = part.passes.find((one) => one.drawn);
     if (stage === "network" && drawn && pass !== drawn.number)
@@ -213,7 +213,7 @@ class Inspector {
   views(part) {
     // The network that decided comes first; a baseline's round has none.
     const views = part.graphs.first ? ["first"] : [];
-    if (!part.wide) views.push("plan");
+    if (!part.oneNetwork) views.push("plan");
     if (part.graphs.last) views.push("last");
     return [...views, "tables"];
   }
@@ -297,7 +297,7 @@ class Inspector {
     at("stages").classList.toggle("stacked", this.sides.length > 1 && network && narrow);
     const scenes = this.sides.map((side) => {
       const options = { ...this.options(side), room: side.drawing.size[0], share: this.sides.length };
-      return side.view === "plan" && !side.part.wide
+      return side.view === "plan" && !side.part.oneNetwork
         ? planScene(side.part, options)
         : networkScene(side.part, side.graph, options);
     });
@@ -543,7 +543,7 @@ class Inspector {
       const any = (kind) => boxes.some((box) => box.kind === kind && box.fill !== null && box.fill !== undefined);
       if (any("group"))
         items.push(
-          entry(bar("new"), `bar of a group: ${side.part.wide ? "free cores given away" : "flow of its limit"}`),
+          entry(bar("new"), `bar of a group: ${side.part.oneNetwork ? "free cores given away" : "flow of its limit"}`),
         );
       if (any("tier")) items.push(entry(bar("new"), "bar of a tier: flow of its limit"));
       if (any("chip")) items.push(entry(bar("before"), "bar of a machine: in use before, given away now"));
@@ -807,7 +807,7 @@ class Inspector {
     for (const side of this.sides) {
       const { part } = side;
       const task = part.taskNumber.get(choice.name);
-      if (task === undefined || !part.wide) continue;
+      if (task === undefined || !part.oneNetwork) continue;
       const cls = part.classOf[task];
       if (cls >= 0 && part.classes[cls].members.length > 1) this.expanded.add(`class:${part.classes[cls].name}`);
       const { machine } = standOf(part, task);

@@ -36,13 +36,13 @@ class NetworkScene {
     const classes = part.classes.length;
     const heads = graph.isLast
       ? ["Tasks", "", "Machines, one arrival each", "Sink"]
-      : ["Classes of tasks", "Domains", part.wide ? "Groups of machines" : "Machines, one arrival each", "Sink"];
+      : ["Classes of tasks", "Domains", part.oneNetwork ? "Groups of machines" : "Machines, one arrival each", "Sink"];
     const counts = graph.isLast
       ? [whole(part.tasks.length), "", whole(part.machines.length), ""]
       : [
           `${whole(classes)} · ${counted(part.tasks.length, "task")}`,
           whole(graph.kind.filter((k) => graph.kinds[k] === "domain").length),
-          part.wide
+          part.oneNetwork
             ? `${whole(part.groups.length)} · ${counted(part.machines.length, "machine")}`
             : whole(part.machines.length),
           "",
@@ -168,7 +168,7 @@ class NetworkScene {
     const members = cls >= 0 ? part.classes[cls].members : [];
     const width = cls >= 0 ? part.classWidth(cls) : null;
     // A pass may have a part of a class only.
-    const sent = part.wide ? members.length : graph.supplies[node];
+    const sent = part.oneNetwork ? members.length : graph.supplies[node];
     const tasks =
       sent < members.length ? `${whole(sent)} of ${counted(members.length, "task")}` : counted(members.length, "task");
     const base = {
@@ -300,7 +300,7 @@ class NetworkScene {
     const group = part.groups[entry.group];
     const size = group.members.length;
     const placed = part.placedAt(group.members);
-    const use = part.wide ? this.givenAway(group.members) : this.flowOf(entry);
+    const use = part.oneNetwork ? this.givenAway(group.members) : this.flowOf(entry);
     return {
       id: `group:${group.name}`,
       kind: "group",
@@ -383,7 +383,7 @@ class NetworkScene {
     const chosen = (machine) => options.chosenMachines.has(machine);
     const chips = this.ordered(sorted, chosen).map((machine) => {
       const size = part.size(machine);
-      const free = part.wide ? part.fleet("free", "cpu", machine) : null;
+      const free = part.oneNetwork ? part.fleet("free", "cpu", machine) : null;
       const given = part.given(machine);
       const planned = later(machine);
       return {

@@ -251,7 +251,7 @@ class Panel {
       ),
     );
     return section(
-      graph.isLast ? "Path in the last network" : side.part.wide ? "Path" : "Path in the pass",
+      graph.isLast ? "Path in the last network" : side.part.oneNetwork ? "Path" : "Path in the pass",
       element("ol", { class: "path" }, steps),
       note && element("p", { class: "soft" }, note),
     );
@@ -387,7 +387,7 @@ class Panel {
           d3.sum(graph.entering[node], (arc) => (graph.group[graph.tails[arc]] === group ? 0 : graph.flow[arc])),
         )
       : 0;
-    const sent = graph && part.wide && graph.unit_milli ? graph.milli(inflow) : null;
+    const sent = graph && part.oneNetwork && graph.unit_milli ? graph.milli(inflow) : null;
     return [
       this.head("group of machines", name, app.expandButton(`group:${name}`, "its tiers and machines")),
       element(
@@ -422,7 +422,7 @@ class Panel {
 
   load(part, machine) {
     const placed = (part.placedOn.get(machine) || []).length;
-    const free = part.wide ? part.fleet("free", "cpu", machine) : null;
+    const free = part.oneNetwork ? part.fleet("free", "cpu", machine) : null;
     return [placed ? `${counted(placed, "task")} placed` : "", free === null ? "" : `${cores(free)} free before`]
       .filter(Boolean)
       .join(", ");
@@ -486,8 +486,8 @@ class Panel {
     return [
       this.head("machine", name),
       facts([
-        ["Type", part.wide ? null : part.machine_facts.type[machine]],
-        ["Cores", part.wide ? null : cores(part.size(machine))],
+        ["Type", part.oneNetwork ? null : part.machine_facts.type[machine]],
+        ["Cores", part.oneNetwork ? null : cores(part.size(machine))],
         ...resources,
         ["Given away", cores(part.given(machine))],
         ["Cost under the plan", part.machine_costs ? number(part.machine_costs[machine]) : null],
@@ -960,7 +960,7 @@ function costByTerm(part) {
 
 /** Why the costs of a round's tasks do not add up to what its plan costs, where they do not. */
 function overlap(part) {
-  if (part.wide || !part.certificate) return null;
+  if (part.oneNetwork || !part.certificate) return null;
   const tasks = costByTerm(part).reduce((sum, [, value]) => sum + value, 0);
   const plan = part.certificate.primal;
   if (Math.abs(plan - tasks) < 5e-4) return null;
@@ -970,7 +970,7 @@ function overlap(part) {
 
 function partTitle(part) {
   const priority = part.priority === null || part.priority === undefined ? "" : `, priority ${part.priority}`;
-  return `${{ search: "search", wide: "wide round", network: "network round" }[part.kind]}${priority}`;
+  return `${{ search: "search", network: "network round" }[part.kind]}${priority}`;
 }
 
 function arcFacts(graph, arc) {
@@ -1052,7 +1052,7 @@ function brief(app, side, scene, thing) {
   } else if (box.choice && box.choice.type === "machine") {
     const machine = part.machineNumber.get(box.choice.name);
     rows.push(["starts here", whole((part.placedOn.get(machine) || []).length)]);
-    if (part.wide)
+    if (part.oneNetwork)
       rows.push(["free before", cores(part.fleet("free", "cpu", machine))], ["given away", cores(part.given(machine))]);
   } else if (box.choice && box.choice.type === "class") {
     const { members } = part.classes[box.cls];

@@ -131,7 +131,7 @@ class Part {
     Object.assign(this, plain);
     this.round = round;
     this.index = index;
-    this.wide = this.kind !== "search"; // decided by one network
+    this.oneNetwork = this.kind !== "search"; // decided by one network
     this.classes = plain.classes.map(([name, members]) => ({ name, members: unfolded(members) }));
     this.groups = plain.groups.map(([name, members]) => ({ name, members: unfolded(members) }));
     this.taskNumber = new Map(this.tasks.map((name, i) => [name, i]));
@@ -212,7 +212,7 @@ class Part {
 
   /** Cores of a machine, in milli-CPU. */
   size(machine) {
-    if (this.wide) return this.fleet("allocatable", "cpu", machine);
+    if (this.oneNetwork) return this.fleet("allocatable", "cpu", machine);
     return this.machine_facts.cpu_milli[machine];
   }
 
@@ -223,7 +223,7 @@ class Part {
 
   /** Milli-CPU of machines that was free before the round; null where it is not known. */
   freeBefore(machines) {
-    const known = this.wide && machines.length && this.fleet("free", "cpu", machines[0]) !== null;
+    const known = this.oneNetwork && machines.length && this.fleet("free", "cpu", machines[0]) !== null;
     return known ? d3.sum(machines, (machine) => Math.max(0, this.fleet("free", "cpu", machine))) : null;
   }
 

@@ -180,7 +180,7 @@ function placementColumns(part, app, task, machine) {
     { key: "cost", text: "Cost", value: (row) => row.cost, show: (row) => number(row.cost), number: true },
     ...termColumns(rows, app),
   ];
-  if (part.wide) {
+  if (part.oneNetwork) {
     columns.push(
       {
         key: "runner",
@@ -264,7 +264,7 @@ function machineColumns(part, machine) {
       number: true,
     },
   ];
-  if (part.wide)
+  if (part.oneNetwork)
     columns.push({
       key: "free",
       text: "Free before",
@@ -289,7 +289,7 @@ function machineColumns(part, machine) {
     },
     { key: "placed", text: "Placed", value: (row) => count(part.placedOn, row.machine), number: true },
   );
-  if (!part.wide) {
+  if (!part.oneNetwork) {
     columns.push(
       { key: "later", text: "Later", value: (row) => count(part.plannedOn, row.machine), number: true },
       {

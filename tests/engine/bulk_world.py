@@ -1,4 +1,4 @@
-"""Small random clusters for wide rounds, and a naive account of what is allowed in them, written from the definitions.
+"""Small random clusters for bulk rounds, and a naive account of what is allowed in them, written from the definitions.
 
 Everything here is plain Python over dictionaries, one task at a time: slow, obvious, and independent of the engine's arrays.
 """
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from hypothesis import strategies as st
 
-from flowsched.demand import Demand
 from flowsched.fleet import Fleet
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
+from flowsched.scale.demand import Demand
 
 RESOURCES = ("cpu", "memory", "gpu")
 

@@ -1,50 +1,38 @@
-"""What every wide round must keep, on random clusters, against a naive account of the rules; and known rounds."""
+"""What every bulk round must keep, on random clusters, against a naive account of the rules; and known rounds."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from bulk_world import Box, Kind, Naive, World, worlds
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from wide_world import Box, Kind, Naive, World, worlds
 
 from flowsched.decision import Certificate
 from flowsched.record import record_head
 from flowsched.record_file import check_record, record_json
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
-from flowsched.scale.fleet_round import place as place_by_groups
-from flowsched.scale.recorded import solve_again
-from flowsched.scale.round import RoundSettings
+from flowsched.scale.bulk_input import bulk_settings
+from flowsched.scale.bulk_outcome import BulkOutcome
+from flowsched.scale.bulk_record import read_bulk_input
+from flowsched.scale.bulk_round import decide, place
+from flowsched.scale.reasons import Cause
 from flowsched.settings import Settings
 from flowsched.solvers import make_solver
-from flowsched.wide_record import read_board, read_task_groups
-from flowsched.wide_round import Cause, WideOutcome, place, place_on
 
 SOLVER = make_solver("ortools")
 
 
-ENGINES = {"wide": place, "scale": place_by_groups}
-ENGINE = "scale"
-
-
-@pytest.fixture(autouse=True, params=sorted(ENGINES))
-def engine(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Both engines while both are there."""
-    global ENGINE
-    ENGINE = request.param
-    yield ENGINE
-
-
-def run(world: World, order: list[int] | None = None, **options: object) -> WideOutcome:
+def run(world: World, order: list[int] | None = None, **options: object) -> BulkOutcome:
     fleet = world.fleet(order)
-    if ENGINE == "scale" and "resolves" in options:
-        options["settings"] = RoundSettings(resolves=options.pop("resolves"))
-    return ENGINES[ENGINE](
+    return place(
         fleet,
         world.demands(fleet),
         world.groups,
@@ -65,10 +53,10 @@ def stays(world: World, kind: Kind) -> bool:
     """Whether other tasks may be where they are because of one of this kind: it keeps its place when it becomes dear."""
     kinds = {r.name: r.kind for r in world.relations}
     leaning = {name for k in world.kinds for name in k.holds if kinds[name] in ("together", "spread")}
-    return ENGINE == "scale" and bool(leaning & set(kind.joins))
+    return bool(leaning & set(kind.joins))
 
 
-def replay(world: World, outcome: WideOutcome) -> Naive:
+def replay(world: World, outcome: BulkOutcome) -> Naive:
     """Every placement in its order, checked when it is made."""
     naive = Naive(world)
     kinds = kind_of(world)
@@ -82,7 +70,7 @@ def replay(world: World, outcome: WideOutcome) -> Naive:
     return naive
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(worlds())
 def test_every_task_is_placed_validly_or_left_for_a_true_reason(world: World) -> None:
     outcome = run(world)
@@ -113,7 +101,23 @@ def test_every_task_is_placed_validly_or_left_for_a_true_reason(world: World) ->
         assert left.text
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(max_examples=60)
+@given(worlds())
+def test_the_runner_up_is_where_one_more_would_cost_least_in_the_end(world: World) -> None:
+    outcome = run(world)
+
+    naive = replay(world, outcome)
+    kinds = kind_of(world)
+    for p in outcome.placements:
+        kind = kinds[p.task]
+        others = {m: naive.price(kind, m) for m in naive.on if m != p.machine and naive.valid(kind, m)}
+        assert (p.runner_up is None) == (not others)
+        if p.runner_up is not None:
+            assert p.runner_up_cost == pytest.approx(min(others.values()), abs=1e-6)
+            assert others[p.runner_up] == pytest.approx(p.runner_up_cost, abs=1e-6)
+
+
+@settings(max_examples=60)
 @given(worlds())
 def test_groups_are_placed_all_or_none(world: World) -> None:
     outcome = run(world)
@@ -127,7 +131,7 @@ def test_groups_are_placed_all_or_none(world: World) -> None:
             assert not any(kinds[p.task].group == kinds[left.task].group for p in outcome.placements)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(worlds(), st.data())
 def test_the_order_of_events_decides_nothing(world: World, data: st.DataObject) -> None:
     order = data.draw(st.permutations(range(len(world.boxes))))
@@ -143,14 +147,14 @@ def test_the_order_of_events_decides_nothing(world: World, data: st.DataObject) 
         fleet.set_service(box.name, box.pressure_cap, box.headroom_slope)
         fleet.remove_machine("zz-passing")
         fleet.remove_machine("zz-other")
-    again = ENGINES[ENGINE](fleet, world.demands(fleet), world.groups, world.running_members, solver=SOLVER)
+    again = place(fleet, world.demands(fleet), world.groups, world.running_members, solver=SOLVER)
 
     assert again.placements == straight.placements
     assert again.left == straight.left
     assert again.certificate == straight.certificate
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(worlds())
 def test_the_bound_is_below_the_cost(world: World) -> None:
     certificate = run(world).certificate
@@ -186,16 +190,14 @@ def cheapest(world: World, waiting: list[float]) -> float:
     return best
 
 
-def priced_waiting(world: World, outcome: WideOutcome) -> list[float]:
+def priced_waiting(world: World, outcome: BulkOutcome) -> list[float]:
     assert outcome.record is not None
     part = outcome.record(None)
-    if ENGINE == "wide":
-        return [float(cost) for cost in part["waiting_costs"]]
     leaving = {demand["name"]: float(demand["leaving"][0]) for demand in part["demands"]}
     return [leaving.get(kind.name, 0.0) for kind in world.kinds]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(worlds(relations=False, groups=False))
 def test_the_bound_is_below_the_optimum(world: World) -> None:
     world = replace(world, boxes=world.boxes[:3], kinds=tuple(replace(k, max_cost=math.inf) for k in world.kinds[:3]))
@@ -210,7 +212,7 @@ def test_the_bound_is_below_the_optimum(world: World) -> None:
     assert optimum <= outcome.certificate.primal + 1e-6
 
 
-def certificate_of(outcome: WideOutcome) -> Certificate:
+def certificate_of(outcome: BulkOutcome) -> Certificate:
     assert outcome.certificate is not None
     return outcome.certificate
 
@@ -223,7 +225,7 @@ def plain(name: str, count: int, cpu: int = 500, **more: object) -> Kind:
     return Kind(name, count, {"cpu": cpu, "pods": 1}, **more)  # type: ignore[arg-type]
 
 
-def loads(world: World, outcome: WideOutcome) -> dict[str, int]:
+def loads(world: World, outcome: BulkOutcome) -> dict[str, int]:
     counts = {box.name: 0 for box in world.boxes}
     for p in outcome.placements:
         counts[p.machine] += 1
@@ -239,6 +241,15 @@ def test_equal_machines_fill_evenly(sensitivity: float, pressure: float) -> None
     assert set(loads(world, outcome).values()) == {3, 4}
     certificate = certificate_of(outcome)
     assert certificate.bound == pytest.approx(certificate.primal, abs=1e-6)
+
+
+def test_equal_machines_fill_one_after_the_other_if_packing_is_set() -> None:
+    world = World(equal_boxes(30), kinds=(plain("a", 40),))
+
+    packed = run(world, settings=bulk_settings(Settings(scoring="pack")))
+
+    assert sorted(loads(world, packed).values())[-4:] == [0, 8, 16, 16]
+    assert set(loads(world, run(world)).values()) == {1, 2}
 
 
 def test_one_class_on_a_busy_cluster_is_placed_optimally_and_proven_so() -> None:
@@ -408,23 +419,17 @@ def test_what_leaned_on_a_group_that_gave_way_is_not_kept() -> None:
         (
             plain("a", 1, 9000),
             Cause.CAPACITY,
-            {
-                "wide": "of 2 machines that may take it 2 have too little cpu",
-                "scale": "it asks for 9 cores, and the largest machine that may take it has 8 cores: it never starts",
-            },
+            "it asks for 9 cores, and the largest machine that may take it has 8 cores: it never starts",
         ),
         (
             Kind("a", 1, {"fpga": 1}),
             Cause.CAPACITY,
-            {
-                "wide": "of 2 machines that may take it 2 have too little fpga",
-                "scale": "it asks for 1 of fpga, and the largest machine that may take it has 0 of fpga: it never starts",
-            },
+            "it asks for 1 of fpga, and the largest machine that may take it has 0 of fpga: it never starts",
         ),
         (
             plain("a", 1, forbidden=frozenset(("n000", "n001"))),
             Cause.NOT_ALLOWED,
-            {"wide": "none of 2 machines may take it", "scale": "none of the 2 machines may take it"},
+            "none of the 2 machines may take it",
         ),
         (plain("a", 1, joins=("no",)), Cause.RELATION, "of 2 machines with room no refuses 2"),
         (
@@ -444,14 +449,14 @@ def test_what_leaned_on_a_group_that_gave_way_is_not_kept() -> None:
         ),
     ],
 )
-def test_what_is_left_is_told_with_numbers(kind: Kind, cause: Cause, text: str | dict[str, str]) -> None:
+def test_what_is_left_is_told_with_numbers(kind: Kind, cause: Cause, text: str) -> None:
     boxes = tuple(replace(b, pressure_cap=1.0) for b in equal_boxes(2))
     holder = Kind("holder", 1, {}, holds=("no",))
     world = World(boxes, (Relation("no", RelationKind.APART),), ((holder, "n000"), (holder, "n001")), kinds=(kind,))
 
     (left,) = run(world).left
 
-    assert (left.cause, left.text) == (cause, text if isinstance(text, str) else text[ENGINE])
+    assert (left.cause, left.text) == (cause, text)
 
 
 def test_a_service_is_not_pressed_beyond_what_it_bears_and_pressing_it_has_a_price() -> None:
@@ -486,13 +491,11 @@ def test_the_next_best_machine_is_named() -> None:
     assert (p.machine, p.cost, p.runner_up, p.runner_up_cost) == ("n001", 0.1, "n000", 0.2)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(worlds())
 def test_a_record_is_complete_and_its_terms_add_up(world: World) -> None:
     outcome = run(world, keep_record=True)
-    if outcome.record is None:
-        return
-
+    assert outcome.record is not None
     part = outcome.record(None)
     if outcome.certificate is None:
         assert part["first_network"]["nodes"] == ["sink"]
@@ -516,44 +519,28 @@ def test_a_record_is_complete_and_its_terms_add_up(world: World) -> None:
     assert len(part["group_of"]) == len(world.boxes)
 
 
-def solved_again(outcome: WideOutcome) -> None:
-    if outcome.record is None:
-        return
-    part = check_record({**HEAD, "parts": [json.loads(record_json(outcome.record(None)))]}, "test")["parts"][0]
-    (again,) = solve_again({**part["given"], "round": 0, "parts": [part]}, make_solver("ortools"))
-    given = {key: part.pop(key) for key in ("given", "timings")}
-    assert json.loads(record_json(again)) == part
-    assert given
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(worlds())
-def test_a_round_on_the_board_of_a_record_decides_the_same(world: World) -> None:
+def test_a_round_on_the_input_of_a_record_decides_the_same(world: World) -> None:
     outcome = run(world, keep_record=True)
-    if ENGINE == "scale":
-        solved_again(outcome)
-        return
     assert outcome.record is not None
-    part = check_record({**HEAD, "parts": [json.loads(record_json(outcome.record(None)))]}, "test")["parts"][0]
+    part = check_record({**HEAD, "parts": [json.loads(record_json(outcome.record(5)))]}, "test")["parts"][0]
 
-    again = place_on(
-        read_board(part),
-        read_task_groups(part),
-        part["running_members"],
-        solver=make_solver("ortools"),
-        resolves=part["resolves"],
-    )
+    again = decide(read_bulk_input(part), solver=make_solver("ortools"), keep_record=True)
 
     assert again.placements == outcome.placements
     assert again.left == outcome.left
     assert again.certificate == outcome.certificate
+    assert again.record is not None
+    second = json.loads(record_json(again.record(5)))
+    assert {**second, "timings": None} == {**part, "timings": None}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(worlds())
 def test_a_round_with_more_or_fewer_solves_is_as_valid(world: World) -> None:
     for resolves in (0, 5):
-        replay(world, run(world, resolves=resolves))
+        replay(world, run(world, settings=bulk_settings(Settings(resolves=resolves))))
 
 
 def test_the_reference_solver_finds_rounds_of_the_same_cost() -> None:
@@ -564,7 +551,7 @@ def test_the_reference_solver_finds_rounds_of_the_same_cost() -> None:
     )
     world = World(equal_boxes(6, 4000), kinds=kinds)
     fleet = world.fleet()
-    other = ENGINES[ENGINE](fleet, world.demands(fleet), solver=make_solver("networkx"))
+    other = place(fleet, world.demands(fleet), solver=make_solver("networkx"))
 
     assert certificate_of(other).primal == pytest.approx(certificate_of(run(world)).primal, rel=0.02)
 
@@ -597,3 +584,36 @@ def test_every_plan_of_a_small_cluster_is_near_the_best_one() -> None:
 
     assert float(np.median(gaps)) <= 0.02
     assert float(np.mean(gaps)) <= 0.06
+
+
+PREPARED = """
+import importlib, pathlib
+from hypothesis import given, settings
+from bulk_world import worlds
+from flowsched.scale import bulk_round
+from flowsched.solvers import make_solver
+
+KERNELS = [f"flowsched.scale.{p.stem}" for p in pathlib.Path(bulk_round.__file__).parent.glob("*kernels.py")]
+
+def compiled():
+    modules = [vars(importlib.import_module(name)).items() for name in sorted(KERNELS)]
+    return {(i, name): len(f.signatures) for i, m in enumerate(modules) for name, f in m if hasattr(f, "signatures")}
+
+@settings(max_examples=150, deadline=None, database=None, derandomize=True)
+@given(worlds())
+def rounds(world):
+    fleet = world.fleet()
+    demands = world.demands(fleet)
+    bulk_round.place(fleet, demands, world.groups, world.running_members, solver=make_solver("ortools"))
+
+bulk_round.prepare()
+before = compiled()
+rounds()
+assert compiled() == before, compiled().items() - before.items()
+"""
+
+
+def test_no_round_compiles_what_was_not_prepared() -> None:
+    """In a process of its own: other tests compile too."""
+    folder = Path(__file__).parent
+    subprocess.run([sys.executable, "-c", PREPARED], check=True, cwd=folder)

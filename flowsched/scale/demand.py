@@ -1,9 +1,10 @@
-"""What a wide round is asked to place: classes of equal tasks, with what they need and what they would cost where."""
+"""What a bulk round is asked to place: classes of equal tasks, with what they need and what they would cost where."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from flowsched.arrays import BoolArray, FloatArray
 
@@ -13,7 +14,7 @@ ALWAYS_WORTH_IT = float("inf")
 
 @dataclass(frozen=True, eq=False)
 class Demand:
-    """One class: tasks that neither a cost nor a constraint can tell apart. Arrays are by row of the fleet.
+    """One class: tasks that neither a cost nor a constraint can tell apart. Arrays are by machine.
 
     A task on machine m costs, in units of relative slow-down,
 
@@ -49,3 +50,12 @@ class Demand:
     """Cost of leaving one task for a later round; no dearer place is taken."""
     max_cost: float = float("inf")
     """Dearer places are not offered."""
+
+
+_BY_MACHINE = ("allowed", "eligible", "preference", "slowness")
+
+
+def by_machine(demand: Demand, change: Callable[[Any], Any]) -> Demand:
+    """A demand with its arrays changed: for other machines, or the same in another order."""
+    arrays = {name: getattr(demand, name) for name in _BY_MACHINE}
+    return replace(demand, **{name: change(values) for name, values in arrays.items() if values is not None})

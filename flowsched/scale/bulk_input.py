@@ -1,0 +1,185 @@
+"""What a bulk round depends on: machines as arrays, relations as counts, and classes of equal tasks.
+
+It is taken from a fleet, or read back from the record of a round; a round on the same input decides the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flowsched.arrays import FloatArray, IntArray
+from flowsched.fleet import Fleet
+from flowsched.relations.relation import TaskGroup
+from flowsched.relations.topology_counts import TopologyCounts
+from flowsched.scale import kernels
+from flowsched.scale.demand import Demand, by_machine
+from flowsched.scale.ledger import Ledger
+from flowsched.scale.machine_arrays import FIXED, LoadedMachines
+from flowsched.scale.places import Places
+from flowsched.scale.policies.flow import HEADROOM, PRESSURE, SENSITIVITY
+from flowsched.scale.policy import ClassPrices, Feature
+from flowsched.scale.restricted import coarsen
+from flowsched.scale.round import RoundSettings
+from flowsched.scale.task_class import MachineKind, TaskClass
+from flowsched.settings import Settings
+
+_ANY = 1e6
+"""More than any pressure."""
+_MIB = 1 << 20
+_BOUND_STEPS = 20
+"""Every record has a bound, and rounds are seconds apart: most of what a hundred steps prove, in a fifth of their time."""
+
+
+def bulk_settings(settings: Settings) -> RoundSettings:
+    """Of an operator's settings, those that bulk rounds have."""
+    return RoundSettings(
+        resolves=settings.resolves, scoring=settings.scoring, reservations=False, bound_steps=_BOUND_STEPS
+    )
+
+
+class BulkPrices:
+    """The linear prices of ``flow`` for the demands of a round, with waiting costs of their own."""
+
+    name = "flow"
+
+    def __init__(self, demands: Sequence[Demand]) -> None:
+        """Machines are told apart by every reading until :func:`coarsen`."""
+        self._waiting = {demand.name: demand.waiting_cost for demand in demands}
+        self.features = (
+            Feature(PRESSURE, 0.0, "interference_suffered"),
+            Feature(SENSITIVITY, 0.0, "interference_caused"),
+            Feature(HEADROOM, 0.0, "slo_headroom"),
+        )
+
+    def factors(self, kind: MachineKind) -> Sequence[float]:
+        """Memory bandwidth scales what neighbours do to each other, not what a service loses."""
+        return kind.bandwidth, kind.bandwidth, 1.0
+
+    def price(self, task_class: TaskClass, kinds: Sequence[MachineKind]) -> ClassPrices:
+        """What it suffers goes by the neighbours' pressure, what it causes by their sensitivity."""
+        s, p = task_class.sensitivity, task_class.pressure
+        waiting = self._waiting[task_class.name]
+        return ClassPrices(np.zeros(len(kinds)), np.array([s, p, p]), np.array([p, s, 0.0]), waiting)
+
+
+@dataclass(eq=False)
+class BulkInput:
+    """Machines are in the order of their names; arrays by machine, those of the demands too. A what-if changes it."""
+
+    names: list[str]
+    resources: list[str]
+    allocatable: IntArray
+    """By machine and resource; ``memory`` in bytes."""
+    free: IntArray
+    bandwidth: FloatArray
+    readings: IntArray
+    """By machine: pressure and sensitivity of what runs there, and the slope of headroom, in units of 1/FIXED."""
+    limits: IntArray
+    """In the same units; ``kernels.UNLIMITED`` where there is none."""
+    relations: dict[str, TopologyCounts]
+    demands: list[Demand]
+    """In an order that does not depend on chance; their names differ."""
+    groups: tuple[TaskGroup, ...] = ()
+    running_members: Mapping[str, int] = field(default_factory=dict)
+    """Tasks of each group that run already and count towards its minimum."""
+    settings: RoundSettings = field(default_factory=lambda: bulk_settings(Settings()))
+
+    def ledger(self) -> Ledger:
+        """The state that the round decides on, machines in rows as they are here, with the demands' tasks waiting."""
+        ledger = Ledger(BulkPrices(self.demands))
+        ledger.memory_unit = _MIB
+        for group in self.groups:
+            ledger.declare_group(group.name, max(1, group.minimum))
+        ledger.members_elsewhere = dict(self.running_members)
+        ledger.load_machines(self._machines())
+        for counts in self.relations.values():
+            ledger.topology.put(counts, np.arange(len(self.names)), len(self.names))
+        numbers: list[int] = []
+        names: list[str] = []
+        for demand in self.demands:
+            if demand.tasks:
+                number = ledger.intern(_task_class(ledger, demand))
+                numbers += [number] * len(demand.tasks)
+                names += demand.tasks
+        ledger.submit(np.array(numbers, dtype=np.int64), np.zeros(len(numbers)), names)
+        coarsen(ledger)
+        return ledger
+
+    def _machines(self) -> LoadedMachines:
+        found, first, kind_of = np.unique(self.bandwidth, return_index=True, return_inverse=True)
+        # Numbered by the first machine of each, as a ledger numbers machines that join one by one.
+        order = np.argsort(first)
+        return LoadedMachines(
+            self.names,
+            [MachineKind("machine", bandwidth=q) for q in found[order].tolist()],
+            np.argsort(order)[kind_of.reshape(-1)],
+            self.resources,
+            self.allocatable,
+            self.free,
+            self.readings,
+            self.limits,
+        )
+
+
+def input_of_fleet(
+    fleet: Fleet,
+    demands: Sequence[Demand],
+    groups: Sequence[TaskGroup] = (),
+    running_members: Mapping[str, int] | None = None,
+    settings: RoundSettings | None = None,
+) -> BulkInput:
+    """From a fleet, which is only read; arrays of ``demands`` are by row of the fleet.
+
+    Raises ``KeyError`` for a relation that the fleet does not know.
+    """
+    rows = fleet.order()
+    known = {resource: i for i, resource in enumerate(fleet.resources)}
+    needed = {r for d in demands for r, amount in d.needs.items() if amount > 0}
+    resources = ["cpu", "memory", *sorted(needed - {"cpu", "memory"})]
+    allocatable = np.zeros((len(rows), len(resources)), dtype=np.int64)
+    free = allocatable.copy()
+    for k, resource in enumerate(resources):
+        column = known.get(resource)
+        if column is not None:
+            allocatable[:, k] = fleet.allocatable()[rows, column]
+            free[:, k] = allocatable[:, k] - fleet.used()[rows, column]
+    sensitivity, pressure = fleet.fixed_sums(rows)
+    slope = np.rint(fleet.headroom_slope[rows] * FIXED).astype(np.int64)
+    limits = np.full((len(rows), 3), kernels.UNLIMITED, dtype=np.int64)
+    cap = np.clip(fleet.pressure_cap[rows], -_ANY, _ANY * _ANY)
+    limits[:, 0] = np.where(cap < _ANY * _ANY, np.floor(cap * FIXED), kernels.UNLIMITED)
+    relations = dict.fromkeys(name for d in demands for name in (*d.holds, *d.joins))
+    return BulkInput(
+        [str(fleet.names[row]) for row in rows.tolist()],
+        resources,
+        allocatable,
+        free,
+        fleet.bandwidth[rows],
+        np.stack([pressure, sensitivity, slope], axis=1),
+        limits,
+        {name: fleet.topology_counts(name, rows) for name in relations},
+        [by_machine(demand, lambda values: values[rows]) for demand in demands],
+        tuple(groups),
+        dict(running_members or {}),
+        settings or bulk_settings(Settings()),
+    )
+
+
+def _task_class(ledger: Ledger, demand: Demand) -> TaskClass:
+    places = Places(demand.allowed, demand.eligible, demand.slowness, demand.preference)
+    needs = tuple(sorted((r, amount) for r, amount in demand.needs.items() if r != "cpu" and amount > 0))
+    return TaskClass(
+        demand.name,
+        demand.needs.get("cpu", 0),
+        needs,
+        demand.sensitivity,
+        demand.pressure,
+        group=demand.group or "",
+        max_cost=demand.max_cost,
+        holds=demand.holds,
+        joins=demand.joins,
+        places=ledger.places.intern(places),
+    )

@@ -1,0 +1,181 @@
+"""A bulk round: thousands of tasks on thousands of machines through one min-cost flow network of classes and groups.
+
+The input becomes a ledger for the round, in arrays: what runs is known as sums only, and relations as counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.fleet import Fleet
+from flowsched.relations.relation import Relation, RelationKind, TaskGroup
+from flowsched.scale.bulk_input import BulkInput, input_of_fleet
+from flowsched.scale.bulk_outcome import BulkOutcome, BulkPlacement, Leftover
+from flowsched.scale.bulk_record import BulkAccount
+from flowsched.scale.demand import Demand
+from flowsched.scale.ledger import Ledger
+from flowsched.scale.reasons import PLACE, Cause, Closing, why_all
+from flowsched.scale.record import PlacedCosts
+from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
+from flowsched.scale.scheduler import named_certificate
+from flowsched.solvers import Solver, make_solver
+from flowsched.stage_timer import StageTimer
+
+_CAUSES = {"never": Cause.CAPACITY, "held": Cause.CAPACITY, "reserved": Cause.CAPACITY}
+
+
+def place(
+    fleet: Fleet,
+    demands: Sequence[Demand],
+    groups: Sequence[TaskGroup] = (),
+    running_members: Mapping[str, int] | None = None,
+    *,
+    solver: Solver,
+    settings: RoundSettings | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+    keep_record: bool = False,
+) -> BulkOutcome:
+    """Place the demands' tasks. ``fleet`` is only read; hand over a copy if it may change meanwhile.
+
+    ``running_members``: tasks of each group that run already and count towards its minimum. Demands must be in an order
+    that does not depend on chance, and their names differ.
+
+    Raises ``KeyError`` for a relation that the fleet does not know and ``RuntimeError`` if the solver refuses a network.
+    """
+    given = input_of_fleet(fleet, demands, groups, running_members, settings)
+    return decide(given, solver=solver, clock=clock, keep_record=keep_record)
+
+
+def decide(
+    given: BulkInput,
+    *,
+    solver: Solver,
+    clock: Callable[[], float] = time.perf_counter,
+    keep_record: bool = False,
+) -> BulkOutcome:
+    """The same on an input. Raises ``RuntimeError`` if the solver refuses a network."""
+    timer, began = StageTimer(clock), clock()
+    timer.start("view")
+    ledger = given.ledger()
+    rounds = Rounds(ledger, solver, given.settings, clock=clock, canonical=True)
+    timer.start(None)
+    outcome = rounds.decide(0.0)
+    timer.ms.update(outcome.timings_ms)
+    timer.start("report")
+    closing = Closing.of(ledger, outcome.tasks, outcome.machines)
+    reasons = why_all(0.0, ledger, outcome, closing)
+    costs = _costs(ledger, outcome, closing)
+    placements = _placements(ledger, outcome, costs)
+    waits = {ledger.task_name(row): reasons[row] for row in outcome.waits.tolist()}
+    left = tuple(
+        Leftover(task, _CAUSES.get(why.cause) or Cause(why.cause), why.text)
+        for demand in given.demands
+        for task in demand.tasks
+        if (why := waits.get(task)) is not None
+    )
+    counts = dict(outcome.counts)
+    for level in outcome.levels:
+        if level.network is not None:
+            counts |= level.network.kinds()
+    timer.start(None)
+    timings = {name: ms for name, ms in timer.ms.items() if name != "decide"}
+    timings |= {"gather": timer.ms["decide"], "decide": (clock() - began) * 1e3}
+    record: Callable[[int | None], Mapping[str, Any]] | None = None
+    if keep_record:
+        record = BulkAccount.of(given, rounds, outcome, closing, reasons, costs, solver, counts, timings).part
+    return BulkOutcome(placements, left, counts, record, timings, partial(named_certificate, ledger, outcome))
+
+
+@cache
+def prepare() -> None:
+    """Load the compiled code of bulk rounds, or compile it (up to a minute, once), before a round has to wait for it."""
+    fleet = Fleet()
+    relations = Relation("apart", RelationKind.APART), Relation("even", RelationKind.SPREAD)
+    for relation in relations:
+        fleet.declare(relation)
+    for name in ("a", "b"):
+        fleet.put_machine(name, {"cpu": 2, "memory": 2}, {})
+    fleet.set_service("a", 2.0, 1.0)
+    one = Demand("one", ("one-1", "one-2"), {"cpu": 1}, sensitivity=1.0, pressure=1.0, slowness=np.zeros(fleet.rows))
+    gang = Demand("gang", ("gang-1", "gang-2", "gang-3"), {"cpu": 2}, group="gang")
+    related = [Demand(r.name, (r.name, f"{r.name}-2"), {"cpu": 1}, holds=(r.name,), joins=(r.name,)) for r in relations]
+    for demands in ([one, replace(one, name="other", tasks=("other",))], [one, related[0]], [one, related[1]], [gang]):
+        outcome = place(fleet, demands, [TaskGroup("gang", 3)], solver=make_solver("ortools"), keep_record=True)
+        assert outcome.record is not None, "the round was asked for its record"
+        outcome.record(None)
+
+
+def _costs(ledger: Ledger, outcome: RoundOutcome, closing: Closing) -> PlacedCosts:
+    """What each task paid, if they came one after the other."""
+    classes = ledger.task_class[outcome.tasks]
+    terms = closing.in_turn(classes, outcome.machines)
+    terms = {name: values for name, values in terms.items() if name != PLACE or values.any()}
+    cost = np.sum(list(terms.values()), axis=0) if len(classes) else np.zeros(0)
+    return PlacedCosts(cost, terms, *runners_up(closing, classes, outcome.machines))
+
+
+def _placements(ledger: Ledger, outcome: RoundOutcome, costs: PlacedCosts) -> tuple[BulkPlacement, ...]:
+    names = ledger.names
+    return tuple(
+        BulkPlacement(
+            ledger.task_name(task),
+            str(names[machine]),
+            paid,
+            dict(zip(costs.terms, parts, strict=True)),
+            None if other < 0 else names[other],
+            None if other < 0 else other_cost,
+        )
+        for task, machine, paid, other, other_cost, *parts in zip(
+            outcome.tasks.tolist(),
+            outcome.machines.tolist(),
+            costs.cost.tolist(),
+            costs.runner_up.tolist(),
+            costs.runner_up_cost.tolist(),
+            *(values.tolist() for values in costs.terms.values()),
+            strict=True,
+        )
+    )
+
+
+def runners_up(closing: Closing, classes: IntArray, machines: IntArray) -> tuple[IntArray, FloatArray]:
+    """For each placement the machine, not its own, where one more task of its class would cost least; -1 for none."""
+    rival = np.full(len(machines), -1, dtype=np.int64)
+    cost = np.zeros(len(machines))
+    model = closing.model
+    tie = model.tie[:, 0] + model.tie[:, 1] * closing.free[:, 0] + model.tie[:, 2] * closing.free[:, model.memory]
+    for c in np.unique(classes).tolist():
+        mine = np.flatnonzero(classes == c)
+        price = np.where(_open(closing, c), closing.prices(c), np.inf)
+        order = np.lexsort((tie, price)) if len(price) <= 2 else _first_two(price, tie)
+        best, second = order[0] if len(order) else -1, order[1] if len(order) > 1 else -1
+        chosen = np.where(machines[mine] == best, second, best)
+        there = (chosen >= 0) & np.isfinite(price[chosen])
+        rival[mine[there]] = chosen[there]
+        cost[mine[there]] = price[chosen[there]]
+    return rival, cost
+
+
+def _first_two(price: FloatArray, tie: FloatArray) -> IntArray:
+    """The two cheapest machines; ties by rank."""
+    least = np.partition(price, 1)[1]
+    near = np.flatnonzero(price <= least)
+    found: IntArray = near[np.lexsort((near, tie[near], price[near]))][:2]
+    return found
+
+
+def _open(closing: Closing, c: int) -> BoolArray:
+    """Machines that take one task of a class more."""
+    ledger = closing.ledger
+    demand, effect = ledger.demands[c], ledger.effects[c]
+    open_: BoolArray = ((demand == 0) | (closing.free >= demand)).all(axis=1)
+    open_ &= ((effect == 0) | (closing.readings + effect <= ledger.limits)).all(axis=1)
+    for _, refused in closing.relations.refusals(c):
+        open_ &= ~refused
+    return open_

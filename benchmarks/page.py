@@ -51,7 +51,7 @@ RANDOM = """
 ## Random scenarios
 
 ```sh
-python -m benchmarks.policies --preset random
+python -m benchmarks.policies --preset random --scenarios {scenarios}
 ```
 
 {scenarios} seeded scenarios for each load and model error: ten machines drawn from the three types, sixty jobs drawn from
@@ -60,9 +60,6 @@ the seven profiles with times scaled by 0.3 to 3, Poisson arrivals at 50, 80 and
 policy knows. The table gives paired differences, `flow` minus baseline in % of the baseline, so less is better: the mean
 over the scenarios and its 95 % bootstrap interval; here for all baselines together, each scenario at its *best* baseline
 for the metric.
-
-The tables of this section were made before the profiles were calibrated again; those of the bundled scenario above and the
-rounds below are new.
 """
 
 LOSSES = """

@@ -1,6 +1,6 @@
 """Makes records in a process of its own.
 
-Making and packing one of 12,500 machines takes a quarter of the time of the round itself, much of it holding the
+Making and packing one of 12,500 machines takes about as long as the round itself, and part of it holds the
 interpreter's lock: a thread of the same process would take that time from the rounds. What a record is made of is values,
 so it crosses a pipe in a millisecond or two, its arrays as they are. The process runs at a lower priority, remembers
 nothing and ends when the pipe closes, however its parent ended.

@@ -19,7 +19,7 @@ import click
 import numpy as np
 
 from benchmarks.machine import describe_machine
-from flowsched.fleet import Fleet
+from flowsched.cluster.fleet import Fleet
 from flowsched.relations.relation import Relation, RelationKind
 from flowsched.scale.bulk_input import input_of_fleet
 from flowsched.scale.bulk_outcome import BulkOutcome

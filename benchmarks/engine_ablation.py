@@ -24,8 +24,8 @@ from benchmarks.engine_text import aligned, bar, bar_lines, number, ratio
 from benchmarks.engine_worker import best_variant, run_variants, settings_with
 from benchmarks.engine_workloads import SIXTY, WIDE, Crowd, crowd_document, scenario_document, write
 from flowsched import solve
-from flowsched.decision import Decisions, Scheduler
-from flowsched.snapshot import Snapshot
+from flowsched.cluster.decision import Decisions, Scheduler
+from flowsched.cluster.snapshot import Snapshot
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator import EngineOptions, Scenario, load_scenario
 from flowsched_simulator.policies import schedulers

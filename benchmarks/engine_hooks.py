@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from flowsched.decision import Decisions
-from flowsched.settings import Settings
+from flowsched.cluster.decision import Decisions
+from flowsched.cluster.settings import Settings
 
 ASSIGN = "assign"
 """The setting that says what assigns tasks in a pass."""
@@ -23,8 +23,7 @@ def assign_by(kind: str) -> dict[str, Any]:
     """The changed setting. Raises :class:`click.ClickException` where the engine has none."""
     if ASSIGN not in {f.name for f in fields(Settings)}:
         raise click.ClickException(
-            f"the engine cannot replace its network, which this part needs: flowsched.settings.Settings has no field "
-            f"'{ASSIGN}'"
+            f"the engine cannot replace its network, which this part needs: flowsched.Settings has no field '{ASSIGN}'"
         )
     return {ASSIGN: kind}
 

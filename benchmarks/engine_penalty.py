@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from benchmarks.engine_worker import BETA, EPS, GOAL_FACTOR, LENGTH_WEIGHT, REFERENCE_S
-from flowsched.decision import Decisions, Placement
-from flowsched.snapshot import MILLI, Machine, PlannedStart, Running, Service, Snapshot, Task
+from flowsched.cluster.decision import Decisions, Placement
+from flowsched.cluster.snapshot import MILLI, Machine, PlannedStart, Running, Service, Snapshot, Task
 from flowsched_models.forecast import Forecast, Waiting, forecast
 from flowsched_models.runtime import Host, HostFactory, Resident, ServiceLoad
 

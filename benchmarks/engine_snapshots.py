@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from benchmarks.engine_workloads import LEAST_SCALE, MOST_SCALE, SERVICES, START_DELAY, TYPES, WIDTHS
+from flowsched.cluster.snapshot import MILLI, Machine, Running, Service, Snapshot, StartDelay, Task
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
-from flowsched.snapshot import MILLI, Machine, Running, Service, Snapshot, StartDelay, Task
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.machine import MachineType
 from flowsched_models.profile import JobProfile, PhaseOrder

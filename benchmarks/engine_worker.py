@@ -19,9 +19,7 @@ from typing import Any
 import numpy as np
 
 import flowsched
-from flowsched.decision import Decisions, Scheduler
-from flowsched.settings import Settings
-from flowsched.snapshot import Snapshot
+from flowsched import Decisions, Settings, Snapshot
 from flowsched_models.document import InputError
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator import EngineOptions, Scenario, load_scenario
@@ -43,7 +41,8 @@ Look = Callable[[Snapshot, Decisions], None]
 class Timed:
     """A scheduler with the CPU time that each of its rounds takes, in ms."""
 
-    inner: Scheduler
+    inner: Any
+    """A scheduler of whichever tree is measured."""
     cpu_ms: list[float] = field(default_factory=list)
     look: Look | None = None
 
@@ -64,7 +63,7 @@ def settings_with(changes: Mapping[str, Any]) -> Settings:
     """Default settings without certificates, and with some changes. Raises ``ValueError`` for a setting that is unknown."""
     known = {f.name for f in fields(Settings)}
     if unknown := sorted(changes.keys() - known):
-        raise ValueError(f"flowsched.settings.Settings has no field '{unknown[0]}'")
+        raise ValueError(f"flowsched.Settings has no field '{unknown[0]}'")
     return replace(Settings(), **{k: v for k, v in WITHOUT_CERTIFICATE.items() if k in known}, **changes)
 
 

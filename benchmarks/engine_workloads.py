@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.snapshot import MILLI
+from flowsched.cluster.snapshot import MILLI
 from flowsched_models.profiles import load_catalogue
 from flowsched_simulator import Scenario
 

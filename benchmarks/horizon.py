@@ -16,7 +16,7 @@ import click
 import numpy as np
 
 from benchmarks.variations import NAMES, scaled
-from flowsched.settings import Settings
+from flowsched.cluster.settings import Settings
 from flowsched_simulator import EngineOptions, Scenario, load_scenario, simulate
 
 RESULTS = Path(__file__).parent / "results"

@@ -23,14 +23,14 @@ import numpy as np
 
 from benchmarks.bulk_rounds import MIB, cluster, many_classes
 from benchmarks.machine import describe_machine
-from flowsched.fleet import Fleet
+from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.settings import Settings
 from flowsched.inspector.account import Account
 from flowsched.inspector.page import render_page
 from flowsched.inspector.source import open_folder
-from flowsched.record import record_head
+from flowsched.records.record import record_head
 from flowsched.scale.bulk_round import place
 from flowsched.scale.demand import Demand
-from flowsched.settings import Settings
 from flowsched.solvers import make_solver
 
 RESULTS = Path(__file__).parent / "results"

@@ -11,8 +11,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from flowsched.dimacs_file import render_network
-from flowsched.network import Network
+from flowsched.network.dimacs_file import render_network
+from flowsched.network.network import Network
 
 SOURCE = Path(__file__).parent / "lemon_driver.cpp"
 COMPILE_S = 300.0

@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.machine import describe_machine
 from benchmarks.variations import NAMES, variations
-from flowsched.settings import Settings
+from flowsched.cluster.settings import Settings
 from flowsched_models.profiles import load_catalogue
 from flowsched_simulator import POLICIES, EngineOptions, Options, Run, load_scenario, load_schedule, replay, simulate
 from flowsched_simulator.comparison import simulate_variants

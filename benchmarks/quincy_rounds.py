@@ -20,9 +20,9 @@ from flowsched.locality.choices import choose
 from flowsched.locality.instance import InstanceShape
 from flowsched.locality.network import build_network
 from flowsched.locality.rounds import LocalityRounds
-from flowsched.network import Network
+from flowsched.network.network import Network
 from flowsched.solvers.ortools import OrtoolsSolver
-from flowsched.stage_timer import StageTimer
+from flowsched.support.stage_timer import StageTimer
 
 
 def measure_quincy(rounds: int, machines: int = 12_500, use: float = 0.9, seed: int = 0) -> dict[str, Any]:

@@ -26,14 +26,14 @@ import numpy as np
 
 from benchmarks.bulk_rounds import MIB, SIZES_MILLI, cluster, many_classes
 from benchmarks.machine import describe_machine
-from flowsched.fleet import Fleet
-from flowsched.record_file import pack_record
-from flowsched.record_maker import RecordMaker
-from flowsched.record_writer import RecordWriter
+from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.settings import Settings
+from flowsched.records.record_file import pack_record
+from flowsched.records.record_maker import RecordMaker
+from flowsched.records.record_writer import RecordWriter
 from flowsched.scale.bulk_outcome import BulkOutcome
 from flowsched.scale.bulk_round import place
 from flowsched.scale.demand import Demand
-from flowsched.settings import Settings
 from flowsched.solvers import Solver, make_solver
 from flowsched_k8s.round_account import Filtered, Recipe, RoundAccount
 

@@ -18,10 +18,10 @@ import click
 import numpy as np
 
 from benchmarks.machine import describe_machine
-from flowsched.compaction import compact
+from flowsched.cluster.compaction import compact
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import MILLI, Machine, Running, Snapshot, StartDelay, Task
 from flowsched.round.scheduler import FlowScheduler, begin_round, decide
-from flowsched.settings import Settings
-from flowsched.snapshot import MILLI, Machine, Running, Snapshot, StartDelay, Task
 from flowsched.solvers import SOLVERS, make_solver
 from flowsched_models.profiles import load_catalogue
 from flowsched_models.runtime import HostFactory

@@ -9,8 +9,8 @@ import numpy as np
 
 from benchmarks.rounds_presets import CLASSES, Preset
 from benchmarks.scale_workload import CORE, Mix, draw_mix, filled
-from flowsched.arrays import IntArray
 from flowsched.scale.ledger import RUNNING, Ledger
+from flowsched.support.arrays import IntArray
 
 NOBODY = np.zeros(0, dtype=np.int64)
 

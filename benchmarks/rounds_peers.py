@@ -16,14 +16,14 @@ import numpy as np
 
 from benchmarks.lemon import LemonError, solve_by_lemon
 from benchmarks.rounds_course import Course
-from flowsched.arrays import FloatArray
-from flowsched.network import Network
+from flowsched.network.network import Network
 from flowsched.scale.ledger import UNLIMITED, Ledger
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.round import RoundOutcome, Rounds
 from flowsched.scale.uncompacted import build_uncompacted
 from flowsched.scale.waiting import Waiting
 from flowsched.solvers import make_solver
+from flowsched.support.arrays import FloatArray
 
 MOST_ARCS, MANY_ARCS, FEW_ARCS = 16_000_000, 4_000_000, 60_000
 """Without compaction: most arcs that are tried, more than are tried twice, most that networkx is given."""

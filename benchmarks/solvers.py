@@ -24,8 +24,8 @@ import click
 import numpy as np
 
 from benchmarks.machine import describe_machine
-from flowsched.dimacs_file import render_network
-from flowsched.network import IntArray, Network
+from flowsched.network.dimacs_file import render_network
+from flowsched.network.network import IntArray, Network
 from flowsched.solvers import SOLVERS, Status, installed, make_solver
 from flowsched.solvers.feasible import quick_flow
 

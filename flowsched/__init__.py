@@ -8,26 +8,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flowsched.decision import Certificate, Decisions, Placement, Postponement
-    from flowsched.record_file import load_record, write_record
+    from flowsched.cluster.decision import Certificate, Decisions, Placement, Postponement
+    from flowsched.cluster.settings import Settings
+    from flowsched.cluster.snapshot import Snapshot
+    from flowsched.cluster.snapshot_file import load_snapshot
+    from flowsched.records.record_file import load_record, write_record
     from flowsched.round.scheduler import FlowScheduler, solve
-    from flowsched.settings import Settings
-    from flowsched.snapshot import Snapshot
-    from flowsched.snapshot_file import load_snapshot
 else:
     # The engine takes a second to import, and every command imports this package: so each name when it is asked for.
     _MODULES = {
-        "Certificate": "decision",
-        "Decisions": "decision",
+        "Certificate": "cluster.decision",
+        "Decisions": "cluster.decision",
         "FlowScheduler": "round.scheduler",
-        "Placement": "decision",
-        "Postponement": "decision",
-        "Settings": "settings",
-        "Snapshot": "snapshot",
-        "load_record": "record_file",
-        "load_snapshot": "snapshot_file",
+        "Placement": "cluster.decision",
+        "Postponement": "cluster.decision",
+        "Settings": "cluster.settings",
+        "Snapshot": "cluster.snapshot",
+        "load_record": "records.record_file",
+        "load_snapshot": "cluster.snapshot_file",
         "solve": "round.scheduler",
-        "write_record": "record_file",
+        "write_record": "records.record_file",
     }
 
     def __getattr__(name: str) -> object:

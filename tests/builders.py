@@ -9,12 +9,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from flowsched.cluster import ClusterState
-from flowsched.events import MachineAdded, TaskBound, TaskSubmitted
+from flowsched.cluster.cluster_state import ClusterState
+from flowsched.cluster.events import MachineAdded, TaskBound, TaskSubmitted
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import MILLI, Machine, Running, Service, Snapshot, Task
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.round.scheduler import FlowScheduler
-from flowsched.settings import Settings
-from flowsched.snapshot import MILLI, Machine, Running, Service, Snapshot, Task
 from flowsched.solvers import make_solver
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.machine import MachineType

@@ -13,7 +13,7 @@ from hypothesis import settings
 
 import flowsched.round.scheduler
 from flowsched.inspector.account import Account
-from flowsched.record_file import ARCHIVE_SUFFIX, load_record, looks_like_record
+from flowsched.records.record_file import ARCHIVE_SUFFIX, load_record, looks_like_record
 from flowsched.scale.bulk_record import BulkAccount
 from flowsched_models.document import InputError
 

@@ -19,13 +19,13 @@ from click.testing import CliRunner
 from builders import running, snapshot, task
 from flowsched import Settings, load_snapshot, solve
 from flowsched.cli import flowsched
-from flowsched.fleet import Fleet
+from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.snapshot_file import RunningForm, SnapshotForm
 from flowsched.node.settings import NodeSettings
-from flowsched.record_file import record_json
+from flowsched.records.record_file import record_json
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched.scale.bulk_round import place
 from flowsched.scale.demand import Demand
-from flowsched.snapshot_file import RunningForm, SnapshotForm
 from flowsched.solvers import make_solver
 from flowsched_models import profiles
 from flowsched_models.document import InputError

@@ -18,7 +18,7 @@ MAY_IMPORT = {
     "flowsched_agent": {"flowsched", "flowsched_models"},
 }
 """Who may import whom, at any level of a file. The arrows have one direction."""
-LAYERS = ("flowsched.relations", "flowsched.pricing", "flowsched.round")
+LAYERS = ("flowsched.support", "flowsched.network", "flowsched.relations", "flowsched.pricing", "flowsched.round")
 """Packages of the engine, lowest first: what stands lower never imports what stands higher."""
 OUTSIDE = {"benchmarks", "builders", "conftest", "tests"}
 """What uses the packages and is never used by them."""

@@ -10,7 +10,7 @@ import click
 from flowsched.inspector.damage import told_as_damage
 from flowsched.inspector.explanation import explain as explain_task
 from flowsched.inspector.source import open_account, open_live, refuse_overwriting
-from flowsched.record_file import write_record
+from flowsched.records.record_file import write_record
 from flowsched_models.document import InputError, Problem
 from flowsched_models.output import make_folder
 from flowsched_models.text_table import printable

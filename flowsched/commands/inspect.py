@@ -95,7 +95,7 @@ def inspect(
             _write(places, renders)
             text = None
             if as_json:
-                from flowsched.record_file import record_json
+                from flowsched.records.record_file import record_json
 
                 text = record_json(account.plain)
         if text is not None:

@@ -10,7 +10,7 @@ import click
 from flowsched.inspector.damage import told_as_damage
 from flowsched.inspector.replay import replay as replay_record
 from flowsched.inspector.source import open_account
-from flowsched.record import RECORD_VERSION
+from flowsched.records.record import RECORD_VERSION
 from flowsched_models.text_table import printable
 
 DIFFERENT = 4

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import click
 
+from flowsched.cluster.decision import Decisions
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings_form import Readers, apply_settings
+from flowsched.cluster.snapshot import MILLI
+from flowsched.cluster.snapshot_file import load_snapshot
 from flowsched.commands.solver_options import SOLVER, TIME_LIMIT, TIME_LIMIT_HELP
-from flowsched.decision import Decisions
-from flowsched.record import finite_or_none
-from flowsched.record_file import write_record
+from flowsched.records.record import finite_or_none
+from flowsched.records.record_file import write_record
 from flowsched.round.scheduler import solve as solve_round
 from flowsched.scale import choice
 from flowsched.scale.policy import NetworkPolicy
 from flowsched.scale.scheduler import solve_network_round
-from flowsched.settings import Settings
-from flowsched.settings_form import Readers, apply_settings
-from flowsched.snapshot import MILLI
-from flowsched.snapshot_file import load_snapshot
 from flowsched_models.document import InputError, Problem, name_help
 from flowsched_models.output import make_folder
 

@@ -13,8 +13,8 @@ from flowsched.inspector.damage import told_as_damage
 from flowsched.inspector.difference import SHOWN, difference
 from flowsched.inspector.source import open_account, refuse_overwriting
 from flowsched.inspector.whatif import WHAT_IF, what_if
-from flowsched.record import RECORD_VERSION
-from flowsched.record_file import write_record
+from flowsched.records.record import RECORD_VERSION
+from flowsched.records.record_file import write_record
 from flowsched.solvers import SOLVERS
 from flowsched_models.output import make_folder, write_whole
 from flowsched_models.text_table import printable

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import IntArray
-from flowsched.network import Network
+from flowsched.network.network import Network
+from flowsched.support.arrays import IntArray
 
 
 @dataclass(frozen=True)

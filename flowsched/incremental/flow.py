@@ -13,14 +13,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, IntArray
 from flowsched.incremental import kernel, state
 from flowsched.incremental.certificate import FlowCertificate, certify
 from flowsched.incremental.hub_graph import HubGraph
 from flowsched.incremental.outcome import Outcome, Reason, Way
-from flowsched.network import COST_LIMIT, Network
+from flowsched.network.network import COST_LIMIT, Network
 from flowsched.solvers.ortools import OrtoolsSolver
 from flowsched.solvers.solver import Status
+from flowsched.support.arrays import BoolArray, IntArray
 
 SCANNED_PER_ARC = 4.0
 """Choices that the searches of a round may scan for each arc of the network, before the round is solved from scratch:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 
-from flowsched.arrays import IntArray
+from flowsched.support.arrays import IntArray
 from flowsched_models.compiled import compiled
 
 FAR = 1 << 61

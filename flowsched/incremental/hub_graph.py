@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import IntArray
-from flowsched.network import COST_LIMIT
+from flowsched.network.network import COST_LIMIT
+from flowsched.support.arrays import IntArray
 
 UNCAPPED = 1 << 40
 """A capacity that no flow reaches."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from flowsched.arrays import IntArray
+from flowsched.support.arrays import IntArray
 from flowsched_models.compiled import compiled
 
 FAR = 1 << 60

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.arrays import IntArray
 from flowsched.incremental.hub_graph import HubGraph, by_hub
 from flowsched.incremental.kernel import POOL_END, SHIFT, Arrays
+from flowsched.support.arrays import IntArray
 
 _COUNTERS = 8
 _UNREACHED = 1 << 50

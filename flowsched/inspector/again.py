@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings_form import CHOICES, RANGES
+from flowsched.cluster.snapshot import Snapshot
 from flowsched.inspector.account import NETWORK, Account, Part
 from flowsched.inspector.damage import FAULTS, told
 from flowsched.inspector.plain_snapshot import read_plain_snapshot
-from flowsched.record import COST_MODEL, writer
+from flowsched.records.record import COST_MODEL, writer
 from flowsched.round.scheduler import FlowScheduler
-from flowsched.settings import Settings
-from flowsched.settings_form import CHOICES, RANGES
-from flowsched.snapshot import Snapshot
 from flowsched.solvers import SOLVERS, make_solver
 from flowsched_models.document import InputError, Problem, name_help
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.arrays import IntArray
-from flowsched.fleet import fixed
+from flowsched.cluster.fleet import fixed
+from flowsched.cluster.snapshot import MILLI, Snapshot, Task
 from flowsched.inspector.account import Part
 from flowsched.inspector.change import Changes, NewMachine, NewWidth, to_copy
 from flowsched.relations.relation import MACHINE
@@ -19,7 +19,7 @@ from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.bulk_input import BulkInput
 from flowsched.scale.demand import Demand, by_machine
 from flowsched.scale.kernels import UNLIMITED
-from flowsched.snapshot import MILLI, Snapshot, Task
+from flowsched.support.arrays import IntArray
 from flowsched_models.catalogue import Catalogue
 
 CPU, MEMORY = "cpu", "memory"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings_form import apply_settings
+from flowsched.cluster.snapshot import MILLI, Machine, Service, Snapshot, Task
 from flowsched.inspector.account import NETWORK, SEARCH, Account
 from flowsched.inspector.again import snapshot_of
-from flowsched.settings import Settings
-from flowsched.settings_form import apply_settings
-from flowsched.snapshot import MILLI, Machine, Service, Snapshot, Task
 from flowsched.solvers import SOLVERS
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError, Problem, Problems, name_help

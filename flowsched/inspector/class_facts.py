@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from flowsched.cluster.snapshot import MILLI
 from flowsched.inspector.account import Part
 from flowsched.inspector.graph import Graph
-from flowsched.snapshot import MILLI
 
 
 def class_facts(part: Part, task_class: str, tasks: int) -> dict[str, Any] | None:

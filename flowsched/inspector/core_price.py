@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from flowsched.cluster.snapshot import MILLI
 from flowsched.inspector.account import Part
-from flowsched.snapshot import MILLI
 
 
 def core_price(part: Part, machine: str, width_milli: int) -> dict[str, Any] | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
-from flowsched.compaction import View, compact
+from flowsched.cluster.compaction import View, compact
+from flowsched.cluster.snapshot import Snapshot
 from flowsched.inspector.restored_round import RestoredRound
 from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.pricing.forecast_cache import ForecastCache
 from flowsched.round.gang import Gang, fit_now
 from flowsched.round.reservation import settle_dues
-from flowsched.snapshot import Snapshot
 from flowsched_models.pace_table import PaceTable
 from flowsched_models.runtime import HostFactory
 

@@ -73,7 +73,7 @@ from flowsched.inspector.restored_round import RestoreError, restore
 from flowsched.inspector.running_changes import change_facts
 from flowsched.inspector.sentences import sentences
 from flowsched.inspector.sharing import shared_services
-from flowsched.record import RECORD_VERSION
+from flowsched.records.record import RECORD_VERSION
 from flowsched_models.document import InputError, Problem, name_help
 
 _POD = "pod/"

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, IntArray
+from flowsched.cluster.snapshot import Task
 from flowsched.inspector import pod_facts, refusals
 from flowsched.inspector.flow_task import FlowTask
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.relations.census import Census
 from flowsched.relations.relation import RelationKind
-from flowsched.snapshot import Task
+from flowsched.support.arrays import BoolArray, IntArray
 
 
 @dataclass(frozen=True)

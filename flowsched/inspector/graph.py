@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.arrays import FloatArray, IntArray
-from flowsched.network import Network, potentials
+from flowsched.network.network import Network, potentials
+from flowsched.support.arrays import FloatArray, IntArray
 
 LAYERS: Mapping[str, int] = {
     "class": 0,

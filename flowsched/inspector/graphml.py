@@ -8,7 +8,7 @@ import networkx as nx
 
 from flowsched.inspector.account import Account
 from flowsched.inspector.graph import Graph
-from flowsched.record import RECORD_VERSION
+from flowsched.records.record import RECORD_VERSION
 
 _UNPRINTABLE = re.compile("[^ -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML cannot hold, and line ends, which it would change."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from weakref import WeakKeyDictionary
 
-from flowsched.compaction import View
+from flowsched.cluster.compaction import View
+from flowsched.cluster.resource import covers, without
 from flowsched.inspector.drained_cluster import drained_cluster
 from flowsched.inspector.restored_round import RestoredRound
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.flow_prices import FlowPrices
-from flowsched.resource import covers, without
 
 _FOUND: WeakKeyDictionary[RestoredRound, float] = WeakKeyDictionary()
 """One for each round: it is the same for all of its tasks."""

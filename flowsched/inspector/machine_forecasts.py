@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flowsched.compaction import View
+from flowsched.cluster.compaction import View
+from flowsched.cluster.snapshot import Service
 from flowsched.inspector.account import SEARCH, Account, Part
 from flowsched.inspector.again import POLICY, damaged, read_settings, snapshot_of
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.forecast_cache import Forecast
-from flowsched.record import rebuild_model
+from flowsched.records.record import rebuild_model
 from flowsched.round.round_model import RoundModel
-from flowsched.snapshot import Service
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.inspector import pod_facts, refusals
 from flowsched.inspector.account import Account, Part, Placed, Waits
 from flowsched.inspector.class_facts import class_facts, dual_price
@@ -23,6 +22,7 @@ from flowsched.relations.topology_filter import TopologyFilter
 from flowsched.scale.machine_arrays import ties
 from flowsched.scale.places import read_places
 from flowsched.scale.topology import read_topology_counts
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 PLACE = "place"
 SHOWN = 10

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from flowsched.cluster.snapshot import Task
 from flowsched.inspector.comparison import plain_terms
 from flowsched.inspector.flow_task import FlowTask
 from flowsched.inspector.moves import by_machine, cheapest, here, moves_of, waiting_move
 from flowsched.inspector.sharing import shared_services
-from flowsched.snapshot import Task
 
 
 def placed_facts(task: FlowTask) -> dict[str, Any]:

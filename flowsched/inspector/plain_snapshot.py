@@ -11,8 +11,7 @@ from decimal import Decimal
 from math import inf
 from typing import Any
 
-from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
-from flowsched.snapshot import (
+from flowsched.cluster.snapshot import (
     Machine,
     PlannedStart,
     RelationCount,
@@ -23,6 +22,7 @@ from flowsched.snapshot import (
     StartDelay,
     Task,
 )
+from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched_models.profiles import CatalogueForm
 from flowsched_models.quantity import parse_cores, parse_duration_us
 

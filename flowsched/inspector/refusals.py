@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.arrays import BoolArray
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
+from flowsched.support.arrays import BoolArray
 
 SELECTOR = "node(s) didn't match Pod's node affinity/selector"
 FILTERED = "node(s) were refused by the pod's own constraints"

@@ -11,7 +11,7 @@ import numpy as np
 
 from flowsched.inspector.account import NETWORK, SEARCH, Account, Part
 from flowsched.inspector.again import change_all_again, check_solvable, read_terms, solve_all_again
-from flowsched.record_file import record_json
+from flowsched.records.record_file import record_json
 from flowsched_models.document import InputError, Problem
 
 _SEARCH_KEYS = (

@@ -12,19 +12,19 @@ from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from flowsched.compaction import compact
+from flowsched.cluster.compaction import compact
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Running, Task
 from flowsched.inspector.account import Account, Part
 from flowsched.inspector.again import POLICY, snapshot_of
 from flowsched.inspector.running_changes import let_in
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.flow_prices import FlowPrices
-from flowsched.record import rebuild_model
+from flowsched.records.record import rebuild_model
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.gang import Gangs, settle_gangs
 from flowsched.round.reservation import Dues, settle_dues
 from flowsched.round.round_model import RoundModel
-from flowsched.settings import Settings
-from flowsched.snapshot import Running, Task
 from flowsched_models.document import InputError
 from flowsched_models.runtime import HostFactory
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from flowsched.cluster.snapshot import MILLI
 from flowsched.inspector.task_sentences import SHOWN, core_price_sentences, names_text
 from flowsched.inspector.wording import Facts, amount_text
-from flowsched.snapshot import MILLI
 
 
 def refusal_sentences(facts: Facts) -> list[str]:

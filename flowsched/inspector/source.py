@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flowsched.inspector.account import Account
-from flowsched.record_file import ARCHIVE_SUFFIX, load_record, looks_like_record
+from flowsched.records.record_file import ARCHIVE_SUFFIX, load_record, looks_like_record
 from flowsched_models.document import InputError, Problem
 
 _NAMED = 3

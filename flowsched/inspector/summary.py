@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from flowsched.cluster.snapshot import MILLI
 from flowsched.inspector.account import SEARCH, Account, Part, Placed, Waits
 from flowsched.inspector.graph import LAYERS, Graph
-from flowsched.snapshot import MILLI
 from flowsched_models.quantity import format_cores
 from flowsched_models.text_table import INDENT, counted, printable, text_table, when
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flowsched.cluster.snapshot import MILLI
 from flowsched.inspector.wording import (
     SMALL,
     Facts,
@@ -15,7 +16,6 @@ from flowsched.inspector.wording import (
     ms_text,
     terms_text,
 )
-from flowsched.snapshot import MILLI
 from flowsched_models.quantity import count_cores, format_cores
 
 SHOWN = 3

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from flowsched.cluster.settings_form import apply_settings
+from flowsched.cluster.snapshot import Running, Service, Snapshot, Task
 from flowsched.inspector.account import NETWORK, Account, Part
 from flowsched.inspector.again import (
     POLICY,
@@ -28,10 +30,8 @@ from flowsched.inspector.again import (
 )
 from flowsched.inspector.bulk_change import CPU, MEMORY, ChangedBulk, Footprint, footprint, footprints
 from flowsched.inspector.change import Changes, change_snapshot, machine_columns
-from flowsched.record import record_head
+from flowsched.records.record import record_head
 from flowsched.scale.bulk_input import BulkInput
-from flowsched.settings_form import apply_settings
-from flowsched.snapshot import Running, Service, Snapshot, Task
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError, Problem
 from flowsched_models.profiles import merged

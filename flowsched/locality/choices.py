@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.locality.machines import Machines
 from flowsched.locality.prices import LocalityPrices
 from flowsched.locality.tasks import DataTasks
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.arrays import IntArray
 from flowsched.locality.machines import Machines
+from flowsched.support.arrays import IntArray
 from flowsched_models.compiled import compiled
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flowsched.arrays import IntArray
 from flowsched.locality.machines import Machines
 from flowsched.locality.prices import LocalityPrices
 from flowsched.locality.tasks import DataTasks
+from flowsched.support.arrays import IntArray
 
 
 @dataclass(frozen=True)

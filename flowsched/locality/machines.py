@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import IntArray
+from flowsched.support.arrays import IntArray
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import IntArray
 from flowsched.locality.choices import Choices
 from flowsched.locality.decoding import place_tasks
 from flowsched.locality.machines import Machines
-from flowsched.network import Network
+from flowsched.network.network import Network
+from flowsched.support.arrays import IntArray
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flowsched.arrays import IntArray
 from flowsched.incremental.flow import SCANNED_PER_ARC, IncrementalFlow
 from flowsched.incremental.hub_graph import HubGraph
 from flowsched.incremental.outcome import Outcome
@@ -15,6 +14,7 @@ from flowsched.locality.decoding import place_tasks
 from flowsched.locality.machines import Machines
 from flowsched.locality.prices import LocalityPrices
 from flowsched.locality.tasks import DataTasks
+from flowsched.support.arrays import IntArray
 
 
 @dataclass(frozen=True)

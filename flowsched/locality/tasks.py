@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import FloatArray, IntArray
+from flowsched.support.arrays import FloatArray, IntArray
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from flowsched.network import IntArray
+from flowsched.network.network import IntArray
 from flowsched.node import reasons
 from flowsched.node.admission import DeadlineAdmission, admit_deadlines
 from flowsched.node.allocation import Allocation, ServiceGrant, TaskGrant

@@ -26,7 +26,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from flowsched.network import IntArray, Network, NetworkBuilder
+from flowsched.network.network import IntArray, Network, NetworkBuilder
 from flowsched.node.arrangement import Arrangement
 from flowsched.node.moment import Candidate, Moment
 

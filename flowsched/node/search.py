@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from flowsched.network import IntArray
+from flowsched.network.network import IntArray
 from flowsched.node.arrangement import Arrangement
 from flowsched.node.moment import Moment
 from flowsched.node.network import SeatNetwork, build_network

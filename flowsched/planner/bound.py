@@ -42,9 +42,9 @@ from dataclasses import dataclass
 import numpy as np
 from ortools.sat.python import cp_model
 
-from flowsched.arrays import FloatArray
 from flowsched.planner.problem import Job, Problem, Site
 from flowsched.planner.robust import Draws, quantile_of
+from flowsched.support.arrays import FloatArray
 from flowsched_models.profile import PhaseOrder
 
 _UNIT_S = 1e-3

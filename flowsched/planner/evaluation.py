@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import FloatArray
+from flowsched.cluster.resource import without
+from flowsched.cluster.snapshot import MILLI
 from flowsched.planner.problem import Problem, Seat, Site
 from flowsched.planner.robust import Draws
-from flowsched.resource import without
-from flowsched.snapshot import MILLI
+from flowsched.support.arrays import FloatArray
 from flowsched_models.lookahead import Entry, Lookahead
 
 Seats = tuple[Seat, ...]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from flowsched.cluster import service_load
+from flowsched.cluster.cluster_state import service_load
+from flowsched.cluster.resource import covers
+from flowsched.cluster.snapshot import MILLI, Machine, Service, Snapshot, StartDelay, Task
 from flowsched.planner.rules import WEIGHTS_MILLI, PlanRules
-from flowsched.resource import covers
-from flowsched.snapshot import MILLI, Machine, Service, Snapshot, StartDelay, Task
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.lookahead import Lookahead
 from flowsched_models.profile import JobProfile

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.arrays import FloatArray
 from flowsched.planner.draft import Draft
 from flowsched.planner.evaluation import Evaluator, Part
 from flowsched.planner.plan import LEVEL, Plan, PlannedTask, Spread
 from flowsched.planner.problem import Problem
 from flowsched.planner.robust import Draws, quantile_of
+from flowsched.support.arrays import FloatArray
 
 _LOW, _HIGH = (1.0 - LEVEL) / 2.0, (1.0 + LEVEL) / 2.0
 

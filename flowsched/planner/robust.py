@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flowsched.arrays import FloatArray
-from flowsched.cluster import service_load
+from flowsched.cluster.cluster_state import service_load
 from flowsched.planner.problem import Problem, Site
+from flowsched.support.arrays import FloatArray
 from flowsched_models.uncertainty import drawn_services, job_factors, machine_factors
 
 

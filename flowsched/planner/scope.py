@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowsched.snapshot import Snapshot
+from flowsched.cluster.snapshot import Snapshot
 
 
 def outside(snapshot: Snapshot) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.decision import Decisions
+from flowsched.cluster.decision import Decisions
 from flowsched.planner.evaluation import Evaluator
 from flowsched.planner.problem import Problem, Seat
 

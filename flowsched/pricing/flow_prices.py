@@ -13,7 +13,8 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from flowsched.arrays import FloatArray, IntArray
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import MILLI
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.forecast_cache import Forecast, ForecastCache
 from flowsched.pricing.forecast_kernel import (
@@ -36,8 +37,7 @@ from flowsched.pricing.forecast_kernel import (
 )
 from flowsched.pricing.goals import REFERENCE_RUN_S, Goals
 from flowsched.pricing.utility import penalties
-from flowsched.settings import Settings
-from flowsched.snapshot import MILLI
+from flowsched.support.arrays import FloatArray, IntArray
 from flowsched_models.runtime import Resident
 
 FORBIDDEN = float("inf")

@@ -9,14 +9,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from flowsched.arrays import FloatArray, IntArray
-from flowsched.compaction import View, long_running_resident
+from flowsched.cluster.compaction import View, long_running_resident
+from flowsched.cluster.resource import covers, without
+from flowsched.cluster.snapshot import MILLI, Task
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.forecast_kernel import CORES as JOB_CORES
 from flowsched.pricing.forecast_kernel import DONE, JOB_NUMBERS, LONG_RUNNING, MEMORY_MIB, READY_S, SCALE
 from flowsched.relations.relation import MACHINE, RelationKind
-from flowsched.resource import covers, without
-from flowsched.snapshot import MILLI, Task
+from flowsched.support.arrays import FloatArray, IntArray
 from flowsched_models.forecast import forecast
 from flowsched_models.pace_table import PaceTable
 from flowsched_models.runtime import Host, Resident

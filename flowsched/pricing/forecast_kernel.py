@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 from flowsched_models.cell import JOB_COLUMNS, MEMORY, MIXED, PARALLEL, PHI, PROGRESS, READY, SERIAL_FIRST
 from flowsched_models.compiled import compiler
 from flowsched_models.kernel import run_once

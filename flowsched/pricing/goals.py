@@ -6,12 +6,12 @@ from functools import partial
 
 import numpy as np
 
-from flowsched.arrays import FloatArray
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Task
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.forecast_cache import ForecastCache
 from flowsched.pricing.utility import penalty
-from flowsched.settings import Settings
-from flowsched.snapshot import Task
+from flowsched.support.arrays import FloatArray
 
 REFERENCE_RUN_S = 60.0
 """Run time of a task whose penalty ``length_weight`` leaves alone; tasks without an end are priced as if they had it."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from flowsched.compaction import compact
+from flowsched.cluster.compaction import compact
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Running, Service, Snapshot, Task
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
 from flowsched.pricing.forecast_cache import ForecastCache
-from flowsched.settings import Settings
-from flowsched.snapshot import Running, Service, Snapshot, Task
 from flowsched_models.pace_table import PaceTable
 from flowsched_models.runtime import HostFactory
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.arrays import FloatArray
+from flowsched.support.arrays import FloatArray
 
 
 def penalty(phi_s: float, tau_s: float, eps: float = 1.0, beta: float = 20.0) -> float:

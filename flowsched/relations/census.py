@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from flowsched.arrays import BoolArray
+from flowsched.cluster.snapshot import Machine, RelationCount, Snapshot, Task
 from flowsched.relations.entry_bounds import UNBOUNDED
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched.relations.relation_store import Footprint, RelationStore
-from flowsched.snapshot import Machine, RelationCount, Snapshot, Task
+from flowsched.support.arrays import BoolArray
 
 
 class Census:

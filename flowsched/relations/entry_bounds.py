@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flowsched.arrays import BoolArray, IntArray
 from flowsched.relations.relation import Relation, RelationKind
+from flowsched.support.arrays import BoolArray, IntArray
 
 UNBOUNDED = 1 << 62
 """Above every count."""

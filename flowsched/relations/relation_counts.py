@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, IntArray
 from flowsched.relations.relation import MACHINE, Relation
+from flowsched.support.arrays import BoolArray, IntArray
 
 _RESTRICTIONS = 8
 """Sets of eligible machines that a spread keeps counts for; the least recently asked for goes first."""

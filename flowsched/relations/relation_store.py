@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, IntArray
 from flowsched.relations.entry_bounds import UNBOUNDED, EntryBounds, entry_bounds
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched.relations.relation_counts import RelationCounts, compared_domains, floor_of, padded
 from flowsched.relations.topology_counts import TopologyCounts
+from flowsched.support.arrays import BoolArray, IntArray
 
 Footprint = tuple[int, tuple[int, ...], tuple[int, ...]]
 """A counted task: the row of its machine (-1 while it is not there), the relations that it holds and those that it joins.

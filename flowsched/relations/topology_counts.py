@@ -7,8 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, IntArray
 from flowsched.relations.relation import Relation, RelationKind
+from flowsched.support.arrays import BoolArray, IntArray
 
 
 @dataclass

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, IntArray
 from flowsched.relations.entry_bounds import EntryBounds, entry_bounds, roles
 from flowsched.relations.relation import RelationKind
 from flowsched.relations.relation_counts import compared_domains, floor_of
 from flowsched.relations.topology_counts import TopologyCounts
+from flowsched.support.arrays import BoolArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.arrays import FloatArray
-from flowsched.decision import Certificate
+from flowsched.cluster.decision import Certificate
+from flowsched.cluster.settings import Settings
 from flowsched.pricing.utility import penalties
 from flowsched.round.assignment import Assignment
 from flowsched.round.exact import colocation_count, exact_bound
 from flowsched.round.round_model import RoundModel
-from flowsched.settings import Settings
+from flowsched.support.arrays import FloatArray
 
 _STEPS = 60
 

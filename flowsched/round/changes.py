@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from flowsched.decision import Move, Placement, Postponement, Preemption
+from flowsched.cluster.decision import Move, Placement, Postponement, Preemption
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Reservation
 from flowsched.round.migration import migrate
 from flowsched.round.preemption import LOWER_PRIORITY, RoundState, carried_out, preempt
 from flowsched.round.reservation import Dues
 from flowsched.round.round_model import RoundModel
-from flowsched.settings import Settings
-from flowsched.snapshot import Reservation
 from flowsched_models.runtime import HostFactory
 
 

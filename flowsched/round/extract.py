@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from flowsched.decision import Placement, Postponement
+from flowsched.cluster.decision import Placement, Postponement
+from flowsched.cluster.resource import amount_text, covers
+from flowsched.cluster.snapshot import PlannedStart, Reservation, Task
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.relations.census import demand_text
 from flowsched.relations.relation import Relation
-from flowsched.resource import amount_text, covers
 from flowsched.round.assignment import Assignment
 from flowsched.round.passes import Deciding
 from flowsched.round.reservation import Dues
 from flowsched.round.round_model import RoundModel
-from flowsched.snapshot import PlannedStart, Reservation, Task
 from flowsched_models.quantity import count_cores
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from flowsched.compaction import View
+from flowsched.cluster.compaction import View
+from flowsched.cluster.resource import covers, without
 from flowsched.pricing.arrival import Colocation
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
-from flowsched.resource import covers, without
 
 _TINY = 1e-6
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.cluster.snapshot import MILLI
 from flowsched.pricing.arrival import Colocation
 from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.pricing.forecast_kernel import (
@@ -23,7 +23,7 @@ from flowsched.pricing.forecast_kernel import (
     VARIANTS_PER_START,
     base_costs,
 )
-from flowsched.snapshot import MILLI
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 _SPARE_JOBS = 4
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from flowsched.cluster.settings import Settings
 from flowsched.pricing.arrival import Arrival, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.passes import Deciding
 from flowsched.round.round_model import Offered, RoundModel
-from flowsched.settings import Settings
 
 _BELOW = 0.97
 """Where the goal lies below the best makespan while wider options are offered."""

@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flowsched.decision import Move
+from flowsched.cluster.decision import Move
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import MILLI, Reservation, Running
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.pricing.trial_machines import Trial, TrialMachines
 from flowsched.round.preemption import RoundState, single
 from flowsched.round.room import MachineRoom
-from flowsched.settings import Settings
-from flowsched.snapshot import MILLI, Reservation, Running
 from flowsched_models.runtime import HostFactory
 
 QUIET_S = 600.0

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from flowsched.network import IntArray, Network, NetworkBuilder
+from flowsched.network.network import IntArray, Network, NetworkBuilder
 from flowsched.pricing.arrival import Arrival, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.round.assignment import Assignment, PlacementOption

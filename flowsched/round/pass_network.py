@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import FloatArray, IntArray
-from flowsched.network import Network
+from flowsched.network.network import Network
 from flowsched.round.options import ClassOptions
+from flowsched.support.arrays import FloatArray, IntArray
 
 _RANKS = 1 << 10
 """Costs keep so many last steps for the order of ties."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flowsched.arrays import BoolArray
 from flowsched.pricing.arrival import Arrival, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.relations.census import Census
@@ -23,13 +22,14 @@ from flowsched.round.options import ClassOptions, Options
 from flowsched.round.pass_network import PassNetwork, build
 from flowsched.round.round_model import RoundModel
 from flowsched.solvers import Solution, Solver
+from flowsched.support.arrays import BoolArray
 
 FEW_MACHINES = 8
 """On so many machines a pass has one arrival: the network is then the choice of the cheapest option."""
 _LEAST_DEPTH = 24
 """Forecasts that a class gets at least, however many wait."""
 FLOW, GREEDY, NONE = "flow", "greedy", "none"
-"""What may assign the tasks of a pass: :attr:`flowsched.settings.Settings.assign`."""
+"""What may assign the tasks of a pass: :attr:`flowsched.cluster.settings.Settings.assign`."""
 NO_PASS = -1
 """Stands for a pass where no network was solved."""
 

@@ -23,16 +23,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from flowsched.decision import Placement, Preemption
+from flowsched.cluster.decision import Placement, Preemption
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Reservation, Running, Snapshot, Task
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.pricing.trial_machines import Trial, TrialMachines
 from flowsched.round.room import MachineRoom
-from flowsched.settings import Settings
-from flowsched.snapshot import Reservation, Running, Snapshot, Task
 from flowsched_models.runtime import HostFactory
 
 LOWER_PRIORITY = "lower-priority"
-"""The value of :attr:`flowsched.settings.Settings.preemption` that turns it on."""
+"""The value of :attr:`flowsched.cluster.settings.Settings.preemption` that turns it on."""
 _PRICED = 16
 """Sets that are priced together; more only where none of them is possible."""
 

@@ -15,16 +15,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from flowsched.compaction import View
+from flowsched.cluster.compaction import View
+from flowsched.cluster.resource import covers, without
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Reservation, Task
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
 from flowsched.relations.census import Census
-from flowsched.resource import covers, without
 from flowsched.round.assignment import Assignment
 from flowsched.round.gang import Gang, fit_now, gangs_of
 from flowsched.round.hold import Hold, drained_s
-from flowsched.settings import Settings
-from flowsched.snapshot import Reservation, Task
 
 
 @dataclass(frozen=True)

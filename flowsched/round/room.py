@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, IntArray
-from flowsched.snapshot import Running, Snapshot, Task
+from flowsched.cluster.snapshot import Running, Snapshot, Task
+from flowsched.support.arrays import BoolArray, IntArray
 
 _EXACT = 10
 """Of so many tasks all sets are looked at; of more, those that a greedy choice leaves."""

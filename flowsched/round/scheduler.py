@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from flowsched.compaction import View, compact
-from flowsched.decision import Decisions
+from flowsched.cluster.compaction import View, compact
+from flowsched.cluster.decision import Decisions
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Snapshot
 from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.pricing.forecast_cache import ForecastCache
-from flowsched.record import COST_MODEL, RoundTrace, round_record
+from flowsched.records.record import COST_MODEL, RoundTrace, round_record
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.certificate import certify
 from flowsched.round.changes import change_running, changes_running
@@ -25,11 +27,9 @@ from flowsched.round.passes import FEW_MACHINES, NO_PASS, NONE, Deciding, run_pa
 from flowsched.round.repair import repair
 from flowsched.round.reservation import Dues, settle_dues
 from flowsched.round.round_model import Offered, RoundModel
-from flowsched.settings import Settings
-from flowsched.snapshot import Snapshot
 from flowsched.solvers import Solver, make_solver
 from flowsched.solvers.limited import limited, take_stopped, unlimited
-from flowsched.stage_timer import StageTimer
+from flowsched.support.stage_timer import StageTimer
 from flowsched_models.pace_table import PaceTable
 from flowsched_models.runtime import HostFactory
 

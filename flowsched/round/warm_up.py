@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from flowsched.compaction import compact
+from flowsched.cluster.compaction import compact
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Machine, Running, Snapshot, Task
 from flowsched.round.scheduler import begin_round, decide
-from flowsched.settings import Settings
-from flowsched.snapshot import Machine, Running, Snapshot, Task
 from flowsched.solvers import make_solver
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.forecast import forecast

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.arrays import FloatArray, IntArray
 from flowsched.scale.compiled import compiled
 from flowsched.scale.kernels import Model, fit, prices_at, takes, takes_at
+from flowsched.support.arrays import FloatArray, IntArray
 
 
 @compiled

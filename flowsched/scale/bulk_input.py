@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flowsched.arrays import FloatArray, IntArray
-from flowsched.fleet import Fleet
+from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.settings import Settings
 from flowsched.relations.relation import TaskGroup
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale import kernels
@@ -24,7 +24,7 @@ from flowsched.scale.policy import ClassPrices, Feature
 from flowsched.scale.restricted import coarsen
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.task_class import MachineKind, TaskClass
-from flowsched.settings import Settings
+from flowsched.support.arrays import FloatArray, IntArray
 
 _ANY = 1e6
 """More than any pressure."""

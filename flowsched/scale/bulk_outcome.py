@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from flowsched.decision import Certificate
+from flowsched.cluster.decision import Certificate
 from flowsched.scale.reasons import Cause
 
 

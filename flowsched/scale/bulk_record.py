@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.arrays import IntArray
-from flowsched.record import plain_timings
+from flowsched.records.record import plain_timings
 from flowsched.relations.relation import TaskGroup
 from flowsched.scale.bulk_input import BulkInput
 from flowsched.scale.certificate import Evidence
@@ -25,6 +24,7 @@ from flowsched.scale.round import Level, RoundOutcome, Rounds
 from flowsched.scale.topology import read_topology_counts
 from flowsched.scale.waiting import survey
 from flowsched.solvers import Solver
+from flowsched.support.arrays import IntArray
 
 _NONE: IntArray = np.zeros(0, dtype=np.int64)
 

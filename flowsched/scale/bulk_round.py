@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
-from flowsched.fleet import Fleet
+from flowsched.cluster.fleet import Fleet
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched.scale.bulk_input import BulkInput, input_of_fleet
 from flowsched.scale.bulk_outcome import BulkOutcome, BulkPlacement, Leftover
@@ -26,7 +25,8 @@ from flowsched.scale.record import PlacedCosts
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.scheduler import named_certificate
 from flowsched.solvers import Solver, make_solver
-from flowsched.stage_timer import StageTimer
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
+from flowsched.support.stage_timer import StageTimer
 
 _CAUSES = {"never": Cause.CAPACITY, "held": Cause.CAPACITY, "reserved": Cause.CAPACITY}
 

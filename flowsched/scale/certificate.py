@@ -23,9 +23,8 @@ from functools import cached_property
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
-from flowsched.decision import Certificate
-from flowsched.network import potentials
+from flowsched.cluster.decision import Certificate
+from flowsched.network.network import potentials
 from flowsched.scale import bound_kernels, kernels
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.ledger import Ledger
@@ -33,6 +32,7 @@ from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.network import ScaleNetwork
 from flowsched.scale.waiting import Waiting
 from flowsched.solvers import Solution
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 BOUND_STEPS = 100
 """How often the prices climb."""

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.arrays import FloatArray, IntArray
-from flowsched.decision import Move, Placement, Postponement, Preemption
-from flowsched.record import plain_changes, plain_value
+from flowsched.cluster.decision import Move, Placement, Postponement, Preemption
+from flowsched.cluster.snapshot import Snapshot
+from flowsched.records.record import plain_changes, plain_value
 from flowsched.scale.changes import KEPT, Changes, ChangeSettings
 from flowsched.scale.ledger import PENDING, RUNNING, Ledger
 from flowsched.scale.ledger_copy import copied
 from flowsched.scale.migration import waiting_cost
 from flowsched.scale.reasons import Closing
-from flowsched.snapshot import Snapshot
+from flowsched.support.arrays import FloatArray, IntArray
 
 
 @dataclass(frozen=True)

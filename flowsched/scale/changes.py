@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Running
 from flowsched.scale.full_round import FullRounds, FullSettings
 from flowsched.scale.ledger import RUNNING, Ledger
 from flowsched.scale.ledger_copy import copied
@@ -20,9 +21,8 @@ from flowsched.scale.migration import Moves, no_moves
 from flowsched.scale.migration import carry_out as carry_out_moves
 from flowsched.scale.preemption import Preemption, Preemptions, PreemptionSettings, carry_out
 from flowsched.scale.reservation import Reservation
-from flowsched.settings import Settings
-from flowsched.snapshot import Running
 from flowsched.solvers import Solver
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 LOWER_PRIORITY, LOST, KEPT = "lower-priority", "lost", "kept"
 _NONE: IntArray = np.zeros(0, dtype=np.int64)
@@ -30,7 +30,7 @@ _NONE: IntArray = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True)
 class ChangeSettings:
-    """The settings about running tasks, as in :class:`flowsched.settings.Settings`."""
+    """The settings about running tasks, as in :class:`flowsched.cluster.settings.Settings`."""
 
     preemption: str = "none"
     preemption_limit: int = 2

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from flowsched.cluster.settings_form import CHANGE_SETTINGS, SETTING_NAMES, TRUE
 from flowsched.scale.policies import (
     ALIASES,
     NETWORK_POLICIES,
@@ -16,7 +17,6 @@ from flowsched.scale.policies import (
 )
 from flowsched.scale.policy import ClassPrices, NetworkPolicy
 from flowsched.scale.task_class import MachineKind, TaskClass
-from flowsched.settings_form import CHANGE_SETTINGS, SETTING_NAMES, TRUE
 from flowsched_models.document import InputError, Problem, nearest
 
 _BY_FEATURE = {"headroom": "headroom_weight", "pressure": "slo_margin"}

@@ -14,10 +14,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.scale import kernels
 from flowsched.scale.ledger import CPU, UNLIMITED, Ledger
 from flowsched.scale.machine_arrays import FIXED
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 RUNGS = 8
 """Steps of a group's ladder; the last one is endless."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from flowsched.arrays import BoolArray, FloatArray
+from flowsched.support.arrays import BoolArray, FloatArray
 
 ALWAYS_WORTH_IT = float("inf")
 """Waiting cost of tasks that take any place rather than wait."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale import kernels, packing_kernels, relation_kernels, trade_kernels
 from flowsched.scale.certificate import Evidence
@@ -14,6 +13,7 @@ from flowsched.scale.ledger import Ledger
 from flowsched.scale.openings import Openings
 from flowsched.scale.round_relations import RoundRelations
 from flowsched.scale.waiting import Waiting
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 _LEAST_GAIN = 1e-9
 """Moves that gain less are not made."""

@@ -20,7 +20,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, IntArray
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.desk import Desk
@@ -29,6 +28,7 @@ from flowsched.scale.ledger import Ledger
 from flowsched.scale.queue import Queue
 from flowsched.scale.reservation import Drain, Lasting, Reservation, open_to
 from flowsched.scale.waiting import Waiting, survey
+from flowsched.support.arrays import BoolArray, IntArray
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,10 @@ from functools import cached_property
 import numpy as np
 from ortools.sat.python import cp_model
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.pairs import pair_costs
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 DETERMINISTIC_LIMIT = 20.0
 """CP-SAT's own measure of work, so that the answer does not depend on the speed of the machine."""

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.scale import exchange_kernels as kernels
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.openings import Openings
 from flowsched.scale.pairs import pair_costs
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 WIDEST = 4
 """Most machines that are divided anew together."""

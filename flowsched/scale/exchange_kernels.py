@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.scale.compiled import compiled
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 _GAIN = 1e-9
 """Less is no improvement."""

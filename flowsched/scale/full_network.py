@@ -18,13 +18,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
-from flowsched.network import Network
+from flowsched.network.network import Network
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.network import cost_scale
 from flowsched.scale.waiting import Waiting
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 RUNGS = 8
 """Steps of a group's ladder below its present load, and as many above."""

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.scale import bound_kernels, kernels, move_kernels
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.full_network import Quotas, build_full_network, gather, mean_readings
@@ -43,7 +42,8 @@ from flowsched.scale.migration import (
 from flowsched.scale.room import Room, alone, in_turn
 from flowsched.scale.waiting import survey
 from flowsched.solvers import Solver
-from flowsched.stage_timer import StageTimer
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
+from flowsched.support.stage_timer import StageTimer
 
 _BATCH = 1 << 23
 """Classes times machines that are looked at together: bounds the memory of a proposal to some 300 MiB."""

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, IntArray
 from flowsched.scale.desk import Desk
 from flowsched.scale.ledger import RUNNING, Ledger
 from flowsched.scale.openings import Openings
 from flowsched.scale.waiting import Waiting
+from flowsched.support.arrays import BoolArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

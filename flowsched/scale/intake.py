@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from flowsched.headroom import headroom, job_behaviour, service_pressure
+from flowsched.cluster.snapshot import MILLI, Machine, Service, Snapshot, Task
+from flowsched.pricing.headroom import headroom, job_behaviour, service_pressure
 from flowsched.scale.policy import NetworkPolicy
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
-from flowsched.snapshot import MILLI, Machine, Service, Snapshot, Task
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.runtime import HostFactory
 

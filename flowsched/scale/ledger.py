@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.relations.relation import Relation
 from flowsched.scale import kernels, ledger_checks
 from flowsched.scale.machine_arrays import FIXED, LoadedMachines, fixed, longer, ties, wider
@@ -21,6 +20,7 @@ from flowsched.scale.policy import FORBIDDEN, ClassPrices, NetworkPolicy
 from flowsched.scale.price_table import LedgerError, PriceTable, checked_prices, refuse
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.scale.topology import Role, Topology, roles_of
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 UNLIMITED = kernels.UNLIMITED
 FREE, PENDING, RUNNING = 0, 1, 2

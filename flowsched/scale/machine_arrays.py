@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.arrays import FloatArray, IntArray
 from flowsched.scale.task_class import MachineKind
+from flowsched.support.arrays import FloatArray, IntArray
 
 FIXED = 1 << 24
 """Features are summed in units of 1/FIXED."""

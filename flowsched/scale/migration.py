@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.scale import kernels, move_kernels
 from flowsched.scale.ledger import PENDING, RUNNING, UNLIMITED, Ledger
 from flowsched.scale.ledger_copy import copied
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.scale.compiled import compiled
 from flowsched.scale.kernels import Model, cost_beside, place_cost, put, takes
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 LEAST_NET = 1e-9
 """A move must bring this much more than its price, so that rounding never makes one."""

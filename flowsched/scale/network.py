@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import FloatArray, IntArray
-from flowsched.network import Network
+from flowsched.network.network import Network
 from flowsched.scale.compaction import RUNGS, Compaction
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.restricted import Restricted
 from flowsched.scale.waiting import Waiting
+from flowsched.support.arrays import FloatArray, IntArray
 
 _COST_BITS = 34
 _TOTAL_BITS = 60

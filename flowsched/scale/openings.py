@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.arrays import FloatArray, IntArray
 from flowsched.scale import kernels
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.machine_arrays import FIXED
+from flowsched.support.arrays import FloatArray, IntArray
 
 
 class Openings:

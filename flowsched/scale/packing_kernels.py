@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.scale.compiled import compiled
 from flowsched.scale.kernels import Model, cost_beside, gated, place_cost, prices_at, put, takes, takes_at, tie_of
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 STEP = 1e-9
 """What one more task of a class adds to the rank of a machine among equal ones, where ties spread."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.arrays import FloatArray, IntArray
 from flowsched.scale.kernels import Model
+from flowsched.support.arrays import FloatArray, IntArray
 
 
 def pair_costs(model: Model, classes: IntArray) -> FloatArray:

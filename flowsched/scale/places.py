@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 RUN_TIME, PREFERENCE = "run_time", "preference"
 """Terms of a cost in records."""

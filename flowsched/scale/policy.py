@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from flowsched.arrays import FloatArray
 from flowsched.scale.task_class import MachineKind, TaskClass
+from flowsched.support.arrays import FloatArray
 
 FORBIDDEN = float("inf")
 

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.full_network import build_full_network, gather, mean_readings
 from flowsched.scale.ledger import RUNNING, Ledger
@@ -32,6 +31,7 @@ from flowsched.scale.migration import elapsed, emptied_of, open_machines, waitin
 from flowsched.scale.room import Quota, Room, Steps, alone, in_turn
 from flowsched.scale.waiting import survey
 from flowsched.solvers import Solver
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import FloatArray, IntArray
 from flowsched.scale import ledger_checks
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, NetworkPolicy
 from flowsched.scale.task_class import MachineKind, TaskClass
+from flowsched.support.arrays import FloatArray, IntArray
 
 
 class LedgerError(ValueError):

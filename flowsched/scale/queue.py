@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import IntArray
 from flowsched.scale.gang import Gang
 from flowsched.scale.ledger import Ledger
+from flowsched.support.arrays import IntArray
 
 
 @dataclass(frozen=True, eq=False)

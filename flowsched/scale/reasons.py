@@ -7,14 +7,14 @@ from enum import StrEnum
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
+from flowsched.cluster.snapshot import MILLI
 from flowsched.scale import kernels
 from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.ledger import PENDING, Ledger
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.round import RoundOutcome
 from flowsched.scale.round_relations import RoundRelations
-from flowsched.snapshot import MILLI
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 PLACE = "place"
 """The term of what a place costs whoever else is there."""

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
-from flowsched.decision import Certificate
-from flowsched.network import Network
-from flowsched.record import NETWORK_PART, RECORD_KIND, RECORD_VERSION, plain_certificate, plain_timings, writer
+from flowsched.cluster.decision import Certificate
+from flowsched.network.network import Network
+from flowsched.records.record import NETWORK_PART, RECORD_KIND, RECORD_VERSION, plain_certificate, plain_timings, writer
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale import kernels
 from flowsched.scale.changed_round import ChangedRound
@@ -31,6 +30,7 @@ from flowsched.scale.reservation import Reservation
 from flowsched.scale.round import Level, RoundOutcome, RoundSettings
 from flowsched.scale.task_class import MachineKind, TaskClass
 from flowsched.solvers import Status, make_solver
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

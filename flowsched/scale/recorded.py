@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.arrays import FloatArray, IntArray
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.changes import ChangeSettings, History, change_running
 from flowsched.scale.kernels import UNLIMITED
@@ -23,6 +22,7 @@ from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.scale.topology import read_topology_counts
 from flowsched.solvers import Solver
+from flowsched.support.arrays import FloatArray, IntArray
 
 Part = Mapping[str, Any]
 

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.scale.compiled import compiled
 from flowsched.scale.kernels import Model, place_cost, prices_at, put, takes, takes_at, tie_of
 from flowsched.scale.packing_kernels import STEP
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 LIMIT, APART, TOGETHER, SPREAD = 0, 1, 2, 3
 """Kinds of relations, as compiled code takes them."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.scale import bound_kernels
 from flowsched.scale.certificate import Evidence
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

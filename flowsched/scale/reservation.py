@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, IntArray
 from flowsched.scale import kernels
 from flowsched.scale.desk import Desk
 from flowsched.scale.drain_kernels import by_end, soonest
 from flowsched.scale.ledger import RUNNING, Ledger
 from flowsched.scale.round_relations import RoundRelations
+from flowsched.support.arrays import BoolArray, IntArray
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.arrays import FloatArray, IntArray
 from flowsched.scale import kernels
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.ledger import PENDING, Ledger
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.round_relations import RoundRelations
 from flowsched.scale.waiting import Waiting
+from flowsched.support.arrays import FloatArray, IntArray
 
 PRICE_BUCKET = 0.01
 """Wishes of the machines of one group differ by no more than this, unless there would be too many groups."""

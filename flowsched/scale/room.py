@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.scale import room_kernels
 from flowsched.scale.kernels import Model
 from flowsched.scale.ledger import Ledger
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 _NODES = 64
 """Nodes of the search for who makes room on a machine; up to some ten candidates that is the optimum."""

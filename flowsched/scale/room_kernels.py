@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.scale.compiled import compiled
 from flowsched.scale.kernels import Model, cost_beside, place_cost, put, takes
 from flowsched.scale.move_kernels import LEAST_NET
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 
 @compiled

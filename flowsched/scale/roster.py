@@ -13,13 +13,13 @@ from math import inf
 
 import numpy as np
 
-from flowsched.arrays import IntArray
+from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task
 from flowsched.relations.relation import Relation
 from flowsched.scale.intake import Frame, Intake, class_key
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.policy import NetworkPolicy
 from flowsched.scale.task_class import MachineSpec, TaskClass
-from flowsched.snapshot import Machine, Running, Service, Snapshot, Task
+from flowsched.support.arrays import IntArray
 from flowsched_models.runtime import HostFactory
 
 _Known = tuple[Task, int, str]

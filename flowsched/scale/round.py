@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
-from flowsched.decision import Certificate
+from flowsched.cluster.decision import Certificate
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.certificate import BOUND_STEPS, Evidence, certify
 from flowsched.scale.compaction import Compaction
@@ -27,7 +26,8 @@ from flowsched.scale.restricted import restrict, signatures
 from flowsched.scale.small_round import improve, with_exact
 from flowsched.scale.waiting import Waiting, survey, without
 from flowsched.solvers import Solution, Solver, Status
-from flowsched.stage_timer import StageTimer
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
+from flowsched.support.stage_timer import StageTimer
 
 if TYPE_CHECKING:
     from flowsched.scale.exact import ExactAnswer

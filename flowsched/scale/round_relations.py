@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, IntArray
 from flowsched.relations.relation import RelationKind
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.relations.topology_filter import TopologyFilter
 from flowsched.scale import relation_kernels as kernels
 from flowsched.scale.kernels import UNLIMITED, Model
 from flowsched.scale.ledger import Ledger
+from flowsched.support.arrays import BoolArray, IntArray
 
 _CODE = {
     RelationKind.LIMIT: kernels.LIMIT,

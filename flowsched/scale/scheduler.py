@@ -9,8 +9,9 @@ from functools import cache, partial
 
 import numpy as np
 
-from flowsched.arrays import FloatArray, IntArray
-from flowsched.decision import Certificate, Decisions, Placement, Postponement
+from flowsched.cluster.decision import Certificate, Decisions, Placement, Postponement
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Machine, Reservation, Snapshot
 from flowsched.scale.changed_round import ChangedRound, changed_round, started_of
 from flowsched.scale.changes import ChangeSettings, History, change_running
 from flowsched.scale.choice import GuardedPolicy, user_name
@@ -24,11 +25,10 @@ from flowsched.scale.reservation import Reservation as HeldMachine
 from flowsched.scale.roster import Roster
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
-from flowsched.settings import Settings
-from flowsched.snapshot import Machine, Reservation, Snapshot
 from flowsched.solvers import Solver, make_solver
 from flowsched.solvers.limited import limited, take_stopped, unlimited
-from flowsched.stage_timer import StageTimer
+from flowsched.support.arrays import FloatArray, IntArray
+from flowsched.support.stage_timer import StageTimer
 from flowsched_models.document import InputError, Problem
 from flowsched_models.runtime import HostFactory
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowsched.arrays import FloatArray
-from flowsched.decision import Certificate
+from flowsched.cluster.decision import Certificate
 from flowsched.scale.certificate import Evidence, certify
 from flowsched.scale.desk import Desk
 from flowsched.scale.exchange import run_exchanges
 from flowsched.scale.openings import Openings
+from flowsched.support.arrays import FloatArray
 
 if TYPE_CHECKING:
     from flowsched.scale.exact import ExactAnswer

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, IntArray
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched.relations.topology_counts import TopologyCounts
+from flowsched.support.arrays import BoolArray, IntArray
 
 Role = tuple[str, bool, bool]
 """A relation by name, whether a task holds it, and whether it joins it."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.arrays import FloatArray, IntArray
 from flowsched.scale.compiled import compiled
 from flowsched.scale.kernels import Model, cost_beside, place_cost, prices_at, put, takes
+from flowsched.support.arrays import FloatArray, IntArray
 
 
 @compiled

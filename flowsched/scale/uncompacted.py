@@ -26,14 +26,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
-from flowsched.network import Network
+from flowsched.network.network import Network
 from flowsched.scale.compaction import RUNGS, Compaction
 from flowsched.scale.kernels import MANY, UNLIMITED
 from flowsched.scale.ledger import CPU, Ledger
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.network import cost_scale
 from flowsched.scale.waiting import Waiting
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.arrays import FloatArray, IntArray
 from flowsched.scale.ledger import Ledger
+from flowsched.support.arrays import FloatArray, IntArray
 
 AGE_STEPS = 16
 """Ages up to the due age are told apart in so many steps in the network; primal and bound use them as they are."""

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.network import IntArray, Network
+from flowsched.network.network import IntArray, Network
 from flowsched.solvers.guards import largest
 from flowsched.solvers.solver import Solution, Status, without_flow
 from flowsched_models.compiled import compiled

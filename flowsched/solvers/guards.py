@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flowsched.network import IntArray, Network
+from flowsched.network.network import IntArray, Network
 from flowsched.solvers.solver import Solution, Status, without_flow
 
 LARGEST_SUM = (1 << 62) - 1

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.network import IntArray, Network
+from flowsched.network.network import IntArray, Network
 from flowsched.solvers.feasible import stopped
 from flowsched.solvers.guards import common_divisor, divided, guarded, largest
 from flowsched.solvers.solver import Capabilities, Requirement, Solution, Status, without_flow

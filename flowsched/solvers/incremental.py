@@ -16,13 +16,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from flowsched.arrays import IntArray
 from flowsched.incremental.general import DONE, NO_WAY, lower_prices, repair
 from flowsched.incremental.hub_graph import by_hub
-from flowsched.network import Network
+from flowsched.network.network import Network
 from flowsched.solvers.guards import guarded, largest
 from flowsched.solvers.ortools import OrtoolsSolver
 from flowsched.solvers.solver import Capabilities, Requirement, Solution, Status
+from flowsched.support.arrays import IntArray
 
 LOOKED_PER_ARC = 20
 """Arcs that a repair may look at for each arc of the network, before the network is solved from scratch."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from flowsched.network import Network
+from flowsched.network.network import Network
 from flowsched.solvers.solver import Capabilities, Solution, Solver, Status
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from flowsched.network import Network
+from flowsched.network.network import Network
 from flowsched.solvers.guards import guarded
 from flowsched.solvers.solver import Capabilities, Requirement, Solution, Status, without_flow
 from flowsched.solvers.worker import Worker

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from flowsched.network import Network
+from flowsched.network.network import Network
 from flowsched.solvers.guards import common_divisor, divided, guarded, largest
 from flowsched.solvers.solver import Capabilities, Requirement, Solution, Status, without_flow
 from flowsched.solvers.worker import Worker

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from typing import ClassVar
 
-from flowsched.network import Network
+from flowsched.network.network import Network
 from flowsched.solvers.guards import guarded
 from flowsched.solvers.ortools import OrtoolsSolver
 from flowsched.solvers.simplex import SpanningTree

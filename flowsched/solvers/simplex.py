@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flowsched.network import IntArray, Network
+from flowsched.network.network import IntArray, Network
 from flowsched.solvers.feasible import stopped
 from flowsched.solvers.guards import guarded, largest
 from flowsched.solvers.solver import Capabilities, Solution, Status, without_flow

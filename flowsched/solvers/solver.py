@@ -10,7 +10,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from flowsched.network import IntArray, Network
+from flowsched.network.network import IntArray, Network
 
 
 class Status(StrEnum):
@@ -43,7 +43,7 @@ class Solution:
     potentials: IntArray | None = None
     """A value per node that proves an optimal flow optimal: ``unit_costs + pi[tails] - pi[heads]`` is at least 0 where the
     flow could grow and at most 0 where it could shrink. None from solvers that keep none
-    (``flowsched.network.potentials`` derives them)."""
+    (``flowsched.network.network.potentials`` derives them)."""
     bound: int | None = None
     """A lower bound of the cost of every feasible flow, in scaled units, where one is known and the flow is not optimal."""
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.network import IntArray, Network
+from flowsched.network.network import IntArray, Network
 from flowsched.solvers.feasible import stopped
 from flowsched.solvers.solver import Solution, Status, without_flow
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flowsched.address import Address
 from flowsched.node import Deadline
+from flowsched.support.address import Address
 
 DEFAULT_STATE = Path("/run/flowsched/agent.json")
 MEMCACHED_PORT = 11211

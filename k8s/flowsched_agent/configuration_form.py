@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
-from flowsched.address import Address, parse_address
 from flowsched.node import Deadline
+from flowsched.support.address import Address, parse_address
 from flowsched_agent.catalogue import catalogue_of, known_settings
 from flowsched_agent.configuration import (
     DEFAULT_STATE,

@@ -1,4 +1,4 @@
-"""Logs of the agent: one line per message, see :mod:`flowsched.log_lines`.
+"""Logs of the agent: one line per message, see :mod:`flowsched.support.log_lines`.
 
 What a message is about is given as ``extra`` (``target``, ``pid``, …).
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TextIO
 
-from flowsched.log_lines import JsonFormatter, TextFormatter, send_logs
+from flowsched.support.log_lines import JsonFormatter, TextFormatter, send_logs
 
 __all__ = ["JsonFormatter", "TextFormatter", "set_up_logging"]
 

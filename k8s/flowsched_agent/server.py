@@ -8,7 +8,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 
-from flowsched.address import Address
+from flowsched.support.address import Address
 from flowsched_agent.metrics import CONTENT_TYPE
 from flowsched_models.document import InputError, Problem
 

@@ -1,7 +1,7 @@
 """The cluster as the API server last told it, plus what is assumed of bindings that it has not confirmed yet.
 
-Machines and their bookings live in an engine :class:`~flowsched.fleet.Fleet`: every event changes a few numbers of it, and
-a round works on a copy.
+Machines and their bookings live in an engine :class:`~flowsched.cluster.fleet.Fleet`: every event changes a few numbers of
+it, and a round works on a copy.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.fleet import Fleet
-from flowsched.headroom import Headroom, job_behaviour, service_pressure
+from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.snapshot import MILLI
+from flowsched.pricing.headroom import Headroom, job_behaviour, service_pressure
 from flowsched.relations.relation import Relation
-from flowsched.snapshot import MILLI
 from flowsched_k8s.affinity import RelationIndex, SoftTerm, port_relations
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.filters import StaticFilter, static_filter

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flowsched.address import Address
-from flowsched.settings import Settings
+from flowsched.cluster.settings import Settings
+from flowsched.support.address import Address
 from flowsched_k8s.names import COMPONENT, SCHEDULER_NAME
 
 DEFAULT_NAMESPACE = f"{COMPONENT}-system"

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from flowsched.address import Address, parse_address
-from flowsched.settings import Settings
-from flowsched.settings_form import CHANGE_SETTINGS, apply_settings
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings_form import CHANGE_SETTINGS, apply_settings
+from flowsched.support.address import Address, parse_address
 from flowsched_k8s.configuration import (
     DEFAULT_NAMESPACE,
     HEALTH_PORT,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.snapshot import PlannedStart, Reservation
+from flowsched.cluster.snapshot import PlannedStart, Reservation
 from flowsched_k8s.cache import Cache, PodEntry, Wants
 from flowsched_k8s.gangs import Gangs, group_name
 from flowsched_k8s.latency import ServiceWish, choose_curve

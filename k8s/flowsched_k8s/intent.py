@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeVar
 
-from flowsched.snapshot import MILLI
+from flowsched.cluster.snapshot import MILLI
 from flowsched_k8s import names
 from flowsched_k8s.objects import Pod
 from flowsched_models.catalogue import Catalogue

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from flowsched.headroom import Headroom
-from flowsched.headroom import headroom as left_by
-from flowsched.snapshot import MILLI
+from flowsched.cluster.snapshot import MILLI
+from flowsched.pricing.headroom import Headroom
+from flowsched.pricing.headroom import headroom as left_by
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.machine import MachineType
 from flowsched_models.service import LatencyCurve, ServiceProfile
@@ -39,7 +39,7 @@ def choose_curve(profile: ServiceProfile, wish: ServiceWish, threads: tuple[int,
 def headroom(
     catalogue: Catalogue, wish: ServiceWish, curve: LatencyCurve, machine: MachineType, weight: float, margin: float
 ) -> Headroom:
-    """What a service leaves its neighbours on a machine; see :func:`flowsched.headroom.headroom`."""
+    """What a service leaves its neighbours on a machine; see :func:`flowsched.pricing.headroom.headroom`."""
     return left_by(
         catalogue.services[wish.profile],
         curve,

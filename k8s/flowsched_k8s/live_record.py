@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from flowsched.inspector.source import LiveRecord
-from flowsched.record_file import read_record
+from flowsched.records.record_file import read_record
 from flowsched_k8s.api.access import Access, find_access
 from flowsched_k8s.api.client import ApiError, Connection, Reply, UnreachableError, path_of
 from flowsched_k8s.configuration import Configuration

@@ -1,4 +1,4 @@
-"""Logs of the scheduler: one line per message, see :mod:`flowsched.log_lines`.
+"""Logs of the scheduler: one line per message, see :mod:`flowsched.support.log_lines`.
 
 What a message is about is given as ``extra`` (``round``, ``pod``, ``node``, …).
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 from typing import TextIO
 
-from flowsched import log_lines
-from flowsched.log_lines import LONGEST, send_logs
+from flowsched.support import log_lines
+from flowsched.support.log_lines import LONGEST, send_logs
 from flowsched_k8s.instructions import PodKey
 
 __all__ = ["LONGEST", "JsonFormatter", "TextFormatter", "set_up_logging"]
@@ -19,13 +19,13 @@ OWN = ("flowsched", "flowsched_k8s", "flowsched_models")
 
 
 class JsonFormatter(log_lines.JsonFormatter):
-    """See :class:`flowsched.log_lines.JsonFormatter`."""
+    """See :class:`flowsched.support.log_lines.JsonFormatter`."""
 
     words = (PodKey,)
 
 
 class TextFormatter(log_lines.TextFormatter):
-    """See :class:`flowsched.log_lines.TextFormatter`."""
+    """See :class:`flowsched.support.log_lines.TextFormatter`."""
 
     words = (PodKey,)
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, IntArray
-from flowsched.decision import Decisions, Postponement
-from flowsched.fleet import Fleet
+from flowsched.cluster.decision import Decisions, Postponement
+from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.snapshot import Machine, RelationCount, Running, Snapshot, Task
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
-from flowsched.snapshot import Machine, RelationCount, Running, Snapshot, Task
+from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_k8s.queue import Cause
 from flowsched_k8s.round_input import Chosen, ClassInput, Fate, Held, RoundInput
 from flowsched_k8s.why_not import is_held, no_room, room

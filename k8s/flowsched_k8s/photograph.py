@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from flowsched.snapshot import Snapshot, Task
-from flowsched.snapshot_file import dump_snapshot
+from flowsched.cluster.snapshot import Snapshot, Task
+from flowsched.cluster.snapshot_file import dump_snapshot
 from flowsched_k8s.api.access import Access
 from flowsched_k8s.api.client import Connection
 from flowsched_k8s.api.reflector import Reflector

@@ -12,15 +12,15 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from flowsched.record import Recipe
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import PlannedStart, Reservation
+from flowsched.records.record import Recipe
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale.bulk_input import bulk_settings
 from flowsched.scale.bulk_outcome import BulkOutcome
 from flowsched.scale.bulk_round import place, prepare
 from flowsched.scale.demand import Demand
 from flowsched.scale.reasons import Cause as LeftCause
-from flowsched.settings import Settings
-from flowsched.snapshot import PlannedStart, Reservation
 from flowsched.solvers import Solver
 from flowsched_k8s.measured_pods import MeasuredPods, book
 from flowsched_k8s.queue import Cause

@@ -13,10 +13,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from flowsched.record import Recipe
-from flowsched.record_file import pack_record, read_record, record_json
-from flowsched.record_maker import RecordMaker
-from flowsched.record_writer import RecordWriter
+from flowsched.records.record import Recipe
+from flowsched.records.record_file import pack_record, read_record, record_json
+from flowsched.records.record_maker import RecordMaker
+from flowsched.records.record_writer import RecordWriter
 
 LOOSE_BYTES = 64 << 20
 """Memory that records may take while they are kept as what they are made of; beyond, the oldest of them are packed."""

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.record import Recipe, plain_timings, record_head
-from flowsched.settings import Settings
+from flowsched.cluster.settings import Settings
+from flowsched.records.record import Recipe, plain_timings, record_head
 
 GOAL_MISSED = "node(s) would miss the pod's p95 goal or have no cores of their own for it"
 """Reason text for a latency service; there is no in-tree one."""

@@ -10,11 +10,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.arrays import IntArray
-from flowsched.fleet import Fleet
+from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import PlannedStart, Reservation, Running, Service, Task
 from flowsched.relations.relation import TaskGroup
-from flowsched.settings import Settings
-from flowsched.snapshot import PlannedStart, Reservation, Running, Service, Task
+from flowsched.support.arrays import IntArray
 from flowsched_k8s.queue import Cause
 from flowsched_k8s.round_account import RoundAccount
 from flowsched_models.catalogue import Catalogue

@@ -18,7 +18,7 @@ from urllib.parse import quote
 import msgspec
 from aiohttp import web
 
-from flowsched.address import Address
+from flowsched.support.address import Address
 from flowsched_k8s.configuration import Server as Addresses
 from flowsched_k8s.records import Kept
 from flowsched_models.document import InputError, Problem

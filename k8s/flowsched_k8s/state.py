@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.snapshot import PlannedStart, Reservation
+from flowsched.cluster.snapshot import PlannedStart, Reservation
 from flowsched_k8s import names
 from flowsched_k8s.cache import Cache, PodEntry
 from flowsched_k8s.changes import Change, Gone

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from flowsched.cluster import BELIEF_CEILING, service_load
-from flowsched.snapshot import MILLI, PlannedStart, Reservation, Running, Service, Task
+from flowsched.cluster.cluster_state import BELIEF_CEILING, service_load
+from flowsched.cluster.snapshot import MILLI, PlannedStart, Reservation, Running, Service, Task
 from flowsched_k8s.cache import Cache, PodEntry
 from flowsched_k8s.latency import choose_curve
 from flowsched_k8s.neutral import DAY_SCALE

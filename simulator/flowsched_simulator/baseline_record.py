@@ -14,10 +14,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from flowsched.decision import Decisions, Placement, Postponement, Scheduler
+from flowsched.cluster.decision import Decisions, Placement, Postponement, Scheduler
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Snapshot
+from flowsched.cluster.snapshot_file import dump_snapshot
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.flow_prices import FORBIDDEN
-from flowsched.record import (
+from flowsched.records.record import (
     SEARCH_PART,
     plain_compaction,
     plain_nothing,
@@ -30,9 +33,6 @@ from flowsched.record import (
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.gang import Gangs, gangs_of
 from flowsched.round.round_model import RoundModel
-from flowsched.settings import Settings
-from flowsched.snapshot import Snapshot
-from flowsched.snapshot_file import dump_snapshot
 
 NO_SOLVER = "none"
 """What stands in the place of a solver's name."""

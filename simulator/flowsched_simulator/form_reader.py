@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from flowsched.cluster_form import read_profiles
+from flowsched.cluster.cluster_form import read_profiles
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import Document, Problems
 from flowsched_models.form import Checked, Form, check

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.snapshot import MILLI, Machine, Service, StartDelay, Task
+from flowsched.cluster.snapshot import MILLI, Machine, Service, StartDelay, Task
 from flowsched_models.catalogue import Catalogue
 from flowsched_simulator.scenario import Arrivals, Objective, Scenario
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from flowsched.cluster.snapshot import MILLI
 from flowsched.planner import Plan
-from flowsched.snapshot import MILLI
 from flowsched_models.quantity import format_cores
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.schedule import Schedule, ScheduledService, ScheduledTask

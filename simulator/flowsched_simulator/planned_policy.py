@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from flowsched.decision import Decisions, Placement, Postponement, Scheduler
+from flowsched.cluster.decision import Decisions, Placement, Postponement, Scheduler
+from flowsched.cluster.resource import covers, without
+from flowsched.cluster.snapshot import Machine, PlannedStart, Service, Snapshot
 from flowsched.planner import (
     PlannedTask,
     PlanRules,
@@ -25,8 +27,6 @@ from flowsched.planner.evaluation import Evaluator
 from flowsched.planner.problem import Problem, Seat
 from flowsched.planner.search import default_evaluations
 from flowsched.planner.start import carried
-from flowsched.resource import covers, without
-from flowsched.snapshot import Machine, PlannedStart, Service, Snapshot
 from flowsched_models.runtime import HostFactory
 
 NAME = "flow+plan"

@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Snapshot
 from flowsched.planner import (
     Bound,
     Draws,
@@ -27,8 +29,6 @@ from flowsched.planner.draft import Draft
 from flowsched.planner.evaluation import Evaluator
 from flowsched.planner.objective import Objective as Costs
 from flowsched.round.scheduler import FlowScheduler
-from flowsched.settings import Settings
-from flowsched.snapshot import Snapshot
 from flowsched.solvers import make_solver
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator.comparison import simulate

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from flowsched.decision import Scheduler
+from flowsched.cluster.decision import Scheduler
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings_form import CHANGE_SETTINGS, SETTING_NAMES, Readers
 from flowsched.planner import PlanRules
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale import choice
@@ -14,8 +16,6 @@ from flowsched.scale.changes import ChangeSettings
 from flowsched.scale.policies import NETWORK_POLICIES, describe_network_policy
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.scheduler import NetworkScheduler
-from flowsched.settings import Settings
-from flowsched.settings_form import CHANGE_SETTINGS, SETTING_NAMES, Readers
 from flowsched.solvers import make_solver
 from flowsched.solvers.limited import limited
 from flowsched_models.document import InputError, Problem, name_help

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowsched.snapshot import Service
+from flowsched.cluster.snapshot import Service
 from flowsched_models.cell import Floats
 from flowsched_models.document import InputError
 from flowsched_models.runtime import HostFactory

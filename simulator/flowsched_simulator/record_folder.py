@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from flowsched.record import Recipe
-from flowsched.record_maker import RecordMaker
-from flowsched.record_writer import RecordWriter
+from flowsched.records.record import Recipe
+from flowsched.records.record_maker import RecordMaker
+from flowsched.records.record_writer import RecordWriter
 from flowsched_models.document import InputError, Problem
 from flowsched_models.output import make_folder
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from flowsched.snapshot import MILLI, Service, Task
+from flowsched.cluster.snapshot import MILLI, Service, Task
 from flowsched_models.document import InputError, Problem
 from flowsched_models.runtime import HostFactory, Resident
 from flowsched_simulator.run import JobRun, Run

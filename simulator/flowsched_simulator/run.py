@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.decision import Certificate
-from flowsched.snapshot import MILLI
+from flowsched.cluster.decision import Certificate
+from flowsched.cluster.snapshot import MILLI
 
 WINDOW_S = 10.0
 """Length of the windows over which p95 is reported."""

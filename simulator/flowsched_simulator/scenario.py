@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from flowsched.cluster.snapshot import Machine, Service, StartDelay, Task
 from flowsched.relations.relation import Relation, TaskGroup
-from flowsched.snapshot import Machine, Service, StartDelay, Task
 from flowsched_models.catalogue import Catalogue
 
 

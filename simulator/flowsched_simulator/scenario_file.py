@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flowsched.cluster_form import (
+from flowsched.cluster.cluster_form import (
     bound_values,
     build_machines,
     build_relations,
@@ -18,9 +18,9 @@ from flowsched.cluster_form import (
     refer,
     unique,
 )
+from flowsched.cluster.resource import amount_text, covers
+from flowsched.cluster.snapshot import MILLI, Machine, Service, StartDelay, Task
 from flowsched.relations.relation import MACHINE, Relation, TaskGroup
-from flowsched.resource import amount_text, covers
-from flowsched.snapshot import MILLI, Machine, Service, StartDelay, Task
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import (
     Document,

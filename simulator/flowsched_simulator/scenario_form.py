@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from flowsched.cluster_form import BoundForm, MachineForm, RelationForm, ServiceForm, TaskGroupForm
+from flowsched.cluster.cluster_form import BoundForm, MachineForm, RelationForm, ServiceForm, TaskGroupForm
 from flowsched_models.document import Document, InputError, KeyPath, Problem, Problems, name_help, read_text
 from flowsched_models.form import (
     Form,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from flowsched.cluster_form import check_cores, find_curve, refer, unique
+from flowsched.cluster.cluster_form import check_cores, find_curve, refer, unique
 from flowsched_models.document import (
     Document,
     InputError,

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from flowsched.cluster import ClusterState
-from flowsched.decision import Decisions, Move, Placement, Preemption, Scheduler
-from flowsched.events import (
+from flowsched.cluster.cluster_state import ClusterState
+from flowsched.cluster.decision import Decisions, Move, Placement, Preemption, Scheduler
+from flowsched.cluster.events import (
     MachineAdded,
     RoundDecided,
     TaskBound,
@@ -18,8 +18,8 @@ from flowsched.events import (
     TasksMoved,
     TaskSubmitted,
 )
-from flowsched.record import Recipe
-from flowsched.snapshot import MILLI, Task
+from flowsched.cluster.snapshot import MILLI, Task
+from flowsched.records.record import Recipe
 from flowsched_models.runtime import HostFactory, Resident
 from flowsched_simulator.run import JobRun, RoundSummary, Run, Stay
 from flowsched_simulator.scenario import Scenario

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from flowsched.cluster import service_load
-from flowsched.snapshot import Service, Task
+from flowsched.cluster.cluster_state import service_load
+from flowsched.cluster.snapshot import Service, Task
 from flowsched_models.runtime import HostFactory
 from flowsched_models.uncertainty import drawn_services, job_factors, machine_factors
 from flowsched_simulator.scenario import Scenario

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from flowsched.snapshot import Task
+from flowsched.cluster.snapshot import Task
 from flowsched_simulator.scenario import Scenario
 
 

@@ -9,9 +9,9 @@ from typing import Protocol
 
 import numpy as np
 
-from flowsched.cluster import service_load
-from flowsched.resource import covers
-from flowsched.snapshot import Machine, Service, Task
+from flowsched.cluster.cluster_state import service_load
+from flowsched.cluster.resource import covers
+from flowsched.cluster.snapshot import Machine, Service, Task
 from flowsched_models.execution import Execution
 from flowsched_models.runtime import Host, HostFactory, Resident
 from flowsched_simulator.run import WINDOW_S, LatencyWindow

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from agent_fakes import SERVICE
 
-from flowsched.address import Address
 from flowsched.node import Deadline
+from flowsched.support.address import Address
 from flowsched_agent.catalogue import HERE, believed, known_settings, stated_profile
 from flowsched_agent.configuration import Command, Configuration, Find
 from flowsched_agent.configuration_form import load_configuration, reference

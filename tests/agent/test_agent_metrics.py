@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from agent_fakes import FakeCounters, allocation, bench
 
-from flowsched.address import Address
 from flowsched.node import TaskGrant
+from flowsched.support.address import Address
 from flowsched_agent.logs import JsonFormatter, TextFormatter
 from flowsched_agent.metrics import FAMILIES, exposition
 from flowsched_agent.server import Server

@@ -28,9 +28,9 @@ from benchmarks.engine_workloads import SIXTY, THREE_HUNDRED, Crowd, crowd_docum
 from benchmarks.machine import describe_machine
 from benchmarks.variations import NAMES
 from flowsched import solve
-from flowsched.decision import Decisions, Placement, Postponement
-from flowsched.settings import Settings
-from flowsched.snapshot import PlannedStart
+from flowsched.cluster.decision import Decisions, Placement, Postponement
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import PlannedStart
 from flowsched_models.profiles import load_catalogue
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator import load_scenario
@@ -308,7 +308,7 @@ def test_an_engine_without_the_hook_is_named_in_one_sentence(monkeypatch: pytest
     done = CliRunner().invoke(engine.main, ["--quick", "--part", "ablation"])
     assert done.exit_code == 1 and done.stdout == ""
     assert done.stderr == (
-        "Error: the engine cannot replace its network, which this part needs: flowsched.settings.Settings has no field "
+        "Error: the engine cannot replace its network, which this part needs: flowsched.Settings has no field "
         "'no_such_setting'\n"
     )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from hypothesis import strategies as st
 
-from flowsched.fleet import Fleet
+from flowsched.cluster.fleet import Fleet
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.scale.demand import Demand
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from flowsched.compaction import compact
+from flowsched.cluster.compaction import compact
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Snapshot
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.machine_states import MachineStates
@@ -14,8 +16,6 @@ from flowsched.round.options import Options
 from flowsched.round.passes import Deciding
 from flowsched.round.round_model import Offered, RoundModel
 from flowsched.round.scheduler import BegunRound, begin_round
-from flowsched.settings import Settings
-from flowsched.snapshot import Snapshot
 from flowsched.solvers import make_solver
 from flowsched_models.runtime import HostFactory
 

@@ -31,17 +31,17 @@ from builders import (
     state_of,
     task,
 )
-from flowsched import compaction
-from flowsched.decision import Decisions
-from flowsched.events import TaskBound
+from flowsched.cluster import compaction
+from flowsched.cluster.decision import Decisions
+from flowsched.cluster.events import TaskBound
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Machine, Reservation, Snapshot, Task
 from flowsched.relations.census import Census
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.gang import Gangs, gangs_of
 from flowsched.round.repair import repair
 from flowsched.round.round_model import RoundModel
-from flowsched.settings import Settings
-from flowsched.snapshot import Machine, Reservation, Snapshot, Task
 
 VARIANTS = st.fixed_dictionaries(
     {

@@ -15,16 +15,16 @@ from bulk_world import Box, Kind, Naive, World, worlds
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from flowsched.decision import Certificate
-from flowsched.record import record_head
-from flowsched.record_file import check_record, record_json
+from flowsched.cluster.decision import Certificate
+from flowsched.cluster.settings import Settings
+from flowsched.records.record import record_head
+from flowsched.records.record_file import check_record, record_json
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched.scale.bulk_input import bulk_settings
 from flowsched.scale.bulk_outcome import BulkOutcome
 from flowsched.scale.bulk_record import read_bulk_input
 from flowsched.scale.bulk_round import decide, place
 from flowsched.scale.reasons import Cause
-from flowsched.settings import Settings
 from flowsched.solvers import make_solver
 
 SOLVER = make_solver("ortools")

@@ -23,8 +23,8 @@ from builders import (
     state_of,
     task,
 )
-from flowsched.cluster import BELIEF_CEILING, ClusterState
-from flowsched.events import (
+from flowsched.cluster.cluster_state import BELIEF_CEILING, ClusterState
+from flowsched.cluster.events import (
     Event,
     MachineAdded,
     MachineRemoved,
@@ -37,8 +37,8 @@ from flowsched.events import (
     TaskSubmitted,
     TaskWithdrawn,
 )
+from flowsched.cluster.snapshot import PlannedStart, Reservation, Snapshot
 from flowsched.relations.relation import TaskGroup
-from flowsched.snapshot import PlannedStart, Reservation, Snapshot
 from flowsched_models.execution import Execution
 from flowsched_models.runtime import HostFactory, Resident
 

@@ -10,7 +10,7 @@ from bulk_world import NAMES, RELATIONS, Box, Kind, Naive, World, boxes, kinds, 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowsched.fleet import Fleet
+from flowsched.cluster.fleet import Fleet
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
 
 

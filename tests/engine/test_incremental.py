@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowsched.arrays import IntArray
 from flowsched.incremental import kernel
 from flowsched.incremental.certificate import certify
 from flowsched.incremental.flow import IncrementalFlow, InfeasibleError
 from flowsched.incremental.hub_graph import UNCAPPED, HubGraph
 from flowsched.incremental.outcome import Reason, Way
-from flowsched.network import Network
+from flowsched.network.network import Network
 from flowsched.solvers.incremental import IncrementalSolver, Rebuild
 from flowsched.solvers.ortools import OrtoolsSolver
 from flowsched.solvers.solver import Status
+from flowsched.support.arrays import IntArray
 
 MACHINES, RACKS = 4, 2
 CLUSTER, SINK, LATER = MACHINES + RACKS, MACHINES + RACKS + 1, MACHINES + RACKS + 2

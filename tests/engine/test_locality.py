@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 sys.path.append(str(Path(__file__).parent.parent.parent))  # benchmarks are no part of what is installed
 
 from benchmarks.quincy_rounds import measure_quincy, measure_quincy_incremental
-from flowsched.arrays import IntArray
 from flowsched.incremental.outcome import Way
 from flowsched.locality import decoding
 from flowsched.locality.choices import Choices, choose
@@ -27,6 +26,7 @@ from flowsched.locality.rounds import LocalityRounds
 from flowsched.locality.tasks import DataTasks
 from flowsched.solvers.networkx import NetworkxSolver
 from flowsched.solvers.ortools import OrtoolsSolver
+from flowsched.support.arrays import IntArray
 
 PRICES = LocalityPrices(waiting=900.0, waiting_per_s=1.0, running_per_s=2.0)
 BLOCK = tuple[int, list[int]]

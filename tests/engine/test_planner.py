@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from builders import HUNGRY, LARGE, SCALING, SERIAL, SMALL, catalogue, machine, running, service, snapshot, task
+from flowsched.cluster.snapshot import Snapshot, StartDelay
 from flowsched.planner import (
     Draws,
     PlanRules,
@@ -32,7 +33,6 @@ from flowsched.planner.moves import Moves
 from flowsched.planner.objective import Objective
 from flowsched.planner.packing import cut_up, packed_starts
 from flowsched.planner.problem import Seat
-from flowsched.snapshot import Snapshot, StartDelay
 from flowsched_models.execution import Execution
 from flowsched_models.machine import MachineType
 from flowsched_models.profile import JobProfile

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from round_parts import deciding_on
 
 from builders import bound_rounds, rounds
-from flowsched.compaction import compact
+from flowsched.cluster.compaction import compact
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import MILLI, Snapshot, StartDelay
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
 from flowsched.pricing.forecast_cache import ForecastCache
 from flowsched.round.assignment import PlacementOption
 from flowsched.round.passes import Deciding
 from flowsched.round.round_model import Offered
-from flowsched.settings import Settings
-from flowsched.snapshot import MILLI, Snapshot, StartDelay
 from flowsched_models.forecast import Waiting, forecast
 from flowsched_models.pace_table import PaceTable
 from flowsched_models.runtime import HostFactory

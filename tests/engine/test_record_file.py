@@ -18,8 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowsched import load_snapshot, solve
-from flowsched.record import record_head
-from flowsched.record_file import (
+from flowsched.cluster.settings import Settings
+from flowsched.records.record import record_head
+from flowsched.records.record_file import (
     RECORD_MEMBER,
     load_record,
     looks_like_record,
@@ -28,7 +29,6 @@ from flowsched.record_file import (
     record_json,
     write_record,
 )
-from flowsched.settings import Settings
 from flowsched_models.document import InputError
 
 SNAPSHOT = Path(__file__).parents[2] / "docs" / "examples" / "snapshot.yaml"
@@ -154,7 +154,8 @@ def test_what_cannot_be_told_from_an_array_is_not_written() -> None:
 
 def test_equal_records_are_equal_files_in_any_process() -> None:
     program = (
-        "import sys, hashlib; from flowsched import load_snapshot, solve; from flowsched.record_file import pack_record;"
+        "import sys, hashlib; from flowsched import load_snapshot, solve;"
+        "from flowsched.records.record_file import pack_record;"
         "record = solve(load_snapshot(sys.argv[1])).record;"
         "record['parts'][0]['timings'] = {};"
         "print(hashlib.sha256(pack_record(record)).hexdigest())"
@@ -337,7 +338,7 @@ def test_arrays_that_hold_programs_are_not_run() -> None:
 
 
 def test_an_archive_that_would_fill_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flowsched.record_file.LARGEST_BYTES", 1 << 20)
+    monkeypatch.setattr("flowsched.records.record_file.LARGEST_BYTES", 1 << 20)
     bomb = pack_record(bare(values=np.zeros(1 << 18)))
     assert len(bomb) < 1 << 14
     assert refusal(bomb) == "would take more than 1 MiB"

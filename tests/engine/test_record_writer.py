@@ -21,11 +21,11 @@ import numpy as np
 import pytest
 
 from flowsched import load_record
-from flowsched.record import record_head
-from flowsched.record_file import pack_record
-from flowsched.record_maker import NICENESS, MakingError, RecordMaker
-from flowsched.record_writer import RecordWriter
-from flowsched.settings import Settings
+from flowsched.cluster.settings import Settings
+from flowsched.records.record import record_head
+from flowsched.records.record_file import pack_record
+from flowsched.records.record_maker import NICENESS, MakingError, RecordMaker
+from flowsched.records.record_writer import RecordWriter
 from flowsched_models.document import InputError
 
 NAMES = r"round-[0-9]+"
@@ -378,7 +378,7 @@ import sys
 sys.path[:] = {sys.path!r}
 from functools import partial
 from pathlib import Path
-from flowsched.record_writer import RecordWriter
+from flowsched.records.record_writer import RecordWriter
 from test_record_writer import plain
 """
 

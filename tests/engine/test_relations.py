@@ -11,7 +11,7 @@ from bulk_world import NAMES, RELATION_NAMES, RELATIONS, Box, Kind, Naive, World
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowsched.fleet import Fleet
+from flowsched.cluster.fleet import Fleet
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched.relations.topology_filter import TopologyFilter
 

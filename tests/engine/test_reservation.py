@@ -9,10 +9,10 @@ from itertools import pairwise
 import pytest
 
 from builders import HUNGRY, SINGLE, catalogue, flow_scheduler, machine, machines, running, service, snapshot, task
-from flowsched.cluster import ClusterState, service_load
-from flowsched.decision import Decisions, Scheduler
-from flowsched.events import MachineAdded, RoundDecided, TaskBound, TaskFinished, TaskSubmitted
-from flowsched.snapshot import Machine, Reservation, Service, Snapshot, Task
+from flowsched.cluster.cluster_state import ClusterState, service_load
+from flowsched.cluster.decision import Decisions, Scheduler
+from flowsched.cluster.events import MachineAdded, RoundDecided, TaskBound, TaskFinished, TaskSubmitted
+from flowsched.cluster.snapshot import Machine, Reservation, Service, Snapshot, Task
 from flowsched_models.execution import Execution
 from flowsched_models.runtime import HostFactory, Resident
 

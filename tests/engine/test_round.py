@@ -28,17 +28,17 @@ from builders import (
     state_of,
     task,
 )
-from flowsched.compaction import compact
-from flowsched.decision import Decisions
-from flowsched.events import TaskBound
+from flowsched.cluster.compaction import compact
+from flowsched.cluster.decision import Decisions
+from flowsched.cluster.events import TaskBound
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Reservation, Snapshot, StartDelay, Task
 from flowsched.pricing.flow_prices import FORBIDDEN
-from flowsched.record_file import record_json
+from flowsched.records.record_file import record_json
 from flowsched.round.certificate import certify
 from flowsched.round.improvement import improve
 from flowsched.round.passes import batch_size, run_passes
 from flowsched.round.scheduler import decide
-from flowsched.settings import Settings
-from flowsched.snapshot import Reservation, Snapshot, StartDelay, Task
 from flowsched.solvers import make_solver
 from flowsched_models.forecast import forecast
 from flowsched_models.runtime import HostFactory, Resident

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from round_parts import deciding_on
 
 from builders import CATALOGUE, LARGE, SMALL, flow_scheduler, machine, rounds, service, snapshot, task
-from flowsched.compaction import compact
-from flowsched.decision import Decisions
+from flowsched.cluster.compaction import compact
+from flowsched.cluster.decision import Decisions
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Snapshot, StartDelay
 from flowsched.inspector.replay import replay
 from flowsched.inspector.source import open_account
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
 from flowsched.pricing.forecast_cache import ForecastCache
-from flowsched.record_file import write_record
+from flowsched.records.record_file import write_record
 from flowsched.round.improvement import share_cores
 from flowsched.round.passes import run_passes
-from flowsched.settings import Settings
-from flowsched.snapshot import Snapshot, StartDelay
 from flowsched_models.forecast import forecast
 from flowsched_models.pace_table import PaceTable
 from flowsched_models.runtime import HostFactory, Resident

@@ -9,10 +9,10 @@ import yaml
 from hypothesis import given, settings
 
 from builders import bound_rounds
-from flowsched.record_file import write_record
+from flowsched.cluster.snapshot import PlannedStart, Snapshot, StartDelay
+from flowsched.cluster.snapshot_file import dump_snapshot, load_snapshot, read_snapshot, used_profiles
+from flowsched.records.record_file import write_record
 from flowsched.round.scheduler import FlowScheduler
-from flowsched.snapshot import PlannedStart, Snapshot, StartDelay
-from flowsched.snapshot_file import dump_snapshot, load_snapshot, read_snapshot, used_profiles
 from flowsched.solvers import make_solver
 from flowsched_models.document import InputError, parse_document
 

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowsched.dimacs_file import read_dimacs, render_network
-from flowsched.network import IntArray, Network, potentials
+from flowsched.network.dimacs_file import read_dimacs, render_network
+from flowsched.network.network import IntArray, Network, potentials
 from flowsched.solvers import SOLVERS, Solution, Solver, Status, make_solver
 from requirements_on_machine import give_up, needs
 

@@ -11,7 +11,7 @@ import textwrap
 import numpy as np
 import pytest
 
-from flowsched.network import Network
+from flowsched.network.network import Network
 from flowsched.solvers import Solution, Status
 from flowsched.solvers.worker import Worker
 

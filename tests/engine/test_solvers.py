@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowsched.cli import flowsched
-from flowsched.dimacs_file import parse_dimacs, render_network
-from flowsched.network import COST_LIMIT, Network, NetworkBuilder, potentials
+from flowsched.cluster.snapshot_file import load_snapshot
+from flowsched.network.dimacs_file import parse_dimacs, render_network
+from flowsched.network.network import COST_LIMIT, Network, NetworkBuilder, potentials
 from flowsched.round.scheduler import solve
-from flowsched.snapshot_file import load_snapshot
 from flowsched.solvers import SOLVERS, Capabilities, Requirement, Solution, SolverError, Status, installed, make_solver
 from flowsched.solvers.feasible import quick_flow
 from flowsched.solvers.guards import guarded

@@ -12,8 +12,8 @@ import pytest
 
 import flowsched.cli
 from flowsched import Settings, load_snapshot, solve
-from flowsched.fleet import Fleet
-from flowsched.record import record_head
+from flowsched.cluster.fleet import Fleet
+from flowsched.records.record import record_head
 from flowsched.relations.relation import Relation, RelationKind
 from flowsched.scale.bulk_round import place
 from flowsched.scale.demand import Demand

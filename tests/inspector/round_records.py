@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import Any
 
 from engine.bulk_world import Kind, World, book, demand
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Snapshot
 from flowsched.inspector.account import Account
 from flowsched.inspector.replay import differences
-from flowsched.record import record_head
-from flowsched.record_file import check_record, pack_record, read_record, record_json
+from flowsched.records.record import record_head
+from flowsched.records.record_file import check_record, pack_record, read_record, record_json
 from flowsched.round.scheduler import solve
 from flowsched.scale.bulk_round import place
-from flowsched.settings import Settings
-from flowsched.snapshot import Snapshot
 from flowsched.solvers import make_solver
 
 SOLVER = make_solver("ortools")

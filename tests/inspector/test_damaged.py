@@ -17,7 +17,7 @@ from inspected import bulk, on_kubernetes, searched
 from flowsched.cli import flowsched
 from flowsched.inspector.account import Account
 from flowsched.inspector.damage import told_as_damage
-from flowsched.record_file import record_json, write_record
+from flowsched.records.record_file import record_json, write_record
 from flowsched_models.document import InputError, Problem
 
 pytestmark = pytest.mark.tampers

@@ -13,12 +13,12 @@ from round_records import bulk_account, search_account
 
 from builders import bound_rounds, machines, rounds, running, service, snapshot, task
 from engine.bulk_world import Box, Kind, World, worlds
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Snapshot
 from flowsched.inspector.account import Account
 from flowsched.inspector.change import parse_changes
 from flowsched.inspector.difference import TWICE, difference
 from flowsched.inspector.whatif import what_if
-from flowsched.settings import Settings
-from flowsched.snapshot import Snapshot
 
 
 @settings(max_examples=25)

@@ -21,22 +21,22 @@ from hypothesis import strategies as st
 from builders import HUNGRY, LARGE, SCALING, SERIAL, bound_rounds, machine, running, service, snapshot, task
 from engine.bulk_world import Kind, Naive, World, worlds
 from flowsched import load_snapshot
+from flowsched.cluster.compaction import compact
+from flowsched.cluster.fleet import FIXED, Fleet
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Reservation, Snapshot, Task
 from flowsched.commands.explain import explain as explain_command
-from flowsched.compaction import compact
-from flowsched.fleet import FIXED, Fleet
 from flowsched.inspector.account import Account
 from flowsched.inspector.again import snapshot_of
 from flowsched.inspector.explanation import Explanation, explain
 from flowsched.inspector.sentences import sentences
 from flowsched.inspector.source import LiveRecord
-from flowsched.record import record_head
-from flowsched.record_file import check_record, record_json, write_record
+from flowsched.records.record import record_head
+from flowsched.records.record_file import check_record, record_json, write_record
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.round.scheduler import solve
 from flowsched.scale.bulk_round import place
 from flowsched.scale.demand import Demand
-from flowsched.settings import Settings
-from flowsched.snapshot import Reservation, Snapshot, Task
 from flowsched.solvers import make_solver
 from flowsched_models.document import InputError
 from flowsched_models.forecast import forecast

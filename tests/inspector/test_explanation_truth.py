@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from builders import HUNGRY, LARGE, SCALING, SERIAL, bound_rounds, machine, running, service, snapshot, task
 from flowsched import load_snapshot
+from flowsched.cluster.snapshot import Snapshot
 from flowsched.inspector.account import Account
 from flowsched.inspector.explanation import explain
 from flowsched.inspector.refusals import Check, shortage, tabulate
@@ -20,7 +21,6 @@ from flowsched.inspector.restored_round import restore
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.relations.relation import TaskGroup
 from flowsched.scale.demand import Demand
-from flowsched.snapshot import Snapshot
 from inspector.test_explanation import (
     bulk,
     check_searched,

@@ -28,8 +28,8 @@ from flowsched.inspector.graph import Graph, read_graph
 from flowsched.inspector.graphml import render_graphml
 from flowsched.inspector.layout import NOTE, Rect, lay_out
 from flowsched.inspector.source import open_folder
-from flowsched.network import Network, NetworkBuilder
-from flowsched.record_file import write_record
+from flowsched.network.network import Network, NetworkBuilder
+from flowsched.records.record_file import write_record
 from flowsched.solvers import Status, make_solver
 from flowsched_models.document import InputError
 from requirements_on_machine import needs

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import bound_rounds, rounds
+from flowsched.cluster.settings import Settings
 from flowsched.inspector.account import Account
 from flowsched.inspector.graph import Graph, read_graph
-from flowsched.network import NetworkBuilder
-from flowsched.record_file import record_json
+from flowsched.network.network import NetworkBuilder
+from flowsched.records.record_file import record_json
 from flowsched.round.scheduler import solve
-from flowsched.settings import Settings
 from flowsched.solvers import make_solver
 
 

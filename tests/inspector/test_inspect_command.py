@@ -16,7 +16,7 @@ from inspected import EXAMPLE, bulk, flowsched_says, on_kubernetes, searched
 
 import flowsched.commands.inspect
 from flowsched.inspector.account import Account
-from flowsched.record_file import load_record, record_json, write_record
+from flowsched.records.record_file import load_record, record_json, write_record
 
 Say = Callable[..., tuple[int, str, str]]
 

@@ -10,16 +10,16 @@ from click.testing import CliRunner, Result
 
 from builders import HUNGRY, machines, running, service, snapshot, task
 from flowsched.cli import flowsched
+from flowsched.cluster.snapshot import Snapshot
 from flowsched.inspector.account import Account
 from flowsched.inspector.explanation import explain
 from flowsched.inspector.page import render_page
 from flowsched.inspector.page.chapter import chapter
 from flowsched.inspector.summary import render_summary
 from flowsched.inspector.whatif import what_if
-from flowsched.record_file import read_record, record_json, write_record
+from flowsched.records.record_file import read_record, record_json, write_record
 from flowsched.scale.choice import chosen
 from flowsched.scale.scheduler import solve_network_round
-from flowsched.snapshot import Snapshot
 from flowsched_models.document import InputError
 
 

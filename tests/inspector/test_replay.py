@@ -14,13 +14,13 @@ from round_records import bulk_account, chained_account, reread, search_account
 
 from builders import bound_rounds, machines, rounds, running, service, snapshot, task
 from engine.bulk_world import Kind, World, worlds
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Snapshot
+from flowsched.cluster.snapshot_file import dump_snapshot, used_profiles
 from flowsched.inspector.account import Account
 from flowsched.inspector.plain_snapshot import read_plain_snapshot
 from flowsched.inspector.replay import differences, replay
-from flowsched.record_file import record_json
-from flowsched.settings import Settings
-from flowsched.snapshot import Snapshot
-from flowsched.snapshot_file import dump_snapshot, used_profiles
+from flowsched.records.record_file import record_json
 from flowsched_models.document import InputError
 
 CHOSEN = st.sampled_from(

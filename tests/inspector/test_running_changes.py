@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from builders import HUNGRY, SCALING, machine, running, snapshot, snapshots, task
 from flowsched.cli import flowsched
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Snapshot, Task
+from flowsched.cluster.snapshot_file import dump_snapshot
 from flowsched.inspector.account import Account
 from flowsched.inspector.explanation import explain
 from flowsched.inspector.replay import replay
 from flowsched.inspector.summary import render_summary
-from flowsched.record_file import read_record, record_json, write_record
+from flowsched.records.record_file import read_record, record_json, write_record
 from flowsched.round.scheduler import solve
-from flowsched.settings import Settings
-from flowsched.snapshot import Snapshot, Task
-from flowsched.snapshot_file import dump_snapshot
 from flowsched_models.document import InputError
 
 ON = Settings(preemption="lower-priority", migration_moves=2, exact_limit=0, pricings=2000)

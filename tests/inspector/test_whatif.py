@@ -13,6 +13,8 @@ from round_records import bulk_account, chained_account, reread, search_account,
 
 from builders import HUNGRY, LARGE, SERIAL, bound_rounds, machine, machines, rounds, running, service, snapshot, task
 from engine.bulk_world import RESOURCES, Box, Kind, Naive, World, worlds
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Reservation, Snapshot
 from flowsched.inspector.account import Account
 from flowsched.inspector.change import Changes, NewWidth, parse_changes
 from flowsched.inspector.difference import difference
@@ -20,8 +22,6 @@ from flowsched.inspector.plain_snapshot import read_plain_snapshot
 from flowsched.inspector.replay import replay
 from flowsched.inspector.whatif import WHAT_IF, what_if
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
-from flowsched.settings import Settings
-from flowsched.snapshot import Reservation, Snapshot
 
 CHOSEN = st.sampled_from([Settings(), Settings(objective="makespan"), Settings(due_age_s=20.0, exact_limit=0)])
 

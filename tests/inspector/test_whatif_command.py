@@ -15,7 +15,7 @@ from engine.bulk_world import Box, Kind, World
 from flowsched.cli import main
 from flowsched.inspector.account import Account
 from flowsched.inspector.source import open_account
-from flowsched.record_file import load_record, record_json, write_record
+from flowsched.records.record_file import load_record, record_json, write_record
 
 Run = Callable[..., tuple[int, str, str]]
 

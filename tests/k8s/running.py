@@ -20,7 +20,7 @@ import yaml
 from plane import Fault, Object, Plane, RefusedError, Space, Wire, wait_for
 
 from flowsched.inspector.account import Account
-from flowsched.record_file import read_record
+from flowsched.records.record_file import read_record
 from flowsched_k8s import names
 
 MANIFESTS = Path(__file__).parents[2] / "k8s" / "manifests"

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from plane import Plane, Space
 
+from flowsched.cluster.snapshot_file import load_snapshot
 from flowsched.round.scheduler import solve
-from flowsched.snapshot_file import load_snapshot
 
 
 def flowsched(*words: str | Path) -> subprocess.CompletedProcess[str]:

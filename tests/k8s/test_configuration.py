@@ -8,9 +8,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowsched.address import Address, parse_address
-from flowsched.settings import Settings
-from flowsched.settings_form import CHANGE_SETTINGS
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings_form import CHANGE_SETTINGS
+from flowsched.support.address import Address, parse_address
 from flowsched_k8s.configuration import (
     ClientConnection,
     Configuration,

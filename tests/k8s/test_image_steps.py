@@ -224,7 +224,7 @@ import os
 asked = os.access
 os.access = lambda path, mode, **more: mode & os.W_OK == 0 and asked(path, mode, **more)
 from flowsched_simulator import EngineOptions, load_scenario, simulate
-from flowsched.settings import Settings
+from flowsched.cluster.settings import Settings
 simulate(load_scenario("parsec-memcached-2024"), "flow", engine=EngineOptions(Settings(exact_limit=0)))
 from flowsched.pricing import forecast_kernel
 from flowsched_models import kernel, pace

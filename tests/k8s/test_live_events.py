@@ -16,7 +16,7 @@ from model_server import ModelServer
 from plane import Object, Plane, Space, wait_for
 from running import Running, Site, running_scheduler, site_of
 
-from flowsched.record_file import load_record, record_json
+from flowsched.records.record_file import load_record, record_json
 from flowsched_k8s import names
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.instructions import PatchCondition

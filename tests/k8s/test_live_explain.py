@@ -19,7 +19,7 @@ from running import MANIFESTS, Running, Site, running_scheduler, site_of
 
 from flowsched.inspector.account import Account
 from flowsched.inspector.source import open_live
-from flowsched.record_file import record_json, write_record
+from flowsched.records.record_file import record_json, write_record
 from flowsched_k8s import names
 from flowsched_k8s.live_record import fetch
 from flowsched_models.document import InputError

@@ -17,7 +17,7 @@ import yaml
 from builders import machines, snapshot, task
 from flowsched import solve
 from flowsched.inspector.account import Account
-from flowsched.record_file import record_json
+from flowsched.records.record_file import record_json
 from flowsched_k8s.live_record import fetch
 from flowsched_k8s.names import PLACEMENT
 from flowsched_models.document import InputError

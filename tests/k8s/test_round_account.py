@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flowsched.inspector.account import Account
-from flowsched.record_file import pack_record, read_record, record_json
-from flowsched.record_maker import RecordMaker
+from flowsched.records.record_file import pack_record, read_record, record_json
+from flowsched.records.record_maker import RecordMaker
 from flowsched.solvers import make_solver
 from flowsched_k8s import names
 from flowsched_k8s.changes import Gone, Seen
@@ -226,7 +226,7 @@ def test_nothing_that_happens_later_changes_a_record() -> None:
 
 def test_another_process_can_make_the_record(caplog: pytest.LogCaptureFixture) -> None:
     """Nothing that it is made of is bound to this one."""
-    caplog.set_level(logging.DEBUG, "flowsched.record_maker")
+    caplog.set_level(logging.DEBUG, "flowsched.records.record_maker")
     state = scheduler(
         b.node("n1", zone="a"), b.pod("plain", cpu="1"), b.pod("large", cpu="9"), b.pod("job", annotations=MEASURED)
     )

@@ -14,11 +14,11 @@ from objects_builders import node, pod
 from plane import Plane, Space, wait_for
 from running import running_scheduler
 
-from flowsched.record_file import write_record
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Snapshot, StartDelay
+from flowsched.cluster.snapshot_file import load_snapshot
+from flowsched.records.record_file import write_record
 from flowsched.round.scheduler import solve
-from flowsched.settings import Settings
-from flowsched.snapshot import Snapshot, StartDelay
-from flowsched.snapshot_file import load_snapshot
 from flowsched.solvers import make_solver
 from flowsched_k8s.cache import seconds
 from flowsched_k8s.changes import Seen

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import aiohttp
 import pytest
 
-from flowsched.record import record_head
-from flowsched.record_file import read_record
-from flowsched.settings import Settings
+from flowsched.cluster.settings import Settings
+from flowsched.records.record import record_head
+from flowsched.records.record_file import read_record
 from flowsched_k8s.configuration import Address, Configuration
 from flowsched_k8s.configuration import Server as Addresses
 from flowsched_k8s.configuration_form import to_plain

@@ -13,9 +13,9 @@ import yaml
 from model_scheduler import SOLVER, ModelScheduler
 from test_state import scheduler
 
+from flowsched.cluster.snapshot import Snapshot
+from flowsched.cluster.snapshot_file import dump_snapshot, load_snapshot
 from flowsched.round.scheduler import solve
-from flowsched.snapshot import Snapshot
-from flowsched.snapshot_file import dump_snapshot, load_snapshot
 from flowsched_k8s import names
 from flowsched_k8s.instructions import PatchCondition
 from flowsched_k8s.objects import Node

@@ -14,7 +14,7 @@ from model_scheduler import CATALOGUE, ModelScheduler
 from model_server import ModelServer, key_of
 from msgspec.structs import replace
 
-from flowsched.settings import Settings
+from flowsched.cluster.settings import Settings
 from flowsched_k8s import names
 from flowsched_k8s.cache import seconds
 from flowsched_k8s.configuration import Configuration, Features

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from flowsched.cluster.settings import Settings
 from flowsched.inspector.account import Account
 from flowsched.inspector.change import parse_changes
 from flowsched.inspector.difference import difference
 from flowsched.inspector.replay import differences, replay
 from flowsched.inspector.whatif import WHAT_IF, what_if
-from flowsched.record_file import pack_record, read_record
-from flowsched.settings import Settings
+from flowsched.records.record_file import pack_record, read_record
 from flowsched.solvers import make_solver
 from flowsched_k8s import names
 from flowsched_k8s.changes import Seen

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Snapshot
+from flowsched.cluster.snapshot_file import snapshot_of_record
 from flowsched.inspector.account import Account, Part
-from flowsched.record_file import pack_record, read_record
+from flowsched.records.record_file import pack_record, read_record
 from flowsched.round.scheduler import FlowScheduler, solve
-from flowsched.settings import Settings
-from flowsched.snapshot import Snapshot
-from flowsched.snapshot_file import snapshot_of_record
 from flowsched.solvers import make_solver
 from flowsched_simulator import EngineOptions, Options, load_scenario, simulate
 from flowsched_simulator.baseline_record import NO_SOLVER, RecordedBaseline

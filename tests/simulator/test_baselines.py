@@ -24,8 +24,8 @@ from builders import (
     snapshots,
     task,
 )
-from flowsched.decision import Decisions, Scheduler
-from flowsched.snapshot import MILLI, Snapshot
+from flowsched.cluster.decision import Decisions, Scheduler
+from flowsched.cluster.snapshot import MILLI, Snapshot
 from flowsched_simulator.baselines import BASELINES, DESCRIPTIONS, VARIANTS, Granting, variants_of
 from flowsched_simulator.baselines.baseline import Round, cores_text, pick_cores
 from flowsched_simulator.baselines.expectation import effective_cores, load_s, run_time_alone_s, spread

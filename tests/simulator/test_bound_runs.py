@@ -22,9 +22,9 @@ from builders import (
     snapshot,
     task,
 )
-from flowsched.decision import Decisions, Scheduler
+from flowsched.cluster.decision import Decisions, Scheduler
+from flowsched.cluster.snapshot import Snapshot, StartDelay
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
-from flowsched.snapshot import Snapshot, StartDelay
 from flowsched_simulator.baselines import BASELINES, Granting
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.simulation import Simulation

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flowsched import load_record
-from flowsched.record_file import record_json
+from flowsched.records.record_file import record_json
 
 PARSEC = "parsec-memcached-2024"
 FAST = ("--set", "exact_limit=0")

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from flowsched.cluster import service_load
-from flowsched.settings import Settings
+from flowsched.cluster.cluster_state import service_load
+from flowsched.cluster.settings import Settings
 from flowsched_models.runtime import HostFactory, Occupant, Stage
 from flowsched_simulator import (
     POLICIES,

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from flowsched.cli import flowsched
-from flowsched.record_file import load_record
+from flowsched.records.record_file import load_record
 from flowsched.scale.policies import NETWORK_POLICIES
 from flowsched.scale.policies.registry import Registry
 from flowsched.scale.policies.trivial import TrivialPolicy

@@ -28,10 +28,10 @@ from builders import (
     task,
 )
 from flowsched.cli import flowsched
-from flowsched.decision import Decisions, Scheduler
-from flowsched.settings import Settings
-from flowsched.settings_form import apply_settings
-from flowsched.snapshot import Machine, Running, Service, Snapshot, StartDelay, Task
+from flowsched.cluster.decision import Decisions, Scheduler
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings_form import apply_settings
+from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, StartDelay, Task
 from flowsched_models.document import InputError
 from flowsched_models.profile import JobProfile
 from flowsched_models.runtime import HostFactory

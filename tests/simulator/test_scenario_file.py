@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from flowsched.cluster.snapshot import StartDelay
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
-from flowsched.snapshot import StartDelay
 from flowsched_models.document import InputError
 from flowsched_simulator.scenario import Arrivals, Objective
 from flowsched_simulator.scenario_file import bundled_scenarios, load_scenario, scenario_schema

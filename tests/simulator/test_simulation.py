@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import CATALOGUE, SERIAL, flow_scheduler, machine, machines, profiles, service, task
-from flowsched.cluster import service_load
-from flowsched.decision import Decisions, Placement, Scheduler
-from flowsched.snapshot import Machine, Service, Snapshot, StartDelay, Task
+from flowsched.cluster.cluster_state import service_load
+from flowsched.cluster.decision import Decisions, Placement, Scheduler
+from flowsched.cluster.snapshot import Machine, Service, Snapshot, StartDelay, Task
 from flowsched_models.runtime import HostFactory, Resident
 from flowsched_simulator.baselines import BASELINES, Granting
 from flowsched_simulator.run import JobRun, LatencyWindow, RoundSummary, Run

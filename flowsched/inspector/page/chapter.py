@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.arrays import IntArray
 from flowsched.inspector.account import SEARCH, Account, Part, Waits
 from flowsched.inspector.explanation import explain
 from flowsched.inspector.graph import Graph
 from flowsched.inspector.plain_snapshot import milli_of
+from flowsched.support.arrays import IntArray
 from flowsched_models.document import InputError
 
 DIGITS = 9

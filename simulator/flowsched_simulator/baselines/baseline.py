@@ -11,11 +11,11 @@ from typing import Literal
 
 import numpy as np
 
-from flowsched.decision import Decisions, Placement, Postponement
+from flowsched.cluster.decision import Decisions, Placement, Postponement
+from flowsched.cluster.resource import amount_text, covers, without
+from flowsched.cluster.snapshot import MILLI, Machine, Snapshot, Task
 from flowsched.relations.census import Census, demand_text
 from flowsched.relations.relation import TaskGroup
-from flowsched.resource import amount_text, covers, without
-from flowsched.snapshot import MILLI, Machine, Snapshot, Task
 from flowsched_models.machine import MachineType
 from flowsched_simulator.baselines.expectation import load_s, sibling_map
 

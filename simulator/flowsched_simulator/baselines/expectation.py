@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import lru_cache
 
-from flowsched.snapshot import Task
+from flowsched.cluster.snapshot import Task
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.machine import MachineType
 from flowsched_models.profile import JobProfile

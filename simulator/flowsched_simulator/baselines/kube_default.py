@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from flowsched.snapshot import Task
+from flowsched.cluster.snapshot import Task
 from flowsched_simulator.baselines.baseline import Baseline, Room, Round
 
 MAX_NODE_SCORE = 100

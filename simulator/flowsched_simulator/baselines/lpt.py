@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flowsched.snapshot import Task
+from flowsched.cluster.snapshot import Task
 from flowsched_simulator.baselines.baseline import Baseline, Room, Round, by_arrival, cores_for
 from flowsched_simulator.baselines.expectation import run_time_alone_s, spread
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowsched.snapshot import Task
+from flowsched.cluster.snapshot import Task
 from flowsched_simulator.baselines.baseline import Room
 from flowsched_simulator.baselines.kube_default import (
     KubeDefault,

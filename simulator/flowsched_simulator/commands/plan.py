@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from flowsched.cluster.snapshot import MILLI
 from flowsched.planner import (
     LEVEL,
     PlanRules,
@@ -17,7 +18,6 @@ from flowsched.planner import (
     Spread,
     outside,
 )
-from flowsched.snapshot import MILLI
 from flowsched_models.document import InputError
 from flowsched_models.document import Problem as Mistake
 from flowsched_models.output import make_folder, write_whole

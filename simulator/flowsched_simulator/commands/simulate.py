@@ -15,11 +15,11 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings_form import apply_settings
 from flowsched.commands.solver_options import SOLVER, TIME_LIMIT, TIME_LIMIT_HELP
 from flowsched.planner import PlanRules
 from flowsched.scale import choice
-from flowsched.settings import Settings
-from flowsched.settings_form import apply_settings
 from flowsched_models.document import Document, InputError, Problem, read_document
 from flowsched_models.output import make_folder, write_whole
 from flowsched_simulator import isolation

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flowsched.cluster_form import unique
+from flowsched.cluster.cluster_form import unique
 from flowsched_models.document import Document, Problems, read_document
 from flowsched_models.form import Checked, check, check_header
 from flowsched_models.isolation.simulation import Background

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flowsched.cluster_form import plural, refer, unique
+from flowsched.cluster.cluster_form import plural, refer, unique
 from flowsched.node import Deadline, NodeService, NodeTask
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import Document, KeyPath, Problems, name_help, read_document

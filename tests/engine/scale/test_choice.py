@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings_form import CHANGE_SETTINGS, Readers, apply_settings
 from flowsched.scale import choice
 from flowsched.scale.policies import PolicyError
-from flowsched.settings import Settings
-from flowsched.settings_form import CHANGE_SETTINGS, Readers, apply_settings
 from flowsched_models.document import InputError
 
 

@@ -14,16 +14,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from builders import HUNGRY, SCALING, machines, running, service, snapshot, snapshots, task
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Snapshot
 from flowsched.inspector.account import Account
 from flowsched.inspector.explanation import explain
 from flowsched.inspector.replay import replay
-from flowsched.record_file import pack_record, read_record, record_json
-from flowsched.record_shape import ShapeError, check_shape
+from flowsched.records.record_file import pack_record, read_record, record_json
+from flowsched.records.record_shape import ShapeError, check_shape
 from flowsched.relations.relation import TaskGroup
 from flowsched.scale.choice import chosen
 from flowsched.scale.scheduler import solve_network_round
-from flowsched.settings import Settings
-from flowsched.snapshot import Snapshot
 
 QUICK = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 POLICIES = ("flow-network", "load-spreading", "coco", "shortest-job-first")

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scale_world import ODD, REAL_SIZES, Draw, decide, draw_world
 
-from flowsched.network import Network
+from flowsched.network.network import Network
 from flowsched.scale import kernels
 from flowsched.scale.compaction import MAX_TIERS
 from flowsched.scale.desk import Desk

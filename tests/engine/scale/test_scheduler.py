@@ -11,17 +11,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from builders import CATALOGUE, HUNGRY, LARGE, SCALING, machine, machines, running, service, snapshot, snapshots, task
-from flowsched.decision import Decisions
+from flowsched.cluster.decision import Decisions
+from flowsched.cluster.snapshot import Machine, Reservation, Running, Snapshot, Task
 from flowsched.inspector.account import Account
 from flowsched.inspector.replay import replay
-from flowsched.record_file import read_record, record_json
+from flowsched.records.record_file import read_record, record_json
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched.scale.choice import chosen, names
 from flowsched.scale.intake import round_up
 from flowsched.scale.policy import ClassPrices
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.scheduler import NetworkScheduler, solve_network_round
-from flowsched.snapshot import Machine, Reservation, Running, Snapshot, Task
 from flowsched.solvers import make_solver
 from flowsched_models.document import InputError
 

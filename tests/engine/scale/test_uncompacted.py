@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from scale_world import DIVIDING, Draw, Stand, World, compacted, draw_world, draws, flow_policy, worlds
 
-from flowsched.network import Network
+from flowsched.network.network import Network
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.policies.trivial import TrivialPolicy
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass

@@ -16,9 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.compaction import View, compact
-from flowsched.decision import Certificate, Move, Placement, Postponement, Preemption
-from flowsched.network import Network
+from flowsched.cluster.compaction import View, compact
+from flowsched.cluster.decision import Certificate, Move, Placement, Postponement, Preemption
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import Reservation, Snapshot
+from flowsched.cluster.snapshot_file import dump_snapshot
+from flowsched.network.network import Network
 from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.pricing.forecast_cache import ForecastCache
 from flowsched.round.assignment import Assignment, PlacementOption
@@ -30,9 +33,6 @@ from flowsched.round.pass_network import node_names
 from flowsched.round.passes import NO_PASS, Deciding, Pass
 from flowsched.round.repair import Repair
 from flowsched.round.round_model import RoundModel
-from flowsched.settings import Settings
-from flowsched.snapshot import Reservation, Snapshot
-from flowsched.snapshot_file import dump_snapshot
 from flowsched.solvers import Solver, Status
 from flowsched_models.pace_table import PaceTable
 from flowsched_models.runtime import HostFactory

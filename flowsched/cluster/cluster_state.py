@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from flowsched.events import (
+from flowsched.cluster.events import (
     Event,
     MachineAdded,
     MachineRemoved,
@@ -19,9 +19,8 @@ from flowsched.events import (
     TaskSubmitted,
     TaskWithdrawn,
 )
-from flowsched.relations.relation import Relation, TaskGroup
-from flowsched.resource import amount_text, covers, missing, without
-from flowsched.snapshot import (
+from flowsched.cluster.resource import amount_text, covers, missing, without
+from flowsched.cluster.snapshot import (
     MILLI,
     Machine,
     PlannedStart,
@@ -32,6 +31,7 @@ from flowsched.snapshot import (
     StartDelay,
     Task,
 )
+from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.execution import Execution
 from flowsched_models.runtime import HostFactory, Resident, ServiceLoad

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.record_shape.values import (
+from flowsched.records.record_shape.values import (
     NUMBERS,
     TEXTS,
     WHOLES,

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from flowsched.cluster.snapshot import MILLI, Machine, Service
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
-from flowsched.snapshot import MILLI, Machine, Service
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import Document, InputError, KeyPath, Problems, name_help
 from flowsched_models.form import CoreSet, DurationUs, Form, MemoryMib, MilliCpu, Moment, Name, PositiveInt, Rate

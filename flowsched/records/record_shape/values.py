@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.arrays import IntArray
+from flowsched.support.arrays import IntArray
 
 Check = Callable[[Any, str], None]
 """Looks at a value; the text says where it stands. Raises :class:`ShapeError`."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from flowsched.cluster.resource import without
 from flowsched.relations.relation import Relation, TaskGroup
-from flowsched.resource import without
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.profile import JobProfile
 

@@ -1,10 +1,10 @@
 """Writes records to a folder beside the decision path.
 
 ``add`` only puts a recipe in a queue. A thread takes it out, has the record made and packed by a process of its own
-(:mod:`flowsched.record_maker`: in a thread it would hold up rounds through the interpreter's lock) and writes the file. So a
-round pays for two milliseconds of pickling, and only if it runs at the same time. Each file is a draft first, brought to
-the disk (fsync: otherwise a name may outlive its content when the machine goes down) and then renamed. The folder is not:
-a record that is lost whole is no half-written one.
+(:mod:`flowsched.records.record_maker`: in a thread it would hold up rounds through the interpreter's lock) and writes the
+file. So a round pays for two milliseconds of pickling, and only if it runs at the same time. Each file is a draft first,
+brought to the disk (fsync: otherwise a name may outlive its content when the machine goes down) and then renamed. The folder
+is not: a record that is lost whole is no half-written one.
 
 The thread has the priority of all others: at a lower one it could be kept waiting while it holds the lock that the decision
 path needs. The process, which holds nothing, has a lower one.
@@ -21,9 +21,9 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from flowsched.record import Recipe
-from flowsched.record_file import ARCHIVE_SUFFIX
-from flowsched.record_maker import MakingError, RecordMaker
+from flowsched.records.record import Recipe
+from flowsched.records.record_file import ARCHIVE_SUFFIX
+from flowsched.records.record_maker import MakingError, RecordMaker
 from flowsched_models.document import InputError
 from flowsched_models.output import make_folder, write_whole_bytes
 

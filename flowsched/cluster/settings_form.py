@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
-from flowsched.settings import Settings
+from flowsched.cluster.settings import Settings
 from flowsched_models.document import InputError, Problem, nearest
 
 CHOICES: dict[str, tuple[str, ...]] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flowsched.snapshot import Machine, PlannedStart, Reservation, Service, Task
+from flowsched.cluster.snapshot import Machine, PlannedStart, Reservation, Service, Task
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from flowsched.record_shape.network import check_networks
-from flowsched.record_shape.values import (
+from flowsched.records.record_shape.network import check_networks
+from flowsched.records.record_shape.values import (
     CHANGES,
     COMMON,
     COMMON_OPTIONAL,

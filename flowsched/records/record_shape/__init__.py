@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flowsched.record_shape.flow_part import check_flow_part
-from flowsched.record_shape.network_part import TASK_CLASS, check_network_part
-from flowsched.record_shape.values import (
+from flowsched.records.record_shape.flow_part import check_flow_part
+from flowsched.records.record_shape.network_part import TASK_CLASS, check_network_part
+from flowsched.records.record_shape.values import (
     CHANGES,
     FLAGS,
     LET_IN,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flowsched.network import Network
+from flowsched.network.network import Network
 from flowsched_models.document import InputError, Problem, read_text
 
 _WORDS = {"p": 4, "n": 3, "a": 6}

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from flowsched.cluster_form import (
+from flowsched.cluster.cluster_form import (
     BoundForm,
     MachineForm,
     RelationForm,
@@ -25,8 +25,7 @@ from flowsched.cluster_form import (
     refer,
     unique,
 )
-from flowsched.relations.relation import Relation, RelationKind, TaskGroup
-from flowsched.snapshot import (
+from flowsched.cluster.snapshot import (
     SNAPSHOT_VERSION,
     Machine,
     PlannedStart,
@@ -38,6 +37,7 @@ from flowsched.snapshot import (
     StartDelay,
     Task,
 )
+from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import Document, InputError, KeyPath, Problem, Problems, read_document
 from flowsched_models.form import (
@@ -170,7 +170,7 @@ def load_snapshot(path: str | Path) -> Snapshot:
     written under ``catalogue``. Raises :class:`flowsched_models.document.InputError` with all mistakes.
     """
     # A record is read by what builds on snapshots.
-    from flowsched.record_file import load_record, looks_like_record
+    from flowsched.records.record_file import load_record, looks_like_record
 
     if looks_like_record(Path(path)):
         return snapshot_of_record(load_record(path), str(path))

@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from io import FileIO
 from typing import IO, cast
 
-from flowsched.record import Recipe
-from flowsched.record_file import pack_record
+from flowsched.records.record import Recipe
+from flowsched.records.record_file import pack_record
 
 LOG = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _PIPE_BYTES = 1 << 20
 Buffer = bytes | memoryview
 _SIZE = struct.Struct("<q")
 _MADE, _FAILED, _UNREADABLE = range(3)
-_START = "import sys; sys.path[:] = {path!r}; from flowsched.record_maker import serve; serve()"
+_START = "import sys; sys.path[:] = {path!r}; from flowsched.records.record_maker import serve; serve()"
 
 
 class MakingError(Exception):

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
 
-from flowsched.cluster import service_load
+from flowsched.cluster.cluster_state import service_load
+from flowsched.cluster.resource import covers, without
+from flowsched.cluster.snapshot import MILLI, Machine, Running, Service, Snapshot, Task, cores_beside
 from flowsched.relations.census import Census
-from flowsched.resource import covers, without
-from flowsched.snapshot import MILLI, Machine, Running, Service, Snapshot, Task, cores_beside
 from flowsched_models.profile import PhaseOrder
 from flowsched_models.runtime import Host, HostFactory, Resident
 

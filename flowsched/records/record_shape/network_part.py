@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.record_shape.network import check_columns, check_networks
-from flowsched.record_shape.values import (
+from flowsched.records.record_shape.network import check_columns, check_networks
+from flowsched.records.record_shape.values import (
     COMMON,
     COMMON_OPTIONAL,
     FLAGS,

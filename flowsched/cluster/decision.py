@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
-from flowsched.snapshot import PlannedStart, Reservation, Snapshot
+from flowsched.cluster.snapshot import PlannedStart, Reservation, Snapshot
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flowsched.arrays import BoolArray, FloatArray, IntArray
 from flowsched.relations.entry_bounds import roles
 from flowsched.relations.relation import Relation
 from flowsched.relations.relation_store import Footprint, RelationStore
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.machine_arrays import FIXED
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 _LARGEST = 1e4
 """Largest sensitivity or pressure of one task: sums stay far inside 64 bits."""

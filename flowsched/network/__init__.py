@@ -1,0 +1,1 @@
+"""Min-cost flow networks and their files."""

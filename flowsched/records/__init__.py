@@ -1,0 +1,1 @@
+"""Records of rounds: made, checked, written and read."""

@@ -73,13 +73,14 @@ def as_it_opens(_: Any) -> None:
 
 
 def demo_network(page: Any) -> None:
-    """The first network of the demo's first round, with arcs that carry nothing."""
+    """The first pass of the demo's first round, with arcs that carry nothing."""
     page.click('[data-view="first"]')
     page.click("#zero")
 
 
 def postponed(page: Any) -> None:
-    """A task that waits on purpose."""
+    """A task that waits on purpose, in the drawing of what was decided."""
+    page.click('[data-view="plan"]')
     page.locator(".box.task.waiting").last.click()
 
 

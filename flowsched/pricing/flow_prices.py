@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 
@@ -18,67 +18,23 @@ from flowsched.cluster.snapshot import MILLI
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.forecast_cache import Forecast, ForecastCache
 from flowsched.pricing.forecast_kernel import (
-    CORES,
-    DELAY_NOW_S,
-    DONE,
     ELAPSED_S,
-    GOAL_S,
     IMPORTANCE,
     JOB_NUMBERS,
     LATEST_S,
-    LEAST_ALONE_S,
     LONG_RUNNING,
-    MEMORY_MIB,
     MOST_USED,
-    SCALE,
-    VARIANT_NUMBERS,
     base_costs,
     colocation_costs,
 )
-from flowsched.pricing.goals import REFERENCE_RUN_S, Goals
+from flowsched.pricing.goals import Goals
 from flowsched.pricing.utility import penalties
+from flowsched.pricing.variants import VariantBuilder
 from flowsched.support.arrays import FloatArray, IntArray
-from flowsched_models.runtime import Resident
 
 FORBIDDEN = float("inf")
 _SLOWEST = 4.0
 """No machine and no neighbours make a task more than so many times slower than one core of its best machine."""
-
-_TypeKey = tuple[object, ...]
-
-
-@dataclass(frozen=True)
-class TaskType:
-    """Classes that differ in age, goal and importance only: forecasts of one are those of all."""
-
-    rows: IntArray
-    """[shapes, columns] row of each variant, -1 where there is none."""
-    own_cores: IntArray
-    """The same without the variants that use services' cores."""
-    narrowest: IntArray
-    """The first of these."""
-
-
-@dataclass(frozen=True)
-class Variants:
-    """Every way in which the types of a round may join machines."""
-
-    numbers: FloatArray
-    """[variants, VARIANT_NUMBERS] as the kernels take them."""
-    kinds: IntArray
-    """[variants] kind of job, by the number of the pace table."""
-    columns: IntArray
-    """[variants] position among its type's variants of one shape."""
-    ways: tuple[tuple[int, bool], ...]
-    """[variants] width in milli-CPU, and whether services' cores are used."""
-
-
-@dataclass(frozen=True)
-class _TypeVariants:
-    """The ways of one type alone; its rows count from 0."""
-
-    type: TaskType
-    variants: Variants
 
 
 @dataclass(frozen=True)
@@ -149,7 +105,7 @@ class FlowPrices:
         self.shapes: dict[int, int]
         if like is None:
             self.shapes = {g: i for i, g in enumerate(view.shapes)}
-            self.type_of, self.types, self.variants = self._types()
+            self.type_of, self.types, self.variants = VariantBuilder(forecasts, self.goals, settings).build()
         else:
             self.shapes, self.type_of, self.types, self.variants = like.shapes, like.type_of, like.types, like.variants
         self._later: dict[int, tuple[float, float]] = {} if like is None else like._later
@@ -216,7 +172,7 @@ class FlowPrices:
             return self.machine_terms(group, earlier, earlier.index(arrival))
         total = self.machine_cost(group, colocation) - self.machine_cost(group, others)
         own = self.goals.penalty(arrival, with_it.arrivals_s[member])
-        alone_s = self.reference_run_s(group, arrival.task_class)
+        alone_s = self.goals.reference_run_s(group, arrival.task_class)
         if arrival.shared:
             alone_s *= self.forecasts.undisturbed_s(group, arrival) / self.forecasts.best_left_s(
                 group, arrival.task_class
@@ -258,7 +214,7 @@ class FlowPrices:
         """
         delay = min(self.forecasts.delay_s(task_class, 0), self.forecasts.delay_s(task_class, 1))
         least = self.forecasts.least_alone_s(group, task_class) / self.forecasts.best_left_s(group, task_class)
-        end = delay + self.reference_run_s(group, task_class) * min(1.0, least)
+        end = delay + self.goals.reference_run_s(group, task_class) * min(1.0, least)
         return self.goals.penalty(Arrival(task_class, 0, 0), end)
 
     def resident_least_cost(self, group: int) -> float:
@@ -355,111 +311,6 @@ class FlowPrices:
         drained = np.maximum(ending.max(axis=1, initial=0.0), 0.0)
         return Base(count, jobs, kinds, cores, memory, cost, peak, ends, completions, drained)
 
-    def _types(self) -> tuple[list[int], list[TaskType], Variants]:
-        """Type of each class, and the variants of each type on every shape of machine."""
-        view = self.forecasts.view
-        number: dict[_TypeKey, int] = {}
-        type_of: list[int] = []
-        parts: list[_TypeVariants] = []
-        for c, cls in enumerate(view.classes):
-            t = cls.task
-            fresh = t.submit_s >= view.snapshot.now_s
-            key = (t.profile, t.scale, t.widths_milli, t.memory_mib, t.threads, t.endless, fresh, t.machines, t.done)
-            if key not in number:
-                number[key] = len(parts)
-                reference = self.goals.whole_run_s[c] if t.endless else 0.0
-                depends = (*key, self.forecasts.delay_s(c, 0), reference, self.settings.slo_margin)
-                parts.append(self.forecasts.remembered(c, depends, partial(self._type_variants, c)))
-            type_of.append(number[key])
-        types = []
-        first = 0
-        for part in parts:
-            rows, own, narrowest = (
-                np.where(rows >= 0, rows + first, -1)
-                for rows in (part.type.rows, part.type.own_cores, part.type.narrowest)
-            )
-            types.append(TaskType(rows, own, narrowest))
-            first += len(part.variants.kinds)
-        variants = Variants(
-            np.concatenate([np.zeros((0, VARIANT_NUMBERS)), *(p.variants.numbers for p in parts)]),
-            np.concatenate([np.zeros(0, np.int64), *(p.variants.kinds for p in parts)]),
-            np.concatenate([np.zeros(0, np.int64), *(p.variants.columns for p in parts)]),
-            tuple(way for p in parts for way in p.variants.ways),
-        )
-        return type_of, types, variants
-
-    def _type_variants(self, task_class: int) -> _TypeVariants:
-        """The variants of one class's type, counted from 0."""
-        table = self.forecasts.table
-        rows: list[FloatArray] = []
-        kinds: list[int] = []
-        columns: list[int] = []
-        ways: list[tuple[int, bool]] = []
-        by_shape: list[list[int]] = []
-        for g in self.shapes:
-            here: list[int] = []
-            key = self._place_key(g, task_class)
-            for way, row, kind, column in table.remembered(key, partial(self._variants_of, g, task_class)):
-                here.append(len(rows))
-                rows.append(row)
-                kinds.append(kind)
-                columns.append(column)
-                ways.append(way)
-            by_shape.append(here)
-        rows_of = np.full((len(by_shape), max((len(here) for here in by_shape), default=0)), -1, np.int64)
-        for s, here in enumerate(by_shape):
-            rows_of[s, : len(here)] = here
-        own = max((sum(not ways[v][1] for v in here) for here in by_shape), default=0)
-        plain = np.where([[v >= 0 and not ways[v][1] for v in row] for row in rows_of.tolist()], rows_of, -1)
-        own_cores = plain.reshape(rows_of.shape)[:, :own]
-        numbers = np.array(rows).reshape(-1, VARIANT_NUMBERS)
-        variants = Variants(numbers, np.array(kinds, np.int64), np.array(columns, np.int64), tuple(ways))
-        return _TypeVariants(TaskType(rows_of, own_cores, own_cores[:, :1]), variants)
-
-    def _place_key(self, group: int, task_class: int) -> tuple[object, ...]:
-        """What the variants of a class on a group's machines depend on."""
-        here, t = self.forecasts.view.groups[group], self.forecasts.view.classes[task_class].task
-        now = self.forecasts.view.snapshot
-        delay_s = self.forecasts.delay_s(task_class, 0)
-        allowed = self.forecasts.view.allowed(task_class, here.members[0])
-        job = (t.profile, t.scale, t.widths_milli, t.memory_mib, t.threads, t.done, delay_s, allowed)
-        goals = tuple(s.slo_us for s in here.services)
-        reference = self.goals.whole_run_s[task_class] if t.endless else 0.0
-        place = (int(self.forecasts.hosts[group]), here.batch_cores, here.machine.vcpus, goals, now.share_service_cores)
-        return (*job, reference, *place, self.settings.slo_margin, self.forecasts.shares)
-
-    def _variants_of(self, group: int, task_class: int) -> list[tuple[tuple[int, bool], FloatArray, int, int]]:
-        """Way, row, kind and column of each variant of a class on a group's machines."""
-        forecasts = self.forecasts
-        found = []
-        for column, (width, shared) in enumerate(forecasts.ways(group, task_class)):
-            arrival = Arrival(task_class, 0, width, shared)
-            if self._breaks_alone(group, arrival):
-                continue
-            resident = forecasts.resident(group, arrival)
-            kind = forecasts.table.kind(int(forecasts.hosts[group]), resident)
-            found.append(((width, shared), self._variant(group, arrival, resident), kind, column))
-        return found
-
-    def _breaks_alone(self, group: int, arrival: Arrival) -> bool:
-        """Whether an arriving task breaks a p95 goal on a machine of the group that runs nothing else."""
-        services = self.forecasts.view.groups[group].services
-        peaks = self.forecasts.lone_peak_p95_us(group, arrival)
-        return any(p > self.settings.slo_margin * s.slo_us for p, s in zip(peaks, services, strict=True))
-
-    def _variant(self, group: int, arrival: Arrival, resident: Resident) -> FloatArray:
-        row = np.zeros(VARIANT_NUMBERS)
-        row[SCALE], row[DONE] = resident.scale, resident.progress
-        row[CORES], row[MEMORY_MIB] = arrival.width_milli / MILLI, resident.memory_mib
-        row[GOAL_S], row[LATEST_S] = 1.0, np.inf
-        row[DELAY_NOW_S] = self.forecasts.delay_s(arrival.task_class, 0)
-        row[LEAST_ALONE_S] = self.reference_run_s(group, arrival.task_class)
-        if self.forecasts.view.classes[arrival.task_class].task.endless:
-            row[LONG_RUNNING] = row[LEAST_ALONE_S]
-        elif arrival.shared:
-            row[LEAST_ALONE_S] = self.forecasts.least_alone_s(group, arrival.task_class)
-        return row
-
     def _learn(self, group: int, new: Sequence[Colocation]) -> None:
         forecasts, costs = self.forecasts, self._cost[group]
         first, variants, after, class_of = [0], [], [], []
@@ -515,13 +366,6 @@ class FlowPrices:
                     tuple(peak[b, :services].tolist()),
                 )
 
-    def reference_run_s(self, group: int, task_class: int) -> float:
-        """Run time of what is left on the group's machines alone; for a long-running task, relative to its best place."""
-        alone_s = self.forecasts.best_left_s(group, task_class)
-        if not self.forecasts.view.classes[task_class].task.endless:
-            return alone_s
-        return REFERENCE_RUN_S * alone_s / self.goals.whole_run_s[task_class]
-
     def _slowness(self, factor: float) -> float:
         """Penalty of a running long-running task that is so many times slower than alone, whatever its length."""
         return self.settings.eps * factor / self.settings.goal_factor
@@ -557,7 +401,7 @@ class FlowPrices:
 
     def _run_for_good(self, group: int, task_class: int, width_milli: int) -> tuple[float, float]:
         """Run time beside the long-running tasks of a group's machines, and what it costs them."""
-        alone_s = self.reference_run_s(group, task_class)
+        alone_s = self.goals.reference_run_s(group, task_class)
         running = self.forecasts.view.groups[group].running
         if not any(r.task.endless for r in running):
             return alone_s, 0.0

@@ -73,6 +73,13 @@ class Goals:
             for service, peak in zip(here.services, peaks, strict=True)
         )
 
+    def reference_run_s(self, group: int, task_class: int) -> float:
+        """Run time of what is left on the group's machines alone; for a long-running task, relative to its best place."""
+        alone_s = self._forecasts.best_left_s(group, task_class)
+        if not self._forecasts.view.classes[task_class].task.endless:
+            return alone_s
+        return REFERENCE_RUN_S * alone_s / self.whole_run_s[task_class]
+
     def penalty(self, arrival: Arrival, end_s: float) -> float:
         """What an arriving task's completion costs, ``end_s`` from now."""
         c = arrival.task_class

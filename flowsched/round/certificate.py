@@ -88,7 +88,7 @@ def _least_s(model: RoundModel, group: int, task_class: int) -> float:
     if not here.batch_cores or not model.view.allowed(task_class, here.members[0]):
         return np.inf
     least = model.forecasts.least_alone_s(group, task_class) / model.forecasts.best_alone_s(group, task_class)
-    return model.prices.reference_run_s(group, task_class) * min(1.0, least)
+    return model.prices.goals.reference_run_s(group, task_class) * min(1.0, least)
 
 
 def _first_end_s(model: RoundModel, group: int) -> float:

@@ -16,9 +16,10 @@ from flowsched.scale.demand import ALWAYS_WORTH_IT, Demand
 from flowsched.scale.desk import Desk
 from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.machine_arrays import FIXED
+from flowsched.scale.network_account import NetworkAccount, PlacedCosts
 from flowsched.scale.places import read_places
 from flowsched.scale.reasons import Closing, Reason
-from flowsched.scale.record import NetworkAccount, PlacedCosts, class_numbers, network_part, plain_demand
+from flowsched.scale.record import class_numbers, network_part, plain_demand
 from flowsched.scale.recorded import read_class, read_round_settings
 from flowsched.scale.round import Level, RoundOutcome, Rounds
 from flowsched.scale.topology import read_topology_counts

@@ -20,8 +20,8 @@ from flowsched.scale.bulk_outcome import BulkOutcome, BulkPlacement, Leftover
 from flowsched.scale.bulk_record import BulkAccount
 from flowsched.scale.demand import Demand
 from flowsched.scale.ledger import Ledger
+from flowsched.scale.network_account import PlacedCosts
 from flowsched.scale.reasons import PLACE, Cause, Closing, why_all
-from flowsched.scale.record import PlacedCosts
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.scheduler import named_certificate
 from flowsched.solvers import Solver, make_solver

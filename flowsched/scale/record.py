@@ -6,8 +6,8 @@ was decided, and the certificate with all that its bound was computed from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,184 +17,19 @@ from flowsched.network.network import Network
 from flowsched.records.record import NETWORK_PART, RECORD_KIND, RECORD_VERSION, plain_certificate, plain_timings, writer
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale import kernels
-from flowsched.scale.changed_round import ChangedRound
 from flowsched.scale.kernels import UNLIMITED
-from flowsched.scale.ledger import CPU, RUNNING, Ledger
+from flowsched.scale.ledger import CPU
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.network import ScaleNetwork
+from flowsched.scale.network_account import NetworkAccount, Present, Roll
 from flowsched.scale.places import Places
-from flowsched.scale.policy import Feature
-from flowsched.scale.reasons import PLACE, Closing, Reason
+from flowsched.scale.reasons import PLACE
 from flowsched.scale.rents import DualTables, dual_tables
 from flowsched.scale.reservation import Reservation
-from flowsched.scale.round import Level, RoundOutcome, RoundSettings
-from flowsched.scale.task_class import MachineKind, TaskClass
+from flowsched.scale.round import Level
+from flowsched.scale.task_class import TaskClass
 from flowsched.solvers import Status, make_solver
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
-
-
-@dataclass(frozen=True, eq=False)
-class Roll:
-    """Names of everybody in a round, and what policies said of classes, as they were; nothing in it changes later."""
-
-    machines: Sequence[str | None]
-    tasks: Mapping[int, str]
-    """By row: of those that wait and, where it matters, of those that run."""
-    created_s: Mapping[int, float]
-    classes: tuple[TaskClass, ...]
-    kinds: tuple[MachineKind, ...]
-    features: tuple[Feature, ...]
-    resources: tuple[str, ...]
-    waiting: FloatArray
-    """By class: of a task that has just come."""
-    growth: FloatArray
-    allocatable: IntArray
-    kind: IntArray
-    effects: IntArray
-    """By class."""
-    coefficients: FloatArray
-    base: FloatArray
-    """By class and kind."""
-
-    @classmethod
-    def of(cls, ledger: Ledger, rows: IntArray) -> Roll:
-        """That of a ledger, for the tasks in ``rows``."""
-        table = ledger.table()
-        return cls(
-            tuple(ledger.names),
-            {row: ledger.task_name(row) for row in rows.tolist()},
-            dict(zip(rows.tolist(), ledger.created_s[rows].tolist(), strict=True)),
-            tuple(ledger.classes),
-            tuple(ledger.kinds),
-            ledger.features,
-            tuple(ledger.resources),
-            table.waiting,
-            table.growth,
-            ledger.allocatable.copy(),
-            ledger.kind.copy(),
-            ledger.effects,
-            table.coefficients,
-            table.base,
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class Present:
-    """Who runs where until when: what rounds with due tasks, or with groups, depend on beside sums."""
-
-    tasks: IntArray
-    machine: IntArray
-    task_class: IntArray
-    end_s: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
-class PlacedCosts:
-    """What the placements of a round cost, in their order."""
-
-    cost: FloatArray
-    terms: Mapping[str, FloatArray]
-    """They add up to the cost."""
-    runner_up: IntArray
-    """Machine row; -1 for none."""
-    runner_up_cost: FloatArray
-
-
-@dataclass(frozen=True, eq=False)
-class NetworkAccount:
-    """All that a record is made of; another thread may use it while rounds go on."""
-
-    roll: Roll
-    outcome: RoundOutcome
-    costs: PlacedCosts
-    pending_class: Mapping[int, int]
-    """Class of each task that waits on, by its row."""
-    reasons: Mapping[int, Reason]
-    """Why tasks wait, by task row."""
-    groups: Mapping[str, int]
-    """Minimum of every task group."""
-    members_elsewhere: Mapping[str, int]
-    """By task group, members that run and that the round knew by their number only."""
-    places: tuple[Places, ...]
-    """Masks and wishes by their number."""
-    present: Present | None
-    before: tuple[Reservation, ...]
-    """What was held when the round began."""
-    number: int
-    now_s: float
-    policy: str
-    solver: str
-    settings: RoundSettings
-    upkeep: Mapping[str, Mapping[str, int]]
-    timings_ms: Mapping[str, float]
-    stopped: tuple[str, ...] = ()
-    own_names: bool = False
-    """Whether no two classes have the same name."""
-    changed: ChangedRound | None = None
-    """What becomes of running tasks, where anything may."""
-
-    @classmethod
-    def of(
-        cls,
-        ledger: Ledger,
-        outcome: RoundOutcome,
-        closing: Closing,
-        reasons: Mapping[int, Reason],
-        before: tuple[Reservation, ...],
-        *,
-        number: int,
-        now_s: float,
-        policy: str,
-        solver: str,
-        settings: RoundSettings,
-        upkeep: Mapping[str, Mapping[str, int]],
-        timings_ms: Mapping[str, float],
-        stopped: tuple[str, ...] = (),
-        own_names: bool = False,
-        changed: ChangedRound | None = None,
-        costs: PlacedCosts | None = None,
-    ) -> NetworkAccount:
-        """Take down what changes after the round: names, and who runs if that matters.
-
-        ``costs``: None for what each costs beside all others at the end of the round.
-        """
-        pending = np.concatenate([outcome.tasks, outcome.waits])
-        present: Present | None = None
-        rows = pending
-        late = len(pending) and float((now_s - ledger.created_s[pending]).max()) > settings.due_age_s
-        if (settings.reservations and late) or ledger.groups or changed is not None:
-            running = np.flatnonzero(ledger.state == RUNNING)
-            running = running[np.argsort(ledger.sequence[running], kind="stable")]
-            if changed is not None:  # as in the ledger that changes are worked out on
-                running = np.array(sorted(running.tolist(), key=ledger.task_name), dtype=np.int64)
-            present = Present(running, ledger.machine[running], ledger.task_class[running], ledger.end_s[running])
-            rows = np.concatenate([pending, running])
-        if costs is None:
-            terms = closing.terms(ledger.task_class[outcome.tasks], outcome.machines)
-            count = len(outcome.tasks)
-            costs = PlacedCosts(outcome.cost, terms, np.full(count, -1, dtype=np.int64), np.zeros(count))
-        return cls(
-            Roll.of(ledger, rows),
-            outcome,
-            costs,
-            dict(zip(outcome.waits.tolist(), ledger.task_class[outcome.waits].tolist(), strict=True)),
-            reasons,
-            dict(ledger.groups),
-            dict(ledger.members_elsewhere),
-            tuple(ledger.places.places),
-            present,
-            before,
-            number,
-            now_s,
-            policy,
-            solver,
-            settings,
-            upkeep,
-            timings_ms,
-            stopped,
-            own_names,
-            changed,
-        )
 
 
 def network_record(account: NetworkAccount) -> dict[str, Any]:

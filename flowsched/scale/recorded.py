@@ -13,10 +13,11 @@ from flowsched.scale.changes import ChangeSettings, History, change_running
 from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.machine_arrays import FIXED
+from flowsched.scale.network_account import NetworkAccount
 from flowsched.scale.places import read_places
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, Feature
 from flowsched.scale.reasons import Closing, why_all
-from flowsched.scale.record import NetworkAccount, network_record
+from flowsched.scale.record import network_record
 from flowsched.scale.reservation import Reservation
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass

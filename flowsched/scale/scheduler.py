@@ -16,11 +16,12 @@ from flowsched.scale.changed_round import ChangedRound, changed_round, started_o
 from flowsched.scale.changes import ChangeSettings, History, change_running
 from flowsched.scale.choice import GuardedPolicy, user_name
 from flowsched.scale.ledger import RUNNING, Ledger
+from flowsched.scale.network_account import NetworkAccount
 from flowsched.scale.policies.flow import FlowNetworkPolicy
 from flowsched.scale.policy import NetworkPolicy
 from flowsched.scale.price_table import LedgerError
 from flowsched.scale.reasons import Closing, Reason, leaving, why_all
-from flowsched.scale.record import NetworkAccount, network_record
+from flowsched.scale.record import network_record
 from flowsched.scale.reservation import Reservation as HeldMachine
 from flowsched.scale.roster import Roster
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings

@@ -15,11 +15,11 @@ import numpy as np
 from ortools.graph.python import min_cost_flow
 
 from benchmarks.machine import describe_machine
-from flowsched.incremental.outcome import Way
-from flowsched.locality.choices import choose
-from flowsched.locality.instance import InstanceShape
-from flowsched.locality.network import build_network
-from flowsched.locality.rounds import LocalityRounds
+from benchmarks.quincy.choices import choose
+from benchmarks.quincy.incremental_outcome import Way
+from benchmarks.quincy.instance import InstanceShape
+from benchmarks.quincy.network import build_network
+from benchmarks.quincy.rounds import LocalityRounds
 from flowsched.network.network import Network
 from flowsched.solvers.ortools import OrtoolsSolver
 from flowsched.support.stage_timer import StageTimer

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.lemon import LemonError, solve_by_lemon
+from benchmarks.quincy.choices import choose
+from benchmarks.quincy.instance import InstanceShape
+from benchmarks.quincy.network import build_network
 from benchmarks.quincy_rounds import measure_quincy, measure_quincy_incremental
 from benchmarks.rounds_presets import Preset
-from flowsched.locality.choices import choose
-from flowsched.locality.instance import InstanceShape
-from flowsched.locality.network import build_network
 
 CONTENDED = 0.98
 LIMIT_S = 300.0

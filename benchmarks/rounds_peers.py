@@ -16,11 +16,11 @@ import numpy as np
 
 from benchmarks.lemon import LemonError, solve_by_lemon
 from benchmarks.rounds_course import Course
+from benchmarks.uncompacted import build_uncompacted
 from flowsched.network.network import Network
 from flowsched.scale.ledger import UNLIMITED, Ledger
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.round import RoundOutcome, Rounds
-from flowsched.scale.uncompacted import build_uncompacted
 from flowsched.scale.waiting import Waiting
 from flowsched.solvers import make_solver
 from flowsched.support.arrays import FloatArray

@@ -16,10 +16,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from flowsched.incremental.general import DONE, NO_WAY, lower_prices, repair
-from flowsched.incremental.hub_graph import by_hub
 from flowsched.network.network import Network
+from flowsched.solvers.flow_repair import DONE, NO_WAY, lower_prices, repair
 from flowsched.solvers.guards import guarded, largest
+from flowsched.solvers.hub_graph import by_hub
 from flowsched.solvers.ortools import OrtoolsSolver
 from flowsched.solvers.solver import Capabilities, Requirement, Solution, Status
 from flowsched.support.arrays import IntArray

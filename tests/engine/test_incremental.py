@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowsched.incremental import kernel
-from flowsched.incremental.certificate import certify
-from flowsched.incremental.flow import IncrementalFlow, InfeasibleError
-from flowsched.incremental.hub_graph import UNCAPPED, HubGraph
-from flowsched.incremental.outcome import Reason, Way
+from benchmarks.quincy import incremental_kernel as kernel
+from benchmarks.quincy.incremental_certificate import certify
+from benchmarks.quincy.incremental_flow import IncrementalFlow, InfeasibleError
+from benchmarks.quincy.incremental_outcome import Reason, Way
 from flowsched.network.network import Network
+from flowsched.solvers.hub_graph import UNCAPPED, HubGraph
 from flowsched.solvers.incremental import IncrementalSolver, Rebuild
 from flowsched.solvers.ortools import OrtoolsSolver
 from flowsched.solvers.solver import Status

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 sys.path.append(str(Path(__file__).parent.parent.parent))  # benchmarks are no part of what is installed
 
+from benchmarks.quincy import decoding
+from benchmarks.quincy.choices import Choices, choose
+from benchmarks.quincy.decoding import place_tasks
+from benchmarks.quincy.incremental_outcome import Way
+from benchmarks.quincy.instance import InstanceShape
+from benchmarks.quincy.machines import Machines
+from benchmarks.quincy.network import build_network
+from benchmarks.quincy.rounds import LocalityRounds
+from benchmarks.quincy.tasks import DataTasks
 from benchmarks.quincy_rounds import measure_quincy, measure_quincy_incremental
-from flowsched.incremental.outcome import Way
-from flowsched.locality import decoding
-from flowsched.locality.choices import Choices, choose
-from flowsched.locality.decoding import place_tasks
-from flowsched.locality.instance import InstanceShape
-from flowsched.locality.machines import Machines
-from flowsched.locality.network import build_network
-from flowsched.locality.prices import LocalityPrices
-from flowsched.locality.rounds import LocalityRounds
-from flowsched.locality.tasks import DataTasks
+from flowsched.scale.policies.locality_prices import LocalityPrices
 from flowsched.solvers.networkx import NetworkxSolver
 from flowsched.solvers.ortools import OrtoolsSolver
 from flowsched.support.arrays import IntArray

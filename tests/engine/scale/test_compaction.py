@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
+from canonical import canonical_network
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scale_world import DUE_AGE_S, Draw, draw_world, flow_policy
 
-from flowsched.scale.canonical import canonical_network
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.network import build_network

@@ -11,16 +11,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from policy_world import DUE_S, World, a_class, a_machine, price_of
 
-from flowsched.locality.choices import choose
-from flowsched.locality.machines import Machines
-from flowsched.locality.network import build_network as build_locality_network
-from flowsched.locality.prices import LocalityPrices
-from flowsched.locality.tasks import DataTasks
+from benchmarks.quincy.choices import choose
+from benchmarks.quincy.machines import Machines
+from benchmarks.quincy.network import build_network as build_locality_network
+from benchmarks.quincy.tasks import DataTasks
 from flowsched.scale.compaction import RUNGS
 from flowsched.scale.network import build_network
 from flowsched.scale.policies import make_network_policy
 from flowsched.scale.policies.coco import CLASSES, PENALTIES, CocoPolicy
 from flowsched.scale.policies.load_spreading import LoadSpreadingPolicy
+from flowsched.scale.policies.locality_prices import LocalityPrices
 from flowsched.scale.policy import NetworkPolicy
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.task_class import TaskClass

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from scale_world import DIVIDING, Draw, Stand, World, compacted, draw_world, draws, flow_policy, worlds
 
+from benchmarks.uncompacted import build_uncompacted, exact_prices, room_by_class
 from flowsched.network.network import Network
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.policies.trivial import TrivialPolicy
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
-from flowsched.scale.uncompacted import build_uncompacted, exact_prices, room_by_class
 from flowsched.solvers import Status, make_solver
 
 FEW = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))

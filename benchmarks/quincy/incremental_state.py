@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.incremental.hub_graph import HubGraph, by_hub
-from flowsched.incremental.kernel import POOL_END, SHIFT, Arrays
+from benchmarks.quincy.incremental_kernel import POOL_END, SHIFT, Arrays
+from flowsched.solvers.hub_graph import HubGraph, by_hub
 from flowsched.support.arrays import IntArray
 
 _COUNTERS = 8

@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flowsched.incremental.flow import SCANNED_PER_ARC, IncrementalFlow
-from flowsched.incremental.hub_graph import HubGraph
-from flowsched.incremental.outcome import Outcome
-from flowsched.locality.choices import Choices, choose
-from flowsched.locality.decoding import place_tasks
-from flowsched.locality.machines import Machines
-from flowsched.locality.prices import LocalityPrices
-from flowsched.locality.tasks import DataTasks
+from benchmarks.quincy.choices import Choices, choose
+from benchmarks.quincy.decoding import place_tasks
+from benchmarks.quincy.incremental_flow import SCANNED_PER_ARC, IncrementalFlow
+from benchmarks.quincy.incremental_outcome import Outcome
+from benchmarks.quincy.machines import Machines
+from benchmarks.quincy.tasks import DataTasks
+from flowsched.scale.policies.locality_prices import LocalityPrices
+from flowsched.solvers.hub_graph import HubGraph
 from flowsched.support.arrays import IntArray
 
 

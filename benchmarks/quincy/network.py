@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.locality.choices import Choices
-from flowsched.locality.decoding import place_tasks
-from flowsched.locality.machines import Machines
+from benchmarks.quincy.choices import Choices
+from benchmarks.quincy.decoding import place_tasks
+from benchmarks.quincy.machines import Machines
 from flowsched.network.network import Network
 from flowsched.support.arrays import IntArray
 

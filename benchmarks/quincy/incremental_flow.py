@@ -13,11 +13,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from flowsched.incremental import kernel, state
-from flowsched.incremental.certificate import FlowCertificate, certify
-from flowsched.incremental.hub_graph import HubGraph
-from flowsched.incremental.outcome import Outcome, Reason, Way
+from benchmarks.quincy import incremental_kernel as kernel
+from benchmarks.quincy import incremental_state as state
+from benchmarks.quincy.incremental_certificate import FlowCertificate, certify
+from benchmarks.quincy.incremental_outcome import Outcome, Reason, Way
 from flowsched.network.network import COST_LIMIT, Network
+from flowsched.solvers.hub_graph import HubGraph
 from flowsched.solvers.ortools import OrtoolsSolver
 from flowsched.solvers.solver import Status
 from flowsched.support.arrays import BoolArray, IntArray

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flowsched.locality.machines import Machines
-from flowsched.locality.prices import LocalityPrices
-from flowsched.locality.tasks import DataTasks
+from benchmarks.quincy.machines import Machines
+from benchmarks.quincy.tasks import DataTasks
+from flowsched.scale.policies.locality_prices import LocalityPrices
 from flowsched.support.arrays import IntArray
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flowsched.locality.machines import Machines
+from benchmarks.quincy.machines import Machines
 from flowsched.support.arrays import IntArray
 from flowsched_models.compiled import compiled
 

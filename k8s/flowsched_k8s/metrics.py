@@ -110,8 +110,8 @@ FAMILIES: tuple[Family, ...] = (
         ("backend", "mode"),
         _FAST,
     ),
-    Family("flowsched_graph_nodes", "gauge", "Nodes of the last round's network.", ("kind",)),
-    Family("flowsched_graph_arcs", "gauge", "Arcs of the last round's network.", ("kind",)),
+    Family("flowsched_graph_nodes", "gauge", "Nodes of the network that a bulk round solved last.", ("kind",)),
+    Family("flowsched_graph_arcs", "gauge", "Arcs of the network that a bulk round solved last.", ("kind",)),
     Family("flowsched_graph_rebuilds_total", "counter", "Times the network was built anew.", ("reason",)),
     Family(
         "flowsched_solver_fallbacks_total",

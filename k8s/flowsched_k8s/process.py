@@ -377,7 +377,8 @@ class Process:
         metrics.solved(self._solver.name, "full", result.solve_ms / 1e3)
         nodes = {k.removeprefix("nodes_"): n for k, n in result.counts.items() if k.startswith("nodes_")}
         arcs = {k.removeprefix("arcs_"): n for k, n in result.counts.items() if k.startswith("arcs_")}
-        metrics.graph(nodes, arcs)
+        if nodes:
+            metrics.graph(nodes, arcs)
         # Nothing is kept between rounds: every network is built anew.
         for _ in range(result.counts.get("solves", 0)):
             metrics.graph_rebuilt("every_round")

@@ -26,13 +26,17 @@ TITLES = {
     "cliff": "One pod more",
     "ablation": "Does the flow decide?",
 }
+_TWO_RULES = "flow,all-at-once,kube-default"
 COMMANDS = {
-    "sixty": "python -m benchmarks.engine --part sixty --seeds 5 --old PATH",
-    "three-hundred": "python -m benchmarks.engine --part three-hundred --seeds 5",
-    "demo": "python -m benchmarks.engine --part demo --old PATH",
-    "cliff": "python -m benchmarks.engine --part cliff --seeds 3",
+    "sixty": "python -m benchmarks.engine --part sixty --seeds 2 --first-seed 20 --loads 0.74,1.19 \\\n"
+    f"    --schedulers {_TWO_RULES},load-spreading",
+    "three-hundred": "python -m benchmarks.engine --part three-hundred --seeds 1 --first-seed 20 --loads 0.74 \\\n"
+    f"    --schedulers {_TWO_RULES}",
+    "demo": "python -m benchmarks.engine --part demo",
+    "cliff": "python -m benchmarks.engine --part cliff --seeds 1",
     "ablation": "python -m benchmarks.engine --part ablation --seeds 5",
 }
+"""What the kept results were measured with."""
 
 
 def main() -> None:

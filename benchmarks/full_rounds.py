@@ -25,7 +25,7 @@ from benchmarks.rounds_presets import PRESETS
 from flowsched.scale.full_round import FullRounds, FullSettings, propose
 from flowsched.scale.ledger import PENDING, RUNNING, Ledger
 from flowsched.scale.migration import carry_out
-from flowsched.scale.preemption import Preemption, PreemptionSettings
+from flowsched.scale.preemption import PreemptionPlanner, PreemptionSettings
 from flowsched.scale.round import Rounds
 from flowsched.solvers import make_solver
 
@@ -115,7 +115,7 @@ def _preempt(ledger: Ledger, course: Course, now_s: float) -> dict[str, Any]:
     ledger.bind(outcome.tasks, outcome.machines)
     left = int((ledger.state[tasks] == PENDING).sum())
     began = time.perf_counter()
-    by = Preemption(ledger, make_solver("ortools"), PreemptionSettings(preempt=True, most_victims=1 << 20))
+    by = PreemptionPlanner(ledger, make_solver("ortools"), PreemptionSettings(preempt=True, most_victims=1 << 20))
     plan = by.plan(tasks[ledger.state[tasks] == PENDING], now_s)
     return {
         "waiting": left,

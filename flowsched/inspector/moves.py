@@ -18,7 +18,7 @@ _STEP = 1e-9
 
 
 @dataclass(frozen=True)
-class Move:
+class OtherOption:
     """Another option for a task, or waiting (``machine`` None), with all other tasks where the round left them."""
 
     machine: str | None
@@ -43,7 +43,7 @@ class Move:
         }
 
 
-def moves_of(task: FlowTask) -> tuple[Move, ...]:
+def moves_of(task: FlowTask) -> tuple[OtherOption, ...]:
     """All options that a task could have instead; the record's, or those around its decisions where these differ from its
     plan. Waiting is not among them.
     """
@@ -73,11 +73,11 @@ def here(task: FlowTask) -> tuple[float, Mapping[str, float]]:
     return placed.cost, placed.terms
 
 
-def waiting_move(task: FlowTask) -> Move | None:
+def waiting_move(task: FlowTask) -> OtherOption | None:
     """What waiting would cost; None where that is not known."""
     if task.opened is not None:
         terms = task.opened.model.prices.waiting_terms(task.task_class)
-        return Move(None, None, None, sum(terms.values()), dict(terms))
+        return OtherOption(None, None, None, sum(terms.values()), dict(terms))
     graph = task.part.last
     node = None if graph is None else graph.node("task", task.name)
     if graph is None or node is None:
@@ -86,11 +86,11 @@ def waiting_move(task: FlowTask) -> Move | None:
         own = graph.terms_of(arc)
         if graph.kinds[graph.heads[arc]] == "stay" and "completion_if_postponed" in own:
             own.pop(LEFT, None)
-            return Move(None, None, None, sum(own.values()), own)
+            return OtherOption(None, None, None, sum(own.values()), own)
     return None
 
 
-def cheapest_open(task: FlowTask) -> Move | None:
+def cheapest_open(task: FlowTask) -> OtherOption | None:
     """Where a waiting task itself could start now beside all that starts and is planned, whatever its group does."""
     if task.opened is None:
         return None
@@ -105,29 +105,29 @@ def cheapest_open(task: FlowTask) -> Move | None:
     return cheapest(found)
 
 
-def cheapest(moves: Iterable[Move]) -> Move | None:
+def cheapest(moves: Iterable[OtherOption]) -> OtherOption | None:
     """The cheapest move, the first of equal ones."""
-    best: Move | None = None
+    best: OtherOption | None = None
     for move in moves:
         if best is None or move.cost < best.cost - _STEP:
             best = move
     return best
 
 
-def by_machine(moves: Sequence[Move]) -> list[Move]:
+def by_machine(moves: Sequence[OtherOption]) -> list[OtherOption]:
     """The cheapest move to each machine, cheap ones first."""
     machines = dict.fromkeys(m.machine for m in moves if m.machine is not None)
     found = [best for name in machines if (best := cheapest(m for m in moves if m.machine == name)) is not None]
     return sorted(found, key=lambda m: (m.cost, m.machine or ""))
 
 
-def _is_here(task: FlowTask, move: Move) -> bool:
+def _is_here(task: FlowTask, move: OtherOption) -> bool:
     """Whether a move leads to what was decided, as those around a plan may that was not followed to the letter."""
     placed = task.placed
     return placed is not None and (move.machine, move.slot, move.width_milli) == (placed.machine, 0, placed.width_milli)
 
 
-def _starts_at_once(task: FlowTask, move: Move) -> bool:
+def _starts_at_once(task: FlowTask, move: OtherOption) -> bool:
     """Whether a later start is none: nothing on its machine would complete before."""
     opened = task.opened
     if opened is None or move.machine is None or not move.slot:
@@ -138,7 +138,7 @@ def _starts_at_once(task: FlowTask, move: Move) -> bool:
     return not ends and not view.groups[view.group_of[m]].completes
 
 
-def _recorded(task: FlowTask) -> Iterable[Move]:
+def _recorded(task: FlowTask) -> Iterable[OtherOption]:
     graph = task.part.last
     node = None if graph is None else graph.node("task", task.name)
     if graph is None or node is None:
@@ -153,10 +153,10 @@ def _recorded(task: FlowTask) -> Iterable[Move]:
         leaving = -terms.pop(LEFT) if LEFT in terms else base
         more = graph.cost(arc) if terms else graph.true_cost(arc)
         slot, width = (int(graph.columns[k][arc]) for k in ("slot", "width_milli"))
-        yield Move(graph.names[head], slot, width, leaving + more, terms)
+        yield OtherOption(graph.names[head], slot, width, leaving + more, terms)
 
 
-def _priced(task: FlowTask) -> Iterable[Move]:
+def _priced(task: FlowTask) -> Iterable[OtherOption]:
     if task.opened is None:
         return
     plan, model = task.opened.decided, replace(task.opened.model, must_start=frozenset())
@@ -167,8 +167,8 @@ def _priced(task: FlowTask) -> Iterable[Move]:
                 yield _move(task, m, arrival_of(task.task_class, option), task.others_on(m), price)
 
 
-def _move(task: FlowTask, machine: int, arrival: Arrival, others: Colocation, price: float) -> Move:
+def _move(task: FlowTask, machine: int, arrival: Arrival, others: Colocation, price: float) -> OtherOption:
     model = task.restored.model
     colocation = joined(others, arrival)
     terms = model.prices.machine_terms(model.view.group_of[machine], colocation, colocation.index(arrival))
-    return Move(model.view.machines[machine].name, arrival.start_after, arrival.width_milli, price, terms)
+    return OtherOption(model.view.machines[machine].name, arrival.start_after, arrival.width_milli, price, terms)

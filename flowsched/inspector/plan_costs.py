@@ -11,7 +11,7 @@ from flowsched.inspector.again import POLICY
 from flowsched.inspector.machine_forecasts import residents_cost
 
 RUNNING_COST = "running"
-"""What is no term of a decided task: what the machines of searches would cost with nobody but those who run there."""
+"""What is no term of a decided task: what machines would cost with only the tasks that run there now."""
 
 
 TWICE = "counted_twice"

@@ -1,4 +1,4 @@
-"""What a round changed of what ran before it, as its record has it: who was preempted for whom, and who moved."""
+"""What a round changed of what ran before it, as its record has it: which task was preempted for which, and which moved."""
 
 from __future__ import annotations
 

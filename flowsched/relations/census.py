@@ -126,19 +126,19 @@ class Census:
 
 
 def demand_text(relation: Relation) -> str:
-    """What a relation demands, in words, for those who wait because of it."""
+    """What a relation demands, in words, for tasks that wait because of it."""
     where = "machine" if relation.key == MACHINE else relation.key
     match relation.kind:
         case RelationKind.LIMIT:
             return f"relation {relation.name}: at most {relation.most} of those who join it in one {where}"
         case RelationKind.APART:
-            return f"relation {relation.name}: nobody in one {where} with those whom it keeps apart"
+            return f"relation {relation.name}: no matching task in the same {where} (anti-affinity)"
         case RelationKind.SPREAD:
             return (
                 f"relation {relation.name}: no {where} more than {relation.skew} above the one with the fewest of "
                 "those who join it"
             )
         case RelationKind.TOGETHER:
-            return f"relation {relation.name}: only in a {where} where somebody is who joins it"
+            return f"relation {relation.name}: needs a matching task in the same {where} (affinity)"
         case _:
             return f"relation {relation.name} demands nothing"

@@ -16,7 +16,7 @@ from flowsched_models.runtime import HostFactory
 
 
 @dataclass(frozen=True)
-class Changes:
+class ChangedDecisions:
     """The decisions of a round with preemptions and moves in them."""
 
     placements: tuple[Placement, ...]
@@ -46,11 +46,11 @@ def change_running(
     hosts: HostFactory,
     settings: Settings,
     goal_s: float | None,
-) -> Changes:
+) -> ChangedDecisions:
     """Preemptions and moves after a round that decided ``bound`` and ``left``."""
     preempts, moves_on = settings.preemption == LOWER_PRIORITY, settings.migration_moves > 0
     if not changes_running(settings):
-        return Changes(bound, left, dues.reservations)
+        return ChangedDecisions(bound, left, dues.reservations)
     state = carried_out(model.view.snapshot, bound)
     counts: dict[str, int] = {}
     let_in: frozenset[str] = frozenset()
@@ -64,7 +64,7 @@ def change_running(
     moves = migrate(state, reservations, hosts, settings, goal_s) if moves_on else None
     if moves is not None:
         counts["moved"] = len(moves)
-    return Changes(
+    return ChangedDecisions(
         tuple(state.placements.values()),
         (*(p for p in left if p.task not in state.placements), *_taken_back(model, state)),
         reservations,

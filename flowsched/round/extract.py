@@ -59,7 +59,7 @@ def postponements(
 ) -> tuple[Postponement, ...]:
     """Tasks that wait: planned for later on some machine, or on the unscheduled node.
 
-    ``reasons`` are known already for those whose task group waits, and for those whom a relation refused at last.
+    ``reasons`` are known already for tasks whose group waits, and for tasks that a relation refused at last.
     """
     model = deciding.model
     view = model.view

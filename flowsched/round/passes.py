@@ -27,7 +27,8 @@ from flowsched.support.arrays import BoolArray
 FEW_MACHINES = 8
 """On so many machines a pass has one arrival: the network is then the choice of the cheapest option."""
 MANY_TASKS = 8
-"""On a machine with so many tasks, running and planned, a round plans one later start at most."""
+"""On a machine with so many tasks, running and planned, a round plans one later start at most, except for a makespan, which
+depends on all of them."""
 _LEAST_DEPTH = 24
 """Forecasts that a class gets at least, however many wait."""
 FLOW, GREEDY, NONE = "flow", "greedy", "none"
@@ -123,9 +124,10 @@ class Deciding:
             for m in np.flatnonzero(open_now).tolist():
                 open_now[m] = self.census.refusal(wanted, view.machines[m].name) is None
         open_later = np.zeros(count, np.bool_) if task in model.must_start else open_now.copy()
-        # Later starts are advice, and forecasts of long queues cost more than they tell.
-        states = self.options.states
-        open_later &= (states.count < MANY_TASKS) | (states.start_after <= 0).all(axis=1)
+        if model.prices.settings.objective != "makespan":
+            # Later starts are advice there, and forecasts of long queues cost more than they tell.
+            states = self.options.states
+            open_later &= (states.count < MANY_TASKS) | (states.start_after <= 0).all(axis=1)
         if view.tasks[task].resources:
             self._keep_resources(task, open_now, open_later)
         return open_now, open_later

@@ -2,8 +2,8 @@
 
 Asked after the passes, for tasks that wait though no machine has room for them, higher priorities first. Priority decides
 *whether*: where leaving of lower priorities makes room on one machine, they leave. The price decides *who*, among sets of
-which none could stay: first the set whose highest priority is lowest, so that nobody who leaves drives out another, then the
-cheapest. With cost(m) as in the passes, a task t on machine m in the place of a set E costs
+which none could stay: first the set whose highest priority is lowest, so that no task that leaves drives out another,
+then the cheapest. With cost(m) as in the passes, a task t on machine m in the place of a set E costs
 
     cost(m with t, without E) - cost(m) + sum over E of the price of waiting
 

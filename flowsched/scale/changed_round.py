@@ -12,7 +12,7 @@ import numpy as np
 from flowsched.cluster.decision import Move, Placement, Postponement, Preemption
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.records.record import plain_changes, plain_value
-from flowsched.scale.changes import KEPT, Changes, ChangeSettings
+from flowsched.scale.changes import KEPT, ChangeSettings, RunningChanges
 from flowsched.scale.ledger import PENDING, RUNNING, Ledger
 from flowsched.scale.ledger_copy import copied
 from flowsched.scale.migration import waiting_cost
@@ -27,7 +27,8 @@ class ChangedRound:
     placements: tuple[Placement, ...]
     """All of the round."""
     taken_back: tuple[tuple[Postponement, str, str], ...]
-    """Of tasks that the round was about to start, and whose place went to a higher priority; with machine and for whom."""
+    """Of tasks that the round was about to start, and whose place went to a higher priority; with machine and the task that
+    took it."""
     preemptions: tuple[Preemption, ...]
     moves: tuple[Move, ...]
     let_in: frozenset[str]
@@ -60,7 +61,7 @@ class ChangedRound:
         }
 
 
-def started_of(changes: Changes, ledger: Ledger) -> tuple[IntArray, Closing, FloatArray]:
+def started_of(changes: RunningChanges, ledger: Ledger) -> tuple[IntArray, Closing, FloatArray]:
     """Rows of the tasks that start, the state with all of them, and what each costs there; ``ledger``: before the round."""
     pending = np.flatnonzero(ledger.state == PENDING)
     pending = pending[np.argsort(ledger.sequence[pending], kind="stable")]
@@ -77,7 +78,7 @@ def started_of(changes: Changes, ledger: Ledger) -> tuple[IntArray, Closing, Flo
 def changed_round(
     snapshot: Snapshot,
     ledger: Ledger,
-    changes: Changes,
+    changes: RunningChanges,
     placements: tuple[Placement, ...],
     settings: ChangeSettings,
     due_age_s: float,

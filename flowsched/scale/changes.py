@@ -19,7 +19,7 @@ from flowsched.scale.ledger import RUNNING, Ledger
 from flowsched.scale.ledger_copy import copied
 from flowsched.scale.migration import Moves, no_moves
 from flowsched.scale.migration import carry_out as carry_out_moves
-from flowsched.scale.preemption import Preemption, Preemptions, PreemptionSettings, carry_out
+from flowsched.scale.preemption import PreemptionPlanner, Preemptions, PreemptionSettings, carry_out
 from flowsched.scale.reservation import Reservation
 from flowsched.solvers import Solver
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -87,7 +87,7 @@ class History:
 
 
 @dataclass(frozen=True, eq=False)
-class Changes:
+class RunningChanges:
     """What becomes of a round's decisions. Rows are those of ``ledger``."""
 
     ledger: Ledger
@@ -119,14 +119,14 @@ def change_running(
     settings: ChangeSettings,
     due_age_s: float,
     now_s: float,
-) -> Changes:
+) -> RunningChanges:
     """Preemptions and moves after a round that starts ``tasks`` on ``machines`` and leaves ``waits``, as a plan.
 
     Raises ``RuntimeError`` if the solver refuses a network.
     """
     work = copied(ledger)
     work.bind(tasks, machines, work.predicted_end(tasks, machines, now_s))
-    changes = Changes(work)
+    changes = RunningChanges(work)
     if settings.preempts and len(waits):
         changes = _preempt(work, tasks, waits, reservations, history, solver, settings, due_age_s, now_s)
     if settings.migration_moves <= 0:
@@ -150,7 +150,7 @@ def change_running(
     moves = full.adopt(full.propose(now_s, held), work, now_s, held)
     carry_out_moves(moves, work)
     let_in = np.concatenate([changes.let_in, moves.tasks[moves.starts]])
-    return Changes(
+    return RunningChanges(
         work,
         changes.victims,
         changes.price,
@@ -173,9 +173,9 @@ def _preempt(
     settings: ChangeSettings,
     due_age_s: float,
     now_s: float,
-) -> Changes:
+) -> RunningChanges:
     """Preemptions, carried out on ``work``: priority by priority, tasks with a reserved machine first."""
-    preemption = Preemption(
+    preemption = PreemptionPlanner(
         work,
         solver,
         PreemptionSettings(
@@ -207,7 +207,7 @@ def _preempt(
     return _account(work, placed, found)
 
 
-def _account(work: Ledger, placed: IntArray, found: Sequence[tuple[Preemptions, IntArray]]) -> Changes:
+def _account(work: Ledger, placed: IntArray, found: Sequence[tuple[Preemptions, IntArray]]) -> RunningChanges:
     """Plans one after the other as one; a task of the round that lost its place may have found another."""
     victims = np.concatenate([_NONE, *(plan.victims for plan, _ in found)])
     price = np.concatenate([np.zeros(0), *(plan.price for plan, _ in found)])
@@ -216,7 +216,7 @@ def _account(work: Ledger, placed: IntArray, found: Sequence[tuple[Preemptions, 
     let_in = np.concatenate([_NONE, *(plan.tasks for plan, _ in found)])
     ran = ~np.isin(victims, placed)
     back = ~ran & (work.state[victims] != RUNNING)
-    return Changes(
+    return RunningChanges(
         work,
         victims[ran],
         price[ran],

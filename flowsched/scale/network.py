@@ -17,7 +17,7 @@ from flowsched.network.network import Network
 from flowsched.scale.compaction import RUNGS, Compaction
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.machine_arrays import FIXED
-from flowsched.scale.restricted import Restricted
+from flowsched.scale.restricted import RestrictedClasses
 from flowsched.scale.waiting import Waiting
 from flowsched.support.arrays import FloatArray, IntArray
 
@@ -112,7 +112,7 @@ def build_network(
     ledger: Ledger,
     compaction: Compaction,
     waiting: Waiting,
-    restricted: Restricted | None = None,
+    restricted: RestrictedClasses | None = None,
     tie: FloatArray | None = None,
 ) -> ScaleNetwork:
     """The network of the classes in ``waiting``, at the compaction's state.
@@ -253,7 +253,7 @@ class _Divided:
     """By position of a class and of a group: the node that the class passes on its way there; -1 for none."""
 
 
-def _divided(restricted: Restricted | None, groups: IntArray, classes: int) -> _Divided:
+def _divided(restricted: RestrictedClasses | None, groups: IntArray, classes: int) -> _Divided:
     none = np.zeros(0, dtype=np.int64)
     parts = [(none, none, none, none)]
     node_of = np.full((classes, len(groups)), -1, dtype=np.int64)

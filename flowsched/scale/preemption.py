@@ -78,7 +78,7 @@ class Preemptions:
         return len(self.victims)
 
 
-class Preemption:
+class PreemptionPlanner:
     """Plans preemptions on one ledger, and remembers how often each task was a victim."""
 
     def __init__(self, ledger: Ledger, solver: Solver, settings: PreemptionSettings | None = None) -> None:

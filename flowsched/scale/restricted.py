@@ -45,7 +45,7 @@ class Domains:
 
 
 @dataclass(frozen=True, eq=False)
-class Restricted:
+class RestrictedClasses:
     """Arrays by restricted class and group."""
 
     position: IntArray
@@ -63,7 +63,7 @@ def restrict(
     relations: RoundRelations,
     model: kernels.Model,
     readings: IntArray,
-) -> Restricted | None:
+) -> RestrictedClasses | None:
     """The restricted classes among those that wait, at the state that the compaction sees; None if there are none."""
     classes = waiting.classes
     position = np.flatnonzero((model.place_of[classes] > 0) | (model.gate_of[classes] > 0))
@@ -98,7 +98,7 @@ def restrict(
         else:
             places, later = gate.allowance(many, count)
             domains.append(Domains(np.where(first >= 0, gate.topology.domain[first], -1), places, later))
-    return Restricted(position, slots, extra, tuple(domains))
+    return RestrictedClasses(position, slots, extra, tuple(domains))
 
 
 def signatures(ledger: Ledger, present: IntArray, relations: RoundRelations, model: kernels.Model) -> IntArray:

@@ -227,7 +227,7 @@ def test_nobody_follows_who_is_not_there() -> None:
     decisions = flow_scheduler().decide(alone)
 
     assert where(decisions) == {}
-    assert "only in a zone where somebody is who joins it" in why(decisions)["t1"]
+    assert "needs a matching task in the same zone (affinity)" in why(decisions)["t1"]
 
 
 def test_apart_binds_those_who_come_later_and_demand_nothing() -> None:
@@ -307,7 +307,7 @@ def test_nobody_is_bound_beside_somebody_who_is_only_planned_for_later() -> None
 
     assert starts(model, repaired.plan) == {}
     (reason,) = repaired.reasons.values()
-    assert "relation near: only in a zone where somebody is who joins it" in reason
+    assert "relation near: needs a matching task in the same zone (affinity)" in reason
 
 
 def test_a_group_that_loses_a_member_is_undone_with_those_who_followed_it() -> None:

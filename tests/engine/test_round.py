@@ -14,6 +14,7 @@ from round_parts import begun, deciding_on, optimum, recorded_plan, ways
 
 from builders import (
     CATALOGUE,
+    LARGE,
     SCALING,
     SINGLE,
     catalogue,
@@ -297,6 +298,22 @@ def test_a_later_start_of_a_higher_priority_is_not_delayed() -> None:
 
     assert where(decisions) == {}
     assert where(flow_scheduler().decide(replace(now, pending=(minor,)))) == {"minor": "m1"}
+
+
+@pytest.mark.parametrize(("objective", "planned"), [("completion", 1), ("makespan", 5)])
+def test_a_machine_with_many_tasks_has_one_later_start_unless_a_makespan_needs_all(
+    objective: str, planned: int
+) -> None:
+    large = machine("m1", LARGE)
+    here = [running(task(f"r{k}", SINGLE, scale=1.0 + k), "m1", (k,), width_milli=1000, threads=1) for k in range(8)]
+    left = [task(f"t{k}", SINGLE, widths_milli=(1000,)) for k in range(5)]
+    now = snapshot(left, [large], running=here, catalogue=catalogue((SINGLE,)))
+
+    decisions = flow_scheduler(objective=objective).decide(now)
+
+    assert not decisions.placements
+    assert sum(w.planned is not None for w in decisions.postponements) == planned
+    assert all(w.reason for w in decisions.postponements)
 
 
 def test_weight_decides_between_equals_and_loses_against_priority() -> None:

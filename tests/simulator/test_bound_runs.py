@@ -177,7 +177,7 @@ def test_baselines_say_which_relation_or_device_is_missing(name: str) -> None:
     two = [task(f"t{k}", SINGLE, cores=1, holds=("r",), joins=("r",)) for k in (1, 2)]
     now = snapshot(two, relations=(apart,), catalogue=catalogue((SINGLE,)))
     (left,) = scheduler.decide(now).postponements
-    assert "relation r: nobody in one machine with those whom it keeps apart" in left.reason
+    assert "relation r: no matching task in the same machine (anti-affinity)" in left.reason
     needs = replace(two[0], resources=(("gpu", 1),), holds=(), joins=())
     (left,) = scheduler.decide(replace(now, pending=(needs,))).postponements
     assert left.reason == "needs 1 gpu on one machine; none of 1 offers that even when idle"

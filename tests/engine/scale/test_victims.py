@@ -15,7 +15,7 @@ from test_migration_random import crowd
 
 from flowsched.scale.ledger import PENDING, RUNNING, UNLIMITED, Ledger
 from flowsched.scale.machine_arrays import FIXED
-from flowsched.scale.preemption import Preemption, Preemptions, PreemptionSettings, carry_out
+from flowsched.scale.preemption import PreemptionPlanner, Preemptions, PreemptionSettings, carry_out
 from flowsched.scale.round import Rounds, RoundSettings
 from flowsched.solvers import make_solver
 
@@ -26,10 +26,10 @@ OFTEN = settings(max_examples=60, deadline=None)
 
 
 def preempt(
-    ledger: Ledger, how: PreemptionSettings = ON, now_s: float = 0.0, by: Preemption | None = None
+    ledger: Ledger, how: PreemptionSettings = ON, now_s: float = 0.0, by: PreemptionPlanner | None = None
 ) -> Preemptions:
     """Plan for all that wait, and carry it out."""
-    by = by or Preemption(ledger, make_solver("ortools"), how)
+    by = by or PreemptionPlanner(ledger, make_solver("ortools"), how)
     plan = by.plan(ledger.view().pending, now_s)
     by.remember(plan.victims, by.times(plan.victims) + 1)
     carry_out(plan, ledger)
@@ -41,7 +41,7 @@ def test_it_is_off_unless_it_is_on():
     run(ledger, LOW, "a", 2)
     wait(ledger, HIGH)
     assert not len(preempt(ledger, PreemptionSettings()))
-    assert not len(Preemption(ledger, make_solver("ortools")).plan(ledger.view().pending, 0.0))
+    assert not len(PreemptionPlanner(ledger, make_solver("ortools")).plan(ledger.view().pending, 0.0))
 
 
 def test_lower_priorities_make_room():
@@ -121,7 +121,7 @@ def test_a_task_is_not_preempted_again_and_again():
     """Each time it costs more, so another one goes; after some times it runs to its end."""
     ledger = cluster([spec("a", 2)])
     low = run(ledger, replace(LOW, width_milli=2000), "a")
-    by = Preemption(ledger, make_solver("ortools"), replace(ON, most_times=3))
+    by = PreemptionPlanner(ledger, make_solver("ortools"), replace(ON, most_times=3))
     times = 0
     for _ in range(10):
         high = wait(ledger, HIGH)
@@ -138,7 +138,7 @@ def test_victims_take_turns():
     wide = replace(LOW, width_milli=2000)
     ledger = cluster([spec("a", 2), spec("b", 2)])
     tasks = np.concatenate([run(ledger, wide, "a"), run(ledger, wide, "b")])
-    by = Preemption(ledger, make_solver("ortools"), ON)
+    by = PreemptionPlanner(ledger, make_solver("ortools"), ON)
     for _ in range(4):
         high = wait(ledger, HIGH)
         victims = preempt(ledger, by=by).victims
@@ -151,7 +151,7 @@ def test_victims_take_turns():
 def test_tasks_without_an_end_only_become_dearer():
     ledger = cluster([spec("a", 2)])
     service = run(ledger, replace(LOW, width_milli=2000, run_s=np.inf), "a")
-    by = Preemption(ledger, make_solver("ortools"), replace(ON, most_times=1))
+    by = PreemptionPlanner(ledger, make_solver("ortools"), replace(ON, most_times=1))
     prices = []
     for _ in range(3):
         high = wait(ledger, HIGH)
@@ -164,7 +164,7 @@ def test_tasks_without_an_end_only_become_dearer():
 def test_a_row_that_is_used_again_is_another_task():
     ledger = cluster([spec("a", 2)])
     low = run(ledger, replace(LOW, width_milli=2000), "a")
-    by = Preemption(ledger, make_solver("ortools"), ON)
+    by = PreemptionPlanner(ledger, make_solver("ortools"), ON)
     wait(ledger, HIGH)
     preempt(ledger, by=by)
     assert by.times(low).tolist() == [1]
@@ -209,7 +209,7 @@ def test_barred_machines_are_left_alone():
     wait(ledger, HIGH, 2)
     barred = np.zeros(ledger.rows, dtype=np.bool_)
     barred[ledger.row("a")] = True
-    plan = Preemption(ledger, make_solver("ortools"), ON).plan(ledger.view().pending, 0.0, barred)
+    plan = PreemptionPlanner(ledger, make_solver("ortools"), ON).plan(ledger.view().pending, 0.0, barred)
     assert plan.machines.tolist() == [ledger.row("b")]
 
 
@@ -250,7 +250,7 @@ def lets_in(ledger: Ledger, row: int, newcomer: int, gone: tuple[int, ...]) -> b
 def test_victims_are_lower_and_needed_and_the_newcomers_get_in(world: World):
     ledger = after_a_round(world)
     waits = ledger.view().pending
-    by = Preemption(ledger, make_solver("ortools"), ON)
+    by = PreemptionPlanner(ledger, make_solver("ortools"), ON)
     plan = by.plan(waits, world.now_s)
     priority = ledger.table().priority[ledger.task_class]
     assert set(plan.tasks.tolist()) <= set(waits.tolist())
@@ -279,7 +279,7 @@ def test_there_are_victims_in_such_worlds():
     for seed in range(10):
         world = draw_world(seed, Draw(machines=4, use=0.9, priorities=3, tasks=12))
         ledger = after_a_round(world)
-        plan = Preemption(ledger, make_solver("ortools"), ON).plan(ledger.view().pending, world.now_s)
+        plan = PreemptionPlanner(ledger, make_solver("ortools"), ON).plan(ledger.view().pending, world.now_s)
         sizes += np.bincount(plan.room_for, minlength=len(plan.tasks)).tolist()
     assert sizes.count(1) > 3
     assert sum(n > 1 for n in sizes) > 1
@@ -290,7 +290,7 @@ def test_there_are_victims_in_such_worlds():
 def test_the_cheapest_set_goes(world: World):
     """On the machine that was chosen, no other set of victims is cheaper: all subsets tried, for the first newcomer."""
     ledger = after_a_round(world)
-    by = Preemption(ledger, make_solver("ortools"), ON)
+    by = PreemptionPlanner(ledger, make_solver("ortools"), ON)
     plan = by.plan(ledger.view().pending, world.now_s)
     if not len(plan.tasks):
         return
@@ -315,7 +315,7 @@ def test_the_cheapest_set_goes(world: World):
 def test_nobody_waits_who_could_have_got_in(world: World):
     """After preemption no task of higher priority waits for a place at no cost that lower ones alone take."""
     ledger = after_a_round(world)
-    by = Preemption(ledger, make_solver("ortools"), ON)
+    by = PreemptionPlanner(ledger, make_solver("ortools"), ON)
     carry_out(by.plan(ledger.view().pending, world.now_s), ledger)
     table = ledger.table()
     for task in np.flatnonzero(ledger.state == PENDING).tolist():
@@ -337,6 +337,6 @@ def test_the_same_state_gives_the_same_plan(world: World):
     ledger = after_a_round(world)
     before = {k: v.tobytes() for k, v in vars(ledger).items() if isinstance(v, np.ndarray)}
     waits = np.flatnonzero(ledger.state == PENDING)
-    first, second = (Preemption(ledger, make_solver("ortools"), ON).plan(waits, world.now_s) for _ in range(2))
+    first, second = (PreemptionPlanner(ledger, make_solver("ortools"), ON).plan(waits, world.now_s) for _ in range(2))
     assert all(v.tobytes() == vars(second)[k].tobytes() for k, v in vars(first).items())
     assert {k: v.tobytes() for k, v in vars(ledger).items() if isinstance(v, np.ndarray)} == before

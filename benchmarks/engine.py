@@ -26,7 +26,7 @@ from typing import Any
 
 import click
 
-from benchmarks import engine_ablation, engine_cliff, engine_crowds, engine_demo
+from benchmarks import engine_ablation, engine_cliff, engine_crowds, engine_demo, engine_large
 from benchmarks.engine_workloads import LOADS, SIXTY, THREE_HUNDRED, Crowd
 from benchmarks.machine import describe_machine, measured_on
 
@@ -86,6 +86,12 @@ PARTS: dict[str, Part] = {
     "demo": Part(lambda r: engine_demo.measure(r.quick, r.old), engine_demo.table, engine_demo.bars, ("what",)),
     "cliff": Part(
         lambda r: engine_cliff.measure(r.seeds, r.quick), engine_cliff.table, engine_cliff.bars, ("seed", "pods")
+    ),
+    "large": Part(
+        lambda r: engine_large.measure(r.seeds, r.quick),
+        engine_large.table,
+        engine_large.bars,
+        ("seed", "machines", "tasks"),
     ),
     "ablation": Part(
         lambda r: engine_ablation.measure(r.loads, r.seeds, r.quick),

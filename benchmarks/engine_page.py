@@ -24,6 +24,7 @@ TITLES = {
     "three-hundred": "300 machines, 1,500 arriving jobs",
     "demo": "Bundled scenarios",
     "cliff": "One pod more",
+    "large": "Thousands of machines",
     "ablation": "Does the flow decide?",
 }
 _TWO_RULES = "flow,all-at-once,kube-default"
@@ -34,6 +35,7 @@ COMMANDS = {
     f"    --schedulers {_TWO_RULES}",
     "demo": "python -m benchmarks.engine --part demo",
     "cliff": "python -m benchmarks.engine --part cliff --seeds 1",
+    "large": "python -m benchmarks.engine --part large --seeds 1 --first-seed 20",
     "ablation": "python -m benchmarks.engine --part ablation --seeds 5",
 }
 """What the kept results were measured with."""

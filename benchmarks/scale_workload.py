@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowsched.scale.ledger import Ledger
-from flowsched.scale.policies.flow import FlowNetworkPolicy
-from flowsched.scale.policy import NetworkPolicy
+from flowsched.scale.policies.flow import FlowCostModel
+from flowsched.scale.policy import CostModel
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 
 CORE = 1000
@@ -66,12 +66,10 @@ def machines(count: int) -> list[MachineSpec]:
     ]
 
 
-def policy() -> NetworkPolicy:
+def policy() -> CostModel:
     """The flow policy with buckets of 1/8 of pressure; those of sensitivity are as wide in cost."""
     mean_pressure, mean_sensitivity = 0.05, 0.6
-    return FlowNetworkPolicy(
-        PRESSURE_BUCKET, PRESSURE_BUCKET * mean_sensitivity / mean_pressure, waiting=4.0, growth=4.0
-    )
+    return FlowCostModel(PRESSURE_BUCKET, PRESSURE_BUCKET * mean_sensitivity / mean_pressure, waiting=4.0, growth=4.0)
 
 
 def filled(count: int, mix: Mix, use: float, seed: int) -> Ledger:

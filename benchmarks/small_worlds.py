@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flowsched.scale.ledger import Ledger
-from flowsched.scale.policies.flow import HEADROOM, PRESSURE, FlowNetworkPolicy
-from flowsched.scale.policy import NetworkPolicy
+from flowsched.scale.policies.flow import HEADROOM, PRESSURE, FlowCostModel
+from flowsched.scale.policy import CostModel
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 
 DIVIDING = (1000, 2000, 4000, 8000)
@@ -65,12 +65,12 @@ class World:
     """By machine."""
     now_s: float = 1000.0
 
-    def policy(self) -> NetworkPolicy:
+    def policy(self) -> CostModel:
         """The flow policy, with this world's buckets."""
         draw = self.draw
-        return FlowNetworkPolicy(draw.bucket, draw.bucket * 4.0, waiting=draw.waiting, growth=draw.growth)
+        return FlowCostModel(draw.bucket, draw.bucket * 4.0, waiting=draw.waiting, growth=draw.growth)
 
-    def ledger(self, policy: NetworkPolicy | None = None) -> Ledger:
+    def ledger(self, policy: CostModel | None = None) -> Ledger:
         """Its state, fed in one go."""
         ledger = Ledger(policy or self.policy(), ("cpu", "memory"))
         rows = ledger.add_machines(self.machines)

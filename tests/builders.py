@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
 from flowsched.cluster.cluster_state import ClusterState
@@ -411,3 +412,34 @@ def flow_scheduler(solver: str = "ortools", *, clock: Any = time.perf_counter, *
     """The ``flow`` policy with these settings, keeping records."""
     chosen = Settings(**changes)
     return FlowScheduler(make_solver(solver), chosen, keep_records=True, clock=clock)
+
+
+def crowd(count: int, waiting: int, seed: int, kinds: int = 5) -> Snapshot:
+    """Many machines of two types, most of their cores busy with tasks somewhere in their course, and tasks that wait."""
+    rng = np.random.default_rng([count, seed])
+    cluster, there = [], []
+    for i in range(count):
+        here = machine(f"node-{i:04d}", LARGE if i % 3 == 0 else SMALL)
+        cluster.append(here)
+        left_mib = here.memory_mib
+        for k in range(int(rng.binomial(here.vcpus, 0.6))):
+            profile = (SCALING, SERIAL, HUNGRY)[int(rng.integers(3))]
+            left_mib -= profile.memory_mib
+            if left_mib < 0:
+                break
+            scale = round(float(rng.uniform(0.3, 3.0)), 3)
+            one = task(f"there-{i}-{k}", profile, cores=1, scale=scale, submit_s=-90.0)
+            cores = tuple(range(here.vcpus))
+            progress = float(rng.uniform(0.0, 0.9))
+            there.append(running(one, here.name, cores, bound_s=-50.0, start_s=-50.0, progress=progress))
+    drawn = [
+        task(
+            f"kind-{k}",
+            (SCALING, SERIAL, HUNGRY)[int(rng.integers(3))],
+            cores=int(rng.choice((1, 2, 4))),
+            scale=round(float(rng.uniform(0.3, 3.0)), 3),
+        )
+        for k in range(kinds)
+    ]
+    pending = [replace(drawn[t % kinds], name=f"task-{t:02d}", job=f"task-{t:02d}") for t in range(waiting)]
+    return snapshot(pending, cluster, running=there)

@@ -469,7 +469,7 @@ def test_every_key_of_a_network_part_is_listed() -> None:
     record = solve(replace(found, reservations=first.reservations), policy="flow-network").record
     assert record is not None
     heads = {key for key in record if key not in keys_of(text, "| Key | Value |")}
-    assert heads <= keys_of(text, "| Key of a round of a network policy | Value |") | {"held", "timings"}
+    assert heads <= keys_of(text, "| Key of a round of another cost model | Value |") | {"held", "timings"}
     (part,) = record["parts"]
     table = dict(rows(text, "| Key of a network part | Value |"))
     assert {key for cell in table for key in re.findall(r"`(\w+)`", cell)} == set(part)
@@ -484,7 +484,7 @@ def test_every_key_of_a_network_part_is_listed() -> None:
         ("dual", part["dual"]),
     ):
         assert set(inside) <= set(re.findall(r"`(\w+)`", table[f"`{key}`"])), key
-    told = dict(rows(text, "| Key of a round of a network policy | Value |"))
+    told = dict(rows(text, "| Key of a round of another cost model | Value |"))
     for key, inside in (
         ("running", record["running"]),
         ("before", record["before"][0]),

@@ -7,15 +7,18 @@ content determines.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
+
+import numpy as np
 
 from flowsched.cluster.cluster_state import service_load
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Service, Snapshot, Task, cores_beside
 from flowsched.relations.census import Census
+from flowsched.support.arrays import BoolArray
 from flowsched_models.profile import PhaseOrder
 from flowsched_models.runtime import Host, HostFactory, Resident
 
@@ -74,14 +77,38 @@ class MachineGroup:
 
 
 @dataclass(frozen=True)
+class Candidates:
+    """The machines that a round of a large cluster looks at, and what it knows of all."""
+
+    machines: frozenset[str]
+    """Names of those that are a candidate for any task."""
+    by_kind: Mapping[Hashable, frozenset[str]]
+    """Names of the candidates of each kind of task (:func:`kind_of`)."""
+    batch_cores: int
+    """Of all machines of the cluster."""
+    work_s: float
+    """Seconds that all running tasks with an end still need on one core each."""
+    completes: bool
+    """Whether any task of the cluster will end by itself."""
+
+
+def kind_of(task: Task) -> Hashable:
+    """What tasks that draw the same candidates have in common: all that tells classes apart but when they came."""
+    return (task.content[0], *task.content[2:])
+
+
+@dataclass(frozen=True)
 class View:
     """A snapshot in canonical order, with its classes and groups."""
 
     snapshot: Snapshot
     tasks: tuple[Task, ...]
     machines: tuple[Machine, ...]
+    """Of a large cluster those that the round looks at only."""
     classes: tuple[TaskClass, ...]
     groups: tuple[MachineGroup, ...]
+    candidates: Candidates | None = None
+    """None where the round looks at all machines."""
 
     @cached_property
     def census(self) -> Census:
@@ -139,6 +166,32 @@ class View:
         names = self._allowed[task_class]
         return names is None or self.machines[machine].name in names
 
+    def candidates_of(self, task_class: int) -> BoolArray | None:
+        """[machines] those that a class is priced on; None for all."""
+        if self.candidates is None:
+            return None
+        kind = kind_of(self.classes[task_class].task)
+        found = self._candidates.get(kind)
+        if found is None:
+            found = self._candidates[kind] = np.zeros(len(self.machines), np.bool_)
+            found[[self._number[name] for name in self.candidates.by_kind[kind] if name in self._number]] = True
+        return found
+
+    @cached_property
+    def _number(self) -> Mapping[str, int]:
+        return {m.name: i for i, m in enumerate(self.machines)}
+
+    @cached_property
+    def _candidates(self) -> dict[Hashable, BoolArray]:
+        return {}
+
+    @cached_property
+    def completes(self) -> bool:
+        """Whether anything in the cluster will end by itself."""
+        if self.candidates is not None:
+            return self.candidates.completes
+        return any(group.completes for group in self.groups)
+
     def could_fit(self, task_class: int, group: int, width_milli: int) -> bool:
         """Whether a task of a class would fit on a machine of the group with only its services, and the tasks that
         have no end, there.
@@ -177,8 +230,11 @@ class View:
         return covers(whole, task.resources)
 
 
-def compact(snapshot: Snapshot, hosts: HostFactory) -> View:
-    """The view of a snapshot."""
+def compact(snapshot: Snapshot, hosts: HostFactory, candidates: Candidates | None = None) -> View:
+    """The view of a snapshot: of all its machines, or of the candidates only."""
+    whole = snapshot
+    if candidates is not None:
+        snapshot = part_of(snapshot, candidates.machines)
     tasks = tuple(sorted(snapshot.pending, key=lambda t: (t.content, t.job, t.name)))
     by_class: dict[Hashable, list[int]] = {}
     for i, task in enumerate(tasks):
@@ -255,7 +311,18 @@ def compact(snapshot: Snapshot, hosts: HostFactory) -> View:
             )
         )
         machines += (keyed[i][2] for i in rows if keyed[i][1] in searched)
-    return View(snapshot, tasks, tuple(machines), classes, tuple(groups))
+    return View(whole, tasks, tuple(machines), classes, tuple(groups), candidates)
+
+
+def part_of(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
+    """Some of a snapshot's machines with all that is on them."""
+    return replace(
+        snapshot,
+        machines=tuple([m for m in snapshot.machines if m.name in names]),
+        services=tuple([s for s in snapshot.services if s.machine in names]),
+        running=tuple([r for r in snapshot.running if r.machine in names]),
+        relation_counts=tuple([c for c in snapshot.relation_counts if c.machine in names]),
+    )
 
 
 def _searched(names: list[str], tasks: int, named: set[str]) -> set[str]:

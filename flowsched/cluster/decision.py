@@ -82,6 +82,8 @@ class Certificate:
     unconstrained: float
     prices: Mapping[str, float] = field(default_factory=dict)
     """Prices of tiers that the bound was computed with (``lagrangian``), by tier."""
+    machines: int | None = None
+    """Machines that the bound is over, where the round did not look at all of them; None for all."""
 
     @property
     def gap_absolute(self) -> float:

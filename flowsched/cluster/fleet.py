@@ -47,6 +47,19 @@ class _Booking:
     joins: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class BookedTask:
+    """What a booked task takes of its machine, and which relations count it; :meth:`Fleet.book` takes the same."""
+
+    machine: str
+    needs: Mapping[str, int]
+    sensitivity: float
+    pressure: float
+    holds: tuple[str, ...]
+    """Relations that it holds where that binds later tasks."""
+    joins: tuple[str, ...]
+
+
 class Fleet:
     """Machines by row, bookings, and the relations between them."""
 
@@ -213,6 +226,23 @@ class Fleet:
         """Where a task is booked."""
         booking = self._bookings.get(task)
         return None if booking is None else booking.machine
+
+    def needs_of(self, task: str) -> Mapping[str, int]:
+        """What a booked task takes of its machine; raises ``KeyError`` for one that is not booked."""
+        return self._bookings[task].needs
+
+    def booking(self, task: str) -> BookedTask | None:
+        """What a task is booked with; None if it is not."""
+        found = self._bookings.get(task)
+        if found is None:
+            return None
+        names = self._relations.names
+        sums = found.sensitivity / FIXED, found.pressure / FIXED
+        return BookedTask(found.machine, found.needs, *sums, names(found.holds), names(found.joins))
+
+    def relations(self) -> tuple[Relation, ...]:
+        """All declared relations."""
+        return self._relations.relations()
 
     def declare(self, relation: Relation) -> None:
         """Make a relation known; again is nothing to do."""

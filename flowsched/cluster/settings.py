@@ -79,5 +79,8 @@ class Settings:
     pricings: int = 20_000
     """Most forecasts per round. Where they run short each class gets its share of what is left: options that are less likely
     to matter are left out."""
+    candidates: int = 32
+    """Machines that a kind of task is priced on where the cluster has more than 128, beside one for each task that may draw
+    the same: those of a thousand drawn ones that are the cheapest by a price without a forecast. 0: all machines, always."""
     share_service_cores: bool = True
     """Give light tasks services' cores too where that is cheaper, and the snapshot lets."""

@@ -42,6 +42,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "exact_limit": (0, 10_000_000),
     "exact_tasks": (0, 100),
     "pricings": (1, 1_000_000_000),
+    "candidates": (0, 1_000_000),
 }
 """What a number may be: wide enough for any experiment, narrow enough that a round ends and costs stay in range."""
 

@@ -56,7 +56,7 @@ class Task:
     scale: float
     """Its work relative to the profile's."""
     request_milli: int
-    """What its user asked for. Policies that do not choose widths use it."""
+    """What its user asked for; 0 for nothing. Policies that do not choose widths use it."""
     widths_milli: tuple[int, ...]
     """Widths it may run at, ascending; a moldable task has several."""
     memory_mib: int
@@ -90,6 +90,17 @@ class Task:
     """How often it was preempted so far."""
     done: float = 0.0
     """Part of its work that was done, and kept, before it was preempted, or moved to where it runs."""
+    run_s: float | None = None
+    """Its run time in seconds at its best place, if known; else it follows from profile and scale. Read by
+    cost models beside ``flow``, as all that follows."""
+    interference_class: str = ""
+    """What kind of neighbour it is, for ``coco``; empty for what its profile makes it."""
+    input_mb: float = 0.0
+    """Size of its input in MB."""
+    locality: tuple[tuple[str, str, float], ...] = ()
+    """Where that input is: machine label, value, and the share of it that machines with that label hold, 0 to 1."""
+    wishes: tuple[tuple[str, float], ...] = ()
+    """Machines that it would rather not have, by name, and what each of them costs more."""
 
     @cached_property
     def content(self) -> tuple[object, ...]:
@@ -130,6 +141,13 @@ class Task:
         smallest; then what the program accepts.
         """
         return profile.threads_for(cores, self.threads)
+
+    def at_least(self, milli: int) -> Task:
+        """The same task if it asks for so much CPU; else with a request, and widths, of so much."""
+        if self.request_milli >= milli and self.widths_milli[0] >= milli:
+            return self
+        widths = tuple(sorted({max(milli, width) for width in self.widths_milli}))
+        return replace(self, request_milli=max(milli, self.request_milli), widths_milli=widths)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from flowsched.cluster.cluster_form import (
     BoundForm,
@@ -55,9 +55,26 @@ from flowsched_models.form import (
     check_header,
 )
 from flowsched_models.profiles import CatalogueForm, catalogue_problems, dump_catalogue
-from flowsched_models.quantity import format_cores, format_memory, format_milli
+from flowsched_models.quantity import format_cores, format_memory, format_milli, parse_milli
 
 _PLACEHOLDERS: Mapping[str, Any] = {"apiVersion": SNAPSHOT_VERSION, "kind": "Snapshot", "now_s": 0.0}
+
+
+def _parse_request(value: Any) -> int:
+    """CPU in cores or thousandths; 0 is allowed, as pods may request no CPU."""
+    return 0 if value in (0, "0", "0m") and not isinstance(value, bool) else parse_milli(value)
+
+
+Request = Annotated[int, BeforeValidator(_parse_request)]
+"""A task's CPU request: programs write snapshots of clusters where pods ask for none."""
+
+
+class LocalityForm(Form):
+    """Where a part of a task's input is."""
+
+    label: Name
+    value: str
+    share: Annotated[float, Field(ge=0, le=1)]
 
 
 class SnapshotMachineForm(MachineForm):
@@ -73,8 +90,8 @@ class _TaskKeys(Form):
     job: Name | None = None
     profile: Name
     scale: Positive = 1.0
-    request: MilliCpu
-    widths: Annotated[list[MilliCpu], Field(min_length=1)] | None = None
+    request: Request
+    widths: Annotated[list[Request], Field(min_length=1)] | None = None
     memory: MemoryMib | None = None
     submit_s: Moment = 0.0
     goal_s: Positive | None = None
@@ -86,6 +103,11 @@ class _TaskKeys(Form):
     rounds_waited: Annotated[int, Field(ge=0)] = 0
     preemptions: Annotated[int, Field(ge=0)] = 0
     done: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    run_s: Positive | None = None
+    interference_class: Name | None = None
+    input_mb: NotNegative = 0.0
+    locality: list[LocalityForm] = Field(default_factory=list)
+    wishes: dict[str, NotNegative] = Field(default_factory=dict)
 
 
 class TaskForm(BoundForm, _TaskKeys):
@@ -97,7 +119,7 @@ class RunningForm(Form):
 
     task: TaskForm
     machine: Name
-    width: MilliCpu
+    width: Request
     threads: PositiveInt
     cores: CoreSet
     bound_s: Moment
@@ -317,6 +339,8 @@ def _task(
     for key, listed in (("machines", form.machines), ("spread_over", form.spread_over)):
         for index, name in enumerate(listed or ()):
             refer(problems, document, (*path, key, index), "machine", name, names)
+    for name in form.wishes:
+        refer(problems, document, (*path, "wishes", name), "machine", name, names)
     widths = form.widths or [form.request]
     if len(set(widths)) < len(widths):
         problems.add(document.problem((*path, "widths"), "names a width twice"))
@@ -340,6 +364,11 @@ def _task(
         rounds_waited=form.rounds_waited,
         preemptions=form.preemptions,
         done=form.done,
+        run_s=form.run_s,
+        interference_class=form.interference_class or "",
+        input_mb=form.input_mb,
+        locality=tuple((place.label, place.value, place.share) for place in form.locality),
+        wishes=tuple(sorted((name, cost) for name, cost in form.wishes.items() if cost)),
         **bound,
     )
 
@@ -551,6 +580,15 @@ def _dump_task(task: Task) -> dict[str, Any]:
         data["preemptions"] = task.preemptions
     if task.done:
         data["done"] = task.done
+    if task.run_s is not None:
+        data["run_s"] = task.run_s
+    for key in ("interference_class", "input_mb"):
+        if getattr(task, key):
+            data[key] = getattr(task, key)
+    if task.locality:
+        data["locality"] = [{"label": label, "value": value, "share": share} for label, value, share in task.locality]
+    if task.wishes:
+        data["wishes"] = dict(task.wishes)
     return data
 
 

@@ -20,15 +20,15 @@ from flowsched.records.record import finite_or_none
 from flowsched.records.record_file import write_record
 from flowsched.round.scheduler import solve as solve_round
 from flowsched.scale import choice
-from flowsched.scale.policy import NetworkPolicy
+from flowsched.scale.policy import CostModel
 from flowsched.scale.scheduler import solve_network_round
 from flowsched_models.document import InputError, Problem, name_help
 from flowsched_models.output import make_folder
 
 FLOW = "flow"
 SET_HELP = (
-    "A setting; of a network policy with its name and a dot, as in coco.bucket=2. Repeat for more; of the same setting the "
-    "last counts."
+    "A setting; of another cost model with its name and a dot, as in coco.bucket=2. Repeat for more; of the same setting "
+    "the last counts."
 )
 
 
@@ -44,9 +44,11 @@ SET_HELP = (
     default=(FLOW,),
     show_default=True,
     metavar="NAME",
-    help="`flow`, or a network policy of `flowsched policies`.",
+    help="`flow`, or another cost model of `flowsched policies`.",
 )
-@click.option("--exact", is_flag=True, help="With a network policy: the best plan of a small round, by CP-SAT.")
+@click.option(
+    "--exact", is_flag=True, help="With a cost model other than flow: the best plan of a small round, by CP-SAT."
+)
 @click.option("--objective", type=click.Choice(["completion", "makespan"]), help="One goal for each task, or for all.")
 @click.option("--solver", type=SOLVER, default="ortools", show_default=True)
 @click.option("--time-limit", type=TIME_LIMIT, help=TIME_LIMIT_HELP)
@@ -68,21 +70,21 @@ def solve(
     policy = only(policies)
     check_policy(policy, exact=exact, objective=objective)
     own, theirs = choice.apart(assignments, () if policy == FLOW else (policy,))
-    network_policy = None if policy == FLOW else choice.from_options(policy, theirs.get(policy, ()))
-    settings = apply_settings(Settings(), own, readers=_readers(policy, network_policy, own, exact=exact))
+    cost_model = None if policy == FLOW else choice.from_options(policy, theirs.get(policy, ()))
+    settings = apply_settings(Settings(), own, readers=_readers(policy, cost_model, own, exact=exact))
     if objective is not None:
         settings = replace(settings, objective=objective)
     loaded = load_snapshot(snapshot)
     if record is not None:
         make_folder(record.parent)
-    if network_policy is None:
+    if cost_model is None:
         decisions = solve_round(loaded, settings=settings, solver=solver, time_limit_s=time_limit)
     else:
         if exact and len(loaded.pending) > settings.exact_tasks:
             message = f"is for rounds of at most {settings.exact_tasks} tasks, and {len(loaded.pending)} wait"
             raise InputError([Problem("--exact", None, "", message, "raise that with --set exact_tasks=N")])
         decisions = solve_network_round(
-            loaded, network_policy, settings=settings, solver=solver, time_limit_s=time_limit, exact=exact
+            loaded, cost_model, settings=settings, solver=solver, time_limit_s=time_limit, exact=exact
         )
     if record is not None and decisions.record is not None:
         write_record(decisions.record, record)
@@ -99,14 +101,14 @@ def only(policies: tuple[str, ...]) -> str:
     return policies[0]
 
 
-def _readers(policy: str, network_policy: NetworkPolicy | None, own: Sequence[str], *, exact: bool) -> Readers | None:
-    """Who reads the plain settings: flow all of them, a network policy few."""
-    if network_policy is None:
+def _readers(policy: str, cost_model: CostModel | None, own: Sequence[str], *, exact: bool) -> Readers | None:
+    """Who reads the plain settings: flow all of them, other cost models few."""
+    if cost_model is None:
         return None
     asked = any(text.partition("=")[0].strip().replace("-", "_") == "exact_tasks" for text in own)
     return Readers(
         (policy,),
-        (*choice.plain_settings(network_policy), *(("exact_tasks",) if exact else ())),
+        (*choice.plain_settings(cost_model.features), *(("exact_tasks",) if exact else ())),
         choice.own_settings(policy),
         "exact_tasks is read with --exact" if asked and not exact else "",
     )

@@ -15,7 +15,7 @@ from flowsched.inspector.graph import Graph, read_graph
 SEARCH = "search"
 """Kind of a part that passes of min-cost flow decided (and of the parts of baselines)."""
 NETWORK = "network"
-"""Kind of a part that one network of classes and groups decided: a bulk round, or a round of a network policy."""
+"""Kind of a part that one network of classes and groups decided: a bulk round, or a round of another cost model."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,11 @@ class Part:
     def bulk(self) -> bool:
         """Whether it is of a bulk round, which can be solved again by itself."""
         return "given" in self.plain
+
+    @property
+    def dated(self) -> bool:
+        """Whether it knows when its tasks came, and counts memory in MiB: rounds by linear prices of ``flow`` do not."""
+        return not self.bulk or "cost_model" in self.plain["given"]
 
     @cached_property
     def demands(self) -> Mapping[str, Mapping[str, Any]]:
@@ -202,8 +207,7 @@ class Part:
         now_s = self.now_s
         for entry in self.plain["left"]:
             for task, cost in zip(entry["tasks"], np.asarray(entry["costs"]).tolist(), strict=True):
-                # A bulk round does not know when its tasks came.
-                waited = None if now_s is None or self.bulk else now_s - created[task]
+                waited = None if now_s is None or not self.dated else now_s - created[task]
                 yield Waits(task, entry["text"], entry["cause"], waited, cost, {"waiting": cost})
         for demand in self.plain.get("outside", ()):
             yield from (Waits(task, demand["reason"], "group") for task in demand["tasks"])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flowsched.cluster.settings import Settings
@@ -21,9 +22,10 @@ from flowsched_models.document import InputError, Problem, name_help
 if TYPE_CHECKING:
     # Compiled code takes a while to load, and only records with parts of this kind need it.
     from flowsched.scale.bulk_input import BulkInput
+    from flowsched.scale.policy import CostModel
 
 POLICY = COST_MODEL
-"""The only policy whose rounds can be solved again."""
+"""The policy whose searches can be solved again."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,7 @@ class Terms:
 def check_solvable(account: Account) -> None:
     """Whether the record holds all that its round depended on. Raises :class:`InputError` where it does not."""
     problems = []
-    if account.policy != POLICY and not of_networks(account):
+    if account.policy != POLICY and not of_networks(account) and not of_model(account):
         message = f"its round was decided by {account.policy}; only rounds of {POLICY} can be solved again"
         help = "flowsched solve RECORD solves its snapshot with flow"
         problems.append(Problem(account.source, None, "policy", message, help))
@@ -51,8 +53,21 @@ def check_solvable(account: Account) -> None:
 
 
 def of_networks(account: Account) -> bool:
-    """Whether a record is of a network policy: its prices are in it, so nobody has to ask the policy."""
+    """Whether a record is of a cost model other than ``flow``: it holds the prices, so the model is not asked."""
     return bool(account.parts) and all(part.kind == NETWORK and not part.bulk for part in account.parts)
+
+
+def of_model(account: Account) -> bool:
+    """Whether a record is of a round on Kubernetes with a cost model beside ``flow``."""
+    return "cost_model" in account.plain
+
+
+def _make_model(account: Account) -> CostModel:
+    """The cost model of a record. Raises :class:`InputError` where it is not installed, or has other settings by now."""
+    from flowsched.scale.choice import configured
+
+    plain = account.plain["cost_model"]
+    return configured(plain["name"], plain["settings"])
 
 
 def read_terms(account: Account) -> Terms:
@@ -117,12 +132,25 @@ def snapshot_of(account: Account, part: Part) -> Snapshot:
         return read_plain_snapshot(part.plain["snapshot"])
 
 
-def bulk_input_of(account: Account, part: Part) -> BulkInput:
-    """What a bulk part was given, in arrays of its own. Raises :class:`InputError` for a damaged one."""
+def decisions_of(account: Account) -> list[list[Part]]:
+    """The parts that were decided together: one after the other, but for the priorities of a cost model beside ``flow``."""
+    found: list[list[Part]] = []
+    for part in account.parts:
+        number = part.plain["given"].get("decision") if part.bulk else None
+        if found and number is not None and found[-1][0].plain["given"].get("decision") == number:
+            found[-1].append(part)
+        else:
+            found.append([part])
+    return found
+
+
+def bulk_input_of(account: Account, *parts: Part) -> BulkInput:
+    """What the bulk parts of one decision were given, in arrays of its own. Raises :class:`InputError` for damaged ones."""
     from flowsched.scale.bulk_record import read_bulk_input
 
-    with damaged(account, part):
-        return read_bulk_input(part.plain)
+    with damaged(account, parts[0]):
+        ask = partial(_make_model, account) if of_model(account) else None
+        return read_bulk_input(*(part.plain for part in parts), ask=ask)
 
 
 @contextmanager
@@ -145,19 +173,21 @@ def search_again(snapshot: Snapshot, settings: Settings, solver: str, priority: 
     return {"kind": kind, **({} if priority is None else {"priority": priority}), **part}
 
 
-def place_again(given: BulkInput, solver: str, priority: int | None) -> dict[str, Any]:
-    """The part of a record that a bulk round on an input is."""
+def place_again(given: BulkInput, solver: str, like: Part) -> list[dict[str, Any]]:
+    """The parts of a record that a bulk round on an input is; ``like``: the first that it was."""
     from flowsched.scale.bulk_round import decide
 
     outcome = decide(given, solver=make_solver(solver), keep_record=True)
+    if outcome.levels is not None:
+        return outcome.levels(int(like.plain["given"]["decision"]))
     assert outcome.record is not None, "the round was asked for its record"
-    return dict(outcome.record(priority))
+    return [dict(outcome.record(like.priority))]
 
 
 def solve_all_again(account: Account, terms: Terms) -> list[dict[str, Any]]:
     """All parts as the round had them, solved again. Raises :class:`InputError` for damaged ones."""
     if not of_networks(account):
-        return [solve_part_again(account, part, terms) for part in account.parts]
+        return [part for parts in decisions_of(account) for part in _solve_again(account, parts, terms)]
     from flowsched.scale.recorded import solve_again
 
     with damaged(account, account.parts[0], "solved again"):
@@ -176,12 +206,13 @@ def change_all_again(account: Account, terms: Terms) -> tuple[dict[str, Any], di
         return told_changes(account.plain), change_again(account.plain, make_solver(terms.solver))
 
 
-def solve_part_again(account: Account, part: Part, terms: Terms) -> dict[str, Any]:
-    """A part as the round had it, solved again. Raises :class:`InputError` for a damaged one."""
+def _solve_again(account: Account, parts: Sequence[Part], terms: Terms) -> list[dict[str, Any]]:
+    """A decision as the round had it, solved again. Raises :class:`InputError` for a damaged one."""
+    part = parts[0]
     if part.bulk:
-        given = bulk_input_of(account, part)
+        given = bulk_input_of(account, *parts)
         with damaged(account, part, "solved again"):
-            return place_again(given, terms.solver, part.priority)
+            return place_again(given, terms.solver, part)
     snapshot = snapshot_of(account, part)
     with damaged(account, part, "solved again"):
-        return search_again(snapshot, terms.settings, terms.solver, part.priority)
+        return [search_again(snapshot, terms.settings, terms.solver, part.priority)]

@@ -27,9 +27,7 @@ HOSTNAME_KEYS = frozenset({MACHINE, "kubernetes.io/hostname"})
 """Keys of relations whose domains are single machines, so that a copied machine is a domain of its own."""
 _MIB = 1 << 20
 _PODS = "pods"
-_ARRAYS = ("allocatable", "free", "bandwidth", "readings", "limits")
-_PRESSURE, _SLOPE = 0, 2
-"""Columns of readings and limits."""
+_ARRAYS = ("allocatable", "free", "kind", "readings", "limits")
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Footprint:
     """What a placed task takes of a machine, as bulk rounds count it."""
 
     needs: tuple[tuple[str, int], ...]
-    effects: tuple[int, int, int]
+    effects: tuple[int, ...]
     """What it adds to the readings."""
     holds: tuple[str, ...]
     joins: tuple[str, ...]
@@ -62,9 +60,9 @@ class ChangedBulk:
         gone = set(changes.without)
         if gone:
             given.demands = [
-                replace(d, tasks=tuple(t for t in d.tasks if t not in gone)) if gone & set(d.tasks) else d
-                for d in given.demands
+                demand_of(d, [t for t in d.tasks if t not in gone]) if gone & set(d.tasks) else d for d in given.demands
             ]
+            given.order = tuple(t for t in given.order if t not in gone)
         for width in changes.widths:
             self._set_width(width)
 
@@ -131,7 +129,7 @@ class ChangedBulk:
         if (given.allocatable[at] - given.free[at]).any():
             what = "what no search knows" if searched else "what runs"
             self.notes.append(f"of {what} on {name} a bulk round has sums only: it is gone with it, and not moved")
-        if given.limits[at, _PRESSURE] < UNLIMITED and not searched:
+        if (given.limits[at] < UNLIMITED).any() and not searched:
             self.notes.append(f"latency services on {name} are lost")
         del given.names[at]
         for key in _ARRAYS:
@@ -149,13 +147,20 @@ class ChangedBulk:
                 demands.append(demand)
                 continue
             needs = {**demand.needs, CPU: width.milli}
-            others = tuple(t for t in demand.tasks if t != width.task)
+            others = [t for t in demand.tasks if t != width.task]
             if not others:
                 demands.append(replace(demand, needs=needs))
                 continue
             name = width.task if width.task not in names else f"{width.task}/{width.milli}m"
-            demands += [replace(demand, tasks=others), replace(demand, name=name, tasks=(width.task,), needs=needs)]
+            alone = replace(demand_of(demand, [width.task]), name=name, needs=needs)
+            demands += [demand_of(demand, others), alone]
         self.given.demands = demands
+
+
+def demand_of(demand: Demand, tasks: Sequence[str]) -> Demand:
+    """The same for some of its tasks."""
+    since = dict(zip(demand.tasks, demand.since_s, strict=True)) if demand.since_s else {}
+    return replace(demand, tasks=tuple(tasks), since_s=tuple(since[task] for task in tasks if task in since))
 
 
 def footprint(task: Task, width_milli: int, catalogue: Catalogue, needs: Mapping[str, int] | None = None) -> Footprint:
@@ -173,8 +178,6 @@ def footprints(part: Part) -> Counter[tuple[Footprint, str]]:
     """The placements of a bulk part."""
     of_class = {}
     for name, d in part.demands.items():
-        pressure, sensitivity, slope = (int(effect) for effect in d["effects"])
-        of_class[name] = Footprint(
-            tuple(d["needs"].items()), (pressure, sensitivity, slope), tuple(d["holds"]), tuple(d["joins"])
-        )
+        effects = tuple(int(effect) for effect in d["effects"])
+        of_class[name] = Footprint(tuple(d["needs"].items()), effects, tuple(d["holds"]), tuple(d["joins"]))
     return Counter((of_class[part.class_of[p.task]], p.machine) for p in part.placements)

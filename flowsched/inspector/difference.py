@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from flowsched.inspector.account import SEARCH, Account, Part
-from flowsched.inspector.again import POLICY, of_networks
+from flowsched.inspector.again import POLICY, of_model, of_networks
 from flowsched.inspector.machine_forecasts import ServiceForecast, forecasts_of
 from flowsched.inspector.plan_costs import RUNNING_COST, TWICE, Costs, costs_of
 from flowsched.inspector.task_changes import (
@@ -305,7 +305,7 @@ def _reservations(before: Account, after: Account) -> tuple[Change, ...]:
 
 
 def _notes(before: Account, after: Account) -> tuple[str, ...]:
-    networks = [of_networks(a) for a in (before, after)]
+    networks = [of_networks(a) or of_model(a) for a in (before, after)]
     notes = [
         f"{name} is no flow: its costs are what flow says of the same placements, by each task's own goal"
         for name in dict.fromkeys(

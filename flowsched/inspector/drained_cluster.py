@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
-from flowsched.cluster.compaction import View, compact
+from flowsched.cluster.compaction import View
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.inspector.restored_round import RestoredRound
 from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.pricing.forecast_cache import ForecastCache
+from flowsched.round.candidates import look
 from flowsched.round.gang import Gang, fit_now
 from flowsched.round.reservation import settle_dues
 from flowsched_models.pace_table import PaceTable
@@ -105,6 +106,6 @@ def _patient(snapshot: Snapshot) -> Snapshot:
 
 def _open(opened: RestoredRound, snapshot: Snapshot) -> DrainedCluster:
     hosts = HostFactory(snapshot.catalogue)
-    view = compact(snapshot, hosts)
+    view = look(snapshot, hosts, opened.settings)
     forecasts = ForecastCache(view, opened.settings.share_service_cores, hosts.attached(PaceTable))
     return DrainedCluster(view, FlowPrices(forecasts, opened.settings))

@@ -1,7 +1,7 @@
 """Why a task is where it is, or why it waits: sentences with numbers, and the same as data.
 
 All numbers in the sentences are in the data, and all data is in the record or follows from its snapshot by the models.
-Costs are in units of penalty; those of bulk rounds in units of relative slow-down, those of network policies in units of
+Costs are in units of penalty; those of bulk rounds in units of relative slow-down, those of other cost models in units of
 the policy. Keys that end in ``_s`` are seconds, in ``_milli`` thousandths of a core, in ``_ms`` milliseconds, in
 ``_percent`` hundredths. A value that is not known is null.
 
@@ -178,12 +178,14 @@ def _running(account: Account, part: Part, name: str) -> dict[str, Any] | None:
     if part.kind != SEARCH:
         return None
     snapshot = part.plain["snapshot"]
-    if all(r["task"]["name"] != name for r in snapshot["running"]):
+    entry = next((r for r in snapshot["running"] if r["task"]["name"] == name), None)
+    if entry is None:
         return None
     try:
         opened = restore(account, part)
+        if entry["machine"] not in opened.group_number:
+            raise RestoreError(f"{entry['machine']} was not among the machines that the round looked at")
     except RestoreError as reason:
-        entry = next(r for r in snapshot["running"] if r["task"]["name"] == name)
         place = {k: entry.get(k) for k in ("machine", "threads", "bound_s")}
         if place["bound_s"] is not None:
             place["since_s"] = account.now_s - place["bound_s"]

@@ -191,7 +191,7 @@ class NetworkCase:
             },
             "repairs": [],
             "group": self._group(),
-            "class": class_facts(self.part, self.class_name, len(self.demand["tasks"])),
+            "class": self._class(),
         }
         if self.placed is not None:
             return facts | self._placed_facts(self.placed)
@@ -231,6 +231,11 @@ class NetworkCase:
             "pressure": self._pressure(row),
             "core_price": dual_price(self.part, self.class_name, placed.machine, width),
         }
+
+    def _class(self) -> dict[str, Any] | None:
+        """Facts about its class. A class named after a task gets the title of that task."""
+        facts = class_facts(self.part, self.class_name, len(self.demand["tasks"]))
+        return None if facts is None else {**facts, "class": self.account.title(self.class_name)}
 
     @property
     def _any_place(self) -> bool:
@@ -378,7 +383,7 @@ class NetworkCase:
             stage.allocatable[:, columns],
             stage.allowed & stage.related if (stage.allowed & stage.related).any() else stage.allowed,
         )
-        short["units"] = {"cpu": "milli", "memory": "bytes" if self.part.bulk else "MiB"}
+        short["units"] = {"cpu": "milli", "memory": "MiB" if self.part.dated else "bytes"}
         short["stays"] = []
         short["started_there"] = []
         if short["emptiest"] is not None:

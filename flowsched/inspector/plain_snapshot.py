@@ -123,6 +123,11 @@ def _task(plain: Mapping[str, Any]) -> Task:
         rounds_waited=plain.get("rounds_waited", 0),
         preemptions=plain.get("preemptions", 0),
         done=plain.get("done", 0.0),
+        run_s=plain.get("run_s"),
+        interference_class=plain.get("interference_class", ""),
+        input_mb=plain.get("input_mb", 0.0),
+        locality=tuple((place["label"], place["value"], place["share"]) for place in plain.get("locality", ())),
+        wishes=tuple(plain.get("wishes", {}).items()),
     )
 
 

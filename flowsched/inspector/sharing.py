@@ -49,7 +49,9 @@ def _left(peaks_us: Sequence[float] | None, k: int, goal_us: float) -> tuple[flo
 
 def _peaks_us(opened: RestoredRound, machine: str) -> tuple[Sequence[float] | None, Sequence[float] | None]:
     """Highest p95 of each service of a machine under the plan, and if all arriving tasks kept to the other cores."""
-    prices, group = opened.model.prices, opened.group_number[machine]
+    prices, group = opened.model.prices, opened.group_number.get(machine)
+    if group is None:
+        return None, None
     colocation = opened.colocation(machine)
     chosen = prices.forecast(group, colocation)
     off = prices.forecast(group, tuple(sorted(a._replace(shared=False) for a in colocation))) if colocation else None

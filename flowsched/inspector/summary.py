@@ -77,9 +77,12 @@ def _summary(account: Account, everything: bool) -> Iterator[str]:
     placed, waiting = _placed_and_waiting(account)
     pending = counted(placed + waiting, "task")
     yield f"round {account.round} at {when(account.now_s)}: {pending} pending, {placed:,} placed, {waiting:,} waiting"
-    objective = account.settings.get("objective")
+    model = account.plain.get("cost_model")
+    objective = account.settings.get("objective") if model is None else None
     how = f"policy {account.policy}" + (f", objective {objective}" if objective else "") + f", solver {account.solver}"
     yield how + (f"; {account.source}" if account.source else "")
+    if model is not None and model["settings"]:
+        yield f"settings of {model['name']}: " + ", ".join(f"{key}={value}" for key, value in model["settings"].items())
     for part in account.parts:
         yield ""
         priority = "" if part.priority is None else f", priority {part.priority}"
@@ -363,9 +366,10 @@ def _certificate(part: Part) -> str:
     c = part.certificate
     if c is None:
         return f"certificate: none, {'the round proved nothing' if part.tasks else 'nothing was pending'}"
+    among = f" among the {c['machines']:,} machines looked at" if c.get("machines") is not None else ""
     return (
-        f"certificate ({c['method']}): cost {c['primal']:.4f}, lower bound {c['bound']:.4f}, gap {c['gap_absolute']:.4f} "
-        f"({100 * c['gap_relative']:.2f} % of what scheduling can win or lose)"
+        f"certificate ({c['method']}){among}: cost {c['primal']:.4f}, lower bound {c['bound']:.4f}, "
+        f"gap {c['gap_absolute']:.4f} ({100 * c['gap_relative']:.2f} % of what scheduling can win or lose)"
     )
 
 

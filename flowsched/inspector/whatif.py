@@ -22,6 +22,7 @@ from flowsched.inspector.again import (
     bulk_input_of,
     check_solvable,
     damaged,
+    decisions_of,
     of_networks,
     place_again,
     read_terms,
@@ -40,6 +41,8 @@ WHAT_IF = "what_if"
 """Key of a record that says that it is no account of a real round: ``changes`` and ``notes``."""
 _MIB = 1 << 20
 _BULK_SETTINGS = ("resolves", "scoring")
+_MODEL_SETTINGS = ("due_age_s", "scoring")
+"""Those of a bulk round with a cost model beside ``flow``."""
 
 
 def what_if(account: Account, changes: Changes) -> Account:
@@ -56,7 +59,7 @@ def what_if(account: Account, changes: Changes) -> Account:
     terms = _terms(account, changes)
     parts, notes = _Rounds(account, changes, terms).solve()
     before = account.plain.get(WHAT_IF, {"changes": [], "notes": []})
-    head = record_head(account.round, account.now_s, POLICY, terms.solver, terms.settings)
+    head = record_head(account.round, account.now_s, account.policy, terms.solver, terms.settings)
     return Account(
         {
             **head,
@@ -82,6 +85,8 @@ def _carried(account: Account, changes: Changes) -> dict[str, Any]:
     """What a record on Kubernetes says beside its parts and is still true; what pods were told is not."""
     old = account.plain
     kept: dict[str, Any] = {"titles": dict(account.titles)} if account.titles else {}
+    if "cost_model" in old:
+        kept["cost_model"] = old["cost_model"]
     if "waited" in old:
         kept["waited"] = {task: waited for task, waited in old["waited"].items() if task not in changes.without}
     if "machines" in old and "filters" in old:
@@ -138,11 +143,11 @@ class _Rounds:
 
     def solve(self) -> tuple[list[dict[str, Any]], list[str]]:
         """The new parts, and what to tell about them."""
-        parts = []
-        for part in self._account.parts:
-            with damaged(self._account, part, "solved again"):
-                parts.append(self._place(part) if part.kind == NETWORK else self._search(part))
-        return parts, [*self._told(), *self._notes]
+        found = []
+        for parts in decisions_of(self._account):
+            with damaged(self._account, parts[0], "solved again"):
+                found += self._place(parts) if parts[0].kind == NETWORK else [self._search(parts[0])]
+        return found, [*self._told(), *self._notes]
 
     def _read_running(self) -> None:
         """What runs is known to searches, task by task: who has to move, and what bulk rounds count that is gone."""
@@ -236,8 +241,8 @@ class _Rounds:
 
     # Bulk rounds
 
-    def _place(self, part: Part) -> dict[str, Any]:
-        bulk = ChangedBulk(bulk_input_of(self._account, part))
+    def _place(self, parts: Sequence[Part]) -> list[dict[str, Any]]:
+        bulk = ChangedBulk(bulk_input_of(self._account, *parts))
         then, now = self._then.on_machines(), self._now.on_machines()
         shared = then & now
         bulk.commit(then - shared, -1)
@@ -249,21 +254,22 @@ class _Rounds:
         bulk.commit(now - shared, 1)
         self._note(bulk.notes)
         self._set(bulk.given)
-        new = place_again(bulk.given, self._terms.solver, part.priority)
-        if part.index + 1 < len(self._account.parts):
-            self._then.bulk += footprints(part)
-            self._now.bulk += footprints(Part(part.kind, part.index, new))
-        return new
+        found = place_again(bulk.given, self._terms.solver, parts[0])
+        if parts[-1].index + 1 < len(self._account.parts):
+            for part in parts:
+                self._then.bulk += footprints(part)
+            for i, new in enumerate(found):
+                self._now.bulk += footprints(Part(NETWORK, parts[0].index + i, new))
+        return found
 
     def _set(self, given: BulkInput) -> None:
         """The settings of the changes that a bulk round has."""
         names = {text.partition("=")[0].strip() for text in self._changes.settings}
-        own = {name: getattr(self._terms.settings, name) for name in _BULK_SETTINGS if name in names}
+        read = _BULK_SETTINGS if given.model is None else _MODEL_SETTINGS
+        own = {name: getattr(self._terms.settings, name) for name in read if name in names}
         given.settings = replace(given.settings, **own)
         if names - own.keys():
-            self._note(
-                (f"a bulk round keeps its prices whatever is set: only {' and '.join(_BULK_SETTINGS)} count there",)
-            )
+            self._note((f"a bulk round keeps its prices whatever is set: only {' and '.join(read)} count there",))
 
     def _note(self, notes: Sequence[str]) -> None:
         self._notes += [note for note in notes if note not in self._notes]

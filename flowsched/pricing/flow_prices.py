@@ -447,6 +447,8 @@ class FlowPrices:
         """
         view, forecasts = self.forecasts.view, self.forecasts
         cores = sum(group.machine.vcpus * group.size for group in view.groups)
+        if view.candidates is not None:
+            cores = max(cores, view.candidates.batch_cores)
         delays = view.snapshot.start_delay.after_waiting_s * (1 + len(view.tasks))
         last_s = forecasts.backlog_s * max(1, cores) * _SLOWEST + float(self.base.drained_s.max(initial=0.0)) + delays
         weights = sum(self.goals.weight[c] * len(cls.members) for c, cls in enumerate(view.classes))

@@ -253,6 +253,8 @@ class ForecastCache:
             if key not in known:
                 known[key] = self.remembered(c, ("one core", *key), partial(self._on_one_core_s, c))
             total += len(cls.members) * (1.0 - task.done) * known[key]
+        if view.candidates is not None:
+            return (total + view.candidates.work_s) / max(1, view.candidates.batch_cores)
         for group in view.groups:
             for running, resident in zip(group.running, group.residents, strict=True):
                 if running.task.endless:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from flowsched.cluster.compaction import compact
+from flowsched.cluster.compaction import compact, part_of
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Running, Service, Snapshot, Task
 from flowsched.pricing.arrival import Arrival
@@ -46,7 +46,7 @@ class TrialMachines:
         names of the machines that are there themselves, all unless it is given.
         """
         if only is not None:
-            snapshot = _part_of(snapshot, {*only, *(trial.machine for trial in trials)})
+            snapshot = part_of(snapshot, {*only, *(trial.machine for trial in trials)})
         self._names = [f"{trial.machine}\n{i}" for i, trial in enumerate(trials)]
         machines = {m.name: m for m in snapshot.machines}
         services: dict[str, list[Service]] = {}
@@ -125,17 +125,6 @@ class TrialMachines:
     def trial_group(self, trial: int) -> int:
         """The group of a trial."""
         return self.group[self._names[trial]]
-
-
-def _part_of(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
-    """Some of a snapshot's machines with all that is on them."""
-    return replace(
-        snapshot,
-        machines=tuple(m for m in snapshot.machines if m.name in names),
-        services=tuple(s for s in snapshot.services if s.machine in names),
-        running=tuple(r for r in snapshot.running if r.machine in names),
-        relation_counts=tuple(c for c in snapshot.relation_counts if c.machine in names),
-    )
 
 
 def _with_trials(task: Task, of: dict[str, list[str]]) -> Task:

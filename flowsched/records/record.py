@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.cluster.compaction import View, compact
+from flowsched.cluster.compaction import View
 from flowsched.cluster.decision import Certificate, Move, Placement, Postponement, Preemption
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Snapshot
@@ -25,6 +25,7 @@ from flowsched.network.network import Network
 from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.pricing.forecast_cache import ForecastCache
 from flowsched.round.assignment import Assignment, PlacementOption
+from flowsched.round.candidates import look
 from flowsched.round.certificate import certify
 from flowsched.round.gang import Gangs
 from flowsched.round.hold import Hold
@@ -116,7 +117,7 @@ def rebuild_model(
 ) -> RoundModel:
     """A round's prices and constraints from what they were made of, nothing shared with the round itself."""
     hosts = HostFactory(snapshot.catalogue)
-    view = compact(snapshot, hosts)
+    view = look(snapshot, hosts, settings)
     forecasts = ForecastCache(view, settings.share_service_cores, hosts.attached(PaceTable))
     prices = FlowPrices(forecasts, settings)
     if goal_s is not None:
@@ -289,7 +290,10 @@ def plain_certificate(certificate: Certificate | None) -> dict[str, Any] | None:
     if certificate is None:
         return None
     gaps = {"gap_absolute": certificate.gap_absolute, "gap_relative": certificate.gap_relative}
-    return {**plain_value(certificate), **gaps}
+    plain = plain_value(certificate)
+    if certificate.machines is None:
+        del plain["machines"]
+    return {**plain, **gaps}
 
 
 def plain_timings(timings_ms: Mapping[str, float]) -> dict[str, float]:

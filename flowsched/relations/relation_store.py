@@ -134,6 +134,14 @@ class RelationStore:
         id_ = self._ids.get(name)
         return None if id_ is None else self._counts[id_].relation
 
+    def relations(self) -> tuple[Relation, ...]:
+        """All that are declared, in the order in which they were."""
+        return tuple([self._counts[id_].relation for id_ in self._ids.values()])
+
+    def names(self, ids: Iterable[int]) -> tuple[str, ...]:
+        """Names of relations by their ids; those that were retired are left out."""
+        return tuple([self._counts[id_].relation.name for id_ in ids if id_ in self._counts])
+
     def ids(self, names: Iterable[str]) -> tuple[int, ...]:
         """Ids of relations, each once. Raises ``KeyError`` for one that was not declared."""
         try:

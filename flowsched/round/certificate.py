@@ -20,7 +20,7 @@ from flowsched.cluster.decision import Certificate
 from flowsched.cluster.settings import Settings
 from flowsched.pricing.utility import penalties
 from flowsched.round.assignment import Assignment
-from flowsched.round.exact import colocation_count, exact_bound
+from flowsched.round.exact import exact_bound, few_colocations
 from flowsched.round.round_model import RoundModel
 from flowsched.support.arrays import FloatArray
 
@@ -40,13 +40,14 @@ def certify(model: RoundModel, plan: Assignment, settings: Settings) -> Certific
     best, rents = _ascend(model, counts, waits, now, later)
     bound = max(residents + best, unconstrained)
     method = "lagrangian"
-    small = len(view.tasks) <= settings.exact_tasks and colocation_count(model) <= settings.exact_limit
+    small = len(view.tasks) <= settings.exact_tasks and few_colocations(model, settings.exact_limit)
     optimum = exact_bound(model, plan) if small else None
     if optimum is not None:
         bound = max(bound, optimum)
         method = "exact"
     named = {view.groups[g].machine.name: float(rents[g]) for g in np.flatnonzero(rents > 0.0).tolist()}
-    return Certificate(method, primal, bound, unconstrained, named)
+    looked_at = None if view.candidates is None else sum(group.size for group in view.groups)
+    return Certificate(method, primal, bound, unconstrained, named, looked_at)
 
 
 def _alone_prices(model: RoundModel) -> tuple[FloatArray, FloatArray]:

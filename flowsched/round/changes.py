@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from flowsched.cluster.compaction import part_of
 from flowsched.cluster.decision import Move, Placement, Postponement, Preemption
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation
@@ -51,7 +52,9 @@ def change_running(
     preempts, moves_on = settings.preemption == LOWER_PRIORITY, settings.migration_moves > 0
     if not changes_running(settings):
         return ChangedDecisions(bound, left, dues.reservations)
-    state = carried_out(model.view.snapshot, bound)
+    view = model.view
+    seen = view.snapshot if view.candidates is None else part_of(view.snapshot, view.candidates.machines)
+    state = carried_out(seen, bound)
     counts: dict[str, int] = {}
     let_in: frozenset[str] = frozenset()
     if preempts:

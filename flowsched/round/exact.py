@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations_with_replacement, product
-from math import comb, prod
+from math import comb
 
 from ortools.sat.python import cp_model
 
@@ -27,13 +27,20 @@ _DETERMINISTIC_LIMIT = 20.0
 """CP-SAT's own measure of work, so that the answer does not depend on the speed of the machine."""
 
 
-def colocation_count(model: RoundModel) -> int:
-    """How many co-locations would have to be priced at most."""
+def few_colocations(model: RoundModel, most: int) -> bool:
+    """Whether no more than ``most`` co-locations would have to be priced; to count them all would take longer than to price
+    a round.
+    """
     counts = _counts(model)
-    return sum(
-        prod(comb(counts[c] + len(ways), len(ways)) for c, ways in _ways(model, g).items())
-        for g in range(len(model.view.groups))
-    )
+    total = 0
+    for g in range(len(model.view.groups)):
+        here = 1
+        for c, ways in _ways(model, g):
+            here *= comb(counts[c] + len(ways), len(ways))
+            if total + here > most:
+                return False
+        total += here
+    return total <= most
 
 
 def exact_bound(model: RoundModel, plan: Assignment) -> float | None:
@@ -81,20 +88,14 @@ def _counts(model: RoundModel) -> Counter[int]:
     return Counter(model.view.class_of)
 
 
-def _ways(model: RoundModel, group: int) -> dict[int, list[Arrival]]:
-    """By class, every way in which one of its tasks may join a group's machines."""
+def _ways(model: RoundModel, group: int) -> Iterator[tuple[int, list[Arrival]]]:
+    """Class by class, every way in which one of its tasks may join a group's machines."""
     view = model.view
     barred = {view.class_of[t] for t in model.barred}
-    return {
-        c: [
-            Arrival(c, start_after, width, shared)
-            for start_after in range(model.starts)
-            for width, shared in model.forecasts.ways(group, c)
-            if view.could_fit(c, group, width)
-        ]
-        for c in range(len(view.classes))
-        if c not in barred
-    }
+    for c in range(len(view.classes)):
+        if c not in barred:
+            ways = [way for way in model.forecasts.ways(group, c) if view.could_fit(c, group, way[0])]
+            yield c, [Arrival(c, start_after, *way) for start_after in range(model.starts) for way in ways]
 
 
 def _cheapest_colocations(
@@ -117,7 +118,7 @@ def _cheapest_colocations(
 def _colocations(model: RoundModel, group: int, counts: Counter[int]) -> Iterator[Colocation]:
     sets = [
         [chosen for n in range(counts[c] + 1) for chosen in combinations_with_replacement(ways, n)]
-        for c, ways in _ways(model, group).items()
+        for c, ways in _ways(model, group)
     ]
     for choice in product(*sets):
         yield tuple(sorted(a for part in choice for a in part))

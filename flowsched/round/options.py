@@ -41,6 +41,8 @@ class _Table:
     others: FloatArray
     end_s: FloatArray
     start_s: FloatArray
+    changes: int
+    """Changes of machines that it has followed."""
 
 
 class Options:
@@ -57,6 +59,8 @@ class Options:
         self.cut_short = 0
         """Pricings of a class that ended with its budget: some options were left out."""
         self._tables: dict[int, _Table] = {}
+        self._changes: list[tuple[int, int]] = []
+        """(machine, the one that what was known of it holds for or -1), by time: a table follows when it is used."""
 
     @property
     def prices(self) -> FlowPrices:
@@ -70,11 +74,7 @@ class Options:
 
     def changed(self, machine: int, handed: tuple[int, int] | None) -> None:
         """The plan of a machine changed; what was known of it holds for the one that it handed its part to."""
-        for table in self._tables.values():
-            for array in (table.others, table.end_s, table.start_s):
-                if handed is not None:
-                    array[handed[1]] = array[machine]
-                array[machine] = np.nan
+        self._changes.append((machine, -1 if handed is None else handed[1]))
 
     def of(self, task_class: int, open_now: BoolArray, open_later: BoolArray, wanted: int, budget: int) -> ClassOptions:
         """The cheapest option of a class on each machine; exact on at least the ``wanted`` cheapest machines.
@@ -117,6 +117,20 @@ class Options:
         width, shared = self.prices.variants.ways[options.variant[machine]]
         return Arrival(task_class, int(options.start_after[machine]), width, shared)
 
+    def _follow(self, table: _Table) -> None:
+        """Forget what a table knows of machines that have changed."""
+        news = self._changes[table.changes :]
+        if len(news) > 1 and all(heir < 0 for _, heir in news):
+            news, rows = [], [machine for machine, _ in news]
+            for array in (table.others, table.end_s, table.start_s):
+                array[rows] = np.nan
+        for machine, heir in news:
+            for array in (table.others, table.end_s, table.start_s):
+                if heir >= 0:
+                    array[heir] = array[machine]
+                array[machine] = np.nan
+        table.changes = len(self._changes)
+
     def _price(
         self,
         task_class: int,
@@ -134,7 +148,9 @@ class Options:
         if table is None:
             columns = int(prices.variants.columns[prices.types[kind].rows.ravel()].max()) + 1
             shape = (len(states.hosts), columns, self.starts)
-            table = self._tables[kind] = _Table(np.full(shape, np.nan), np.full(shape, np.nan), np.full(shape, np.nan))
+            arrays = (np.full(shape, np.nan), np.full(shape, np.nan), np.full(shape, np.nan))
+            table = self._tables[kind] = _Table(*arrays, len(self._changes))
+        self._follow(table)
         made = price_class(
             prices.forecasts.table.memory,
             reps,

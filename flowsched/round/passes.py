@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
+from flowsched.cluster.resource import without
 from flowsched.pricing.arrival import Arrival, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.relations.census import Census
@@ -22,7 +24,7 @@ from flowsched.round.options import ClassOptions, Options
 from flowsched.round.pass_network import PassNetwork, build
 from flowsched.round.round_model import RoundModel
 from flowsched.solvers import Solution, Solver
-from flowsched.support.arrays import BoolArray
+from flowsched.support.arrays import BoolArray, IntArray
 
 FEW_MACHINES = 8
 """On so many machines a pass has one arrival: the network is then the choice of the cheapest option."""
@@ -118,6 +120,9 @@ class Deciding:
         open_now = np.ones(count, np.bool_)
         if view.classes[c].task.machines is not None:
             open_now = np.array([view.allowed(c, m) for m in range(count)], np.bool_)
+        candidates = view.candidates_of(c)
+        if candidates is not None:
+            open_now &= candidates
         open_now[[*model.holds, *self.closed]] = False
         if model.related(task):
             wanted = view.tasks[task]
@@ -173,12 +178,29 @@ class Deciding:
     def _keep_resources(self, task: int, open_now: BoolArray, open_later: BoolArray) -> None:
         model, view = self.model, self.model.view
         c = view.class_of[task]
-        width = view.tasks[task].widths_milli[0]
-        for mask, after in ((open_now, 0), (open_later, 1)):
-            for m in np.flatnonzero(mask).tolist():
+        wanted, width = view.tasks[task], view.tasks[task].widths_milli[0]
+        names, free, whole = self._units
+        asked = np.array([dict(wanted.resources).get(name, 0) for name in names], np.int64)
+        planned = np.zeros(len(open_now), np.bool_)
+        planned[list(self.plan.arrived())] = True
+        for mask, after, units in ((open_now, 0, free), (open_later, 1, whole)):
+            mask &= ((units >= asked) | (asked <= 0)).all(axis=1) | planned
+            for m in np.flatnonzero(mask & planned).tolist():
                 arrival = _arrival(c, PlacementOption(m, after, 0 if after == 0 else width))
                 others = self.plan.colocation(m, without=task)
                 mask[m] = model.forecasts.possible(view.group_of[m], joined(others, arrival))
+
+    @cached_property
+    def _units(self) -> tuple[list[str], IntArray, IntArray]:
+        """Further resources that tasks ask for, and [machines, resources] units that are free, and that ever can be."""
+        view = self.model.view
+        names = sorted({name for cls in view.classes for name, _ in cls.task.resources})
+        free = [[g.free_resources.get(name, 0) for name in names] for g in view.groups]
+        left = [without(dict(g.machine.resources), *(r.task.resources for r in g.endless)) for g in view.groups]
+        shape = (len(view.groups), len(names))
+        whole = np.array([[amounts.get(name, 0) for name in names] for amounts in left], np.int64).reshape(shape)
+        of = np.array(view.group_of, np.int64)
+        return names, np.array(free, np.int64).reshape(shape)[of], whole[of]
 
 
 def _arrival(task_class: int, option: PlacementOption) -> Arrival:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from flowsched.cluster.compaction import View, compact
+from flowsched.cluster.compaction import View
 from flowsched.cluster.decision import Decisions
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
@@ -15,6 +15,7 @@ from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.pricing.forecast_cache import ForecastCache
 from flowsched.records.record import COST_MODEL, RoundTrace, round_record
 from flowsched.round.assignment import Assignment, PlacementOption
+from flowsched.round.candidates import look
 from flowsched.round.certificate import certify
 from flowsched.round.changes import change_running, changes_running
 from flowsched.round.extract import placements, postponements
@@ -69,10 +70,11 @@ class FlowScheduler:
         settings = self._settings
         take_stopped(self._solver)
         timer.start("compact")
+        snapshot = _with_requests(snapshot)
         if self._hosts is None or self._hosts.catalogue is not snapshot.catalogue:
             self._hosts = HostFactory(snapshot.catalogue)
         self._hosts.attached(PaceTable).begin_round()
-        view = compact(snapshot, self._hosts)
+        view = look(snapshot, self._hosts, settings)
         timer.start("price")
         round_ = begin_round(view, self._hosts, settings)
         timer.start("passes")
@@ -156,6 +158,18 @@ def begin_round(view: View, hosts: HostFactory, settings: Settings) -> BegunRoun
         barred=gangs.barred,
     )
     return BegunRound(model, dues, gangs)
+
+
+def _with_requests(snapshot: Snapshot) -> Snapshot:
+    """Every task with a request: forecasts know no program that takes no CPU."""
+    pending, running = snapshot.pending, snapshot.running
+    if all(t.widths_milli[0] for t in pending) and all(r.width_milli for r in running):
+        return snapshot
+    return replace(
+        snapshot,
+        pending=tuple(t.at_least(1) for t in pending),
+        running=tuple(replace(r, task=r.task.at_least(1), width_milli=max(1, r.width_milli)) for r in running),
+    )
 
 
 def decide(begun: BegunRound, solver: Solver, settings: Settings) -> tuple[Deciding, float | None]:
@@ -296,7 +310,7 @@ def counts(deciding: Deciding, plan: Assignment) -> dict[str, int]:
 def _never_idle(model: RoundModel, plan: Assignment) -> Assignment:
     """With nothing running anywhere there is nothing to wait for: if no task would start, the cheapest one does."""
     starts_now = any(option is not None and option.start_after == 0 for option in plan.options)
-    if starts_now or any(group.completes for group in model.view.groups):
+    if starts_now or model.view.completes:
         return plan
     now = replace(model, starts=1)
     offers = [
@@ -344,7 +358,7 @@ def solve(
     policy: str = COST_MODEL,
 ) -> Decisions:
     """One round on a snapshot, with its record. ``time_limit_s``: for each of the solver's answers. ``policy``: ``flow``, or
-    a network policy.
+    a cost model.
 
     Raises ``KeyError`` for a solver that there is not (``flowsched.solvers.SOLVERS`` has the names), and
     :class:`InputError` for a policy that there is not, or that does not keep the snapshot's relations.

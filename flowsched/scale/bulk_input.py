@@ -1,12 +1,13 @@
 """What a bulk round depends on: machines as arrays, relations as counts, and classes of equal tasks.
 
-It is taken from a fleet, or read back from the record of a round; a round on the same input decides the same.
+It is taken from a fleet, from a snapshot, or read back from the record of a round; a round on the same input decides the
+same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -16,27 +17,28 @@ from flowsched.relations.relation import TaskGroup
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale import kernels
 from flowsched.scale.demand import Demand, by_machine
+from flowsched.scale.intake import places_order
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.machine_arrays import FIXED, LoadedMachines
 from flowsched.scale.places import Places
 from flowsched.scale.policies.flow import HEADROOM, PRESSURE, SENSITIVITY
-from flowsched.scale.policy import ClassPrices, Feature
+from flowsched.scale.policy import ClassPrices, CostModel, Feature
 from flowsched.scale.restricted import coarsen
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.task_class import MachineKind, TaskClass
-from flowsched.support.arrays import FloatArray, IntArray
+from flowsched.support.arrays import IntArray
 
 _ANY = 1e6
 """More than any pressure."""
 _MIB = 1 << 20
-_BOUND_STEPS = 20
+BOUND_STEPS = 20
 """Every record has a bound, and rounds are seconds apart: most of what a hundred steps prove, in a fifth of their time."""
 
 
 def bulk_settings(settings: Settings) -> RoundSettings:
     """Of an operator's settings, those that bulk rounds have."""
     return RoundSettings(
-        resolves=settings.resolves, scoring=settings.scoring, reservations=False, bound_steps=_BOUND_STEPS
+        resolves=settings.resolves, scoring=settings.scoring, reservations=False, bound_steps=BOUND_STEPS
     )
 
 
@@ -72,11 +74,15 @@ class BulkInput:
     names: list[str]
     resources: list[str]
     allocatable: IntArray
-    """By machine and resource; ``memory`` in bytes."""
+    """By machine and resource; ``memory`` in bytes, with a cost model beside ``flow`` in MiB."""
     free: IntArray
-    bandwidth: FloatArray
+    kinds: list[MachineKind]
+    kind: IntArray
+    """By machine: its position in ``kinds``."""
     readings: IntArray
-    """By machine: pressure and sensitivity of what runs there, and the slope of headroom, in units of 1/FIXED."""
+    """By machine, in units of 1/FIXED: the features of the cost model with all that runs there. Those of ``flow`` are
+    pressure, sensitivity, and the slope of headroom.
+    """
     limits: IntArray
     """In the same units; ``kernels.UNLIMITED`` where there is none."""
     relations: dict[str, TopologyCounts]
@@ -86,35 +92,53 @@ class BulkInput:
     running_members: Mapping[str, int] = field(default_factory=dict)
     """Tasks of each group that run already and count towards its minimum."""
     settings: RoundSettings = field(default_factory=lambda: bulk_settings(Settings()))
+    model: CostModel | None = None
+    """The cost model; None for the linear prices of ``flow``. With any other, demands have classes of their own."""
+    order: tuple[str, ...] = ()
+    """The tasks in the order in which they came; empty for that of the demands."""
+    now_s: float = 0.0
 
     def ledger(self) -> Ledger:
         """The state that the round decides on, machines in rows as they are here, with the demands' tasks waiting."""
-        ledger = Ledger(BulkPrices(self.demands))
-        ledger.memory_unit = _MIB
+        ledger = Ledger(self.model or BulkPrices(self.demands))
+        ledger.memory_unit = _MIB if self.model is None else 1
         for group in self.groups:
             ledger.declare_group(group.name, max(1, group.minimum))
         ledger.members_elsewhere = dict(self.running_members)
         ledger.load_machines(self._machines())
         for counts in self.relations.values():
             ledger.topology.put(counts, np.arange(len(self.names)), len(self.names))
+        if self.model is not None:
+            # Numbers of places go by what they are, as in a ledger made from a snapshot.
+            for places in sorted((_places(demand) for demand in self.demands if demand.tasks), key=places_order):
+                ledger.places.intern(places)
         numbers: list[int] = []
         names: list[str] = []
+        created_s: list[float] = []
         for demand in self.demands:
             if demand.tasks:
                 number = ledger.intern(_task_class(ledger, demand))
                 numbers += [number] * len(demand.tasks)
                 names += demand.tasks
-        ledger.submit(np.array(numbers, dtype=np.int64), np.zeros(len(numbers)), names)
-        coarsen(ledger)
+                created_s += demand.since_s or (0.0,) * len(demand.tasks)
+        position = {name: i for i, name in enumerate(names)}
+        came = [position[name] for name in self.order] if self.order else range(len(names))
+        ledger.submit(
+            np.array([numbers[i] for i in came], dtype=np.int64),
+            np.array([created_s[i] for i in came], dtype=np.float64),
+            [names[i] for i in came],
+        )
+        if self.model is None:
+            coarsen(ledger)
         return ledger
 
     def _machines(self) -> LoadedMachines:
-        found, first, kind_of = np.unique(self.bandwidth, return_index=True, return_inverse=True)
         # Numbered by the first machine of each, as a ledger numbers machines that join one by one.
+        found, first, kind_of = np.unique(self.kind, return_index=True, return_inverse=True)
         order = np.argsort(first)
         return LoadedMachines(
             self.names,
-            [MachineKind("machine", bandwidth=q) for q in found[order].tolist()],
+            [self.kinds[kind] for kind in found[order].tolist()],
             np.argsort(order)[kind_of.reshape(-1)],
             self.resources,
             self.allocatable,
@@ -152,12 +176,14 @@ def input_of_fleet(
     cap = np.clip(fleet.pressure_cap[rows], -_ANY, _ANY * _ANY)
     limits[:, 0] = np.where(cap < _ANY * _ANY, np.floor(cap * FIXED), kernels.UNLIMITED)
     relations = dict.fromkeys(name for d in demands for name in (*d.holds, *d.joins))
+    bandwidths, kind = np.unique(fleet.bandwidth[rows], return_inverse=True)
     return BulkInput(
         [str(fleet.names[row]) for row in rows.tolist()],
         resources,
         allocatable,
         free,
-        fleet.bandwidth[rows],
+        [MachineKind("machine", bandwidth=q) for q in bandwidths.tolist()],
+        kind.reshape(-1),
         np.stack([pressure, sensitivity, slope], axis=1),
         limits,
         {name: fleet.topology_counts(name, rows) for name in relations},
@@ -168,9 +194,15 @@ def input_of_fleet(
     )
 
 
+def _places(demand: Demand) -> Places:
+    return Places(demand.allowed, demand.eligible, demand.slowness, demand.preference)
+
+
 def _task_class(ledger: Ledger, demand: Demand) -> TaskClass:
-    places = Places(demand.allowed, demand.eligible, demand.slowness, demand.preference)
+    places = ledger.places.intern(_places(demand))
     needs = tuple(sorted((r, amount) for r, amount in demand.needs.items() if r != "cpu" and amount > 0))
+    if demand.known is not None:
+        return replace(demand.known, width_milli=demand.needs.get("cpu", 0), needs=needs, places=places)
     return TaskClass(
         demand.name,
         demand.needs.get("cpu", 0),
@@ -181,5 +213,5 @@ def _task_class(ledger: Ledger, demand: Demand) -> TaskClass:
         max_cost=demand.max_cost,
         holds=demand.holds,
         joins=demand.joins,
-        places=ledger.places.intern(places),
+        places=places,
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,10 +18,12 @@ from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.network_account import NetworkAccount, PlacedCosts
 from flowsched.scale.places import read_places
+from flowsched.scale.policy import ClassPrices, CostModel
 from flowsched.scale.reasons import Closing, Reason
 from flowsched.scale.record import class_numbers, network_part, plain_demand
-from flowsched.scale.recorded import read_class, read_round_settings
+from flowsched.scale.recorded import RecordedPolicy, read_class, read_kind, read_round_settings
 from flowsched.scale.round import Level, RoundOutcome, Rounds
+from flowsched.scale.task_class import MachineKind, TaskClass
 from flowsched.scale.topology import read_topology_counts
 from flowsched.scale.waiting import survey
 from flowsched.solvers import Solver
@@ -35,11 +37,13 @@ class BulkAccount:
     """All that the part is made of. Nothing in it changes after the round, so another thread may use it."""
 
     account: NetworkAccount
-    level: Level
-    """The one level of the round; one without tasks where no task takes part."""
+    levels: tuple[Level, ...]
+    """Those of the round, one by linear prices of ``flow``; one without tasks where no task takes part."""
     groups: tuple[TaskGroup, ...]
     running_members: Mapping[str, int]
     counts: Mapping[str, int]
+    model: Mapping[str, Any]
+    """What a cost model beside ``flow`` adds to what the round was given."""
 
     @classmethod
     def of(
@@ -55,35 +59,52 @@ class BulkAccount:
         timings_ms: Mapping[str, float],
     ) -> BulkAccount:
         """Take down what the round had and decided."""
+        model = given.model
         account = NetworkAccount.of(
-            rounds.ledger, outcome, closing, reasons, (), number=0, now_s=0.0, policy="flow", solver=solver.name,
-            settings=given.settings, upkeep={}, timings_ms=timings_ms, own_names=True, costs=costs,
+            rounds.ledger, outcome, closing, reasons, (), number=0, now_s=given.now_s,
+            policy="flow" if model is None else model.name, solver=solver.name, settings=given.settings, upkeep={},
+            timings_ms=timings_ms, own_names=model is None, costs=costs, bulk=True,
         )  # fmt: skip
-        level = outcome.levels[0] if outcome.levels else _level_without_tasks(rounds)
-        return cls(account, level, given.groups, dict(given.running_members), dict(counts))
+        levels = outcome.levels or (_level_without_tasks(rounds),)
+        more = {} if model is None else {"cost_model": model.name, "now_s": given.now_s, "order": list(given.order)}
+        return cls(account, levels, given.groups, dict(given.running_members), dict(counts), more)
 
     def part(self, priority: int | None = None) -> dict[str, Any]:
-        """Plain data."""
+        """The one part of a round by linear prices, as plain data."""
+        return self._part(0, {} if priority is None else {"priority": priority}, {})
+
+    def parts(self, decision: int) -> list[dict[str, Any]]:
+        """The parts of a round of a cost model, one for each of its levels; ``decision``: which of its record's it is."""
+        classes, found = self.account.roll.classes, []
+        for i, level in enumerate(self.levels):
+            there = level.waiting.classes
+            priority = {"priority": int(classes[int(there[0])].priority) if len(there) else 0}
+            found.append(self._part(i, priority, {"decision": decision}))
+        return found
+
+    def _part(self, number: int, priority: Mapping[str, int], more: Mapping[str, Any]) -> dict[str, Any]:
         account, outcome = self.account, self.account.outcome
-        part = network_part(account, self.level, outcome.certificates[0] if outcome.levels else None)
+        part = network_part(account, self.levels[number], outcome.certificates[number] if outcome.levels else None)
         del part["priority"]
         return {
             **part,
-            **({} if priority is None else {"priority": priority}),
-            "outside": self._outside(),
+            **priority,
+            "outside": [] if number else self._outside(),
             "given": {
                 "settings": asdict(account.settings),
                 "task_groups": [asdict(group) for group in self.groups],
                 "running_members": dict(self.running_members),
+                **self.model,
+                **more,
             },
-            "counts": dict(self.counts),
-            "timings": plain_timings(account.timings_ms),
+            "counts": {} if number else dict(self.counts),
+            "timings": {} if number else plain_timings(account.timings_ms),
         }
 
     def _outside(self) -> list[dict[str, Any]]:
         """Classes that no network had, as their task groups lack members, and why."""
         account = self.account
-        inside = set(self.level.waiting.classes.tolist())
+        inside = {c for level in self.levels for c in level.waiting.classes.tolist()}
         members: dict[int, list[int]] = {}
         for row in account.outcome.waits.tolist():
             if account.pending_class[row] not in inside:
@@ -94,13 +115,45 @@ class BulkAccount:
             rows = np.array(members[c], dtype=np.int64)
             waiting = float(account.roll.waiting[c])
             leaving = np.full(len(rows), waiting if np.isfinite(waiting) else 0.0)
-            demand = plain_demand(account, self.level, c, rows, leaving, account.roll.classes[c].name, numbered)
+            # Classes with a cost model of their own may share a name, so they are called by a task, as in networks.
+            name = account.roll.classes[c].name if account.own_names else account.roll.tasks[members[c][0]]
+            demand = plain_demand(account, self.levels[0], c, rows, leaving, name, numbered)
             found.append({**demand, "reason": account.reasons[members[c][0]].text})
         return found
 
 
-def read_bulk_input(part: Mapping[str, Any]) -> BulkInput:
-    """The input of a bulk part, in arrays of its own. Raises ``ValueError`` or ``KeyError`` for values that contradict."""
+class RecordedModel(RecordedPolicy):
+    """The cost model of a bulk part: prices of the record, and of a class that it does not have, the model's own."""
+
+    def __init__(self, parts: Sequence[Mapping[str, Any]], ask: Callable[[], CostModel] | None = None) -> None:
+        """``ask``: makes the model; None if it cannot be made here."""
+        super().__init__(str(parts[0]["given"]["cost_model"]), parts[0])
+        self._ask = ask
+        for demand in (d for part in parts for d in (*part["demands"], *part["outside"])):
+            self.learn(_as_priced(read_class(demand["class"])), demand)
+
+    def price(self, task_class: TaskClass, kinds: Sequence[MachineKind]) -> ClassPrices:
+        """As recorded. Raises ``KeyError`` for a class that the record does not have, where there is no model to ask."""
+        try:
+            return super().price(_as_priced(task_class), kinds)
+        except KeyError:
+            if self._ask is None:
+                raise
+        return self._ask().price(task_class, kinds)
+
+
+def _as_priced(task_class: TaskClass) -> TaskClass:
+    """What prices depend on: a what-if changes places, and so their numbers."""
+    return replace(task_class, places=0)
+
+
+def read_bulk_input(*parts: Mapping[str, Any], ask: Callable[[], CostModel] | None = None) -> BulkInput:
+    """The input of a bulk round, in arrays of its own, from its part, or its parts where it had several levels. ``ask``
+    makes its cost model, for classes that the record lacks.
+
+    Raises ``ValueError`` or ``KeyError`` for values that contradict.
+    """
+    part = parts[0]
     fleet, given = part["fleet"], part["given"]
     if part["fixed"] != FIXED:
         raise ValueError(f"sums are in units of 1/{part['fixed']}")
@@ -108,13 +161,16 @@ def read_bulk_input(part: Mapping[str, Any]) -> BulkInput:
     kind = np.array(fleet["kind"], dtype=np.int64)
     limits = np.array([[np.inf if v is None else v for v in row] for row in _rows(fleet["limits"])], dtype=np.float64)
     limited = np.isfinite(limits)
-    demands = sorted((*part["demands"], *part["outside"]), key=lambda demand: int(demand["number"]))
+    demands = sorted(
+        (d for p in parts for d in (*p["demands"], *p["outside"])), key=lambda demand: int(demand["number"])
+    )
     return BulkInput(
         list(fleet["machines"]),
         list(fleet["resources"]),
         np.array(fleet["allocatable"], dtype=np.int64).reshape(count, len(fleet["resources"])),
         np.array(fleet["free"], dtype=np.int64).reshape(count, len(fleet["resources"])),
-        np.array([float(k["bandwidth"]) for k in part["kinds"]], dtype=np.float64)[kind],
+        [read_kind(k) for k in part["kinds"]],
+        kind,
         np.array(fleet["readings"], dtype=np.int64).reshape(count, features),
         np.where(limited, np.where(limited, limits, 0.0).astype(np.int64), UNLIMITED).reshape(count, features),
         {relation["name"]: read_topology_counts(relation) for relation in part["relations"]},
@@ -122,6 +178,9 @@ def read_bulk_input(part: Mapping[str, Any]) -> BulkInput:
         tuple(TaskGroup(g["name"], g["minimum"], g["deadline_s"]) for g in given["task_groups"]),
         dict(given["running_members"]),
         read_round_settings(given["settings"]),
+        RecordedModel(parts, ask) if "cost_model" in given else None,
+        tuple(given.get("order", ())),
+        float(given.get("now_s", 0.0)),
     )
 
 
@@ -143,6 +202,8 @@ def _read_demand(part: Mapping[str, Any], plain: Mapping[str, Any]) -> Demand:
         group=task_class.group or None,
         waiting_cost=ALWAYS_WORTH_IT if plain["waiting"] is None else float(plain["waiting"]),
         max_cost=task_class.max_cost,
+        since_s=tuple(np.asarray(plain["created_s"], dtype=np.float64).tolist()),
+        known=replace(task_class, places=0) if "cost_model" in part["given"] else None,
     )
 
 

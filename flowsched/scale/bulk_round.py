@@ -66,11 +66,11 @@ def decide(
     ledger = given.ledger()
     rounds = Rounds(ledger, solver, given.settings, clock=clock, canonical=True)
     timer.start(None)
-    outcome = rounds.decide(0.0)
+    outcome = rounds.decide(given.now_s)
     timer.ms.update(outcome.timings_ms)
     timer.start("report")
     closing = Closing.of(ledger, outcome.tasks, outcome.machines)
-    reasons = why_all(0.0, ledger, outcome, closing)
+    reasons = why_all(given.now_s, ledger, outcome, closing)
     costs = _costs(ledger, outcome, closing)
     placements = _placements(ledger, outcome, costs)
     waits = {ledger.task_name(row): reasons[row] for row in outcome.waits.tolist()}
@@ -88,9 +88,11 @@ def decide(
     timings = {name: ms for name, ms in timer.ms.items() if name != "decide"}
     timings |= {"gather": timer.ms["decide"], "decide": (clock() - began) * 1e3}
     record: Callable[[int | None], Mapping[str, Any]] | None = None
+    levels: Callable[[int], list[dict[str, Any]]] | None = None
     if keep_record:
-        record = BulkAccount.of(given, rounds, outcome, closing, reasons, costs, solver, counts, timings).part
-    return BulkOutcome(placements, left, counts, record, timings, partial(named_certificate, ledger, outcome))
+        account = BulkAccount.of(given, rounds, outcome, closing, reasons, costs, solver, counts, timings)
+        record, levels = (account.part, None) if given.model is None else (None, account.parts)
+    return BulkOutcome(placements, left, counts, record, timings, partial(named_certificate, ledger, outcome), levels)
 
 
 @cache
@@ -117,7 +119,7 @@ def _costs(ledger: Ledger, outcome: RoundOutcome, closing: Closing) -> PlacedCos
     classes = ledger.task_class[outcome.tasks]
     terms = closing.in_turn(classes, outcome.machines)
     terms = {name: values for name, values in terms.items() if name != PLACE or values.any()}
-    cost = np.sum(list(terms.values()), axis=0) if len(classes) else np.zeros(0)
+    cost = np.sum([np.zeros(len(classes)), *terms.values()], axis=0)
     return PlacedCosts(cost, terms, *runners_up(closing, classes, outcome.machines))
 
 

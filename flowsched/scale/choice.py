@@ -1,8 +1,9 @@
-"""Network policies as users choose them: by name, with what each says about itself, and settings as they are typed."""
+"""Cost models as users choose them: by name, with what each says about itself, and settings as they are typed."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,14 +11,14 @@ from typing import Any
 from flowsched.cluster.settings_form import CHANGE_SETTINGS, SETTING_NAMES, TRUE
 from flowsched.scale.policies import (
     ALIASES,
-    NETWORK_POLICIES,
+    COST_MODELS,
     PolicyError,
-    describe_network_policy,
-    make_network_policy,
+    describe_cost_model,
+    make_cost_model,
 )
-from flowsched.scale.policy import ClassPrices, NetworkPolicy
+from flowsched.scale.policy import ClassPrices, CostModel, Feature, labels_of
 from flowsched.scale.task_class import MachineKind, TaskClass
-from flowsched_models.document import InputError, Problem, nearest
+from flowsched_models.document import InputError, Problem, name_help, nearest
 
 _BY_FEATURE = {"headroom": "headroom_weight", "pressure": "slo_margin"}
 """The engine's settings that are about latency services, by the feature that a policy has if it asks about them."""
@@ -27,14 +28,15 @@ _JSON = ("tuple", "list", "dict", "Sequence", "Mapping")
 """What may be typed as JSON."""
 
 
-class GuardedPolicy:
+class GuardedCostModel:
     """A policy, perhaps of somebody else's making: what goes wrong in it is said in one sentence."""
 
-    def __init__(self, inner: NetworkPolicy) -> None:
+    def __init__(self, inner: CostModel) -> None:
         """Ask ``inner``."""
         self._inner = inner
         self.name = inner.name
         self.features = inner.features
+        self.labels = labels_of(inner)
 
     def factors(self, kind: MachineKind) -> Sequence[float]:
         """What it says. Raises :class:`InputError` where it fails."""
@@ -60,21 +62,21 @@ class GuardedPolicy:
 
 
 def user_name(policy: str) -> str:
-    """The name by which users choose a network policy: an older one is replaced."""
+    """The name by which users choose a cost model: an older one is replaced."""
     return ALIASES.get(policy, policy)
 
 
 def names() -> tuple[str, ...]:
     """All of them, ours first; nothing is loaded."""
-    return tuple(NETWORK_POLICIES)
+    return tuple(COST_MODELS)
 
 
 def described() -> dict[str, str]:
     """A line about each; of one that cannot be loaded, why."""
     found = {}
-    for name in NETWORK_POLICIES:
+    for name in COST_MODELS:
         try:
-            notes = describe_network_policy(name)
+            notes = describe_cost_model(name)
         except InputError as error:
             found[name] = error.problems[0].message
             continue
@@ -83,13 +85,13 @@ def described() -> dict[str, str]:
     return found
 
 
-def chosen(name: str, assignments: Sequence[tuple[str, str]] = ()) -> NetworkPolicy:
+def chosen(name: str, assignments: Sequence[tuple[str, str]] = ()) -> CostModel:
     """A policy by the name that users know, with settings as ``(key, value)`` texts of ``--set``; of the same key the last.
 
     Raises :class:`PolicyError` for one that there is not or that is broken, and :class:`InputError`, which names the
     option, for settings that it does not take.
     """
-    notes = describe_network_policy(name)
+    notes = describe_cost_model(name)
     kinds = {setting.name: setting.kind for setting in notes.settings}
     given: dict[str, Any] = {}
     problems = []
@@ -108,7 +110,7 @@ def chosen(name: str, assignments: Sequence[tuple[str, str]] = ()) -> NetworkPol
     if problems:
         raise InputError(problems)
     try:
-        return make_network_policy(name, **given)
+        return make_cost_model(name, **given)
     except PolicyError as error:
         said = str(error.__cause__)
         if not given or not isinstance(error.__cause__, ValueError):
@@ -117,7 +119,66 @@ def chosen(name: str, assignments: Sequence[tuple[str, str]] = ()) -> NetworkPol
         raise InputError([Problem("--set", None, "", f"{notes.name}{'.' if named else ': '}{said}")]) from error
 
 
-def from_options(name: str, assignments: Sequence[tuple[str, str]] = ()) -> NetworkPolicy:
+def configured(name: str, settings: Mapping[str, Any]) -> CostModel:
+    """A policy by its name with settings as a file has them; raises as :func:`chosen` does, each problem at its key."""
+    notes = describe_cost_model(name)
+    kinds = {setting.name: setting.kind for setting in notes.settings}
+    given: dict[str, Any] = {}
+    problems = []
+    for key, value in settings.items():
+        if key not in kinds:
+            message = f"the cost model '{notes.name}' has no setting '{key}'"
+            problems.append(Problem("costModel", None, key, message, name_help(key, kinds)))
+            continue
+        try:
+            given[key] = value_of(value, kinds[key]) if isinstance(value, str) else _of_kind(value, kinds[key])
+        except ValueError as error:
+            problems.append(Problem("costModel", None, key, str(error)))
+    if problems:
+        raise InputError(problems)
+    try:
+        return make_cost_model(name, **given)
+    except PolicyError as error:
+        if not given or not isinstance(error.__cause__, ValueError):
+            raise
+        # The sentence begins with the setting that it is about.
+        key, _, said = str(error.__cause__).partition(" ")
+        at = (key, said) if key in kinds else ("", str(error.__cause__))
+        raise InputError([Problem("costModel", None, *at)]) from error
+
+
+def _of_kind(value: Any, kind: str) -> Any:
+    """A value of a file that is no text, by a setting's annotation. Raises ``ValueError`` as :func:`value_of` does."""
+    kinds = [part.strip() for part in kind.split("|")]
+    wanted = [what for name, what in _WANTED.items() if name in kinds]
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    fits = {
+        "bool": isinstance(value, bool),
+        "int": number and float(value).is_integer(),
+        "float": number,
+    }
+    if wanted and not any(fits[name] for name in _WANTED if name in kinds) and not ("None" in kinds and value is None):
+        raise ValueError(f"is {value!r}; give {' or '.join(wanted)}")
+    if number and "float" in kinds:
+        return float(value)
+    return value
+
+
+def settings_of(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """All settings of a policy as JSON has them: those that are given, the others at their defaults; infinity as text."""
+    notes = describe_cost_model(name).settings
+    values = {setting.name: settings.get(setting.name, setting.default) for setting in notes}
+    return {key: plain_setting(value) for key, value in values.items()}
+
+
+def plain_setting(value: Any) -> Any:
+    """A setting as JSON has it; infinity as text, which is read back."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return [plain_setting(inner) for inner in value] if isinstance(value, tuple | list) else value
+
+
+def from_options(name: str, assignments: Sequence[tuple[str, str]] = ()) -> CostModel:
     """The policy that ``--policy`` asks for; raises :class:`InputError`, which names the option that is wrong."""
     try:
         return chosen(name, assignments)
@@ -125,19 +186,19 @@ def from_options(name: str, assignments: Sequence[tuple[str, str]] = ()) -> Netw
         raise InputError([Problem("--policy", None, "", p.message, p.help) for p in error.problems]) from error
 
 
-def plain_settings(policy: NetworkPolicy) -> tuple[str, ...]:
-    """The engine's settings that rounds of a policy read; of exact rounds ``exact_tasks`` as well."""
-    features = {feature.name for feature in policy.features}
-    return (*_OF_ROUNDS, *(setting for feature, setting in _BY_FEATURE.items() if feature in features))
+def plain_settings(features: Sequence[Feature]) -> tuple[str, ...]:
+    """The engine's settings that rounds of a policy with these features read; of exact rounds ``exact_tasks`` as well."""
+    names = {feature.name for feature in features}
+    return (*_OF_ROUNDS, *(setting for feature, setting in _BY_FEATURE.items() if feature in names))
 
 
 def own_settings(name: str) -> tuple[str, ...]:
     """A policy's own settings as they are typed, such as ``coco.bucket``. Raises :class:`PolicyError` if it is broken."""
-    return tuple(f"{name}.{setting.name}" for setting in describe_network_policy(name).settings)
+    return tuple(f"{name}.{setting.name}" for setting in describe_cost_model(name).settings)
 
 
 def apart(assignments: Sequence[str], policies: Sequence[str]) -> tuple[list[str], Mapping[str, list[tuple[str, str]]]]:
-    """Settings that name one of the network policies ``policies`` before a dot, such as ``coco.growth=1``, by policy; and
+    """Settings that name one of the cost models ``policies`` before a dot, such as ``coco.growth=1``, by policy; and
     all others as they are. Raises :class:`InputError` for those of a policy that is not among them.
     """
     own: list[str] = []
@@ -161,7 +222,7 @@ def apart(assignments: Sequence[str], policies: Sequence[str]) -> tuple[list[str
 
 
 def _without_alias(policy: str, setting: str) -> str | None:
-    """What somebody means who types ``flow.`` before a setting: one of the search, or of the network policy."""
+    """Help for a setting with ``flow.`` before it: it may be meant for the engine, or for ``flow-network``."""
     setting = setting.replace("-", "_")
     if setting in SETTING_NAMES:
         return setting

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from flowsched.scale.task_class import TaskClass
 from flowsched.support.arrays import BoolArray, FloatArray
 
 ALWAYS_WORTH_IT = float("inf")
@@ -50,6 +51,10 @@ class Demand:
     """Cost of leaving one task for a later round; no dearer place is taken."""
     max_cost: float = float("inf")
     """Dearer places are not offered."""
+    since_s: tuple[float, ...] = ()
+    """When each of the tasks came, for cost models whose waiting costs grow; empty if no price depends on it."""
+    known: TaskClass | None = None
+    """All that a cost model beside ``flow`` looks at; what this class has more, such as needs and relations, counts."""
 
 
 _BY_MACHINE = ("allowed", "eligible", "preference", "slowness")

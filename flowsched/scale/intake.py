@@ -6,28 +6,36 @@ types' speeds, a latency service limits the pressure on its machine and prices w
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
+
+import numpy as np
 
 from flowsched.cluster.snapshot import MILLI, Machine, Service, Snapshot, Task
 from flowsched.pricing.headroom import headroom, job_behaviour, service_pressure
-from flowsched.scale.policy import NetworkPolicy
+from flowsched.relations.relation import RelationKind
+from flowsched.scale.places import Places
+from flowsched.scale.policy import CostModel, labels_of
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
+from flowsched.support.arrays import BoolArray
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.runtime import HostFactory
 
 PRESSURE, HEADROOM = "pressure", "headroom"
 """Features that machines have readings of their own for, where the policy knows them."""
-LISTED = "flowsched/listed-"
-"""Prefix of the label of machines that some task names one by one."""
 _BELOW_ALL = -1e6
 """A limit below any sum: nothing with an effect may come."""
 _LEAST_CORES = 0.1
 
-MachineList = tuple[str, ...]
+_Names = tuple[str, ...] | None
+NamedPlaces = tuple[_Names, _Names, tuple[tuple[str, float], ...]]
+"""The machines that a task names: those that it may run on, those that its spreads compare, and what it would pay for
+some; None for all machines.
+"""
+_ANYWHERE: NamedPlaces = (None, None, ())
 
 
 @dataclass(frozen=True)
@@ -37,33 +45,89 @@ class Frame:
     catalogue: Catalogue
     types: tuple[str, ...]
     """Types of the machines that are there, sorted: slowness is relative to the fastest."""
-    lists: tuple[MachineList, ...]
-    """Machines that waiting tasks are bound to, list by list, sorted."""
+    lists: frozenset[NamedPlaces]
+    """Machines that waiting tasks name."""
+    machines: tuple[str, ...]
+    """All machines, sorted, where some task names any."""
+    spreads: frozenset[str]
+    """Names of the relations that spread tasks."""
+    labels: frozenset[tuple[str, str]]
+    """Labels of machines, with their values, that waiting tasks have input at."""
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Frame:
         """That of a snapshot."""
         types = {machine.type for machine in snapshot.machines}
-        lists = {tuple(sorted(task.machines)) for task in snapshot.pending if task.machines is not None}
-        return cls(snapshot.catalogue, tuple(sorted(types)), tuple(sorted(lists)))
+        spreads = frozenset(r.name for r in snapshot.relations if r.kind is RelationKind.SPREAD)
+        lists = frozenset(_named(task, spreads) for task in snapshot.pending) - {_ANYWHERE}
+        names = sorted(machine.name for machine in snapshot.machines) if lists else ()
+        labels = frozenset((label, value) for task in snapshot.pending for label, value, _ in task.locality)
+        return cls(snapshot.catalogue, tuple(sorted(types)), lists, tuple(names), spreads, labels)
+
+    @cached_property
+    def places(self) -> tuple[Places, ...]:
+        """What waiting tasks name as arrays by machine, in the order of the machines' names: each once, in an order that
+        depends on the arrays alone.
+        """
+        return tuple(sorted({p.key: p for p in self._places.values()}.values(), key=places_order))
+
+    def place_of(self, task: Task) -> int:
+        """The number of a waiting task's places, from 1; 0 for a task that names no machine."""
+        named = _named(task, self.spreads)
+        return 0 if named == _ANYWHERE else self._number[self._places[named].key]
+
+    @cached_property
+    def _number(self) -> Mapping[tuple[bytes | None, ...], int]:
+        return {places.key: 1 + i for i, places in enumerate(self.places)}
+
+    @cached_property
+    def _places(self) -> Mapping[NamedPlaces, Places]:
+        row = {name: i for i, name in enumerate(self.machines)}
+
+        def mask(names: _Names) -> BoolArray | None:
+            if names is None:
+                return None
+            found = np.zeros(len(row), dtype=np.bool_)
+            found[[row[name] for name in names if name in row]] = True
+            return None if found.all() else found
+
+        found = {}
+        for named in self.lists:
+            machines, compared, wishes = named
+            cost = np.zeros(len(row))
+            for name, amount in wishes:
+                if name in row:
+                    cost[row[name]] = amount
+            found[named] = Places(mask(machines), mask(compared), None, cost if cost.any() else None)
+        return found
+
+
+def places_order(places: Places) -> tuple[bytes, ...]:
+    """Sorts masks and wishes by what they are."""
+    return tuple(part or b"" for part in places.key)
+
+
+def _named(task: Task, spreads: frozenset[str]) -> NamedPlaces:
+    compared: _Names = None
+    if not spreads.isdisjoint(task.holds):
+        compared = task.machines if task.spread_over is None else task.spread_over
+    machines = None if task.machines is None else tuple(sorted(task.machines))
+    return machines, None if compared is None else tuple(sorted(compared)), task.wishes
 
 
 class Intake:
     """Makes classes and machines in one frame, and remembers them."""
 
     def __init__(
-        self, frame: Frame, policy: NetworkPolicy, hosts: HostFactory, headroom_weight: float, slo_margin: float
+        self, frame: Frame, policy: CostModel, hosts: HostFactory, headroom_weight: float, slo_margin: float
     ) -> None:
         """``headroom_weight`` and ``slo_margin`` as in the engine's settings."""
         self._frame = frame
         self._known = {feature.name for feature in policy.features}
+        self._asked = frozenset(labels_of(policy))
         self._hosts = hosts
         self._weight = headroom_weight
         self._margin = slo_margin
-        self._listed: dict[str, list[tuple[str, str]]] = {}
-        for machines in frame.lists:
-            for name in machines:
-                self._listed.setdefault(name, []).append((list_label(machines), "yes"))
         self._run: dict[tuple[str, int, tuple[int, ...]], float] = {}
         self._slowness: dict[str, tuple[tuple[str, float], ...]] = {}
         self._classes: dict[tuple[object, ...], TaskClass] = {}
@@ -103,7 +167,7 @@ class Intake:
                     limits[PRESSURE] = max(cap, _BELOW_ALL)
             if HEADROOM in self._known:
                 readings[HEADROOM] = slope
-        labels = tuple(sorted(self._listed.get(machine.name, ())))
+        labels = tuple(label for label in machine.labels if label in self._frame.labels or label[0] in self._asked)
         size = max(_LEAST_CORES, round(max(0, cpu) / MILLI, 1))
         return MachineSpec(
             machine.name,
@@ -114,17 +178,26 @@ class Intake:
             dict(machine.labels),
         )
 
-    def task_class(self, task: Task, width_milli: int, placed: bool = False) -> TaskClass:
-        """The class of a task at a width. ``placed``: it has its machine, so that nobody asks where else it may go."""
-        machines = None if placed else task.machines
+    def task_class(
+        self, task: Task, width_milli: int, placed: bool = False, behaviour: tuple[float, float] | None = None
+    ) -> TaskClass:
+        """The class of a task at a width. ``placed``: it has its machine, so where else it may go is not worked out.
+        ``behaviour``: sensitivity and pressure of a task that is not as its profile says.
+        """
+        places = 0 if placed else self._frame.place_of(task)
         key = (
             task.profile, task.scale, task.memory_mib, task.resources, task.priority, task.endless, task.threads,
-            machines, width_milli, task.group, task.holds, task.joins,
+            places, width_milli, task.group, task.holds, task.joins, task.run_s, task.interference_class,
+            task.input_mb, task.locality, behaviour,
         )  # fmt: skip
         found = self._classes.get(key)
         if found is None:
             catalogue = self._frame.catalogue
-            sensitivity, pressure = job_behaviour(catalogue.jobs[task.profile], width_milli / MILLI)
+            sensitivity, pressure = behaviour or job_behaviour(catalogue.jobs[task.profile], width_milli / MILLI)
+            if task.run_s is not None:
+                run_s = task.run_s
+            else:
+                run_s = inf if task.endless else task.scale * self._run_s(task, width_milli)
             needs = [(name, units) for name, units in (("memory", task.memory_mib), *task.resources) if units > 0]
             found = self._classes[key] = TaskClass(
                 task.profile,
@@ -132,13 +205,16 @@ class Intake:
                 tuple(sorted(needs)),
                 sensitivity,
                 pressure,
-                inf if task.endless else round_up(task.scale * self._run_s(task, width_milli)),
+                round_up(run_s),
                 task.priority,
-                () if machines is None else ((list_label(tuple(sorted(machines))), "yes"),),
-                self._slow(task.profile),
+                slowness=self._slow(task.profile),
+                interference_class=task.interference_class,
                 group=task.group or "",
+                locality=task.locality,
+                input_mb=task.input_mb,
                 holds=task.holds,
                 joins=task.joins,
+                places=places,
             )
         return found
 
@@ -166,11 +242,6 @@ class Intake:
         return found
 
 
-def list_label(machines: MachineList) -> str:
-    """The label of machines that tasks name one by one; ``machines`` sorted."""
-    return LISTED + hashlib.sha256("\n".join(machines).encode()).hexdigest()[:16]
-
-
 def round_up(seconds: float) -> float:
     """A run time with two digits, not below the true one: tasks that differ by less are one class."""
     if not 0.0 < seconds < inf:
@@ -187,8 +258,13 @@ def class_key(task_class: TaskClass) -> tuple[object, ...]:
         task_class.needs,
         task_class.run_s,
         task_class.priority,
-        task_class.selector,
+        task_class.places,
         task_class.group,
         task_class.holds,
         task_class.joins,
+        task_class.interference_class,
+        task_class.input_mb,
+        task_class.locality,
+        task_class.sensitivity,
+        task_class.pressure,
     )

@@ -16,7 +16,7 @@ from flowsched.relations.relation import Relation
 from flowsched.scale import kernels, ledger_checks
 from flowsched.scale.machine_arrays import FIXED, LoadedMachines, fixed, longer, ties, wider
 from flowsched.scale.places import PlacesTable
-from flowsched.scale.policy import FORBIDDEN, ClassPrices, NetworkPolicy
+from flowsched.scale.policy import FORBIDDEN, ClassPrices, CostModel
 from flowsched.scale.price_table import LedgerError, PriceTable, checked_prices, refuse
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.scale.topology import Role, Topology, roles_of
@@ -41,7 +41,7 @@ class View:
 class Ledger:
     """Machines by row, tasks by row, classes and kinds by number."""
 
-    def __init__(self, policy: NetworkPolicy, resources: Sequence[str] = ("cpu", "memory")) -> None:
+    def __init__(self, policy: CostModel, resources: Sequence[str] = ("cpu", "memory")) -> None:
         """No machines yet. ``resources``: those that machines have; more may turn up with machines."""
         self.policy = policy
         self.resources = ["cpu", *(r for r in resources if r != "cpu")]

@@ -117,6 +117,8 @@ class NetworkAccount:
     """Whether no two classes have the same name."""
     changed: ChangedRound | None = None
     """What becomes of running tasks, where anything may."""
+    bulk: bool = False
+    """Whether it is of a bulk round, whose one part has all classes, those of groups that are not complete too."""
 
     @classmethod
     def of(
@@ -138,6 +140,7 @@ class NetworkAccount:
         own_names: bool = False,
         changed: ChangedRound | None = None,
         costs: PlacedCosts | None = None,
+        bulk: bool = False,
     ) -> NetworkAccount:
         """Take down what changes after the round: names, and who runs if that matters.
 
@@ -179,4 +182,5 @@ class NetworkAccount:
             stopped,
             own_names,
             changed,
+            bulk,
         )

@@ -49,7 +49,12 @@ class ClassPrices:
     """What is added to it by the due age, linearly, and not beyond."""
 
 
-class NetworkPolicy(Protocol):
+def labels_of(policy: CostModel) -> tuple[str, ...]:
+    """Labels of machines that a policy asks kinds for whatever tasks say: its member ``labels``, which it need not have."""
+    return tuple(getattr(policy, "labels", ()))
+
+
+class CostModel(Protocol):
     """Turns classes and kinds into prices, the same for the same class and kinds.
 
     Asked when a class turns up, and about all classes once more when machines of new kinds join; never in a round.

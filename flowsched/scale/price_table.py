@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowsched.scale import ledger_checks
-from flowsched.scale.policy import FORBIDDEN, ClassPrices, NetworkPolicy
+from flowsched.scale.policy import FORBIDDEN, ClassPrices, CostModel
 from flowsched.scale.task_class import MachineKind, TaskClass
 from flowsched.support.arrays import FloatArray, IntArray
 
@@ -46,7 +46,7 @@ class PriceTable:
         )
 
 
-def checked_prices(policy: NetworkPolicy, task_class: TaskClass, kinds: Sequence[MachineKind]) -> ClassPrices:
+def checked_prices(policy: CostModel, task_class: TaskClass, kinds: Sequence[MachineKind]) -> ClassPrices:
     """A policy's prices of a class, kinds that its selector excludes forbidden.
 
     Raises :class:`LedgerError` for numbers below 0, no numbers, and arrays of other shapes.

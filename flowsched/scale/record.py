@@ -209,7 +209,7 @@ def plain_class(task_class: TaskClass) -> dict[str, Any]:
 def class_numbers(account: NetworkAccount) -> IntArray:
     """The classes that wait, in the order in which a ledger made from the record numbers them."""
     waiting = [level.waiting.classes for level in account.outcome.levels]
-    outside = list(account.pending_class.values()) if account.own_names else []
+    outside = list(account.pending_class.values()) if account.bulk else []
     return np.unique(np.concatenate([*waiting, np.array(outside, dtype=np.int64)]))
 
 

@@ -13,11 +13,11 @@ from math import inf
 
 import numpy as np
 
-from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task
+from flowsched.cluster.snapshot import Machine, RelationCount, Running, Service, Snapshot, Task
 from flowsched.relations.relation import Relation
 from flowsched.scale.intake import Frame, Intake, class_key
 from flowsched.scale.ledger import Ledger
-from flowsched.scale.policy import NetworkPolicy
+from flowsched.scale.policy import CostModel
 from flowsched.scale.task_class import MachineSpec, TaskClass
 from flowsched.support.arrays import IntArray
 from flowsched_models.runtime import HostFactory
@@ -30,7 +30,7 @@ class Roster:
     """One ledger at a time, and what it was told."""
 
     def __init__(
-        self, policy: NetworkPolicy, headroom_weight: float, slo_margin: float, hosts: HostFactory | None = None
+        self, policy: CostModel, headroom_weight: float, slo_margin: float, hosts: HostFactory | None = None
     ) -> None:
         """Nothing is known yet. ``hosts`` may be shared with others that use the same profiles."""
         self._policy = policy
@@ -41,7 +41,7 @@ class Roster:
         self._machines: dict[str, tuple[Machine, tuple[Service, ...]]] = {}
         self._specs: dict[str, MachineSpec] = {}
         self._known: dict[str, _Known] = {}
-        self._relations: tuple[Relation, ...] = ()
+        self._relations: tuple[tuple[Relation, ...], tuple[RelationCount, ...]] = (), ()
         self.applied: Counter[str] = Counter()
         """Events of the last snapshot."""
         self.rebuilt: Counter[str] = Counter()
@@ -52,7 +52,8 @@ class Roster:
         self.applied.clear()
         self.rebuilt.clear()
         frame = Frame.of(snapshot)
-        reason = self._changed_frame(frame) or ("relations" if self._relations != snapshot.relations else "")
+        told = snapshot.relations, snapshot.relation_counts
+        reason = self._changed_frame(frame) or ("relations" if self._relations != told else "")
         reason = reason or self._apply(snapshot)
         if reason:
             self.rebuilt[reason] += 1
@@ -75,7 +76,11 @@ class Roster:
             return "first_round"
         if old.catalogue is not frame.catalogue and old.catalogue != frame.catalogue:
             return "profiles"
-        return "machine_types" if old.types != frame.types else "machine_lists" if old.lists != frame.lists else ""
+        if old.types != frame.types:
+            return "machine_types"
+        if (old.lists, old.machines, old.spreads) != (frame.lists, frame.machines, frame.spreads):
+            return "machine_lists"
+        return "locality" if old.labels != frame.labels else ""
 
     def _begin(self, snapshot: Snapshot, frame: Frame) -> None:
         hosts = self._given_hosts or HostFactory(frame.catalogue)
@@ -88,7 +93,11 @@ class Roster:
         self.ledger.add_machines(list(self._specs.values()))
         for relation in sorted(snapshot.relations, key=lambda r: r.name):
             self.ledger.declare_relation(relation)
-        self._relations = snapshot.relations
+        for count in snapshot.relation_counts:
+            self.ledger.topology.count(count.relation, self.ledger.row(count.machine), count.members, count.holders)
+        for places in frame.places:
+            self.ledger.places.append(places)
+        self._relations = snapshot.relations, snapshot.relation_counts
         self._declare_groups(snapshot)
         self._submit_pending(snapshot.pending)
         self._submit_running(snapshot.running)
@@ -262,7 +271,8 @@ def _same(old: Task, task: Task) -> bool:
 def _essence(task: Task) -> tuple[object, ...]:
     return (
         task.profile, task.scale, task.memory_mib, task.resources, task.priority, task.endless, task.threads,
-        task.machines, task.submit_s, task.group, task.holds, task.joins, task.done,
+        task.machines, task.submit_s, task.group, task.holds, task.joins, task.done, task.spread_over, task.wishes,
+        task.run_s, task.interference_class, task.input_mb, task.locality,
     )  # fmt: skip
 
 

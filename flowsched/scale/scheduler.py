@@ -1,4 +1,4 @@
-"""Rounds at cluster scale as a scheduler: snapshots in, decisions out, whatever the network policy."""
+"""Rounds at cluster scale as a scheduler: snapshots in, decisions out, whatever the cost model."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, Reservation, Snapshot
 from flowsched.scale.changed_round import ChangedRound, changed_round, started_of
 from flowsched.scale.changes import ChangeSettings, History, change_running
-from flowsched.scale.choice import GuardedPolicy, user_name
+from flowsched.scale.choice import GuardedCostModel, user_name
 from flowsched.scale.ledger import RUNNING, Ledger
 from flowsched.scale.network_account import NetworkAccount
-from flowsched.scale.policies.flow import FlowNetworkPolicy
-from flowsched.scale.policy import NetworkPolicy
+from flowsched.scale.policies.flow import FlowCostModel
+from flowsched.scale.policy import CostModel
 from flowsched.scale.price_table import LedgerError
 from flowsched.scale.reasons import Closing, Reason, leaving, why_all
 from flowsched.scale.record import network_record
@@ -37,7 +37,7 @@ _USUAL = Settings()
 
 
 class NetworkScheduler:
-    """One network policy in every round. It remembers the last snapshot, so a round looks at what is different; what it
+    """One cost model in every round. It remembers the last snapshot, so a round looks at what is different; what it
     decides depends on the snapshot alone.
 
     A task that may have several widths gets the narrowest. Relations and task groups are kept.
@@ -45,7 +45,7 @@ class NetworkScheduler:
 
     def __init__(
         self,
-        policy: NetworkPolicy,
+        policy: CostModel,
         solver: Solver,
         settings: RoundSettings | None = None,
         *,
@@ -59,7 +59,7 @@ class NetworkScheduler:
         """``hosts`` may be shared with others that use the same profiles; ``headroom_weight`` and ``slo_margin`` as in
         :class:`Settings`; ``clock`` only times stages. ``changes``: what may become of running tasks; nothing by default.
         """
-        self._policy = GuardedPolicy(policy)
+        self._policy = GuardedCostModel(policy)
         self._solver = solver
         self._settings = settings or RoundSettings()
         self._keep_records = keep_records
@@ -282,7 +282,7 @@ def _postponements(
 @cache
 def prepare() -> None:
     """Load the compiled code of rounds, or compile it (up to a minute, once), before somebody waits for a round."""
-    ledger = Ledger(FlowNetworkPolicy())
+    ledger = Ledger(FlowCostModel())
     ledger.add_machines([MachineSpec("m", MachineKind("type"), {"cpu": 2, "memory": 2})])
     one = ledger.intern(TaskClass("c", 1, sensitivity=1.0, pressure=1.0))
     ledger.submit(np.full(2, one), np.zeros(2))
@@ -293,14 +293,14 @@ def prepare() -> None:
 
 def solve_network_round(
     snapshot: Snapshot,
-    policy: NetworkPolicy,
+    policy: CostModel,
     *,
     settings: Settings | None = None,
     solver: str = "ortools",
     time_limit_s: float | None = None,
     exact: bool = False,
 ) -> Decisions:
-    """One round of a network policy on a snapshot, with its record. Of ``settings`` the due age and what concerns services
+    """One round of a cost model on a snapshot, with its record. Of ``settings`` the due age and what concerns services
     count. ``exact``: rounds of at most ``exact_tasks`` tasks are decided by CP-SAT.
 
     Raises as :meth:`NetworkScheduler.decide` does, and ``KeyError`` for a solver that there is not.

@@ -73,6 +73,11 @@ class Topology:
                 if holds:
                     np.add.at(self._holders[name], machines, sign)
 
+    def count(self, name: str, row: int, members: int, holders: int) -> None:
+        """So many tasks that are none of the ledger's join a relation on a machine, and hold it there."""
+        self._members[name][row] += members
+        self._holders[name][row] += holders
+
     def topology_counts(self, name: str, alive: BoolArray) -> TopologyCounts:
         """A relation as it stands, a copy. Domains are numbered by their first machine row."""
         relation = self.relations[name]

@@ -6,7 +6,7 @@ it, and a round works on a copy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -17,18 +17,20 @@ from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.snapshot import MILLI
 from flowsched.pricing.headroom import Headroom, job_behaviour, service_pressure
 from flowsched.relations.relation import Relation
-from flowsched_k8s.affinity import RelationIndex, SoftTerm, port_relations
+from flowsched_k8s.affinity import RelationIndex, port_relations
 from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.filters import StaticFilter, static_filter
+from flowsched_k8s.cost_model import heeded
+from flowsched_k8s.entries import NodeEntry, PodEntry, Wants
+from flowsched_k8s.filters import static_filter
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.intent import Intent, read_intent
 from flowsched_k8s.latency import ServiceWish, choose_curve, headroom
 from flowsched_k8s.names import CORES, THREADS, WIDTH
 from flowsched_k8s.neutral import machine_type, with_neutral
 from flowsched_k8s.objects import Meta, Node, Pod
-from flowsched_k8s.pod_groups import GroupRef, PodGroupIndex, group_ref, unsupported_group
-from flowsched_k8s.requests import allocatable, pod_requests
-from flowsched_k8s.volumes import VolumeIndex
+from flowsched_k8s.pod_groups import PodGroupIndex, group_ref, unsupported_group
+from flowsched_k8s.requests import allocatable, granted, pod_requests
+from flowsched_k8s.volumes import ClaimKey, VolumeIndex, claim_keys
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError
 from flowsched_models.machine import MachineType
@@ -36,90 +38,6 @@ from flowsched_models.neutral import NEUTRAL
 from flowsched_models.quantity import format_cores, parse_cores
 
 _TERMINAL = ("Succeeded", "Failed")
-
-
-@dataclass(frozen=True)
-class Wants:
-    """All that decides where a pending pod of ours may go; pods with equal keys are one class."""
-
-    filter: StaticFilter
-    holds: tuple[str, ...]
-    joins: tuple[str, ...]
-    soft: tuple[SoftTerm, ...]
-    group: GroupRef | None
-    service: ServiceWish | None
-    problem: str | None
-    """Why it cannot be placed anywhere, whatever the nodes are; names the field."""
-    class_key: Hashable
-
-
-@dataclass
-class PodEntry:
-    """One pod that is not terminal."""
-
-    key: PodKey
-    pod: Pod
-    ours: bool
-    needs: dict[str, int]
-    intent: Intent
-    created_s: float
-    node: str = ""
-    """Where the API server says it is."""
-    assumed: str = ""
-    """Where we have bound it, until the API server says so."""
-    assumed_s: float = 0.0
-    threads: int = 1
-    cores: tuple[int, ...] = ()
-    width_milli: int = 0
-    """What it holds of its node's CPU: the larger of its request and a resize that is under way."""
-    started_s: float = 0.0
-    attempts: int = 0
-    """Rounds that it took part in until it was bound."""
-    advised: tuple[str, ...] = ()
-    """Problems of its annotations that it was told of."""
-    ungated_s: float = 0.0
-    """When its last scheduling gate went; 0 if it had none since we know it."""
-    wants: Wants | None = None
-    message: str = ""
-    """Why it waits, as it was told last."""
-
-    @property
-    def priority(self) -> int:
-        """spec.priority"""
-        return self.pod.spec.priority or 0
-
-    @property
-    def waits_since_s(self) -> float:
-        """Since when it could be scheduled: the time behind its gates is nobody's fault."""
-        return max(self.created_s, self.ungated_s)
-
-    @property
-    def place(self) -> str:
-        """Where it is or is assumed to be; empty for a pod that waits."""
-        return self.node or self.assumed
-
-    @property
-    def request_milli(self) -> int:
-        """CPU that it asks for."""
-        return self.needs.get("cpu", 0)
-
-    @property
-    def nominated(self) -> str:
-        """Node that its preemption made room on."""
-        return self.pod.status.nominated_node_name
-
-
-@dataclass
-class NodeEntry:
-    """One node of the pool."""
-
-    node: Node
-    type: MachineType
-    allocatable: dict[str, int]
-    version: int
-    """Changes whenever a static filter may answer differently."""
-    pods: set[str] = field(default_factory=set)
-    """uids of pods that are or are assumed to be here."""
 
 
 @dataclass
@@ -158,7 +76,10 @@ class Cache:
         self._declared: set[str] = set()
         self._on_missing_node: dict[str, set[str]] = {}
         self._namespaced: dict[str, set[str]] = {}
+        self._by_claim: dict[ClaimKey, set[str]] = {}
+        """uids of pods, waiting ones included, by the claims that they name."""
         self._loads: Callable[[PodKey], float | None] = lambda _key: None
+        self._seen = 0
         self._revisions: dict[str, int] = {}
         self._revision = 0
 
@@ -174,7 +95,7 @@ class Cache:
             self.others[name] = node
             return "NodeRemove" if left else None
         self.others.pop(name, None)
-        room = {**allocatable(node), **self.volumes.node_volume_limits(name)}
+        room = {**allocatable(node), **self.volumes.limits.of_node(name)}
         old = self.nodes.get(name)
         if old is None:
             self.version += 1
@@ -214,7 +135,7 @@ class Cache:
         """A node's CSI drivers changed."""
         entry = self.nodes.get(name)
         if entry is not None:
-            entry.allocatable = {**allocatable(entry.node), **self.volumes.node_volume_limits(name)}
+            entry.allocatable = {**allocatable(entry.node), **self.volumes.limits.of_node(name)}
             self._put_machine(name)
 
     def refresh_all_volume_limits(self) -> None:
@@ -225,6 +146,15 @@ class Cache:
             if entry.place and entry.pod.spec.volumes:
                 self._arrive(entry)
         self.invalidate_wants(lambda e: bool(e.pod.spec.volumes))
+
+    def recount_volumes(self, claims: Iterable[ClaimKey]) -> None:
+        """What is known of claims changed: bound pods that use them may attach volumes of a limited driver."""
+        if not self.volumes.limits.drivers():
+            return
+        for claim in claims:
+            for uid in self._by_claim.get(claim, ()):
+                if self.pods[uid].place:
+                    self._arrive(self.pods[uid])
 
     def _drop_node(self, name: str) -> None:
         pods = self.nodes.pop(name).pods
@@ -267,23 +197,23 @@ class Cache:
 
     # Pods
 
-    def put_pod(self, pod: Pod) -> PodEntry | None:
-        """A pod is there or changed. None if it is terminal now (or was never of interest)."""
+    def put_pod(self, pod: Pod, now: float) -> PodEntry | None:
+        """A pod is there or changed, as the watch tells at ``now``. None if it is terminal (or was never of interest)."""
         meta = pod.metadata
         if pod.status.phase in _TERMINAL:
             self.remove_pod(meta.uid)
             return None
         entry = self.pods.get(meta.uid)
         if entry is None:
-            return self._add_pod(pod)
+            return self._add_pod(pod, now)
         old = entry.pod
         entry.pod = pod
-        reshaped = old.spec != pod.spec or _resizing(pod) or _resizing(old)
+        reshaped = old.spec != pod.spec or granted(old) != granted(pod)
         relabelled = old.metadata.labels != meta.labels or (old.metadata.deletion_timestamp != meta.deletion_timestamp)
         renamed = old.metadata.annotations != meta.annotations
         if reshaped or renamed or relabelled:
             entry.needs = pod_requests(pod)
-            entry.intent = read_intent(pod, self.catalogue)
+            entry.intent = self._intent(pod)
             entry.wants = None
         if old.status.nominated_node_name and not entry.nominated:
             self.nominated.pop(meta.uid, None)
@@ -307,6 +237,11 @@ class Cache:
         if entry is None:
             return None
         self.nominated.pop(uid, None)
+        for claim in claim_keys(entry.pod):
+            users = self._by_claim.get(claim, set())
+            users.discard(uid)
+            if not users:
+                self._by_claim.pop(claim, None)
         self._leave(entry)
         name = (entry.key.namespace, entry.key.name)
         if self.by_name.get(name) == uid:
@@ -334,29 +269,38 @@ class Cache:
             entry.assumed = ""
             entry.wants = None
 
-    def hold_width(self, entry: PodEntry, width_milli: int) -> None:
-        """Change what a bound pod holds of its node's CPU, never below its request."""
-        entry.width_milli = max(width_milli, entry.request_milli)
+    def hold_width(self, entry: PodEntry, asked_milli: int) -> None:
+        """Hold CPU of its node for a bound pod that is resized, in milli-CPU; 0 once that is over."""
+        entry.asked_milli = asked_milli
+        entry.width_milli = max(asked_milli, entry.request_milli)
         self._arrive(entry)
 
-    def _add_pod(self, pod: Pod) -> PodEntry:
+    def _add_pod(self, pod: Pod, now: float) -> PodEntry:
         meta = pod.metadata
         key = PodKey(meta.namespace, meta.name, meta.uid)
         earlier = self.by_name.get(key[:2])
         if earlier is not None:
             self.remove_pod(earlier)
         ours = pod.spec.scheduler_name in self.configuration.scheduler_names
-        intent = read_intent(pod, self.catalogue)
-        entry = PodEntry(key, pod, ours, pod_requests(pod), intent, seconds(meta.creation_timestamp))
+        intent = self._intent(pod)
+        entry = PodEntry(
+            key, pod, ours, pod_requests(pod), intent, _created_s(seconds(meta.creation_timestamp), now), self._seen
+        )
+        self._seen += 1
         self.pods[meta.uid] = entry
         self.by_name[key[:2]] = meta.uid
         self._namespaced.setdefault(key.namespace, set()).add(meta.uid)
+        for claim in claim_keys(pod):
+            self._by_claim.setdefault(claim, set()).add(meta.uid)
         self._note_nomination(entry)
         if pod.spec.node_name:
             entry.node = pod.spec.node_name
             self._read_bound(entry)
             self._arrive(entry)
         return entry
+
+    def _intent(self, pod: Pod) -> Intent:
+        return heeded(read_intent(pod, self.catalogue), self.configuration.cost_model)
 
     def _note_nomination(self, entry: PodEntry) -> None:
         if entry.pod.spec.node_name:
@@ -367,7 +311,7 @@ class Cache:
     def _read_bound(self, entry: PodEntry) -> None:
         """What a bound pod was given: from its annotations, or what its request suggests."""
         notes = entry.pod.metadata.annotations or {}
-        entry.width_milli = max(entry.width_milli if _resizing(entry.pod) else 0, entry.request_milli)
+        entry.width_milli = max(entry.asked_milli, entry.request_milli)
         entry.threads = _positive(notes.get(THREADS, ""), max(1, -(-entry.request_milli // MILLI)))
         entry.cores = _core_set(notes.get(CORES, ""))
         started = entry.pod.status.start_time
@@ -402,8 +346,7 @@ class Cache:
             # Names of nodes come and go; an empty set for each would stay for ever.
             self._on_missing_node.pop(name, None)
         self.fleet.release(entry.key.uid)
-        if entry.pod.spec.volumes:
-            self.volumes.unuse(entry.pod)
+        self.volumes.unuse(entry.pod)
         if entry.intent.service is not None:
             self._settle_services(name)
 
@@ -504,6 +447,7 @@ class Cache:
         sources = self.configuration.features.pod_groups
         problem = found.blocked or declared.unsupported or self._unreadable(pod) or unsupported_group(pod, sources)
         group = group_ref(pod, sources)
+        claims = self.volumes.exclusive(pod)
         service = self.service_wish(entry)
         intent = entry.intent
         key = (
@@ -521,8 +465,27 @@ class Cache:
             intent.min_utility,
             intent.widths_milli,
             service,
+            intent.run_s,
+            intent.interference_class,
+            intent.input_mb,
+            intent.locality,
+            # A problem may be that of one claim, and another namespace may have a claim of that name.
+            claim_keys(pod) if problem is not None else (),
+            tuple(sorted(claims)),
         )
-        return Wants(found, holds, joins, declared.soft, group, service, problem, key)
+        return Wants(found, holds, joins, declared.soft, group, service, problem, claims, key)
+
+    def claim_users(self, entry: PodEntry) -> set[str]:
+        """Uids of pods that keep a waiting one from its claims: on nodes, or nominated and before it in line."""
+        claims = self.wants(entry).claims
+        if not claims:
+            return set()
+        found = self.volumes.users(claims)
+        for uid in self.nominated:
+            other = self.pods[uid]
+            if (-other.priority, other.order) < (-entry.priority, entry.order) and not other.place:
+                found |= {uid} if claims & set(claim_keys(other.pod)) else set()
+        return found - {entry.key.uid}
 
     def relations_of(self, entry: PodEntry) -> frozenset[str]:
         """Relations through which a pod that is somewhere keeps others out or lets them in."""
@@ -595,6 +558,8 @@ class Cache:
             elif not entry.ours:
                 continue
             found = self.relations.declare(entry.pod, self.namespaces)
+            # The index knows them from now on, so bound pods that match ask for them.
+            self._declare(found.declared)
             named.update(found.holds, (r.name for r in found.declared))
             if entry.wants is not None:
                 named.update(entry.wants.holds, entry.wants.joins)
@@ -620,7 +585,7 @@ class Cache:
             node.type = self._type_of(node.node, node.allocatable)
             self._put_machine(name)
         for entry in self.pods.values():
-            entry.intent = read_intent(entry.pod, self.catalogue)
+            entry.intent = self._intent(entry.pod)
             entry.wants = None
             if entry.place:
                 self._arrive(entry)
@@ -651,6 +616,15 @@ def seconds(moment: str | None) -> float:
     return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
 
 
+def _created_s(second: float, seen_s: float) -> float:
+    """When a pod was created, of which the API server tells the whole second, and that was seen first at ``seen_s``.
+
+    With the second alone, latencies would be half a second too long on average. A watch may be a little late, so what it
+    shows just after the second was created at its end; what it shows later was there before we looked.
+    """
+    return min(seen_s, second + 1.0) if second <= seen_s < second + 2.0 else second
+
+
 def allocatable_cpu(node: Node) -> int:
     """CPU capacity in milli-CPU: virtual CPUs come from what the node has, not from what it lets out."""
     from flowsched_k8s.quantity import cpu_milli
@@ -661,13 +635,6 @@ def allocatable_cpu(node: Node) -> int:
 
 def _static(node: Node) -> tuple[object, ...]:
     return (node.metadata.labels, node.spec.unschedulable, node.spec.taints, (node.status.capacity or {}).get("cpu"))
-
-
-def _resizing(pod: Pod) -> bool:
-    return bool(pod.status.resize) or any(
-        c.type in ("PodResizePending", "PodResizeInProgress") and c.status == "True"
-        for c in pod.status.conditions or ()
-    )
 
 
 def _positive(text: str, otherwise: int) -> int:
@@ -682,4 +649,4 @@ def _core_set(text: str) -> tuple[int, ...]:
         return ()
 
 
-__all__ = ["WIDTH", "Cache", "NodeEntry", "PodEntry", "Wants", "format_cores", "seconds"]
+__all__ = ["WIDTH", "Cache", "format_cores", "seconds"]

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from flowsched.cluster.settings import Settings
 from flowsched.support.address import Address
 from flowsched_k8s.names import COMPONENT, SCHEDULER_NAME
 
+FLOW = "flow"
+"""The cost model, if nothing says otherwise."""
 DEFAULT_NAMESPACE = f"{COMPONENT}-system"
 """Where flowsched runs, if nothing says otherwise."""
 HEALTH_PORT = 8081
@@ -53,6 +56,20 @@ class Rounds:
 
 
 @dataclass(frozen=True)
+class CostModelChoice:
+    """What says what a place costs."""
+
+    name: str = FLOW
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Those that are not at their defaults, as the cost model names them; ``flow`` has its own in the engine's."""
+
+    @property
+    def is_flow(self) -> bool:
+        """Whether pods are placed by forecasts, those without a profile by linear prices."""
+        return self.name == FLOW
+
+
+@dataclass(frozen=True)
 class Features:
     """What can be left out, each with the permissions it needs."""
 
@@ -88,6 +105,18 @@ class Records:
 
 
 @dataclass(frozen=True)
+class Events:
+    """A file of what happens in the cluster and what is decided, for ``flowsched simulate``."""
+
+    file: Path | None = None
+    """None: nothing is recorded."""
+    max_size_mib: int = 256
+    """A larger file is followed by another one."""
+    keep: int = 2
+    """Files in all."""
+
+
+@dataclass(frozen=True)
 class Server:
     """Where health, metrics and debugging are served; both may be the same."""
 
@@ -117,10 +146,12 @@ class Configuration:
     pod_initial_backoff_s: float = 1.0
     pod_max_backoff_s: float = 10.0
     engine: Settings = field(default_factory=Settings)
+    cost_model: CostModelChoice = field(default_factory=CostModelChoice)
     profiles_file: Path | None = None
     features: Features = field(default_factory=Features)
     load_source: LoadSource = field(default_factory=LoadSource)
     records: Records = field(default_factory=Records)
+    events: Events = field(default_factory=Events)
     server: Server = field(default_factory=Server)
     logging: Logging = field(default_factory=Logging)
     dry_run: bool = False

@@ -13,14 +13,14 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from flowsched.cluster.settings import Settings
-from flowsched.cluster.settings_form import CHANGE_SETTINGS, apply_settings
 from flowsched.support.address import Address, parse_address
 from flowsched_k8s.configuration import (
     DEFAULT_NAMESPACE,
+    FLOW,
     HEALTH_PORT,
     ClientConnection,
     Configuration,
+    Events,
     Features,
     LeaderElection,
     LoadSource,
@@ -29,6 +29,7 @@ from flowsched_k8s.configuration import (
     Rounds,
     Server,
 )
+from flowsched_k8s.engine_form import engine_settings, read_cost_model, read_engine
 from flowsched_k8s.gone_keys import explained
 from flowsched_k8s.names import CONFIG_KIND, CONFIG_VERSION, POOL
 from flowsched_models.document import (
@@ -36,13 +37,12 @@ from flowsched_models.document import (
     InputError,
     Problem,
     Problems,
-    name_help,
     nearest,
     read_document,
     read_text,
 )
-from flowsched_models.form import Form, Positive, PositiveInt, check
-from flowsched_models.quantity import QuantityError, shown
+from flowsched_models.form import Form, MemoryMib, Positive, PositiveInt, check
+from flowsched_models.quantity import QuantityError, format_memory, shown
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 """Where a pod finds the name of its own namespace."""
@@ -124,8 +124,20 @@ def _path(value: Any) -> Any:
     return value
 
 
+def _named_model(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        help = "write it as costModel: coco or costModel: {name: coco, waiting: 500}"
+        raise QuantityError(
+            f"must be the name of a cost model, or a mapping with its name, but is {shown(value)}", help
+        )
+    return value
+
+
 Duration = Annotated[float, BeforeValidator(parse_duration_s)]
 Place = Annotated[str, BeforeValidator(_path)]
+NamedModel = Annotated[Any, BeforeValidator(_named_model)]
 Listen = Annotated[Any, BeforeValidator(_address)]
 LabelValue = Annotated[str, BeforeValidator(_label_value)]
 SchedulerName = Annotated[
@@ -230,7 +242,9 @@ class FeaturesForm(ConfigForm):
     namespace_selector: bool = _key(
         "read namespaces, for `namespaceSelector` in pod affinity", Features.namespace_selector
     )
-    preemption: bool = _key("delete pods of lower priority to make room", Features.preemption)
+    preemption: bool = _key(
+        "delete pods of lower priority to [make room](kubernetes-pods.md#preemption)", Features.preemption
+    )
     resize: bool = _key("resize a pod's CPU requests in place to the width chosen", Features.resize)
 
     def value(self) -> Features:
@@ -275,6 +289,16 @@ class RecordsForm(ConfigForm):
     directory: Place | None = _key("folder to write them to as well; default: memory only")
 
 
+class EventsForm(ConfigForm):
+    """events"""
+
+    file: Place | None = _key(
+        "file for what happens and what is decided, which `flowsched simulate` plays; packed if its name ends with `.gz`"
+    )
+    max_size: MemoryMib = _key("a larger file is followed by another one", Events.max_size_mib)
+    keep: Annotated[int, Field(ge=1, le=10_000)] = _key("files to keep in all, as `NAME.1` and so on", Events.keep)
+
+
 class ServerForm(ConfigForm):
     """server"""
 
@@ -315,12 +339,18 @@ class ConfigurationForm(ConfigForm):
     engine: dict[str, Any] = Field(
         default_factory=dict, description="settings of the engine in camelCase, such as `dueAgeS: 600`"
     )
+    cost_model: NamedModel = _key(
+        "what a place costs: `flow` or another [cost model](policies.md) by its name; with settings, a mapping of "
+        "`name` and these",
+        FLOW,
+    )
     profiles_file: Place | None = _key(
         "profiles besides the bundled ones: a YAML file or a folder of them, read again when it changes"
     )
     features: FeaturesForm = Field(default_factory=FeaturesForm)
     load_source: LoadSourceForm = Field(default_factory=LoadSourceForm)
     records: RecordsForm = Field(default_factory=RecordsForm)
+    events: EventsForm = Field(default_factory=EventsForm)
     server: ServerForm = Field(default_factory=ServerForm)
     logging: LoggingForm = Field(default_factory=LoggingForm)
     dry_run: bool = _key("decide and log, but write nothing", Configuration.dry_run)
@@ -341,8 +371,10 @@ def load_configuration(path: Path | None, namespace_file: Path = NAMESPACE_FILE)
         found.raise_any()
         raise AssertionError("a form without a value has problems")
     found.extend(_conflicts(document, form))
-    engine, wrong = _engine(document, form.engine)
+    engine, wrong = read_engine(document, form.engine)
     found.extend(explained(wrong))
+    cost_model, wrong = read_cost_model(document, form.cost_model, form.engine, form.features.resize)
+    found.extend(wrong)
     found.raise_any()
     return Configuration(
         client_connection=form.client_connection.value(document),
@@ -353,10 +385,12 @@ def load_configuration(path: Path | None, namespace_file: Path = NAMESPACE_FILE)
         pod_initial_backoff_s=form.pod_initial_backoff_seconds,
         pod_max_backoff_s=form.pod_max_backoff_seconds,
         engine=engine,
+        cost_model=cost_model,
         profiles_file=_beside(document, form.profiles_file),
         features=form.features.value(),
         load_source=form.load_source.value(),
         records=Records(form.records.keep, _beside(document, form.records.directory)),
+        events=Events(_beside(document, form.events.file), form.events.max_size, form.events.keep),
         server=Server(form.server.health, form.server.metrics),
         logging=Logging(form.logging.format, form.logging.verbosity),
         dry_run=form.dry_run,
@@ -380,11 +414,19 @@ def to_plain(configuration: Configuration) -> dict[str, Any]:
         "rounds": _plain(c.rounds),
         "podInitialBackoffSeconds": c.pod_initial_backoff_s,
         "podMaxBackoffSeconds": c.pod_max_backoff_s,
-        "engine": {to_camel(f.name): getattr(c.engine, f.name) for f in fields(c.engine) if f.name not in _NOT_HERE},
+        "engine": {to_camel(name): getattr(c.engine, name) for name in engine_settings(c.cost_model)},
+        "costModel": {"name": c.cost_model.name, **c.cost_model.settings}
+        if c.cost_model.settings
+        else c.cost_model.name,
         "profilesFile": _text(c.profiles_file),
         "features": _plain(c.features),
         "loadSource": _plain(c.load_source),
         "records": {"keep": c.records.keep, "directory": _text(c.records.directory)},
+        "events": {
+            "file": _text(c.events.file),
+            "maxSize": format_memory(c.events.max_size_mib),
+            "keep": c.events.keep,
+        },
         "server": {"health": str(c.server.health), "metrics": str(c.server.metrics)},
         "logging": _plain(c.logging),
         "dryRun": c.dry_run,
@@ -481,34 +523,6 @@ def _check_header(document: Document) -> None:
     ]
     if found:
         raise InputError(found)
-
-
-_NOT_HERE = ("drain", *CHANGE_SETTINGS)
-"""Settings that rounds on Kubernetes do not read: pods are preempted as by kube-scheduler, with their disruption budgets."""
-
-
-def _engine(document: Document, given: Mapping[str, Any]) -> tuple[Settings, list[Problem]]:
-    """The engine's settings; its own form knows what a value may be."""
-    settings = Settings()
-    names = {to_camel(f.name): f.name for f in fields(Settings) if f.name not in _NOT_HERE}
-    problems = []
-    for key, value in given.items():
-        place = ("engine", key)
-        if key not in names:
-            problems.append(document.problem(place, f"there is no key '{key}' here", name_help(key, names)))
-            continue
-        kind = type(getattr(settings, names[key]))
-        what = {bool: "true or false", str: "text"}.get(kind, "a number")
-        fits = isinstance(value, kind) if kind in (bool, str) else isinstance(value, (int, float))
-        if not fits or (isinstance(value, bool) and kind is not bool):
-            problems.append(document.problem(place, f"must be {what}, but is {shown(value)}"))
-            continue
-        text = ("true" if value else "false") if kind is bool else str(value)
-        try:
-            settings = apply_settings(settings, [f"{names[key]}={text}"])
-        except InputError as error:
-            problems += [document.problem(place, p.message, p.help) for p in error.problems]
-    return settings, problems
 
 
 def _conflicts(document: Document, form: ConfigurationForm) -> Iterator[Problem]:

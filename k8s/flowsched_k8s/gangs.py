@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flowsched.relations.relation import TaskGroup
-from flowsched_k8s.cache import Cache, PodEntry
+from flowsched_k8s.cache import Cache
+from flowsched_k8s.entries import PodEntry
 from flowsched_k8s.instructions import GroupStatus
 from flowsched_k8s.names import UNSCHEDULABLE
 from flowsched_k8s.objects import PodGroup
@@ -16,6 +17,8 @@ from flowsched_k8s.pod_groups import IN_TREE, GroupRef, GroupSpec, group_ref
 class _Try:
     since_s: float
     """When the group was first complete and waited for room."""
+    timeout_s: float
+    """How long it may wait."""
 
 
 class Gangs:
@@ -72,7 +75,7 @@ class Gangs:
         """Members of ours that wait, in the order in which they are served."""
         found = [self._cache.pods[uid] for uid in self._members.get(ref, ())]
         mine = [e for e in found if e.ours and not e.place and e.pod.metadata.deletion_timestamp is None]
-        return sorted(mine, key=lambda e: (e.created_s, e.key))
+        return sorted(mine, key=lambda e: e.order)
 
     def missing(self, uid: str) -> int:
         """How many of a pod's group must be placed together now, at least."""
@@ -89,7 +92,8 @@ class Gangs:
     def blocked(self, ref: GroupRef, now: float, retry_s: float) -> str | None:
         """Why a group takes no part in this round; None if it does.
 
-        A group that found no place within its timeout gives up: it is left alone for ``retry_s`` and tried anew.
+        A group that found no place within its timeout gives up: it is left alone for ``retry_s``, or until the nodes change
+        (:meth:`try_anew`), and tried anew.
         """
         spec = self.spec(ref)
         if isinstance(spec, str):
@@ -98,7 +102,8 @@ class Gangs:
         if there < spec.minimum:
             self._tries.pop(ref, None)
             return f"waiting for pod group {ref.name}: {there} of {spec.minimum} pods are there"
-        attempt = self._tries.setdefault(ref, _Try(now))
+        attempt = self._tries.setdefault(ref, _Try(now, spec.timeout_s))
+        attempt.timeout_s = spec.timeout_s
         if len(self.placed(ref)) >= spec.minimum:
             attempt.since_s = now
         waited = now - attempt.since_s
@@ -109,8 +114,17 @@ class Gangs:
             return None
         return (
             f"pod group {ref.name} found no place for {spec.minimum} pods within {spec.timeout_s:g} s; "
-            f"it is tried again {retry_s:g} s later"
+            f"it is tried again {retry_s:g} s later, or when the nodes change"
         )
+
+    def try_anew(self, now: float) -> list[PodEntry]:
+        """The nodes changed: groups past their timeout get another one. Their waiting members."""
+        found: list[PodEntry] = []
+        for ref, attempt in self._tries.items():
+            if now - attempt.since_s > attempt.timeout_s:
+                attempt.since_s = now
+                found += self.waiting(ref)
+        return found
 
     def status(self, ref: GroupRef, message: str) -> GroupStatus | None:
         """What to write to an in-tree group: whether it has been scheduled, and why not. None if that is written already."""

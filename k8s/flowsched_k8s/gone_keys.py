@@ -7,7 +7,10 @@ from dataclasses import replace
 
 from flowsched_models.document import Problem
 
-_EVERY_POD = "every measured pod is priced on every node that it may use; engine.pricings is the budget of forecasts"
+_EVERY_POD = (
+    "every measured pod is priced by forecasts; engine.pricings bounds how many, and engine.candidates on how many nodes"
+    " of a cluster with more than 128"
+)
 _PASSES = "passes of min-cost flow at forecast prices took its place"
 _IMPROVED = (
     "moves and swaps follow while at most engine.improvedTasks pods wait; engine.improvementForecasts bounds them"

@@ -8,17 +8,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.snapshot import PlannedStart, Reservation
-from flowsched_k8s.cache import Cache, PodEntry, Wants
+from flowsched.relations.relation import RelationKind
+from flowsched_k8s.cache import Cache
+from flowsched_k8s.cost_model import make_model
+from flowsched_k8s.entries import PodEntry, Wants
 from flowsched_k8s.gangs import Gangs, group_name
 from flowsched_k8s.latency import ServiceWish, choose_curve
+from flowsched_k8s.names import CLAIM_IN_USE
 from flowsched_k8s.pod_groups import GroupRef
 from flowsched_k8s.queue import Cause, PodQueue, causes_of
 from flowsched_k8s.recorder import histogram
-from flowsched_k8s.round_input import ClassInput, RoundInput, World
+from flowsched_k8s.round_input import ClassInput, KeptBetween, Nominee, RoundInput, World
 from flowsched_k8s.verdicts import VerdictCache, Verdicts
 from flowsched_k8s.world import WorldBuilder, task_of
 from flowsched_models.machine import MachineType
 from flowsched_models.neutral import NEUTRAL
+from flowsched_models.runtime import HostFactory
 
 Blocked = tuple[PodEntry, str, frozenset[Cause]]
 MOST_QUESTIONS = 200_000
@@ -34,6 +39,8 @@ class InputBuilder:
         self._gangs = gangs
         self._verdicts = VerdictCache()
         self.worlds = WorldBuilder(cache)
+        self._model = make_model(cache.configuration.cost_model)
+        self._kept: KeptBetween | None = None
 
     # Who takes part
 
@@ -52,7 +59,7 @@ class InputBuilder:
         for entry in entries:
             wants = self._cache.wants(entry)
             if wants.problem is not None:
-                blocked.append(self._blocked(entry, wants.problem, causes_of((wants.problem,))))
+                blocked.append((entry, *self.blocked(wants.problem)))
             elif wants.group is not None:
                 by_group.setdefault(wants.group, []).append(entry)
             else:
@@ -68,24 +75,27 @@ class InputBuilder:
             for entry in everybody.values():
                 wants = self._cache.wants(entry)
                 if wants.problem is not None:
-                    blocked.append(self._blocked(entry, wants.problem, causes_of((wants.problem,))))
+                    blocked.append((entry, *self.blocked(wants.problem)))
                 else:
                     sound.append(entry)
             why = self._gangs.blocked(ref, now, retry_s)
             if why is None:
                 fit += sound
             else:
-                blocked += [self._blocked(e, why, frozenset({Cause.GROUP})) for e in sound]
-        fit.sort(key=lambda e: (-e.priority, e.created_s, e.key))
+                # A gang that is not complete is no fault of the nodes.
+                message = histogram(len(self._cache.nodes), {}, more=why)
+                blocked += [(e, message, frozenset({Cause.GROUP})) for e in sound]
+        fit.sort(key=lambda e: (-e.priority, e.order))
         return fit, blocked
 
-    def _blocked(self, entry: PodEntry, why: str, causes: frozenset[Cause]) -> Blocked:
+    def blocked(self, problem: str) -> tuple[str, frozenset[Cause]]:
+        """Message and causes of a pod that no node can take."""
+        causes, total = causes_of((problem,)), len(self._cache.nodes)
+        if problem == CLAIM_IN_USE:
+            return histogram(total, {problem: total}), causes
         if Cause.OTHER in causes:
             causes = (causes - {Cause.OTHER}) | {Cause.UNSUPPORTED, Cause.VOLUMES}
-        total = len(self._cache.nodes)
-        # A group that is not complete is no fault of the nodes.
-        waits = causes == {Cause.GROUP}
-        return entry, histogram(total, {}, more=why) if waits else histogram(total, {}, whole=why), causes
+        return histogram(total, {}, whole=problem), causes
 
     def affordable(self, entries: Sequence[PodEntry]) -> tuple[list[PodEntry], list[PodEntry]]:
         """Those whose static filters can be asked at once, and those whose turn is later. Groups stay whole.
@@ -141,15 +151,13 @@ class InputBuilder:
         forecast = self._forecast_groups(entries)
         classes = [self._class(members, group_priority, forecast) for members in by_class.values()]
         refs = sorted(group_priority, key=group_name)
-        nominated = {
-            uid: (waiting.priority, node, dict(waiting.needs))
-            for uid, node in cache.nominated.items()
-            if node in cache.nodes and not (waiting := cache.pods[uid]).place
-        }
         measured = any(c.task is not None for c in classes)
         world = self.worlds.build(now, plan, reservations) if measured else World()
+        model = self._model
+        if model is not None and (self._kept is None or self._kept.hosts.catalogue is not cache.catalogue):
+            self._kept = KeptBetween(HostFactory(cache.catalogue))
         placed = {group_name(ref): self._gangs.placed(ref) for ref in refs}
-        beside = (*(s.name for s in world.services), *(r.task.name for r in world.running))
+        beside = () if model is not None else (*(s.name for s in world.services), *(r.task.name for r in world.running))
         return RoundInput(
             number=number,
             now_s=now,
@@ -161,7 +169,10 @@ class InputBuilder:
             catalogue=cache.catalogue,
             world=world,
             settings=cache.configuration.engine,
-            nominated=nominated,
+            cost_model=cache.configuration.cost_model,
+            model=model,
+            kept=self._kept,
+            nominated=self.nominees(),
             held_node=held_node,
             titles={e.key.uid: str(e.key) for e in (*entries, *(cache.pods[uid] for uid in beside))},
             rounds_waited=rounds_waited or {},
@@ -189,13 +200,21 @@ class InputBuilder:
         wants = cache.wants(first)
         verdicts = self.verdicts(wants)
         rows = cache.fleet.rows
-        allowed = verdicts.passes[:rows]
+        allowed, verdict, reasons = verdicts.passes[:rows], verdicts.reason[:rows], verdicts.reasons
+        if cache.claim_users(first):
+            allowed, verdict = np.zeros_like(allowed), np.where(verdict == 0, np.int16(len(reasons)), verdict)
+            reasons = [*reasons, CLAIM_IN_USE]
         preference = verdicts.preference[:rows] + self._soft(wants)
         if wants.service is not None:
             allowed = allowed & self._keeps_goal(wants.service, first)
         sensitivity, pressure = cache.behaviour(first)
         measured = first.intent.profile is not None and first.request_milli > 0
         forecast_priced = measured and wants.service is None if wants.group is None else wants.group in forecast
+        task = None
+        if self._model is not None:
+            task = task_of(first, False, 0)
+        elif forecast_priced:
+            task = task_of(first, cache.configuration.features.resize)
         priority = first.priority if wants.group is None else group_priority[wants.group]
         return ClassInput(
             name=str(first.key),
@@ -204,8 +223,8 @@ class InputBuilder:
             priority=priority,
             needs=first.needs,
             allowed=allowed,
-            verdict=verdicts.reason[:rows],
-            reasons=verdicts.reasons,
+            verdict=verdict,
+            reasons=reasons,
             eligible=verdicts.eligible[:rows],
             preference=preference,
             slowness=self._slowness(first) if measured else None,
@@ -214,7 +233,7 @@ class InputBuilder:
             holds=wants.holds,
             joins=wants.joins,
             group=group_name(wants.group) if wants.group is not None else None,
-            task=task_of(first, cache.configuration.features.resize) if forecast_priced else None,
+            task=task,
             measured=measured,
             min_utility=first.intent.min_utility,
             service=wants.service is not None,
@@ -224,10 +243,6 @@ class InputBuilder:
         """What the static filters of a kind of pod say of every node."""
         cache = self._cache
         return self._verdicts.ask(wants.filter, cache.nodes, cache.fleet.names, cache.versions)
-
-    def verdicts_of(self, entry: PodEntry) -> Verdicts:
-        """The same for one pod."""
-        return self.verdicts(self._cache.wants(entry))
 
     def eligible(self, wants: Wants) -> NDArray[np.bool_]:
         """Nodes that a pod's spreads compare."""
@@ -280,38 +295,25 @@ class InputBuilder:
         curve = choose_curve(self._cache.catalogue.services[wish.profile], wish, entry.intent.threads)
         return curve.threads if curve is not None else wish.core_count
 
-    # Preemption and due pods
+    # Preemption
 
-    def nominate(self, entry: PodEntry, node: str) -> None:
-        """Hold the room that victims leave for the pod that they leave it to."""
-        self._cache.nominated[entry.key.uid] = node
+    def nominees(self) -> tuple[Nominee, ...]:
+        """Waiting pods that room is made for on a node of the pool."""
+        cache = self._cache
+        found = []
+        for uid, node in cache.nominated.items():
+            entry = cache.pods[uid]
+            if node in cache.nodes and not entry.place:
+                holds: tuple[str, ...] = ()
+                joins: tuple[str, ...] = ()
+                if entry.ours:  # relations of waiting pods of others are not known
+                    wants = cache.wants(entry)
+                    holds = wants.holds
+                    # It is not there yet: no pod may come for its sake.
+                    joins = tuple(name for name in wants.joins if not self._attracts(name))
+                found.append(Nominee(uid, entry.priority, node, entry.needs, holds, joins))
+        return tuple(found)
 
-    def drains_for(self, entry: PodEntry, node: str) -> bool:
-        """Whether a node would take a pod once it is empty."""
-        row = self._cache.fleet.row(node)
-        return row is not None and bool(self._takes_empty(entry)[row])
-
-    def _takes_empty(self, entry: PodEntry) -> NDArray[np.bool_]:
-        fleet = self._cache.fleet
-        able = self.verdicts_of(entry).passes[: fleet.rows] & fleet.alive
-        columns = {r: i for i, r in enumerate(fleet.resources)}
-        for resource, amount in entry.needs.items():
-            if amount > 0:
-                column = columns.get(resource)
-                able = able & (False if column is None else fleet.allocatable()[:, column] >= amount)
-        return able
-
-    def drain_candidate(self, entry: PodEntry) -> str | None:
-        """The node that a due pod fits on once it is empty, and that misses least of what it needs now."""
-        fleet = self._cache.fleet
-        able = self._takes_empty(entry)
-        free = fleet.free()
-        columns = {r: i for i, r in enumerate(fleet.resources)}
-        missing = np.zeros(fleet.rows)
-        for resource, amount in entry.needs.items():
-            if amount > 0 and resource in columns:
-                missing += np.maximum(0, amount - free[:, columns[resource]]) / amount
-        best = [r for r in fleet.order().tolist() if able[r]]
-        if not best:
-            return None
-        return min((float(missing[r]), str(fleet.names[r])) for r in best)[1]
+    def _attracts(self, name: str) -> bool:
+        relation = self._cache.fleet.relation(name)
+        return relation is not None and relation.kind is RelationKind.TOGETHER

@@ -16,6 +16,7 @@ from typing import TypeVar
 from flowsched.cluster.snapshot import MILLI
 from flowsched_k8s import names
 from flowsched_k8s.objects import Pod
+from flowsched_k8s.quantity import whole
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import name_help
 from flowsched_models.quantity import QuantityError, parse_duration_us, parse_milli, parse_rate
@@ -24,6 +25,8 @@ LATENCY_SENSITIVE = "latency-sensitive"
 BATCH = "batch"
 WORKLOAD_CLASSES = (BATCH, LATENCY_SENSITIVE)
 LONGEST_VALUE = 256
+LONGEST_LIST = 4096
+"""Of a value that lists places."""
 MOST_WIDTHS = 16
 WIDEST_MILLI = 4096 * MILLI
 SCALE_RANGE = (0.001, 100_000.0)
@@ -33,6 +36,8 @@ MOST_QPS = 1e9
 UTILITY_RANGE = (-100.0, 1.0)
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,30}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][+-]?[0-9]{1,3})?", re.ASCII)
 _DURATION = re.compile(r"(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9}(?:\.[0-9]{1,9})?)s)?", re.ASCII)
+_WORD = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII)
+LARGEST_INPUT = 1e15
 _SLO = re.compile(r"p95\s*=\s*([^@]+)(?:@\s*([^@]+))?", re.ASCII)
 _SHOWN = 60
 
@@ -71,6 +76,14 @@ class Intent:
     """Thread counts that these widths allow, ascending."""
     min_utility: float | None = None
     """Below this utility it had rather wait, unless it is due."""
+    run_s: float | None = None
+    """Its run time in seconds on the node that suits it best, as its user expects it."""
+    interference_class: str = ""
+    """What kind of neighbour it is, in words of the cost model."""
+    input_mb: float = 0.0
+    """Size of its input in MB."""
+    locality: tuple[tuple[str, str, float], ...] = ()
+    """Where that input is: label of nodes, value, and the share of the input that nodes with that label hold."""
     problems: tuple[str, ...] = ()
     """One sentence for every value that could not be used."""
 
@@ -100,6 +113,10 @@ def read_intent(pod: Pod, catalogue: Catalogue) -> Intent:
     goal_s = reader.read(names.GOAL, _goal)
     widths_milli = reader.read(names.WIDTHS, _widths) or ()
     min_utility = reader.read(names.MIN_UTILITY, lambda v: _number(v, *UTILITY_RANGE))
+    run_s = reader.read(names.RUN_TIME, _run_time)
+    interference_class = reader.read(names.INTERFERENCE_CLASS, _one_word) or ""
+    input_mb = reader.read(names.INPUT, _megabytes) or 0.0
+    locality = reader.read(names.INPUT_AT, _locality, LONGEST_LIST) or ()
     if slo is not None and service is None:
         reader.problems.append(
             f"{names.SLO} is looked at only with the profile of a latency service in {names.PROFILE}"
@@ -117,6 +134,10 @@ def read_intent(pod: Pod, catalogue: Catalogue) -> Intent:
         widths_milli=widths_milli,
         threads=tuple(sorted({-(-width // MILLI) for width in widths_milli})),
         min_utility=min_utility,
+        run_s=run_s,
+        interference_class=interference_class,
+        input_mb=input_mb,
+        locality=locality,
         problems=tuple(reader.problems),
     )
 
@@ -131,6 +152,10 @@ _KNOWN = (
     names.GOAL,
     names.WIDTHS,
     names.MIN_UTILITY,
+    names.RUN_TIME,
+    names.INTERFERENCE_CLASS,
+    names.INPUT,
+    names.INPUT_AT,
 )
 
 
@@ -163,15 +188,15 @@ class _Reader:
         self._given = given
         self.problems: list[str] = []
 
-    def read(self, name: str, parse: Callable[[str], T]) -> T | None:
+    def read(self, name: str, parse: Callable[[str], T], longest: int = LONGEST_VALUE) -> T | None:
         """The value, or None if there is none that can be used."""
         if name not in self._given:
             return None
         text, place = self._given[name]
         try:
-            if len(text) > LONGEST_VALUE:
+            if len(text) > longest:
                 raise QuantityError(
-                    f"the value has {len(text)} characters, and {LONGEST_VALUE} are allowed", "write a shorter value"
+                    f"the value has {len(text)} characters, and {longest} are allowed", "write a shorter value"
                 )
             return parse(text.strip())
         except QuantityError as error:
@@ -259,7 +284,15 @@ def _number(text: str, least: float, most: float) -> float:
     return value
 
 
+def _run_time(text: str) -> float:
+    return _duration(text, "a run time")
+
+
 def _goal(text: str) -> float:
+    return _duration(text, "a goal")
+
+
+def _duration(text: str, what: str) -> float:
     """``90s``, ``5m``, ``1h30m``, or plain seconds."""
     help = "write it as 90s, 5m, 1h30m or as seconds, at most 720h"
     match = _DURATION.fullmatch(text)
@@ -272,8 +305,41 @@ def _goal(text: str) -> float:
         raise QuantityError(f"{_shown(text)} is not a duration", help)
     least, most = GOAL_RANGE_S
     if not (math.isfinite(seconds) and least <= seconds <= most):
-        raise QuantityError(f"a goal of {_shown(text)} is not between {least:g}s and 720h", help)
+        raise QuantityError(f"{what} of {_shown(text)} is not between {least:g}s and 720h", help)
     return seconds
+
+
+def _one_word(text: str) -> str:
+    if not _WORD.fullmatch(text):
+        raise QuantityError(f"{_shown(text)} is not a class of neighbours", "write one word, such as devil or sheep")
+    return text
+
+
+def _megabytes(text: str) -> float:
+    """``20Gi``, ``500M``, or bytes, as Kubernetes writes amounts."""
+    try:
+        size = whole(text)
+    except ValueError:
+        raise QuantityError(f"{_shown(text)} is not a size", "write it as 20Gi or 500M") from None
+    if not 0 <= size <= LARGEST_INPUT:
+        raise QuantityError(f"an input of {_shown(text)} is not between 0 and 1P")
+    return size / 1e6
+
+
+def _locality(text: str) -> tuple[tuple[str, str, float], ...]:
+    """``topology.kubernetes.io/zone=a:0.6, kubernetes.io/hostname=n1:0.25``."""
+    help = "write it as LABEL=VALUE:SHARE, as in topology.kubernetes.io/zone=a:0.6; shares are from 0 to 1"
+    found: dict[tuple[str, str], float] = {}
+    for part in text.split(","):
+        place, colon, share = part.strip().rpartition(":")
+        label, equals, value = place.partition("=")
+        if not (colon and equals and label.strip() and value.strip()):
+            raise QuantityError(f"{_shown(part.strip())} is not a place with a share of the input", help)
+        key = label.strip(), value.strip()
+        if key in found:
+            raise QuantityError(f"{_shown(place)} stands twice", help)
+        found[key] = _number(share.strip(), 0.0, 1.0)
+    return tuple((label, value, share) for (label, value), share in sorted(found.items()))
 
 
 def _widths(text: str) -> tuple[int, ...]:

@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flowsched.cluster.decision import Decisions, Postponement
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.snapshot import Machine, RelationCount, Running, Snapshot, Task
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
+from flowsched.scale.policy import labels_of
 from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_k8s.queue import Cause
 from flowsched_k8s.round_input import Chosen, ClassInput, Fate, Held, RoundInput
@@ -47,6 +49,8 @@ class MeasuredPods:
         columns = {r: i for i, r in enumerate(fleet.resources)}
         scarce = _scarce(classes, free, columns)
         relations = _relations(classes, fleet)
+        keys = {r.key for r in relations} | {label for c in classes if c.task for label, _, _ in c.task.locality}
+        keys |= set(() if given.model is None else labels_of(given.model))
         running = self._running(scarce, [r.name for r in relations])
         names = {n.name for n in world.nodes}
         pending = self._pending(classes, scarce, relations)
@@ -54,7 +58,7 @@ class MeasuredPods:
         return Snapshot(
             now_s=given.now_s,
             catalogue=given.catalogue,
-            machines=self._machines(free, columns, scarce, {r.key for r in relations}, running),
+            machines=self._machines(free, columns, scarce, keys, running),
             services=world.services,
             running=running,
             pending=pending,
@@ -113,20 +117,26 @@ class MeasuredPods:
         if not (scarce or relations or given.group_of):
             return found
         needs = given.world.needs
+        kept = {} if given.kept is None else given.kept.running
         rich = []
         for r in found:
             uid = r.task.name
             took = needs.get(uid)
             holds, joins = given.fleet.relations_of(uid, relations)
             amounts = dict(r.task.resources) if took is None else took
-            task = replace(
-                r.task,
-                resources=tuple((name, amounts[name]) for name in scarce if amounts.get(name)),
-                holds=holds,
-                joins=joins,
-                group=given.group_of.get(uid),
-            )
+            resources = tuple([(name, amounts[name]) for name in scarce if amounts.get(name)])
+            asked = resources, holds, joins, given.group_of.get(uid)
+            known = kept.get(uid)
+            if known is not None and known[0] is r and known[1] == asked:
+                rich.append(known[2])
+                continue
+            task = replace(r.task, resources=resources, holds=holds, joins=joins, group=asked[3])
             rich.append(r if task == r.task else replace(r, task=task))
+            if given.kept is not None:
+                kept[uid] = r, asked, rich[-1]
+        if len(kept) > 2 * len(found):
+            for uid in kept.keys() - {r.task.name for r in found}:
+                del kept[uid]
         return tuple(rich)
 
     def _counts(self, relations: Sequence[Relation], running: Sequence[Running]) -> tuple[RelationCount, ...]:
@@ -174,6 +184,10 @@ class MeasuredPods:
                 lists[key] = tuple(names[mask].tolist())
             return lists[key]
 
+        def wished(costs: NDArray[np.float64]) -> tuple[tuple[str, float], ...]:
+            there = np.flatnonzero(np.isfinite(costs) & (costs != 0.0))
+            return tuple(zip(names[there].tolist(), costs[there].tolist(), strict=True))
+
         pending = []
         for c in classes:
             assert c.task is not None, "only classes whose pods are tasks"
@@ -191,6 +205,8 @@ class MeasuredPods:
                 holds=c.holds,
                 joins=c.joins,
                 group=c.group,
+                # Forecasts do not count wishes.
+                wishes=wished(c.preference[world.rows]) if given.model is not None else (),
             )
             for uid, since in zip(c.uids, c.since_s, strict=True):
                 pending.append(
@@ -209,6 +225,10 @@ class MeasuredPods:
         return (held[1],) if held is not None and is_held(self.given, c, held[1]) else ()
 
     # Out
+
+    def join(self, task: Task, machine: str, now_s: float) -> None:
+        """A pod that a cost model has placed, and that is booked, runs there for the parts that follow."""
+        self.joined.append(Running(task, machine, task.widths_milli[0], 1, (), now_s, now_s))
 
     def take(self, decisions: Decisions, snapshot: Snapshot, by_uid: Mapping[str, ClassInput]) -> list[Chosen]:
         """Book what the engine has placed, and remember what the parts that follow must leave alone."""
@@ -282,9 +302,13 @@ def _scarce(classes: Sequence[ClassInput], free: IntArray, columns: Mapping[str,
         for resource, amount in c.needs.items():
             if resource not in _OWN_FIELDS and amount > 0:
                 wanted[resource] = wanted.get(resource, 0) + amount * len(c.uids)
-    return sorted(
-        r for r, amount in wanted.items() if r not in columns or int(free[:, columns[r]].min(initial=amount)) < amount
-    )
+    nothing = np.zeros(len(free), np.int64)
+
+    def least(resource: str, amount: int) -> int:
+        # No column: no node that was ever there had any of it.
+        return int((free[:, columns[resource]] if resource in columns else nothing).min(initial=amount))
+
+    return sorted(r for r, amount in wanted.items() if least(r, amount) < amount)
 
 
 def _relations(classes: Sequence[ClassInput], fleet: Fleet) -> list[Relation]:

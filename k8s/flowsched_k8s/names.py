@@ -20,6 +20,10 @@ SCALE = f"{PREFIX}/scale"
 GOAL = f"{PREFIX}/goal"
 WIDTHS = f"{PREFIX}/widths"
 MIN_UTILITY = f"{PREFIX}/min-utility"
+RUN_TIME = f"{PREFIX}/run-time"
+INTERFERENCE_CLASS = f"{PREFIX}/interference-class"
+INPUT = f"{PREFIX}/input"
+INPUT_AT = f"{PREFIX}/input-at"
 
 # Written on the binding, so that they are on the pod in the same write.
 PLACEMENT = f"{PREFIX}/placement"
@@ -63,6 +67,9 @@ SPREAD_NO_LABEL = f"{SPREAD} (missing required label)"
 VOLUME_AFFINITY = "node(s) didn't match PersistentVolume's node affinity"
 NO_VOLUMES = "node(s) didn't find available persistent volumes to bind"
 TOO_MANY_VOLUMES = "node(s) exceed max volume count"
+VOLUME_LIMIT_PREFIX = "attachable-volumes-csi-"
+"""Volumes of a CSI driver that a node takes, as if they were a resource."""
+CLAIM_IN_USE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
 UNBOUND_CLAIMS = "pod has unbound immediate PersistentVolumeClaims"
 NO_VICTIMS = "No preemption victims found for incoming pod"
 PREEMPTION_NOT_HELPFUL = "Preemption is not helpful for scheduling"
@@ -70,4 +77,6 @@ PREEMPTION_NOT_HELPFUL = "Preemption is not helpful for scheduling"
 
 def insufficient(resource: str) -> str:
     """The reason text of a resource that does not suffice."""
+    if resource.startswith(VOLUME_LIMIT_PREFIX):
+        return TOO_MANY_VOLUMES
     return TOO_MANY_PODS if resource == "pods" else f"Insufficient {resource}"

@@ -22,6 +22,12 @@ def with_neutral(catalogue: Catalogue) -> Catalogue:
     return replace(known, machine_types={**_PLAIN, **known.machine_types})
 
 
+def without_plain(catalogue: Catalogue) -> Catalogue:
+    """The catalogue without the machines that :func:`with_neutral` adds again."""
+    types = {name: kind for name, kind in catalogue.machine_types.items() if _PLAIN.get(name) != kind}
+    return replace(catalogue, machine_types=types)
+
+
 def machine_type(catalogue: Catalogue, labels: Mapping[str, str], vcpus: int) -> MachineType:
     """The type that a node's labels name, if it is known and has as many CPUs; else a plain one of its size."""
     for key in (MACHINE_TYPE, INSTANCE_TYPE):

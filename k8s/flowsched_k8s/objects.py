@@ -197,22 +197,49 @@ class EphemeralSource(Struct):
     """A volume whose claim is made for the pod: POD-VOLUME."""
 
 
-class DiskSource(Struct, rename={"pd_name": "pdName", "volume_id": "volumeID", "read_only": "readOnly"}):
-    """An in-tree disk named in the pod."""
+_DISK_KEYS = {
+    "pd_name": "pdName",
+    "volume_id": "volumeID",
+    "read_only": "readOnly",
+    "disk_uri": "diskURI",
+    "secret_name": "secretName",
+    "secret_namespace": "secretNamespace",
+    "share_name": "shareName",
+    "volume_path": "volumePath",
+}
+
+
+class DiskSource(Struct, rename=_DISK_KEYS):
+    """A disk or share of an in-tree plugin, with what the plugins name theirs by."""
 
     pd_name: str = ""
     volume_id: str = ""
     read_only: bool = False
+    disk_uri: str = ""
+    secret_name: str = ""
+    secret_namespace: str = ""
+    share_name: str = ""
+    volume_path: str = ""
 
 
-class Volume(Struct):
+class InTreeSources(Struct):
+    """The in-tree plugins whose volumes CSI drivers attach by now, as pods and persistent volumes name them."""
+
+    aws_elastic_block_store: DiskSource | None = None
+    azure_disk: DiskSource | None = None
+    azure_file: DiskSource | None = None
+    cinder: DiskSource | None = None
+    gce_persistent_disk: DiskSource | None = None
+    portworx_volume: DiskSource | None = None
+    vsphere_volume: DiskSource | None = None
+
+
+class Volume(InTreeSources):
     """spec.volumes, as far as it may bind a pod to a place."""
 
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
     ephemeral: EphemeralSource | None = None
-    gce_persistent_disk: DiskSource | None = None
-    aws_elastic_block_store: DiskSource | None = None
     rbd: DiskSource | None = None
     iscsi: DiskSource | None = None
 
@@ -391,7 +418,7 @@ class CsiSource(Struct):
     volume_handle: str = ""
 
 
-class PersistentVolumeSpec(Struct):
+class PersistentVolumeSpec(InTreeSources):
     """spec of a volume"""
 
     capacity: dict[str, str] | None = None
@@ -536,7 +563,8 @@ class ObjectList(Struct, Generic[T]):
     """One page of a list"""
 
     metadata: ListMeta = ListMeta()
-    items: list[T] = []
+    items: list[T] | None = []
+    """None for ``null``, which the API server writes for an empty list of metadata."""
 
 
 class WatchEvent(Struct):

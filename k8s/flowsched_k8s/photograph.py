@@ -14,13 +14,13 @@ from flowsched.cluster.snapshot_file import dump_snapshot
 from flowsched_k8s.api.access import Access
 from flowsched_k8s.api.client import Connection
 from flowsched_k8s.api.reflector import Reflector
-from flowsched_k8s.cache import PodEntry
 from flowsched_k8s.configuration import Configuration
+from flowsched_k8s.entries import PodEntry
 from flowsched_k8s.measured_pods import MeasuredPods
-from flowsched_k8s.process import watched
 from flowsched_k8s.profiles_file import ProfilesFile
 from flowsched_k8s.queue import Place
 from flowsched_k8s.state import SchedulerState
+from flowsched_k8s.watched import watched
 from flowsched_k8s.world import task_of
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.profiles import load_catalogue
@@ -56,12 +56,13 @@ def snapshot_of(state: SchedulerState, now_s: float) -> tuple[Snapshot, list[str
     """The state's cluster with readable names, times counted from the oldest pod; and what it leaves out.
 
     Pods with profiles, and groups that have such members, are exactly what the next round would decide on at forecast
-    prices; the others, which rounds place at linear prices, are there as tasks of the neutral profile without an end.
+    prices; the others, which rounds place at linear prices, are there as tasks of the neutral profile without an end. With
+    a cost model beside ``flow`` every pod is exactly what the next round would decide on.
     """
     cache = state.cache
     remarks: list[str] = []
     waiting = []
-    for entry in sorted(cache.pods.values(), key=lambda e: (-e.priority, e.created_s, e.key)):
+    for entry in sorted(cache.pods.values(), key=lambda e: (-e.priority, e.order)):
         if entry.key in state.queue:
             cache.wants(entry)
             waiting.append(entry)
@@ -73,6 +74,7 @@ def snapshot_of(state: SchedulerState, now_s: float) -> tuple[Snapshot, list[str
         else:
             remarks.append(f"{entry.key} is left out: {problem}")
     given = state.round_input([e for e in waiting if e.key in set(taking_part)], now_s)
+    # With a cost model beside flow all of them are tasks already.
     tasks = [c if c.task is not None else replace(c, task=task_of(cache.pods[c.uids[0]], False)) for c in given.classes]
     world = given.world if given.world.nodes else state.inputs.worlds.build(now_s, (), ())
     snapshot = MeasuredPods(replace(given, world=world, number=state.rounds + 1)).snapshot(tasks)

@@ -6,6 +6,7 @@ prices; all others then go through one network of classes and machine groups at 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,15 +19,20 @@ from flowsched.records.record import Recipe
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale.bulk_input import bulk_settings
 from flowsched.scale.bulk_outcome import BulkOutcome
-from flowsched.scale.bulk_round import place, prepare
+from flowsched.scale.bulk_round import decide, place, prepare
 from flowsched.scale.demand import Demand
+from flowsched.scale.policy import CostModel
 from flowsched.scale.reasons import Cause as LeftCause
+from flowsched.scale.snapshot_input import input_of_snapshot
 from flowsched.solvers import Solver
 from flowsched_k8s.measured_pods import MeasuredPods, book
 from flowsched_k8s.queue import Cause
-from flowsched_k8s.round_account import Filtered, RoundAccount, Told
+from flowsched_k8s.round_account import Filtered, PartRecipe, RoundAccount, Told
 from flowsched_k8s.round_input import Chosen, ClassInput, Fate, Held, RoundInput, RoundResult
-from flowsched_k8s.why_not import is_held, no_room
+from flowsched_k8s.why_not import is_held, no_room, room
+from flowsched_models.runtime import HostFactory
+
+LOG = logging.getLogger(__name__)
 
 _SAID = frozenset({LeftCause.GROUP, LeftCause.COST, LeftCause.SERVICE})
 """Causes that the engine says in words of its own; for the others there is the standard message."""
@@ -99,10 +105,19 @@ def plan_apart(
     )
 
 
+def plan_any_round(given: RoundInput, solver: Solver, engine: FlowScheduler) -> RoundResult:
+    """:func:`plan_round`, and where that raises :func:`plan_apart`."""
+    try:
+        return plan_round(replace(given, fleet=given.fleet.copy()), solver, engine)
+    except Exception:  # A fault of ours must not stop the scheduling of other pods.
+        LOG.exception("a round failed, its pods are planned apart", extra={"round": given.number})
+        return plan_apart(given, solver, engine)
+
+
 def _account(
     given: RoundInput,
     solver: Solver,
-    parts: Sequence[Recipe],
+    parts: Sequence[PartRecipe],
     held: Sequence[Held],
     timings_ms: Mapping[str, float],
     bulk_cells: int,
@@ -122,6 +137,7 @@ def _account(
         since_s={uid: since for c in given.classes for uid, since in zip(c.uids, c.since_s, strict=True)},
         rounds_waited=given.rounds_waited,
         held_node=given.held_node,
+        cost_model=given.cost_model,
         timings_ms=dict(timings_ms),
         bulk_cells=bulk_cells,
     )
@@ -143,23 +159,28 @@ class _Round:
         self.solve_ms = 0.0
         self.counts: dict[str, int] = {}
         self.fallbacks: list[str] = []
-        self.parts: list[Recipe] = []
+        self.parts: list[PartRecipe] = []
         self.bulk_cells = 0
 
     def run(self) -> RoundResult:
         given = self.given
-        for uid, (_, node, needs) in given.nominated.items():
-            self.fleet.book(_nominee(uid), node, needs)
+        nominated = {n.uid: n for n in given.nominated}
+        for nominee in given.nominated:
+            nominee.take_room(self.fleet)
         for level in self._levels():
             priority = level[0].priority
             here = {uid for c in level for uid in c.uids}
-            for uid, (rank, _, _) in given.nominated.items():
-                if rank < priority or uid in here:
-                    self.fleet.release(_nominee(uid))
+            open_ = [n for n in nominated.values() if n.priority < priority or n.uid in here]
+            for nominee in open_:
+                nominee.leave_room(self.fleet)
             self._level(level, priority)
-            for uid, (rank, node, needs) in given.nominated.items():
-                if rank < priority and uid not in here:
-                    self.fleet.book(_nominee(uid), node, needs)
+            placed = {c.uid for c in self.chosen} if open_ else set()
+            for nominee in open_:
+                if nominee.uid in placed:
+                    del nominated[nominee.uid]
+                else:
+                    # The victims have not all gone yet: what is free already is not for lower priorities.
+                    nominee.take_room(self.fleet)
         cost = sum(c.cost for c in self.chosen)
         return RoundResult(
             given.number,
@@ -193,6 +214,9 @@ class _Round:
         return levels
 
     def _level(self, level: list[ClassInput], priority: int) -> None:
+        if self.given.model is not None:
+            self._modelled(level, self.given.model)
+            return
         forecast = [c for c in level if c.task is not None]
         if forecast:
             began = self.clock()
@@ -214,6 +238,30 @@ class _Round:
         if decisions.recipe is not None:
             needs = {uid: dict(c.needs) for uid, c in by_uid.items()}
             self.parts.append(partial(_search_part, decisions.recipe, priority, needs))
+
+    # Pods with a cost model beside flow
+
+    def _modelled(self, classes: list[ClassInput], model: CostModel) -> None:
+        """Pods of all priorities, unless room is held for some, on what an exported snapshot has: so does ``solve``."""
+        began = self.clock()
+        given = self.given
+        snapshot = self.measured.snapshot(classes)
+        behaviours = {uid: (c.sensitivity, c.pressure) for c in given.classes if c.service for uid in c.uids}
+        hosts = HostFactory(given.catalogue) if given.kept is None else given.kept.hosts
+        outcome = decide(
+            input_of_snapshot(snapshot, model, hosts, given.settings, behaviours),
+            solver=self.solver,
+            clock=self.clock,
+            keep_record=given.keep_record,
+        )
+        self.timings["wide"] += (self.clock() - began) * 1e3
+        if outcome.levels is not None:
+            self.parts.append(partial(outcome.levels, len(self.parts)))
+            self.bulk_cells += (len(classes) + 1) * self.fleet.machine_count
+        tasks = {task.name: task for task in snapshot.pending}
+        self._take(outcome, {uid: c for c in classes for uid in c.uids})
+        for p in outcome.placements:
+            self.measured.join(tasks[p.task], p.machine, snapshot.now_s)
 
     # Pods without a profile
 
@@ -274,12 +322,16 @@ class _Round:
         for (_, cause, text), uids in together.items():
             c = by_uid[uids[0]]
             if cause is LeftCause.GROUP:
-                room = no_room(self.given, c, tuple(uids))
-                message = f"{room.message} {text}".strip()
-                causes = room.causes | {Cause.GROUP}
-                self.held.append(Held(tuple(uids), Fate.UNSCHEDULABLE, message, causes, room.counts))
+                alone = no_room(self.given, c, tuple(uids))
+                message = f"{alone.message} {text}".strip()
+                causes = alone.causes | {Cause.GROUP}
+                self.held.append(Held(tuple(uids), Fate.UNSCHEDULABLE, message, causes, alone.counts))
             elif cause in (LeftCause.COST, LeftCause.SERVICE):
                 self.held.append(Held(tuple(uids), Fate.POSTPONED, f"postponed: {text}", frozenset({Cause.PROFILE})))
+            elif self.given.model is not None and room(self.given, c).any():
+                # Rounds of a cost model count memory in whole MiB.
+                text = next(left.text for left in outcome.left if left.task == uids[0])
+                self.held.append(Held(tuple(uids), Fate.POSTPONED, f"postponed: {text}", frozenset({Cause.RESOURCES})))
             else:
                 self.held.append(no_room(self.given, c, tuple(uids)))
 
@@ -317,7 +369,3 @@ def _search_part(recipe: Recipe, priority: int, needs: Mapping[str, Mapping[str,
     """The one part of a search's record, with its priority where bulk parts have it, and what later parts book for each."""
     (part,) = recipe()["parts"]
     return {"kind": part["kind"], "priority": priority, "needs": needs, **part}
-
-
-def _nominee(uid: str) -> str:
-    return f"nominated:{uid}"

@@ -181,6 +181,12 @@ class Occupants:
         self._has_budget = np.resize(self._has_budget, rows)
         self._requests = {resource: np.resize(column, rows) for resource, column in self._requests.items()}
 
+    def may_make_room(self, priority: int) -> bool:
+        """Whether any pod at all is leaving, or could be evicted for one of this priority."""
+        count = len(self._pods)
+        lower = self._movable[:count] & (self._priority[:count] < priority)
+        return bool((lower | self._leaving[:count]).any())
+
     def select(self, nodes: Sequence[str], resources: Sequence[str]) -> Crowd:
         """Those on the given nodes, with what they hold of the given resources."""
         count = len(self._pods)
@@ -225,6 +231,13 @@ class Crowd:
         np.add.at(result, self.at[chosen], self.requests[chosen])
         return result
 
+    def by_node(self, chosen: NDArray[np.bool_], nodes: int) -> Callable[[int], list[Occupant]]:
+        """A function that gives the chosen pods of a node by its position."""
+        members = np.flatnonzero(chosen)
+        members = members[np.argsort(self.at[members], kind="stable")]
+        ends = np.searchsorted(self.at[members], np.arange(nodes + 1))
+        return lambda place: [self.pods[i] for i in self.rows[members[ends[place] : ends[place + 1]]].tolist()]
+
 
 def plan_preemption(
     preemptor: Preemptor,
@@ -235,6 +248,7 @@ def plan_preemption(
     *,
     total: int,
     fits: Callable[[str, AbstractSet[PodKey]], bool] | None = None,
+    closed: NDArray[np.bool_] | None = None,
     limit: int = 100,
 ) -> PreemptionPlan | str:
     """The best plan, or why there is none: the part of the message after "preemption:".
@@ -242,30 +256,36 @@ def plan_preemption(
     ``nodes`` pass the filters that no eviction changes; ``total`` counts the others too. ``free`` has for each resource what
     is free on each of them (pods that are leaving, and pods nominated there, count as use; negative where overcommitted).
     ``allowed`` is how many more disruptions each budget allows. ``fits`` is asked for all that is not a sum, such as ports
-    and anti-affinity, were the given pods gone; fewer pods there may never make it fit less. Once there is a plan, at most
-    ``limit`` nodes are planned pod by pod, the most promising ones first.
+    and anti-affinity, were the given pods gone. ``closed``: by node, whether it would refuse the pod were no pod gone. Once
+    there is a plan, at most ``limit`` nodes are planned pod by pod, the most promising ones first.
     """
     if preemptor.policy == NEVER:
         return NOT_ELIGIBLE
     resources = [resource for resource, amount in preemptor.needs.items() if amount > 0]
     missing = _missing(preemptor, resources, free, len(nodes))
+    if not (nodes and occupants.may_make_room(preemptor.priority)) and not (missing <= 0).all(axis=1).any():
+        reasons = {names.PREEMPTION_NOT_HELPFUL: total - len(nodes), names.NO_VICTIMS: len(nodes)}
+        return histogram(total, reasons)
     crowd = occupants.select(nodes, resources)
     lower = crowd.movable & ~crowd.leaving & (crowd.priority < preemptor.priority)
     missing -= crowd.total(crowd.leaving, len(nodes))
     enough: NDArray[np.bool_] = np.all(crowd.total(lower, len(nodes)) >= missing, axis=1)
-    bounds = _bounds(crowd, lower, missing, enough, allowed)
+    if closed is not None:
+        occupied = np.zeros(len(nodes), dtype=np.bool_)
+        occupied[crowd.at[lower | crowd.leaving]] = True
+        enough &= ~closed | occupied
+    bounds = _bounds(crowd, lower, missing, enough, closed, allowed)
 
     best: tuple[tuple[int, int, int, int, float, int], PreemptionPlan] | None = None
     refused = 0
-    by_node = _by_node(crowd, lower, np.flatnonzero(enough))
-    leaving = _by_node(crowd, crowd.leaving, np.flatnonzero(enough))
-    for planned, (broken, highest, _, place) in enumerate(sorted(bounds)):
+    lower_on, leaving_on = crowd.by_node(lower, len(nodes)), crowd.by_node(crowd.leaving, len(nodes))
+    for planned, (broken, highest, _, place) in enumerate(bounds):
         if best is not None and (planned >= limit or (broken, highest) > best[0][:2]):
             break
         plan = _plan_node(
             nodes[place],
-            [crowd.pods[crowd.rows[i]] for i in by_node.get(place, ())],
-            {crowd.pods[crowd.rows[i]].pod for i in leaving.get(place, ())},
+            lower_on(place),
+            {o.pod for o in leaving_on(place)},
             {resource: int(missing[place, r]) for r, resource in enumerate(resources)},
             allowed,
             fits,
@@ -296,25 +316,38 @@ def _bounds(
     lower: NDArray[np.bool_],
     missing: NDArray[np.int64],
     enough: NDArray[np.bool_],
+    closed: NDArray[np.bool_] | None,
     allowed: Mapping[str, int],
 ) -> list[tuple[int, int, int, int]]:
     """For each node with enough: broken budgets, highest victim's priority, number of victims, all at least; and its place.
 
+    The most promising ones first.
+
     Important pods stay first, so the highest victim's priority is the least level at which evicting all up to it makes
-    room: a bound that is exact unless budgets interfere.
+    room: a bound that is exact unless budgets interfere. Where something that is no sum refuses the pod as well, a victim
+    is needed whatever is free: at least the least important one, if no pod is leaving already.
     """
     exhausted = np.zeros(len(lower), dtype=bool)
     for i in np.flatnonzero(lower & crowd.has_budget):
         exhausted[i] = any(allowed.get(budget, 0) <= 0 for budget in crowd.pods[crowd.rows[i]].budgets)
-    gently = _least_level(crowd, lower & ~exhausted, missing)
-    roughly = _least_level(crowd, lower, missing)
+    gently = roughly = _least_level(crowd, lower, missing)
+    if exhausted.any():
+        gently = _least_level(crowd, lower & ~exhausted, missing)
     breaks = gently == _UNREACHED
     highest = np.where(breaks, roughly, gently)
+    if closed is not None:
+        least = np.full(len(missing), _UNREACHED)
+        np.minimum.at(least, crowd.at[lower], crowd.priority[lower])
+        least[crowd.at[crowd.leaving]] = _NOBODY
+        highest = np.where(closed, np.maximum(highest, least), highest)
     largest = np.zeros_like(missing)
     np.maximum.at(largest, crowd.at[lower], crowd.requests[lower])
     short = np.maximum(missing, 0)
     fewest = (-(-short // np.maximum(largest, 1))).max(axis=1, initial=0)
-    return [(int(breaks[n]), int(highest[n]), int(fewest[n]), int(n)) for n in np.flatnonzero(enough)]
+    places = np.flatnonzero(enough)
+    places = places[np.lexsort((places, fewest[places], highest[places], breaks[places]))]
+    columns = (breaks[places].astype(np.int64), highest[places], fewest[places], places)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def _least_level(crowd: Crowd, chosen: NDArray[np.bool_], missing: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -329,15 +362,6 @@ def _least_level(crowd: Crowd, chosen: NDArray[np.bool_], missing: NDArray[np.in
     enough = (held - before[at] >= missing[at]).all(axis=1)
     np.minimum.at(level, at[enough], crowd.priority[members][enough])
     return level
-
-
-def _by_node(crowd: Crowd, chosen: NDArray[np.bool_], places: NDArray[np.int64]) -> dict[int, NDArray[np.int64]]:
-    """The chosen pods of each of the places, by their position in the crowd."""
-    members = np.flatnonzero(chosen & np.isin(crowd.at, places))
-    members = members[np.argsort(crowd.at[members], kind="stable")]
-    at = crowd.at[members]
-    starts = np.flatnonzero(np.diff(at, prepend=-1))
-    return {int(at[start]): part for start, part in zip(starts, np.split(members, starts[1:]), strict=False)}
 
 
 def _plan_node(

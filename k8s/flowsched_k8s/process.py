@@ -17,7 +17,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -30,9 +30,12 @@ from flowsched_k8s.api.election import Election, Times
 from flowsched_k8s.api.rate_limit import RateLimit
 from flowsched_k8s.api.reflector import Reflector, State
 from flowsched_k8s.api.writer import Outcome, Writer
+from flowsched_k8s.bindings import BindOutcome, ReadPod
 from flowsched_k8s.changes import Gone, Seen
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.configuration_form import to_plain
+from flowsched_k8s.event_file import EventFile
+from flowsched_k8s.event_recorder import EventRecorder
 from flowsched_k8s.instructions import (
     Bind,
     Evict,
@@ -44,26 +47,18 @@ from flowsched_k8s.instructions import (
     PostEvent,
     Resize,
 )
-from flowsched_k8s.loads import AnnotationSource, LoadError, Loads, LoadSource, PrometheusSource, ServicePod
+from flowsched_k8s.load_reader import LoadReader
 from flowsched_k8s.metrics import Metrics
-from flowsched_k8s.objects import (
-    Budget,
-    Claim,
-    CsiNode,
-    Namespace,
-    Node,
-    PersistentVolume,
-    Pod,
-    PodGroup,
-    StorageClass,
-)
-from flowsched_k8s.planning import make_engine, plan_apart, plan_round
+from flowsched_k8s.metrics_updater import MetricsUpdater
+from flowsched_k8s.planning import make_engine, plan_any_round
 from flowsched_k8s.pod_groups import IN_TREE
 from flowsched_k8s.profiles_file import ProfilesFile, Refused
 from flowsched_k8s.records import Records
 from flowsched_k8s.round_input import RoundInput, RoundResult
 from flowsched_k8s.server import Answers, Server
-from flowsched_k8s.state import BindOutcome, ReadPod, SchedulerState
+from flowsched_k8s.state import SchedulerState
+from flowsched_k8s.state_dump import dump
+from flowsched_k8s.watched import IN_TREE_VERSIONS, watched
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.profiles import load_catalogue
 
@@ -89,49 +84,6 @@ OPTIONAL_AGAIN_S = 15.0
 """The same for what a cluster may do without."""
 LOST_LEASE = 1
 """Exit code after the lease was lost."""
-IN_TREE_VERSIONS = ("v1beta1", "v1alpha2")
-"""Of the in-tree pod groups; an API server has one of them, or none."""
-_NOT_SUCCEEDED = "status.phase!=Succeeded"
-"""Failed ones are followed: a watch without them tells a pod's end with its state before, and so no kubelet's refusal."""
-
-
-@dataclass(frozen=True)
-class Watched:
-    """One kind of object that is followed."""
-
-    name: str
-    path: str
-    type: type
-    selectors: dict[str, str]
-
-
-def watched(configuration: Configuration) -> list[Watched]:
-    """What the features that are switched on need to read. The permissions in the manifests are these."""
-    features = configuration.features
-    found = [
-        Watched("nodes", "/api/v1/nodes", Node, {}),
-        Watched("pods", "/api/v1/pods", Pod, {"fieldSelector": _NOT_SUCCEEDED}),
-    ]
-    if features.namespace_selector:
-        found.append(Watched("namespaces", "/api/v1/namespaces", Namespace, {}))
-    if features.volumes:
-        storage = "/apis/storage.k8s.io/v1"
-        found += [
-            Watched("persistentvolumeclaims", "/api/v1/persistentvolumeclaims", Claim, {}),
-            Watched("persistentvolumes", "/api/v1/persistentvolumes", PersistentVolume, {}),
-            Watched("storageclasses", f"{storage}/storageclasses", StorageClass, {}),
-            Watched("csinodes", f"{storage}/csinodes", CsiNode, {}),
-        ]
-    if "scheduling.x-k8s.io" in features.pod_groups:
-        found.append(Watched("podgroups", "/apis/scheduling.x-k8s.io/v1alpha1/podgroups", PodGroup, {}))
-    if IN_TREE in features.pod_groups:
-        found += [
-            Watched(f"{IN_TREE}/{version}", f"/apis/{IN_TREE}/{version}/podgroups", PodGroup, {})
-            for version in IN_TREE_VERSIONS
-        ]
-    if features.preemption:
-        found.append(Watched("poddisruptionbudgets", "/apis/policy/v1/poddisruptionbudgets", Budget, {}))
-    return found
 
 
 def steady(wall: Callable[[], float], monotonic: Callable[[], float]) -> Callable[[], float]:
@@ -213,6 +165,7 @@ class Process:
         }
         self.server = Server(self._answers(), configuration.server)
         self._solver = make_solver("ortools")
+        self.state.events = self._event_recorder()
         self._engine: FlowScheduler | None = None
         """Made before the first round, and kept: its forecasts stay warm."""
         self._woken = asyncio.Event()
@@ -222,12 +175,11 @@ class Process:
         self._others: asyncio.Queue[Instruction | ReadPod] = asyncio.Queue()
         self._under_way = 0
         self._stopping = asyncio.Event()
+        self._load_reader = LoadReader(self.state.cache, clock)
+        self._metrics_updater = MetricsUpdater(
+            self.metrics, self.state, self.writer, self.records, self.reflectors, self._load_reader
+        )
         self._ticked_s = clock()
-        self._incoming_told: dict[tuple[str, str], int] = {}
-        self._watch_counts: dict[str, int] = {}
-        self._dropped_told = 0
-        self._records_told: dict[str, int] = {}
-        self._loads: Loads | None = None
 
     # The whole
 
@@ -243,7 +195,7 @@ class Process:
         jobs += [self._bind_all() for _ in range(BINDERS)]
         jobs += [self._patch_all() for _ in range(PATCHERS)]
         jobs += [self._do_others() for _ in range(PATCHERS)]
-        jobs += [self.writer.run_events(), self._tick(), self._lead(), self._read_loads(), self._stopping.wait()]
+        jobs += [self.writer.run_events(), self._tick(), self._lead(), self._load_reader.run(), self._stopping.wait()]
         tasks = [asyncio.create_task(job) for job in jobs]
         stop = tasks[-1]
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -261,6 +213,8 @@ class Process:
         await self.server.stop()
         await self.connection.close()
         await asyncio.to_thread(self.records.close)
+        if self.state.events is not None:
+            await asyncio.to_thread(self.state.events.close)
         LOG.info("stopped", extra={"code": code})
         return code
 
@@ -351,8 +305,9 @@ class Process:
         if given is None:
             return
         began = time.perf_counter()
+        assert self._engine is not None, "rounds begin once it is made"
         try:
-            result = await asyncio.to_thread(self._plan, given)
+            result = await asyncio.to_thread(plan_any_round, given, self._solver, self._engine)
         except Exception as error:  # A fault of ours must not stop the scheduling of other pods.
             LOG.exception("a round failed", extra={"round": given.number})
             self._dispatch(self.state.round_failed(given, f"{type(error).__name__}: {error}", self._clock()))
@@ -361,13 +316,6 @@ class Process:
         now = self._clock()
         self._dispatch(self.state.end_round(result, now, took))
         self._tell_round(given, result, took, now)
-
-    def _plan(self, given: RoundInput) -> RoundResult:
-        try:
-            return plan_round(replace(given, fleet=given.fleet.copy()), self._solver, self._engine)
-        except Exception:  # A fault of ours must not stop the scheduling of other pods.
-            LOG.exception("a round failed, its pods are planned apart", extra={"round": given.number})
-            return plan_apart(given, self._solver, self._engine)
 
     def _tell_round(self, given: RoundInput, result: RoundResult, took: float, now: float) -> None:
         metrics = self.metrics
@@ -433,10 +381,10 @@ class Process:
     async def _bind_all(self) -> None:
         while True:
             bind = await self._binds.get()
-            outdated = self.state.outdated(bind)
+            outdated = self.state.bindings.outdated(bind)
             if outdated is not None:
                 LOG.info("binding not sent", extra={"pod": bind.pod, "node": bind.node, "why": outdated})
-                self._dispatch(self.state.bind_done(bind.pod, BindOutcome.RETRY, outdated, self._clock()))
+                self._dispatch(self.state.bindings.done(bind.pod, BindOutcome.RETRY, outdated, self._clock()))
                 self._woken.set()
                 continue
             self._under_way += 1
@@ -452,7 +400,7 @@ class Process:
                 LOG.debug("bound", extra=about)
             elif outcome is not BindOutcome.DRY:
                 LOG.info("not bound", extra={**about, "outcome": outcome.value, "error": result.message})
-            self._dispatch(self.state.bind_done(bind.pod, outcome, result.message, self._clock()))
+            self._dispatch(self.state.bindings.done(bind.pod, outcome, result.message, self._clock()))
             self._woken.set()
 
     async def _patch_all(self) -> None:
@@ -469,7 +417,7 @@ class Process:
             if result.outcome in (Outcome.RETRY, Outcome.LOST, Outcome.REFUSED):
                 LOG.info("condition was not written", extra={"pod": patch.pod, "error": result.message})
             if result.outcome in (Outcome.RETRY, Outcome.LOST):
-                self.state.condition_failed(patch, self._clock())
+                self.state.notices.failed(patch, self._clock())
 
     async def _do_others(self) -> None:
         while True:
@@ -488,10 +436,10 @@ class Process:
                 if not accepted:
                     LOG.warning("not carried out", extra={"what": type(instruction).__name__, "error": result.message})
                 if isinstance(instruction, Evict) and not accepted:
-                    self._dispatch(self.state.eviction_failed(instruction.pod, result.message, self._clock()))
+                    self._dispatch(self.state.evictions.failed(instruction.pod, result.message, self._clock()))
                 if isinstance(instruction, Resize):
                     now = self._clock()
-                    self._dispatch(self.state.resize_done(instruction.pod, accepted, result.message, now))
+                    self._dispatch(self.state.resizes.done(instruction.pod, accepted, result.message, now))
 
     def _in_tree_version(self) -> str:
         """The version that the API server serves."""
@@ -515,7 +463,7 @@ class Process:
         result = await self.writer.patch_claim(wanted)
         if result.outcome not in (Outcome.DONE, Outcome.DRY, Outcome.STOPPED):
             message = f"could not be prepared: {result.message}"
-            self._dispatch(self.state.claim_failed(wanted.pod, message, self._clock()))
+            self._dispatch(self.state.bindings.claim_failed(wanted.pod, message, self._clock()))
 
     # Every second
 
@@ -527,9 +475,9 @@ class Process:
             now = self._clock()
             self._ticked_s = now
             if self.state.active:
-                self._dispatch(self.state.overdue(now))
-                self._dispatch(self.state.claims_settled(now))
-                self._dispatch(self.state.retell(now))
+                self._dispatch(self.state.bindings.overdue(now))
+                self._dispatch(self.state.bindings.claims_settled(now))
+                self._dispatch(self.state.notices.again(self.state.postponed, now))
             self._tell_unreadable(now)
             if now - polled >= PROFILES_EVERY_S:
                 polled = now
@@ -537,7 +485,7 @@ class Process:
             if now - tidied >= TIDY_EVERY_S:
                 tidied = now
                 self.state.tidy()
-            self._tell_gauges()
+            self._metrics_updater.update(leading=self.leading)
 
     def _tell_unreadable(self, now: float) -> None:
         """What cannot be read now is refused aloud where a pod needs it, never guessed."""
@@ -546,6 +494,13 @@ class Process:
         self.state.volumes_unreadable(next((why[name] for name in storage if name in why), ""), now)
         self.state.namespaces_unreadable(why.get("namespaces", ""), now)
         self.state.victims.unreadable = why.get("poddisruptionbudgets", "")
+
+    def _event_recorder(self) -> EventRecorder | None:
+        wanted, state = self.configuration.events, self.state
+        if wanted.file is None:
+            return None
+        file = EventFile(wanted.file, wanted.keep)
+        return EventRecorder(file, state.cache, state.inputs.worlds, self._solver.name, wanted.max_size_mib << 20)
 
     def _first_profiles(self) -> Catalogue:
         found = self._profiles.poll() if self._profiles is not None else None
@@ -572,111 +527,7 @@ class Process:
         uid = self.state.cache.by_name.get((namespace, name))
         return PodKey(namespace, name, uid or "")
 
-    async def _read_loads(self) -> None:
-        """Measured loads of services, as often as configured."""
-        settings = self.configuration.load_source
-        if settings.kind == "prometheus" and settings.url and settings.query:
-            source: LoadSource = PrometheusSource(
-                self._service_pods,
-                settings.url,
-                settings.query,
-                latency_query=settings.latency_query,
-                timeout_s=settings.timeout_s,
-            )
-        else:
-            source = AnnotationSource(self._service_pods)
-        self._loads = loads = Loads(settings.stale_after_s, source.measured)
-        silent = False
-        try:
-            while True:
-                silent = await self._read_loads_once(source, loads, silent)
-                await asyncio.sleep(settings.interval_s)
-        finally:
-            await source.close()
-
-    async def _read_loads_once(self, source: LoadSource, loads: Loads, silent: bool) -> bool:
-        """Whether the source failed; said once for each outage."""
-        failed = False
-        try:
-            loads.update(await source.read(self._clock()))
-        except LoadError as error:
-            failed = True
-            if not silent:
-                LOG.warning("loads could not be read", extra={"error": str(error)})
-        loads.keep_only(p.key for p in self._service_pods())
-        if source.measured:
-            self.state.cache.read_loads(self._load_of)
-        return failed
-
-    def _load_of(self, key: PodKey) -> float | None:
-        entry = self.state.cache.pods.get(key.uid)
-        if entry is None or entry.intent.slo is None or self._loads is None:
-            return None
-        return self._loads.load(key, entry.intent.slo.qps, self._clock()).qps
-
-    def _service_pods(self) -> list[ServicePod]:
-        return [
-            ServicePod(e.key, e.place, e.intent.slo.qps, e.intent.load_qps)
-            for e in self.state.cache.pods.values()
-            if e.intent.service is not None and e.intent.slo is not None
-        ]
-
     # What others see
-
-    def _tell_gauges(self) -> None:
-        state, metrics = self.state, self.metrics
-        profile = self.configuration.scheduler_names[0]
-        metrics.queue_sizes(state.queue.sizes())
-        for (queue, event), count in state.queue.incoming.items():
-            new = count - self._incoming_told.get((queue, event), 0)
-            if new:
-                metrics.incoming(queue, event, new)
-                self._incoming_told[queue, event] = count
-        metrics.unschedulable({(cause, profile): n for cause, n in state.queue.unschedulable().items()})
-        metrics.postponed(len(state.postponed))
-        metrics.gangs_waiting(state.gangs.count())
-        metrics.leader(self.configuration.leader_election.resource_name, self.leading)
-        assumed = sum(1 for e in state.cache.pods.values() if e.assumed and not e.node) if state.active else 0
-        metrics.cache_size(len(state.cache.nodes), len(state.cache.pods), assumed)
-        dropped = self.writer.event_counts.dropped + state.recorder.suppressed["rate"]
-        if dropped > self._dropped_told:
-            metrics.events_dropped(dropped - self._dropped_told)
-            self._dropped_told = dropped
-        for reason, count in self.records.dropped().items():
-            metrics.records_dropped(reason, count - self._records_told.get(reason, 0))
-            self._records_told[reason] = count
-        if self._loads is not None:
-            metrics.stale_nodes(self._loads.stale_nodes(self._service_pods(), self._clock()))
-        for name, reflector in self.reflectors.items():
-            lists = reflector.counts.lists
-            if reflector.state is State.SYNCED:
-                for _ in range(self._watch_counts.get(name, lists), lists):
-                    metrics.watch_restarted(name, "relist")
-                self._watch_counts[name] = lists
-            else:
-                # Looking again for an API that is not there is no restart, nor is finding it.
-                self._watch_counts.pop(name, None)
-        self._tell_tallies()
-
-    def _tell_tallies(self) -> None:
-        tallies, metrics = self.state.tallies, self.metrics
-        for result, seconds, name in tallies.attempts:
-            metrics.attempt(result, seconds, name)
-        for waited, attempts in tallies.bound:
-            metrics.bound(0.0, attempts, waited)
-        for outcome, count in tallies.binds.items():
-            for _ in range(count):
-                metrics.bind_sent(outcome)
-        for reason, count in tallies.rejections.items():
-            for _ in range(count):
-                metrics.kubelet_rejected(reason)
-        for victims in tallies.victims:
-            metrics.preemption(victims)
-        tallies.attempts.clear()
-        tallies.bound.clear()
-        tallies.binds.clear()
-        tallies.rejections.clear()
-        tallies.victims.clear()
 
     def _count_request(self, method: str, code: str, _seconds: float) -> None:
         self.metrics.request(method, int(code) if code.isdigit() else None)
@@ -700,7 +551,7 @@ class Process:
         )
 
     def _exposition(self, accept: str) -> tuple[bytes, str]:
-        self._tell_gauges()
+        self._metrics_updater.update(leading=self.leading)
         return self.metrics.exposition(accept)
 
     def _loop_check(self) -> str | None:
@@ -720,7 +571,7 @@ class Process:
     def _dumped(self) -> dict[str, Any]:
         """Everything that is known, and which APIs cannot be read and why: what they hold counts as not there."""
         unavailable = {n: r.reason for n, r in self.reflectors.items() if r.state is State.UNAVAILABLE}
-        return {**self.state.dump(self._clock()), "unavailable": unavailable}
+        return {**dump(self.state, self._clock()), "unavailable": unavailable}
 
     def _dump(self) -> None:
         """Everything that is known, on one line of standard error."""

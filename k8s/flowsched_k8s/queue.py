@@ -62,6 +62,7 @@ class Cause(StrEnum):
     POD_AFFINITY = "InterPodAffinity"
     SPREAD = "PodTopologySpread"
     VOLUMES = "VolumeBinding"
+    CLAIM_IN_USE = "VolumeRestrictions"
     VOLUME_LIMITS = "NodeVolumeLimits"
     GROUP = "GangScheduling"
     PROFILE = "PerformanceProfile"
@@ -112,6 +113,7 @@ HELPS: Mapping[Cause, frozenset[Wake]] = {
         # Fewer nodes can mean fewer domains, and so a fuller least filled one.
         Cause.SPREAD: {*_RELATED, Wake.NODE_REMOVED, Wake.NODE_TAINTS},
         Cause.VOLUMES: {*_STORAGE, Wake.NODE_ADDED, Wake.NODE_LABELS, Wake.POD_GONE},
+        Cause.CLAIM_IN_USE: {Wake.CLAIM, Wake.POD_GONE},
         Cause.VOLUME_LIMITS: {*_STORAGE, Wake.NODE_ADDED, Wake.POD_GONE},
         Cause.GROUP: {Wake.GROUP},
         Cause.PROFILE: {Wake.PROFILES},
@@ -138,6 +140,7 @@ _CAUSES = {
     names.NO_VOLUMES: Cause.VOLUMES,
     names.UNBOUND_CLAIMS: Cause.VOLUMES,
     names.TOO_MANY_VOLUMES: Cause.VOLUME_LIMITS,
+    names.CLAIM_IN_USE: Cause.CLAIM_IN_USE,
 }
 
 
@@ -307,15 +310,15 @@ class PodQueue:
             self._leave(entry)
             self._activate(entry, GATES_GONE)
 
-    def touch(self, key: PodKey, now: float) -> None:
-        """The pod itself changed in a way that may help: an unschedulable one is looked at again after its backoff."""
+    def touch(self, key: PodKey, now: float, event: str = POD_UPDATED) -> None:
+        """Let a pod have another chance, whatever stopped it: an unschedulable one is looked at again after its backoff."""
         entry = self._entries.get(key)
         if entry is None:
             return
         if entry.place is Place.IN_FLIGHT:
             entry.touched = True
         elif entry.place is Place.UNSCHEDULABLE:
-            self._retry(entry, now, POD_UPDATED)
+            self._retry(entry, now, event)
 
     def take(self, now: float, limit: int | None = None) -> list[PodKey]:
         """The pods of a round, in order: they are in flight until done or requeued."""
@@ -343,6 +346,9 @@ class PodQueue:
             return
         self._leave(entry)
         entry.attempts -= 1
+        if entry.gated:
+            self._enter(entry, Place.GATED, GATED)
+            return
         self._ordered[Place.ACTIVE].put(key, (-entry.priority, entry.created_s))
         entry.place = Place.ACTIVE
         self._sizes[Place.ACTIVE] += 1
@@ -368,11 +374,13 @@ class PodQueue:
         causes: Collection[Cause] = (),
         like: Hashable = None,
         not_before_s: float | None = None,
+        failed: bool = True,
     ) -> None:
         """Put a pod in flight back.
 
         ``causes`` say which changes will wake an unschedulable pod (none: every change); pods with equal ``like`` are asked
-        for once when a change has a condition. ``not_before_s`` is for postponed ones.
+        for once when a change has a condition. ``not_before_s`` is for postponed ones. Without ``failed`` the backoff does
+        not grow: room is being made for the pod.
         """
         entry = self._entries.get(key)
         if entry is None or entry.place is not Place.IN_FLIGHT:
@@ -382,7 +390,7 @@ class PodQueue:
         missed = entry.touched or self._missed(entry)
         self._leave(entry)
         if outcome is not Outcome.POSTPONED:
-            entry.failures += 1
+            entry.failures += failed
             entry.failed_s = now
         if entry.gated:
             self._enter(entry, Place.GATED, GATED)

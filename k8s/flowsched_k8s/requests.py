@@ -39,6 +39,18 @@ def pod_requests(pod: Pod) -> dict[str, int]:
     return _tidy(total)
 
 
+def granted(pod: Pod) -> tuple[object, ...]:
+    """All of a pod's status that :func:`pod_requests` looks at: requests may change only if this or the spec does."""
+    status = pod.status
+    return (
+        status.container_statuses,
+        status.init_container_statuses,
+        status.resources,
+        status.allocated_resources,
+        _resize_infeasible(pod),
+    )
+
+
 def allocatable(node: Node) -> dict[str, int]:
     """What pods on the node may request in total. An amount that cannot be read or is negative counts as nothing."""
     found = {}

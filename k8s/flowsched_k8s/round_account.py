@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.settings import Settings
-from flowsched.records.record import Recipe, plain_timings, record_head
+from flowsched.records.record import plain_timings, record_head
+from flowsched_k8s.configuration import CostModelChoice
+from flowsched_k8s.cost_model import plain_cost_model
 
 GOAL_MISSED = "node(s) would miss the pod's p95 goal or have no cores of their own for it"
 """Reason text for a latency service; there is no in-tree one."""
@@ -23,6 +25,10 @@ _PER_TASK = 2000
 """Bytes for each pod: its placement with its terms, its names."""
 _PER_SEARCH = 150_000
 """Bytes of a search with its snapshot and its first network."""
+
+
+PartRecipe = Callable[[], Mapping[str, Any] | list[dict[str, Any]]]
+"""How to make the part of a record that a decision is, or the parts where it had several priorities."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +64,7 @@ class RoundAccount:
     settings: Settings
     titles: Mapping[str, str]
     """NAMESPACE/NAME of pods by uid: those of the round, and those beside them that the search saw."""
-    parts: tuple[Recipe, ...]
+    parts: tuple[PartRecipe, ...]
     told: tuple[Told, ...]
     filters: tuple[Filtered, ...]
     names: Sequence[str | None]
@@ -71,6 +77,7 @@ class RoundAccount:
     held_node: tuple[str, str, int] | None = None
     """(uid, node, priority): a node that drained for a due pod."""
     timings_ms: Mapping[str, float] = field(default_factory=dict)
+    cost_model: CostModelChoice = field(default_factory=CostModelChoice)
     bulk_cells: int = 0
     """Kinds of pods times machines of all bulk parts, and one kind more for each part: what takes memory."""
 
@@ -92,9 +99,10 @@ class RoundAccount:
             task, machine, priority = self.held_node
             held_node["held_node"] = {"task": task, "machine": machine, "priority": priority}
         return {
-            **record_head(self.number, self.now_s, "flow", self.solver, self.settings),
+            **record_head(self.number, self.now_s, self.cost_model.name, self.solver, self.settings),
+            **({} if self.cost_model.is_flow else {"cost_model": plain_cost_model(self.cost_model)}),
             "titles": dict(self.titles),
-            "parts": [part() for part in self.parts],
+            "parts": [part for number, make in enumerate(self.parts) for part in _several(make(), number)],
             "held": [
                 {"tasks": list(t.tasks), "fate": t.fate, "message": t.message, "counts": dict(t.counts)}
                 for t in self.told
@@ -128,3 +136,10 @@ class RoundAccount:
             {"tasks": tasks, "reasons": list(reasons), "verdict": np.frombuffer(verdict, dtype=np.int16)}
             for (reasons, verdict), tasks in together.items()
         ]
+
+
+def _several(made: Mapping[str, Any] | list[dict[str, Any]], number: int) -> Sequence[Mapping[str, Any]]:
+    if not isinstance(made, list):
+        return [made]
+    # Classes that were planned apart are decisions of their own, though each was the first of its round.
+    return [{**part, "given": {**part["given"], "decision": number}} for part in made]

@@ -14,10 +14,13 @@ from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import PlannedStart, Reservation, Running, Service, Task
 from flowsched.relations.relation import TaskGroup
+from flowsched.scale.policy import CostModel
 from flowsched.support.arrays import IntArray
+from flowsched_k8s.configuration import CostModelChoice
 from flowsched_k8s.queue import Cause
 from flowsched_k8s.round_account import RoundAccount
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.runtime import HostFactory
 
 Mask = NDArray[np.bool_]
 
@@ -33,16 +36,35 @@ class Fate(StrEnum):
     """A fault of ours."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class PodKind:
+    """What pods are like, wherever they go."""
+
+    priority: int
+    needs: Mapping[str, int]
+    sensitivity: float = 0.0
+    pressure: float = 0.0
+    holds: tuple[str, ...] = ()
+    joins: tuple[str, ...] = ()
+    group: str | None = None
+    task: Task | None = None
+    """The job that each of its pods is, if their places are decided at forecast prices or by a cost model beside ``flow``;
+    None for those at linear prices.
+    """
+    measured: bool = False
+    """Whether its pods have a profile; a group may have members without one, which are then as the neutral profile."""
+    min_utility: float | None = None
+    service: bool = False
+
+
 @dataclass(frozen=True, eq=False)
-class ClassInput:
+class ClassInput(PodKind):
     """Pending pods that nothing distinguishes, in the order in which they are served."""
 
     name: str
     uids: tuple[str, ...]
     since_s: tuple[float, ...]
     """Since when each of them could be scheduled."""
-    priority: int
-    needs: Mapping[str, int]
     allowed: Mask
     """By fleet row: static filters pass, and nothing else of its kind forbids."""
     verdict: NDArray[np.int16]
@@ -50,17 +72,6 @@ class ClassInput:
     eligible: Mask
     preference: NDArray[np.float64]
     slowness: NDArray[np.float64] | None
-    sensitivity: float
-    pressure: float
-    holds: tuple[str, ...]
-    joins: tuple[str, ...]
-    group: str | None
-    task: Task | None
-    """The job that each of its pods is, if their places are decided at forecast prices; None for those at linear prices."""
-    measured: bool = False
-    """Whether its pods have a profile; a group may have members without one, which are then as the neutral profile."""
-    min_utility: float | None = None
-    service: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,6 +86,15 @@ class NodeView:
     cpu_milli: int = 0
     """CPU that services and running tasks take."""
     memory_mib: int = 0
+
+    @classmethod
+    def of(
+        cls, name: str, type: str, vcpus: int, services: tuple[Service, ...], running: tuple[Running, ...]
+    ) -> NodeView:
+        """With the sums of what is there."""
+        cpu_milli = sum(s.width_milli for s in services) + sum(r.width_milli for r in running)
+        memory_mib = sum(s.memory_mib for s in services) + sum(r.task.memory_mib for r in running)
+        return cls(name, type, vcpus, services, running, cpu_milli, memory_mib)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +136,39 @@ class World:
 
 
 @dataclass(frozen=True)
+class Nominee:
+    """A waiting pod that preemption makes room for on a node: what it needs there is held for it."""
+
+    uid: str
+    priority: int
+    node: str
+    needs: Mapping[str, int]
+    holds: tuple[str, ...] = ()
+    joins: tuple[str, ...] = ()
+
+    def take_room(self, fleet: Fleet) -> None:
+        """Book its room beside what is booked for the pod itself."""
+        fleet.book(self._booking, self.node, self.needs, holds=self.holds, joins=self.joins)
+
+    def leave_room(self, fleet: Fleet) -> None:
+        """Take that back; nothing to do where nothing is booked."""
+        fleet.release(self._booking)
+
+    @property
+    def _booking(self) -> str:
+        return f"nominated:{self.uid}"
+
+
+@dataclass
+class KeptBetween:
+    """What rounds keep so that the next one is quicker; it changes no decision. Of the rounds' thread alone."""
+
+    hosts: HostFactory
+    running: dict[str, tuple[Running, tuple[object, ...], Running]] = field(default_factory=dict)
+    """By uid: a running pod, what a round asked of it, and the pod with the answers."""
+
+
+@dataclass(frozen=True)
 class RoundInput:
     """All that a round may know. Nothing in it changes while the round runs in another thread."""
 
@@ -132,8 +185,12 @@ class RoundInput:
     catalogue: Catalogue
     world: World
     settings: Settings
-    nominated: Mapping[str, tuple[int, str, Mapping[str, int]]] = field(default_factory=dict)
-    """uid -> (priority, node, needs): room made by preemption that is held for a pod."""
+    cost_model: CostModelChoice = field(default_factory=CostModelChoice)
+    model: CostModel | None = None
+    """The same as the engine has it; None for ``flow``."""
+    kept: KeptBetween | None = None
+    """For rounds of a cost model beside ``flow``."""
+    nominated: tuple[Nominee, ...] = ()
     held_node: tuple[str, str, int] | None = None
     """(uid, node, priority): a due pod and the node that drains for it; pods of higher priority may use it."""
     titles: Mapping[str, str] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched_k8s.cache import NodeEntry
+from flowsched_k8s.entries import NodeEntry
 from flowsched_k8s.filters import StaticFilter
 
 _REMEMBERED = 512

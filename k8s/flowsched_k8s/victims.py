@@ -1,109 +1,152 @@
-"""Preemption on the cache: who could make room for a pod, within disruption budgets."""
+"""Preemption on the cache: which pods could make room for a pending one, within disruption budgets."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flowsched_k8s.cache import Cache, PodEntry
+from flowsched.cluster.fleet import Fleet
+from flowsched_k8s.cache import Cache
+from flowsched_k8s.entries import PodEntry
+from flowsched_k8s.inputs import InputBuilder
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.objects import Budget, Pod
 from flowsched_k8s.preemption import Occupant, Occupants, PreemptionPlan, Preemptor, is_movable, plan_preemption
+from flowsched_k8s.round_input import Nominee
 from flowsched_k8s.selector import matches
-from flowsched_k8s.verdicts import Verdicts
+
+_LEAST = 1_250
+"""Work of a plan, however few nodes there are."""
+_ASKED = 5
+"""Asking one node by itself is so many times the work of looking at it among all."""
 
 
 class Victims:
     """Plans preemptions; decides nothing."""
 
-    def __init__(self, cache: Cache) -> None:
+    def __init__(self, cache: Cache, inputs: InputBuilder) -> None:
         """No budgets yet."""
         self._cache = cache
-        self._budgets: dict[tuple[str, str], Budget] = {}
+        self._inputs = inputs
+        self._budgets: dict[str, dict[str, Budget]] = {}
+        """By namespace and name."""
         self.unreadable = ""
         """Why budgets cannot be read at the moment; empty if they can."""
-        self._occupants: Occupants | None = None
+        self.work = 0
+        """Of all plans so far, in units of looking at one node among all."""
+        self._occupants = Occupants()
+        self._listed: dict[str, tuple[int, frozenset[PodKey]]] = {}
+        """By node, its revision when its pods were put among the occupants, and these pods."""
+        self._fleet: Fleet | None = None
+        """A copy, in which the room of nominated pods is taken."""
+        self._nominees: dict[str, Nominee] = {}
+        """Those that it is taken for, by uid."""
 
     def put_budget(self, budget: Budget) -> None:
         """A PodDisruptionBudget is there or changed."""
-        self._budgets[budget.metadata.namespace, budget.metadata.name] = budget
+        here = self._budgets.setdefault(budget.metadata.namespace, {})
+        known = here.get(budget.metadata.name)
+        here[budget.metadata.name] = budget
+        if known is None or known.spec.selector != budget.spec.selector:
+            self._relist()
 
     def remove_budget(self, budget: Budget) -> None:
         """A PodDisruptionBudget is gone."""
-        self._budgets.pop((budget.metadata.namespace, budget.metadata.name), None)
+        self._budgets.get(budget.metadata.namespace, {}).pop(budget.metadata.name, None)
+        self._relist()
 
     def look(self) -> None:
-        """Take note of who is where; all plans until the next look go by that."""
-        self._occupants = None
+        """Take note of the cluster as it is; all plans until the next look go by that, and by which victims leave."""
+        cache = self._cache
+        self._fleet = None
+        self._nominees.clear()
+        for name in self._listed.keys() - cache.nodes.keys():
+            for pod in self._listed.pop(name)[1]:
+                self._occupants.remove(pod)
+        for name, node in cache.nodes.items():
+            revision, pods = self._listed.get(name, (-1, frozenset()))
+            if revision == cache.revision(name):
+                continue
+            here = frozenset(cache.pods[uid].key for uid in node.pods)
+            for pod in pods - here:
+                if (entry := cache.pods.get(pod.uid)) is None or entry.place not in cache.nodes:
+                    self._occupants.remove(pod)
+            for pod in sorted(here):
+                self._occupants.put(self._occupant(cache.pods[pod.uid]), name)
+            self._listed[name] = cache.revision(name), here
 
-    def plan(self, entry: PodEntry, verdicts: Verdicts, gone: AbstractSet[str] = frozenset()) -> PreemptionPlan | str:
-        """Victims for one pod, or why nobody's going would help.
+    def leave(self, uids: Iterable[str]) -> None:
+        """These pods are victims from now on: their room comes without another victim."""
+        for uid in uids:
+            victim = self._cache.pods[uid]
+            self._occupants.put(replace(self._occupant(victim), leaving=True), victim.place)
+            self._listed[victim.place] = -1, self._listed[victim.place][1]
 
-        ``gone``: uids of pods that are victims already, and so leave. Nominations of other pods keep their room.
-        """
+    def plan(self, entry: PodEntry) -> PreemptionPlan | str:
+        """Victims for one pod, or why no eviction would help. Nominations of other pods keep their room."""
         if self.unreadable:
             return f"nobody is evicted while PodDisruptionBudgets cannot be read: {self.unreadable}"
-        cache, fleet = self._cache, self._cache.fleet
+        cache, fleet = self._cache, self._copy_for(entry)
+        wants = cache.wants(entry)
+        verdicts = self._inputs.verdicts(wants)
+        eligible = verdicts.eligible[: fleet.rows]
         passes = verdicts.passes[: fleet.rows] & fleet.alive
-        rows = [row for row in fleet.order().tolist() if passes[row]]
-        nodes = [name for row in rows if (name := fleet.names[row]) is not None]
+        users = cache.claim_users(entry)
+        if users:
+            # The claims are free again only where all that use them go, and a plan is about one node.
+            places = {fleet.row(cache.pods[uid].place) for uid in users}
+            passes &= np.isin(np.arange(fleet.rows), [row for row in places if row is not None and len(places) == 1])
+        order = fleet.order()
+        rows = order[passes[order]]
+        nodes = [str(fleet.names[row]) for row in rows.tolist()]
         free = fleet.free()[rows]
-        self._take_nominated(entry, nodes, free)
-        by_resource = {resource: free[:, i] for i, resource in enumerate(fleet.resources)}
-        occupants = self._everybody()
-        for uid in gone:
-            victim = cache.pods[uid]
-            occupants.put(replace(self._occupant(victim), leaving=True), victim.place)
-        preemptor = Preemptor(entry.needs, entry.priority, entry.pod.spec.preemption_policy or "")
-        allowed = {f"{ns}/{name}": b.status.disruptions_allowed for (ns, name), b in self._budgets.items()}
+        closed = np.full(len(rows), bool(users)) | ~fleet.permits(wants.holds, wants.joins, eligible)[rows]
+        if len(rows) and self._occupants.may_make_room(entry.priority):
+            self.work += max(_LEAST, len(rows))
+
+        def fits(node: str, without: AbstractSet[PodKey]) -> bool:
+            """Whether ports, affinities, spreads and claims would let the pod in, were these pods gone."""
+            self.work += _ASKED
+            gone = {pod.uid for pod in without}
+            return users <= gone and fleet.permits_on(wants.holds, wants.joins, node, eligible, gone)
+
         return plan_preemption(
-            preemptor,
+            Preemptor(entry.needs, entry.priority, entry.pod.spec.preemption_policy or ""),
             nodes,
-            by_resource,
-            occupants,
-            allowed,
+            {resource: free[:, i] for i, resource in enumerate(fleet.resources)},
+            self._occupants,
+            {
+                f"{ns}/{name}": b.status.disruptions_allowed
+                for ns, all_ in self._budgets.items()
+                for name, b in all_.items()
+            },
             total=len(cache.nodes),
-            fits=lambda node, without: self._related(entry, node, without),
+            fits=fits if users or wants.holds or wants.joins else None,
+            closed=closed,
         )
 
-    def _everybody(self) -> Occupants:
-        if self._occupants is None:
-            self._occupants = Occupants()
-            for name, node in self._cache.nodes.items():
-                for uid in node.pods:
-                    self._occupants.put(self._occupant(self._cache.pods[uid]), name)
-        return self._occupants
-
-    def _take_nominated(self, entry: PodEntry, nodes: list[str], free: NDArray[np.int64]) -> None:
-        """Room that others no less important wait for is not free, and what leaves is theirs first."""
-        cache = self._cache
-        place = {name: i for i, name in enumerate(nodes)}
-        columns = {resource: i for i, resource in enumerate(cache.fleet.resources)}
-        for uid, node in cache.nominated.items():
-            other = cache.pods[uid]
-            if uid == entry.key.uid or other.place or other.priority < entry.priority or node not in place:
-                continue
-            for resource, amount in other.needs.items():
-                if resource in columns:
-                    free[place[node], columns[resource]] -= amount
-
-    def _related(self, entry: PodEntry, node: str, without: AbstractSet[PodKey]) -> bool:
-        """Whether ports, affinities and spreads would let a pod in, were these pods gone."""
-        wants = self._cache.wants(entry)
-        if not wants.holds and not wants.joins:
-            return True
-        gone = [pod.uid for pod in without]
-        return self._cache.fleet.permits_on(wants.holds, wants.joins, node, without=gone)
+    def _copy_for(self, entry: PodEntry) -> Fleet:
+        """The fleet, with the room taken that other pods of no lower priority wait for: what leaves is theirs first."""
+        if self._fleet is None:
+            self._fleet = self._cache.fleet.copy()
+        wanted = {n.uid: n for n in self._inputs.nominees() if n.priority >= entry.priority and n.uid != entry.key.uid}
+        for uid in self._nominees.keys() - wanted.keys():
+            self._nominees.pop(uid).leave_room(self._fleet)
+        for uid, nominee in wanted.items():
+            if self._nominees.get(uid) != nominee:
+                nominee.take_room(self._fleet)
+                self._nominees[uid] = nominee
+        return self._fleet
 
     def _occupant(self, entry: PodEntry) -> Occupant:
         pod = entry.pod
         return Occupant(
             entry.key,
             entry.priority,
-            entry.needs,
+            self._cache.fleet.needs_of(entry.key.uid),
             entry.started_s,
             self._counted_by(pod),
             is_movable(pod),
@@ -111,9 +154,10 @@ class Victims:
         )
 
     def _counted_by(self, pod: Pod) -> tuple[str, ...]:
-        labels = pod.metadata.labels or {}
-        return tuple(
-            f"{namespace}/{name}"
-            for (namespace, name), budget in sorted(self._budgets.items())
-            if namespace == pod.metadata.namespace and matches(budget.spec.selector, labels)
-        )
+        namespace, labels = pod.metadata.namespace, pod.metadata.labels or {}
+        found = self._budgets.get(namespace, {}).items()
+        return tuple(sorted(f"{namespace}/{name}" for name, b in found if matches(b.spec.selector, labels)))
+
+    def _relist(self) -> None:
+        """Which budgets count a pod has changed: all are read again."""
+        self._listed = {name: (-1, pods) for name, (_, pods) in self._listed.items()}

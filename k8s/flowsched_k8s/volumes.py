@@ -15,10 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from flowsched_k8s.attach_limits import AttachLimits
+from flowsched_k8s.in_tree_volumes import DRIVERS, in_tree_volume
 from flowsched_k8s.names import NO_VOLUMES, UNBOUND_CLAIMS, VOLUME_AFFINITY
 from flowsched_k8s.objects import (
     Claim,
-    CsiNode,
+    InTreeSources,
     Node,
     PersistentVolume,
     Pod,
@@ -29,10 +31,6 @@ from flowsched_k8s.objects import (
 from flowsched_k8s.quantity import whole
 from flowsched_k8s.selector import NodeTest, label_test, node_test
 
-LIMIT_PREFIX = "attachable-volumes-csi-"
-"""Volumes of a CSI driver that a node takes, as if they were a resource; what lacks is ``names.TOO_MANY_VOLUMES``."""
-UNLIMITED = 1 << 30
-"""Volumes on a node that states no limit."""
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _BOUND = "pv.kubernetes.io/bind-completed"
@@ -177,7 +175,7 @@ class _Mount:
 
 
 class VolumeIndex:
-    """Claims, volumes, classes and CSI limits, and which pods use which claim.
+    """Claims, volumes and classes, and which pods use which claim.
 
     ``version`` changes with everything that is put or removed: needs that were worked out before may be out of date.
     """
@@ -188,13 +186,12 @@ class VolumeIndex:
         self.unreadable = ""
         """Why claims cannot be read at the moment; empty if they can."""
         self.version = 0
+        self.limits = AttachLimits()
         self._claims: dict[ClaimKey, Claim] = {}
         self._volumes: dict[str, PersistentVolume] = {}
         self._reach: dict[str, Reach] = {}
         self._of_class: dict[str, set[str]] = {}
         self._classes: dict[str, StorageClass] = {}
-        self._limits: dict[str, dict[str, int]] = {}
-        self._limited: dict[str, int] = {}
         self._users: dict[ClaimKey, set[str]] = {}
         self._promised: dict[ClaimKey, ClaimPatch] = {}
         self._wanted: dict[str, set[ClaimKey]] = {}
@@ -251,23 +248,8 @@ class VolumeIndex:
         self._classes.pop(name, None)
         self.version += 1
 
-    def put_csi_node(self, csi_node: CsiNode) -> None:
-        """What the CSI drivers of a node allow."""
-        self._set_limits(
-            csi_node.metadata.name,
-            {
-                d.name: max(0, d.allocatable.count)
-                for d in csi_node.spec.drivers or ()
-                if d.allocatable is not None and d.allocatable.count is not None
-            },
-        )
-
-    def remove_csi_node(self, name: str) -> None:
-        """A node no longer states limits."""
-        self._set_limits(name, {})
-
     def use(self, pod: Pod) -> None:
-        """A pod is on a node, or is assumed to be: what allows one pod at a time is taken. Twice is as good as once."""
+        """A pod is on a node, or is assumed to be. Twice is as good as once."""
         for mount in _mounts(pod):
             self._users.setdefault(mount.claim, set()).add(pod.metadata.uid)
 
@@ -279,6 +261,22 @@ class VolumeIndex:
                 users.discard(pod.metadata.uid)
                 if not users:
                     del self._users[mount.claim]
+
+    def exclusive(self, pod: Pod) -> frozenset[ClaimKey]:
+        """Claims of a pod that allow one pod at a time."""
+        return frozenset(
+            mount.claim
+            for mount in _mounts(pod)
+            if (claim := self._claims.get(mount.claim)) is not None and _ONE_POD in (claim.spec.access_modes or ())
+        )
+
+    def users(self, claims: Iterable[ClaimKey]) -> set[str]:
+        """Uids of the pods on nodes that use any of the claims."""
+        return {uid for claim in claims for uid in self._users.get(claim, ())}
+
+    def claims_of(self, volume: str) -> tuple[ClaimKey, ...]:
+        """Claims that name a volume as theirs."""
+        return tuple(self._wanted.get(volume, ()))
 
     # What pods ask
 
@@ -375,32 +373,11 @@ class VolumeIndex:
         claims = (self._claims.get(mount.claim) for mount in _mounts(pod))
         return all(claim is not None and _is_bound(claim) for claim in claims)
 
-    def node_volume_limits(self, node_name: str) -> dict[str, int]:
-        """Volumes that a node takes, by :data:`LIMIT_PREFIX` + driver, for every driver that some node limits.
-
-        When :meth:`limited_drivers` changes, the limits of all nodes and the needs of all pods have to be read again.
-        """
-        own = self._limits.get(node_name, {})
-        return {f"{LIMIT_PREFIX}{driver}": own.get(driver, UNLIMITED) for driver in sorted(self._limited)}
-
     def pod_volume_needs(self, pod: Pod) -> dict[str, int]:
-        """Volumes that a pod adds, by :data:`LIMIT_PREFIX` + driver, of drivers that some node limits.
-
-        Added up over pods that is too much where they share a volume: a node may seem full too early, never too late.
-        """
-        if not pod.spec.volumes or not self._limited:
+        """Volumes that a pod adds, as :meth:`AttachLimits.needs` counts them."""
+        if not pod.spec.volumes:
             return {}
-        attached = {found for mount in _mounts(pod) if (found := self._attachment(mount.claim)) is not None}
-        needs: dict[str, int] = {}
-        for driver, _ in sorted(attached):
-            if driver in self._limited:
-                name = f"{LIMIT_PREFIX}{driver}"
-                needs[name] = needs.get(name, 0) + 1
-        return needs
-
-    def limited_drivers(self) -> frozenset[str]:
-        """CSI drivers that some node limits."""
-        return frozenset(self._limited)
+        return self.limits.needs(self._attached(pod))
 
     # Details
 
@@ -417,8 +394,6 @@ class VolumeIndex:
             return f'persistentvolumeclaim "{name}" is being deleted'
         if claim.status.phase == "Lost":
             return f'persistentvolumeclaim "{name}" has lost its persistentvolume "{claim.spec.volume_name}"'
-        if _ONE_POD in (claim.spec.access_modes or ()) and self._users.get(mount.claim, set()) - {pod.metadata.uid}:
-            return f'persistentvolumeclaim "{name}" allows one pod at a time ({_ONE_POD}) and another pod uses it'
         return None
 
     def _choice(self, key: ClaimKey, claim: Claim) -> Choice | str | None:
@@ -463,6 +438,22 @@ class VolumeIndex:
                 found.append((size, name))
         return tuple((name, self._reach[name]) for _, name in sorted(found)), False
 
+    def _attached(self, pod: Pod) -> Iterator[tuple[str, str]]:
+        """(driver, volume) of all that is attached to the pod's node; in-tree volumes by the driver that attaches them."""
+        for mount in _mounts(pod):
+            found = self._attachment(mount.claim)
+            if found is not None:
+                yield found
+        for volume in pod.spec.volumes or ():
+            found = self._in_tree(volume)
+            if found is not None:
+                yield found
+
+    def _in_tree(self, sources: InTreeSources, zone: str = "") -> tuple[str, str] | None:
+        volume = in_tree_volume(sources, zone)
+        driver = self.limits.driver_of(volume.plugin) if volume is not None else None
+        return (driver, volume.handle) if volume is not None and driver is not None else None
+
     def _attachment(self, key: ClaimKey) -> tuple[str, str] | None:
         """(driver, volume) that a claim attaches to its pod's node; an unbound one counts as a volume of its own."""
         claim = self._claims.get(key)
@@ -471,20 +462,13 @@ class VolumeIndex:
         volume = self._volumes.get(claim.spec.volume_name)
         if volume is not None:
             csi = volume.spec.csi
-            return (csi.driver, csi.volume_handle) if csi is not None else None
+            return (csi.driver, csi.volume_handle) if csi is not None else self._in_tree(volume.spec, _zone(volume))
         storage_class = self._classes.get(_claim_class(claim))
-        return (storage_class.provisioner, f"{key.namespace}/{key.name}") if storage_class is not None else None
-
-    def _set_limits(self, node: str, limits: dict[str, int]) -> None:
-        for driver in self._limits.pop(node, {}):
-            self._limited[driver] -= 1
-            if not self._limited[driver]:
-                del self._limited[driver]
-        if limits:
-            self._limits[node] = limits
-        for driver in limits:
-            self._limited[driver] = self._limited.get(driver, 0) + 1
-        self.version += 1
+        if storage_class is None:
+            return None
+        made_by = storage_class.provisioner
+        driver = self.limits.driver_of(made_by) if made_by in DRIVERS else made_by
+        return (driver, f"{key.namespace}/{key.name}") if driver is not None else None
 
     def _unlist(self, name: str) -> None:
         volume = self._volumes.get(name)
@@ -592,6 +576,11 @@ def _reach(volume: PersistentVolume) -> Reach:
     labels = volume.metadata.labels or {}
     zones = ((key, tuple(sorted(labels[key].split("__")))) for key in _ZONE_KEYS if key in labels)
     return Reach(nodes, tuple(zones))
+
+
+def _zone(volume: PersistentVolume) -> str:
+    labels = volume.metadata.labels or {}
+    return next((labels[key] for key in _ZONE_KEYS if key in labels), "")
 
 
 def _topologies(

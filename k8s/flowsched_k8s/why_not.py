@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from flowsched_k8s.affinity import reason_of
-from flowsched_k8s.names import TOO_MANY_VOLUMES, insufficient
+from flowsched_k8s.names import insufficient
 from flowsched_k8s.queue import Cause, causes_of
 from flowsched_k8s.recorder import histogram
 from flowsched_k8s.round_account import GOAL_MISSED
 from flowsched_k8s.round_input import ClassInput, Fate, Held, Mask, RoundInput
-from flowsched_k8s.volumes import LIMIT_PREFIX
 
 
 def room(given: RoundInput, c: ClassInput) -> Mask:
@@ -50,7 +49,7 @@ def no_room(given: RoundInput, c: ClassInput, uids: tuple[str, ...]) -> Held:
     for resource, mask in lacking.items():
         refused = int((open_ & mask).sum())
         if refused:
-            text = TOO_MANY_VOLUMES if resource.startswith(LIMIT_PREFIX) else insufficient(resource)
+            text = insufficient(resource)
             counts[text] = counts.get(text, 0) + refused
     for mask in lacking.values():
         open_ &= ~mask

@@ -6,12 +6,14 @@ changes the belief about everybody there. After a restart it is rebuilt from the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from flowsched.cluster.cluster_state import BELIEF_CEILING, service_load
 from flowsched.cluster.snapshot import MILLI, PlannedStart, Reservation, Running, Service, Task
-from flowsched_k8s.cache import Cache, PodEntry
+from flowsched_k8s.cache import Cache
+from flowsched_k8s.entries import PodEntry
 from flowsched_k8s.latency import choose_curve
 from flowsched_k8s.neutral import DAY_SCALE
 from flowsched_k8s.round_input import NodeView, World
@@ -79,19 +81,34 @@ class Beliefs:
         self._known[node] = _Belief(execution, residents)
         return {uid: execution.progress(uid) for uid in members}
 
+    @property
+    def any(self) -> bool:
+        """Whether anything is believed of any node."""
+        return bool(self._known)
+
+    def resume(self, known: KnownNode, progress: Mapping[str, float], now_s: float) -> None:
+        """Believe this progress of a node's jobs at ``now_s``, however it came about."""
+        view = known.view
+        host = self._hosts.host(view.type, [service_load(s) for s in view.services])
+        execution: Execution[str] = Execution(host, now_s, BELIEF_CEILING)
+        for uid in sorted(known.members):
+            execution.start(uid, replace(known.members[uid][0], progress=progress[uid]))
+        self._known[view.name] = _Belief(execution, {uid: resident for uid, (resident, _) in known.members.items()})
+
 
 def _advance(execution: Execution[str], to_s: float) -> None:
     while execution.now_s < to_s:
         execution.advance(min(to_s, execution.next_event_s()))
 
 
-def task_of(entry: PodEntry, resize: bool) -> Task:
+def task_of(entry: PodEntry, resize: bool, least_milli: int = 1) -> Task:
     """A pod as the engine's task; without a profile it is as the neutral one, and runs until it is deleted.
 
-    Its name is its uid, its job NAMESPACE/NAME, its priority is kept outside.
+    Its name is its uid, its job NAMESPACE/NAME, its priority is kept outside. ``least_milli``: the least CPU that it is
+    taken to ask for; forecasts know no program that takes none.
     """
     intent = entry.intent
-    request = max(1, entry.request_milli)
+    request = max(least_milli, entry.request_milli)
     # A pod is admitted at its request, so only growing from there can be planned with.
     wider = {w for w in intent.widths_milli if w > request} if resize else set()
     return Task(
@@ -107,39 +124,76 @@ def task_of(entry: PodEntry, resize: bool) -> Task:
         threads=tuple(sorted(intent.threads)),
         min_utility=intent.min_utility,
         endless=intent.profile is None,
+        run_s=intent.run_s,
+        interference_class=intent.interference_class,
+        input_mb=intent.input_mb,
+        locality=intent.locality,
     )
 
 
-@dataclass
-class _Known:
+@dataclass(frozen=True)
+class KnownNode:
     """A node as it was seen last; what is believed of its jobs changes without any event."""
 
-    revision: int
     view: NodeView
-    services: tuple[Service, ...]
     members: dict[str, tuple[Resident, float]]
+    """By uid what runs here, and since when; empty where nothing is believed of it."""
     ends: bool
-    """Whether anything that runs here ends by itself."""
+    """Whether anything that runs here ends by itself, if progress is estimated at all."""
+
+    @classmethod
+    def of(cls, view: NodeView, believed: bool = True) -> KnownNode:
+        """All that follows from a view, which has no progress yet. ``believed``: whether progress is estimated."""
+        if not believed or all(r.task.endless for r in view.running):
+            return cls(view, {}, False)
+        members = {
+            r.task.name: (
+                Resident(r.task.profile, r.task.scale, r.threads, r.cores, r.width_milli / MILLI, r.task.memory_mib),
+                r.start_s,
+            )
+            for r in view.running
+        }
+        return cls(view, members, True)
+
+    def at(self, now_s: float, beliefs: Beliefs) -> NodeView:
+        """The view with what is believed of its jobs at a moment."""
+        if not self.ends:
+            return self.view
+        view = self.view
+        progress = beliefs.progress(view.name, view.type, view.services, self.members, now_s)
+        running = tuple(replace(r, progress=0.0 if r.task.endless else progress[r.task.name]) for r in view.running)
+        return replace(view, running=running)
 
 
 class WorldBuilder:
     """The view of every node; kept until something happens on it."""
 
     def __init__(self, cache: Cache) -> None:
-        """Nothing is looked at before a round asks."""
+        """Nothing is looked at before a round asks. With a cost model beside ``flow`` every pod is a task, and
+        progress is not estimated.
+        """
         self._cache = cache
-        self._known: dict[str, _Known] = {}
+        self._everybody = not cache.configuration.cost_model.is_flow
+        self._seen: dict[str, tuple[tuple[Any, ...], Running]] = {}
+        """By uid what a pod was made of, and what it is; for whole clusters of tasks, few of which change."""
+        self._known: dict[str, tuple[int, KnownNode]] = {}
+        """With the node's revision as it was seen."""
         self.beliefs = Beliefs(cache.catalogue)
 
     def use_catalogue(self, catalogue: Catalogue) -> None:
         """New profiles: everything is looked at anew."""
         self.beliefs.use_catalogue(catalogue)
         self._known.clear()
+        self._seen.clear()
 
     def forget(self, node: str) -> None:
         """A node is gone."""
         self.beliefs.forget(node)
         self._known.pop(node, None)
+
+    def known(self, node: str) -> KnownNode:
+        """A node as it was seen last. Raises ``KeyError`` for one that no round has looked at."""
+        return self._known[node][1]
 
     def build(self, now_s: float, plan: tuple[PlannedStart, ...], reservations: tuple[Reservation, ...]) -> World:
         """All nodes of the pool, in the order of their names.
@@ -154,58 +208,53 @@ class WorldBuilder:
         return World(order, views, needs, plan, reservations)
 
     def _view(self, name: str, now_s: float) -> NodeView:
-        cache = self._cache
+        revision = self._cache.revision(name)
         known = self._known.get(name)
-        if known is None or known.revision != cache.revision(name):
-            known = self._known[name] = self._look(name, now_s)
-        if not known.ends:
-            return known.view
-        progress = self.beliefs.progress(name, known.view.type, known.services, known.members, now_s)
-        running = tuple(
-            replace(r, progress=0.0 if r.task.endless else progress[r.task.name]) for r in known.view.running
-        )
-        return replace(known.view, running=running)
+        if known is None or known[0] != revision:
+            known = self._known[name] = revision, self._look(name, now_s)
+        return known[1].at(now_s, self.beliefs)
 
-    def _look(self, name: str, now_s: float) -> _Known:
+    def _look(self, name: str, now_s: float) -> KnownNode:
         cache = self._cache
         node = cache.nodes[name]
         services = tuple(node_services(cache, name))
         owned = {c for s in services for c in s.cores}
         open_cores = tuple(c for c in range(node.type.vcpus) if c not in owned)
         known = {s.name for s in services}
-        members: dict[str, tuple[Resident, float]] = {}
         running = []
         for uid in sorted(node.pods):
             entry = cache.pods[uid]
             visible = entry.intent.profile is not None or entry.request_milli >= _VISIBLE_MILLI
-            if uid in known or not (visible and open_cores and entry.request_milli):
+            if uid in known or not open_cores or not (self._everybody or (visible and entry.request_milli)):
                 continue
-            resident, task = _resident(entry, open_cores)
             # The clock of a node may be ahead.
             started = min(max(entry.started_s, entry.created_s), now_s)
-            members[uid] = resident, started
-            width = max(entry.width_milli, entry.request_milli)
-            running.append(Running(task, name, width, resident.threads, resident.cores, started, started))
-        view = NodeView(
-            name,
-            node.type.name,
-            node.type.vcpus,
-            services,
-            tuple(running),
-            sum(s.width_milli for s in services) + sum(r.width_milli for r in running),
-            sum(s.memory_mib for s in services) + sum(r.task.memory_mib for r in running),
-        )
-        return _Known(cache.revision(name), view, services, members, any(not r.task.endless for r in running))
+            running.append(self._runs(entry, name, open_cores, started))
+        view = NodeView.of(name, node.type.name, node.type.vcpus, services, tuple(running))
+        if len(self._seen) > 2 * len(cache.pods):
+            self._seen = {uid: seen for uid, seen in self._seen.items() if uid in cache.pods}
+        return KnownNode.of(view, believed=not self._everybody)
+
+    def _runs(self, entry: PodEntry, node: str, open_cores: tuple[int, ...], started_s: float) -> Running:
+        if not self._everybody:
+            return _running(entry, node, open_cores, started_s, 1)
+        made_of = (entry.pod, entry.width_milli, entry.threads, entry.cores, node, open_cores, started_s)
+        seen = self._seen.get(entry.key.uid)
+        if seen is not None and seen[0][0] is entry.pod and seen[0][1:] == made_of[1:]:
+            return seen[1]
+        runs = _running(entry, node, open_cores, started_s, 0)
+        self._seen[entry.key.uid] = made_of, runs
+        return runs
 
 
-def _resident(entry: PodEntry, open_cores: tuple[int, ...]) -> tuple[Resident, Task]:
+def _running(entry: PodEntry, node: str, open_cores: tuple[int, ...], started_s: float, least_milli: int) -> Running:
     cores = tuple(c for c in entry.cores if c in open_cores) or open_cores
-    task = task_of(entry, resize=False)
+    task = task_of(entry, False, least_milli)
     threads = max(1, entry.threads)
     if task.endless:
         threads = min(threads, len(cores))
-    weight = max(entry.width_milli, entry.request_milli) / MILLI
-    return Resident(task.profile, task.scale, threads, cores, weight, task.memory_mib), task
+    width = max(entry.width_milli, entry.request_milli)
+    return Running(task, node, width, threads, cores, started_s, started_s)
 
 
 def node_services(cache: Cache, name: str) -> list[Service]:

@@ -106,6 +106,23 @@ def rates_now(
 
 
 @compiled
+def _precedes(memory: PaceMemory, item: int, other: int) -> bool:
+    """Whether a kind in a stage comes before another by what it is.
+
+    Numbers of kinds say when each was seen first: sums in their order would depend, in the last digit, on what was
+    forecast before.
+    """
+    a, b = item // _STAGES, other // _STAGES
+    for k in range(memory.rows.shape[1]):
+        if memory.rows[a, k] != memory.rows[b, k]:
+            return bool(memory.rows[a, k] < memory.rows[b, k])
+    for c in range(memory.can.shape[1]):
+        if memory.can[a, c] != memory.can[b, c]:
+            return bool(memory.can[a, c])
+    return item % _STAGES < other % _STAGES
+
+
+@compiled
 def recall(
     memory: PaceMemory, host: int, kinds: Ints, stage: Ints, active: Ints, items: Ints, pace: Floats, p95: Floats
 ) -> None:
@@ -148,20 +165,30 @@ def recall(
                     p95[k] = memory.p95[entry, k]
                 return
             place = (place + 1) % places
+    order = np.arange(count)
+    for a in range(1, count):
+        b = a
+        while b > 0 and _precedes(memory, items[a], items[order[b - 1]]):
+            order[b] = order[b - 1]
+            b -= 1
+        order[b] = a
     jobs = np.empty((count, memory.rows.shape[1]))
     can = np.empty((count + here, memory.can.shape[1]), np.bool_)
     stages = np.empty(count, np.int64)
     for a in range(count):
-        jobs[a] = memory.rows[items[a] // _STAGES]
-        can[a] = memory.can[items[a] // _STAGES]
-        stages[a] = items[a] % _STAGES
+        item = items[order[a]]
+        jobs[a] = memory.rows[item // _STAGES]
+        can[a] = memory.can[item // _STAGES]
+        stages[a] = item % _STAGES
     for k in range(here):
         can[count + k] = memory.service_can[host, k]
     busy = np.zeros(count + here)
+    ordered = np.zeros(count)
+    rates_now(stages, jobs, memory.services[host, :here], can, memory.sibling[host], busy, ordered, p95)
     found = np.zeros(count)
-    rates_now(stages, jobs, memory.services[host, :here], can, memory.sibling[host], busy, found, p95)
     for a in range(count):
-        pace[active[a]] = found[a]
+        found[order[a]] = ordered[a]
+        pace[active[order[a]]] = ordered[a]
     entry = memory.used[0]
     if keeps and entry < memory.counts.shape[0]:
         memory.used[0] = entry + 1

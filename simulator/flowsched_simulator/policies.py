@@ -13,7 +13,7 @@ from flowsched.planner import PlanRules
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale import choice
 from flowsched.scale.changes import ChangeSettings
-from flowsched.scale.policies import NETWORK_POLICIES, describe_network_policy
+from flowsched.scale.policies import COST_MODELS, describe_cost_model
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.scheduler import NetworkScheduler
 from flowsched.solvers import make_solver
@@ -40,13 +40,13 @@ ON_REQUEST: dict[str, str] = {
 """Those that take seconds where the others take milliseconds."""
 
 
-def network_policies() -> dict[str, str]:
+def cost_models() -> dict[str, str]:
     """Policies for clusters of any size, with a line about each: one network of classes and groups; ours and plug-ins'."""
     taken = {**POLICIES, **ON_REQUEST}
     return {name: text for name, text in choice.described().items() if name not in taken}
 
 
-def is_network(name: str) -> bool:
+def is_cost_model(name: str) -> bool:
     """Whether a policy is one of those; nothing is loaded."""
     return name not in POLICIES and name not in ON_REQUEST and name in choice.names()
 
@@ -65,7 +65,7 @@ class EngineOptions:
     time_limit_s: float | None = None
     """Of each solve; None: as long as it takes."""
     network_settings: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
-    """Settings of network policies as texts, by policy."""
+    """Settings of cost models as texts, by policy."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Description:
 def describe(name: str) -> Description:
     """A policy by the name that users know. Raises :class:`InputError` if there is none."""
     (name,) = check_policies((name,), "NAME")
-    if is_network(name):
+    if is_cost_model(name):
         return _describe_network(name)
     search = name in (FLOW, FLOW_PLAN)
     kind, settings = ("search", _search_settings(name)) if search else ("baseline", ())
@@ -103,14 +103,14 @@ def describe(name: str) -> Description:
 
 def everybody() -> tuple[Description, ...]:
     """All of them, in the order of lists."""
-    return tuple(describe(name) for name in (*POLICIES, *ON_REQUEST, *network_policies()))
+    return tuple(describe(name) for name in (*POLICIES, *ON_REQUEST, *cost_models()))
 
 
 def _describe_network(name: str) -> Description:
-    place = NETWORK_POLICIES.place(name)
-    package = NETWORK_POLICIES.package(name) or (OUR_PACKAGE if NETWORK_POLICIES.is_ours(name) else "")
+    place = COST_MODELS.place(name)
+    package = COST_MODELS.package(name) or (OUR_PACKAGE if COST_MODELS.is_ours(name) else "")
     try:
-        notes = describe_network_policy(name)
+        notes = describe_cost_model(name)
     except InputError as error:
         return Description(name, "network", error.problems[0].message, True, package, place)
     settings = tuple((f"{name}.{setting.name}", setting.default) for setting in notes.settings)
@@ -142,17 +142,19 @@ def check_policies(names: tuple[str, ...], source: str = "--policy") -> tuple[st
 
 
 def readers(names: Sequence[str], network_settings: Mapping[str, Sequence[tuple[str, str]]]) -> Readers:
-    """Who of a comparison reads which plain settings. Raises :class:`InputError` for a network policy that is broken, or
+    """Who of a comparison reads which plain settings. Raises :class:`InputError` for a cost model that is broken, or
     does not take its settings: before anybody runs.
     """
-    networks = {name: choice.from_options(name, network_settings.get(name, ())) for name in names if is_network(name)}
+    networks = {
+        name: choice.from_options(name, network_settings.get(name, ())) for name in names if is_cost_model(name)
+    }
     own = [typed for name in networks for typed in choice.own_settings(name)]
     if FLOW_PLAN in names:
         own += PLAN_NAMES
     if FLOW in names or FLOW_PLAN in names:
         unread = {"objective", *(CHANGE_SETTINGS if FLOW not in names and not networks else ())}
         return Readers(tuple(names), tuple(name for name in SETTING_NAMES if name not in unread), tuple(own))
-    plain = dict.fromkeys(setting for policy in networks.values() for setting in choice.plain_settings(policy))
+    plain = dict.fromkeys(setting for policy in networks.values() for setting in choice.plain_settings(policy.features))
     return Readers(tuple(names), tuple(plain), tuple(own), f"settings of {FLOW} need --policy {FLOW}")
 
 
@@ -160,7 +162,15 @@ def schedulers(
     name: str, scenario: Scenario, seed: int, engine: EngineOptions, hosts: HostFactory
 ) -> Iterator[tuple[str, Scheduler]]:
     """Every variant of a policy, with the text that tells it from the others. Each scheduler serves one run."""
-    settings = replace(engine.settings, objective=scenario.objective.value)
+    yield from schedulers_with(name, replace(engine.settings, objective=scenario.objective.value), seed, engine, hosts)
+
+
+def schedulers_with(
+    name: str, settings: Settings, seed: int, engine: EngineOptions, hosts: HostFactory | None
+) -> Iterator[tuple[str, Scheduler]]:
+    """The same with settings of their own, which replace those of ``engine``. ``hosts``: None but for ``flow+plan`` makes
+    each scheduler compute its own.
+    """
     if name == FLOW_PLAN:
         # A plan is for all that waits: what runs stays.
         settings = replace(settings, preemption=Settings().preemption, migration_moves=0)
@@ -173,9 +183,10 @@ def schedulers(
             return
         margin = min(engine.plan.slo_margin, settings.slo_margin)
         rules = replace(engine.plan, objective=settings.objective, slo_margin=margin, seed=seed)
+        assert hosts is not None, "a plan needs the rates of the scenario's machines"
         yield "", PlannedScheduler(flow, rules, hosts)
         return
-    if is_network(name):
+    if is_cost_model(name):
         yield "", network_scheduler(name, settings, engine, hosts)
         return
     variants = variants_of(name)
@@ -185,8 +196,10 @@ def schedulers(
         yield label, RecordedBaseline(baseline, label, settings) if engine.keep_records else baseline
 
 
-def network_scheduler(name: str, settings: Settings, engine: EngineOptions, hosts: HostFactory) -> NetworkScheduler:
-    """A network policy as a scheduler. Raises :class:`InputError` for one that is broken, or does not take its settings."""
+def network_scheduler(
+    name: str, settings: Settings, engine: EngineOptions, hosts: HostFactory | None
+) -> NetworkScheduler:
+    """A cost model as a scheduler. Raises :class:`InputError` for one that is broken, or does not take its settings."""
     return NetworkScheduler(
         choice.chosen(name, engine.network_settings.get(name, ())),
         limited(make_solver(engine.solver), engine.time_limit_s),

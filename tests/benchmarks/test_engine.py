@@ -269,6 +269,7 @@ def test_parts_run_and_keep_nothing_when_quick(tmp_path: Path, monkeypatch: pyte
     assert len(by_name["kube-default"]["variants"]) == 8
     assert "parsec-memcached-2024: makespan over the published plan's" in run_quick("--part", "demo")
     assert "largest step of that ratio" in run_quick("--part", "cliff")
+    assert "penalty over that of exact prices on all machines" in run_quick("--part", "large")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from builders import bound_rounds
 from flowsched.cluster.snapshot import PlannedStart, Snapshot, StartDelay
 from flowsched.cluster.snapshot_file import dump_snapshot, load_snapshot, read_snapshot, used_profiles
+from flowsched.inspector.plain_snapshot import read_plain_snapshot
 from flowsched.records.record_file import write_record
-from flowsched.round.scheduler import FlowScheduler
+from flowsched.round.scheduler import FlowScheduler, solve
 from flowsched.solvers import make_solver
 from flowsched_models.document import InputError, parse_document
 
@@ -274,3 +275,36 @@ def test_a_task_on_a_services_cores_is_read_where_they_are_shared(tmp_path: Path
     found = problems(tmp_path, yaml.safe_dump(dump_snapshot(replace(shared, share_service_cores=False))))
     assert len(found) == 1
     assert "belongs to memcached; share_service_cores: true lets tasks use it" in found[0]
+
+
+def test_what_policies_look_at_survives_a_round_trip(tmp_path: Path) -> None:
+    now = load_snapshot(EXAMPLE)
+    task = replace(
+        now.pending[0],
+        request_milli=0,
+        widths_milli=(0,),
+        run_s=12.5,
+        interference_class="devil",
+        input_mb=3.5,
+        locality=(("rack", "r1", 0.25), ("zone", "", 1.0)),
+        wishes=((now.machines[0].name, 0.125),),
+    )
+    now = replace(now, pending=(task, *now.pending[1:]))
+    file = tmp_path / "now.json"
+    file.write_text(json.dumps(dump_snapshot(now)))
+    assert load_snapshot(file).pending == now.pending
+    assert read_plain_snapshot(dump_snapshot(now)).pending == now.pending
+    placed = {p.task: p.width_milli for p in solve(now).placements}
+    assert placed[task.name] == 1, "a forecast knows no program that takes no CPU"
+    wrong = dump_snapshot(now)
+    wrong["pending"][0] |= {
+        "wishes": {"nowhere": 1.0},
+        "run_s": 0.0,
+        "locality": [{"label": "a", "value": "b", "share": 2}],
+    }
+    file.write_text(json.dumps(wrong))
+    with pytest.raises(InputError) as caught:
+        load_snapshot(file)
+    told = "\n".join(str(p) for p in caught.value.problems)
+    for part in ("run_s", "locality[0].share"):
+        assert part in told

@@ -1,4 +1,4 @@
-"""Records of network policies in the inspector: everything that shows rounds shows them, or says why not."""
+"""Records of cost models in the inspector: everything that shows rounds shows them, or says why not."""
 
 from __future__ import annotations
 

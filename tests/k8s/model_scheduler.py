@@ -9,13 +9,14 @@ from model_server import KINDS, ModelServer, Thing
 from naive_checker import Cluster
 
 from flowsched.solvers import make_solver
+from flowsched_k8s.bindings import BindOutcome, ReadPod
 from flowsched_k8s.changes import Change
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.instructions import Bind, Evict, PatchCondition, PodKey, PostEvent
 from flowsched_k8s.objects import Pod
 from flowsched_k8s.planning import plan_round
 from flowsched_k8s.round_input import RoundInput, RoundResult
-from flowsched_k8s.state import BindOutcome, ReadPod, SchedulerState
+from flowsched_k8s.state import SchedulerState
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.profiles import load_catalogue
 
@@ -119,7 +120,7 @@ class ModelScheduler:
         self.replied(key, BindOutcome.LOST if lost else outcome)
 
     def replied(self, key: PodKey, outcome: BindOutcome, message: str = "") -> None:
-        self._carry_out(self.state.bind_done(key, outcome, message, self.now))
+        self._carry_out(self.state.bindings.done(key, outcome, message, self.now))
 
     def read(self, index: int = 0) -> None:
         """A GET and its answer."""
@@ -127,7 +128,7 @@ class ModelScheduler:
         self._carry_out(self.state.pod_read(asked.pod, self.server.read(asked.pod), self.now))
 
     def overdue(self) -> None:
-        self._carry_out(list(self.state.overdue(self.now)))
+        self._carry_out(list(self.state.bindings.overdue(self.now)))
 
     def evict(self, index: int = 0) -> None:
         """A victim begins to go; it keeps its place until the server removes it."""

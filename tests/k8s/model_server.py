@@ -13,10 +13,10 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
+from flowsched_k8s.bindings import BindOutcome
 from flowsched_k8s.changes import Change, Gone, Seen
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.objects import Condition, Meta, Node, Pod, PodGroup
-from flowsched_k8s.state import BindOutcome
 
 START_S = 1_767_225_600.0
 """2026-01-01T00:00:00Z, when everything in the model begins."""

@@ -316,16 +316,31 @@ def storage_class(
     )
 
 
-def csi_node(name: str = "n1", **limits: int | None) -> objects.CsiNode:
-    """Volumes that each driver takes on a node; ``_`` stands for a dot, None for no limit."""
+def csi_node(name: str = "n1", *, migrated: str | None = None, **limits: int | None) -> objects.CsiNode:
+    """Volumes that each driver takes on a node; ``_`` stands for a dot, None for no limit. ``migrated``: in-tree plugins."""
+    notes = None if migrated is None else {"storage.alpha.kubernetes.io/migrated-plugins": migrated}
     drivers = [
         {"name": driver.replace("_", "."), **({} if count is None else {"allocatable": {"count": count}})}
         for driver, count in limits.items()
     ]
-    return decoded(objects.CsiNode, {"metadata": metadata(name), "spec": {"drivers": drivers or None}})
+    return decoded(
+        objects.CsiNode, {"metadata": metadata(name, annotations=notes), "spec": {"drivers": drivers or None}}
+    )
 
 
-# Groups
+# Budgets and groups
+
+
+def budget(name: str, selects: Json, *, namespace: str = "default", allowed: int = 0) -> objects.Budget:
+    """A PodDisruptionBudget that allows so many more disruptions."""
+    return decoded(
+        objects.Budget,
+        {
+            "metadata": metadata(name, namespace),
+            "spec": {"selector": selects},
+            "status": {"disruptionsAllowed": allowed},
+        },
+    )
 
 
 def plugins_group(name: str = "train", namespace: str = "default", **spec: Any) -> objects.PodGroup:

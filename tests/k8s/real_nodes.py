@@ -90,10 +90,12 @@ class RealNode:
                     if (folder / name).exists():
                         found[f"{folder.relative_to(top)}/{name}"] = (folder / name).read_text().strip()
         for pid in self.processes(pod):
-            for task in Path(f"/proc/{pid}/task").iterdir():
-                number = int(task.name)
-                settings = (os.sched_getscheduler(number), sorted(os.sched_getaffinity(number)))
-                found[f"thread {number}"] = f"{settings} {os.getpriority(os.PRIO_PROCESS, number)}"
+            with contextlib.suppress(OSError):
+                for task in Path(f"/proc/{pid}/task").iterdir():
+                    with contextlib.suppress(OSError):
+                        number = int(task.name)
+                        settings = (os.sched_getscheduler(number), sorted(os.sched_getaffinity(number)))
+                        found[f"thread {number}"] = f"{settings} {os.getpriority(os.PRIO_PROCESS, number)}"
         return found
 
     def processes(self, pod: Object) -> list[int]:

@@ -14,6 +14,7 @@ from flowsched.support.address import Address, parse_address
 from flowsched_k8s.configuration import (
     ClientConnection,
     Configuration,
+    CostModelChoice,
     Features,
     LeaderElection,
     LoadSource,
@@ -168,9 +169,9 @@ def test_the_lease_is_in_our_own_namespace(tmp_path: Path) -> None:
         ),
         (
             "rounds: {searchTasks: 0}",
-            "F:3: rounds.searchTasks: this key is gone: every measured pod is priced on every",
+            "F:3: rounds.searchTasks: this key is gone: every measured pod is priced by forecasts",
         ),
-        ("rounds: {searchMachines: 9}", "engine.pricings is the budget of forecasts; remove it"),
+        ("rounds: {searchMachines: 9}", "engine.pricings bounds how many"),
         ("engine: {preemption: lower-priority}", "there is no key 'preemption' here"),
         ("engine: {drain: true}", "there is no key 'drain' here"),
         ("engine: {eps: true}", "engine.eps: must be a number, but is true"),
@@ -316,3 +317,67 @@ def test_the_form_agrees_with_the_values() -> None:
     plain = to_plain(Configuration())
     assert plain.keys() == {info.alias for info in ConfigurationForm.model_fields.values()}
     assert len(plain["engine"]) == len(fields(Settings)) - len(CHANGE_SETTINGS) - len(["drain"])
+
+
+def test_a_cost_model_is_a_name_or_a_mapping_with_its_settings(tmp_path: Path) -> None:
+    assert load(tmp_path, "costModel: coco\n").cost_model == CostModelChoice("coco")
+    assert load(tmp_path, "costModel: {name: flow}\n").cost_model == CostModelChoice()
+    text = "costModel: {name: load-spreading, count: cores, by-size: false, weight: 2}\n"
+    found = load(tmp_path, text)
+    assert found.cost_model == CostModelChoice("load-spreading", {"count": "cores", "by_size": False, "weight": 2})
+    assert load(tmp_path, yaml.safe_dump(to_plain(found)), header="") == found
+    assert load(tmp_path, "engine: {dueAgeS: 60, scoring: pack}\ncostModel: trivial\n").engine.due_age_s == 60.0
+    assert load(tmp_path, "engine: {headroomWeight: 0.1}\ncostModel: flow-network\n").cost_model.name == "flow-network"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "costModel: cocoa\n",
+            "F:3: costModel: there is no cost model 'cocoa'; did you mean 'coco'? (known: flow, flow-network, quincy, "
+            "load-spreading, coco, shortest-job-first, trivial)",
+        ),
+        (
+            "costModel: {bucket: 2}\n",
+            "F:3: costModel.name: is missing; one of flow, flow-network, quincy, load-spreading, coco, "
+            "shortest-job-first, trivial",
+        ),
+        ("costModel: {name: 7}\n", "F:3: costModel.name: must be text, but is 7; one of flow, flow-network, quincy, "
+         "load-spreading, coco, shortest-job-first, trivial"),
+        (
+            "costModel: {name: flow, slots: 2}\n",
+            "F:3: costModel.slots: is no setting of the cost model flow; flow's settings are under engine",
+        ),
+        (
+            "costModel:\n  name: coco\n  buckets: 2\n",
+            "F:5: costModel.buckets: the cost model 'coco' has no setting 'buckets'; did you mean 'bucket'? (known: "
+            "penalties, devil_pressure, rabbit_sensitivity, sheep_pressure, bucket, waiting, growth)",
+        ),
+        ("costModel: {name: coco, bucket: wide}\n", "F:3: costModel.bucket: is 'wide'; give a number"),
+        ("costModel: {name: coco, bucket: true}\n", "F:3: costModel.bucket: is True; give a number"),
+        (
+            "costModel: {name: coco, bucket: -1}\n",
+            "F:3: costModel.bucket: is -1; give a finite number from 0 up",
+        ),
+        (
+            "engine: {slots: 2}\ncostModel: coco\n",
+            "F:3: engine.slots: has no effect with the cost model coco; remove it; coco reads sloMargin, dueAgeS, "
+            "agingCrossesPriority, scoring",
+        ),
+        (
+            "features: {resize: true}\ncostModel: trivial\n",
+            "F:3: features.resize: has no effect with the cost model trivial: only flow chooses widths; remove it, or "
+            "costModel",
+        ),
+    ],
+)  # fmt: skip
+def test_a_cost_model_that_cannot_be_is_told_with_its_line(text: str, says: str, tmp_path: Path) -> None:
+    assert complaints(tmp_path, text) == [says]
+
+
+def test_all_that_is_wrong_with_a_cost_model_is_told_at_once(tmp_path: Path) -> None:
+    text = "engine: {slots: 2}\nfeatures: {resize: true}\ncostModel: {name: quincy, waiting: soon, racks: 1}\n"
+    assert [line.split(": ")[1] for line in complaints(tmp_path, text)] == [
+        "engine.slots", "features.resize", "costModel.waiting", "costModel.racks"
+    ]  # fmt: skip

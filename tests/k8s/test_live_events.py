@@ -20,6 +20,7 @@ from flowsched.records.record_file import load_record, record_json
 from flowsched_k8s import names
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.instructions import PatchCondition
+from flowsched_k8s.state_dump import dump
 
 MANY = 1000
 STANDARD_NAMES = (
@@ -234,12 +235,12 @@ def test_news_that_come_too_soon_are_told_later() -> None:
     first = "0/1 nodes are available: 1 node(s) were unschedulable."
     last = "0/1 nodes are available: 1 Insufficient cpu."
     assert [c.message for c in running.conditions("p")] == [first]
-    assert running.state.dump(running.now)["waiting"][0]["message"] == last
-    assert running.state.retell(running.now) == []
+    assert dump(running.state, running.now)["waiting"][0]["message"] == last
+    assert running.state.notices.again(running.state.postponed, running.now) == []
     server.now += 20.0
-    told = running.state.retell(running.now)
+    told = running.state.notices.again(running.state.postponed, running.now)
     assert [i.message for i in told if isinstance(i, PatchCondition)] == [last]
-    assert running.state.retell(running.now) == []
+    assert running.state.notices.again(running.state.postponed, running.now) == []
 
 
 def requests(scheduler: Running) -> dict[str, float]:

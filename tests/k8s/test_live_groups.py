@@ -163,11 +163,32 @@ def test_a_group_gives_up_for_a_while(site: Site) -> None:
         member(site, name, "short")
     expected = (
         "0/1 nodes are available. pod group short found no place for 2 pods within 1 s; "
-        f"it is tried again {RETRY_S:g} s later"
+        f"it is tried again {RETRY_S:g} s later, or when the nodes change"
     )
     assert site.waits_with("a", "found no place") == expected
     site.node("more", cpu="1")
     site.all_bound(2)
+
+
+def test_of_two_groups_completed_within_one_second_the_older_is_served(site: Site) -> None:
+    """The API server tells whole seconds, and neither names nor identifiers say which group came first."""
+    for attempt in range(10):
+        old, new = f"z{attempt}", f"a{attempt}"
+        for group in (old, new):
+            make_group(site, group, 2)
+        members = [member(site, f"{group}-{i}", group)["metadata"] for i in range(2) for group in (old, new)]
+        if len({made["creationTimestamp"] for made in members}) == 1:
+            break
+        for made in members:
+            site.space.delete_pod(made["name"])
+    else:
+        raise AssertionError("no four pods were made within one second")
+    for made in members:
+        site.refused(made["name"])
+    site.node(cpu="2")
+    for i in range(2):
+        site.bound(f"{old}-{i}")
+    assert bound_now(site) == [f"{old}-{i}" for i in range(2)]
 
 
 def test_the_metric_counts_groups_that_wait(site: Site) -> None:

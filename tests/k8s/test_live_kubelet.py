@@ -121,7 +121,7 @@ def test_the_agent_steers_real_pods_by_their_load_and_puts_all_back_when_it_is_d
         assert real.node.annotations()[names.SERVICE_CORES] == f"{shop.name}/mc=0"
         wait_for(lambda: real.node.annotations()[names.BATCH_TASKS] == "running=1,paused=1", "the node to say so")
         agent.remove()
-        assert shop.settings() == before
+        assert values(shop.settings()) == values(before)
     used = real.node.cpu_s(shop.pod(paused))
     wait_for(lambda: real.node.cpu_s(shop.pod(paused)) > used, "the paused job to go on")
 
@@ -152,7 +152,7 @@ def test_what_a_killed_agent_left_behind_is_put_back_by_the_next(shop: Shop, req
     assert agent.restarts() == 1
     # Had the next one not put back what the first one left, it would take that for what was there before it.
     agent.remove()
-    assert shop.settings() == before
+    assert values(shop.settings()) == values(before)
 
 
 def test_a_container_that_starts_in_a_steered_pod_is_as_free_as_the_others_afterwards(
@@ -167,14 +167,20 @@ def test_a_container_that_starts_in_a_steered_pod_is_as_free_as_the_others_after
     wait_for(lambda: shop.runs("batch") and shop.container_id("batch") != first, "kubelet to start the job again")
     wait_for(lambda: all(shop.settings()[name] != before[name] for name in shop.names), "all to be steered again")
     agent.remove()
-    after = shop.settings()
-    assert after["mc"] == before["mc"]
-    assert values(after["batch"]) == values(before["batch"])
+    assert values(shop.settings()) == values(before)
 
 
-def values(settings: Mapping[str, str]) -> set[tuple[str, str]]:
-    """Without the numbers of threads and the ids of containers."""
-    return {(key.split()[0].rpartition("/")[2], value) for key, value in settings.items()}
+def values(settings: Mapping[str, Mapping[str, str]]) -> dict[str, set[tuple[str, str]]]:
+    """By pod, without the numbers of threads and the ids of containers: kubelet, the container runtime and the program
+    of a pod start and end threads and processes as they like, and one may be seen on one of two sides only."""
+    return {name: {(unnumbered(key), value) for key, value in found.items()} for name, found in settings.items()}
+
+
+def unnumbered(key: str) -> str:
+    owner, _, name = key.rpartition("/")
+    if not owner:
+        return key.split()[0]
+    return f"{owner if owner == '.' else 'container'}/{name}"
 
 
 def test_kubelet_resizes_a_pod_that_is_steered(real: Real, shop: Shop, request: pytest.FixtureRequest) -> None:
@@ -188,7 +194,7 @@ def test_kubelet_resizes_a_pod_that_is_steered(real: Real, shop: Shop, request: 
     group = real.node.group(shop.pod("solid"), "cpu")
     assert (shop.shares("solid"), (group / "cpu.cfs_quota_us").read_text().strip()) == (307, "30000")
     shop.resize("solid", "200m")
-    assert shop.settings() == before
+    assert values(shop.settings()) == values(before)
 
 
 def test_kubelet_gives_the_agent_what_the_manifest_asks_for_and_no_more(real: Real, shop: Shop, agent: Agent) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from live_volumes import bound_claim, limit, mounts
 from plane import Object, Plane, Space, wait_for
 from running import STANDARD, Running, Site, running_scheduler, site_of
 
@@ -67,6 +69,64 @@ def test_lower_priority_makes_room(site: Site) -> None:
     assert site.waits("other")
 
 
+WEB = {"matchLabels": {"app": "web"}}
+TERM = {"labelSelector": WEB, "topologyKey": names.HOSTNAME}
+APART = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}}}
+SPREAD = {"maxSkew": 1, "topologyKey": names.HOSTNAME, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": WEB}
+PORT: dict[str, Any] = {
+    "containers": [{"name": "main", "image": "test", "ports": [{"containerPort": 80, "hostPort": 80}]}]
+}
+WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "host port": (PORT, PORT),
+    "its anti-affinity": ({"labels": {"app": "web"}}, APART),
+    "another pod's anti-affinity": (APART, {"labels": {"app": "web"}}),
+    "topology spread": ({"labels": {"app": "web"}}, {"labels": {"app": "web"}, "topologySpreadConstraints": [SPREAD]}),
+    "claim for one pod": ({"volumes": mounts("shared")}, {"volumes": mounts("shared")}),
+    "volume limit": ({"volumes": mounts("one")}, {"volumes": mounts("two")}),
+}
+"""What keeps a pod out, as fields of the pod that runs and of the one that waits."""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_whatever_an_eviction_can_cure_is_cured(site: Site, way: str) -> None:
+    """Resources suffice: one pod is in the way, and another one that is none the more important stays."""
+    node = site.node(cpu="4", kwok=False)
+    # Spread compares with it, and no pod tolerates it.
+    site.node("closed", taints=[{"key": "closed", "effect": "NoSchedule"}])
+    bound_claim(site, "shared", "ReadWriteOncePod")
+    driver = f"{site.name}.example.com"
+    for name in ("one", "two"):
+        bound_claim(site, name, hostPath=None, csi={"driver": driver, "volumeHandle": name})
+    limit(site, node, driver, 1)
+    there, comes = WAYS[way]
+    pod(site, "bystander", "low")
+    pod(site, "victim", "low", **there)
+    assert set(site.all_bound(2).values()) == {node}
+    before = site.scheduler.metric("scheduler_preemption_victims_sum")
+    pod(site, "critical", "high", **comes)
+    wait_for(lambda: is_leaving(site, "victim"), "the victim to be deleted")
+    site.event("victim", names.PREEMPTED)
+    nominated = wait_for(lambda: site.space.pod("critical")["status"].get("nominatedNodeName"), "the nomination")
+    assert nominated == node
+    site.space.delete_pod("victim")
+    assert site.bound("critical") == node
+    assert not is_leaving(site, "bystander")
+    assert site.scheduler.metric("scheduler_preemption_victims_sum") == before + 1
+    site.admin.delete(f"/apis/storage.k8s.io/v1/csinodes/{node}")
+
+
+def test_a_nomination_ends_with_its_node(site: Site) -> None:
+    node = site.node(cpu="1", kwok=False)
+    pod(site, "victim", "low")
+    site.bound("victim")
+    pod(site, "critical", "high")
+    wait_for(lambda: site.space.pod("critical")["status"].get("nominatedNodeName") == node, "the nomination")
+    site.admin.delete(f"/api/v1/nodes/{node}")
+    wait_for(lambda: not site.space.pod("critical")["status"].get("nominatedNodeName"), "the nomination to end")
+    other = site.node("other", cpu="1")
+    assert site.bound("critical") == other
+
+
 def test_equal_priority_is_not_evicted(site: Site) -> None:
     site.node(cpu="1")
     pod(site, "first", "high")
@@ -126,6 +186,28 @@ def test_disruption_budgets_are_kept_where_possible(site: Site) -> None:
     assert is_leaving(site, "free") and not is_leaving(site, "guarded")
     site.space.delete_pod("free")
     assert site.bound("preemptor") == free
+
+
+def test_many_of_one_class_preempt_together(site: Site) -> None:
+    node = site.node(cpu="10", kwok=False)
+    lows, highs = [f"low{i}" for i in range(10)], [f"high{i}" for i in range(10)]
+    for name in lows:
+        pod(site, name, "low")
+    site.all_bound(10)
+    before = site.scheduler.metric("scheduler_preemption_attempts_total")
+    for name in highs:
+        pod(site, name, "high")
+    for name in lows:
+        wait_for(lambda name=name: is_leaving(site, name), f"{name} to leave")  # type: ignore[misc]
+    for name in highs:
+        assert wait_for(lambda n=name: site.space.pod(n)["status"].get("nominatedNodeName"), name) == node  # type: ignore[misc]
+    # One after the other, each behind the others' backoff, they took 25 s.
+    attempts = {name: site.waits(name)["attempts"] for name in highs}
+    assert max(attempts.values()) <= 3, attempts
+    for name in lows:
+        site.space.delete_pod(name)
+    assert set(site.all_bound(10).values()) == {node}
+    assert site.scheduler.metric("scheduler_preemption_attempts_total") == before + 10, "room is made for each once"
 
 
 def test_no_more_victims_than_needed(site: Site) -> None:

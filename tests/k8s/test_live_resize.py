@@ -84,3 +84,19 @@ def test_a_refused_resize_gives_the_room_back(site: Site) -> None:
     assert request(site, "limited") == "1"
     site.pod("fits", cpu="2")
     assert site.bound("fits") == node
+
+
+def test_a_resize_down_frees_room_without_a_condition(site: Site) -> None:
+    """The API server shows the smaller request at once, and no kubelet says here that the resize is in progress."""
+    node = site.node(cpu="4")
+    site.pod("shrinks", cpu="3")
+    assert site.bound("shrinks") == node
+    site.pod("waits", cpu="3")
+    assert site.refused("waits") == "0/1 nodes are available: 1 Insufficient cpu."
+    resources = {"requests": {"cpu": "1"}}
+    smaller = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
+    site.admin.patch(f"{site.space.pods_path}/shrinks/resize", smaller, "strategic-merge-patch")
+    assert site.bound("waits") == node
+    assert request(site, "shrinks") == "1"
+    conditions = site.space.pod("shrinks")["status"].get("conditions", [])
+    assert "PodResizeInProgress" not in {c["type"] for c in conditions}

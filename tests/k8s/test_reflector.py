@@ -265,7 +265,8 @@ def reconciled(cached: list[dict[str, Any]], listed: list[dict[str, Any]], event
             if "PartialObjectMetadataList" not in accept:
                 return await super().request(method, path, query=query)
             await watching.wait()
-            return Reply(200, json.dumps(page(20, *listed)).encode())
+            # The API server writes null where there is no object.
+            return Reply(200, json.dumps({**page(20), "items": listed or None}).encode())
 
         @asynccontextmanager
         async def stream(self, path: str, query: dict[str, str], stall: float) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -511,6 +512,15 @@ def test_nothing_differs_on_a_sound_watch_under_load(plane: Plane, space: Space)
 
     run_on(plane.kubeconfig, space, body, reconcile_every=0.05, on_difference=differences.append, page_size=20)
     assert differences == []
+
+
+def test_a_check_of_a_kind_without_objects_comes_to_its_end(plane: Plane, space: Space) -> None:
+    async def body(reflector: Reflector[Pod], follower: Follower, connection: Connection) -> None:
+        await reflector.wait_synced()
+        await becomes(lambda: reflector.counts.checks >= 1, "a check of nothing", within=60)
+        assert not follower.told
+
+    run_on(plane.kubeconfig, space, body, reconcile_every=0.05)
 
 
 def test_nodes_are_read_with_the_fields_that_are_used(plane: Plane, space: Space) -> None:

@@ -131,9 +131,9 @@ def test_a_condition_that_could_not_be_written_is_written_later() -> None:
     assert given is not None
     out = running.state.end_round(plan_round(given, _solver(), None), running.now)
     (patch,) = [told for told in out if isinstance(told, PatchCondition)]
-    running.state.condition_failed(patch, running.now)
-    assert running.state.retell(running.now) == []
-    again = running.state.retell(running.now + 11.0)
+    running.state.notices.failed(patch, running.now)
+    assert running.state.notices.again(running.state.postponed, running.now) == []
+    again = running.state.notices.again(running.state.postponed, running.now + 11.0)
     assert [told for told in again if isinstance(told, PatchCondition)] == [patch]
 
 
@@ -150,7 +150,7 @@ def test_a_refused_condition_comes_back_to_the_state(outcome: Outcome) -> None:
         writer=SimpleNamespace(patch_condition=patch_condition),
         state=SimpleNamespace(
             cache=SimpleNamespace(pods={"1": SimpleNamespace(node="")}),
-            condition_failed=lambda patch, now: told.append(patch),
+            notices=SimpleNamespace(failed=lambda patch, now: told.append(patch)),
         ),
     )
 
@@ -270,6 +270,26 @@ def test_time_behind_gates_is_nobodys_latency() -> None:
     running.send()
     running.reply()
     assert running.state.tallies.bound == [(2.0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("created", "seen", "since"),
+    [(0.7, 0.7, 0.7), (0.2, 0.9, 0.9), (0.99, 1.02, 1.0), (0.2, 5.0, 0.0), (0.2, -0.5, 0.0)],
+)
+def test_latency_begins_when_the_watch_first_showed_the_pod(created: float, seen: float, since: float) -> None:
+    """The API server names whole seconds. A pod that was there long before is as old as it says."""
+    running = scheduler(b.node("n1"))
+    start = running.server.now
+    running.server.now = start + created
+    running.server.put(b.pod("p", cpu="1"))
+    running.server.now = start + seen
+    running.deliver()
+    running.server.now = start + 6.0
+    running.round()
+    running.send()
+    running.reply()
+    ((waited, _),) = running.state.tallies.bound
+    assert waited == pytest.approx(6.0 - since, abs=1e-6)
 
 
 def test_pods_that_no_node_could_take_count_as_attempts() -> None:

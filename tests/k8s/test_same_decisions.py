@@ -20,6 +20,7 @@ from flowsched.cluster.snapshot_file import load_snapshot
 from flowsched.records.record_file import write_record
 from flowsched.round.scheduler import solve
 from flowsched.solvers import make_solver
+from flowsched_k8s.bindings import BindOutcome
 from flowsched_k8s.cache import seconds
 from flowsched_k8s.changes import Seen
 from flowsched_k8s.configuration import Configuration
@@ -28,7 +29,7 @@ from flowsched_k8s.names import CORES, THREADS
 from flowsched_k8s.objects import Pod
 from flowsched_k8s.planning import plan_apart, plan_round
 from flowsched_k8s.round_input import Fate
-from flowsched_k8s.state import BindOutcome, SchedulerState
+from flowsched_k8s.state import SchedulerState
 from flowsched_models.document import InputError
 from flowsched_models.quantity import format_cores, parse_cores
 from flowsched_simulator.scenario import Scenario
@@ -97,7 +98,7 @@ def bindings(state: SchedulerState, now_s: float) -> Mapping[str, tuple[str, int
     result = plan_round(given, make_solver("ortools"))
     binds = [i for i in state.end_round(result, now_s) if isinstance(i, Bind)]
     for bind in binds:
-        state.bind_done(bind.pod, BindOutcome.BOUND, "", now_s)
+        state.bindings.done(bind.pod, BindOutcome.BOUND, "", now_s)
     state.check()
     return {b.pod.name: (b.node, int(b.annotations[THREADS]), parse_cores(b.annotations[CORES])) for b in binds}
 

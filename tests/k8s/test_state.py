@@ -15,15 +15,17 @@ from model_server import ModelServer, key_of
 from msgspec.structs import replace
 
 from flowsched.cluster.settings import Settings
-from flowsched_k8s import names
+from flowsched_k8s import evictions, names
+from flowsched_k8s.bindings import BindOutcome
 from flowsched_k8s.cache import seconds
-from flowsched_k8s.configuration import Configuration, Features
+from flowsched_k8s.configuration import Configuration, CostModelChoice, Features
 from flowsched_k8s.explanation import placement_note
 from flowsched_k8s.instructions import Evict, PatchCondition, PostEvent, Resize
 from flowsched_k8s.objects import Pod
 from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
+from flowsched_k8s.queue import Wake
 from flowsched_k8s.round_input import Chosen
-from flowsched_k8s.state import BindOutcome
+from flowsched_k8s.state_dump import dump
 
 
 def scheduler(*nodes: Any, **features: Any) -> ModelScheduler:
@@ -59,7 +61,7 @@ def test_a_place_is_taken_from_the_decision_on_and_confirmed_by_the_watch() -> N
     assert [e.note for e in running.events("first")] == ["Successfully assigned default/first to n1"]
     running.deliver()
     assert (entry.assumed, entry.node) == ("", "n1")
-    assert running.state.dump(running.now)["assumed"] == {}
+    assert dump(running.state, running.now)["assumed"] == {}
 
 
 def test_the_watch_may_be_faster_than_the_reply() -> None:
@@ -109,7 +111,7 @@ def test_a_pod_deleted_before_its_binding_is_forgotten() -> None:
     running.create(b.pod("next", cpu="1"))
     running.settle()
     assert running.where() == {"next": "n1"}
-    assert not running.state.dump(running.now)["waiting"]
+    assert not dump(running.state, running.now)["waiting"]
 
 
 @pytest.mark.parametrize("arrived", [True, False])
@@ -155,7 +157,7 @@ def test_a_binding_that_no_watch_confirms_is_read() -> None:
     running.server.now += 60.0
     running.overdue()
     running.read()
-    assert running.state.dump(running.now)["assumed"] == {}
+    assert dump(running.state, running.now)["assumed"] == {}
 
 
 def test_a_refused_binding_says_so_and_is_tried_again() -> None:
@@ -235,10 +237,10 @@ def test_a_node_that_goes_before_the_binding_is_sent_is_not_bound_to() -> None:
     running = scheduler(b.node("n1"), b.node("n2"))
     running.create(b.pod("p", cpu="1"))
     (bind,) = running.round()
-    assert running.state.outdated(bind) is None
+    assert running.state.bindings.outdated(bind) is None
     running.server.remove(running.server.nodes[bind.node])
     running.deliver()
-    assert "is gone" in (running.state.outdated(bind) or "")
+    assert "is gone" in (running.state.bindings.outdated(bind) or "")
     running.fail(BindOutcome.RETRY)
     running.settle()
     assert running.where() == {"p": "n2" if bind.node == "n1" else "n1"}
@@ -251,8 +253,8 @@ def test_a_pod_that_is_deleted_or_bound_before_the_binding_is_sent_needs_none() 
     running.server.terminate(deleted)
     running.server.bind(key_of(bound), "n1", ours=False)
     running.deliver()
-    assert "deleted" in (running.state.outdated(binds["deleted"]) or "")
-    assert "n1" in (running.state.outdated(binds["bound"]) or "")
+    assert "deleted" in (running.state.bindings.outdated(binds["deleted"]) or "")
+    assert "n1" in (running.state.bindings.outdated(binds["bound"]) or "")
 
 
 def test_new_profiles_may_come_while_a_round_runs() -> None:
@@ -375,12 +377,12 @@ def test_a_due_pod_is_given_another_node_when_its_own_will_not_take_it_any_more(
     for _ in range(3):
         server.now += 310.0
         running.settle()
-    held = running.state.dump(running.now)["held_node"]
+    held = dump(running.state, running.now)["held_node"]
     assert held is not None
     server.cordon(held[1])
     server.now += 310.0
     running.settle()
-    other = running.state.dump(running.now)["held_node"]
+    other = dump(running.state, running.now)["held_node"]
     assert other is not None and other[1] != held[1]
 
 
@@ -444,6 +446,36 @@ def test_a_group_is_woken_by_a_member_that_somebody_else_placed() -> None:
     assert running.where().keys() == {"ours", "theirs"}
 
 
+def test_a_gang_past_its_deadline_is_tried_when_a_node_comes() -> None:
+    running = scheduler(b.node("n1", "1"))
+    running.put(b.plugins_group("train", minMember=2, scheduleTimeoutSeconds=10))
+    labels = {"scheduling.x-k8s.io/pod-group": "train"}
+    running.create(*(b.pod(f"m{i}", cpu="1", labels=labels) for i in range(2)))
+    running.settle()
+    running.server.now += 20.0
+    running.put(b.node("n2", "500m"))
+    running.settle()
+    assert running.where() == {}
+    running.server.now += 20.0
+    running.create(b.pod("wakes", cpu="1", labels=labels))
+    running.settle(within=5.0)
+    assert "found no place for 2 pods within 10 s" in running.conditions("m0")[-1].message
+    running.server.now += 20.0
+    running.put(b.node("n3", "2"))
+    running.settle(within=15.0)
+    assert running.where().keys() == {"m0", "m1", "wakes"}
+
+
+def test_a_gang_past_its_deadline_is_tried_when_a_node_grows() -> None:
+    running = scheduler(b.node("n1", "1"))
+    running.create(*(b.pod(f"m{i}", cpu="1", labels=gang("g", 2)) for i in range(2)))
+    running.settle()
+    running.server.now += 400.0
+    running.server.allocate("n1", cpu="2")
+    running.settle(within=15.0)
+    assert running.where() == {"m0": "n1", "m1": "n1"}
+
+
 def test_memory_that_a_resize_gives_back_wakes_those_who_wait_for_it() -> None:
     running = scheduler(b.node("n1", "4", "4Gi"))
     running.create(b.pod("large", cpu="1", memory="3Gi"))
@@ -453,6 +485,41 @@ def test_memory_that_a_resize_gives_back_wakes_those_who_wait_for_it() -> None:
     bound = running.server.pods["default", "large"]
     smaller = b.pod("x", cpu="1", memory="1Gi").spec.containers
     running.server.put(replace(bound, spec=replace(bound.spec, containers=smaller)))
+    running.settle()
+    assert running.where() == {"large": "n1", "waits": "n1"}
+
+
+def running_with(cpu: str) -> dict[str, Any]:
+    """Status of a pod whose container has got so much CPU; no condition tells of a resize."""
+    status = {"name": "main", "allocatedResources": {"cpu": cpu}, "resources": {"requests": {"cpu": cpu}}}
+    return {"phase": "Running", "containerStatuses": [status]}
+
+
+def test_a_resize_down_frees_its_room_when_the_kubelet_has_done_it() -> None:
+    running = scheduler(b.node("n1", "4"))
+    running.create(b.pod("large", cpu="3", node="n1", status=running_with("3")))
+    running.create(b.pod("waits", cpu="2"))
+    running.settle()
+    running.put(b.pod("large", cpu="1", node="n1", status=running_with("3")))
+    running.settle()
+    assert running.where() == {"large": "n1"}, "the kubelet still grants what it had"
+    running.put(b.pod("large", cpu="1", node="n1", status=running_with("1")))
+    running.settle()
+    assert running.where() == {"large": "n1", "waits": "n1"}
+
+
+def test_a_resize_down_of_a_whole_pods_request_frees_its_room() -> None:
+    running = scheduler(b.node("n1", "4"))
+
+    def sized(desired: str, granted: str) -> Pod:
+        status = {"phase": "Running", "resources": {"requests": {"cpu": granted}}}
+        return b.pod("large", node="n1", resources={"requests": {"cpu": desired}}, status=status)
+
+    running.create(sized("3", "3"))
+    running.create(b.pod("waits", cpu="2"))
+    running.settle()
+    running.put(sized("1", "3"))
+    running.put(sized("1", "1"))
     running.settle()
     assert running.where() == {"large": "n1", "waits": "n1"}
 
@@ -467,6 +534,31 @@ def test_a_group_spread_over_zones_starts_at_once() -> None:
     running.create(*pods)
     places = decided(running)
     assert sorted(places.values()) == ["n0"] * 3 + ["n1"] * 3
+
+
+def test_of_two_gangs_of_one_second_the_older_wins() -> None:
+    running = scheduler(b.node("n1", "2"))
+    running.server.now += 0.2
+    for name in ("zeta", "alpha"):
+        running.server.now += 0.1
+        running.create(*(b.pod(f"{name}-{i}", cpu="1", labels=gang(name, 2)) for i in range(2)))
+    assert decided(running).keys() == {"zeta-0", "zeta-1"}
+
+
+def test_of_two_gangs_that_the_watch_shows_at_once_the_first_wins() -> None:
+    running = scheduler(b.node("n1", "2"))
+    names_of = [f"{name}-{i}" for name in ("zeta", "alpha") for i in range(2)]
+    running.create(*(b.pod(name, cpu="1", labels=gang(name.split("-")[0], 2)) for name in names_of))
+    assert decided(running).keys() == {"zeta-0", "zeta-1"}
+
+
+def test_of_two_measured_gangs_of_one_second_the_older_wins() -> None:
+    running = scheduler(b.node("n1", "2"))
+    notes = {names.PROFILE: "canneal"}
+    for name in ("zeta", "alpha"):
+        running.server.now += 0.1
+        running.create(*(b.pod(f"{name}-{i}", cpu="1", labels=gang(name, 2), annotations=notes) for i in range(2)))
+    assert decided(running).keys() == {"zeta-0", "zeta-1"}
 
 
 def test_a_pod_may_come_with_the_one_that_it_wants_to_be_near() -> None:
@@ -506,6 +598,36 @@ def test_room_that_victims_leave_is_held_for_whom_they_left_it() -> None:
     assert running.where() == {"large": "n1"}
 
 
+@pytest.mark.parametrize("measured", [False, True])
+@pytest.mark.parametrize("model", ["flow", "coco", "load-spreading"])
+def test_half_of_the_room_is_held_in_a_round_that_its_pod_takes_part_in(model: str, measured: bool) -> None:
+    server = ModelServer()
+    server.put(b.node("n1", "3"))
+    running = ModelScheduler(
+        server, Configuration(cost_model=CostModelChoice(model), features=Features(preemption=True))
+    )
+    said = {names.PROFILE: "canneal"} if measured else {}
+    running.create(*(b.pod(f"v{i}", cpu="1", node="n1", scheduler="other") for i in range(3)))
+    running.create(b.pod("large", cpu="3", priority=10, annotations=said))
+    running.round()
+    assert sorted(key.name for key in running.victims) == ["v0", "v1", "v2"]
+    server.remove(server.pods["default", "v0"])
+    running.deliver()
+    running.create(b.pod("higher", cpu="500m", priority=20), *(b.pod(f"small-{i}", cpu="500m") for i in range(2)))
+    server.now += 30.0
+    running.state.queue.wake(Wake.ANY, running.now)
+    assert running.begin()
+    assert running.given is not None
+    assert {c.name for c in running.given.classes} >= {"default/large", "default/higher", "default/small-0"}
+    running.plan()
+    assert [bind.pod.name for bind in running.end()] == ["higher"], "a lower priority takes none of it"
+    running.answer_all()
+    for pod in list(server.on("n1")):
+        server.remove(pod)
+    running.settle(within=60.0)
+    assert running.where() == {"large": "n1"}
+
+
 def test_room_on_a_node_that_goes_is_made_elsewhere() -> None:
     running, *_ = preempting()
     server = running.server
@@ -515,6 +637,32 @@ def test_room_on_a_node_that_goes_is_made_elsewhere() -> None:
     server.put(b.node("n2", "2"))
     running.settle()
     assert running.where() == {"large": "n2"}
+
+
+def nomination(running: ModelScheduler, name: str) -> str:
+    """As the API server has it."""
+    return running.server.pods["default", name].status.nominated_node_name
+
+
+def test_a_nomination_ends_with_its_node() -> None:
+    running, *_ = preempting()
+    assert nomination(running, "large") == "n1"
+    running.server.remove(running.server.nodes["n1"])
+    running.settle(within=5.0)
+    assert nomination(running, "large") == ""
+    assert running.state.cache.nominated == {}
+    running.put(b.node("n2", "2"), b.pod("v3", cpu="1", node="n2"))
+    running.settle(within=20.0)
+    assert nomination(running, "large") == "n2", "room is made on another node at once"
+
+
+def test_a_node_that_went_while_nobody_led_ends_the_nomination() -> None:
+    running, *_ = preempting()
+    server = running.server
+    server.remove(server.nodes["n1"])
+    after = ModelScheduler(server, running.state.configuration)
+    after.settle(within=5.0)
+    assert nomination(after, "large") == ""
 
 
 def test_a_higher_one_that_takes_the_room_leaves_the_preemptor_another_try() -> None:
@@ -534,7 +682,7 @@ def test_a_victim_that_could_not_be_evicted_is_asked_again_later() -> None:
     running, *_ = preempting()
     victims, running.victims = running.victims, []
     for victim in victims:
-        running.state.eviction_failed(victim, "may not", running.now)
+        running.state.evictions.failed(victim, "may not", running.now)
     running.settle()
     assert not running.victims, "not at once: who may not evict would ask for ever"
     running.server.now += 310.0
@@ -566,6 +714,72 @@ def test_a_pod_placed_by_the_same_round_gives_its_place_back_and_is_not_deleted(
     running.server.remove(running.server.pods["default", "old"])
     running.settle()
     assert running.where() == {"large": "n1"}
+
+
+def until_all_have_room(running: ModelScheduler, count: int) -> float:
+    """Seconds until all preemptors are bound, where victims go at once."""
+    began = running.now
+    for _ in range(200):
+        while running.victims:
+            pod = running.server.read(running.victims.pop())
+            assert pod is not None, "no pod is evicted twice"
+            running.server.remove(pod)
+        running.deliver()
+        if sum(name.startswith("high") for name in running.where()) == count:
+            return running.now - began
+        at = running.state.next_round_s(running.now)
+        if at is not None:
+            running.server.now = max(running.now, at)
+        running.round()
+        running.answer_all()
+    raise AssertionError(f"only {running.where()} have room")
+
+
+@pytest.mark.parametrize("work", [evictions.MOST_WORK, evictions.MOST_WORK // 10])
+def test_pods_of_one_class_preempt_together(work: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evictions, "MOST_WORK", work)
+    running = scheduler(*(b.node(f"n{i}", "2") for i in range(5)), preemption=True)
+    running.create(*(b.pod(f"low{i}", cpu="1", node=f"n{i % 5}") for i in range(10)))
+    running.create(*(b.pod(f"high{i}", cpu="1", priority=10) for i in range(10)))
+    assert until_all_have_room(running, 10) < 2.0
+    evicted = [i.pod.name for i in running.told if isinstance(i, Evict)]
+    assert sorted(evicted) == sorted(f"low{i}" for i in range(10))
+
+
+def test_one_victim_makes_room_for_several_of_a_class() -> None:
+    running = scheduler(b.node("n1", "4"), b.node("n2", "4"), preemption=True)
+    running.create(*(b.pod(f"low{i}", cpu="4", node=f"n{i}") for i in (1, 2)))
+    running.create(*(b.pod(f"high{i}", cpu="1", priority=10) for i in range(4)))
+    running.round()
+    assert len(running.victims) == 1
+    victim = running.server.read(running.victims[0])
+    assert victim is not None
+    assert {running.conditions(f"high{i}")[-1].nominated_node for i in range(4)} == {victim.spec.node_name}
+    assert until_all_have_room(running, 4) < 2.0
+    assert len([i for i in running.told if isinstance(i, Evict)]) == 1
+
+
+def test_a_pod_whose_victims_take_long_does_not_back_off_longer() -> None:
+    running = scheduler(b.node("n1", "2"), preemption=True)
+    running.create(*(b.pod(f"low{i}", cpu="1", node="n1") for i in range(2)))
+    running.create(*(b.pod(f"high{i}", cpu="1", priority=10) for i in range(2)))
+    running.round()
+    first, second = running.victims
+    running.victims.clear()
+    for key in (first, second):
+        pod = running.server.read(key)
+        assert pod is not None
+        running.server.terminate(pod)
+    for _ in range(20):
+        # Every change of the pool wakes them, and they wait on.
+        running.server.now += 1.5
+        running.put(b.node("n2", "100m"))
+        running.server.remove(running.server.nodes["n2"])
+        running.settle(within=1.5)
+    assert not running.victims
+    for key in (first, second):
+        running.server.remove(running.server.pods[key[:2]])
+    assert until_all_have_room(running, 2) < 2.0
 
 
 # Telling
@@ -660,6 +874,23 @@ def test_a_width_counts_once_the_api_server_agrees() -> None:
     assert asked.cpu_milli == {"main": 3000}
     entry = running.state.cache.pods[pod.metadata.uid]
     assert entry.width_milli == 3000, "both are held while it is under way"
-    running.state.resize_done(entry.key, False, "no", running.now)
+    started = b.pod("p", cpu="1", status=running_with("1")).status
+    running.put(replace(running.server.pods["default", "p"], status=started))
+    assert entry.width_milli == 3000, "also when the kubelet tells what it has granted so far"
+    running.state.resizes.done(entry.key, False, "no", running.now)
     assert entry.width_milli == 1000
     assert running.state.cache.fits_on({"cpu": 2000}, "n1")
+
+
+def test_tidying_up_knows_no_relation_that_the_fleet_does_not() -> None:
+    """What a gated pod wants is not worked out yet; a pod that it matches is bound by another scheduler."""
+    running = scheduler(b.node("n1"))
+    apart = b.affinity(apart=[b.pod_term(names.HOSTNAME, b.selector(app="web"))])
+    running.create(b.pod("gated", labels={"app": "web"}, affinity=apart, schedulingGates=[{"name": "wait"}]))
+    running.state.tidy()
+    running.create(b.pod("theirs", labels={"app": "web"}, node="n1", scheduler="other"))
+    (gated,) = [p for p in running.server.pods.values() if p.metadata.name == "gated"]
+    running.server.ungate(gated)
+    running.deliver()
+    assert decided(running) == {}
+    assert running.conditions("gated")[-1].message == f"0/1 nodes are available: 1 {names.POD_ANTI_AFFINITY}."

@@ -14,10 +14,10 @@ from model_server import KINDS, ModelServer, key_of
 from naive_checker import Cluster
 
 from flowsched_k8s import names
-from flowsched_k8s.configuration import Configuration, Features
+from flowsched_k8s.bindings import BindOutcome
+from flowsched_k8s.configuration import Configuration, CostModelChoice, Features
 from flowsched_k8s.instructions import Bind, PodKey
 from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL, PLUGINS_LABEL
-from flowsched_k8s.state import BindOutcome
 
 NODES = tuple(f"n{i}" for i in range(5))
 PODS = tuple(f"p{i}" for i in range(12))
@@ -67,6 +67,9 @@ def pods(draw: st.DrawFn) -> Wanted:
             labels |= {PLUGINS_LABEL: "train"}
         case 2 | 3:
             notes[names.PROFILE] = draw(st.sampled_from(("canneal", "blackscholes")))
+        case 4:
+            # Only one of the cost models looks at it.
+            notes[names.INTERFERENCE_CLASS] = draw(st.sampled_from(("devil", "rabbit")))
     ports = None
     if draw(st.integers(0, 6)) == 0:
         ports = [b.host_port(80, draw(st.sampled_from((None, "10.0.0.1", "10.0.0.2"))))]
@@ -83,6 +86,9 @@ class Happenings(RuleBasedStateMachine):
 
     @initialize(count=st.sampled_from((3, 4, 2, 1, 0)), wanted=st.lists(pods(), max_size=6))
     def begin(self, count: int, wanted: list[Wanted]) -> None:
+        self.set_up(count, wanted)
+
+    def set_up(self, count: int, wanted: list[Wanted]) -> None:
         self.server = ModelServer()
         for name in NODES[:count]:
             self.server.put(b.node(name, "4", "8Gi", zone=f"z{int(name[1]) % 2}"))
@@ -344,7 +350,7 @@ class Happenings(RuleBasedStateMachine):
         for check in (self.consistent, self.bound_once, self.never_overcommitted, self.nothing_is_lost):
             check()
         state, cluster = running.state, self.cluster()
-        spoken_for = {*state.cache.nominated.values(), *(state._held_node or ())[1:2]}
+        spoken_for = {*state.cache.nominated.values(), *(state.held_node.held or ())[1:2]}
         for pod in server.waiting():
             labels = pod.metadata.labels or {}
             if NAME_LABEL in labels or PLUGINS_LABEL in labels or pod.spec.scheduler_name != "flowsched":
@@ -388,7 +394,23 @@ class Preemptions(Happenings):
         super().teardown()
 
 
+class Neighbours(Preemptions):
+    """The same with a cost model beside flow, which places all pods."""
+
+    configuration = Configuration(cost_model=CostModelChoice("coco"), features=Features(preemption=True))
+
+
+class Loads(Happenings):
+    """And with one for which every machine with another load is a group of its own."""
+
+    configuration = Configuration(cost_model=CostModelChoice("load-spreading", {"count": "cores"}))
+
+
 TestHappenings = Happenings.TestCase
+TestNeighbours = Neighbours.TestCase
+TestLoads = Loads.TestCase
+TestNeighbours.settings = settings(max_examples=40, stateful_step_count=50)
+TestLoads.settings = settings(max_examples=40, stateful_step_count=50)
 TestPreemptions = Preemptions.TestCase
 TestPreemptions.settings = settings(max_examples=60, stateful_step_count=50)
 TestHappenings.settings = settings(max_examples=120, stateful_step_count=50)

@@ -19,8 +19,9 @@ from objects_builders import (
 )
 
 from flowsched_k8s import names
+from flowsched_k8s.attach_limits import UNLIMITED
 from flowsched_k8s.objects import Claim, PersistentVolume, Pod
-from flowsched_k8s.volumes import NO_PROVISIONER, NOTHING, SELECTED_NODE, UNLIMITED, ClaimPatch, VolumeIndex, claim_keys
+from flowsched_k8s.volumes import NO_PROVISIONER, NOTHING, SELECTED_NODE, ClaimPatch, VolumeIndex, claim_keys
 
 ZONE = "topology.kubernetes.io/zone"
 OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
@@ -268,23 +269,22 @@ def test_a_class_that_provisions_uses_what_is_there_first() -> None:
 # One pod at a time
 
 
-def test_a_claim_for_one_pod_is_refused_to_a_second() -> None:
+def test_the_user_of_a_claim_for_one_pod_is_known() -> None:
     known = index(claim(volume="pv1", modes=("ReadWriteOncePod",)), volume("pv1"))
     first, second = user("data", name="p1"), user("data", name="p2")
-    assert known.needs(first).blocked is None
+    claims = known.exclusive(second)
+    assert claims == known.exclusive(first) != frozenset()
+    assert known.users(claims) == set()
     known.use(first)
     known.use(first)
-    assert known.needs(first).blocked is None, "it is its own"
-    blocked = known.needs(second).blocked
-    assert blocked is not None and '"data" allows one pod at a time (ReadWriteOncePod)' in blocked
+    assert known.users(claims) == {first.metadata.uid}
     known.unuse(first)
-    assert known.needs(second).blocked is None
+    assert known.users(claims) == set()
 
 
 def test_other_claims_may_be_shared() -> None:
     known = index(claim(volume="pv1"), volume("pv1"))
-    known.use(user("data", name="p1"))
-    assert known.needs(user("data", name="p2")).blocked is None
+    assert known.exclusive(user("data", name="p1")) == frozenset()
 
 
 # Limits
@@ -297,17 +297,71 @@ def test_volumes_of_a_driver_are_counted_like_a_resource() -> None:
         claim("new"),
     )
     assert known.pod_volume_needs(user("a", "b", "c")) == {}, "nobody limits anything"
-    known.put_csi_node(csi_node("n1", ebs_csi=25, nfs_csi=None))
-    assert known.limited_drivers() == {"ebs.csi"}
-    assert known.node_volume_limits("n1") == {"attachable-volumes-csi-ebs.csi": 25}
-    assert known.node_volume_limits("n2") == {"attachable-volumes-csi-ebs.csi": UNLIMITED}
+    known.limits.put(csi_node("n1", ebs_csi=25, nfs_csi=None))
+    assert known.limits.drivers() == {"ebs.csi"}
+    assert known.limits.of_node("n1") == {"attachable-volumes-csi-ebs.csi": 25}
+    assert known.limits.of_node("n2") == {"attachable-volumes-csi-ebs.csi": UNLIMITED}
     assert known.pod_volume_needs(user("a", "b", "c")) == {"attachable-volumes-csi-ebs.csi": 2}
     assert known.pod_volume_needs(user("new")) == {}
-    known.put_csi_node(csi_node("n2", csi_example_com=8))
+    known.limits.put(csi_node("n2", csi_example_com=8))
     assert known.pod_volume_needs(user("new")) == {"attachable-volumes-csi-csi.example.com": 1}
-    known.remove_csi_node("n1")
-    known.put_csi_node(csi_node("n2"))
-    assert known.limited_drivers() == frozenset()
+    known.limits.remove("n1")
+    known.limits.put(csi_node("n2"))
+    assert known.limits.drivers() == frozenset()
+
+
+IN_TREE = [
+    ("awsElasticBlockStore", {"volumeID": "aws://eu-1a/{}"}, "kubernetes.io/aws-ebs", "ebs.csi.aws.com"),
+    ("azureDisk", {"diskName": "{}", "diskURI": "/disks/{}"}, "kubernetes.io/azure-disk", "disk.csi.azure.com"),
+    ("azureFile", {"secretName": "s", "shareName": "{}"}, "kubernetes.io/azure-file", "file.csi.azure.com"),
+    ("cinder", {"volumeID": "{}"}, "kubernetes.io/cinder", "cinder.csi.openstack.org"),
+    ("gcePersistentDisk", {"pdName": "{}"}, "kubernetes.io/gce-pd", "pd.csi.storage.gke.io"),
+    ("portworxVolume", {"volumeID": "{}"}, "kubernetes.io/portworx-volume", "pxd.portworx.com"),
+    ("vsphereVolume", {"volumePath": "[store] {}"}, "kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com"),
+]
+
+
+@pytest.mark.parametrize(("field", "source", "plugin", "driver"), IN_TREE)
+def test_in_tree_volumes_count_against_the_limit_of_their_driver(
+    field: str, source: dict[str, str], plugin: str, driver: str
+) -> None:
+    def disk(name: str) -> dict[str, str]:
+        return {key: text.format(name) for key, text in source.items()}
+
+    known = index(
+        *(claim(c, volume=f"pv-{c}") for c in "ab"),
+        *(volume(f"pv-{c}", **{field: disk(c)}) for c in "ab"),
+        storage_class("in-tree", provisioner=plugin),
+        claim("new", storage_class="in-tree"),
+    )
+    counts = f"attachable-volumes-csi-{driver}"
+    known.limits.put(csi_node("n1", migrated=f"kubernetes.io/other,{plugin}", **{driver.replace(".", "_"): 2}))
+    assert known.pod_volume_needs(user("a", "b", "new")) == {counts: 3}
+    inline = pod(volumes=[{"name": c, field: disk(c)} for c in "ab"])
+    assert known.pod_volume_needs(inline) == {counts: 2}
+    known.limits.put(csi_node("n1", **{driver.replace(".", "_"): 2}))
+    always = plugin not in ("kubernetes.io/azure-file", "kubernetes.io/portworx-volume", "kubernetes.io/vsphere-volume")
+    assert known.pod_volume_needs(user("a", "b", "new")) == ({counts: 3} if always else {})
+
+
+def test_one_disk_by_its_old_and_its_new_name_is_one_volume() -> None:
+    known = index(
+        claim("old", volume="pv-old"),
+        claim("new", volume="pv-new"),
+        volume("pv-old", awsElasticBlockStore={"volumeID": "aws://eu-1a/vol-1"}),
+        volume("pv-new", driver="ebs.csi.aws.com", handle="vol-1"),
+    )
+    known.limits.put(csi_node("n1", ebs_csi_aws_com=2))
+    assert known.pod_volume_needs(user("old", "new")) == {"attachable-volumes-csi-ebs.csi.aws.com": 1}
+
+
+def test_disks_of_one_name_in_two_zones_are_two_volumes() -> None:
+    known = index(
+        *(claim(z, volume=f"pv-{z}") for z in "ab"),
+        *(volume(f"pv-{z}", labels={ZONE: z}, gcePersistentDisk={"pdName": "data"}) for z in "ab"),
+    )
+    known.limits.put(csi_node("n1", pd_csi_storage_gke_io=2))
+    assert known.pod_volume_needs(user("a", "b")) == {"attachable-volumes-csi-pd.csi.storage.gke.io": 2}
 
 
 def test_a_claim_that_is_mounted_twice_is_one_volume() -> None:
@@ -325,8 +379,6 @@ def test_the_version_tells_that_something_changed() -> None:
         lambda: known.put_claim(claim()),
         lambda: known.put_volume(volume()),
         lambda: known.put_class(storage_class()),
-        lambda: known.put_csi_node(csi_node("n1", ebs=1)),
-        lambda: known.remove_csi_node("n1"),
         lambda: known.remove_class("standard"),
         lambda: known.remove_volume("pv1"),
         lambda: known.remove_claim("default", "data"),
@@ -341,7 +393,7 @@ def test_what_never_was_can_be_removed() -> None:
     known.remove_claim("default", "x")
     known.remove_volume("x")
     known.remove_class("x")
-    known.remove_csi_node("x")
+    known.limits.remove("x")
     known.unuse(user("x"))
     known.forget([ClaimPatch("default", "x", "u", "1")])
 

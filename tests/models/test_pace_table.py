@@ -18,6 +18,7 @@ from flowsched_models.pace_table import PaceTable
 from flowsched_models.runtime import Host, HostFactory, Resident
 
 HOSTS = HostFactory(CATALOGUE)
+Question = tuple[Host, list[Resident]]
 
 
 @st.composite
@@ -69,6 +70,18 @@ def test_growth_and_eviction_change_no_answer(asked: list[tuple[Host, list[Resid
                 if data.draw(st.booleans()):
                     table.begin_round()
                 assert len(table.memory.counts) <= 4
+
+
+@settings(max_examples=60)
+@given(st.lists(questions(), min_size=1, max_size=6), questions())
+def test_what_was_asked_before_changes_no_digit(before: list[tuple[Host, list[Resident]]], last: Question) -> None:
+    table = PaceTable()
+    for host, who in before:
+        ask(table, host, list(reversed(who)))
+    for r in reversed(last[1]):
+        ask(table, last[0], [r])
+    pace, p95 = ask(table, *last)
+    assert (pace, p95) == ask(PaceTable(), *last)
 
 
 def test_a_full_memory_is_enlarged_and_then_emptied(monkeypatch: pytest.MonkeyPatch) -> None:

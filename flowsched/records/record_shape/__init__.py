@@ -69,6 +69,7 @@ _HEAD = object_with(
     {
         "writer": is_text,
         "titles": values_of(is_text),
+        "cost_model": object_with({"name": is_text, "settings": object_with({})}),
         "held": list_of(
             object_with({"tasks": TEXTS, "fate": is_text, "message": is_text, "counts": values_of(is_number)})
         ),

@@ -1,4 +1,4 @@
-"""The part of a record that one network of classes and groups decided: of a network policy, or of a bulk round."""
+"""The part of a record that one network of classes and groups decided: a bulk round, or a round of another cost model."""
 
 from __future__ import annotations
 
@@ -271,7 +271,8 @@ _BULK = object_with(
                     object_with({"name": is_text, "minimum": is_whole, "deadline_s": or_null(is_number)})
                 ),
                 "running_members": values_of(is_count),
-            }
+            },
+            {"cost_model": is_text, "now_s": is_number, "order": TEXTS, "decision": is_count},
         ),
     }
 )

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from flowsched.scale.policies.registry import (
     ALIASES,
-    NETWORK_POLICIES,
+    COST_MODELS,
     PolicyError,
     PolicyNotes,
     Setting,
-    describe_network_policy,
-    make_network_policy,
+    describe_cost_model,
+    make_cost_model,
 )
 
 __all__ = [
     "ALIASES",
-    "NETWORK_POLICIES",
+    "COST_MODELS",
     "PolicyError",
     "PolicyNotes",
     "Setting",
-    "describe_network_policy",
-    "make_network_policy",
+    "describe_cost_model",
+    "make_cost_model",
 ]

@@ -26,7 +26,7 @@ HEADROOM = "headroom"
 
 
 @dataclass(frozen=True)
-class FlowNetworkPolicy:
+class FlowCostModel:
     """Least slow-down: interference both ways as the profiles measure it, headroom of services, wishes."""
 
     pressure_bucket: float = 0.0

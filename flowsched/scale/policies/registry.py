@@ -11,13 +11,13 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from flowsched.scale.policy import Feature, NetworkPolicy
+from flowsched.scale.policy import CostModel, Feature
 from flowsched_models.document import InputError, Problem, name_help
 
 GROUP = "flowsched.policies"
 """Entry points of this group are policies of other packages: ``name = "module:Class"``."""
 _BUILT_IN = {
-    "flow-network": "flowsched.scale.policies.flow:FlowNetworkPolicy",
+    "flow-network": "flowsched.scale.policies.flow:FlowCostModel",
     "quincy": "flowsched.scale.policies.quincy:QuincyPolicy",
     "load-spreading": "flowsched.scale.policies.load_spreading:LoadSpreadingPolicy",
     "coco": "flowsched.scale.policies.coco:CocoPolicy",
@@ -28,7 +28,7 @@ ALIASES = {"flow": "flow-network"}
 """Names that are understood beside the listed ones; to users of the command line ``flow`` is the search."""
 _MEMBERS = ("name", "features", "factors", "price")
 
-PolicyFactory = Callable[..., NetworkPolicy]
+PolicyFactory = Callable[..., CostModel]
 """A class, or a function, that makes a policy of its settings, all of them keywords with a default."""
 
 
@@ -125,17 +125,17 @@ class Registry(Mapping[str, PolicyFactory]):
         return place.dist.name if isinstance(place, EntryPoint) and place.dist is not None else ""
 
 
-NETWORK_POLICIES = Registry()
+COST_MODELS = Registry()
 
 
-def make_network_policy(name: str, **settings: Any) -> NetworkPolicy:
+def make_cost_model(name: str, **settings: Any) -> CostModel:
     """A policy by its name, or by an older one of ``ALIASES``, with settings as it documents them.
 
     Raises :class:`PolicyError`, a ``KeyError``, if it is unknown or cannot be loaded, does not take a setting or its value,
     or makes something that is no policy.
     """
     name = ALIASES.get(name, name)
-    factory = NETWORK_POLICIES[name]
+    factory = COST_MODELS[name]
     known = _settings(factory)
     names = [setting.name for setting in known]
     for given in settings:
@@ -155,12 +155,12 @@ def make_network_policy(name: str, **settings: Any) -> NetworkPolicy:
     return policy
 
 
-def describe_network_policy(name: str) -> PolicyNotes:
+def describe_cost_model(name: str) -> PolicyNotes:
     """What a policy says about itself; raises :class:`PolicyError` as looking it up does."""
     name = ALIASES.get(name, name)
-    factory = NETWORK_POLICIES[name]
+    factory = COST_MODELS[name]
     summary = (inspect.getdoc(factory) or "").partition("\n")[0].strip()
-    return PolicyNotes(name, summary, _settings(factory), NETWORK_POLICIES.package(name), NETWORK_POLICIES.place(name))
+    return PolicyNotes(name, summary, _settings(factory), COST_MODELS.package(name), COST_MODELS.place(name))
 
 
 def _settings(factory: PolicyFactory) -> tuple[Setting, ...]:

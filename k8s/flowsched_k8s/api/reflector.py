@@ -74,7 +74,7 @@ class _Brief(Struct):
 
 class _RawList(Struct):
     metadata: ListMeta = ListMeta()
-    items: list[msgspec.Raw] = msgspec.field(default_factory=list)
+    items: list[msgspec.Raw] | None = None
 
 
 class _LostTrackError(Exception):
@@ -298,7 +298,7 @@ class Reflector(Generic[Obj]):
             page = await self._page(query)
             self.heard_at = self._clock()
             batch: list[Happening[Obj]] = []
-            for obj in page.items:
+            for obj in page.items or ():
                 name = (obj.metadata.namespace, obj.metadata.name)
                 listed.add(name)
                 known = self.cache.get(name)
@@ -326,7 +326,7 @@ class Reflector(Generic[Obj]):
         except msgspec.ValidationError:
             # One strange object must not hide all others.
             raw = msgspec.json.decode(reply.body, type=_RawList)
-            items = [obj for item in raw.items if (obj := self._decoded(item)) is not None]
+            items = [obj for item in raw.items or () if (obj := self._decoded(item)) is not None]
             return ObjectList(metadata=raw.metadata, items=items)
 
     def _decoded(self, raw: msgspec.Raw) -> Obj | None:
@@ -437,7 +437,7 @@ class Reflector(Generic[Obj]):
             if not reply.ok:
                 raise ApiError.of(reply)
             page = msgspec.json.decode(reply.body, type=ObjectList[_Brief])
-            for brief in page.items:
+            for brief in page.items or ():
                 meta = brief.metadata
                 listed[(meta.namespace, meta.name)] = (meta.uid, _number(meta.resource_version))
             if not page.metadata.continue_:

@@ -17,6 +17,7 @@ import click
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="How to reach the API server.")
 @click.option("--dry-run", is_flag=True, help="Decide and log, write nothing.")
 @click.option("--records", type=click.Path(path_type=Path), metavar="DIR", help="Folder for the records of rounds.")
+@click.option("--events", type=click.Path(path_type=Path), metavar="FILE", help="Record events for flowsched simulate.")
 @click.option("-v", "verbosity", count=True, help="Say more; repeat for more still.")
 @click.option("--logging-format", type=click.Choice(["text", "json"]), help="How logs are written.")
 def run(
@@ -24,6 +25,7 @@ def run(
     kubeconfig: Path | None,
     dry_run: bool,
     records: Path | None,
+    events: Path | None,
     verbosity: int,
     logging_format: str | None,
 ) -> int:
@@ -46,6 +48,7 @@ def run(
         configuration,
         dry_run=dry_run or configuration.dry_run,
         records=replace(configuration.records, directory=records or configuration.records.directory),
+        events=replace(configuration.events, file=events or configuration.events.file),
         logging=replace(logging, format=logging_format or logging.format, verbosity=max(verbosity, logging.verbosity)),
     )
     set_up_logging(configuration.logging.format, configuration.logging.verbosity)

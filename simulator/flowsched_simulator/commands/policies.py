@@ -18,9 +18,9 @@ from flowsched_simulator.policies import (
     OUR_PACKAGE,
     POLICIES,
     Description,
+    cost_models,
     describe,
     everybody,
-    network_policies,
 )
 
 _KINDS = {
@@ -28,7 +28,7 @@ _KINDS = {
     "baseline": "a greedy rule to compare with; it reads no settings",
     "controller": "a controller of one machine, for scenarios of kind NodeScenario",
     "isolation": "a way of isolating critical tasks, for scenarios of kind IsolationScenario",
-    "network": "a network policy, for clusters of any size (docs/policies.md)",
+    "network": "a cost model, for clusters of any size (docs/policies.md)",
 }
 
 
@@ -49,7 +49,7 @@ def policies(name: str | None, as_json: bool) -> None:
     elif name is not None:
         click.echo(render_description(_described(name)))
     else:
-        asked_for = {**ON_REQUEST, **network_policies()}
+        asked_for = {**ON_REQUEST, **cost_models()}
         listed = {**POLICIES, **{name: f"{text}; only with --policy" for name, text in asked_for.items()}}
         listed |= {name: f"one machine: {policy.summary}" for name, policy in NODE_POLICIES.items()}
         listed |= {name: f"isolation: {text}" for name, text in SUMMARIES.items()}

@@ -15,6 +15,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from flowsched.cluster.played_events import looks_like_events
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import apply_settings
 from flowsched.commands.solver_options import SOLVER, TIME_LIMIT, TIME_LIMIT_HELP
@@ -23,13 +24,14 @@ from flowsched.scale import choice
 from flowsched_models.document import Document, InputError, Problem, read_document
 from flowsched_models.output import make_folder, write_whole
 from flowsched_simulator import isolation
+from flowsched_simulator.commands.simulate_events import EventsRequest, simulate_events
 from flowsched_simulator.commands.simulate_isolation import simulate_isolation
 from flowsched_simulator.commands.simulate_node import NODE_ONLY, NodeRequest, simulate_on_node
 from flowsched_simulator.comparison import compare, result
 from flowsched_simulator.node import scenario_file as node_scenario_file
 from flowsched_simulator.node.policies import NODE_POLICIES
 from flowsched_simulator.plan_rules_form import apart, apply_plan_rules
-from flowsched_simulator.policies import FLOW_PLAN, POLICIES, EngineOptions, check_policies, is_network, readers
+from flowsched_simulator.policies import FLOW_PLAN, POLICIES, EngineOptions, check_policies, is_cost_model, readers
 from flowsched_simulator.record_folder import RecordFolder
 from flowsched_simulator.replay import caveats, placed_services, replay
 from flowsched_simulator.report import render_report
@@ -87,7 +89,7 @@ UNFINISHED = 3
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting of `flow`; of `flow+plan` with plan. before its name, of a network policy or of `flow-node` with its "
+    help="A setting of `flow`; of `flow+plan` with plan. before its name, of another cost model or of `flow-node` with its "
     "name and a dot. Of the same setting the last counts.",
 )
 @click.option(
@@ -125,8 +127,19 @@ def simulate(
     Prints a table with a row per policy and writes a report that opens offline. Progress goes to stderr. A scenario of
     one machine (kind NodeScenario) is run by the controllers that `flowsched policies` lists as such, one of critical
     tasks (kind IsolationScenario) by ways of isolating them.
+
+    SCENARIO may be a file of events that `flowsched run --events` recorded. Each of its rounds is then decided anew, and
+    compared with the record (exit code 4: different), or with what --policy had decided.
     """
     error = _model_error(model_error)
+    if looks_like_events(Path(scenario)):
+        _refuse(context, _NOT_OF_EVENTS, f"has no meaning for events that were recorded, as in {scenario}")
+        if not policies:
+            _refuse(context, _OF_OTHERS, f"is for other policies: the rounds of {scenario} are decided as recorded")
+        asked = EventsRequest(policies, seed, settings, solver, time_limit, as_json)
+        text, code = simulate_events(Path(scenario), asked, lambda note: click.echo(f"note: {note}", err=True))
+        click.echo(text)
+        context.exit(code)
     document = _document(scenario)
     kind = document.data.get("kind")
 
@@ -179,7 +192,7 @@ def simulate(
         loaded, runs = _replayed(loaded, scenario, schedule, options, out)
     else:
         names = check_policies(_of_clusters(policies) or tuple(POLICIES))
-        rest, network = choice.apart(settings, [name for name in names if is_network(name)])
+        rest, network = choice.apart(settings, [name for name in names if is_cost_model(name)])
         own, plan = apart(tuple(rest))
         engine = EngineOptions(
             apply_settings(Settings(), own, readers=readers(names, network)),
@@ -219,6 +232,10 @@ def _end(unfinished: Sequence[tuple[str, str, str]]) -> None:
         click.get_current_context().exit(UNFINISHED)
 
 
+_NOT_OF_EVENTS = (
+    "schedule", "out", "records", "keep_rounds", "charge_scheduling_time", "model_error", *NODE_ONLY,
+)  # fmt: skip
+_OF_OTHERS = ("settings", "solver", "time_limit", "seed")
 _CLUSTER_ONLY = ("schedule", "keep_rounds", "charge_scheduling_time", "solver", "time_limit")
 
 

@@ -11,7 +11,7 @@ from flowsched.scale.full_round import FullRounds, FullSettings
 from flowsched.scale.ledger import RUNNING, UNLIMITED, Ledger
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.migration import Moves, carry_out
-from flowsched.scale.policies.flow import FlowNetworkPolicy
+from flowsched.scale.policies.flow import FlowCostModel
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.solvers import make_solver
 
@@ -29,7 +29,7 @@ def a_class(name: str, cores: int = 1, pressure: float = 0.5, sensitivity: float
 
 
 def cluster(machines: Sequence[MachineSpec], waiting: float = 4.0, growth: float = 4.0) -> Ledger:
-    ledger = Ledger(FlowNetworkPolicy(waiting=waiting, growth=growth))
+    ledger = Ledger(FlowCostModel(waiting=waiting, growth=growth))
     ledger.add_machines(machines)
     return ledger
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.machine_arrays import FIXED
-from flowsched.scale.policy import NetworkPolicy
+from flowsched.scale.policy import CostModel
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.solvers import make_solver
@@ -34,7 +34,7 @@ def a_machine(name: str, cores: int = 8, memory: int = 64, type: str = "m", **ki
 class World:
     """A ledger with its rounds."""
 
-    def __init__(self, policy: NetworkPolicy, machines: Sequence[MachineSpec], settings: RoundSettings | None = None):
+    def __init__(self, policy: CostModel, machines: Sequence[MachineSpec], settings: RoundSettings | None = None):
         self.ledger = Ledger(policy)
         self.rows = self.ledger.add_machines(machines)
         self.rounds = Rounds(self.ledger, make_solver("ortools"), settings or RoundSettings(due_age_s=DUE_S))

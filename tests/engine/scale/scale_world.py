@@ -28,7 +28,7 @@ from benchmarks.small_worlds import (
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.network import ScaleNetwork, build_network
-from flowsched.scale.policies.flow import FlowNetworkPolicy
+from flowsched.scale.policies.flow import FlowCostModel
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.waiting import Waiting, survey
 from flowsched.solvers import make_solver
@@ -152,6 +152,6 @@ def breaches(world: World, ledger: Ledger, outcome: RoundOutcome) -> list[str]:
     return wrong
 
 
-def flow_policy(bucket: float) -> FlowNetworkPolicy:
+def flow_policy(bucket: float) -> FlowCostModel:
     """The policy of the worlds, with another bucket."""
-    return FlowNetworkPolicy(bucket, bucket * 4.0, waiting=4.0, growth=4.0)
+    return FlowCostModel(bucket, bucket * 4.0, waiting=4.0, growth=4.0)

@@ -1,4 +1,4 @@
-"""Network policies as users choose them: settings as they are typed, and what is said of those that are wrong."""
+"""Cost models as users choose them: settings as they are typed, and what is said of those that are wrong."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ def test_only_the_command_line_names_its_option() -> None:
 
 def test_plain_settings_go_by_features() -> None:
     rounds = ("due_age_s", "aging_crosses_priority", "drain", *CHANGE_SETTINGS, "scoring")
-    assert choice.plain_settings(choice.chosen("coco")) == rounds
-    assert choice.plain_settings(choice.chosen("flow")) == (*rounds, "headroom_weight", "slo_margin")
+    assert choice.plain_settings(choice.chosen("coco").features) == rounds
+    assert choice.plain_settings(choice.chosen("flow").features) == (*rounds, "headroom_weight", "slo_margin")
 
 
 def test_settings_come_apart_by_policy() -> None:

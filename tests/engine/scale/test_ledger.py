@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from flowsched.scale.ledger import PENDING, RUNNING, UNLIMITED, Ledger
 from flowsched.scale.machine_arrays import FIXED
-from flowsched.scale.policies.flow import HEADROOM, PRESSURE, FlowNetworkPolicy
+from flowsched.scale.policies.flow import HEADROOM, PRESSURE, FlowCostModel
 from flowsched.scale.policy import ClassPrices, Feature
 from flowsched.scale.price_table import LedgerError
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
@@ -31,7 +31,7 @@ def one(ledger: Ledger, task_class: TaskClass, created_s: float = 0.0, name: str
 
 
 def test_a_task_takes_what_it_asks_for_and_gives_it_back() -> None:
-    ledger = Ledger(FlowNetworkPolicy())
+    ledger = Ledger(FlowCostModel())
     (row,) = ledger.add_machines([machine("m")])
     task = one(ledger, batch())
     ledger.bind(np.array([task]), np.array([row]), np.array([9.0]))
@@ -45,7 +45,7 @@ def test_a_task_takes_what_it_asks_for_and_gives_it_back() -> None:
 
 
 def test_a_machine_that_leaves_sends_its_tasks_back_as_old_as_they_were() -> None:
-    ledger = Ledger(FlowNetworkPolicy())
+    ledger = Ledger(FlowCostModel())
     rows = ledger.add_machines([machine("m"), machine("n")])
     task = one(ledger, batch(), created_s=7.0)
     ledger.bind(np.array([task]), rows[:1])
@@ -59,7 +59,7 @@ def test_a_machine_that_leaves_sends_its_tasks_back_as_old_as_they_were() -> Non
 
 
 def test_changes_are_listed_once_and_then_forgotten() -> None:
-    ledger = Ledger(FlowNetworkPolicy())
+    ledger = Ledger(FlowCostModel())
     rows = ledger.add_machines([machine("m"), machine("n")])
     assert sorted(ledger.view().changed.tolist()) == sorted(rows.tolist())
     tasks = [one(ledger, batch(), name=f"t{i}") for i in range(3)]
@@ -69,7 +69,7 @@ def test_changes_are_listed_once_and_then_forgotten() -> None:
 
 
 def test_who_waits_is_read_in_the_order_of_arrival() -> None:
-    ledger = Ledger(FlowNetworkPolicy())
+    ledger = Ledger(FlowCostModel())
     (row,) = ledger.add_machines([machine("m")])
     tasks = np.array([one(ledger, batch(), name=f"t{i}") for i in range(5)])
     ledger.leave(tasks[[0, 3]])
@@ -81,7 +81,7 @@ def test_who_waits_is_read_in_the_order_of_arrival() -> None:
 
 
 def test_resources_kinds_and_classes_may_turn_up_later() -> None:
-    ledger = Ledger(FlowNetworkPolicy(), resources=())
+    ledger = Ledger(FlowCostModel(), resources=())
     ledger.add_machines([machine("m")])
     picky = ledger.intern(batch(selector=(("zone", "b"),)))
     gpu = ledger.intern(batch(needs=(("gpu", 1),)))
@@ -96,7 +96,7 @@ def test_resources_kinds_and_classes_may_turn_up_later() -> None:
 
 
 def test_a_resize_keeps_what_runs() -> None:
-    ledger = Ledger(FlowNetworkPolicy())
+    ledger = Ledger(FlowCostModel())
     rows = ledger.add_machines([machine("m")])
     ledger.bind(np.array([one(ledger, batch(3000))]), rows)
     ledger.resize("m", {"cpu": 2000, "memory": 8192})
@@ -104,7 +104,7 @@ def test_a_resize_keeps_what_runs() -> None:
 
 
 def test_own_readings_and_limits_of_a_machine() -> None:
-    ledger = Ledger(FlowNetworkPolicy())
+    ledger = Ledger(FlowCostModel())
     spec = MachineSpec("m", KINDS[0], {"cpu": 4000}, {HEADROOM: 0.5}, {PRESSURE: 0.25})
     (row,) = ledger.add_machines([spec])
     assert ledger.readings[row, 2] == FIXED // 2
@@ -133,7 +133,7 @@ def test_own_readings_and_limits_of_a_machine() -> None:
     ],
 )
 def test_events_that_contradict_the_state_change_nothing(event: object, says: str) -> None:
-    ledger = Ledger(FlowNetworkPolicy())
+    ledger = Ledger(FlowCostModel())
     ledger.add_machines([machine("m")])
     task = one(ledger, batch())
     state = (ledger.free.copy(), ledger.state.copy(), ledger.machine_count, ledger.task_count)
@@ -188,7 +188,7 @@ EVENT = st.tuples(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(EVENT, max_size=60))
 def test_sums_are_those_of_what_is_there(events: list[tuple[str, int]]) -> None:
-    ledger = Ledger(FlowNetworkPolicy())
+    ledger = Ledger(FlowCostModel())
     classes = [ledger.intern(batch(w, pressure=w / 7e3)) for w in (500, 1000, 2000)]
     names = [f"m{i}" for i in range(3)]
     ledger.add_machines([machine(n, i % 2) for i, n in enumerate(names)])

@@ -7,7 +7,7 @@ import pytest
 
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.migration import waiting_cost
-from flowsched.scale.policies.flow import FlowNetworkPolicy
+from flowsched.scale.policies.flow import FlowCostModel
 from flowsched.scale.price_table import LedgerError
 from flowsched.scale.round import Rounds
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
@@ -49,7 +49,7 @@ def spec(cpu: int = 4000, reading: float = 0.0, limit: float = INF) -> MachineSp
     ],
 )
 def test_nothing_has_changed(event: object, says: str) -> None:
-    ledger = Ledger(FlowNetworkPolicy())
+    ledger = Ledger(FlowCostModel())
     rows = ledger.add_machines([MachineSpec("m", KIND, {"cpu": 4000})])
     number = ledger.intern(TaskClass("t", 1000, pressure=0.5))
     tasks = ledger.submit(np.full(3, number), np.zeros(3), ["a", "b", "c"])
@@ -67,7 +67,7 @@ def test_nothing_has_changed(event: object, says: str) -> None:
 
 
 def test_where_the_due_age_is_nothing_everybody_who_has_waited_is_of_that_age() -> None:
-    ledger = Ledger(FlowNetworkPolicy(waiting=1.0, growth=2.0))
+    ledger = Ledger(FlowCostModel(waiting=1.0, growth=2.0))
     number = ledger.intern(TaskClass("t", 1000))
     tasks = ledger.submit(np.full(2, number), np.array([0.0, 5.0]))
     assert waiting_cost(ledger, tasks, 5.0, 0.0).tolist() == [3.0, 1.0]
@@ -88,11 +88,11 @@ def test_where_the_due_age_is_nothing_everybody_who_has_waited_is_of_that_age() 
 def test_a_class_of_the_wrong_form_is_told(fields: dict[str, object], says: str) -> None:
     values = {"name": "x", "width_milli": 1000, **fields}
     with pytest.raises(LedgerError, match=says):
-        Ledger(FlowNetworkPolicy()).intern(TaskClass(**values))  # type: ignore[arg-type]
+        Ledger(FlowCostModel()).intern(TaskClass(**values))  # type: ignore[arg-type]
 
 
 def test_tasks_and_machines_of_the_wrong_form_are_told() -> None:
-    ledger = Ledger(FlowNetworkPolicy())
+    ledger = Ledger(FlowCostModel())
     number = ledger.intern(TaskClass("x", 1000))
     assert len(ledger.submit([number], [0.0])) == 1  # type: ignore[arg-type]
     with pytest.raises(LedgerError, match=r"2 classes .* came with 1 times"):

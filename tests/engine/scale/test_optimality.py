@@ -10,7 +10,7 @@ from scale_world import Draw, World, decide, draw_world, varied, worlds
 
 from flowsched.scale.exact import ExactLevel
 from flowsched.scale.ledger import Ledger
-from flowsched.scale.policies.flow import FlowNetworkPolicy
+from flowsched.scale.policies.flow import FlowCostModel
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.small_round import bound_prices
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
@@ -81,7 +81,7 @@ def test_rounds_that_are_large_do_without() -> None:
 
 
 def round_of(machines: list[MachineSpec], tasks: list[TaskClass], waiting: float = 4.0) -> tuple[Ledger, Rounds]:
-    ledger = Ledger(FlowNetworkPolicy(waiting=waiting))
+    ledger = Ledger(FlowCostModel(waiting=waiting))
     ledger.add_machines(machines)
     ledger.submit(np.array([ledger.intern(t) for t in tasks]), np.zeros(len(tasks)))
     return ledger, Rounds(ledger, make_solver("ortools"))

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from policy_world import DUE_S, World, a_class, a_machine, price_of
 
 from flowsched.scale.ledger import Ledger
-from flowsched.scale.policies import NETWORK_POLICIES, make_network_policy
-from flowsched.scale.policy import FORBIDDEN, ClassPrices, NetworkPolicy
+from flowsched.scale.policies import COST_MODELS, make_cost_model
+from flowsched.scale.policy import FORBIDDEN, ClassPrices, CostModel
 from flowsched.scale.price_table import LedgerError
 from flowsched.scale.task_class import MachineKind, TaskClass
 
-NAMES = tuple(NETWORK_POLICIES)
+NAMES = tuple(COST_MODELS)
 RACKS = ("a", "b", "c")
 
 
@@ -60,7 +60,7 @@ def clusters(draw: st.DrawFn) -> tuple[list, list[TaskClass], list[int], list[in
 def loaded(name: str, cluster: tuple[list, list[TaskClass], list[int], list[int]]) -> World:
     """What runs found its place in a first round; what waits is of ages up to twice the due age."""
     machines, some, run, wait = cluster
-    world = World(make_network_policy(name), machines)
+    world = World(make_cost_model(name), machines)
     for task_class, count in zip(some, run, strict=True):
         world.submit(task_class, count)
     world.round()
@@ -78,7 +78,7 @@ few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthChec
 def test_arrays_have_their_shapes_and_no_number_is_below_0(name: str, cluster: tuple) -> None:
     machines, some, _, _ = cluster
     kinds = [machine.kind for machine in machines]
-    policy = make_network_policy(name)
+    policy = make_cost_model(name)
     width = len(policy.features)
     for kind in kinds:
         factors = np.asarray(policy.factors(kind))
@@ -99,7 +99,7 @@ def test_arrays_have_their_shapes_and_no_number_is_below_0(name: str, cluster: t
 def test_the_same_class_and_kinds_have_the_same_prices_whatever_was_asked_before(name: str, cluster: tuple) -> None:
     machines, some, _, _ = cluster
     kinds = [machine.kind for machine in machines]
-    asked, fresh = make_network_policy(name), make_network_policy(name)
+    asked, fresh = make_cost_model(name), make_cost_model(name)
     for task_class in some:
         asked.price(task_class, kinds)
     for task_class in reversed(some):
@@ -177,7 +177,7 @@ def test_the_same_events_lead_to_the_same_decisions(name: str, cluster: tuple) -
 class Asked:
     """A policy that counts what it is asked, and forbids some types."""
 
-    def __init__(self, policy: NetworkPolicy, forbidden: Sequence[str] = ()) -> None:
+    def __init__(self, policy: CostModel, forbidden: Sequence[str] = ()) -> None:
         self.policy, self.forbidden = policy, forbidden
         self.name, self.features = policy.name, policy.features
         self.pairs: Counter[tuple[str, MachineKind]] = Counter()
@@ -196,7 +196,7 @@ class Asked:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_prices_are_asked_once_per_class_and_kind_and_not_in_rounds(name: str) -> None:
-    policy = Asked(make_network_policy(name))
+    policy = Asked(make_cost_model(name))
     world = World(policy, [a_machine(f"n{i}", 4, type=f"type-{i % 2}") for i in range(6)])
     for turn in range(4):
         for i in range(3):
@@ -214,7 +214,7 @@ def test_prices_are_asked_once_per_class_and_kind_and_not_in_rounds(name: str) -
 
 @pytest.mark.parametrize("name", NAMES)
 def test_forbidden_kinds_are_never_used_though_nothing_else_is_free(name: str) -> None:
-    world = World(Asked(make_network_policy(name), ["no"]), [a_machine("n0", 2), a_machine("n1", 64, type="no")])
+    world = World(Asked(make_cost_model(name), ["no"]), [a_machine("n0", 2), a_machine("n1", 64, type="no")])
     world.submit(a_class("narrow", 1), 5, created_s=-DUE_S)
     world.submit(a_class("wide", 8), 1, created_s=-DUE_S)
     world.round()

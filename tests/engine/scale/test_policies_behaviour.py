@@ -17,11 +17,11 @@ from benchmarks.quincy.network import build_network as build_locality_network
 from benchmarks.quincy.tasks import DataTasks
 from flowsched.scale.compaction import RUNGS
 from flowsched.scale.network import build_network
-from flowsched.scale.policies import make_network_policy
+from flowsched.scale.policies import make_cost_model
 from flowsched.scale.policies.coco import CLASSES, PENALTIES, CocoPolicy
 from flowsched.scale.policies.load_spreading import LoadSpreadingPolicy
 from flowsched.scale.policies.locality_prices import LocalityPrices
-from flowsched.scale.policy import NetworkPolicy
+from flowsched.scale.policy import CostModel
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.task_class import TaskClass
 from flowsched.scale.waiting import survey
@@ -30,7 +30,7 @@ from flowsched.solvers import make_solver
 few = settings(max_examples=30, deadline=None)
 
 
-def alike(policy: NetworkPolicy, machines: int, cores: int = 8) -> World:
+def alike(policy: CostModel, machines: int, cores: int = 8) -> World:
     return World(policy, [a_machine(f"n{i}", cores) for i in range(machines)])
 
 
@@ -43,7 +43,7 @@ def alike(policy: NetworkPolicy, machines: int, cores: int = 8) -> World:
     tasks=st.lists(st.tuples(st.sampled_from([0.5, 1, 2, 3]), st.integers(1, 8)), min_size=1, max_size=4),
 )
 def test_trivial_leaves_nobody_beside_room_that_would_do(cores: list[int], tasks: list[tuple[float, int]]) -> None:
-    world = World(make_network_policy("trivial"), [a_machine(f"n{i}", c) for i, c in enumerate(cores)])
+    world = World(make_cost_model("trivial"), [a_machine(f"n{i}", c) for i, c in enumerate(cores)])
     for i, (width, count) in enumerate(tasks):
         world.submit(a_class(f"c{i}", width), count)
     world.round()
@@ -53,14 +53,14 @@ def test_trivial_leaves_nobody_beside_room_that_would_do(cores: list[int], tasks
 
 
 def test_trivial_minds_neither_neighbours_nor_types() -> None:
-    world = World(make_network_policy("trivial"), [a_machine("slow", 2, type="slow"), a_machine("fast", 2)])
+    world = World(make_cost_model("trivial"), [a_machine("slow", 2, type="slow"), a_machine("fast", 2)])
     world.submit(a_class("averse", 1, sensitivity=9.0, pressure=9.0, slowness=(("slow", 9.0),)), 4)
     outcome = world.round()
     assert outcome.cost.tolist() == [1.0] * 4 and world.waiting() == []
 
 
 def test_trivial_serves_those_that_waited_longer_where_room_is_scarce() -> None:
-    world = alike(make_network_policy("trivial"), 1, cores=2)
+    world = alike(make_cost_model("trivial"), 1, cores=2)
     world.submit(a_class("young"), 2, created_s=0.0)
     world.submit(a_class("old"), 2, created_s=-DUE_S)
     world.round()
@@ -79,7 +79,7 @@ def test_trivial_serves_those_that_waited_longer_where_room_is_scarce() -> None:
 def test_equal_machines_end_within_one_task_of_each_other(
     machines: int, tasks: list[tuple[float, int]], rounds: int
 ) -> None:
-    world = alike(make_network_policy("load-spreading"), machines, cores=160)
+    world = alike(make_cost_model("load-spreading"), machines, cores=160)
     for _ in range(rounds):
         for i, (width, count) in enumerate(tasks):
             world.submit(a_class(f"c{i}", width, run_s=10.0 * i), count)
@@ -90,7 +90,7 @@ def test_equal_machines_end_within_one_task_of_each_other(
 
 
 def test_new_tasks_fill_up_what_was_uneven() -> None:
-    world = alike(make_network_policy("load-spreading"), 4)
+    world = alike(make_cost_model("load-spreading"), 4)
     world.run(a_class("there"), "n0", 5)
     world.run(a_class("there"), "n1", 2)
     world.submit(a_class("new"), 5)
@@ -200,7 +200,7 @@ def a_beast(name: str, cores: float = 1.0) -> TaskClass:
 
 @pytest.mark.parametrize("width", [1, 2])
 def test_devils_and_rabbits_keep_apart_while_there_is_room_and_turtles_fill(width: int) -> None:
-    world = alike(make_network_policy("coco"), 4, cores=4 * width)
+    world = alike(make_cost_model("coco"), 4, cores=4 * width)
     for i, beast in enumerate(("devil", "devil", "rabbit", "rabbit")):
         world.run(a_beast(beast, width), f"n{i}")
     world.submit(a_beast("rabbit", width), 4)
@@ -221,7 +221,7 @@ def test_devils_and_rabbits_keep_apart_while_there_is_room_and_turtles_fill(widt
 @few
 @given(beasts=st.lists(st.sampled_from(CLASSES), min_size=1, max_size=8))
 def test_penalties_are_the_sum_over_pairs_in_whatever_order_they_come(beasts: list[str]) -> None:
-    world = alike(make_network_policy("coco"), 1, cores=8)
+    world = alike(make_cost_model("coco"), 1, cores=8)
     total = 0.0
     for beast in beasts:
         number = world.ledger.intern(a_beast(beast))
@@ -250,7 +250,7 @@ def test_profiles_become_beasts_by_what_they_do_and_suffer() -> None:
 
 @pytest.mark.parametrize("width", [1, 2])
 def test_where_room_is_scarce_the_short_ones_run(width: int) -> None:
-    world = alike(make_network_policy("shortest-job-first"), 2, cores=3 * width)
+    world = alike(make_cost_model("shortest-job-first"), 2, cores=3 * width)
     for run_s in (2000.0, 20.0, 400.0, 90.0):
         world.submit(a_class(f"{run_s:g}", width, run_s=run_s), 3)
     world.round()
@@ -260,7 +260,7 @@ def test_where_room_is_scarce_the_short_ones_run(width: int) -> None:
 @few
 @given(runs=st.lists(st.integers(10, 5000), min_size=1, max_size=12, unique=True), room=st.integers(1, 12))
 def test_it_is_always_the_shortest_that_run(runs: list[int], room: int) -> None:
-    world = alike(make_network_policy("shortest-job-first"), 1, cores=room)
+    world = alike(make_cost_model("shortest-job-first"), 1, cores=room)
     for run_s in runs:
         world.submit(a_class(str(run_s), run_s=float(run_s)))
     world.round()
@@ -268,7 +268,7 @@ def test_it_is_always_the_shortest_that_run(runs: list[int], room: int) -> None:
 
 
 def test_long_ones_wait_at_no_finite_price_for_ever() -> None:
-    world = alike(make_network_policy("shortest-job-first"), 1, cores=1)
+    world = alike(make_cost_model("shortest-job-first"), 1, cores=1)
     world.submit(a_class("endless"), created_s=-DUE_S)
     world.submit(a_class("long", run_s=1e6), created_s=-0.9 * DUE_S)
     world.submit(a_class("short", run_s=5.0), 3)
@@ -277,7 +277,7 @@ def test_long_ones_wait_at_no_finite_price_for_ever() -> None:
 
 
 def test_nobody_waits_beside_free_room_and_faster_types_come_first() -> None:
-    world = World(make_network_policy("shortest-job-first"), [a_machine("slow", 2, type="slow"), a_machine("fast", 2)])
+    world = World(make_cost_model("shortest-job-first"), [a_machine("slow", 2, type="slow"), a_machine("fast", 2)])
     world.submit(a_class("endless", slowness=(("slow", 0.8),)), 3)
     world.round()
     assert world.counts().tolist() == [1, 2]
@@ -301,7 +301,7 @@ HERE = (("machine", "m0", 0.8), ("rack", "r0", 1.0))
 
 
 def test_a_task_goes_to_its_data_then_to_its_rack_then_anywhere() -> None:
-    world = World(make_network_policy("quincy"), in_racks(4, 2))
+    world = World(make_cost_model("quincy"), in_racks(4, 2))
     found = []
     for turn in range(4):
         world.submit(reads("reader", 100.0, *HERE), created_s=-DUE_S)
@@ -313,7 +313,7 @@ def test_a_task_goes_to_its_data_then_to_its_rack_then_anywhere() -> None:
 
 
 def test_it_waits_for_its_data_until_that_is_dearer_than_the_transfer() -> None:
-    world = World(make_network_policy("quincy", waiting_per_s=1.0), in_racks(4, 2))
+    world = World(make_cost_model("quincy", waiting_per_s=1.0), in_racks(4, 2))
     world.run(a_class("other"), "m0")
     world.run(a_class("other"), "m1")
     world.submit(reads("reader", 100.0, *HERE))
@@ -322,7 +322,7 @@ def test_it_waits_for_its_data_until_that_is_dearer_than_the_transfer() -> None:
 
 
 def test_data_too_small_to_be_preferred_counts_like_none() -> None:
-    policy = make_network_policy("quincy", preferred_share=0.5)
+    policy = make_cost_model("quincy", preferred_share=0.5)
     kinds = [machine.kind for machine in in_racks(2, 1)]
     prices = policy.price(reads("reader", 10.0, ("machine", "m0", 0.4), ("rack", "r0", 0.4)), kinds)
     assert prices.base.tolist() == [20.0, 20.0]
@@ -359,7 +359,7 @@ def test_the_compacted_network_costs_what_the_network_of_every_task_costs(
     whole = build_locality_network(machines, choose(machines, tasks, prices), tasks.jobs)
     optimum = make_solver("ortools").solve(whole.network).cost
 
-    policy = make_network_policy("quincy", waiting=150.0, waiting_per_s=0.0, preferred_share=0.25)
+    policy = make_cost_model("quincy", waiting=150.0, waiting_per_s=0.0, preferred_share=0.25)
     world = World(policy, in_racks(count, per_rack))
     for i, task in enumerate(held):
         total = sum(mb for mb, _ in task)
@@ -383,7 +383,7 @@ def test_the_compacted_network_costs_what_the_network_of_every_task_costs(
 def test_pairs_that_hurt_each_other_are_kept_apart(width: int) -> None:
     loud = a_class("loud", width, pressure=0.5, sensitivity=0.1)
     tender = a_class("tender", width, pressure=0.01, sensitivity=2.0)
-    world = alike(make_network_policy("flow"), 4, cores=2 * width)
+    world = alike(make_cost_model("flow"), 4, cores=2 * width)
     world.run(loud, "n0")
     world.run(loud, "n1")
     world.run(tender, "n2")
@@ -405,7 +405,7 @@ FLOW_CLASSES = (
 @few
 @given(order=st.lists(st.integers(0, 3), min_size=1, max_size=6), bandwidth=st.sampled_from([0.5, 1.0, 1.5]))
 def test_a_price_is_the_exact_change_of_the_total(order: list[int], bandwidth: float) -> None:
-    world = World(make_network_policy("flow"), [a_machine("n0", 16, bandwidth=bandwidth)])
+    world = World(make_cost_model("flow"), [a_machine("n0", 16, bandwidth=bandwidth)])
 
     def slow_down(there: list[int]) -> float:
         some = [FLOW_CLASSES[i] for i in there]
@@ -420,7 +420,7 @@ def test_a_price_is_the_exact_change_of_the_total(order: list[int], bandwidth: f
 
 
 def test_neutral_tasks_go_anywhere_and_leave_the_cleanest_places_to_others() -> None:
-    world = alike(make_network_policy("flow"), 2, cores=2)
+    world = alike(make_cost_model("flow"), 2, cores=2)
     world.run(a_class("loud", pressure=0.5), "n0")
     world.submit(a_class("neutral"))
     world.submit(a_class("tender", sensitivity=1.0), 2)
@@ -431,7 +431,7 @@ def test_neutral_tasks_go_anywhere_and_leave_the_cleanest_places_to_others() -> 
 
 def test_a_wish_is_met_where_there_is_room_and_costs_what_it_says_where_not() -> None:
     labels = (("disk", "ssd"),)
-    world = World(make_network_policy("flow"), [a_machine("ssd", 2, labels=labels), a_machine("plain", 2)])
+    world = World(make_cost_model("flow"), [a_machine("ssd", 2, labels=labels), a_machine("plain", 2)])
     world.submit(a_class("wishes", preferences=(("disk", "ssd", 0.3),)), 3)
     outcome = world.round()
     assert world.counts().tolist() == [2, 1]
@@ -439,7 +439,7 @@ def test_a_wish_is_met_where_there_is_room_and_costs_what_it_says_where_not() ->
 
 
 def test_headroom_of_a_service_counts_as_its_machine_reads_it() -> None:
-    world = alike(make_network_policy("flow"), 2)
+    world = alike(make_cost_model("flow"), 2)
     world.ledger.read("n0", "headroom", 2.0)
     world.submit(a_class("loud", pressure=0.5), 2)
     world.submit(a_class("quiet"), 1)

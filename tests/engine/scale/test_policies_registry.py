@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from flowsched.scale.policies import (
-    NETWORK_POLICIES,
+    COST_MODELS,
     PolicyError,
-    describe_network_policy,
-    make_network_policy,
+    describe_cost_model,
+    make_cost_model,
     registry,
 )
 from flowsched.scale.policies.registry import Registry
@@ -28,7 +28,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "policies.md"
 def said(name: str, **settings: object) -> str:
     """What is wrong, without where it was said."""
     with pytest.raises(PolicyError) as error:
-        make_network_policy(name, **settings)
+        make_cost_model(name, **settings)
     assert isinstance(error.value, KeyError) and error.value.exit_code == 2
     text = str(error.value)
     assert "\n" not in text and "--" not in text
@@ -36,24 +36,24 @@ def said(name: str, **settings: object) -> str:
 
 
 def test_ours_are_there_under_the_names_that_they_have() -> None:
-    assert tuple(NETWORK_POLICIES)[: len(OURS)] == OURS
+    assert tuple(COST_MODELS)[: len(OURS)] == OURS
     for name in OURS:
-        assert make_network_policy(name).name == name
-        assert NETWORK_POLICIES.package(name) == ""
+        assert make_cost_model(name).name == name
+        assert COST_MODELS.package(name) == ""
 
 
 def test_the_older_name_is_understood_and_not_listed() -> None:
-    assert make_network_policy("flow", waiting=5.0) == make_network_policy("flow-network", waiting=5.0)
-    assert describe_network_policy("flow") == describe_network_policy("flow-network")
-    assert "flow" not in NETWORK_POLICIES
+    assert make_cost_model("flow", waiting=5.0) == make_cost_model("flow-network", waiting=5.0)
+    assert describe_cost_model("flow") == describe_cost_model("flow-network")
+    assert "flow" not in COST_MODELS
 
 
 def test_a_description_has_the_place_and_what_settings_are() -> None:
-    notes = describe_network_policy("load-spreading")
+    notes = describe_cost_model("load-spreading")
     assert (notes.package, notes.place) == ("", "flowsched.scale.policies.load_spreading:LoadSpreadingPolicy")
     assert {s.name: s.kind for s in notes.settings}["by_size"] == "bool"
-    assert NETWORK_POLICIES.is_ours("coco") and not NETWORK_POLICIES.is_ours("rent")
-    assert NETWORK_POLICIES.place("rent") == ""
+    assert COST_MODELS.is_ours("coco") and not COST_MODELS.is_ours("rent")
+    assert COST_MODELS.place("rent") == ""
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0])
@@ -65,9 +65,9 @@ def test_numbers_that_are_none_have_one_wording(value: float) -> None:
 def test_nothing_is_loaded_before_it_is_asked_for() -> None:
     code = (
         "import sys\n"
-        "from flowsched.scale.policies import NETWORK_POLICIES, make_network_policy\n"
-        "list(NETWORK_POLICIES)\n"
-        "make_network_policy('trivial')\n"
+        "from flowsched.scale.policies import COST_MODELS, make_cost_model\n"
+        "list(COST_MODELS)\n"
+        "make_cost_model('trivial')\n"
         "print([m for m in ('coco', 'flow', 'quincy') if f'flowsched.scale.policies.{m}' in sys.modules])\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -142,14 +142,14 @@ def test_the_documented_settings_are_those_that_there_are() -> None:
     known = [
         (name, s.name, "Firmament's" if s.name == "penalties" else str(s.default))
         for name in OURS
-        for s in describe_network_policy(name).settings
+        for s in describe_cost_model(name).settings
     ]
     assert told == known
 
 
 def test_every_setting_has_a_line_in_its_class() -> None:
     for name in OURS:
-        factory = NETWORK_POLICIES[name]
+        factory = COST_MODELS[name]
         source = inspect.getsource(factory)  # type: ignore[arg-type]
         for field in dataclasses.fields(factory):  # type: ignore[arg-type]
             assert re.search(rf'\n    {field.name}: .*\n    """', source), (name, field.name)
@@ -170,7 +170,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str,
         (about / "entry_points.txt").write_text(f"[flowsched.policies]\n{points}\n", encoding="utf-8")
         monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.delitem(sys.modules, "somebody_s_policy", raising=False)
-        monkeypatch.setattr(registry, "NETWORK_POLICIES", Registry())
+        monkeypatch.setattr(registry, "COST_MODELS", Registry())
 
     return install
 
@@ -186,11 +186,11 @@ def test_the_documented_policy_of_an_outsider_is_found_made_and_described(
     installed: Callable[[str, str], None],
 ) -> None:
     installed(example(), "rent = somebody_s_policy:Rent")
-    assert list(registry.NETWORK_POLICIES) == [*OURS, "rent"]
+    assert list(registry.COST_MODELS) == [*OURS, "rent"]
     assert len([line for line in example().splitlines() if line.strip()]) <= 25
-    policy = make_network_policy("rent", crowd=0.5)
+    policy = make_cost_model("rent", crowd=0.5)
     assert policy.name == "rent" and policy.features[0].name == "neighbours"
-    notes = describe_network_policy("rent")
+    notes = describe_cost_model("rent")
     assert (notes.package, notes.summary) == ("somebody", "Cheap machines first, with few neighbours.")
     assert [(s.name, s.default) for s in notes.settings] == [("crowd", 0.1)]
     assert said("rent", crowds=1) == "the policy 'rent' has no setting 'crowds'; did you mean 'crowd'? (known: crowd)"
@@ -202,14 +202,14 @@ def test_a_function_may_make_a_policy_and_ask_for_a_setting(installed: Callable[
         "def make(cost):\n    return TrivialPolicy(place=cost)\n",
         "dear = somebody_s_policy:make",
     )
-    assert make_network_policy("dear", cost=3.0).name == "trivial"
+    assert make_cost_model("dear", cost=3.0).name == "trivial"
     assert said("dear") == "the policy 'dear' needs the setting 'cost'; it has no default"
 
 
 def test_our_names_cannot_be_taken_over(installed: Callable[[str, str], None]) -> None:
     installed("broken", "trivial = somebody_s_policy:Nothing")
-    assert list(registry.NETWORK_POLICIES) == list(OURS)
-    assert make_network_policy("trivial").name == "trivial"
+    assert list(registry.COST_MODELS) == list(OURS)
+    assert make_cost_model("trivial").name == "trivial"
 
 
 NO_POLICY = "class Policy:\n    '''Nothing.'''\n    name = 'p'\n"
@@ -250,4 +250,4 @@ def test_a_broken_policy_has_one_sentence(
 ) -> None:
     installed(code, f"other = somebody_s_policy:{point}")
     assert said("other").startswith(f"the policy 'other' {text}")
-    assert make_network_policy("flow").name == "flow-network"
+    assert make_cost_model("flow").name == "flow-network"

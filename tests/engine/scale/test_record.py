@@ -23,6 +23,7 @@ from flowsched.records.record_file import pack_record, read_record, record_json
 from flowsched.records.record_shape import ShapeError, check_shape
 from flowsched.relations.relation import TaskGroup
 from flowsched.scale.choice import chosen
+from flowsched.scale.places import read_places
 from flowsched.scale.scheduler import solve_network_round
 
 QUICK = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
@@ -55,6 +56,7 @@ def recomputed_bound(part: Mapping[str, Any]) -> float:
         price = (
             np.array(d["base"], dtype=float)[kind]
             + (np.array(d["coefficients"]) * factors * readings).sum(1) / part["fixed"]
+            + read_places(part["places"][d["class"]["places"]]).extra(machines)
         )
         room = ((np.array(d["amounts"]) == 0) | (np.array(fleet["free"]) >= d["amounts"])).all(1)
         room &= ~((readings + d["effects"] > limits) & (np.array(d["effects"]) > 0)).any(1)

@@ -10,7 +10,7 @@ import pytest
 from flowsched.relations.relation import Relation, RelationKind
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.places import Places
-from flowsched.scale.policies.flow import FlowNetworkPolicy
+from flowsched.scale.policies.flow import FlowCostModel
 from flowsched.scale.price_table import LedgerError
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
@@ -20,7 +20,7 @@ ONE = TaskClass("one", 1000)
 
 
 def ledger_of(count: int, cores: int = 4, **labels: str) -> Ledger:
-    ledger = Ledger(FlowNetworkPolicy())
+    ledger = Ledger(FlowCostModel())
     ledger.add_machines(
         [
             MachineSpec(f"m{i}", MachineKind("plain"), {"cpu": 1000 * cores, "memory": 64}, labels=labels)
@@ -135,7 +135,7 @@ def test_a_relation_that_is_declared_late_counts_what_runs() -> None:
 
 
 def test_domains_go_by_labels_and_machines_without_one_take_no_spread() -> None:
-    ledger = Ledger(FlowNetworkPolicy())
+    ledger = Ledger(FlowCostModel())
     zones = ({"zone": "x"}, {"zone": "x"}, {"zone": "y"}, {})
     ledger.add_machines(
         [MachineSpec(f"m{i}", MachineKind("plain"), {"cpu": 4000}, labels=z) for i, z in enumerate(zones)]

@@ -13,7 +13,7 @@ from flowsched.scale import kernels
 from flowsched.scale.compaction import MAX_TIERS
 from flowsched.scale.desk import Desk
 from flowsched.scale.ledger import Ledger
-from flowsched.scale.policies.flow import FlowNetworkPolicy
+from flowsched.scale.policies.flow import FlowCostModel
 from flowsched.scale.reservation import Reservation
 from flowsched.scale.round import Rounds, RoundSettings
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
@@ -118,7 +118,7 @@ def test_a_round_that_fails_leaves_no_trace(answers: int) -> None:
 @pytest.mark.parametrize("canonical", [False, True])
 def test_rounds_without_changes_rebuild_nothing_whatever_the_size_of_machines(canonical: bool) -> None:
     """The largest machine is no whole number of units."""
-    ledger = Ledger(FlowNetworkPolicy(waiting=4.0))
+    ledger = Ledger(FlowCostModel(waiting=4.0))
     ledger.add_machines([MachineSpec(f"m{i}", MachineKind("one"), {"cpu": 3920}) for i in range(3)])
     classes = [ledger.intern(TaskClass("narrow", 1000)), ledger.intern(TaskClass("giant", 64000))]
     ledger.submit(np.array(classes), np.zeros(2))
@@ -129,7 +129,7 @@ def test_rounds_without_changes_rebuild_nothing_whatever_the_size_of_machines(ca
 
 
 def test_widths_that_nobody_waits_with_any_more_take_no_tier_from_those_that_wait() -> None:
-    ledger = Ledger(FlowNetworkPolicy(waiting=4.0))
+    ledger = Ledger(FlowCostModel(waiting=4.0))
     ledger.add_machines([MachineSpec("m", MachineKind("one"), {"cpu": 96000})])
     rounds = Rounds(ledger, make_solver("ortools"))
     for width in [125 * 2**i for i in range(10)]:
@@ -156,7 +156,7 @@ def test_where_the_work_limit_ends_trades_what_is_believed_is_still_what_it_cost
 
 
 def test_what_waits_no_more_is_not_counted_for_ever() -> None:
-    ledger = Ledger(FlowNetworkPolicy())
+    ledger = Ledger(FlowCostModel())
     ledger.add_machines([MachineSpec("m", MachineKind("small"), {"cpu": 4000, "memory": 10**6})])
     rounds = Rounds(ledger, make_solver("ortools"))
     reasons: set[str] = set()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from builders import CATALOGUE, HUNGRY, LARGE, SCALING, machine, machines, running, service, snapshot, snapshots, task
 from flowsched.cluster.decision import Decisions
-from flowsched.cluster.snapshot import Machine, Reservation, Running, Snapshot, Task
+from flowsched.cluster.snapshot import Machine, RelationCount, Reservation, Running, Snapshot, Task
 from flowsched.inspector.account import Account
 from flowsched.inspector.replay import replay
 from flowsched.records.record_file import read_record, record_json
@@ -443,3 +443,53 @@ def test_tasks_of_the_same_name_are_not_the_same_task() -> None:
     bigger: Task = task("t", SCALING, widths_milli=(3000,))
     other = replace(first, pending=(bigger,))
     alike(kept.decide(other), scheduler().decide(other))
+
+
+def test_wishes_spreads_and_counted_tasks_are_kept() -> None:
+    """What an export of a running cluster has: costs of machines, machines that a spread compares, counts of relations."""
+    wishes = (("m1", 1.0), ("m2", 2.0))
+    (placed,) = scheduler("trivial").decide(snapshot([task("t", wishes=wishes)], machines(3))).placements
+    assert placed.machine == "m3"
+    assert placed.terms.keys() == {"place"}
+    (placed,) = scheduler("trivial").decide(snapshot([task("t", wishes=wishes)], machines(2))).placements
+    assert (placed.machine, placed.terms) == ("m1", {"place": 1.0, "preference": 1.0})
+
+    apart = Relation("apart", RelationKind.APART)
+    found = replace(
+        snapshot([task("t", holds=("apart",), joins=("apart",))], machines(2)),
+        relations=(apart,),
+        relation_counts=(RelationCount("m1", "apart", 1, 0),),
+    )
+    kept = scheduler("trivial")
+    (placed,) = kept.decide(found).placements
+    assert placed.machine == "m2"
+    moved = replace(found, relation_counts=(RelationCount("m2", "apart", 1, 0),))
+    (placed,) = kept.decide(moved).placements
+    assert placed.machine == "m1"
+
+    even = Relation("even", RelationKind.SPREAD)
+    spread = task("t", holds=("even",), joins=("even",), machines=("m1",))
+    crowded = replace(
+        snapshot([spread], machines(2)), relations=(even,), relation_counts=(RelationCount("m1", "even", 1, 0),)
+    )
+    assert scheduler("trivial").decide(crowded).placements, "nothing else is compared"
+    compared = replace(crowded, pending=(replace(spread, spread_over=("m1", "m2")),))
+    assert not scheduler("trivial").decide(compared).placements
+
+
+def test_what_tasks_say_reaches_policies() -> None:
+    here = tuple(replace(m, labels=(("rack", m.name),)) for m in machines(3))
+    data = task("t", input_mb=10.0, locality=(("rack", "m2", 1.0),), submit_s=-60.0)
+    (placed,) = scheduler("quincy").decide(snapshot([data], here)).placements
+    assert placed.machine == "m2"
+    beside = [
+        running(task(f"r{k}", interference_class=kind), f"m{k}", (0,)) for k, kind in ((1, "devil"), (2, "turtle"))
+    ]
+    shy = task("t", interference_class="rabbit")
+    (placed,) = scheduler("coco").decide(snapshot([shy], machines(2), running=beside)).placements
+    assert placed.machine == "m2"
+    room = snapshot(
+        [task("long", widths_milli=(4000,), run_s=900.0), task("short", widths_milli=(4000,), run_s=9.0)], machines(1)
+    )
+    (placed,) = scheduler("shortest-job-first").decide(room).placements
+    assert placed.task == "short"

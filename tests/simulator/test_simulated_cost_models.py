@@ -1,4 +1,4 @@
-"""Network policies in simulations: every one brings every job to its end, the same way each time, and never overcommits."""
+"""Cost models in simulations: every one brings every job to its end, the same way each time, and never overcommits."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from click.testing import CliRunner, Result
 
 from flowsched.cli import flowsched
 from flowsched.records.record_file import load_record
-from flowsched.scale.policies import NETWORK_POLICIES
+from flowsched.scale.policies import COST_MODELS
 from flowsched.scale.policies.registry import Registry
 from flowsched.scale.policies.trivial import TrivialPolicy
 from flowsched_simulator import EngineOptions, load_scenario, simulate
-from flowsched_simulator.policies import is_network, network_policies
+from flowsched_simulator.policies import cost_models, is_cost_model
 from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Scenario
 
@@ -77,9 +77,9 @@ def test_they_are_listed_with_a_line_each() -> None:
 
 
 def test_flow_is_still_the_search() -> None:
-    assert not is_network("flow")
-    assert is_network("flow-network") and is_network("coco")
-    assert not is_network("fcfs") and not is_network("nobody")
+    assert not is_cost_model("flow")
+    assert is_cost_model("flow-network") and is_cost_model("coco")
+    assert not is_cost_model("fcfs") and not is_cost_model("nobody")
 
 
 def run(*args: str) -> Result:
@@ -186,7 +186,7 @@ def test_a_setting_that_one_of_them_reads_is_fine() -> None:
 def test_one_policy_described() -> None:
     text = run("policies", "flow-network").output
     assert text.startswith("flow-network: Least slow-down")
-    assert "source: flowsched.scale.policies.flow:FlowNetworkPolicy, of flowsched\n" in text
+    assert "source: flowsched.scale.policies.flow:FlowCostModel, of flowsched\n" in text
     assert "  flow-network.waiting             inf\n" in text
     assert "  plan.cores              shared\n" in run("policies", "flow+plan").output
     assert run("policies", "lpt").output.endswith("settings: none\n")
@@ -270,15 +270,15 @@ def outsiders(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
     monkeypatch.setattr("flowsched.scale.policies.registry.entry_points", lambda group: found)
     fresh = Registry()
-    monkeypatch.setattr(NETWORK_POLICIES, "_places", fresh._places, raising=False)
-    NETWORK_POLICIES.__dict__["_places"] = fresh._places
+    monkeypatch.setattr(COST_MODELS, "_places", fresh._places, raising=False)
+    COST_MODELS.__dict__["_places"] = fresh._places
     yield
-    NETWORK_POLICIES.__dict__.pop("_places", None)
+    COST_MODELS.__dict__.pop("_places", None)
 
 
 @pytest.mark.usefixtures("outsiders")
 def test_policies_of_others_run_and_are_listed() -> None:
-    assert network_policies()["cheerful"].startswith("Everywhere is lovely")
+    assert cost_models()["cheerful"].startswith("Everywhere is lovely")
     run_ = simulate(load_scenario(PART_3), "cheerful", engine=EngineOptions())
     assert run_.policy == "cheerful"
     assert all(job.end_s is not None for job in run_.jobs)

@@ -1,0 +1,233 @@
+"""The machines that a round of a large cluster looks at.
+
+To forecast every class on every machine takes longer than a round may where there are thousands. Each kind of task draws
+machines, which are ranked by a price that needs no forecast: processor sharing between the arriving task and what is left
+of those that run, with the pressure that they put on each other. The cheapest of them are its *candidates*, which are
+priced exactly; a round knows the machines that are a candidate for any of its tasks.
+
+What is drawn follows from the names of machines, the kind of task and the number of the round: the same snapshot draws the
+same, and the next round draws anew.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from zlib import crc32
+
+import numpy as np
+
+from flowsched.cluster.compaction import Candidates, View, compact, kind_of
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import MILLI, Snapshot, Task
+from flowsched.pricing.goals import REFERENCE_RUN_S
+from flowsched.pricing.sharing_kernel import sharing_prices
+from flowsched.relations.census import Census
+from flowsched.relations.relation import MACHINE
+from flowsched.round.cluster_arrays import ClusterArrays
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
+from flowsched_models.runtime import HostFactory
+
+DRAWN = 1000
+"""Machines that are ranked for a kind of task that start it now, and as many that may later."""
+_MOST_RIVALS = 2
+"""More candidates than this times the setting are not looked at because other kinds may take some."""
+MANY_MACHINES = 128
+"""A round looks at all machines of a cluster that has no more."""
+
+
+def look(snapshot: Snapshot, hosts: HostFactory, settings: Settings) -> View:
+    """The view of a snapshot: of all its machines, or of the candidates of its tasks where there are many."""
+    most = settings.candidates
+    if most <= 0 or len(snapshot.machines) <= MANY_MACHINES or not snapshot.pending:
+        return compact(snapshot, hosts)
+    return compact(snapshot, hosts, _Draw(ClusterArrays(snapshot, hosts, settings), settings).candidates())
+
+
+class _Draw:
+    """Draws and ranks machines for every kind of task that waits."""
+
+    def __init__(self, cluster: ClusterArrays, settings: Settings) -> None:
+        self.cluster = cluster
+        self.settings = settings
+        self.snapshot = cluster.snapshot
+        self.census = Census.of(cluster.snapshot) if cluster.snapshot.relations else None
+
+    def candidates(self) -> Candidates:
+        """The candidates of every kind of task, and the machines that are planned for it; reserved ones are in all."""
+        snapshot, cluster = self.snapshot, self.cluster
+        reserved = {r.machine for r in snapshot.reservations}
+        planned = {p.task: p.machine for p in snapshot.plan}
+        kinds: dict[Hashable, list[Task]] = {}
+        for task in sorted(snapshot.pending, key=lambda t: (t.content, t.job, t.name)):
+            kinds.setdefault(kind_of(task), []).append(task)
+        by_kind: dict[Hashable, frozenset[str]] = {}
+        for kind, tasks in kinds.items():
+            rows = self._of_kind(kind, tasks)
+            own = {planned[t.name] for t in tasks if t.name in planned}
+            by_kind[kind] = frozenset({*(cluster.names[i] for i in rows), *own, *reserved} & cluster.number.keys())
+        seen = frozenset[str]().union(*by_kind.values())
+        return Candidates(seen, by_kind, int(cluster.batch_cores.sum()), cluster.work_s, cluster.completes)
+
+    def _of_kind(self, kind: Hashable, tasks: Sequence[Task]) -> list[int]:
+        cluster, settings = self.cluster, self.settings
+        task = tasks[0]
+        others = len(self.snapshot.pending) - len(tasks)
+        # Other kinds may want the same machines: as many as have drawn them, up to where one is as good as the next.
+        drawn_by_others = int(others * min(1.0, DRAWN / len(cluster.names)))
+        alike = len(tasks) + min(drawn_by_others, _MOST_RIVALS * settings.candidates)
+        wanted = settings.candidates + alike
+        asked = cluster.asked(task)
+        open_ = self._open(task)
+        fits = open_ & cluster.lasting.fits(task, asked)
+        now = fits & cluster.free.fits(task, asked)
+        rank = _mixed(cluster.hash, crc32(repr((self.snapshot.round, kind)).encode()))
+        drawn = max(DRAWN, 2 * wanted)
+        rows = np.concatenate([_first(now, rank, drawn), _first(fits & ~now, rank, drawn)])
+        price, price_now = self._prices(task, rows)
+        found = self._best(task, rows, price, rank, wanted, alike)
+        startable = np.isfinite(price_now)
+        found += self._best(task, rows[startable], price_now[startable], rank, wanted, alike)
+        if settings.preemption != "none":
+            found += self._with_victims(task, open_, asked, rank, wanted)
+        if settings.drain and self.snapshot.now_s - task.submit_s > settings.due_age_s:
+            found += self._emptiest(np.flatnonzero(open_ & cluster.bare.fits(task, asked)), wanted)
+        return found + self._told(open_, fits)
+
+    def _open(self, task: Task) -> BoolArray:
+        """[machines] where a task may run at all."""
+        open_ = self.cluster.batch_cores > 0.0
+        if task.machines is not None:
+            listed = np.zeros(len(open_), np.bool_)
+            number = self.cluster.number
+            listed[[i for name in task.machines if (i := number.get(name)) is not None]] = True
+            open_ &= listed
+        return open_
+
+    def _best(
+        self, task: Task, rows: IntArray, price: FloatArray, rank: IntArray, wanted: int, alike: int
+    ) -> list[int]:
+        """The cheapest of some machines; of those that cost the same no more than there may be tasks for them.
+
+        The price does not know what services keep of their p95 goals. So where services run on the cheapest ones, there
+        are as many without any, and some that the draw alone chooses: over the rounds every machine is one of them.
+        """
+        cluster = self.cluster
+        order = np.lexsort((rank[rows], price))
+        if self.census is not None and self.census.concerns(task):
+            return self._related(task, rows[order].tolist(), wanted, self.census)
+        in_order = price[order]
+        repeated = np.arange(len(order)) - np.searchsorted(in_order, in_order)
+        ranked = rows[order[repeated <= alike]]
+        found = self._welcoming(task, ranked, wanted)
+        if cluster.serves[found].any():
+            found += ranked[~cluster.serves[ranked]][:wanted].tolist()
+            found += self._welcoming(task, rows[np.argsort(rank[rows], kind="stable")], self.settings.candidates)
+        return found
+
+    def _welcoming(self, task: Task, rows: IntArray, wanted: int) -> list[int]:
+        """The first of some machines, without those whose services' goals the task would break alone."""
+        found: list[int] = []
+        for i in rows.tolist():
+            if len(found) == wanted:
+                break
+            if self.cluster.welcome(task, i):
+                found.append(i)
+        return found
+
+    def _related(self, task: Task, ranked: Sequence[int], wanted: int, census: Census) -> list[int]:
+        """Of machines in order of price those that relations leave open and as many that they close, as these may open
+        while the round goes on; each from all domains in turn, since one domain may not take all tasks.
+        """
+        named = {*task.holds, *task.joins}
+        relations = [r for r in self.snapshot.relations if r.name in named and r.key != MACHINE]
+        turns: Counter[tuple[object, ...]] = Counter()
+        kept: tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]] = [], []
+        for place, i in enumerate(ranked):
+            if not self.cluster.welcome(task, i):
+                continue
+            name = self.cluster.names[i]
+            closed = census.refusal(task, name) is not None
+            domain = (closed, *(census.domain(r, name) for r in relations))
+            kept[closed].append((turns[domain], place, i))
+            turns[domain] += 1
+        return [i for some in kept for _, _, i in sorted(some)[:wanted]]
+
+    def _with_victims(self, task: Task, open_: BoolArray, asked: IntArray, rank: IntArray, wanted: int) -> list[int]:
+        """Machines where a task has room once lower priorities make way, the lowest ones first."""
+        found: list[int] = []
+        for _, room in self.cluster.freed_below(task.priority):
+            rows = _first(open_ & room.fits(task, asked), rank, wanted)
+            found += [i for i in rows.tolist() if i not in found]
+            if len(found) >= wanted:
+                break
+        return found
+
+    def _emptiest(self, rows: IntArray, wanted: int) -> list[int]:
+        """Those with the most CPU free."""
+        order = np.lexsort((rows, -self.cluster.free.milli[rows]))
+        found: list[int] = rows[order[:wanted]].tolist()
+        return found
+
+    def _told(self, open_: BoolArray, fits: BoolArray) -> list[int]:
+        """Machines that reasons name: the emptiest where a task could run, else the largest ones that it may use."""
+        cluster = self.cluster
+        if fits.any():
+            return self._emptiest(np.flatnonzero(fits), 1)
+        rows = np.flatnonzero(open_ if open_.any() else np.ones(len(open_), np.bool_))
+        amounts = [room for r in (cluster.bare, cluster.lasting) for room in (r.milli, r.memory_mib, *r.units.T)]
+        return [int(rows[amount[rows].argmax()]) for amount in amounts]
+
+    def _prices(self, task: Task, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+        """[rows] what a task would cost on some machines, roughly, and what if it started now."""
+        settings, cluster = self.settings, self.cluster
+        job, profiles = cluster.jobs[task.profile], cluster.profiles
+        best_s = REFERENCE_RUN_S if task.endless else float(profiles.alone_s[job].min()) * task.scale
+        goal_s = settings.goal_factor * best_s if task.goal_s is None else task.goal_s
+        importance = task.weight * (1.0 if task.endless else (best_s / REFERENCE_RUN_S) ** settings.length_weight)
+        delay = self.snapshot.start_delay
+        waited_s = self.snapshot.now_s - task.submit_s
+        delay_s = delay.at_submission_s if waited_s <= 0.0 else delay.after_waiting_s
+        pressure = profiles.pressure[job], profiles.sensitivity[job]
+        arrival = np.array([waited_s, goal_s, importance, delay_s, task.memory_mib, *pressure])
+        numbers = np.array([settings.eps, settings.beta, 0.0, 0.0, 0.0, delay.after_waiting_s])
+        shapes = np.arange(profiles.alone_s.shape[1])
+        jobs, left = np.full(len(shapes), job), np.full(len(shapes), 1.0 - task.done)
+        alone_s, _ = profiles.rest(jobs, shapes, left)
+        demand = profiles.demand(jobs, shapes, left, alone_s)
+        alone_s[np.isinf(profiles.alone_s[job])] = np.inf
+        price, price_now = np.empty(len(rows)), np.empty(len(rows))
+        sharing_prices(
+            rows,
+            cluster.count,
+            cluster.running,
+            cluster.free.milli / MILLI,
+            cluster.free.memory_mib.astype(np.float64),
+            cluster.batch_cores,
+            alone_s[cluster.shape] * task.scale,
+            demand[cluster.shape],
+            arrival,
+            np.array(task.widths_milli) / MILLI,
+            settings.slots,
+            numbers,
+            price,
+            price_now,
+        )
+        return price, price_now
+
+
+def _mixed(values: IntArray, seed: int) -> IntArray:
+    """Numbers that look random, from values and a seed (the finalizer of SplitMix64)."""
+    with np.errstate(over="ignore"):
+        mixed = values * np.uint64(0x9E3779B97F4A7C15) + np.uint64(seed) * np.uint64(0xD1342543DE82EF95)
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def _first(open_: BoolArray, rank: IntArray, most: int) -> IntArray:
+    """The rows that are open with the lowest ranks, at most so many."""
+    rows = np.flatnonzero(open_)
+    if len(rows) > most:
+        rows = rows[np.argpartition(rank[rows], most - 1)[:most]]
+    return rows

@@ -1,0 +1,93 @@
+"""How many volumes of each CSI driver a node takes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from flowsched_k8s.in_tree_volumes import ALWAYS, DRIVERS, MIGRATED
+from flowsched_k8s.names import VOLUME_LIMIT_PREFIX
+from flowsched_k8s.objects import CsiNode
+
+UNLIMITED = 1 << 30
+"""Volumes on a node that states no limit."""
+
+
+class AttachLimits:
+    """The limits of all nodes. A store without I/O: CSINodes go in.
+
+    When :meth:`counted` changes, the limits of all nodes and the needs of all pods have to be read again.
+    """
+
+    def __init__(self) -> None:
+        """No limits yet."""
+        self._limits: dict[str, dict[str, int]] = {}
+        self._nodes: dict[str, int] = {}
+        """Nodes that limit a driver."""
+        self._migrated: dict[str, frozenset[str]] = {}
+        """By node, the in-tree plugins that it leaves to CSI drivers."""
+        self._plugins: Counter[str] = Counter()
+        """Nodes that have migrated a plugin."""
+
+    def put(self, csi_node: CsiNode) -> None:
+        """What the CSI drivers of a node allow."""
+        self._set(
+            csi_node.metadata.name,
+            {
+                d.name: max(0, d.allocatable.count)
+                for d in csi_node.spec.drivers or ()
+                if d.allocatable is not None and d.allocatable.count is not None
+            },
+            frozenset((csi_node.metadata.annotations or {}).get(MIGRATED, "").split(",")) & DRIVERS.keys(),
+        )
+
+    def remove(self, node: str) -> None:
+        """A node no longer states limits."""
+        self._set(node, {}, frozenset())
+
+    def drivers(self) -> frozenset[str]:
+        """CSI drivers that some node limits."""
+        return frozenset(self._nodes)
+
+    def counted(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Drivers whose volumes are counted, and in-tree plugins whose volumes count as a driver's."""
+        return self.drivers(), ALWAYS | self._plugins.keys()
+
+    def driver_of(self, plugin: str) -> str | None:
+        """The CSI driver that attaches the volumes of an in-tree plugin; None if no node has migrated the plugin.
+
+        One node is enough. In a cluster where only some have, the others may seem full too early, never too late.
+        """
+        return DRIVERS[plugin] if plugin in ALWAYS or plugin in self._plugins else None
+
+    def of_node(self, node: str) -> dict[str, int]:
+        """Volumes that a node takes, by :data:`VOLUME_LIMIT_PREFIX` + driver, for every driver that some node limits."""
+        own = self._limits.get(node, {})
+        return {f"{VOLUME_LIMIT_PREFIX}{driver}": own.get(driver, UNLIMITED) for driver in sorted(self._nodes)}
+
+    def needs(self, attached: Iterable[tuple[str, str]]) -> dict[str, int]:
+        """Volumes by :data:`VOLUME_LIMIT_PREFIX` + driver, of drivers that some node limits. ``attached``: (driver, volume).
+
+        Added up over pods that is too much where they share a volume: a node may seem full too early, never too late.
+        """
+        needs: dict[str, int] = {}
+        if self._nodes:
+            for driver, _ in sorted(set(attached)):
+                if driver in self._nodes:
+                    name = f"{VOLUME_LIMIT_PREFIX}{driver}"
+                    needs[name] = needs.get(name, 0) + 1
+        return needs
+
+    def _set(self, node: str, limits: dict[str, int], migrated: frozenset[str]) -> None:
+        for driver in self._limits.pop(node, {}):
+            self._nodes[driver] -= 1
+            if not self._nodes[driver]:
+                del self._nodes[driver]
+        if limits:
+            self._limits[node] = limits
+        for driver in limits:
+            self._nodes[driver] = self._nodes.get(driver, 0) + 1
+        self._plugins -= Counter(self._migrated.pop(node, ()))
+        if migrated:
+            self._migrated[node] = migrated
+            self._plugins += Counter(migrated)

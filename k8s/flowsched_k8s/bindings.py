@@ -1,0 +1,223 @@
+"""Bindings that are decided: sent, answered, confirmed by the watch, or taken back."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import StrEnum
+
+from flowsched_k8s import names
+from flowsched_k8s.bookings import Booking
+from flowsched_k8s.cache import Cache
+from flowsched_k8s.entries import PodEntry
+from flowsched_k8s.explanation import placement_note
+from flowsched_k8s.gangs import Gangs
+from flowsched_k8s.instructions import Bind, Instruction, PatchClaim, PodKey
+from flowsched_k8s.notices import Notices
+from flowsched_k8s.queue import PodQueue, Wake
+from flowsched_k8s.recorder import Recorder
+from flowsched_k8s.round_input import Chosen
+from flowsched_k8s.tallies import Tallies
+from flowsched_k8s.wakeups import Wakeups
+from flowsched_models.quantity import format_cores
+
+_CONFIRM_S = 30.0
+"""A binding that the API server accepted and that no watch has shown after so long is read."""
+_VOLUMES_S = 600.0
+"""A pod whose volumes were not made after so long gives its place back."""
+
+
+class BindOutcome(StrEnum):
+    """How a binding ended."""
+
+    BOUND = "bound"
+    CONFLICT = "conflict"
+    """409: on a node already, another pod of the same name, or gated again."""
+    GONE = "gone"
+    """404"""
+    REFUSED = "refused"
+    """The API server does not want it; the message says why."""
+    RETRY = "retry"
+    """Certainly not bound: never sent, too many requests, or a server error."""
+    LOST = "lost"
+    """Unknown: the reply was lost. The pod has to be read."""
+    DRY = "dry"
+    """A dry run: nothing was sent."""
+
+
+@dataclass(frozen=True)
+class ReadPod:
+    """GET a pod whose binding has an unknown end; ``SchedulerState.pod_read`` takes the answer."""
+
+    pod: PodKey
+
+
+class Bindings:
+    """From a booked placement to a bound pod. Methods return instructions, as those of the state do."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        queue: PodQueue,
+        gangs: Gangs,
+        recorder: Recorder,
+        tallies: Tallies,
+        wakeups: Wakeups,
+        notices: Notices,
+    ) -> None:
+        """Of one scheduler; they change with it."""
+        self._cache = cache
+        self._queue = queue
+        self._gangs = gangs
+        self._recorder = recorder
+        self._tallies = tallies
+        self._wakeups = wakeups
+        self._notices = notices
+        self.under_way: set[str] = set()
+        """uids of pods whose binding is decided and has no end yet."""
+        self._unconfirmed: deque[tuple[float, PodKey]] = deque()
+        self._claims: dict[str, tuple[Booking, int]] = {}
+        """Pods whose place is chosen and whose volumes are being made there, with the round that chose it."""
+
+    def begin(self, entry: PodEntry, booking: Booking, number: int) -> list[Instruction]:
+        """Bind a pod that has its place, once its volumes are there. ``number``: of the round that chose the place."""
+        if entry.pod.spec.volumes and not self._cache.volumes.settled(entry.pod):
+            self._claims[entry.key.uid] = booking, number
+            return [PatchClaim(entry.key, patch) for patch in booking.patches]
+        return [self._bind(entry, booking.chosen, number)]
+
+    def forget(self, uid: str) -> None:
+        """A pod is on its node, as the watch tells, or gone."""
+        self.under_way.discard(uid)
+        self._claims.pop(uid, None)
+
+    def outdated(self, bind: Bind) -> str | None:
+        """Why a binding that was decided must not be sent any more, by what is known by now; None if it may.
+
+        The API server binds to a node that does not exist as well.
+        """
+        entry = self._cache.pods.get(bind.pod.uid)
+        if entry is None or entry.pod.metadata.deletion_timestamp is not None:
+            return "the pod is deleted"
+        if entry.node or entry.assumed != bind.node:
+            return f"the pod is on {entry.node}" if entry.node else "its place was given back"
+        if bind.node not in self._cache.nodes:
+            return f"node {bind.node} is gone"
+        return None
+
+    def done(self, key: PodKey, outcome: BindOutcome, message: str, now: float) -> list[Instruction | ReadPod]:
+        """A binding ended."""
+        self._tallies.binds[outcome.value] += 1
+        entry = self._cache.pods.get(key.uid)
+        if entry is None:
+            return []
+        if outcome is BindOutcome.DRY:
+            self.bound(entry, now)
+            return []
+        if outcome is BindOutcome.BOUND:
+            if not entry.node:
+                self._unconfirmed.append((now + _CONFIRM_S, key))
+            return list(self.bound(entry, now))
+        if outcome is BindOutcome.LOST:
+            # Should reading fail as well, it is read again later.
+            self._unconfirmed.append((now + _CONFIRM_S, key))
+            return [ReadPod(key)]
+        self.under_way.discard(key.uid)
+        if entry.node:
+            return []
+        node = entry.assumed
+        self._cache.forget(entry)
+        self._wakeups.left(entry, node, now)
+        if outcome is BindOutcome.GONE:
+            # The watch will say so as well; until then it counts as no pod.
+            return []
+        self._requeue(entry, now)
+        if outcome is BindOutcome.REFUSED:
+            text = f"binding to {node} was refused: {message}"
+            return list(self._notices.tell(entry, names.SCHEDULER_ERROR, text, now))
+        return []
+
+    def bound(self, entry: PodEntry, now: float) -> list[Instruction]:
+        """A pod is bound where we wanted it."""
+        self.under_way.discard(entry.key.uid)
+        self._tallies.bound.append((max(0.0, now - entry.waits_since_s), max(1, entry.attempts)))
+        place = entry.place
+        return [self._recorder.scheduled(entry.key, place)] if place else []
+
+    def never_arrived(self, entry: PodEntry, now: float) -> None:
+        """A pod was read and is on no node."""
+        self.under_way.discard(entry.key.uid)
+        if entry.assumed:
+            self._cache.forget(entry)
+            self._requeue(entry, now)
+
+    def overdue(self, now: float) -> list[ReadPod]:
+        """Bindings that no watch has confirmed for too long."""
+        found = []
+        while self._unconfirmed and self._unconfirmed[0][0] <= now:
+            _, key = self._unconfirmed.popleft()
+            entry = self._cache.pods.get(key.uid)
+            if entry is not None and entry.assumed and not entry.node:
+                found.append(ReadPod(key))
+                self._unconfirmed.append((now + _CONFIRM_S, key))
+        return found
+
+    def withdraw(self, uid: str, unsent: set[str], now: float) -> None:
+        """Take back a place that was not sent yet, and those of all of its group. ``unsent``: all such pods."""
+        group = self._gangs.ref(self._cache.pods[uid])
+        for other in (
+            [uid] if group is None else sorted(u for u in unsent if self._gangs.ref(self._cache.pods[u]) == group)
+        ):
+            entry = self._cache.pods[other]
+            node = entry.assumed
+            if node:
+                self.under_way.discard(other)
+                self._cache.forget(entry)
+                self._wakeups.left(entry, node, now)
+                self._requeue(entry, now)
+
+    def claims_settled(self, now: float) -> list[Instruction]:
+        """Bind the pods whose volumes are there by now; take back those whose volumes never came."""
+        out: list[Instruction] = []
+        for uid, (booking, number) in list(self._claims.items()):
+            c = booking.chosen
+            entry = self._cache.pods.get(uid)
+            if entry is None or entry.node:
+                del self._claims[uid]
+            elif self._cache.volumes.settled(entry.pod):
+                del self._claims[uid]
+                out.append(self._bind(entry, c, number))
+            elif now - entry.assumed_s > _VOLUMES_S:
+                out += self.claim_failed(entry.key, f"were not made for {c.node} within {_VOLUMES_S:.0f} s", now)
+        return out
+
+    def claim_failed(self, key: PodKey, message: str, now: float) -> list[Instruction]:
+        """A claim of a pod could not be prepared: its place is given back and the pod tried again."""
+        booking, _ = self._claims.pop(key.uid, (None, 0))
+        entry = self._cache.pods.get(key.uid)
+        if booking is None or entry is None or entry.node:
+            return []
+        self._cache.volumes.forget(booking.patches)
+        self._cache.forget(entry)
+        self._wakeups.left(entry, booking.chosen.node, now)
+        # Others may have been refused the volumes that were promised to it.
+        self._wakeups.volumes_changed(Wake.CLAIM, now)
+        self._requeue(entry, now)
+        return self._notices.tell(entry, names.UNSCHEDULABLE, f"its volumes {message}", now)
+
+    def _bind(self, entry: PodEntry, c: Chosen, number: int) -> Bind:
+        self.under_way.add(c.uid)
+        notes = {
+            names.PLACEMENT: placement_note(c, number),
+            names.THREADS: str(entry.threads),
+            names.WIDTH: f"{c.width_milli or entry.request_milli}m",
+        }
+        if entry.cores:
+            notes[names.CORES] = format_cores(entry.cores)
+        return Bind(entry.key, c.node, notes)
+
+    def _requeue(self, entry: PodEntry, now: float) -> None:
+        """A pod that had left the queue is back, behind a backoff."""
+        if entry.pod.metadata.deletion_timestamp is not None:
+            return
+        self._queue.restore(entry.key, now, priority=entry.priority, created_s=entry.created_s, failures=entry.attempts)

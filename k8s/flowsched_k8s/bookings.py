@@ -1,0 +1,128 @@
+"""Checks a round's placements against the cluster as it is when the round ends, and books those that still hold."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched_k8s.cache import Cache
+from flowsched_k8s.gangs import Gangs
+from flowsched_k8s.inputs import InputBuilder
+from flowsched_k8s.names import CLAIM_IN_USE
+from flowsched_k8s.queue import PodQueue
+from flowsched_k8s.round_input import Chosen
+from flowsched_k8s.volumes import ClaimPatch
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Booking:
+    """A placement that holds. Its room, its claims and its volumes are taken."""
+
+    chosen: Chosen
+    patches: tuple[ClaimPatch, ...] = ()
+    """What to write to the pod's claims before it is bound."""
+
+
+class Bookings:
+    """Books the placements of a round that has ended."""
+
+    def __init__(self, cache: Cache, gangs: Gangs, queue: PodQueue, inputs: InputBuilder) -> None:
+        """Of one scheduler; they change with it."""
+        self._cache = cache
+        self._gangs = gangs
+        self._queue = queue
+        self._inputs = inputs
+
+    def book(self, chosen: Sequence[Chosen]) -> tuple[list[Booking], dict[str, str]]:
+        """(placements that still hold, by uid why the others do not: a reason that no node changes, or "").
+
+        All of a gang or none: when too few of a gang's placements hold, the others are released as well.
+        """
+        sound: list[Booking] = []
+        broken: dict[str, str] = {}
+        by_gang: dict[object, list[Chosen]] = {}
+        single: list[Chosen] = []
+        # Nodes that topology spread compares, by key of the static filter.
+        eligible: dict[Hashable, Mask] = {}
+        for c in chosen:
+            entry = self._cache.pods.get(c.uid)
+            if entry is None:
+                continue
+            gang = self._gangs.ref(entry)
+            if gang is None:
+                single.append(c)
+            else:
+                by_gang.setdefault(gang, []).append(c)
+        for members in by_gang.values():
+            tried = {c.uid: self._book(c, eligible) for c in members}
+            booked = [b for b in tried.values() if isinstance(b, Booking)]
+            if len(booked) < self._gangs.missing(members[0].uid):
+                for booking in booked:
+                    self._release(booking)
+                reason = next((b for b in tried.values() if isinstance(b, str) and b), "")
+                broken.update(dict.fromkeys(tried, reason))
+            else:
+                sound += booked
+                broken.update({uid: b for uid, b in tried.items() if isinstance(b, str)})
+        for c in single:
+            booking_or_reason = self._book(c, eligible)
+            if isinstance(booking_or_reason, Booking):
+                sound.append(booking_or_reason)
+            else:
+                broken[c.uid] = booking_or_reason
+        return sound, broken
+
+    def _book(self, c: Chosen, eligible: dict[Hashable, Mask]) -> Booking | str:
+        """Take what a placement needs: room in the fleet, claims for one pod at a time, volumes. Or why it does not hold."""
+        cache = self._cache
+        entry = cache.pods[c.uid]
+        node = cache.nodes.get(c.node)
+        pod = entry.pod
+        if (
+            node is None
+            or entry.place
+            or pod.metadata.deletion_timestamp is not None
+            or pod.spec.scheduling_gates
+            or entry.key not in self._queue
+        ):
+            return ""
+        if pod.spec.volumes:
+            # A pod that was booked before this one may have taken its volume.
+            entry.wants = None
+        wants = cache.wants(entry)
+        if wants.problem is not None:
+            return wants.problem
+        if cache.claim_users(entry):
+            return CLAIM_IN_USE
+        if wants.filter.verdict(node.node) is not None:
+            return ""
+        needs = {**entry.needs, "cpu": max(c.width_milli or 0, entry.request_milli)}
+        if not cache.fits_on(needs, c.node):
+            return ""
+        if wants.holds or wants.joins:
+            key = wants.filter.key
+            if key not in eligible:
+                eligible[key] = self._inputs.eligible(wants)
+            if not cache.fleet.permits_on(wants.holds, wants.joins, c.node, eligible[key]):
+                return ""
+        patches: tuple[ClaimPatch, ...] = ()
+        if pod.spec.volumes and not cache.volumes.settled(pod):
+            found = cache.volumes.selected_node_patches(pod, node.node)
+            if isinstance(found, str):
+                return ""
+            patches = found
+        cache.fleet.book(c.uid, c.node, needs, holds=wants.holds, joins=wants.joins)
+        cache.volumes.use(pod)
+        cache.volumes.assume(patches)
+        return Booking(c, patches)
+
+    def _release(self, booking: Booking) -> None:
+        uid = booking.chosen.uid
+        self._cache.fleet.release(uid)
+        self._cache.volumes.unuse(self._cache.pods[uid].pod)
+        self._cache.volumes.forget(booking.patches)

@@ -1,0 +1,112 @@
+"""What the cache keeps of each pod and of each node."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from flowsched_k8s.affinity import SoftTerm
+from flowsched_k8s.filters import StaticFilter
+from flowsched_k8s.instructions import PodKey
+from flowsched_k8s.intent import Intent
+from flowsched_k8s.latency import ServiceWish
+from flowsched_k8s.objects import Node, Pod
+from flowsched_k8s.pod_groups import GroupRef
+from flowsched_k8s.volumes import ClaimKey
+from flowsched_models.machine import MachineType
+
+
+@dataclass(frozen=True)
+class Wants:
+    """All that decides where a pending pod of ours may go; pods with equal keys are one class."""
+
+    filter: StaticFilter
+    holds: tuple[str, ...]
+    joins: tuple[str, ...]
+    soft: tuple[SoftTerm, ...]
+    group: GroupRef | None
+    service: ServiceWish | None
+    problem: str | None
+    """Why it cannot be placed anywhere, whatever the nodes are; names the field."""
+    claims: frozenset[ClaimKey]
+    """Its claims that allow one pod at a time."""
+    class_key: Hashable
+
+
+@dataclass
+class PodEntry:
+    """One pod that is not terminal."""
+
+    key: PodKey
+    pod: Pod
+    ours: bool
+    needs: dict[str, int]
+    intent: Intent
+    created_s: float
+    """When it was created: the moment when the watch first showed it, within the second that the API server names."""
+    number: int
+    """How many pods were seen before it: the order of those that were created in one moment."""
+    node: str = ""
+    """Where the API server says it is."""
+    assumed: str = ""
+    """Where we have bound it, until the API server says so."""
+    assumed_s: float = 0.0
+    threads: int = 1
+    cores: tuple[int, ...] = ()
+    width_milli: int = 0
+    """What it holds of its node's CPU: the larger of its request and of ``asked_milli``."""
+    asked_milli: int = 0
+    """CPU that we have asked to resize it to, until the API server has answered and its request says so."""
+    started_s: float = 0.0
+    attempts: int = 0
+    """Rounds that it took part in until it was bound."""
+    advised: tuple[str, ...] = ()
+    """Problems of its annotations that it was told of."""
+    ungated_s: float = 0.0
+    """When its last scheduling gate went; 0 if it had none since we know it."""
+    wants: Wants | None = None
+    message: str = ""
+    """Why it waits, as it was told last."""
+
+    @property
+    def priority(self) -> int:
+        """spec.priority"""
+        return self.pod.spec.priority or 0
+
+    @property
+    def order(self) -> tuple[float, int]:
+        """Older pods first."""
+        return self.created_s, self.number
+
+    @property
+    def waits_since_s(self) -> float:
+        """Since when it could be scheduled: the time behind its gates does not count as waiting."""
+        return max(self.created_s, self.ungated_s)
+
+    @property
+    def place(self) -> str:
+        """Where it is or is assumed to be; empty for a pod that waits."""
+        return self.node or self.assumed
+
+    @property
+    def request_milli(self) -> int:
+        """CPU that it asks for."""
+        return self.needs.get("cpu", 0)
+
+    @property
+    def nominated(self) -> str:
+        """Node that its preemption made room on."""
+        return self.pod.status.nominated_node_name
+
+
+@dataclass
+class NodeEntry:
+    """One node of the pool."""
+
+    node: Node
+    type: MachineType
+    allocatable: dict[str, int]
+    version: int
+    """Changes whenever a static filter may answer differently."""
+    pods: set[str] = field(default_factory=set)
+    """uids of pods that are or are assumed to be here."""

@@ -1,0 +1,93 @@
+"""Brings the metrics up to date with what happened since they were last asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from flowsched_k8s.api.reflector import Reflector, State
+from flowsched_k8s.api.writer import Writer
+from flowsched_k8s.load_reader import LoadReader
+from flowsched_k8s.metrics import Metrics
+from flowsched_k8s.records import Records
+from flowsched_k8s.state import SchedulerState
+
+
+class MetricsUpdater:
+    """Of one process."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        state: SchedulerState,
+        writer: Writer,
+        records: Records,
+        reflectors: Mapping[str, Reflector[Any]],
+        load_reader: LoadReader,
+    ) -> None:
+        """Nothing is counted yet."""
+        self._metrics = metrics
+        self._state = state
+        self._writer = writer
+        self._records = records
+        self._reflectors = reflectors
+        self._load_reader = load_reader
+        self._incoming_told: dict[tuple[str, str], int] = {}
+        self._watch_counts: dict[str, int] = {}
+        self._dropped_told = 0
+        self._records_told: dict[str, int] = {}
+
+    def update(self, *, leading: bool) -> None:
+        """Everything as it is now."""
+        state, metrics = self._state, self._metrics
+        profile = state.configuration.scheduler_names[0]
+        metrics.queue_sizes(state.queue.sizes())
+        for (queue, event), count in state.queue.incoming.items():
+            new = count - self._incoming_told.get((queue, event), 0)
+            if new:
+                metrics.incoming(queue, event, new)
+                self._incoming_told[queue, event] = count
+        metrics.unschedulable({(cause, profile): n for cause, n in state.queue.unschedulable().items()})
+        metrics.postponed(len(state.postponed))
+        metrics.gangs_waiting(state.gangs.count())
+        metrics.leader(state.configuration.leader_election.resource_name, leading)
+        assumed = sum(1 for e in state.cache.pods.values() if e.assumed and not e.node) if state.active else 0
+        metrics.cache_size(len(state.cache.nodes), len(state.cache.pods), assumed)
+        dropped = self._writer.event_counts.dropped + state.recorder.suppressed["rate"]
+        if dropped > self._dropped_told:
+            metrics.events_dropped(dropped - self._dropped_told)
+            self._dropped_told = dropped
+        for reason, count in self._records.dropped().items():
+            metrics.records_dropped(reason, count - self._records_told.get(reason, 0))
+            self._records_told[reason] = count
+        metrics.stale_nodes(self._load_reader.stale_nodes())
+        for name, reflector in self._reflectors.items():
+            lists = reflector.counts.lists
+            if reflector.state is State.SYNCED:
+                for _ in range(self._watch_counts.get(name, lists), lists):
+                    metrics.watch_restarted(name, "relist")
+                self._watch_counts[name] = lists
+            else:
+                # Looking again for an API that is not there is no restart, nor is finding it.
+                self._watch_counts.pop(name, None)
+        self._tell_tallies()
+
+    def _tell_tallies(self) -> None:
+        tallies, metrics = self._state.tallies, self._metrics
+        for result, seconds, name in tallies.attempts:
+            metrics.attempt(result, seconds, name)
+        for waited, attempts in tallies.bound:
+            metrics.bound(0.0, attempts, waited)
+        for outcome, count in tallies.binds.items():
+            for _ in range(count):
+                metrics.bind_sent(outcome)
+        for reason, count in tallies.rejections.items():
+            for _ in range(count):
+                metrics.kubelet_rejected(reason)
+        for victims in tallies.victims:
+            metrics.preemption(victims)
+        tallies.attempts.clear()
+        tallies.bound.clear()
+        tallies.binds.clear()
+        tallies.rejections.clear()
+        tallies.victims.clear()

@@ -1,0 +1,20 @@
+"""What the state machine counts for metrics."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Tallies:
+    """What happened, counted for metrics; the adapter takes what is new."""
+
+    attempts: list[tuple[str, float, str]] = field(default_factory=list)
+    """(result, seconds in the round, scheduler name) of every attempt."""
+    bound: list[tuple[float, int]] = field(default_factory=list)
+    """(seconds from being added to bound, attempts) of every pod."""
+    binds: Counter[str] = field(default_factory=Counter)
+    rejections: Counter[str] = field(default_factory=Counter)
+    victims: list[int] = field(default_factory=list)
+    """Victims of every preemption attempt; 0 for one that found none."""

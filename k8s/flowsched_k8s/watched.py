@@ -1,0 +1,63 @@
+"""The kinds of objects of the API server that are followed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flowsched_k8s.configuration import Configuration
+from flowsched_k8s.objects import (
+    Budget,
+    Claim,
+    CsiNode,
+    Namespace,
+    Node,
+    PersistentVolume,
+    Pod,
+    PodGroup,
+    StorageClass,
+)
+from flowsched_k8s.pod_groups import IN_TREE
+
+IN_TREE_VERSIONS = ("v1beta1", "v1alpha2")
+"""Of the in-tree pod groups; an API server has one of them, or none."""
+_NOT_SUCCEEDED = "status.phase!=Succeeded"
+"""Failed ones are followed: a watch without them tells a pod's end with its state before, and so no kubelet's refusal."""
+
+
+@dataclass(frozen=True)
+class Watched:
+    """One kind of object that is followed."""
+
+    name: str
+    path: str
+    type: type
+    selectors: dict[str, str]
+
+
+def watched(configuration: Configuration) -> list[Watched]:
+    """What the features that are switched on need to read. The permissions in the manifests are these."""
+    features = configuration.features
+    found = [
+        Watched("nodes", "/api/v1/nodes", Node, {}),
+        Watched("pods", "/api/v1/pods", Pod, {"fieldSelector": _NOT_SUCCEEDED}),
+    ]
+    if features.namespace_selector:
+        found.append(Watched("namespaces", "/api/v1/namespaces", Namespace, {}))
+    if features.volumes:
+        storage = "/apis/storage.k8s.io/v1"
+        found += [
+            Watched("persistentvolumeclaims", "/api/v1/persistentvolumeclaims", Claim, {}),
+            Watched("persistentvolumes", "/api/v1/persistentvolumes", PersistentVolume, {}),
+            Watched("storageclasses", f"{storage}/storageclasses", StorageClass, {}),
+            Watched("csinodes", f"{storage}/csinodes", CsiNode, {}),
+        ]
+    if "scheduling.x-k8s.io" in features.pod_groups:
+        found.append(Watched("podgroups", "/apis/scheduling.x-k8s.io/v1alpha1/podgroups", PodGroup, {}))
+    if IN_TREE in features.pod_groups:
+        found += [
+            Watched(f"{IN_TREE}/{version}", f"/apis/{IN_TREE}/{version}/podgroups", PodGroup, {})
+            for version in IN_TREE_VERSIONS
+        ]
+    if features.preemption:
+        found.append(Watched("poddisruptionbudgets", "/apis/policy/v1/poddisruptionbudgets", Budget, {}))
+    return found

@@ -1,0 +1,58 @@
+"""Records of rounds that looked at some of a cluster's machines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from round_records import search_account
+
+from builders import crowd, task
+from flowsched.cluster.snapshot import Snapshot
+from flowsched.inspector.change import parse_changes
+from flowsched.inspector.explanation import explain
+from flowsched.inspector.replay import replay
+from flowsched.inspector.sentences import sentences
+from flowsched.inspector.summary import render_summary
+from flowsched.inspector.whatif import what_if
+from flowsched.round.candidates import MANY_MACHINES
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Snapshot:
+    """More machines than a round looks at, tasks that start and wait, and one that fits nowhere."""
+    now = crowd(MANY_MACHINES + 30, 8, 4)
+    return replace(now, pending=(*now.pending, task("large", cores=64, widths_milli=(64000,))))
+
+
+def test_a_record_is_decided_again_byte_for_byte(cluster: Snapshot) -> None:
+    outcome = replay(search_account(cluster))
+    assert outcome.same, outcome.lines()
+
+
+def test_every_task_is_explained(cluster: Snapshot) -> None:
+    account = search_account(cluster)
+    for waiting in cluster.pending:
+        assert list(sentences(explain(account, waiting.name).facts))
+    looked_at = {m for group in account.parts[0].plain["groups"] for m in group["members"]}
+    unseen = next(r for r in cluster.running if r.machine not in looked_at)
+    text = " ".join(sentences(explain(account, unseen.task.name).facts))
+    assert f"{unseen.machine} was not among the machines that the round looked at" in text
+    seen = next(r for r in cluster.running if r.machine in looked_at)
+    assert "was not among" not in " ".join(sentences(explain(account, seen.task.name).facts))
+
+
+def test_the_summary_says_what_the_bound_is_over(cluster: Snapshot) -> None:
+    account = search_account(cluster)
+    looked_at = sum(len(group["members"]) for group in account.parts[0].plain["groups"])
+    text = render_summary(account)
+    assert f"among the {looked_at:,} machines looked at" in text
+
+
+def test_a_what_if_draws_again(cluster: Snapshot) -> None:
+    account = search_account(cluster)
+    (placed, *_) = account.parts[0].placements
+    gone = placed.machine
+    again = what_if(account, parse_changes(account, drain=(gone,)))
+    assert all(p.machine != gone for p in again.parts[0].placements)
+    assert replay(again).same

@@ -1,0 +1,185 @@
+"""Schedulers whose events are recorded, and what a round's input is apart from where its rows stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from model_scheduler import SOLVER, ModelScheduler
+
+from flowsched.scale.bulk_input import BulkInput, input_of_fleet
+from flowsched.scale.demand import Demand
+from flowsched.scale.policy import labels_of
+from flowsched_k8s.cost_model import plain_cost_model
+from flowsched_k8s.event_file import EventFile, EventReader
+from flowsched_k8s.event_player import PlayedCluster
+from flowsched_k8s.event_recorder import EventRecorder
+from flowsched_k8s.live_events import RoundBegun
+from flowsched_k8s.measured_pods import MeasuredPods
+from flowsched_k8s.round_input import ClassInput, RoundInput
+
+Inputs = dict[int, dict[str, Any]]
+
+
+class Recorded:
+    """Records a scheduler's events, and remembers the input of every round by its number."""
+
+    def __init__(self, running: ModelScheduler, path: Path, most_bytes: int = 1 << 30, keep: int = 2) -> None:
+        state = running.state
+        self.path = path
+        self.file = EventFile(path, keep)
+        self.inputs: Inputs = {}
+        recorder = EventRecorder(self.file, state.cache, state.inputs.worlds, SOLVER.name, most_bytes)
+        begun = recorder.begun
+
+        def remember(given: RoundInput) -> None:
+            begun(given)
+            self.inputs[given.number] = told(given)
+            self.file.flush()  # so that the size of the file does not depend on the time
+
+        recorder.begun = remember  # type: ignore[method-assign]
+        state.events = self.recorder = recorder
+
+    def done(self) -> Path:
+        self.recorder.close(60.0)
+        assert not self.file.failed and not self.recorder.broken
+        return self.path
+
+
+def differences(played: Inputs, live: Inputs) -> list[str]:
+    """Where rounds that were played are not those that there were."""
+    found = [f"round {n} is in one of both only" for n in sorted(played.keys() ^ live.keys())]
+    for n in sorted(played.keys() & live.keys()):
+        for key, there in live[n].items():
+            if played[n][key] != there:
+                found += [f"round {n}, {w}" for w in leaves(there, played[n][key], key)]
+    return found
+
+
+def leaves(live: Any, played: Any, where: str) -> list[str]:
+    """The innermost values that differ."""
+    if is_dataclass(live) and type(live) is type(played):
+        names = [f.name for f in fields(live)]
+        return [w for n in names for w in leaves(getattr(live, n), getattr(played, n), f"{where}.{n}")]
+    if isinstance(live, dict) and isinstance(played, dict) and live.keys() == played.keys():
+        return [w for key in live for w in leaves(live[key], played[key], f"{where}[{key}]")]
+    if isinstance(live, tuple | list) and type(live) is type(played) and len(live) == len(played):
+        pairs = enumerate(zip(live, played, strict=True))
+        return [w for i, (a, b) in pairs for w in leaves(a, b, f"{where}[{i}]")]
+    return [] if live == played else [f"{where}: live {live}, played {played}"]
+
+
+def played_inputs(path: Path) -> Inputs:
+    """The input of every round that a file tells of."""
+    reader = EventReader(path)
+    cluster = PlayedCluster(reader.header)
+    found: Inputs = {}
+    for t, event in reader:
+        if isinstance(event, RoundBegun):
+            found[event.round] = told(cluster.round_input(event, t))
+        cluster.play(event, t)
+    return found
+
+
+def told(given: RoundInput) -> dict[str, Any]:
+    """All that a round may know, machines in the order of their names; with what both kinds of rounds make of it."""
+    fleet, order = given.fleet, given.fleet.order()
+    names = [str(fleet.names[row]) for row in order.tolist()]
+    columns = {r: i for i, r in enumerate(fleet.resources)}
+    amounts = {
+        r: (fleet.allocatable()[order, i].tolist(), fleet.used()[order, i].tolist())
+        for r, i in sorted(columns.items())
+        if fleet.allocatable()[order, i].any() or fleet.used()[order, i].any()
+    }
+    world = given.world
+    forecast = [c for c in given.classes if c.task is not None]
+    bulk = [c for c in given.classes if c.task is None]
+    return {
+        "number": given.number,
+        "now_s": given.now_s,
+        "machines": names,
+        "labels": [dict(fleet.labels(name)) for name in names],
+        "amounts": amounts,
+        "sums": [s.tolist() for s in fleet.fixed_sums(order)],
+        "services": (fleet.pressure_cap[order].tolist(), fleet.headroom_slope[order].tolist()),
+        "bandwidth": fleet.bandwidth[order].tolist(),
+        "relations": {r.name: counts(given, r.name) for r in sorted(fleet.relations(), key=lambda r: r.name)},
+        "classes": [told_class(c, order) for c in given.classes],
+        "groups": given.groups,
+        "group_members": dict(given.group_members),
+        "group_of": dict(given.group_of),
+        "catalogue": given.catalogue,
+        "world": (world.rows.tolist() and names, world.nodes, told_needs(world.needs), world.plan, world.reservations),
+        "settings": given.settings,
+        "cost_model": plain_cost_model(given.cost_model),
+        "model": None if given.model is None else (given.model.name, given.model.features, labels_of(given.model)),
+        "nominated": [replace(n, needs=dict(n.needs)) for n in given.nominated],
+        "held_node": given.held_node,
+        "titles": dict(given.titles),
+        "rounds_waited": {uid: given.rounds_waited.get(uid, 0) for c in given.classes for uid in c.uids},
+        "snapshot": MeasuredPods(given).snapshot(forecast) if forecast else None,
+        "bulk": told_bulk(given, bulk) if bulk else None,
+    }
+
+
+def told_needs(needs: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    return {uid: dict(amounts) for uid, amounts in needs.items()}
+
+
+def told_class(c: ClassInput, order: Any) -> dict[str, Any]:
+    return {
+        "name": c.name,
+        "uids": c.uids,
+        "since_s": c.since_s,
+        "priority": c.priority,
+        "needs": dict(c.needs),
+        "allowed": c.allowed[order].tolist(),
+        "verdict": [c.reasons[i] for i in c.verdict[order].tolist()],
+        "eligible": c.eligible[order].tolist(),
+        "preference": c.preference[order].tolist(),
+        "slowness": None if c.slowness is None else c.slowness[order].tolist(),
+        "rest": (c.sensitivity, c.pressure, c.holds, c.joins, c.group, c.measured, c.min_utility, c.service),
+        # Its pods take part with their own times.
+        "task": None if c.task is None else replace(c.task, submit_s=0.0),
+    }
+
+
+def counts(given: RoundInput, name: str) -> tuple[list[int], list[int], list[int]]:
+    """Domains, members and holders of a relation; domains by the first machine that is in them."""
+    found = given.fleet.topology_counts(name, given.fleet.order())
+    return numbered(found.domain.tolist()), found.members.tolist(), found.holders.tolist()
+
+
+def numbered(domains: Sequence[int]) -> list[int]:
+    known: dict[int, int] = {-1: -1}
+    return [known.setdefault(d, len(known)) for d in domains]
+
+
+def told_bulk(given: RoundInput, classes: Iterable[ClassInput]) -> dict[str, Any]:
+    """The input of a bulk round on these classes, were it the first part of the round."""
+    demands = [
+        Demand(
+            c.name, c.uids, c.needs, c.allowed, c.eligible, c.preference, c.sensitivity, c.pressure, c.slowness,
+            c.holds, c.joins, c.group,
+        )
+        for c in classes
+    ]  # fmt: skip
+    found: BulkInput = input_of_fleet(given.fleet, demands, given.groups, given.group_members)
+    arrays = {key: getattr(found, key).tolist() for key in ("allocatable", "free", "readings", "limits")}
+    relations = {
+        name: (r.relation, numbered(r.domain.tolist()), r.members.tolist(), r.holders.tolist())
+        for name, r in found.relations.items()
+    }
+    told_demands = [
+        {
+            key: value.tolist() if isinstance(value := getattr(d, key), np.ndarray) else value
+            for key in d.__dataclass_fields__
+        }
+        for d in found.demands
+    ]
+    rest = found.names, found.resources, found.groups, dict(found.running_members), found.settings
+    kinds = [found.kinds[k] for k in found.kind.tolist()]
+    return {**arrays, "kinds": kinds, "relations": relations, "demands": told_demands, "rest": rest}

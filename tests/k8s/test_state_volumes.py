@@ -1,0 +1,190 @@
+"""The state machine and volumes: claims that allow one pod at a time, and volumes that are given away once."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import objects_builders as b
+import pytest
+from model_scheduler import ModelScheduler
+from model_server import ModelServer, key_of
+
+from flowsched_k8s import names
+from flowsched_k8s.bindings import BindOutcome
+from flowsched_k8s.changes import Seen
+from flowsched_k8s.configuration import Configuration
+from flowsched_k8s.instructions import PatchClaim, PatchCondition
+from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
+
+ONE_POD = ("ReadWriteOncePod",)
+TAKEN = f"2 {names.CLAIM_IN_USE}"
+
+
+def scheduler(*nodes: Any) -> ModelScheduler:
+    """A scheduler that knows these nodes and, in two namespaces, a bound claim "data" for one pod at a time."""
+    server = ModelServer()
+    for node in nodes:
+        server.put(node)
+    running = ModelScheduler(server, Configuration())
+    for namespace in ("default", "other"):
+        bound = b.claim("data", namespace, volume=f"pv-{namespace}", modes=ONE_POD)
+        tell(running, bound, b.volume(f"pv-{namespace}", claim=(namespace, "data"), modes=ONE_POD))
+    return running
+
+
+def tell(running: ModelScheduler, *things: Any) -> None:
+    """What the model of the API server does not have."""
+    running.observe([Seen(thing) for thing in things])
+
+
+def user(name: str, *, cpu: str = "1", claim: str = "data", **fields: Any) -> Any:
+    return b.pod(name, cpu=cpu, volumes=[b.claim_volume(claim)], **fields)
+
+
+def test_one_of_two_pods_that_come_together_gets_the_claim() -> None:
+    running = scheduler(b.node("n1"), b.node("n2"))
+    running.create(user("first"), user("second"))
+    assert [bind.pod.name for bind in running.round()] == ["first"]
+    (told,) = running.conditions("second")
+    assert (told.reason, told.message) == (names.UNSCHEDULABLE, f"0/2 nodes are available: {TAKEN}.")
+    running.settle()
+    assert running.where().keys() == {"first"}
+
+
+def test_the_claim_goes_to_the_waiting_pod_when_its_user_is_gone() -> None:
+    """Every rollout: the old pod is on a node that has no room for the new one."""
+    running = scheduler(b.node("n1", "1"), b.node("n2", "2"))
+    running.create(user("old", nodeSelector={names.HOSTNAME: "n1"}))
+    running.settle()
+    running.create(user("new", cpu="2"))
+    running.settle()
+    assert running.where() == {"old": "n1"}
+    running.server.remove(running.server.pods["default", "old"])
+    running.settle()
+    assert running.where() == {"new": "n2"}
+
+
+def test_the_claim_is_free_again_when_its_user_has_ended() -> None:
+    running = scheduler(b.node("n1"))
+    (job,) = running.create(user("job"))
+    running.settle()
+    running.create(user("next"))
+    running.settle()
+    running.server.finish(job)
+    running.settle()
+    assert running.where()["next"] == "n1"
+
+
+def test_pods_of_another_namespace_do_not_stand_in_for_those_that_wait_for_the_claim() -> None:
+    """They wait for a claim of the same name, with the same words."""
+    running = scheduler(b.node("n1", "1"), b.node("n2", "1"), b.node("n3", "2"))
+    for namespace, node in (("default", "n1"), ("other", "n2")):
+        running.create(user("old", namespace=namespace, nodeSelector={names.HOSTNAME: node}))
+    running.settle()
+    running.create(user("new", namespace="default", cpu="2"), user("new", namespace="other", cpu="2"))
+    running.settle()
+    running.server.remove(running.server.pods["other", "old"])
+    running.settle()
+    assert running.server.pods["other", "new"].spec.node_name == "n3"
+
+
+def test_a_failed_binding_gives_the_claim_back() -> None:
+    running = scheduler(b.node("n1"))
+    first, _ = running.create(user("first"), user("second"))
+    running.round()
+    running.server.remove(first)
+    assert running.send() is BindOutcome.GONE
+    running.reply()
+    running.settle()
+    assert running.where() == {"second": "n1"}
+
+
+def test_a_gang_that_needs_one_claim_twice_is_told_and_takes_nothing() -> None:
+    running = scheduler(b.node("n1"), b.node("n2"))
+    labels = {NAME_LABEL: "g", MINIMUM_LABEL: "2"}
+    members = running.create(user("m1", labels=labels), user("m2", labels=labels))
+    assert running.round() == []
+    assert {told.message for m in members for told in running.conditions(m.metadata.name)} == {
+        f"0/2 nodes are available: {TAKEN}."
+    }
+    running.server.remove(members[0])
+    running.server.remove(members[1])
+    running.create(user("alone", cpu="4"))
+    running.settle()
+    assert running.where().keys() == {"alone"}, "room and claim are free"
+
+
+def test_in_tree_volumes_count_against_the_limit_of_their_driver() -> None:
+    running = scheduler(b.node("n1"))
+    for name in ("a", "b", "c"):
+        disk = {"volumeID": f"aws://eu-1a/vol-{name}"}
+        tell(running, b.claim(name, volume=f"pv-{name}"))
+        tell(running, b.volume(f"pv-{name}", claim=("default", name), awsElasticBlockStore=disk))
+    tell(running, b.csi_node("n1", migrated="kubernetes.io/aws-ebs", ebs_csi_aws_com=2))
+    running.create(*(user(f"p{name}", claim=name) for name in ("a", "b", "c")))
+    running.settle()
+    assert running.where() == {"pa": "n1", "pb": "n1"}
+    assert running.conditions("pc")[-1].message == f"0/1 nodes are available: 1 {names.TOO_MANY_VOLUMES}."
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(("pod", "claim", "volume", "limit"))))
+def test_volumes_count_in_whatever_order_things_become_known(order: tuple[str, ...]) -> None:
+    """After a restart the lists of different kinds come in any order."""
+    running = scheduler(b.node("n1"))
+    things = {
+        "claim": b.claim("there", volume="pv-there"),
+        "volume": b.volume("pv-there", claim=("default", "there"), driver="ebs.csi"),
+        "limit": b.csi_node("n1", ebs_csi=1),
+    }
+    for name in order:
+        if name == "pod":
+            running.create(user("there", claim="there", node="n1"))
+        else:
+            tell(running, things[name])
+    tell(running, b.claim("more", volume="pv-more"), b.volume("pv-more", claim=("default", "more"), driver="ebs.csi"))
+    running.create(user("more", claim="more"))
+    running.settle()
+    assert running.where() == {"there": "n1"}
+
+
+def test_volumes_of_bound_pods_count_once_a_node_has_migrated_their_plugin() -> None:
+    running = scheduler(b.node("n1"))
+    inline = [{"name": "data", "vsphereVolume": {"volumePath": "[store] one"}}]
+    running.create(b.pod("there", cpu="1", node="n1", volumes=inline, scheduler="other"))
+    tell(running, b.csi_node("n1", csi_vsphere_vmware_com=1))
+    running.create(b.pod("more", cpu="1", volumes=[{"name": "data", "vsphereVolume": {"volumePath": "[store] two"}}]))
+    tell(running, b.csi_node("n1", migrated="kubernetes.io/vsphere-volume", csi_vsphere_vmware_com=1))
+    running.settle()
+    assert running.where() == {"there": "n1"}
+
+
+def test_a_volume_is_given_to_one_of_two_claims() -> None:
+    running = scheduler(b.node("n1"))
+    tell(running, b.storage_class("local", provisioner="kubernetes.io/no-provisioner"))
+    tell(running, b.volume("disk", storage_class="local"))
+    tell(running, b.claim("a", storage_class="local"), b.claim("b", storage_class="local"))
+    running.create(user("pa", claim="a"), user("pb", claim="b"))
+    assert running.round() == []
+    patched = [told.patch.name for told in running.told if isinstance(told, PatchClaim)]
+    assert patched == ["a"]
+    running.server.now += 2.0
+    running.round()
+    assert "didn't find available persistent volumes" in running.conditions("pb")[-1].message
+
+
+def test_a_volume_that_a_failed_claim_gives_back_goes_to_the_next() -> None:
+    running = scheduler(b.node("n1"))
+    tell(running, b.storage_class("local", provisioner="kubernetes.io/no-provisioner"))
+    tell(running, b.volume("disk", storage_class="local"))
+    tell(running, b.claim("a", storage_class="local"), b.claim("b", storage_class="local"))
+    pa, _ = running.create(user("pa", claim="a"), user("pb", claim="b"))
+    running.round()
+    running.server.now += 2.0
+    running.round()
+    told = running.state.bindings.claim_failed(key_of(pa), "could not be prepared: for the test", running.now)
+    assert [t.message for t in told if isinstance(t, PatchCondition)]
+    running.server.remove(pa)
+    running.told.clear()
+    running.settle()
+    assert [t.patch.name for t in running.told if isinstance(t, PatchClaim)] == ["b"]

@@ -21,7 +21,7 @@ from flowsched_models.runtime import Host, Resident
 
 _MOST_MEMBERS = 16
 """Larger sets are not remembered."""
-_FIRST_ENTRIES = 1024
+_FIRST_ENTRIES = 16_384
 _MOST_ENTRIES = 65_536
 """Sets of jobs whose paces are remembered; a full memory is emptied."""
 _MOST_KINDS = 16_384

@@ -105,9 +105,9 @@ class FlowPrices:
         self.shapes: dict[int, int]
         if like is None:
             self.shapes = {g: i for i, g in enumerate(view.shapes)}
-            self.type_of, self.types, self.variants = VariantBuilder(forecasts, self.goals, settings).build()
+            self.type_of, self.rows, self.variants = VariantBuilder(forecasts, self.goals, settings).build()
         else:
-            self.shapes, self.type_of, self.types, self.variants = like.shapes, like.type_of, like.types, like.variants
+            self.shapes, self.type_of, self.rows, self.variants = like.shapes, like.type_of, like.rows, like.variants
         self._later: dict[int, tuple[float, float]] = {} if like is None else like._later
         self._cost: list[dict[Colocation, float]] = [{} for _ in view.groups]
         # Forecasts know no goal, where no job's completion is too late to be of use.
@@ -124,9 +124,9 @@ class FlowPrices:
 
     def variant(self, group: int, arrival: Arrival) -> int:
         """The row of an arrival's variant on a group's machines; -1 where it has none."""
-        rows = self.types[self.type_of[arrival.task_class]].rows[self.shapes[self.forecasts.view.shape_of[group]]]
+        rows = self.rows[self.type_of[arrival.task_class], self.shapes[self.forecasts.view.shape_of[group]]].tolist()
         wanted = (arrival.width_milli, arrival.shared)
-        return next((int(v) for v in rows if v >= 0 and self.variants.ways[v] == wanted), -1)
+        return next((v for v in rows if v >= 0 and self.variants.ways[v] == wanted), -1)
 
     def machine_cost(self, group: int, colocation: Colocation) -> float:
         """Cost of a machine of a group once these tasks have joined it; ``FORBIDDEN`` where they must not."""
@@ -304,6 +304,7 @@ class FlowPrices:
             cost,
             peak,
             ends,
+            np.zeros((len(groups), most)),
             completions,
         )
         forecasts.made += len(groups)

@@ -159,20 +159,20 @@ def base_costs(
     cost: FloatArray,
     peak: FloatArray,
     ends: FloatArray,
+    bound: FloatArray,
     completions: FloatArray,
 ) -> None:
-    """Of each of ``machines``: its ``cost`` as it is planned so far, ``peak`` [machines, S], ``ends`` [machines, jobs] and
-    ``completions`` [machines, most starts]: when the k-th job ends after now; infinity for fewer. Long-running jobs never
+    """Of each of ``machines``: its ``cost`` as it is planned so far, ``peak`` [machines, S], ``ends`` and ``bound``
+    [machines, jobs], and ``completions`` [machines, most starts]: when the k-th job ends after now; infinity for fewer. Long-running jobs never
     complete.
 
     Arrays by machine: ``jobs`` [machines, most jobs, JOB_NUMBERS], ``slo_us`` [machines, S].
     """
-    bound = np.empty(jobs.shape[1])
     for m in machines:
         n = count[m]
         cost[m] = machine_cost(
             memory, hosts[m], jobs[m, :n], kinds[m, :n], start_after[m, :n].copy(), free_cores[m], free_memory[m],
-            slo_us[m], settings, ends[m, :n], bound[:n], peak[m],
+            slo_us[m], settings, ends[m, :n], bound[m, :n], peak[m],
         )  # fmt: skip
         completions[m] = np.inf
         for i in range(n):
@@ -185,19 +185,22 @@ def base_costs(
 
 
 @compiled
-def price_class(
+def price_classes(
     memory: PaceMemory,
-    reps: IntArray,
+    classes: IntArray,
+    types: IntArray,
+    tasks: FloatArray,
+    representative: IntArray,
     shape: IntArray,
     rows_of: IntArray,
-    now: BoolArray,
-    later: BoolArray,
+    open_now: BoolArray,
+    open_later: BoolArray,
     completions: FloatArray,
-    starts: int,
-    task_class: int,
-    task: FloatArray,
+    useful: FloatArray,
     wanted: int,
+    least_budget: int,
     budget: int,
+    sharers: int,
     hosts: IntArray,
     count: IntArray,
     jobs: FloatArray,
@@ -213,6 +216,7 @@ def price_class(
     variants: FloatArray,
     variant_kind: IntArray,
     variant_column: IntArray,
+    known: BoolArray,
     others: FloatArray,
     own_end: FloatArray,
     own_start: FloatArray,
@@ -221,54 +225,32 @@ def price_class(
     chosen_variant: IntArray,
     end: FloatArray,
     start: FloatArray,
-) -> int:
-    """The cheapest option of one class on each of the machines ``reps``; the number of forecasts made.
+) -> tuple[int, int]:
+    """The cheapest option of each of some classes on every machine; forecasts made, and classes whose budget was too small.
 
-    An option is a variant (``rows_of`` [shapes, columns], -1: none) on a machine, started now where ``now`` [machines] and
-    there is room, or after one of the next ``starts - 1`` completions where ``later`` [machines]. Options are forecast in
-    ascending order of a lower bound of their price: the own penalty alone from the start on.
+    An option is a variant (``rows_of`` [types, shapes, columns], -1: none) on a machine, started now where ``open_now``
+    [classes, machines] and there is room, or after one of the next completions where ``open_later``. It is priced on the
+    machine's ``representative`` [machines]. Options are forecast in ascending order of a lower bound of their price: the own
+    penalty alone from the start on.
 
-    ``task`` [ELAPSED_S, GOAL_S, IMPORTANCE, LATEST_S] of the class. ``others`` (the exact change of what all else on the
-    machine costs), ``own_end`` and ``own_start`` [machines, columns, starts] are shared by all classes of one type; NaN
-    where not forecast yet. Where other tasks are planned for later, the class itself says in which order they start, and
-    nothing is shared.
+    By class: ``types``, ``tasks`` [classes, ELAPSED_S to LATEST_S], and ``useful``, above which no price is of use.
+    ``others`` (the exact change of what all else on the machine costs), ``own_end`` and ``own_start`` [types, machines,
+    columns, starts] are shared by all classes of one type, once it is ``known``; NaN where not forecast yet. Where other
+    tasks are planned for later, the class itself says in which order they start, and nothing is shared.
 
-    Into ``price`` [machines] the sum of that change and the own penalty, infinity where there is no option or it was left
-    out; into ``chosen_after``, ``chosen_variant``, ``end`` and ``start`` its option. Options are left out once their bound
-    is above the price found on their machine, or above the prices of the ``wanted`` cheapest machines, or once ``budget``
-    forecasts are made and one machine is priced. Of equal prices the earlier start counts, then the narrower width.
+    Into ``price`` [classes, machines] the sum of that change and the own penalty, infinity where there is no option or it was
+    left out; into ``chosen_after``, ``chosen_variant``, ``end`` and ``start`` its option. Options are left out once their
+    bound is above the price found on their machine, or what is useful, or the prices of the ``wanted`` cheapest machines, or
+    once the class has used its share of ``budget``, as one of ``sharers``, and one machine is priced; a share is
+    ``least_budget`` at least. Of equal prices the earlier start counts, then the narrower width.
     """
-    columns = rows_of.shape[1]
-    most_options = len(reps) * columns * starts
-    machine = np.empty(most_options, np.int64)
-    variant = np.empty(most_options, np.int64)
-    after = np.empty(most_options, np.int64)
-    least = np.empty(most_options)
-    options = 0
-    for m in reps:
-        for c in range(columns):
-            v = rows_of[shape[m], c]
-            if v < 0:
-                continue
-            for k in range(starts):
-                if k == 0:
-                    if not now[m] or variants[v, CORES] > free_cores[m] + _AT_ONCE:
-                        continue
-                    if variants[v, MEMORY_MIB] > free_memory[m] + _AT_ONCE:
-                        continue
-                    begin = variants[v, DELAY_NOW_S]
-                elif later[m] and completions[m, k - 1] < np.inf:
-                    # Where nothing runs that could complete, those of the earliest start begin at once.
-                    runs = start_after[m, : count[m]].min() == 0
-                    begin = (completions[m, k - 1] if runs else 0.0) + settings[START_DELAY_S]
-                else:
-                    continue
-                machine[options], variant[options], after[options] = m, v, k
-                least[options] = task[2] * penalty_of(
-                    task[0] + begin + variants[v, LEAST_ALONE_S], task[1], settings[EPS], settings[BETA]
-                )
-                options += 1
-    order = np.argsort(least[:options], kind="mergesort")
+    machines, columns, starts = len(representative), rows_of.shape[2], others.shape[3]
+    now = np.empty(machines, np.bool_)
+    later = np.empty(machines, np.bool_)
+    machine = np.empty(machines * columns * starts, np.int64)
+    variant = np.empty(len(machine), np.int64)
+    after = np.empty(len(machine), np.int64)
+    least = np.empty(len(machine))
     most = jobs.shape[1] + 1
     rows = np.empty((most, JOB_NUMBERS))
     own_kinds = np.empty(most, np.int64)
@@ -276,75 +258,135 @@ def price_class(
     ends = np.empty(most)
     bound = np.empty(most)
     peak = np.empty(base_peak.shape[1])
-    touched = np.empty(len(reps), np.int64)
-    known = np.empty(len(reps))
-    seen = 0
+    touched = np.empty(machines, np.int64)
+    found = np.empty(machines)
     made = 0
-    limit = np.inf
-    for position in range(options):
-        i = order[position]
-        if position % _FEW == 0 and seen >= wanted:
-            for a in range(seen):
-                known[a] = price[touched[a]]
-            limit = np.partition(known[:seen], wanted - 1)[wanted - 1]
-        if least[i] > limit:
-            break
-        m, v, k = machine[i], variant[i], after[i]
-        if least[i] > price[m]:
-            continue
-        column = variant_column[v]
-        n = count[m]
-        ordered = k > 0 and n > 0 and start_after[m, :n].max() > 0
-        if ordered or np.isnan(others[m, column, k]):
-            if made >= budget and seen > 0:
+    short = 0
+    for c in range(len(classes)):
+        kind, task = types[c], tasks[c]
+        if not known[kind]:
+            known[kind] = True
+            others[kind] = np.nan
+        price[c] = np.inf
+        chosen_after[c] = 0
+        chosen_variant[c] = -1
+        end[c] = np.inf
+        start[c] = np.inf
+        now[:] = False
+        later[:] = False
+        for m in range(machines):
+            now[representative[m]] |= open_now[c, m]
+            later[representative[m]] |= open_later[c, m]
+        options = 0
+        for m in range(machines):
+            if not now[m] and not later[m]:
                 continue
-            cores, free = free_cores[m], free_memory[m]
-            if k == 0:
-                cores -= variants[v, CORES]
-                free -= variants[v, MEMORY_MIB]
-            key = (task_class * STARTS_PER_CLASS + k) * VARIANTS_PER_START + column
-            place = n
-            while place > 0 and keys[m, place - 1] > key:
-                place -= 1
-            rows[:place] = jobs[m, :place]
-            own_kinds[:place] = kinds[m, :place]
-            after_all[:place] = start_after[m, :place]
-            rows[place + 1 : n + 1] = jobs[m, place:n]
-            own_kinds[place + 1 : n + 1] = kinds[m, place:n]
-            after_all[place + 1 : n + 1] = start_after[m, place:n]
-            rows[place] = variants[v, :JOB_NUMBERS]
-            rows[place, READY_S] = variants[v, DELAY_NOW_S]
-            rows[place, IMPORTANCE] = 0.0
-            rows[place, LATEST_S] = np.inf
-            own_kinds[place] = variant_kind[v]
-            after_all[place] = k
-            cost = machine_cost(
-                memory, hosts[m], rows[: n + 1], own_kinds[: n + 1], after_all[: n + 1], cores, free, slo_us[m],
-                settings, ends[: n + 1], bound[: n + 1], peak,
-            )  # fmt: skip
-            made += 1
-            for s in range(memory.service_count[hosts[m]]):
-                if peak[s] > settings[SLO_MARGIN] * slo_us[m, s] and peak[s] > base_peak[m, s] + 1e-9:
-                    cost = np.inf
-            others[m, column, k] = cost - base_cost[m]
-            own_end[m, column, k] = ends[place]
-            own_start[m, column, k] = bound[place]
-        if others[m, column, k] == np.inf or own_end[m, column, k] > task[3]:
-            continue
-        total = others[m, column, k] + task[2] * penalty_of(
-            task[0] + own_end[m, column, k], task[1], settings[EPS], settings[BETA]
-        )
-        if price[m] == np.inf:
-            touched[seen] = m
-            seen += 1
-        elif total > price[m] or (
-            total == price[m] and (k > chosen_after[m] or (k == chosen_after[m] and v > chosen_variant[m]))
-        ):
-            continue
-        price[m] = total
-        chosen_after[m], chosen_variant[m] = k, v
-        end[m], start[m] = own_end[m, column, k], own_start[m, column, k]
-    return made
+            for column in range(columns):
+                v = rows_of[kind, shape[m], column]
+                if v < 0:
+                    continue
+                for k in range(starts):
+                    if k == 0:
+                        if not now[m] or variants[v, CORES] > free_cores[m] + _AT_ONCE:
+                            continue
+                        if variants[v, MEMORY_MIB] > free_memory[m] + _AT_ONCE:
+                            continue
+                        begin = variants[v, DELAY_NOW_S]
+                    elif later[m] and completions[m, k - 1] < np.inf:
+                        # Where nothing runs that could complete, those of the earliest start begin at once.
+                        runs = start_after[m, : count[m]].min() == 0
+                        begin = (completions[m, k - 1] if runs else 0.0) + settings[START_DELAY_S]
+                    else:
+                        continue
+                    bound_cost = task[2] * penalty_of(
+                        task[0] + begin + variants[v, LEAST_ALONE_S], task[1], settings[EPS], settings[BETA]
+                    )
+                    if bound_cost > useful[c]:
+                        continue
+                    machine[options], variant[options], after[options], least[options] = m, v, k, bound_cost
+                    options += 1
+        order = np.argsort(least[:options], kind="mergesort")
+        share = max(least_budget, (budget - made) // sharers)
+        before = made
+        seen = 0
+        limit = np.inf
+        for position in range(options):
+            i = order[position]
+            if position % _FEW == 0 and seen >= wanted:
+                for a in range(seen):
+                    found[a] = price[c, touched[a]]
+                limit = np.partition(found[:seen], wanted - 1)[wanted - 1]
+            if least[i] > limit:
+                break
+            m, v, k = machine[i], variant[i], after[i]
+            if least[i] > price[c, m]:
+                continue
+            column = variant_column[v]
+            n = count[m]
+            ordered = k > 0 and n > 0 and start_after[m, :n].max() > 0
+            if ordered or np.isnan(others[kind, m, column, k]):
+                if made - before >= share and seen > 0:
+                    continue
+                cores, free = free_cores[m], free_memory[m]
+                if k == 0:
+                    cores -= variants[v, CORES]
+                    free -= variants[v, MEMORY_MIB]
+                key = (classes[c] * STARTS_PER_CLASS + k) * VARIANTS_PER_START + column
+                place = n
+                while place > 0 and keys[m, place - 1] > key:
+                    place -= 1
+                rows[:place] = jobs[m, :place]
+                own_kinds[:place] = kinds[m, :place]
+                after_all[:place] = start_after[m, :place]
+                rows[place + 1 : n + 1] = jobs[m, place:n]
+                own_kinds[place + 1 : n + 1] = kinds[m, place:n]
+                after_all[place + 1 : n + 1] = start_after[m, place:n]
+                rows[place] = variants[v, :JOB_NUMBERS]
+                rows[place, READY_S] = variants[v, DELAY_NOW_S]
+                rows[place, IMPORTANCE] = 0.0
+                rows[place, LATEST_S] = np.inf
+                own_kinds[place] = variant_kind[v]
+                after_all[place] = k
+                cost = machine_cost(
+                    memory, hosts[m], rows[: n + 1], own_kinds[: n + 1], after_all[: n + 1], cores, free, slo_us[m],
+                    settings, ends[: n + 1], bound[: n + 1], peak,
+                )  # fmt: skip
+                made += 1
+                for s in range(memory.service_count[hosts[m]]):
+                    if peak[s] > settings[SLO_MARGIN] * slo_us[m, s] and peak[s] > base_peak[m, s] + 1e-9:
+                        cost = np.inf
+                others[kind, m, column, k] = cost - base_cost[m]
+                own_end[kind, m, column, k] = ends[place]
+                own_start[kind, m, column, k] = bound[place]
+            own_end_s = own_end[kind, m, column, k]
+            if others[kind, m, column, k] == np.inf or own_end_s > task[3]:
+                continue
+            total = others[kind, m, column, k] + task[2] * penalty_of(
+                task[0] + own_end_s, task[1], settings[EPS], settings[BETA]
+            )
+            if price[c, m] == np.inf:
+                touched[seen] = m
+                seen += 1
+            elif total > price[c, m] or (
+                total == price[c, m]
+                and (k > chosen_after[c, m] or (k == chosen_after[c, m] and v > chosen_variant[c, m]))
+            ):
+                continue
+            price[c, m] = total
+            chosen_after[c, m], chosen_variant[c, m] = k, v
+            end[c, m], start[c, m] = own_end_s, own_start[kind, m, column, k]
+        short += made - before >= share
+        for m in range(machines):
+            stands = representative[m]
+            if stands != m and (open_now[c, m] or open_later[c, m]):
+                price[c, m] = price[c, stands]
+                chosen_after[c, m], chosen_variant[c, m] = chosen_after[c, stands], chosen_variant[c, stands]
+                end[c, m], start[c, m] = end[c, stands], start[c, stands]
+        for m in range(machines):
+            # A machine that is open for one kind of start only may differ from the one that stands for it.
+            if not (open_now[c, m] if chosen_after[c, m] == 0 else open_later[c, m]):
+                price[c, m] = np.inf
+    return made, short
 
 
 @compiled

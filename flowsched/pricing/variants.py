@@ -24,22 +24,10 @@ from flowsched.pricing.forecast_kernel import (
     VARIANT_NUMBERS,
 )
 from flowsched.pricing.goals import Goals
-from flowsched.support.arrays import FloatArray, IntArray
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 from flowsched_models.runtime import Resident
 
 _TypeKey = tuple[object, ...]
-
-
-@dataclass(frozen=True)
-class TaskType:
-    """Classes that differ in age, goal and importance only: forecasts of one are those of all."""
-
-    rows: IntArray
-    """[shapes, columns] row of each variant, -1 where there is none."""
-    own_cores: IntArray
-    """The same without the variants that use services' cores."""
-    narrowest: IntArray
-    """The first of these."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +42,16 @@ class Variants:
     """[variants] position among its type's variants of one shape."""
     ways: tuple[tuple[int, bool], ...]
     """[variants] width in milli-CPU, and whether services' cores are used."""
+    shared: BoolArray
+    """[variants] whether services' cores are used."""
 
 
 @dataclass(frozen=True)
 class _TypeVariants:
-    """The ways of one type alone; its rows count from 0."""
+    """The ways of one type alone: classes that differ in age, goal and importance only. Forecasts of one are those of all."""
 
-    type: TaskType
+    rows: IntArray
+    """[shapes, columns] row of each variant, counted from 0; -1 where there is none."""
     variants: Variants
 
 
@@ -73,8 +64,10 @@ class VariantBuilder:
         self.goals = goals
         self.settings = settings
 
-    def build(self) -> tuple[list[int], list[TaskType], Variants]:
-        """Type of each class, and the variants of each type on every shape of machine."""
+    def build(self) -> tuple[IntArray, IntArray, Variants]:
+        """[classes] the type of each; [types, shapes, columns] the rows of each type's variants on every shape of machine, -1
+        where there is none; and the variants.
+        """
         view = self.forecasts.view
         number: dict[_TypeKey, int] = {}
         type_of: list[int] = []
@@ -89,22 +82,19 @@ class VariantBuilder:
                 depends = (*key, self.forecasts.delay_s(c, 0), reference, self.settings.slo_margin)
                 parts.append(self.forecasts.remembered(c, depends, partial(self._type_variants, c)))
             type_of.append(number[key])
-        types = []
+        rows = np.full((len(parts), len(view.shapes), max((p.rows.shape[1] for p in parts), default=0)), -1, np.int64)
         first = 0
-        for part in parts:
-            rows, own, narrowest = (
-                np.where(rows >= 0, rows + first, -1)
-                for rows in (part.type.rows, part.type.own_cores, part.type.narrowest)
-            )
-            types.append(TaskType(rows, own, narrowest))
+        for i, part in enumerate(parts):
+            rows[i, :, : part.rows.shape[1]] = np.where(part.rows >= 0, part.rows + first, -1)
             first += len(part.variants.kinds)
         variants = Variants(
             np.concatenate([np.zeros((0, VARIANT_NUMBERS)), *(p.variants.numbers for p in parts)]),
             np.concatenate([np.zeros(0, np.int64), *(p.variants.kinds for p in parts)]),
             np.concatenate([np.zeros(0, np.int64), *(p.variants.columns for p in parts)]),
-            tuple(way for p in parts for way in p.variants.ways),
+            tuple([way for p in parts for way in p.variants.ways]),
+            np.concatenate([np.zeros(0, np.bool_), *(p.variants.shared for p in parts)]),
         )
-        return type_of, types, variants
+        return np.array(type_of, np.int64), rows, variants
 
     def _type_variants(self, task_class: int) -> _TypeVariants:
         """The variants of one class's type, counted from 0."""
@@ -127,12 +117,10 @@ class VariantBuilder:
         rows_of = np.full((len(by_shape), max((len(here) for here in by_shape), default=0)), -1, np.int64)
         for s, here in enumerate(by_shape):
             rows_of[s, : len(here)] = here
-        own = max((sum(not ways[v][1] for v in here) for here in by_shape), default=0)
-        plain = np.where([[v >= 0 and not ways[v][1] for v in row] for row in rows_of.tolist()], rows_of, -1)
-        own_cores = plain.reshape(rows_of.shape)[:, :own]
         numbers = np.array(rows).reshape(-1, VARIANT_NUMBERS)
-        variants = Variants(numbers, np.array(kinds, np.int64), np.array(columns, np.int64), tuple(ways))
-        return _TypeVariants(TaskType(rows_of, own_cores, own_cores[:, :1]), variants)
+        shared = np.array([way[1] for way in ways], np.bool_)
+        variants = Variants(numbers, np.array(kinds, np.int64), np.array(columns, np.int64), tuple(ways), shared)
+        return _TypeVariants(rows_of, variants)
 
     def _place_key(self, group: int, task_class: int) -> tuple[object, ...]:
         """What the variants of a class on a group's machines depend on."""

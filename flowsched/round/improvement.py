@@ -13,7 +13,7 @@ import numpy as np
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.round.assignment import PlacementOption
-from flowsched.round.options import ClassOptions
+from flowsched.round.options import UNBOUNDED, ClassOptions
 from flowsched.round.passes import NONE, Deciding
 
 _GAIN = 1e-9
@@ -90,7 +90,8 @@ def _moves(deciding: Deciding, movable: Sequence[int]) -> list[_Move]:
         key = c if alike else -1 - t
         options = known.get(key)
         if options is None:
-            options = known[key] = deciding.class_options(t, 2, 1 << 40)
+            (options,) = deciding.class_options([t], 2, UNBOUNDED)
+            known[key] = options
         price = options.price
         if here is not None:
             price = price.copy()
@@ -146,7 +147,7 @@ def _swaps(deciding: Deciding, movable: Sequence[int], end: int) -> list[_Move]:
 
 def _cheapest_elsewhere(deciding: Deciding, task: int) -> tuple[float, PlacementOption | None]:
     """The cheapest option of a task on any machine but its own, with everything else where it is."""
-    options = deciding.class_options(task, 2, 1 << 40)
+    (options,) = deciding.class_options([task], 2, UNBOUNDED)
     price = options.price.copy()
     here = deciding.plan.options[task]
     if here is not None:

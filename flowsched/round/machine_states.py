@@ -23,7 +23,7 @@ from flowsched.pricing.forecast_kernel import (
     VARIANTS_PER_START,
     base_costs,
 )
-from flowsched.support.arrays import BoolArray, FloatArray, IntArray
+from flowsched.support.arrays import FloatArray, IntArray
 
 _SPARE_JOBS = 4
 
@@ -57,7 +57,10 @@ class MachineStates:
         """[machines, starts - 1] when the k-th job ends after now, as planned so far; infinity for fewer."""
         self.representative: IntArray = np.array([groups[g].members[0] for g in view.group_of], np.int64)
         """[machines] the machine that stands for each."""
+        self.bound: FloatArray = np.zeros(self.kinds.shape)
+        """[machines, jobs] binding of each job, seconds from now, where anything is planned."""
         self._planned: dict[int, Colocation] = {}
+        self._stale: dict[int, None] = {}
         self._untouched: list[list[int]] = [list(g.members) for g in groups]
 
     def planned(self, machine: int) -> Colocation:
@@ -84,12 +87,9 @@ class MachineStates:
             self.representative[machine] = machine
         self._planned[machine] = colocation
         self._write(machine, g, colocation)
-        self._refresh(np.array([machine], np.int64))
+        self._stale[machine] = None
+        self.prices.forecasts.made += 1
         return handed
-
-    def open_representatives(self, open_machines: BoolArray) -> IntArray:
-        """Machines that stand for at least one of those that are open."""
-        return np.unique(self.representative[open_machines])
 
     def _write(self, machine: int, group: int, colocation: Colocation) -> None:
         prices = self.prices
@@ -115,8 +115,12 @@ class MachineStates:
         self.count[machine] = n
         self.free_cores[machine], self.free_memory[machine] = cores, memory
 
-    def _refresh(self, machines: IntArray) -> None:
-        prices = self.prices
+    def refresh(self) -> None:
+        """Forecast the machines whose plans have changed: before that their costs, ends and completions are void."""
+        if not self._stale:
+            return
+        prices, machines = self.prices, np.array([*self._stale], np.int64)
+        self._stale.clear()
         base_costs(
             prices.forecasts.table.memory,
             machines,
@@ -132,9 +136,9 @@ class MachineStates:
             self.base_cost,
             self.base_peak,
             self.ends,
+            self.bound,
             self.completions,
         )
-        prices.forecasts.made += len(machines)
 
     def _widen(self, most: int) -> None:
         more = most - self.jobs.shape[1]
@@ -143,3 +147,4 @@ class MachineStates:
         self.start_after = np.pad(self.start_after, ((0, 0), (0, more)))
         self.keys = np.pad(self.keys, ((0, 0), (0, more)), constant_values=-1)
         self.ends = np.pad(self.ends, ((0, 0), (0, more)), constant_values=np.inf)
+        self.bound = np.pad(self.bound, ((0, 0), (0, more)))

@@ -6,13 +6,15 @@ machine changes; options whose lower bound is above the prices that can still ma
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from flowsched.pricing.arrival import Arrival
-from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
-from flowsched.pricing.forecast_kernel import price_class
+from flowsched.pricing.flow_prices import FlowPrices
+from flowsched.pricing.forecast_kernel import price_classes
 from flowsched.round.machine_states import MachineStates
 from flowsched.round.round_model import Offered
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -34,15 +36,18 @@ class ClassOptions:
     """[machines] binding, seconds from now."""
 
 
-@dataclass
-class _Table:
-    """Forecasts of one type: [machines, columns, starts], NaN where not made yet."""
+class Budget(NamedTuple):
+    """Forecasts that may be made."""
 
-    others: FloatArray
-    end_s: FloatArray
-    start_s: FloatArray
-    changes: int
-    """Changes of machines that it has followed."""
+    forecasts: int
+    """For all classes."""
+    classes: int = 1
+    """Of what is left when its turn comes a class gets one part in so many,"""
+    least: int = 24
+    """but so many forecasts at least."""
+
+
+UNBOUNDED = Budget(1 << 40)
 
 
 class Options:
@@ -53,14 +58,19 @@ class Options:
     ) -> None:
         """``starts`` as for the states; ``most_forecasts`` is the round's budget."""
         self.states = states
-        self.starts = starts
         self.most_forecasts = most_forecasts
-        self.offered = offered
         self.cut_short = 0
         """Pricings of a class that ended with its budget: some options were left out."""
-        self._tables: dict[int, _Table] = {}
-        self._changes: list[tuple[int, int]] = []
-        """(machine, the one that what was known of it holds for or -1), by time: a table follows when it is used."""
+        prices = states.prices
+        self._rows = prices.rows
+        if offered is not Offered.SHARED:
+            self._rows = np.where(prices.variants.shared[self._rows], -1, self._rows)
+        if offered is Offered.NARROWEST:
+            self._rows = self._rows[:, :, :1]
+        # Forecasts of each type, [types, machines, columns, starts]; those of a type are made room for when it is known.
+        shape = (len(self._rows), len(states.hosts), int(prices.variants.columns.max(initial=-1)) + 1, starts)
+        self._known: BoolArray = np.zeros(len(self._rows), np.bool_)
+        self._others, self._end_s, self._start_s = np.empty(shape), np.empty(shape), np.empty(shape)
 
     @property
     def prices(self) -> FlowPrices:
@@ -74,96 +84,48 @@ class Options:
 
     def changed(self, machine: int, handed: tuple[int, int] | None) -> None:
         """The plan of a machine changed; what was known of it holds for the one that it handed its part to."""
-        self._changes.append((machine, -1 if handed is None else handed[1]))
+        if handed is not None:
+            for known in (self._others, self._end_s, self._start_s):
+                known[:, handed[1]] = known[:, machine]
+        self._others[:, machine] = np.nan
 
-    def of(self, task_class: int, open_now: BoolArray, open_later: BoolArray, wanted: int, budget: int) -> ClassOptions:
-        """The cheapest option of a class on each machine; exact on at least the ``wanted`` cheapest machines.
+    def of(
+        self,
+        classes: Sequence[int],
+        open_now: BoolArray,
+        open_later: BoolArray,
+        wanted: int,
+        budget: Budget,
+        useful: Sequence[float] | None = None,
+    ) -> list[ClassOptions]:
+        """The cheapest option of each class on each machine; exact on at least the ``wanted`` cheapest machines.
 
-        ``open_now`` and ``open_later`` [machines]: where it may start now, and after a completion. ``budget``: forecasts
-        that may be made for it; options beyond it are left out, those with the largest lower bounds first.
+        ``open_now`` and ``open_later`` [classes, machines]: where it may start now, and after a completion. Options beyond
+        the budget are left out, those with the largest lower bounds first; so are options that cost more than is
+        ``useful`` [classes].
         """
         states, prices = self.states, self.prices
-        machines = len(states.hosts)
-        found = ClassOptions(
-            np.full(machines, FORBIDDEN),
-            np.zeros(machines, np.int64),
-            np.full(machines, -1, np.int64),
-            np.full(machines, np.inf),
-            np.full(machines, np.inf),
-        )
-        open_any = open_now | open_later
-        reps = states.open_representatives(open_any)
-        kind = prices.types[prices.type_of[task_class]]
-        rows = {Offered.NARROWEST: kind.narrowest, Offered.WIDTHS: kind.own_cores, Offered.SHARED: kind.rows}[
-            self.offered
-        ]
-        if not len(reps) or not rows.shape[1]:
-            return found
-        now = np.zeros(machines, np.bool_)
-        later = np.zeros(machines, np.bool_)
-        now[states.representative[open_now]] = True
-        later[states.representative[open_later]] = True
-        self._price(task_class, rows, reps, now, later, wanted, budget, found)
-        others = np.flatnonzero(open_any & (states.representative != np.arange(machines)))
-        of = states.representative[others]
-        for array in (found.price, found.start_after, found.variant, found.end_s, found.start_s):
-            array[others] = array[of]
-        # A machine that is open for one kind of start only may differ from the one that stands for it.
-        found.price[np.where(found.start_after == 0, ~open_now, ~open_later)] = FORBIDDEN
-        return found
-
-    def arrival(self, task_class: int, options: ClassOptions, machine: int) -> Arrival:
-        """The cheapest option of a class on a machine as an arrival."""
-        width, shared = self.prices.variants.ways[options.variant[machine]]
-        return Arrival(task_class, int(options.start_after[machine]), width, shared)
-
-    def _follow(self, table: _Table) -> None:
-        """Forget what a table knows of machines that have changed."""
-        news = self._changes[table.changes :]
-        if len(news) > 1 and all(heir < 0 for _, heir in news):
-            news, rows = [], [machine for machine, _ in news]
-            for array in (table.others, table.end_s, table.start_s):
-                array[rows] = np.nan
-        for machine, heir in news:
-            for array in (table.others, table.end_s, table.start_s):
-                if heir >= 0:
-                    array[heir] = array[machine]
-                array[machine] = np.nan
-        table.changes = len(self._changes)
-
-    def _price(
-        self,
-        task_class: int,
-        rows: IntArray,
-        reps: IntArray,
-        now: BoolArray,
-        later: BoolArray,
-        wanted: int,
-        budget: int,
-        found: ClassOptions,
-    ) -> None:
-        states, prices = self.states, self.prices
-        kind = prices.type_of[task_class]
-        table = self._tables.get(kind)
-        if table is None:
-            columns = int(prices.variants.columns[prices.types[kind].rows.ravel()].max()) + 1
-            shape = (len(states.hosts), columns, self.starts)
-            arrays = (np.full(shape, np.nan), np.full(shape, np.nan), np.full(shape, np.nan))
-            table = self._tables[kind] = _Table(*arrays, len(self._changes))
-        self._follow(table)
-        made = price_class(
+        states.refresh()
+        shape = open_now.shape
+        rows = np.array(classes, np.int64)
+        price, end_s, start_s = np.empty(shape), np.empty(shape), np.empty(shape)
+        start_after, variant = np.empty(shape, np.int64), np.empty(shape, np.int64)
+        made, short = price_classes(
             prices.forecasts.table.memory,
-            reps,
-            states.shape,
             rows,
-            now,
-            later,
+            prices.type_of[rows],
+            prices.class_goals[rows],
+            states.representative,
+            states.shape,
+            self._rows,
+            open_now,
+            open_later,
             states.completions,
-            self.starts,
-            task_class,
-            prices.class_goals[task_class],
+            np.full(len(rows), np.inf) if useful is None else np.array(useful, np.float64),
             wanted,
-            budget,
+            budget.least,
+            budget.forecasts,
+            max(1, budget.classes),
             states.hosts,
             states.count,
             states.jobs,
@@ -179,14 +141,21 @@ class Options:
             prices.variants.numbers,
             prices.variants.kinds,
             prices.variants.columns,
-            table.others,
-            table.end_s,
-            table.start_s,
-            found.price,
-            found.start_after,
-            found.variant,
-            found.end_s,
-            found.start_s,
+            self._known,
+            self._others,
+            self._end_s,
+            self._start_s,
+            price,
+            start_after,
+            variant,
+            end_s,
+            start_s,
         )
         prices.forecasts.made += made
-        self.cut_short += made >= budget
+        self.cut_short += short
+        return [ClassOptions(*each) for each in zip(price, start_after, variant, end_s, start_s, strict=True)]
+
+    def arrival(self, task_class: int, options: ClassOptions, machine: int) -> Arrival:
+        """The cheapest option of a class on a machine as an arrival."""
+        width, shared = self.prices.variants.ways[options.variant[machine]]
+        return Arrival(task_class, int(options.start_after[machine]), width, shared)

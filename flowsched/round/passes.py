@@ -20,7 +20,7 @@ from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.relations.census import Census
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.gang import Gangs
-from flowsched.round.options import ClassOptions, Options
+from flowsched.round.options import Budget, ClassOptions, Options
 from flowsched.round.pass_network import PassNetwork, build
 from flowsched.round.round_model import RoundModel
 from flowsched.solvers import Solution, Solver
@@ -31,8 +31,6 @@ FEW_MACHINES = 8
 MANY_TASKS = 8
 """On a machine with so many tasks, running and planned, a round plans one later start at most, except for a makespan, which
 depends on all of them."""
-_LEAST_DEPTH = 24
-"""Forecasts that a class gets at least, however many wait."""
 FLOW, GREEDY, NONE = "flow", "greedy", "none"
 """What may assign the tasks of a pass: :attr:`flowsched.cluster.settings.Settings.assign`."""
 NO_PASS = -1
@@ -109,57 +107,60 @@ class Deciding:
         """What the levels so far have planned is not delayed by those that follow."""
         self.closed = {o.machine for o in self.plan.options if o is not None and o.start_after > 0}
 
-    def open_machines(self, task: int) -> tuple[BoolArray, BoolArray]:
-        """[machines] where a task may start now, and where later, as constraints go; room and prices apart."""
-        model, view = self.model, self.model.view
-        c = view.class_of[task]
-        count = len(view.machines)
-        if task in model.barred:
-            closed = np.zeros(count, np.bool_)
-            return closed, closed
-        open_now = np.ones(count, np.bool_)
-        if view.classes[c].task.machines is not None:
-            open_now = np.array([view.allowed(c, m) for m in range(count)], np.bool_)
-        candidates = view.candidates_of(c)
-        if candidates is not None:
-            open_now &= candidates
-        open_now[[*model.holds, *self.closed]] = False
-        if model.related(task):
-            wanted = view.tasks[task]
-            for m in np.flatnonzero(open_now).tolist():
-                open_now[m] = self.census.refusal(wanted, view.machines[m].name) is None
-        open_later = np.zeros(count, np.bool_) if task in model.must_start else open_now.copy()
+    def open_machines(self, tasks: Sequence[int]) -> tuple[BoolArray, BoolArray]:
+        """[tasks, machines] where each may start now, and where later, as constraints go; room and prices apart."""
+        model, view, states = self.model, self.model.view, self.options.states
+        shape = (len(tasks), len(view.machines))
+        open_now = np.ones(shape, np.bool_)
+        open_now[:, [*model.holds, *self.closed]] = False
+        for mine, task in zip(open_now, tasks, strict=True):
+            c = view.class_of[task]
+            if task in model.barred:
+                mine[:] = False
+            if view.classes[c].task.machines is not None:
+                mine &= np.array([view.allowed(c, m) for m in range(shape[1])], np.bool_)
+            candidates = view.candidates_of(c)
+            if candidates is not None:
+                mine &= candidates
+            if model.related(task):
+                for m in np.flatnonzero(mine).tolist():
+                    mine[m] = self.census.refusal(view.tasks[task], view.machines[m].name) is None
+        open_later = open_now.copy()
+        open_later[[task in model.must_start for task in tasks]] = False
         if model.prices.settings.objective != "makespan":
             # Later starts are advice there, and forecasts of long queues cost more than they tell.
-            states = self.options.states
             open_later &= (states.count < MANY_TASKS) | (states.start_after <= 0).all(axis=1)
-        if view.tasks[task].resources:
-            self._keep_resources(task, open_now, open_later)
+        for i, task in enumerate(tasks):
+            if view.tasks[task].resources:
+                self._keep_resources(task, open_now[i], open_later[i])
         return open_now, open_later
 
-    def class_options(self, task: int, wanted: int, budget: int) -> ClassOptions:
-        """The cheapest option of a task's class on every machine, reserved ones included."""
+    def class_options(
+        self, tasks: Sequence[int], wanted: int, budget: Budget, useful: Sequence[float] | None = None
+    ) -> list[ClassOptions]:
+        """The cheapest option of each task's class on every machine, reserved ones included; see :meth:`Options.of`."""
         model = self.model
-        c = model.view.class_of[task]
-        found = self.options.of(c, *self.open_machines(task), wanted, budget)
+        classes = [model.view.class_of[t] for t in tasks]
+        priced = self.options.of(classes, *self.open_machines(tasks), wanted, budget, useful)
         for m in sorted(model.holds):
-            price, option = model.best_option(self.plan, task, m)
-            if option is None:
-                continue
             here = model.view.group_of[m]
-            arrival_forecast = self._forecast(task, option)
-            found.price[m], found.start_after[m] = price, option.start_after
-            found.variant[m] = model.prices.variant(here, _arrival(c, option))
-            found.end_s[m], found.start_s[m] = arrival_forecast
-        return found
+            for task, c, found in zip(tasks, classes, priced, strict=True):
+                price, option = model.best_option(self.plan, task, m)
+                if option is None:
+                    continue
+                found.price[m], found.start_after[m] = price, option.start_after
+                found.variant[m] = model.prices.variant(here, _arrival(c, option))
+                found.end_s[m], found.start_s[m] = self._forecast(task, option)
+        return priced
 
     def closest_now(self, task: int) -> tuple[float, int] | None:
         """The cheapest start now beside all that starts now or is planned, and its machine; None where there is none."""
-        open_now, _ = self.open_machines(task)
-        none = np.zeros(len(open_now), np.bool_)
-        price = self.options.of(self.model.view.class_of[task], open_now, none, 1, _LEAST_DEPTH).price
-        machine = int(price.argmin()) if len(price) else -1
-        return (float(price[machine]), machine) if machine >= 0 and price[machine] < FORBIDDEN else None
+        open_now, _ = self.open_machines([task])
+        none = np.zeros(open_now.shape, np.bool_)
+        (found,) = self.options.of([self.model.view.class_of[task]], open_now, none, 1, Budget(0))
+        machine = int(found.price.argmin()) if found.price.size else -1
+        price = float(found.price[machine]) if machine >= 0 else FORBIDDEN
+        return (price, machine) if price < FORBIDDEN else None
 
     def option(self, task: int, options: ClassOptions, machine: int) -> PlacementOption:
         """The option of a task that its class has on a machine."""
@@ -236,14 +237,11 @@ def run_passes(deciding: Deciding, tasks: Sequence[int], share: float) -> None:
         for t in batch:
             by_class.setdefault(view.class_of[t], []).append(t)
         left = len({view.class_of[t] for t in pool})
-        priced: dict[int, ClassOptions] = {}
-        waits: dict[int, float] = {}
-        for c, members in by_class.items():
-            budget = max(_LEAST_DEPTH, (deciding.options.most_forecasts - model.forecasts.made) // max(1, left))
-            found = deciding.class_options(members[0], len(batch) + 1, budget)
-            waits[c] = FORBIDDEN if members[0] in model.must_start else model.prices.waiting_cost(c)
-            if float(found.price.min(initial=FORBIDDEN)) < waits[c]:
-                priced[c] = found
+        firsts = {c: members[0] for c, members in by_class.items()}
+        waits = {c: FORBIDDEN if t in model.must_start else model.prices.waiting_cost(c) for c, t in firsts.items()}
+        budget = Budget(deciding.options.most_forecasts - model.forecasts.made, left)
+        found = deciding.class_options([*firsts.values()], len(batch) + 1, budget)
+        priced = {c: o for c, o in zip(firsts, found, strict=True) if float(o.price.min(initial=FORBIDDEN)) < waits[c]}
         if not priced:
             booked: tuple[tuple[int, PlacementOption], ...] = ()
         elif assign == GREEDY:
@@ -284,6 +282,7 @@ def _pass(
         gain = min(waits[c], 1e300) - float(network.arc_price[arc])
         task = next(members[c])
         found.append((-gain, model.view.tasks[task].job, task, arc))
+    cheapest = np.partition([[*o.price, FORBIDDEN] for o in priced.values()], (0, 1), axis=1)
     booked = []
     for _, _, task, arc in sorted(found):
         c = model.view.class_of[task]
@@ -295,8 +294,8 @@ def _pass(
         option = deciding.option(task, priced[c], machine)
         deciding.book(task, option)
         price = float(network.arc_price[arc])
-        others = np.delete(priced[c].price, machine)
-        deciding.decided_by[task] = len(deciding.passes), price, float(others.min(initial=FORBIDDEN))
+        least, second = cheapest[network.arc_class[arc], :2].tolist()
+        deciding.decided_by[task] = len(deciding.passes), price, second if price == least else least
         booked.append((task, option))
     deciding.passes.append(Pass(network, solution, tuple(batch), tuple(booked)))
     return tuple(booked)

@@ -18,6 +18,7 @@ from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
 from flowsched.pricing.forecast_cache import ForecastCache
 from flowsched.round.assignment import PlacementOption
+from flowsched.round.options import UNBOUNDED
 from flowsched.round.passes import Deciding
 from flowsched.round.round_model import Offered
 from flowsched_models.forecast import Waiting, forecast
@@ -240,7 +241,7 @@ def check_options(deciding: Deciding, task: int, wanted: int) -> None:
         price < own_penalty(deciding, task, o) - 1e-9 for m in machines for price, o in offers(deciding, task, m)
     )
 
-    found = deciding.class_options(task, wanted, 1 << 40)
+    found = deciding.class_options([task], wanted, UNBOUNDED)[0]
 
     finite = np.isfinite(found.price)
     slack = 1e-9 * np.maximum(1.0, np.abs(exact[finite]))
@@ -282,6 +283,6 @@ def test_taking_a_task_back_leaves_nothing_behind(now: Snapshot, data: st.DataOb
         if t not in left:
             deciding.book(t, None)
     for t in range(len(now.pending)):
-        again, first = (d.class_options(t, len(now.machines), 1 << 40) for d in (deciding, fresh))
+        again, first = (d.class_options([t], len(now.machines), UNBOUNDED)[0] for d in (deciding, fresh))
         assert again.price == pytest.approx(first.price, rel=1e-12)
         assert again.end_s == pytest.approx(first.end_s, rel=1e-12)

@@ -254,7 +254,7 @@ def test_what_is_compiled_comes_with_the_image(image: Image) -> None:
     done = image.python("-c", SCHEDULES)
     assert done.returncode == 0, done.stderr
     loaded, compiled = done.stdout.splitlines()
-    assert {"base_costs", "colocation_costs", "price_class", "run_draws"} <= set(loaded.split())
+    assert {"base_costs", "colocation_costs", "price_classes", "run_draws"} <= set(loaded.split())
     assert compiled == "compiled:"
     assert {path: path.stat().st_mtime_ns for path in files_below(image.cache)} == before
 

@@ -108,7 +108,6 @@ class FlowPrices:
             self.type_of, self.rows, self.variants = VariantBuilder(forecasts, self.goals, settings).build()
         else:
             self.shapes, self.type_of, self.rows, self.variants = like.shapes, like.type_of, like.rows, like.variants
-        self._later: dict[int, tuple[float, float]] = {} if like is None else like._later
         self._cost: list[dict[Colocation, float]] = [{} for _ in view.groups]
         # Forecasts know no goal, where no job's completion is too late to be of use.
         self._forecast: list[dict[Colocation, Forecast]] = [{} for _ in view.groups] if like is None else like._forecast
@@ -147,6 +146,20 @@ class FlowPrices:
         if new:
             self._learn(group, new)
         return [known[c] for c in colocations]
+
+    def learn(
+        self,
+        group: int,
+        colocation: Colocation,
+        cost: float,
+        ends_s: Sequence[float],
+        bound_s: Sequence[float],
+        peak_us: Sequence[float],
+    ) -> None:
+        """Take over what was forecast elsewhere of a machine, with its running tasks first; nothing if they may not meet."""
+        if colocation not in self._cost[group] and self.forecasts.possible(group, colocation):
+            kept = self._keeps_goals(group, peak_us)
+            self._keep(group, colocation, cost if kept else FORBIDDEN, ends_s, bound_s, peak_us)
 
     def forecast(self, group: int, colocation: Colocation) -> Forecast | None:
         """What is predicted for a machine once these tasks have joined it; None if they do not fit or may not meet."""
@@ -256,19 +269,22 @@ class FlowPrices:
 
     def _sum(self, group: int, colocation: Colocation, forecast: Forecast) -> float:
         """Cost of a machine whose forecast is known already, from prices with another goal."""
-        here = self.forecasts.view.groups[group]
-        if colocation:
-            for service, peak, quiet in zip(
-                here.services, forecast.peak_p95_us, self.base.peak_us[group], strict=False
-            ):
-                if peak > self.settings.slo_margin * service.slo_us and peak > quiet + 1e-9:
-                    return FORBIDDEN
+        if colocation and not self._keeps_goals(group, forecast.peak_p95_us):
+            return FORBIDDEN
         total = self._headroom(group, forecast.peak_p95_us)
         for end, (elapsed, tau, weight) in zip(forecast.residents_s, self.goals.running[group], strict=True):
             total += weight * self.goals.g(elapsed + end, tau)
         for arrival, end in zip(colocation, forecast.arrivals_s, strict=True):
             total += self.goals.penalty(arrival, end)
         return total
+
+    def _keeps_goals(self, group: int, peak_us: Sequence[float]) -> bool:
+        """Whether arriving tasks that let services' p95 rise so far break no goal that held without them."""
+        services = self.forecasts.view.groups[group].services
+        return not any(
+            peak > self.settings.slo_margin * service.slo_us and peak > quiet + 1e-9
+            for service, peak, quiet in zip(services, peak_us, self.base.peak_us[group], strict=False)
+        )
 
     def _base(self) -> Base:
         view, forecasts = self.forecasts.view, self.forecasts
@@ -317,9 +333,20 @@ class FlowPrices:
         first, variants, after, class_of = [0], [], [], []
         asked = []
         for colocation in new:
+            if not colocation:
+                base, n = self.base, self.base.count[group]
+                self._keep(
+                    group,
+                    (),
+                    float(base.cost[group]),
+                    base.ends_s[group, :n].tolist(),
+                    (),
+                    base.peak_us[group].tolist(),
+                )
+                continue
             costs[colocation] = FORBIDDEN
             rows = [self.variant(group, a) for a in colocation]
-            if min(rows, default=0) < 0 or not forecasts.possible(group, colocation):
+            if min(rows) < 0 or not forecasts.possible(group, colocation):
                 continue
             asked.append(colocation)
             variants += rows
@@ -355,17 +382,28 @@ class FlowPrices:
             peak,
         )
         forecasts.made += len(asked)
-        services = len(here.services)
         for b, colocation in enumerate(asked):
-            costs[colocation] = float(cost[b])
             end = there + len(colocation)
-            if np.isfinite(bound[b, there:end]).all() and np.isfinite(ends[b, :end]).all():
-                self._forecast[group][colocation] = Forecast(
-                    tuple(ends[b, :there].tolist()),
-                    tuple(ends[b, there:end].tolist()),
-                    tuple(bound[b, there:end].tolist()),
-                    tuple(peak[b, :services].tolist()),
-                )
+            self._keep(
+                group, colocation, float(cost[b]), ends[b, :end].tolist(), bound[b, :end].tolist(), peak[b].tolist()
+            )
+
+    def _keep(
+        self,
+        group: int,
+        colocation: Colocation,
+        cost: float,
+        ends_s: Sequence[float],
+        bound_s: Sequence[float],
+        peak_us: Sequence[float],
+    ) -> None:
+        self._cost[group][colocation] = cost
+        there = len(ends_s) - len(colocation)
+        if max(ends_s, default=0.0) < np.inf and max(bound_s[there:], default=0.0) < np.inf:
+            services = len(self.forecasts.view.groups[group].services)
+            self._forecast[group][colocation] = Forecast(
+                tuple(ends_s[:there]), tuple(ends_s[there:]), tuple(bound_s[there:]), tuple(peak_us[:services])
+            )
 
     def _slowness(self, factor: float) -> float:
         """Penalty of a running long-running task that is so many times slower than alone, whatever its length."""
@@ -378,27 +416,32 @@ class FlowPrices:
             price += self.settings.headroom_weight * used / (1.0 - used)
         return price
 
-    def _later_end_s(self, task_class: int) -> tuple[float, float]:
-        """Least seconds after which a task is done that waits, and what it then does to long-running tasks there: it starts
-        once the backlog is worked off and a machine has drained.
+    @cached_property
+    def _later_ends(self) -> tuple[FloatArray, FloatArray]:
+        """[classes] least seconds after which a task is done that waits, infinity where it can be nowhere, and what it then
+        does to long-running tasks there: it starts once the backlog is worked off and a machine has drained.
         """
         view, forecasts = self.forecasts.view, self.forecasts
-        alone = self.goals.alone_s[task_class].copy()
-        caused = np.zeros(len(alone))
-        width = view.classes[task_class].task.widths_milli[0]
-        if self._some_stay or view.classes[task_class].task.endless:
-            for s, g in enumerate(view.shapes):
-                if np.isfinite(alone[s]):
-                    alone[s], caused[s] = self._run_for_good(g, task_class, width)
-        shape = self._shape
-        wait = np.maximum(self.base.drained_s, max(forecasts.backlog_s, self.settings.round_period_s))
-        ends = wait + forecasts.delay_s(task_class, 1) + alone[shape]
-        if not np.isfinite(ends).any():
-            return FORBIDDEN, 0.0
-        elapsed, tau, weight, _ = self.class_goals[task_class]
-        cost = weight * penalties(elapsed + ends, tau, self.settings.eps, self.settings.beta) + caused[shape]
-        best = int(cost.argmin())
-        return float(ends[best]), float(caused[shape[best]])
+        shapes = len(view.shapes)
+        alone = np.full((len(view.classes), shapes + 1), np.inf)
+        alone[:, :shapes] = self.goals.alone_s
+        caused = np.zeros(alone.shape)
+        for c, cls in enumerate(view.classes):
+            if self._some_stay or cls.task.endless:
+                for s, g in enumerate(view.shapes):
+                    if np.isfinite(alone[c, s]):
+                        alone[c, s], caused[c, s] = self._run_for_good(g, c, cls.task.widths_milli[0])
+        # Of machines of one shape the one that has drained first is the best.
+        wait = np.full(shapes + 1, np.inf)
+        of_shape = [self.shapes[g] for g in view.shape_of]
+        np.minimum.at(
+            wait, of_shape, np.maximum(self.base.drained_s, max(forecasts.backlog_s, self.settings.round_period_s))
+        )
+        ends = wait + view.snapshot.start_delay.after_waiting_s + alone
+        elapsed, tau, weight, _ = self.class_goals.T[:, :, None]
+        cost = weight * penalties(elapsed + ends, tau, self.settings.eps, self.settings.beta) + caused
+        best = np.arange(len(cost)), cost.argmin(axis=1)
+        return ends[best], caused[best]
 
     def _run_for_good(self, group: int, task_class: int, width_milli: int) -> tuple[float, float]:
         """Run time beside the long-running tasks of a group's machines, and what it costs them."""
@@ -423,21 +466,13 @@ class FlowPrices:
             dearer, weights = self._above_any_place
             own = self.goals.weight[task_class] / max(weights, 1e-12)
             return {"completion_if_postponed": dearer * (1.0 + own), "waiting": growth}
-        if task_class not in self._later:
-            self._later[task_class] = self._later_end_s(task_class)
-        end_s, caused = self._later[task_class]
+        end_s, caused = (float(found[task_class]) for found in self._later_ends)
         if end_s == FORBIDDEN:
             end_s, caused = self.goals.best_run_s[task_class], 0.0
         return {
             "completion_if_postponed": self.goals.penalty(Arrival(task_class, 0, 0), end_s) + caused,
             "waiting": growth,
         }
-
-    @cached_property
-    def _shape(self) -> IntArray:
-        """[groups] position of each group's shape."""
-        view = self.forecasts.view
-        return np.array([self.shapes[g] for g in view.shape_of], np.int64)
 
     @cached_property
     def _above_any_place(self) -> tuple[float, float]:

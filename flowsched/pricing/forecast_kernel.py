@@ -163,8 +163,8 @@ def base_costs(
     completions: FloatArray,
 ) -> None:
     """Of each of ``machines``: its ``cost`` as it is planned so far, ``peak`` [machines, S], ``ends`` and ``bound``
-    [machines, jobs], and ``completions`` [machines, most starts]: when the k-th job ends after now; infinity for fewer. Long-running jobs never
-    complete.
+    [machines, jobs], and ``completions`` [machines, most starts]: when the k-th job ends after now; infinity for fewer.
+    Long-running jobs never complete.
 
     Arrays by machine: ``jobs`` [machines, most jobs, JOB_NUMBERS], ``slo_us`` [machines, S].
     """
@@ -238,11 +238,11 @@ def price_classes(
     columns, starts] are shared by all classes of one type, once it is ``known``; NaN where not forecast yet. Where other
     tasks are planned for later, the class itself says in which order they start, and nothing is shared.
 
-    Into ``price`` [classes, machines] the sum of that change and the own penalty, infinity where there is no option or it was
-    left out; into ``chosen_after``, ``chosen_variant``, ``end`` and ``start`` its option. Options are left out once their
-    bound is above the price found on their machine, or what is useful, or the prices of the ``wanted`` cheapest machines, or
-    once the class has used its share of ``budget``, as one of ``sharers``, and one machine is priced; a share is
-    ``least_budget`` at least. Of equal prices the earlier start counts, then the narrower width.
+    Into ``price`` [classes, machines] the sum of that change and the own penalty, infinity where there is no option or it
+    was left out; into ``chosen_after``, ``chosen_variant``, ``end`` and ``start`` its option. Options are left out once
+    their bound is above the price found on their machine, or what is useful, or the prices of the ``wanted`` cheapest
+    machines, or once the class has used its share of ``budget``, as one of ``sharers``, and one machine is priced; a share
+    is ``least_budget`` at least. Of equal prices the earlier start counts, then the narrower width.
     """
     machines, columns, starts = len(representative), rows_of.shape[2], others.shape[3]
     now = np.empty(machines, np.bool_)

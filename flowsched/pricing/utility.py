@@ -20,7 +20,8 @@ def penalty(phi_s: float, tau_s: float, eps: float = 1.0, beta: float = 20.0) ->
     return eps + beta * (phi_s - tau_s) / tau_s
 
 
-def penalties(phi_s: FloatArray, tau_s: float, eps: float = 1.0, beta: float = 20.0) -> FloatArray:
-    """:func:`penalty` of many completions with one goal."""
+def penalties(phi_s: FloatArray, tau_s: float | FloatArray, eps: float = 1.0, beta: float = 20.0) -> FloatArray:
+    """:func:`penalty` of many completions and goals."""
     late: FloatArray = np.maximum(phi_s - tau_s, 0.0)
-    return eps * np.minimum(phi_s, tau_s) / tau_s + beta * late / tau_s
+    found: FloatArray = eps * np.minimum(phi_s, tau_s) / tau_s + beta * late / tau_s
+    return found

@@ -48,7 +48,7 @@ class Variants:
 
 @dataclass(frozen=True)
 class _TypeVariants:
-    """The ways of one type alone: classes that differ in age, goal and importance only. Forecasts of one are those of all."""
+    """The ways of one type alone: of classes that differ in age, goal and importance only, which share forecasts."""
 
     rows: IntArray
     """[shapes, columns] row of each variant, counted from 0; -1 where there is none."""
@@ -65,8 +65,8 @@ class VariantBuilder:
         self.settings = settings
 
     def build(self) -> tuple[IntArray, IntArray, Variants]:
-        """[classes] the type of each; [types, shapes, columns] the rows of each type's variants on every shape of machine, -1
-        where there is none; and the variants.
+        """[classes] the type of each; [types, shapes, columns] the rows of each type's variants on every shape of machine,
+        -1 where there is none; and the variants.
         """
         view = self.forecasts.view
         number: dict[_TypeKey, int] = {}

@@ -18,17 +18,15 @@ from flowsched.round.round_model import RoundModel
 from flowsched_models.quantity import count_cores
 
 
-def _forecast_together(model: RoundModel, plan: Assignment) -> None:
-    """Forecast at once what the terms of a machine's arrivals will ask for: the machine with and without each of them."""
+def placements(deciding: Deciding) -> tuple[Placement, ...]:
+    """Tasks that start now, with the terms of their cost."""
+    deciding.options.states.tell()
+    model, plan = deciding.model, deciding.plan
     for m in plan.arrived():
+        # The terms of a machine's arrivals ask for it with and without each of them.
         colocation = plan.colocation(m)
         without = (colocation[:i] + colocation[i + 1 :] for i in range(len(colocation)))
         model.prices.machine_costs(model.view.group_of[m], (colocation, *without))
-
-
-def placements(model: RoundModel, plan: Assignment) -> tuple[Placement, ...]:
-    """Tasks that start now, with the terms of their cost."""
-    _forecast_together(model, plan)
     view = model.view
     bound = []
     for task, option in enumerate(plan.options):

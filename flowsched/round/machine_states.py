@@ -91,6 +91,14 @@ class MachineStates:
         self.prices.forecasts.made += 1
         return handed
 
+    def tell(self) -> None:
+        """Let the prices know what is forecast already of machines as they are planned."""
+        self.refresh()
+        for m, colocation in self._planned.items():
+            n, g = self.count[m], int(self.group_of[m])
+            ends, bound = self.ends[m, :n].tolist(), self.bound[m, :n].tolist()
+            self.prices.learn(g, colocation, float(self.base_cost[m]), ends, bound, self.base_peak[m].tolist())
+
     def _write(self, machine: int, group: int, colocation: Colocation) -> None:
         prices = self.prices
         here = prices.forecasts.view.groups[group]

@@ -52,19 +52,17 @@ def build(
     classes: Sequence[int], counts: Sequence[int], options: Sequence[ClassOptions], unscheduled: Sequence[float]
 ) -> PassNetwork:
     """The network of a batch. Node 0 is the sink, node 1 unscheduled, then classes, then machines with an option."""
-    arcs = [np.flatnonzero(np.isfinite(found.price)) for found in options]
-    sizes = [len(found) for found in arcs]
-    arc_class = np.repeat(np.arange(len(classes), dtype=np.int64), sizes)
-    arc_machine = np.concatenate(arcs) if arcs else np.zeros(0, np.int64)
-    picked = [(o.price[a], o.start_after[a], o.variant[a], o.end_s[a]) for o, a in zip(options, arcs, strict=True)]
-    price, after, variant, end_s = (np.concatenate(column) for column in zip(*picked, strict=True))
+    there = np.isfinite(np.array([o.price for o in options]))
+    arcs = arc_class, arc_machine = np.nonzero(there)
+    price, after = np.array([o.price for o in options])[arcs], np.array([o.start_after for o in options])[arcs]
+    variant, end_s = np.array([o.variant for o in options])[arcs], np.array([o.end_s for o in options])[arcs]
     waits = np.array(unscheduled, np.float64)
-    rank = np.zeros(len(price), np.int64)
-    for c in range(len(classes)):
-        mine = np.flatnonzero(arc_class == c)
-        order = np.lexsort((arc_machine[mine], variant[mine], after[mine], price[mine]))
-        rank[mine[order]] = np.minimum(np.arange(1, len(mine) + 1), _RANKS - 1)
-    present, machine_node = np.unique(arc_machine, return_inverse=True)
+    # Arcs come class by class: so do their ranks.
+    rank = np.empty(len(price), np.int64)
+    nth = np.arange(1, len(price) + 1) - np.searchsorted(arc_class, arc_class)
+    rank[np.lexsort((arc_machine, variant, after, price, arc_class))] = np.minimum(nth, _RANKS - 1)
+    present = np.flatnonzero(there.any(axis=0))
+    machine_node = np.searchsorted(present, arc_machine)
     nodes = 2 + len(classes) + len(present)
     finite = np.concatenate([np.abs(price), np.abs(waits[np.isfinite(waits)])])
     most = float(finite.max(initial=1e-9))

@@ -282,7 +282,8 @@ def _pass(
         gain = min(waits[c], 1e300) - float(network.arc_price[arc])
         task = next(members[c])
         found.append((-gain, model.view.tasks[task].job, task, arc))
-    cheapest = np.partition([[*o.price, FORBIDDEN] for o in priced.values()], (0, 1), axis=1)
+    prices = np.array([o.price for o in priced.values()])
+    cheapest = np.partition(np.column_stack([prices, np.full(len(prices), FORBIDDEN)]), (0, 1), axis=1)
     booked = []
     for _, _, task, arc in sorted(found):
         c = model.view.class_of[task]

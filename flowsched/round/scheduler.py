@@ -85,7 +85,7 @@ class FlowScheduler:
         repaired = repair(model, _never_idle(model, _start_idle_machines(model, planned)), round_.gangs)
         done = counts(deciding, repaired.plan)
         deciding.follow(repaired.plan)
-        bound = placements(model, repaired.plan)
+        bound = placements(deciding)
         left = postponements(deciding, repaired.plan, round_.dues, {**round_.gangs.reasons, **repaired.reasons})
         if changes_running(settings):
             timer.start("changes")

@@ -266,15 +266,14 @@ def compact(snapshot: Snapshot, hosts: HostFactory, candidates: Candidates | Non
         in_order.sort(key=itemgetter(0))
         here = tuple([r for _, r in in_order])
         loads = tuple([service_load(s) for s in services[machine.name]])
-        goals = tuple([(s.slo_us, s.memory_mib) for s in services[machine.name]])
         key = (
             machine.type,
             machine.cpu_milli,
             machine.memory_mib,
             machine.vcpus,
-            machine.labels if keep_labels else tuple(pair for pair in machine.labels if pair[0] in label_keys),
+            machine.labels if keep_labels else tuple([pair for pair in machine.labels if pair[0] in label_keys]),
             tuple([(x.profile, x.cores, x.threads, x.weight, x.qps, x.client) for x in loads]),
-            goals,
+            tuple([(s.slo_us, s.memory_mib) for s in services[machine.name]]),
             tuple([order for order, _ in in_order]),
             tuple([machine.name in names for names in named_lists]),
             tuple(sorted(machine.resources)),

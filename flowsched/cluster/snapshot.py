@@ -214,7 +214,7 @@ class StartDelay:
 def cores_beside(machine: Machine, services: Iterable[Service]) -> tuple[int, ...]:
     """Virtual CPUs of a machine, ascending, that do not belong to these services of it."""
     taken = {c for s in services for c in s.cores}
-    return tuple(c for c in range(machine.vcpus) if c not in taken)
+    return tuple([c for c in range(machine.vcpus) if c not in taken]) if taken else tuple(range(machine.vcpus))
 
 
 @dataclass(frozen=True)

@@ -62,10 +62,11 @@ class _Draw:
         for task in sorted(snapshot.pending, key=lambda t: (t.content, t.job, t.name)):
             kinds.setdefault(kind_of(task), []).append(task)
         by_kind: dict[Hashable, frozenset[str]] = {}
+        names, known = np.array(cluster.names, np.object_), cluster.number.keys()
         for kind, tasks in kinds.items():
             rows = self._of_kind(kind, tasks)
             own = {planned[t.name] for t in tasks if t.name in planned}
-            by_kind[kind] = frozenset({*(cluster.names[i] for i in rows), *own, *reserved} & cluster.number.keys())
+            by_kind[kind] = frozenset([*names[list(set(rows))], *(own & known), *(reserved & known)])
         seen = frozenset[str]().union(*by_kind.values())
         return Candidates(seen, by_kind, int(cluster.batch_cores.sum()), cluster.work_s, cluster.completes)
 
@@ -87,7 +88,8 @@ class _Draw:
         price, price_now = self._prices(task, rows)
         found = self._best(task, rows, price, rank, wanted, alike)
         startable = np.isfinite(price_now)
-        found += self._best(task, rows[startable], price_now[startable], rank, wanted, alike)
+        if startable.any():
+            found += self._best(task, rows[startable], price_now[startable], rank, wanted, alike)
         if settings.preemption != "none":
             found += self._with_victims(task, open_, asked, rank, wanted)
         if settings.drain and self.snapshot.now_s - task.submit_s > settings.due_age_s:
@@ -115,7 +117,7 @@ class _Draw:
         cluster = self.cluster
         order = np.lexsort((rank[rows], price))
         if self.census is not None and self.census.concerns(task):
-            return self._related(task, rows[order].tolist(), wanted, self.census)
+            return self._related(task, rows[order], wanted, self.census)
         in_order = price[order]
         repeated = np.arange(len(order)) - np.searchsorted(in_order, in_order)
         ranked = rows[order[repeated <= alike]]
@@ -128,14 +130,14 @@ class _Draw:
     def _welcoming(self, task: Task, rows: IntArray, wanted: int) -> list[int]:
         """The first of some machines, without those whose services' goals the task would break alone."""
         found: list[int] = []
-        for i in rows.tolist():
-            if len(found) == wanted:
+        for first in range(0, len(rows), wanted):
+            some = rows[first : first + wanted]
+            found += some[self.cluster.welcome(task, some)].tolist()
+            if len(found) >= wanted:
                 break
-            if self.cluster.welcome(task, i):
-                found.append(i)
-        return found
+        return found[:wanted]
 
-    def _related(self, task: Task, ranked: Sequence[int], wanted: int, census: Census) -> list[int]:
+    def _related(self, task: Task, ranked: IntArray, wanted: int, census: Census) -> list[int]:
         """Of machines in order of price those that relations leave open and as many that they close, as these may open
         while the round goes on; each from all domains in turn, since one domain may not take all tasks.
         """
@@ -143,9 +145,7 @@ class _Draw:
         relations = [r for r in self.snapshot.relations if r.name in named and r.key != MACHINE]
         turns: Counter[tuple[object, ...]] = Counter()
         kept: tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]] = [], []
-        for place, i in enumerate(ranked):
-            if not self.cluster.welcome(task, i):
-                continue
+        for place, i in enumerate(ranked[self.cluster.welcome(task, ranked)].tolist()):
             name = self.cluster.names[i]
             closed = census.refusal(task, name) is not None
             domain = (closed, *(census.domain(r, name) for r in relations))
@@ -173,7 +173,7 @@ class _Draw:
         """Machines that reasons name: the emptiest where a task could run, else the largest ones that it may use."""
         cluster = self.cluster
         if fits.any():
-            return self._emptiest(np.flatnonzero(fits), 1)
+            return [int(np.where(fits, cluster.free.milli, -1).argmax())]
         rows = np.flatnonzero(open_ if open_.any() else np.ones(len(open_), np.bool_))
         amounts = [room for r in (cluster.bare, cluster.lasting) for room in (r.milli, r.memory_mib, *r.units.T)]
         return [int(rows[amount[rows].argmax()]) for amount in amounts]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flowsched.cluster.cluster_state import service_load
 from flowsched.cluster.settings import Settings
@@ -134,7 +135,8 @@ class ClusterArrays:
         self.free = self.bare.copy()
         """Beside all that runs."""
         self._margin = settings.slo_margin
-        self._welcome: dict[tuple[str, tuple[int, ...], int], bool] = {}
+        self._welcome: dict[tuple[str, tuple[int, ...]], NDArray[np.int8]] = {}
+        """By profile and allowed threads, [places]: 1 welcome, 0 not, -1 unknown."""
         self._book(snapshot.running, settings)
 
     def asked(self, task: Task) -> IntArray:
@@ -151,21 +153,24 @@ class ClusterArrays:
             found.append((lower, room))
         return found
 
-    def welcome(self, task: Task, machine: int) -> bool:
-        """Whether a task breaks no p95 goal on a machine that runs nothing else beside its services."""
-        place = self.places[self.shape[machine]]
+    def welcome(self, task: Task, rows: IntArray) -> BoolArray:
+        """[rows] whether a task breaks no p95 goal on machines that run nothing else beside their services."""
+        key = task.profile, task.threads
+        if key not in self._welcome:
+            self._welcome[key] = np.full(len(self.places), -1, np.int8)
+        known, shapes = self._welcome[key], self.shape[rows]
+        for at in set(shapes[known[shapes] < 0].tolist()):
+            known[at] = self._keeps_goals(task, self.places[at])
+        found: BoolArray = known[shapes] > 0
+        return found
+
+    def _keeps_goals(self, task: Task, place: Place) -> bool:
         if not place.slo_us:
             return True
-        key = (task.profile, task.threads, int(self.shape[machine]))
-        found = self._welcome.get(key)
-        if found is None:
-            threads = task.threads_on(len(place.cores), self.snapshot.catalogue.jobs[task.profile])
-            resident = Resident(task.profile, task.scale, threads, place.cores, 1.0, task.memory_mib)
-            peaks = self._table.lone_peak_p95_us(self._table.host(place.host), resident)
-            found = self._welcome[key] = all(
-                peak <= self._margin * goal for peak, goal in zip(peaks, place.slo_us, strict=True)
-            )
-        return found
+        threads = task.threads_on(len(place.cores), self.snapshot.catalogue.jobs[task.profile])
+        resident = Resident(task.profile, task.scale, threads, place.cores, 1.0, task.memory_mib)
+        peaks = self._table.lone_peak_p95_us(self._table.host(place.host), resident)
+        return all(peak <= self._margin * goal for peak, goal in zip(peaks, place.slo_us, strict=True))
 
     def _units(self, amounts: Sequence[tuple[tuple[str, int], ...]]) -> IntArray:
         """[amounts, further resources]"""

@@ -101,6 +101,8 @@ class SchedulerState:
         """By uid, starts that the last round planned for later."""
         self._reservations: tuple[Reservation, ...] = ()
         self._first_active_s: float | None = None
+        self._long_round = False
+        """Whether the last round took longer than a batch is gathered."""
         self._pause_until_s = 0.0
         """Rounds that take long come seldom, so that they leave most of the time to watches and bindings."""
 
@@ -328,7 +330,7 @@ class SchedulerState:
         alone = self.queue.alone()
         entry = None if alone is None else self.cache.pods.get(alone.uid)
         if entry is not None and entry.intent.profile is None and entry.intent.service is None:
-            return max(now, self._pause_until_s)
+            return max(now, self._pause_until_s) if self._long_round else now
         return max(now, self._first_active_s + rounds.batch_window_s, self._pause_until_s)
 
     def begin_round(self, now: float, keep_record: bool = True) -> tuple[RoundInput | None, list[Instruction]]:
@@ -376,6 +378,7 @@ class SchedulerState:
     def end_round(self, result: RoundResult, now: float, seconds_taken: float = 0.0) -> list[Instruction]:
         """Check every placement against the cluster as it is now, assume it, and say what to do."""
         self.round_running = False
+        self._long_round = seconds_taken > self.configuration.rounds.batch_window_s
         self._pause_until_s = now + min(_IDLE_SHARE * seconds_taken, _LONGEST_PAUSE_S)
         self.plan = {p.task: p for p in result.plan}
         self._reservations = result.reservations

@@ -76,7 +76,9 @@ class Cache:
         self._namespaced: dict[str, set[str]] = {}
         self._by_claim: dict[ClaimKey, set[str]] = {}
         """uids of pods, waiting ones included, by the claims that they name."""
-        self.services = Services(self)
+        self.services = Services(
+            self.nodes, self.pods, self.fleet, self.configuration.engine, self.catalogue, self._touch
+        )
         self._seen = 0
         self._revisions: dict[str, int] = {}
         self._revision = 0
@@ -188,8 +190,7 @@ class Cache:
         """A number that is another one after everything that changes a node or what is on it."""
         return self._revisions.get(name, 0)
 
-    def touch(self, name: str) -> None:
-        """A node, or what is on it, is not what it was."""
+    def _touch(self, name: str) -> None:
         if name in self.nodes:
             self._revision += 1
             self._revisions[name] = self._revision
@@ -227,7 +228,7 @@ class Cache:
                 self._arrive(entry)
             elif pod.status.start_time and not old.status.start_time:
                 entry.started_s = seconds(pod.status.start_time)
-                self.touch(entry.place)
+                self._touch(entry.place)
         return entry
 
     def remove_pod(self, uid: str) -> PodEntry | None:
@@ -321,8 +322,8 @@ class Cache:
 
     def _arrive(self, entry: PodEntry) -> None:
         uid, name = entry.key.uid, entry.place
-        self.here(name).add(uid)
-        self.touch(name)
+        self._here(name).add(uid)
+        self._touch(name)
         needs = dict(entry.needs)
         needs["cpu"] = max(entry.width_milli, entry.request_milli)
         if entry.pod.spec.volumes:
@@ -338,9 +339,9 @@ class Cache:
         name = entry.place
         if not name:
             return
-        here = self.here(name)
+        here = self._here(name)
         here.discard(entry.key.uid)
-        self.touch(name)
+        self._touch(name)
         if not here:
             # Names of nodes come and go; an empty set for each would stay for ever.
             self._on_missing_node.pop(name, None)
@@ -349,7 +350,7 @@ class Cache:
         if entry.intent.service is not None:
             self.services.settle(name)
 
-    def here(self, name: str) -> set[str]:
+    def _here(self, name: str) -> set[str]:
         """Uids of what is on a node, which may be missing."""
         known = self.nodes.get(name)
         return known.pods if known is not None else self._on_missing_node.setdefault(name, set())
@@ -507,7 +508,7 @@ class Cache:
 
     def use_catalogue(self, catalogue: Catalogue) -> None:
         """New profiles: what pods and nodes are like is read again."""
-        self.catalogue = with_neutral(catalogue)
+        self.catalogue = self.services.catalogue = with_neutral(catalogue)
         for name, node in self.nodes.items():
             node.type = self._type_of(node.node, node.allocatable)
             self._put_machine(name)

@@ -11,7 +11,7 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation
 from flowsched.round.migration import migrate
 from flowsched.round.preemption import LOWER_PRIORITY, RoundState, carried_out, preempt
-from flowsched.round.reservation import Dues
+from flowsched.round.reservation import OverdueDemands
 from flowsched.round.round_model import RoundModel
 from flowsched_models.runtime import HostFactory
 
@@ -43,7 +43,7 @@ def change_running(
     model: RoundModel,
     bound: tuple[Placement, ...],
     left: tuple[Postponement, ...],
-    dues: Dues,
+    dues: OverdueDemands,
     hosts: HostFactory,
     settings: Settings,
     goal_s: float | None,

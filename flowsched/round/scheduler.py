@@ -26,7 +26,7 @@ from flowsched.round.makespan import soonest_chain, tighten
 from flowsched.round.options import Options
 from flowsched.round.passes import FEW_MACHINES, NO_PASS, NONE, Deciding, run_passes
 from flowsched.round.repair import repair
-from flowsched.round.reservation import Dues, settle_dues
+from flowsched.round.reservation import OverdueDemands, settle_dues
 from flowsched.round.round_model import Offered, RoundModel
 from flowsched.solvers import Solver, make_solver
 from flowsched.solvers.limited import limited, take_stopped, unlimited
@@ -137,7 +137,7 @@ class BegunRound:
     """What a round knows before its first pass."""
 
     model: RoundModel
-    dues: Dues
+    dues: OverdueDemands
     gangs: Gangs
 
 

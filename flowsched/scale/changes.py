@@ -20,7 +20,7 @@ from flowsched.scale.ledger_copy import copied
 from flowsched.scale.migration import Moves, no_moves
 from flowsched.scale.migration import carry_out as carry_out_moves
 from flowsched.scale.preemption import PreemptionPlanner, Preemptions, PreemptionSettings, carry_out
-from flowsched.scale.reservation import Reservation
+from flowsched.scale.reservation import MachineReservation
 from flowsched.solvers import Solver
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
@@ -113,7 +113,7 @@ def change_running(
     tasks: IntArray,
     machines: IntArray,
     waits: IntArray,
-    reservations: Sequence[Reservation],
+    reservations: Sequence[MachineReservation],
     history: History,
     solver: Solver,
     settings: ChangeSettings,
@@ -167,7 +167,7 @@ def _preempt(
     work: Ledger,
     placed: IntArray,
     waits: IntArray,
-    reservations: Sequence[Reservation],
+    reservations: Sequence[MachineReservation],
     history: History,
     solver: Solver,
     settings: ChangeSettings,
@@ -229,7 +229,7 @@ def _account(work: Ledger, placed: IntArray, found: Sequence[tuple[Preemptions, 
 
 
 def _held(
-    work: Ledger, reservations: Sequence[Reservation], level: int | None, own: IntArray | None = None
+    work: Ledger, reservations: Sequence[MachineReservation], level: int | None, own: IntArray | None = None
 ) -> BoolArray:
     """Machines that reservations keep from tasks of a priority (None: from all), those of ``own`` tasks left out."""
     held = np.zeros(work.rows, dtype=np.bool_)

@@ -39,7 +39,7 @@ from flowsched.scale.migration import (
     still_paying,
     waiting_cost,
 )
-from flowsched.scale.room import Room, alone, in_turn
+from flowsched.scale.room import RoomSearch, alone, in_turn
 from flowsched.scale.waiting import survey
 from flowsched.solvers import Solver
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -292,7 +292,7 @@ class _MoveDesk:
         cost = waiting_cost(ledger, pending, snapshot.now_s, due_age_s)
         order = np.lexsort((ledger.sequence[pending], -cost))
         pending, cost = pending[order], cost[order]
-        room = Room(self._model, self.free, self.readings, snapshot.open, self._class, self._machine, self._gone)
+        room = RoomSearch(self._model, self.free, self.readings, snapshot.open, self._class, self._machine, self._gone)
         let_in = 0
         for c in in_turn(ledger, np.unique(ledger.task_class[pending])):
             mine = ledger.task_class[pending] == c

@@ -28,7 +28,7 @@ from flowsched.scale.full_network import build_full_network, gather, mean_readin
 from flowsched.scale.ledger import RUNNING, Ledger
 from flowsched.scale.ledger_copy import copied
 from flowsched.scale.migration import elapsed, emptied_of, open_machines, waiting_cost
-from flowsched.scale.room import Quota, Room, Steps, alone, in_turn
+from flowsched.scale.room import Quota, RoomSearch, Steps, alone, in_turn
 from flowsched.scale.waiting import survey
 from flowsched.solvers import Solver
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -170,7 +170,9 @@ class PreemptionPlanner:
         enter, group_of = self._flow(ledger, waits, running, price, now_s)
         model = ledger.model()
         machine, gone = ledger.machine[running], np.zeros(len(running), dtype=np.bool_)
-        room = Room(model, ledger.free.copy(), ledger.readings.copy(), open_, ledger.task_class[running], machine, gone)
+        room = RoomSearch(
+            model, ledger.free.copy(), ledger.readings.copy(), open_, ledger.task_class[running], machine, gone
+        )
         found: list[Preemptions] = []
         queue = {c: waits[ledger.task_class[waits] == c] for c in in_turn(ledger, np.unique(ledger.task_class[waits]))}
         for follow in (True, False):

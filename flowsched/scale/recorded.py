@@ -18,7 +18,7 @@ from flowsched.scale.places import read_places
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, Feature
 from flowsched.scale.reasons import Closing, why_all
 from flowsched.scale.record import network_record
-from flowsched.scale.reservation import Reservation
+from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.scale.topology import read_topology_counts
@@ -165,12 +165,12 @@ def told_changes(record: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 def _decide_again(
     record: Mapping[str, Any], solver: Solver, settings: RoundSettings
-) -> tuple[Ledger, tuple[Reservation, ...], RoundOutcome]:
+) -> tuple[Ledger, tuple[MachineReservation, ...], RoundOutcome]:
     """The ledger that a record's round began with, what was held, and what is decided."""
     ledger = read_ledger(record)
     rounds = Rounds(ledger, solver, settings, canonical=True)
     before = tuple(
-        Reservation(
+        MachineReservation(
             ledger.task_row(r["task"]),
             ledger.row(r["machine"]),
             float("inf") if r["start_s"] is None else float(r["start_s"]),

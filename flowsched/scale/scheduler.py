@@ -22,7 +22,7 @@ from flowsched.scale.policy import CostModel
 from flowsched.scale.price_table import LedgerError
 from flowsched.scale.reasons import Closing, Reason, leaving, why_all
 from flowsched.scale.record import network_record
-from flowsched.scale.reservation import Reservation as HeldMachine
+from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.roster import Roster
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
@@ -166,7 +166,7 @@ class NetworkScheduler:
 
         machines = [fresh.row(ledger.machine_name(row)) for row in outcome.machines.tolist()]
         held = [
-            HeldMachine(task := int(rows(np.array([r.task]))[0]), fresh.row(r.machine_name), r.start_s, r.why,
+            MachineReservation(task := int(rows(np.array([r.task]))[0]), fresh.row(r.machine_name), r.start_s, r.why,
                         int(fresh.sequence[task]), r.machine_name)
             for r in outcome.reservations
         ]  # fmt: skip
@@ -247,7 +247,7 @@ def named_certificate(ledger: Ledger, outcome: RoundOutcome) -> Certificate | No
     return replace(outcome.certificate, prices=prices)
 
 
-def _reservations(snapshot: Snapshot, ledger: Ledger) -> tuple[HeldMachine, ...]:
+def _reservations(snapshot: Snapshot, ledger: Ledger) -> tuple[MachineReservation, ...]:
     """What the last round held, as far as the task still waits and the machine is there."""
     pending = {task.name for task in snapshot.pending}
     machines = {machine.name for machine in snapshot.machines}
@@ -255,7 +255,7 @@ def _reservations(snapshot: Snapshot, ledger: Ledger) -> tuple[HeldMachine, ...]
     for r in snapshot.reservations:
         if r.task in pending and r.machine in machines:
             task, row = ledger.task_row(r.task), ledger.row(r.machine)
-            found.append(HeldMachine(task, row, r.start_s, "", int(ledger.sequence[task]), r.machine))
+            found.append(MachineReservation(task, row, r.start_s, "", int(ledger.sequence[task]), r.machine))
     return tuple(found)
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from flowsched_models.calibration.observation import Observations, Played, Sweep
+from flowsched_models.calibration.observation import Observations, Played, ThreadSweep
 from flowsched_models.calibration.parameter import Parameters, Scale, Values
 from flowsched_models.cell import (
     GAIN,
@@ -87,7 +87,7 @@ def durations(played: Played, values: Values, serial_first: Bools) -> Floats:
     return _run(rows, played.services, played.can, played.sibling) - played.ready_s
 
 
-def sweep_duration(sweep: Sweep, values: Values, serial_first: Bools, observed: Observations) -> float:
+def sweep_duration(sweep: ThreadSweep, values: Values, serial_first: Bools, observed: Observations) -> float:
     """Run time of a job alone."""
     machine = observed.machine_types[sweep.kind]
     threads = np.array([float(sweep.threads)])
@@ -231,7 +231,7 @@ class _Problem:
         ]
 
     @cached_property
-    def _sweeps(self) -> list[tuple[Sweep, float]]:
+    def _sweeps(self) -> list[tuple[ThreadSweep, float]]:
         return [(s, m) for s in self.observed.sweeps if (m := s.median_s(self.without)) is not None]
 
     @cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
@@ -314,26 +314,3 @@ def _soften(z: Floats) -> Floats:
     """Soft L1: beyond one deviation a residual counts in proportion to its size, so that odd runs do not rule."""
     result: Floats = np.sign(z) * np.sqrt(2.0 * (np.sqrt(1.0 + z * z) - 1.0))
     return result
-
-
-def with_job_as_others(fitted: Fitted, job: int) -> Values:
-    """The values with everything of a job but its work as the median of the other jobs: what a neutral profile says."""
-    v = fitted.values
-    others = [j for j in range(len(fitted.parameters.jobs)) if j != job]
-
-    def middle(column: Floats) -> Floats:
-        changed = column.copy()
-        changed[job] = np.median(column[others])
-        return changed
-
-    speed = v.speed.copy()
-    speed[:, job] = v.type_speed
-    return replace(
-        v,
-        serial_fraction=middle(v.serial_fraction),
-        smt_gain=middle(v.smt_gain),
-        pressure=middle(v.pressure),
-        sensitivity=middle(v.sensitivity),
-        oversubscription=middle(v.oversubscription),
-        speed=speed,
-    )

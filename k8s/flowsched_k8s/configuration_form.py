@@ -208,7 +208,10 @@ class ProfileForm(ConfigForm):
 class RoundsForm(ConfigForm):
     """rounds"""
 
-    batch_window: Duration = _key("how long to gather pods before a round", Rounds.batch_window_s)
+    batch_window: Duration = _key(
+        "how long to gather pods before a round; a single one without a profile is decided at once",
+        Rounds.batch_window_s,
+    )
     batch_limit: PositiveInt = _key("so many pods start a round at once", Rounds.batch_limit)
     max_period: Duration = _key("longest time between two rounds while pods wait", Rounds.max_period_s)
     unschedulable_retry: Duration = _key(

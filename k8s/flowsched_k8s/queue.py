@@ -436,6 +436,11 @@ class PodQueue:
         times = [head[0] for head in heads if head is not None]
         return max(now, min(times)) if times else None
 
+    def alone(self) -> PodKey | None:
+        """The pod that :meth:`take` would return, if it is the only one that waits for no time and no event."""
+        first = self._ordered[Place.ACTIVE].first() if self._sizes[Place.ACTIVE] == 1 else None
+        return None if first is None else first[1]
+
     def sizes(self) -> dict[str, int]:
         """Pods by queue; those in flight are in none."""
         return {place.value: self._sizes[place] for place in Place if place is not Place.IN_FLIGHT}

@@ -166,6 +166,7 @@ def simulate(
         return
     message = f"is for scenarios of one machine (kind {node_scenario_file.KIND}), and {document.source} is none"
     _refuse(context, NODE_ONLY, message)
+    names = check_policies(_of_clusters(policies) or tuple(POLICIES))
     loaded = read_scenario(document)
     if any(text.partition("=")[0].strip() == "objective" for text in settings):
         hint = f"change 'objective:' in {loaded.source}, or in a copy of it"
@@ -191,7 +192,6 @@ def simulate(
             raise InputError([Problem("--schedule", None, "", message, f"leave out {', '.join(given)}")])
         loaded, runs = _replayed(loaded, scenario, schedule, options, out)
     else:
-        names = check_policies(_of_clusters(policies) or tuple(POLICIES))
         rest, network = choice.apart(settings, [name for name in names if is_cost_model(name)])
         own, plan = apart(tuple(rest))
         engine = EngineOptions(

@@ -23,11 +23,11 @@ from flowsched_k8s.configuration import (
     Events,
     Features,
     LeaderElection,
-    LoadSource,
+    LoadSettings,
     Logging,
-    Records,
+    RecordSettings,
     Rounds,
-    Server,
+    ServerSettings,
 )
 from flowsched_k8s.engine_form import engine_settings, read_cost_model, read_engine
 from flowsched_k8s.gone_keys import explained
@@ -259,22 +259,22 @@ class LoadSourceForm(ConfigForm):
     """loadSource"""
 
     kind: Literal["annotation", "prometheus"] = _key(
-        "where load and latency of services come from: `annotation` or `prometheus`", LoadSource.kind
+        "where load and latency of services come from: `annotation` or `prometheus`", LoadSettings.kind
     )
     url: str | None = _key("address of Prometheus, such as `http://prometheus.monitoring:9090`")
     query: str | None = _key(
         "PromQL for queries per second, by labels `namespace` and `pod`; may name `$namespace`, `$pod` and `$node`"
     )
     latency_query: str | None = _key("PromQL for p95 in seconds, likewise")
-    interval: Duration = _key("time between two readings", LoadSource.interval_s)
+    interval: Duration = _key("time between two readings", LoadSettings.interval_s)
     stale_after: Duration = _key(
-        "a reading older than this is not used: the load stated in the SLO is", LoadSource.stale_after_s
+        "a reading older than this is not used: the load stated in the SLO is", LoadSettings.stale_after_s
     )
-    timeout: Duration = _key("longest time one reading may take", LoadSource.timeout_s)
+    timeout: Duration = _key("longest time one reading may take", LoadSettings.timeout_s)
 
-    def value(self) -> LoadSource:
+    def value(self) -> LoadSettings:
         """The plain value."""
-        return LoadSource(
+        return LoadSettings(
             kind=self.kind,
             url=self.url.rstrip("/") if self.url is not None else None,
             query=self.query,
@@ -288,7 +288,7 @@ class LoadSourceForm(ConfigForm):
 class RecordsForm(ConfigForm):
     """records"""
 
-    keep: Annotated[int, Field(ge=1, le=10_000)] = _key("records of rounds to keep", Records.keep)
+    keep: Annotated[int, Field(ge=1, le=10_000)] = _key("records of rounds to keep", RecordSettings.keep)
     directory: Place | None = _key("folder to write them to as well; default: memory only")
 
 
@@ -305,8 +305,8 @@ class EventsForm(ConfigForm):
 class ServerForm(ConfigForm):
     """server"""
 
-    health: Listen = _key("address of `/livez`, `/readyz` and `/healthz`", Server.health)
-    metrics: Listen = _key("address of `/metrics`, `/configz` and `/debug`; may be the same", Server.metrics)
+    health: Listen = _key("address of `/livez`, `/readyz` and `/healthz`", ServerSettings.health)
+    metrics: Listen = _key("address of `/metrics`, `/configz` and `/debug`; may be the same", ServerSettings.metrics)
 
 
 class LoggingForm(ConfigForm):
@@ -392,9 +392,9 @@ def load_configuration(path: Path | None, namespace_file: Path = NAMESPACE_FILE)
         profiles_file=_beside(document, form.profiles_file),
         features=form.features.value(),
         load_source=form.load_source.value(),
-        records=Records(form.records.keep, _beside(document, form.records.directory)),
+        records=RecordSettings(form.records.keep, _beside(document, form.records.directory)),
         events=Events(_beside(document, form.events.file), form.events.max_size, form.events.keep),
-        server=Server(form.server.health, form.server.metrics),
+        server=ServerSettings(form.server.health, form.server.metrics),
         logging=Logging(form.logging.format, form.logging.verbosity),
         dry_run=form.dry_run,
     )

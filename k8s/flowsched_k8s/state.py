@@ -35,7 +35,7 @@ from flowsched_k8s.objects import (
     StorageClass,
 )
 from flowsched_k8s.pod_groups import GroupRef
-from flowsched_k8s.queue import Cause, Outcome, Place, PodQueue, Wake
+from flowsched_k8s.queue import AttemptOutcome, Cause, Place, PodQueue, Wake
 from flowsched_k8s.recorder import Recorder
 from flowsched_k8s.resizes import Resizes
 from flowsched_k8s.round_input import Chosen, Fate, RoundInput, RoundResult
@@ -397,7 +397,7 @@ class SchedulerState:
                 out += self._hold(late, Fate.UNSCHEDULABLE, *self.inputs.blocked(why), now)
             else:
                 self._attempted(late, "error", seconds_taken)
-                self.queue.requeue(late.key, now, Outcome.RETRY)
+                self.queue.requeue(late.key, now, AttemptOutcome.RETRY)
         preempted = Preempted()
         if self.configuration.features.preemption:
             preempted = self.evictions.plan(result.held, {i.pod.uid for i in out if isinstance(i, Bind)}, now)
@@ -438,7 +438,7 @@ class SchedulerState:
                 if entry is not None and not entry.place:
                     self._attempted(entry, "error", 0.0)
                     out += self.notices.tell(entry, names.SCHEDULER_ERROR, message, now)
-                    self.queue.requeue(entry.key, now, Outcome.ERROR)
+                    self.queue.requeue(entry.key, now, AttemptOutcome.ERROR)
         return out
 
     def _commit(self, entry: PodEntry, booking: Booking, number: int, now: float) -> list[Instruction]:
@@ -491,14 +491,14 @@ class SchedulerState:
         like = entry.wants.class_key if entry.wants is not None else None
         if fate is Fate.POSTPONED:
             self.postponed.add(entry.key.uid)
-            self.queue.requeue(entry.key, now, Outcome.POSTPONED, causes=causes, like=like)
+            self.queue.requeue(entry.key, now, AttemptOutcome.POSTPONED, causes=causes, like=like)
             event = self.recorder.postponed(entry.key, message, now)
             return [event] if event is not None else []
         self.postponed.discard(entry.key.uid)
         if fate is Fate.ERROR:
-            self.queue.requeue(entry.key, now, Outcome.ERROR)
+            self.queue.requeue(entry.key, now, AttemptOutcome.ERROR)
             return self.notices.tell(entry, names.SCHEDULER_ERROR, message, now)
-        self.queue.requeue(entry.key, now, Outcome.UNSCHEDULABLE, causes=causes, like=like, failed=failed)
+        self.queue.requeue(entry.key, now, AttemptOutcome.UNSCHEDULABLE, causes=causes, like=like, failed=failed)
         known = entry.nominated in self.cache.nodes or entry.nominated in self.cache.others
         if nominated_node is None and entry.nominated and not known:
             # Its node went while no replica led.

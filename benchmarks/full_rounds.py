@@ -22,10 +22,11 @@ import numpy as np
 from benchmarks.machine import describe_machine
 from benchmarks.rounds_course import Course
 from benchmarks.rounds_presets import PRESETS
-from flowsched.scale.full_round import FullRounds, FullSettings, propose
+from flowsched.cluster.settings import Settings
+from flowsched.scale.full_round import propose
 from flowsched.scale.ledger import PENDING, RUNNING, Ledger
 from flowsched.scale.migration import carry_out
-from flowsched.scale.preemption import PreemptionPlanner, PreemptionSettings
+from flowsched.scale.preemption import PreemptionPlanner
 from flowsched.scale.round import Rounds
 from flowsched.solvers import make_solver
 
@@ -72,23 +73,18 @@ def _measure(name: str, preset: str, rounds: int, machines: int, seed: int) -> d
         ledger.submit(events.come, np.full(len(events.come), now_s))
         outcome = fast.decide(now_s)
         ledger.bind(outcome.tasks, outcome.machines)
-    settings = FullSettings(move_price=PRICE, lost_work=0.0, most_moves=1 << 20)
-    full = FullRounds(ledger, make_solver("ortools"), settings)
+    settings = Settings(migration_price=PRICE, migration_pause_s=0.0, migration_moves=1 << 20)
+    moved_s = np.full(len(ledger.state), -np.inf)
     row: dict[str, Any] = {"case": name, "machines": machines, "tasks": int((ledger.state == RUNNING).sum())}
     row["waiting"] = int((ledger.state == PENDING).sum())
     row["cost_before"] = _cost(ledger)
     row |= {"proposals": 0, "moves": 0, "let_in": 0, "gain": 0.0, "paid": 0.0}
     for _ in range(20):
         began = time.perf_counter()
-        snapshot = full.snapshot(now_s)
-        taken = time.perf_counter()
-        proposal = propose(snapshot, make_solver("ortools"), settings)
-        proposed = time.perf_counter()
-        moves = full.adopt(proposal.moves, ledger, now_s)
-        adopted = time.perf_counter()
+        proposal = propose(ledger, make_solver("ortools"), settings, now_s, moved_s)
+        moves = proposal.moves
         if not row["proposals"]:
-            row |= {"snapshot_ms": 1e3 * (taken - began), "propose_ms": 1e3 * (proposed - taken)}
-            row |= {"adopt_ms": 1e3 * (adopted - proposed), "phases_ms": dict(proposal.timings_ms)}
+            row["propose_ms"] = 1e3 * (time.perf_counter() - began)
             row["first"] = dict(proposal.counts)
         if not len(moves):
             break
@@ -99,6 +95,7 @@ def _measure(name: str, preset: str, rounds: int, machines: int, seed: int) -> d
         row["gain"] += float(moves.gain[runs].sum())
         row["paid"] += float(moves.least_gain.sum())
         carry_out(moves, ledger)
+        moved_s[moves.tasks[runs]] = now_s
         now_s += ROUND_S
     row["arcs"] = row["first"].get("arcs", 0)
     row["cost_after"] = _cost(ledger)
@@ -115,7 +112,8 @@ def _preempt(ledger: Ledger, course: Course, now_s: float) -> dict[str, Any]:
     ledger.bind(outcome.tasks, outcome.machines)
     left = int((ledger.state[tasks] == PENDING).sum())
     began = time.perf_counter()
-    by = PreemptionPlanner(ledger, make_solver("ortools"), PreemptionSettings(preempt=True, most_victims=1 << 20))
+    never = np.zeros(len(ledger.state), dtype=np.int64)
+    by = PreemptionPlanner(ledger, make_solver("ortools"), Settings(), never, most_victims=1 << 20)
     plan = by.plan(tasks[ledger.state[tasks] == PENDING], now_s)
     return {
         "waiting": left,
@@ -143,13 +141,13 @@ def _table(rows: list[dict[str, Any]]) -> str:
     lines = [
         f"{rows[0]['machines']:,} machines; a move's price is {PRICE}; proposals until nothing moves",
         "",
-        f"{'state':<26}{'tasks':>9}{'arcs':>9}{'propose ms':>12}{'adopt ms':>10}{'proposals':>11}{'moves':>9}{'let in':>8}"
+        f"{'state':<26}{'tasks':>9}{'arcs':>9}{'propose ms':>12}{'proposals':>11}{'moves':>9}{'let in':>8}"
         f"{'cost before':>13}{'after':>10}{'won':>9}{'paid':>9}{'waited':>8}{'victims':>9}{'got in':>8}{'plan ms':>9}",
     ]
     for row in rows:
         by = row["preemption"]
         lines.append(
-            f"{row['case']:<26}{row['tasks']:>9,}{row['arcs']:>9,}{row['propose_ms']:>12,.0f}{row['adopt_ms']:>10.1f}"
+            f"{row['case']:<26}{row['tasks']:>9,}{row['arcs']:>9,}{row['propose_ms']:>12,.0f}"
             f"{row['proposals']:>11}{row['moves']:>9,}{row['let_in']:>8,}{row['cost_before']:>13,.0f}"
             f"{row['cost_after']:>10,.0f}{row['gain']:>9,.0f}{row['paid']:>9,.0f}"
             f"{by['waiting']:>8}{by['victims']:>9,}{by['let_in']:>8}{by['plan_ms']:>9.0f}"

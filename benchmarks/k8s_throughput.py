@@ -6,6 +6,8 @@ sent as fast as the API server takes them, which is the most that any scheduler 
 thousands of requests per second; in the first run kube-scheduler gets one more batch with the limit that it has by default.
 
     python -m benchmarks.k8s_throughput --nodes 1000 --pods 2000
+
+With `--one-by-one` each pod is created when the one before is bound: what somebody waits for who starts a single pod.
 """
 
 from __future__ import annotations
@@ -382,6 +384,7 @@ class Options:
     kwok: bool
     schedulers: tuple[str, ...]
     default_qps: bool
+    one_by_one: bool = False
 
 
 async def run_batch(
@@ -399,8 +402,13 @@ async def run_batch(
     patience = 120.0 + pods / 10
     cpu = cpu_s(pid)
     try:
-        await api.send_all(creations, frozenset({201}))
-        await sight.until(lambda: len(sight.bound) == pods, patience, scheduler, follower)
+        if options.one_by_one:
+            for number, creation in enumerate(creations, 1):
+                await api.send_all([creation], frozenset({201}))
+                await sight.until(lambda number=number: len(sight.bound) == number, patience, scheduler, follower)
+        else:
+            await api.send_all(creations, frozenset({201}))
+            await sight.until(lambda: len(sight.bound) == pods, patience, scheduler, follower)
         if options.kwok:
             await sight.until(lambda: len(sight.running) == pods, patience, "waiting for KWOK", follower)
         # Events are written behind the binds, by both.
@@ -562,6 +570,7 @@ def say(text: str) -> None:
 @click.option(
     "--default-qps/--no-default-qps", default=True, show_default=True, help="One batch with kube-scheduler's own."
 )
+@click.option("--one-by-one", is_flag=True, help="Create a pod when the one before is bound.")
 @click.option("--scheduler", "schedulers", multiple=True, type=click.Choice(sorted(SCHEDULERS)), help="Only this one.")
 @click.option("--keep", is_flag=True, help="Keep the result under benchmarks/results.")
 @click.option("--json", "as_json", is_flag=True)
@@ -572,6 +581,7 @@ def main(
     kube_scheduler_qps: int,
     kwok: bool,
     default_qps: bool,
+    one_by_one: bool,
     schedulers: tuple[str, ...],
     keep: bool,
     as_json: bool,
@@ -580,7 +590,8 @@ def main(
     room = sum(CORES[n % len(CORES)] * 1000 // POD_CPU_MILLI for n in range(nodes))
     if pods + 20 > room:
         raise click.UsageError(f"{nodes} nodes have room for {room} pods, not for {pods} and a few to warm up")
-    options = Options(nodes, pods, runs, kube_scheduler_qps, kwok, schedulers or tuple(SCHEDULERS), default_qps)
+    chosen = schedulers or tuple(SCHEDULERS)
+    options = Options(nodes, pods, runs, kube_scheduler_qps, kwok, chosen, default_qps, one_by_one)
     try:
         results = measure(options)
     except BenchmarkError as error:
@@ -598,7 +609,7 @@ def main(
             "machine": describe_machine(),
             "load_average": os.getloadavg()[0],
         }
-        stem = f"k8s-throughput-{nodes}x{pods}"
+        stem = f"k8s-throughput-{nodes}x{pods}{'-one-by-one' * one_by_one}"
         (RESULTS / f"{stem}.json").write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
         (RESULTS / f"{stem}.txt").write_text(text + "\n", encoding="utf-8")
     click.echo(json.dumps(summary) if as_json else text)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.live_node import LiveError, Memcached, fifo_refused, pin
-from flowsched_agent.load.capacity import measure_capacity
+from benchmarks.load_capacity import measure_capacity
 from flowsched_agent.load.load_plan import LoadPlan
 from flowsched_agent.load.rows import LoadRow
 from flowsched_agent.load.running_load import run_load

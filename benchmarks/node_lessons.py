@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.live_node import BatchWorker, Memcached, cpu_ns, make_fifo, pin
+from benchmarks.load_capacity import measure_capacity
 from benchmarks.node_calibration import KEYS, NodeCapacity, Site
 from flowsched.node import LOWEST_WEIGHT
 from flowsched_agent.controls.choice import control_of_process
 from flowsched_agent.controls.control import Control
 from flowsched_agent.controls.detected import detect
-from flowsched_agent.load.capacity import measure_capacity
 from flowsched_agent.load.load_plan import LoadPlan
 from flowsched_agent.load.rows import LoadRow
 from flowsched_agent.load.running_load import LoadResult, RunningLoad, run_load

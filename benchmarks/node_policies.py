@@ -21,15 +21,15 @@ from typing import Any
 
 import click
 
+from benchmarks.fluid_bound import FluidBound, plain_bound
 from benchmarks.machine import describe_machine, measured_on
 from benchmarks.node_targets import checks
+from benchmarks.service_need import service_need
 from flowsched_models.document import InputError
-from flowsched_simulator.node.fluid_bound import FluidBound, plain_bound
 from flowsched_simulator.node.policies import NODE_POLICIES, make_controller, threads_of
 from flowsched_simulator.node.run import NodeRun
 from flowsched_simulator.node.scenario import NodeScenario
 from flowsched_simulator.node.scenario_file import load_node_scenario
-from flowsched_simulator.node.service_need import service_need
 from flowsched_simulator.node.simulation import NodeOptions, NodeSimulation, waves_of
 
 RESULTS = Path(__file__).parent / "results"

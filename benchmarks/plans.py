@@ -20,7 +20,7 @@ from flowsched.planner import PlanRules, Progress, greedy_start, problem_of, rea
 from flowsched.planner.dice import Dice
 from flowsched.planner.draft import make_draft
 from flowsched.planner.evaluation import Evaluator
-from flowsched.planner.moves import Moves
+from flowsched.planner.moves import Neighbourhood
 from flowsched.planner.objective import Objective
 from flowsched_simulator import Scenario, load_scenario, load_schedule, replay
 from flowsched_simulator.plan_schedule import schedule_of
@@ -129,7 +129,7 @@ def evaluation_us(scenario: Scenario, count: int = 1000) -> dict[str, float]:
     evaluator = Evaluator(problem)
     objective = Objective("makespan", None, len(problem.jobs))
     draft = make_draft(problem, evaluator, objective, greedy_start(problem, evaluator))
-    moves = Moves(problem, Dice(np.random.default_rng(0)))
+    moves = Neighbourhood(problem, Dice(np.random.default_rng(0)))
     times, replays = [], []
     while len(times) < count:
         change = moves.draw(draft)

@@ -21,12 +21,12 @@ import click
 import numpy as np
 
 from benchmarks.machine import describe_machine
+from benchmarks.random_scenario import Recipe, random_scenario
 from benchmarks.variations import NAMES, variations
 from flowsched.cluster.settings import Settings
 from flowsched_models.profiles import load_catalogue
 from flowsched_simulator import POLICIES, EngineOptions, Options, Run, load_scenario, load_schedule, replay, simulate
 from flowsched_simulator.comparison import simulate_variants
-from flowsched_simulator.generator import Recipe, random_scenario
 
 RESULTS = Path(__file__).parent / "results"
 BASELINES = tuple(name for name in POLICIES if name != "flow")

@@ -20,10 +20,10 @@ import click
 import numpy as np
 
 from flowsched_models.calibration import fit_parts, score_parts
-from flowsched_models.calibration.calibration import Calibration, Request, calibrate
+from flowsched_models.calibration.calibration import Calibration, FitRequest, calibrate
 from flowsched_models.calibration.fit_parts import short
 from flowsched_models.calibration.parameter import Block, Scale
-from flowsched_models.calibration.report_part import Picture, Table, percent
+from flowsched_models.calibration.report_part import Picture, ReportTable, percent
 from flowsched_models.commands.calibrate import calibrate as command
 from flowsched_models.commands.calibrate import summary
 from flowsched_models.measurements.load import load_measurements
@@ -85,7 +85,7 @@ def find(folder: Path, tell: Callable[[str], None]) -> Findings:
     """Fit once to everything."""
     transfer = load_measurements(folder, years=(TRANSFER,))
     data = load_measurements(folder, years=YEARS).with_sweeps_of(transfer)
-    result = calibrate(data, load_catalogue(), Request(unmeasured=True), tell)
+    result = calibrate(data, load_catalogue(), FitRequest(unmeasured=True), tell)
     return Findings(data, result, transfer, planners(folder))
 
 
@@ -122,7 +122,7 @@ def page_sections(found: Findings, images: Path) -> dict[str, str]:
         "options": options_table(),
         "printed": _printed(result),
         "assumptions": markdown(assumptions_table(result.fitted.parameters.blocks)),
-        "errors": markdown(Table("", score_parts.SUMMARY_HEAD, score_parts.summary_rows(result), (0, 1, 6, 7))),
+        "errors": markdown(ReportTable("", score_parts.SUMMARY_HEAD, score_parts.summary_rows(result), (0, 1, 6, 7))),
         "against": _image(drawn["against-duration"], images),
         "by-job": _image(drawn["residuals-duration-job"], images) + _errors(result, "job", "job"),
         "by-machine": _errors(result, "machine type", "type of machine"),
@@ -174,7 +174,7 @@ def _drawn_parts(result: Calibration) -> list[tuple[Picture, ...]]:
     return [make(result).pictures for make in makers]
 
 
-def markdown(table: Table) -> str:
+def markdown(table: ReportTable) -> str:
     """A table in Markdown; its caption is left to the text around it."""
     rows = [table.head, *table.cells]
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
@@ -198,7 +198,7 @@ def options_table() -> str:
         record = option.get_help_record(context) if isinstance(option, click.Option) else None
         if record is not None:
             rows.append((f"`{record[0]}`", record[1]))
-    return markdown(Table("", ("option", "meaning"), tuple(rows), (0, 1)))
+    return markdown(ReportTable("", ("option", "meaning"), tuple(rows), (0, 1)))
 
 
 def _printed(result: Calibration) -> str:
@@ -214,7 +214,7 @@ def _printed(result: Calibration) -> str:
     return "```text\n" + "\n".join(shown) + "\n```\n"
 
 
-def assumptions_table(blocks: Sequence[Block]) -> Table:
+def assumptions_table(blocks: Sequence[Block]) -> ReportTable:
     """What is assumed of each kind of parameter before anything is measured."""
     rows = []
     for block in blocks:
@@ -228,7 +228,7 @@ def assumptions_table(blocks: Sequence[Block]) -> Table:
             middle, ends = short(float(value)), f"{short(least)} to {short(float(high))}"
         rows.append((f"`{block.name}`", MEANING[block.name], block.scale.value, str(len(block.keys)), middle, ends))
     head = ("parameter", "what it is", "scale", "how many", "middle", "95 % of what is assumed")
-    return Table("", head, tuple(rows), (0, 1, 2))
+    return ReportTable("", head, tuple(rows), (0, 1, 2))
 
 
 def _errors(result: Calibration, table: str, name: str, quantity: Quantity = Quantity.DURATION) -> str:
@@ -236,7 +236,7 @@ def _errors(result: Calibration, table: str, name: str, quantity: Quantity = Qua
     if not pairs:
         return ""
     head = (f"{name} ({score_parts.WHAT[quantity]})", *score_parts.ERROR_HEAD)
-    return markdown(Table("", head, score_parts.pair_rows(pairs)))
+    return markdown(ReportTable("", head, score_parts.pair_rows(pairs)))
 
 
 def _compared(scores: Sequence[Score]) -> list[str]:
@@ -257,12 +257,12 @@ _COMPARED_HEAD = (
 )
 
 
-def _without_table(found: Findings) -> Table:
+def _without_table(found: Findings) -> ReportTable:
     """The fit of all groups, and the same profiles read by models that lack a part."""
     scored = validate(found.data, found.result.catalogue, Question(without=tuple((part,) for part in Part)))
     rows = [("the whole model", *_compared(scored.scores))]
     rows += [(f"without {' and '.join(parts)}", *_compared(scores)) for parts, scores in scored.compared]
-    return Table("", ("model", *_COMPARED_HEAD), tuple(rows))
+    return ReportTable("", ("model", *_COMPARED_HEAD), tuple(rows))
 
 
 def _transfer(found: Findings) -> str:
@@ -289,7 +289,9 @@ def _transfer(found: Findings) -> str:
         "90th percentile",
     )
     return (
-        text + markdown(Table("", ("model", *_COMPARED_HEAD), tuple(rows))) + markdown(Table("", head, tuple(by_type)))
+        text
+        + markdown(ReportTable("", ("model", *_COMPARED_HEAD), tuple(rows)))
+        + markdown(ReportTable("", head, tuple(by_type)))
     )
 
 
@@ -307,14 +309,14 @@ def _plan(found: Findings) -> str:
     total = statistics.fmean(r.makespan_s for r in runs)
     rows.append(("total", *_side_by_side(total, played.makespan_s or 0.0)))
     head = ("job", f"measured s, mean of {counted(len(runs), 'run')}", "replayed s", "difference, %")
-    return markdown(Table("", head, tuple(rows)))
+    return markdown(ReportTable("", head, tuple(rows)))
 
 
 def _side_by_side(measured: float, predicted: float) -> tuple[str, str, str]:
     return f"{measured:.2f}", f"{predicted:.2f}", f"{100.0 * (predicted / measured - 1.0):+.1f}"
 
 
-def _jobs_table(result: Calibration) -> Table:
+def _jobs_table(result: Calibration) -> ReportTable:
     """A line per job, its parameters with their intervals."""
     parameters = result.fitted.parameters
     blocks = [b for b in parameters.blocks if b.keys == parameters.jobs]
@@ -328,7 +330,7 @@ def _jobs_table(result: Calibration) -> Table:
         )
         for j, job in enumerate(parameters.jobs)
     ]
-    return Table("", ("job", "`phase_order`", *(f"`{b.name}`" for b in blocks), "`error`"), tuple(rows), (0, 1))
+    return ReportTable("", ("job", "`phase_order`", *(f"`{b.name}`" for b in blocks), "`error`"), tuple(rows), (0, 1))
 
 
 def _with_interval(result: Calibration, at: int) -> str:
@@ -337,7 +339,7 @@ def _with_interval(result: Calibration, at: int) -> str:
     return f"{short(value)} [{short(low)}, {short(high)}]{doubt}"
 
 
-def _machines_table(result: Calibration) -> Table:
+def _machines_table(result: Calibration) -> ReportTable:
     """A line per number of a machine family or type; those of jobs are in the report."""
     names = result.fitted.parameters.names()
     rows = [
@@ -345,7 +347,7 @@ def _machines_table(result: Calibration) -> Table:
         for at, (block, key, _) in enumerate(names)
         if block in ("family speed", "bandwidth", "type speed")
     ]
-    return Table("", ("of", "parameter", "value, 95 % interval"), tuple(rows), (0, 1))
+    return ReportTable("", ("of", "parameter", "value, 95 % interval"), tuple(rows), (0, 1))
 
 
 def _bullets(texts: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -17,6 +18,7 @@ from flowsched.cluster.snapshot import MILLI, Machine, Running, Service, Snapsho
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import make_solver
+from flowsched.support.registry import Registry
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.machine import MachineType
 from flowsched_models.profile import JobProfile, PhaseOrder
@@ -443,3 +445,10 @@ def crowd(count: int, waiting: int, seed: int, kinds: int = 5) -> Snapshot:
     ]
     pending = [replace(drawn[t % kinds], name=f"task-{t:02d}", job=f"task-{t:02d}") for t in range(waiting)]
     return snapshot(pending, cluster, running=there)
+
+
+def read_anew(registry: Registry) -> Registry:
+    """A registry that has not yet looked at what other packages announce."""
+    fresh = copy.copy(registry)
+    fresh.__dict__.pop("_places", None)
+    return fresh

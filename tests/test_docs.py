@@ -393,7 +393,7 @@ FORMS: list[tuple[str, type[Form]]] = [
     ("\nA curve:", profiles.CurveForm),
     ("\nA machine type:", profiles.MachineTypeForm),
     ("## Schedule", schedule_file.ScheduleForm),
-    ("\nA task:", schedule_file.TaskForm),
+    ("\nA task:", schedule_file.ScheduledTaskForm),
     ("## Snapshot", SnapshotForm),
     ("\nA running task:", RunningForm),
     ("## Node scenario", node_form.NodeScenarioForm),
@@ -407,7 +407,7 @@ FORMS: list[tuple[str, type[Form]]] = [
     ("\nA periodic task:", isolation_form.TaskForm),
     ("\nHow a task spends its time, `loop`:", isolation_form.LoopForm),
     ("\nThe fair class, `fair`:", isolation_form.FairForm),
-    ("\nThe reservations, `deadline`:", isolation_form.DeadlineForm),
+    ("\nThe reservations, `deadline`:", isolation_form.ReservationForm),
 ]
 HEADER = {"apiVersion", "kind"}
 ON_ONE_MACHINE = [form for _, form in FORMS if form.__module__ in (node_form.__name__, isolation_form.__name__)]

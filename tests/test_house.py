@@ -163,6 +163,16 @@ def without_docstring(module: str, tree: ast.Module) -> Iterator[str]:
     yield from inside(module, tree.body)
 
 
+def classes_twice(modules: Mapping[str, ast.Module]) -> dict[str, list[str]]:
+    """Names of classes that stand more than once, at any level of a file, with the modules that have them."""
+    found: dict[str, list[str]] = {}
+    for module, tree in modules.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(module)
+    return {name: where for name, where in found.items() if len(where) > 1}
+
+
 def is_exempt(decorator: ast.expr) -> bool:
     """Whether a function says the same as another one that has a docstring."""
     return ast.unparse(decorator).split(".")[-1] in ("overload", "override", "setter", "deleter")
@@ -196,6 +206,11 @@ def test_no_module_needs_itself(root: str) -> None:
 @pytest.mark.parametrize("root", sorted(ROOTS))
 def test_whatever_is_public_has_a_docstring(root: str) -> None:
     assert [name for module, tree in SOURCES[root].items() for name in without_docstring(module, tree)] == []
+
+
+@pytest.mark.parametrize("root", sorted(ROOTS))
+def test_no_class_name_stands_twice(root: str) -> None:
+    assert classes_twice(SOURCES[root]) == {}
 
 
 def test_pyproject_lists_every_package() -> None:
@@ -274,3 +289,8 @@ def test_a_missing_docstring_is_found() -> None:
     assert list(without_docstring("m", ast.parse(text))) == ["m.A.f", "m.h"]
     assert list(without_docstring("m", ast.parse(""))) == []
     assert list(without_docstring("m", ast.parse("x = 1"))) == ["m"]
+
+
+def test_a_class_that_stands_twice_is_found_wherever_it_hides() -> None:
+    modules = parsed(p="", p__a="class A: ...\nclass B: ...", p__b="def f():\n    class A: ...", p__c="class C(A): ...")
+    assert classes_twice(modules) == {"A": ["p.a", "p.b"]}

@@ -30,7 +30,7 @@ ENDLESS_WORK_S = 1e10
 
 
 @dataclass(frozen=True)
-class TaskClass:
+class PendingClass:
     """Pending tasks that the network cannot tell apart."""
 
     task: Task
@@ -105,7 +105,7 @@ class View:
     tasks: tuple[Task, ...]
     machines: tuple[Machine, ...]
     """Of a large cluster those that the round looks at only."""
-    classes: tuple[TaskClass, ...]
+    classes: tuple[PendingClass, ...]
     groups: tuple[MachineGroup, ...]
     candidates: Candidates | None = None
     """None where the round looks at all machines."""
@@ -239,7 +239,7 @@ def compact(snapshot: Snapshot, hosts: HostFactory, candidates: Candidates | Non
     by_class: dict[Hashable, list[int]] = {}
     for i, task in enumerate(tasks):
         by_class.setdefault(task.content, []).append(i)
-    classes = tuple(TaskClass(tasks[rows[0]], tuple(rows)) for rows in by_class.values())
+    classes = tuple(PendingClass(tasks[rows[0]], tuple(rows)) for rows in by_class.values())
 
     running: dict[str, list[Running]] = {m.name: [] for m in snapshot.machines}
     for r in snapshot.running:

@@ -97,6 +97,24 @@ class Certificate:
         return self.gap_absolute / spread if spread > 1e-12 else 0.0
 
 
+NO_BOUND = "no bound"
+_NOTHING_PROVED = 1.0 - 1e-6
+"""A relative gap above this: the bound is what the tasks cost alone, which needs no proof."""
+
+
+def proves_nothing(gap_relative: float) -> bool:
+    """Whether a certificate's bound is no more than what every task would cost with the cluster to itself."""
+    return gap_relative > _NOTHING_PROVED
+
+
+def gap_words(certificate: Mapping[str, Any]) -> str:
+    """A gap for a reader, of a certificate as plain data: absolute, and relative to what scheduling can win or lose."""
+    if proves_nothing(certificate["gap_relative"]):
+        return f"{NO_BOUND} beyond what the tasks cost alone"
+    share = f"{100.0 * certificate['gap_relative']:.2f} % of what scheduling can win or lose"
+    return f"gap {certificate['gap_absolute']:.4f} ({share})"
+
+
 @dataclass(frozen=True)
 class Decisions:
     """The outcome of one round. Every pending task is in exactly one of placements and postponements."""

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+QUIET_S = 600.0
+"""A task that moved less long ago moved a short while ago."""
+HYSTERESIS = 2.0
+"""How many times as high the price of a move is for it."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -84,3 +89,18 @@ class Settings:
     the same: those of a thousand drawn ones that are the cheapest by a price without a forecast. 0: all machines, always."""
     share_service_cores: bool = True
     """Give light tasks services' cores too where that is cheaper, and the snapshot lets."""
+
+    @property
+    def preempts(self) -> bool:
+        """Whether running tasks are preempted."""
+        return self.preemption == "lower-priority"
+
+    @property
+    def keeps_work(self) -> bool:
+        """Whether a preempted task goes on where it stopped."""
+        return self.preempted_work == "kept"
+
+    @property
+    def changes_running(self) -> bool:
+        """Whether rounds preempt or move anything at all."""
+        return self.preempts or self.migration_moves > 0

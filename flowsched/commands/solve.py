@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from flowsched.cluster.decision import Decisions
+from flowsched.cluster.decision import Decisions, gap_words
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import Readers, apply_settings
 from flowsched.cluster.snapshot import MILLI
@@ -156,8 +156,8 @@ def render_decisions(decisions: Decisions) -> str:
     else:
         c = decisions.certificate
         lines.append(
-            f"certificate ({c.method}): cost {c.primal:.4f}, lower bound {c.bound:.4f}, gap {c.gap_absolute:.4f} "
-            f"({100 * c.gap_relative:.2f} % of what scheduling can win or lose)"
+            f"certificate ({c.method}): cost {c.primal:.4f}, lower bound {c.bound:.4f}, "
+            + gap_words({"gap_absolute": c.gap_absolute, "gap_relative": c.gap_relative})
         )
     if decisions.stopped:
         times = "once" if len(decisions.stopped) == 1 else f"{len(decisions.stopped)} times"

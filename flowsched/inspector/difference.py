@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from flowsched.cluster.decision import NO_BOUND, proves_nothing
 from flowsched.inspector.account import SEARCH, Account, Part
 from flowsched.inspector.again import POLICY, of_model, of_networks
 from flowsched.inspector.machine_forecasts import ServiceForecast, forecasts_of
@@ -362,6 +363,8 @@ def _certified(certificate: Mapping[str, Any] | None) -> str:
     if certificate is None:
         return "none"
     gap = f"gap {certificate['gap_absolute']:.4g} ({100 * certificate['gap_relative']:.2f} %)"
+    if proves_nothing(certificate["gap_relative"]):
+        gap = NO_BOUND
     return f"cost {certificate['primal']:.6g}, {certificate['method']} bound {certificate['bound']:.6g}, {gap}"
 
 

@@ -11,7 +11,7 @@ from flowsched.inspector.restored_round import RestoredRound
 from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.pricing.forecast_cache import ForecastCache
 from flowsched.round.candidates import look
-from flowsched.round.gang import Gang, fit_now
+from flowsched.round.gang import RoundGang, fit_now
 from flowsched.round.reservation import settle_dues
 from flowsched_models.pace_table import PaceTable
 from flowsched_models.runtime import HostFactory
@@ -42,7 +42,7 @@ def drained_cluster(opened: RestoredRound) -> DrainedCluster:
     return found
 
 
-def room_for(opened: RestoredRound, gang: Gang) -> int:
+def room_for(opened: RestoredRound, gang: RoundGang) -> int:
     """How many of a task group's needed members could start at once in the drained cluster."""
     known = _ROOM.setdefault(opened, {})
     if gang.group.name not in known:
@@ -50,7 +50,7 @@ def room_for(opened: RestoredRound, gang: Gang) -> int:
     return known[gang.group.name]
 
 
-def can_be_reserved(opened: RestoredRound, gang: Gang) -> bool:
+def can_be_reserved(opened: RestoredRound, gang: RoundGang) -> bool:
     """Whether a task group, if it were overdue and first, would start now or get a reservation for each needed member."""
     known = _RESERVED.setdefault(opened, {})
     if gang.group.name not in known:
@@ -58,13 +58,13 @@ def can_be_reserved(opened: RestoredRound, gang: Gang) -> bool:
     return known[gang.group.name]
 
 
-def _room(opened: RestoredRound, gang: Gang) -> int:
+def _room(opened: RestoredRound, gang: RoundGang) -> int:
     world = drained_cluster(opened)
     number = {task.name: t for t, task in enumerate(world.view.tasks)}
     members = tuple(sorted(number[opened.model.view.tasks[t].name] for t in gang.members))
 
     def fits(count: int) -> bool:
-        smaller = Gang(replace(gang.group, minimum=gang.running + count), members, gang.running)
+        smaller = RoundGang(replace(gang.group, minimum=gang.running + count), gang.running, members)
         return bool(fit_now(world.view, world.prices, smaller, {})[0])
 
     # Room for some is room for fewer, so halving finds the most. To fail takes far longer than to succeed: what cores and
@@ -85,7 +85,7 @@ def _room(opened: RestoredRound, gang: Gang) -> int:
     return least
 
 
-def _can_be_reserved(opened: RestoredRound, gang: Gang) -> bool:
+def _can_be_reserved(opened: RestoredRound, gang: RoundGang) -> bool:
     snapshot = _patient(opened.model.view.snapshot)
     names = {opened.model.view.tasks[t].name for t in gang.members}
     first, *others = (t for t in snapshot.pending if t.name in names)

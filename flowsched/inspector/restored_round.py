@@ -23,7 +23,7 @@ from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.records.record import rebuild_model
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.gang import Gangs, settle_gangs
-from flowsched.round.reservation import Dues, settle_dues
+from flowsched.round.reservation import OverdueDemands, settle_dues
 from flowsched.round.round_model import RoundModel
 from flowsched_models.document import InputError
 from flowsched_models.runtime import HostFactory
@@ -46,7 +46,7 @@ class RestoredRound:
     """The plan that passes and improvement ended with."""
     decided: Assignment
     """What became of it: what starts now, and what is planned for later; as if nothing were preempted."""
-    dues: Dues
+    dues: OverdueDemands
     gangs: Gangs
 
     @cached_property

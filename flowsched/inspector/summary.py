@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from flowsched.cluster.decision import NO_BOUND, gap_words, proves_nothing
 from flowsched.cluster.snapshot import MILLI
 from flowsched.inspector.account import SEARCH, Account, Part, Placed, Waits
 from flowsched.inspector.graph import LAYERS, Graph
@@ -44,7 +45,7 @@ def render_overview(accounts: Sequence[Account], folder: str) -> str:
                 f"{placed:,}",
                 f"{waiting:,}",
                 f"{sum(c['primal'] for c in _certificates(account)):.3f}" if gaps else "-",
-                f"{100 * max(gaps):.2f}" if gaps else "-",
+                "-" if not gaps else NO_BOUND if proves_nothing(max(gaps)) else f"{100 * max(gaps):.2f}",
                 "-" if decide is None else f"{decide:.1f}",
             )
         )
@@ -367,10 +368,7 @@ def _certificate(part: Part) -> str:
     if c is None:
         return f"certificate: none, {'the round proved nothing' if part.tasks else 'nothing was pending'}"
     among = f" among the {c['machines']:,} machines looked at" if c.get("machines") is not None else ""
-    return (
-        f"certificate ({c['method']}){among}: cost {c['primal']:.4f}, lower bound {c['bound']:.4f}, "
-        f"gap {c['gap_absolute']:.4f} ({100 * c['gap_relative']:.2f} % of what scheduling can win or lose)"
-    )
+    return f"certificate ({c['method']}){among}: cost {c['primal']:.4f}, lower bound {c['bound']:.4f}, " + gap_words(c)
 
 
 def moves_left(graph: Graph | None) -> str:

@@ -14,7 +14,7 @@ from flowsched.inspector.account import NETWORK, Account
 from flowsched.inspector.drained_cluster import can_be_reserved, room_for
 from flowsched.inspector.longest_run import longest_run_s
 from flowsched.inspector.restored_round import RestoredRound
-from flowsched.round.gang import Gang
+from flowsched.round.gang import RoundGang
 
 
 def waiting_bound(opened: RestoredRound, task: str) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def waiting_bound(opened: RestoredRound, task: str) -> dict[str, Any]:
     ahead = tasks_ahead(opened, task)
     waited_s = now - own.submit_s
     gang = _gang_of(opened, number)
-    room = None if gang is None or len(gang.members) < gang.needed else room_for(opened, gang)
+    room = None if gang is None or not gang.complete else room_for(opened, gang)
     why: str | None = None
     if not homes(opened, task):
         why = "infeasible"
@@ -132,17 +132,17 @@ def tasks_ahead(opened: RestoredRound, task: str) -> list[int]:
     return [t for t in before if view.tasks[t].group not in hopeless and homes(opened, view.tasks[t].name)]
 
 
-def _gang_of(opened: RestoredRound, task: int) -> Gang | None:
+def _gang_of(opened: RestoredRound, task: int) -> RoundGang | None:
     return next((gang for gang in opened.gangs.all if task in gang.members), None)
 
 
-def _hopeless(opened: RestoredRound, gang: Gang) -> bool:
+def _hopeless(opened: RestoredRound, gang: RoundGang) -> bool:
     """Whether nothing will be reserved for a task group: its deadline has passed, or it fits neither now nor later.
 
     One that is not complete may become so.
     """
     if gang.expired(opened.model.view.snapshot.now_s):
         return True
-    if len(gang.members) < gang.needed:
+    if not gang.complete:
         return False
     return room_for(opened, gang) < gang.needed and not can_be_reserved(opened, gang)

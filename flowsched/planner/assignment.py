@@ -13,8 +13,8 @@ from itertools import chain, combinations
 from flowsched.planner.bound import alone_s, core_seconds, physical_cores
 from flowsched.planner.dice import Dice
 from flowsched.planner.draft import Draft
-from flowsched.planner.evaluation import Evaluator, Part, Seats
-from flowsched.planner.moves import Moves
+from flowsched.planner.evaluation import Evaluator, MachineOutcome, Seats
+from flowsched.planner.moves import Neighbourhood
 from flowsched.planner.objective import Objective
 from flowsched.planner.packing import packed_starts
 from flowsched.planner.problem import Problem
@@ -77,7 +77,7 @@ class Assigner:
             else:
                 found = draft.copy()
                 parts = {s: self._evaluator.part(s, here) for s, here in seats.items()}
-                every: list[Part] = [parts.get(s, part) for s, part in enumerate(found.parts)]
+                every: list[MachineOutcome] = [parts.get(s, part) for s, part in enumerate(found.parts)]
                 found.apply(seats, parts, self._objective.cost(every))
                 if found.cost < draft.cost - _LESS:
                     return found
@@ -127,7 +127,7 @@ class Assigner:
         if not jobs:
             return -math.inf, running
 
-        def cost_of(part: Part) -> float:
+        def cost_of(part: MachineOutcome) -> float:
             return objective.cost([part])
 
         best: tuple[float, Seats] | None = None
@@ -139,7 +139,7 @@ class Assigner:
                 best = (cost, seats)
         if best is None:
             return math.inf, running
-        moves = Moves(problem, dice, tuple(sorted(jobs)))
+        moves = Neighbourhood(problem, dice, tuple(sorted(jobs)))
         count = _PER_JOB * len(jobs)
         now, seats = best
         scale = max(1e-6, min(now, 1e4))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from flowsched.planner.evaluation import Evaluator, Part, Seats
+from flowsched.planner.evaluation import Evaluator, MachineOutcome, Seats
 from flowsched.planner.objective import Objective
 from flowsched.planner.problem import Problem, Seat
 
@@ -17,14 +17,14 @@ class Draft:
     seats: list[Seats]
     where: list[int]
     """Machine of each job."""
-    parts: list[Part]
+    parts: list[MachineOutcome]
     cost: float
 
     def copy(self) -> Draft:
         """An independent copy."""
         return Draft(list(self.seats), list(self.where), list(self.parts), self.cost)
 
-    def apply(self, change: Mapping[int, Seats], parts: Mapping[int, Part], cost: float) -> None:
+    def apply(self, change: Mapping[int, Seats], parts: Mapping[int, MachineOutcome], cost: float) -> None:
         """Take over a change of some machines."""
         for site, seats in change.items():
             self.seats[site] = seats

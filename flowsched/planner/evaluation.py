@@ -25,7 +25,7 @@ _EVERYTHING = 1e12
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MachineOutcome:
     """What one machine adds to a plan; times in seconds from now, [R] with draws and a single number in [1] without."""
 
     last_s: FloatArray
@@ -53,7 +53,7 @@ class Evaluator:
         self.runs = 0
         """Machines run forward so far; the rest was remembered."""
         self._draws = draws
-        self._memory: dict[Hashable, Part] = {}
+        self._memory: dict[Hashable, MachineOutcome] = {}
         delay = problem.start_delay.after_waiting_s
         self._lookaheads = [
             Lookahead(
@@ -90,7 +90,7 @@ class Evaluator:
             for j, job in enumerate(problem.jobs)
         ]
 
-    def part(self, site: int, seats: Seats) -> Part:
+    def part(self, site: int, seats: Seats) -> MachineOutcome:
         """What comes of a machine with these seats."""
         at = {seat.job: i for i, seat in enumerate(seats)}
         kind = self._job_kind
@@ -105,7 +105,7 @@ class Evaluator:
             found = self._memory[key] = self._run(site, seats, [at.get(s.after, -1) for s in seats])
         return found
 
-    def _run(self, s: int, seats: Seats, after: list[int]) -> Part:
+    def _run(self, s: int, seats: Seats, after: list[int]) -> MachineOutcome:
         site = self.problem.sites[s]
         if not self.problem.rules.share_cores:
             after = self._turns(seats)
@@ -135,9 +135,9 @@ class Evaluator:
         violation = self._violation(site, seats, ends, bound, outcome.peak_p95_us, outcome.fits)
         if not seats:
             nothing = np.zeros(1 if self._draws is None else self._draws.count)
-            return Part(nothing, nothing, violation, ends, bound, (), outcome.peak_p95_us)
+            return MachineOutcome(nothing, nothing, violation, ends, bound, (), outcome.peak_p95_us)
         submitted = sum(job.submit_s for job in jobs)
-        return Part(
+        return MachineOutcome(
             ends.max(axis=1), ends.sum(axis=1) - submitted, violation, ends, bound, tuple(after), outcome.peak_p95_us
         )
 

@@ -16,7 +16,7 @@ _CRITICAL = 0.5
 """Share of moves that take a job of the machine that ends last."""
 
 
-class Moves:
+class Neighbourhood:
     """Draws changes of a draft. A change may be impossible; its cost says so."""
 
     def __init__(self, problem: Problem, dice: Dice, among: tuple[int, ...] | None = None) -> None:

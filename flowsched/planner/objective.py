@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flowsched.planner.evaluation import Part
+from flowsched.planner.evaluation import MachineOutcome
 from flowsched.planner.robust import quantile_of
 
 IMPOSSIBLE_S = 1e5
@@ -25,7 +25,7 @@ class Objective:
         self._quantile = quantile
         self._jobs = max(1, jobs)
 
-    def cost(self, parts: Sequence[Part]) -> float:
+    def cost(self, parts: Sequence[MachineOutcome]) -> float:
         """What the search minimises: the objective, a slope towards the other one, and what is impossible."""
         violation = 0.0
         for part in parts:
@@ -46,15 +46,15 @@ class Objective:
         """Tasks that the value is a sum over; costs are per task."""
         return 1 if self._makespan else self._jobs
 
-    def makespan_s(self, parts: Sequence[Part]) -> float:
+    def makespan_s(self, parts: Sequence[MachineOutcome]) -> float:
         """The last end; with draws its quantile."""
         return self._pick(np.max([part.last_s for part in parts], axis=0))
 
-    def total_s(self, parts: Sequence[Part]) -> float:
+    def total_s(self, parts: Sequence[MachineOutcome]) -> float:
         """The sum of completions; with draws its quantile."""
         return self._pick(np.sum([part.total_s for part in parts], axis=0))
 
-    def value_s(self, parts: Sequence[Part]) -> float:
+    def value_s(self, parts: Sequence[MachineOutcome]) -> float:
         """What the user asked for."""
         return self.makespan_s(parts) if self._makespan else self.total_s(parts)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from flowsched.planner.draft import Draft
-from flowsched.planner.evaluation import Evaluator, Part
+from flowsched.planner.evaluation import Evaluator, MachineOutcome
 from flowsched.planner.plan import LEVEL, Plan, PlannedTask, Spread
 from flowsched.planner.problem import Problem
 from flowsched.planner.robust import Draws, quantile_of
@@ -18,7 +18,7 @@ def read_plan(problem: Problem, draft: Draft, *, draws: Draws | None = None, qua
     """The plan of a draft, on the clock of the snapshot; intervals where there are draws."""
     exact = Evaluator(problem)
     parts = [exact.part(s, seats) for s, seats in enumerate(draft.seats)]
-    spread: list[Part] | None = None
+    spread: list[MachineOutcome] | None = None
     if draws is not None:
         drawn = Evaluator(problem, draws)
         spread = [drawn.part(s, seats) for s, seats in enumerate(draft.seats)]

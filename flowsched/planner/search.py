@@ -17,7 +17,7 @@ from flowsched.planner.assignment import Assigner
 from flowsched.planner.dice import Dice
 from flowsched.planner.draft import Draft, make_draft
 from flowsched.planner.evaluation import Evaluator
-from flowsched.planner.moves import Moves
+from flowsched.planner.moves import Neighbourhood
 from flowsched.planner.objective import Objective
 from flowsched.planner.packing import packed_starts
 from flowsched.planner.problem import Problem
@@ -205,7 +205,7 @@ class _Annealer:
         self._problem = problem
         self._dice = dice
         self._budget = budget
-        self._moves = Moves(problem, dice)
+        self._moves = Neighbourhood(problem, dice)
 
     def run_apart(self, starts: Sequence[Draft], legs: int) -> None:
         """With cores of their own: legs from the starts, better assignments of the best plan, and legs from there."""

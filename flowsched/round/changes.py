@@ -10,8 +10,8 @@ from flowsched.cluster.decision import Move, Placement, Postponement, Preemption
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation
 from flowsched.round.migration import migrate
-from flowsched.round.preemption import LOWER_PRIORITY, RoundState, carried_out, preempt
-from flowsched.round.reservation import Dues
+from flowsched.round.preemption import RoundState, carried_out, preempt
+from flowsched.round.reservation import OverdueDemands
 from flowsched.round.round_model import RoundModel
 from flowsched_models.runtime import HostFactory
 
@@ -34,44 +34,38 @@ class ChangedDecisions:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def changes_running(settings: Settings) -> bool:
-    """Whether rounds preempt or move anything at all."""
-    return settings.preemption == LOWER_PRIORITY or settings.migration_moves > 0
-
-
 def change_running(
     model: RoundModel,
     bound: tuple[Placement, ...],
     left: tuple[Postponement, ...],
-    dues: Dues,
+    dues: OverdueDemands,
     hosts: HostFactory,
     settings: Settings,
     goal_s: float | None,
 ) -> ChangedDecisions:
     """Preemptions and moves after a round that decided ``bound`` and ``left``."""
-    preempts, moves_on = settings.preemption == LOWER_PRIORITY, settings.migration_moves > 0
-    if not changes_running(settings):
+    if not settings.changes_running:
         return ChangedDecisions(bound, left, dues.reservations)
     view = model.view
     seen = view.snapshot if view.candidates is None else part_of(view.snapshot, view.candidates.machines)
     state = carried_out(seen, bound)
     counts: dict[str, int] = {}
     let_in: frozenset[str] = frozenset()
-    if preempts:
+    if settings.preempts:
         overdue = {model.view.tasks[t].name for t in dues.must_start} if settings.aging_crosses_priority else set()
         preempt(state, dues.reservations, overdue, hosts, settings, goal_s)
         before = {p.task: p for p in bound}
         let_in = frozenset(task for task, p in state.placements.items() if before.get(task) is not p)
         counts |= {"preempted": len(state.preemptions), "decided_by_preemption": len(let_in)}
     reservations = tuple(r for r in dues.reservations if r.task not in state.placements)
-    moves = migrate(state, reservations, hosts, settings, goal_s) if moves_on else None
+    moves = migrate(state, reservations, hosts, settings, goal_s) if settings.migration_moves else None
     if moves is not None:
         counts["moved"] = len(moves)
     return ChangedDecisions(
         tuple(state.placements.values()),
         (*(p for p in left if p.task not in state.placements), *_taken_back(model, state)),
         reservations,
-        tuple(state.preemptions) if preempts else None,
+        tuple(state.preemptions) if settings.preempts else None,
         moves,
         let_in,
         tuple(state.taken_back.values()),

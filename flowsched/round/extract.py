@@ -13,7 +13,7 @@ from flowsched.relations.census import demand_text
 from flowsched.relations.relation import Relation
 from flowsched.round.assignment import Assignment
 from flowsched.round.passes import Deciding
-from flowsched.round.reservation import Dues
+from flowsched.round.reservation import OverdueDemands
 from flowsched.round.round_model import RoundModel
 from flowsched_models.quantity import count_cores
 
@@ -53,7 +53,7 @@ def placements(deciding: Deciding) -> tuple[Placement, ...]:
 
 
 def postponements(
-    deciding: Deciding, plan: Assignment, dues: Dues, reasons: Mapping[int, str] | None = None
+    deciding: Deciding, plan: Assignment, dues: OverdueDemands, reasons: Mapping[int, str] | None = None
 ) -> tuple[Postponement, ...]:
     """Tasks that wait: planned for later on some machine, or on the unscheduled node.
 

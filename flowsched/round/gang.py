@@ -12,7 +12,8 @@ from flowsched.cluster.compaction import View
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
 from flowsched.relations.census import Census
-from flowsched.relations.relation import Relation, RelationKind, TaskGroup
+from flowsched.relations.gang import Gang, gangs_of
+from flowsched.relations.relation import Relation, RelationKind
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.hold import Hold
 
@@ -23,30 +24,15 @@ _SEARCHED = 64
 """Larger groups are placed one task after the other only."""
 
 
-@dataclass(frozen=True)
-class Gang:
-    """The pending part of a task group that does not run yet."""
-
-    group: TaskGroup
-    members: tuple[int, ...]
-    """Pending tasks, indices of the view."""
-    running: int
-
-    @property
-    def needed(self) -> int:
-        """How many have to start together."""
-        return self.group.minimum - self.running
-
-    def expired(self, now_s: float) -> bool:
-        """Whether it has given up: it is tried again, and nothing is kept free for it."""
-        return self.group.deadline_s is not None and now_s > self.group.deadline_s
+RoundGang = Gang[tuple[int, ...]]
+"""Its members are indices of the view's tasks."""
 
 
 @dataclass(frozen=True)
 class Gangs:
     """What task groups ask of a round."""
 
-    all: tuple[Gang, ...] = ()
+    all: tuple[RoundGang, ...] = ()
     must_start: frozenset[int] = frozenset()
     """Members of groups that fit now: they start, whatever it costs."""
     barred: frozenset[int] = frozenset()
@@ -57,29 +43,17 @@ class Gangs:
     """A plan in which all who must start do."""
 
 
-def gangs_of(view: View) -> tuple[Gang, ...]:
+def ordered_gangs(view: View) -> tuple[RoundGang, ...]:
     """Groups with members to start together, the most important and oldest first. One that is content with any single
     member is none.
     """
-    running: dict[str, int] = {}
-    for r in view.snapshot.running:
-        if r.task.group is not None:
-            running[r.task.group] = running.get(r.task.group, 0) + 1
-    pending: dict[str, list[int]] = {}
-    for t, task in enumerate(view.tasks):
-        if task.group is not None:
-            pending.setdefault(task.group, []).append(t)
-    gangs = [
-        Gang(group, tuple(pending[group.name]), running.get(group.name, 0))
-        for group in view.snapshot.task_groups
-        if group.name in pending and group.minimum > 1
-    ]
 
-    def order(gang: Gang) -> tuple[int, float, str]:
+    def order(gang: RoundGang) -> tuple[int, float, str]:
         first = min(view.tasks[t].submit_s for t in gang.members)
         return -_priority(view, gang), first, gang.group.name
 
-    return tuple(sorted((gang for gang in gangs if gang.needed > 0), key=order))
+    gangs = gangs_of(view.snapshot, view.tasks)
+    return tuple(sorted((gang for gang in gangs if gang.group.minimum > 1), key=order))
 
 
 def settle_gangs(
@@ -94,7 +68,7 @@ def settle_gangs(
     A group gives way to single tasks of higher priority that would rather start than wait, and to no other. ``seed`` has
     the overdue tasks where they are placed already.
     """
-    gangs = gangs_of(view)
+    gangs = ordered_gangs(view)
     if not gangs:
         return Gangs(seed=seed)
     finder = _Finder(view, prices, holds, seed)
@@ -120,31 +94,20 @@ def settle_gangs(
             must_start |= set(placed)
             continue
         barred |= set(gang.members)
-        reasons |= dict.fromkeys(gang.members, why_all_wait(gang, most, view.snapshot.now_s))
+        reasons |= dict.fromkeys(gang.members, gang.why_all_wait(most, view.snapshot.now_s))
     return Gangs(gangs, frozenset(must_start), frozenset(barred), reasons, finder.plan)
 
 
-def fit_now(view: View, prices: FlowPrices, gang: Gang, holds: Mapping[int, Hold]) -> tuple[frozenset[int], Assignment]:
+def fit_now(
+    view: View, prices: FlowPrices, gang: RoundGang, holds: Mapping[int, Hold]
+) -> tuple[frozenset[int], Assignment]:
     """The members of one gang that could start now if no other task did, and where; none if they are too few."""
     finder = _Finder(view, prices, holds, None)
     placed, _ = finder.fit(gang)
     return frozenset(placed), finder.plan
 
 
-def why_all_wait(gang: Gang, placeable: int, now_s: float) -> str:
-    """A sentence with the numbers."""
-    group = gang.group
-    there = gang.running + len(gang.members)
-    if there < group.minimum:
-        text = f"task group {group.name}: {there} of {group.minimum} are there; all wait"
-    else:
-        text = f"task group {group.name}: {gang.running + placeable} of {group.minimum} could start now; all wait"
-    if gang.expired(now_s):
-        text += f"; its deadline, {group.deadline_s:g} s, has passed: given up for this round, tried again in the next"
-    return text
-
-
-def _priority(view: View, gang: Gang) -> int:
+def _priority(view: View, gang: RoundGang) -> int:
     return max(view.tasks[t].priority for t in gang.members)
 
 
@@ -168,10 +131,10 @@ class _Finder:
                 return True
         return False
 
-    def fit(self, gang: Gang) -> tuple[tuple[int, ...], int]:
+    def fit(self, gang: RoundGang) -> tuple[tuple[int, ...], int]:
         """The members that were placed, exactly as many as are needed, or none; and the most that were placed at once."""
         needed = gang.needed
-        if len(gang.members) < needed:
+        if not gang.complete:
             return (), 0
         wide = sorted(gang.members, key=lambda t: (-self._size(t)[0], -self._size(t)[1], t))
         orders = [wide] if needed == len(wide) else [wide, sorted(wide, key=lambda t: (*self._size(t), t))]
@@ -229,7 +192,7 @@ class _Finder:
             self._take(first)
         return self._search(rest, needed)
 
-    def _homes(self, gang: Gang) -> Iterator[tuple[Relation, str]]:
+    def _homes(self, gang: RoundGang) -> Iterator[tuple[Relation, str]]:
         """Domains that members who want to be together could all go to."""
         census = self._view.census
         wanted = {name for t in gang.members for name in self._view.tasks[t].holds}

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flowsched.cluster.decision import Move
-from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings import HYSTERESIS, QUIET_S, Settings
 from flowsched.cluster.snapshot import MILLI, Reservation, Running
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.pricing.trial_machines import Trial, TrialMachines
@@ -26,10 +26,6 @@ from flowsched.round.preemption import RoundState, single
 from flowsched.round.room import MachineRoom
 from flowsched_models.runtime import HostFactory
 
-QUIET_S = 600.0
-"""A task that moved less long ago moved a short while ago."""
-HYSTERESIS = 2.0
-"""How many times as high the price is for it."""
 _LOOKED_AT = 16
 """Tasks whose leaving brings most, for which targets are priced."""
 _TARGETS = 12

@@ -31,8 +31,6 @@ from flowsched.pricing.trial_machines import Trial, TrialMachines
 from flowsched.round.room import MachineRoom
 from flowsched_models.runtime import HostFactory
 
-LOWER_PRIORITY = "lower-priority"
-"""The value of :attr:`flowsched.cluster.settings.Settings.preemption` that turns it on."""
 _PRICED = 16
 """Sets that are priced together; more only where none of them is possible."""
 
@@ -206,7 +204,7 @@ class _Work:
 
     def _again(self, victim: Running) -> Task:
         """A victim as it would wait."""
-        kept = self._settings.preempted_work == "kept" and not victim.task.endless
+        kept = self._settings.keeps_work and not victim.task.endless
         done = victim.progress if kept else victim.task.done if victim.task.name in self._state.placements else 0.0
         return replace(victim.task, done=done)
 
@@ -245,8 +243,9 @@ class _Work:
         lost = []
         for victim in choice[4]:
             name = victim.task.name
-            kept = self._settings.preempted_work == "kept"
-            preemption = Preemption(name, victim.machine, task.name, self._leaving_costs()[name], kept)
+            preemption = Preemption(
+                name, victim.machine, task.name, self._leaving_costs()[name], self._settings.keeps_work
+            )
             del self._victims[name]
             self._room.take(victim, -1)
             if name in state.placements:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.relations.census import Census, demand_text
 from flowsched.round.assignment import Assignment, PlacementOption
-from flowsched.round.gang import Gang, Gangs, why_all_wait
+from flowsched.round.gang import Gangs, RoundGang
 from flowsched.round.round_model import RoundModel
 
 
@@ -57,7 +57,7 @@ def repair(model: RoundModel, plan: Assignment, gangs: Gangs) -> Repaired:
                 if option is not None and option.start_after == 0:
                     repairs.append(Repair(_name(model, t), model.view.machines[option.machine].name, None, None))
                 plan.move(t, None)
-                reasons[t] = why_all_wait(gang, count, model.view.snapshot.now_s)
+                reasons[t] = gang.why_all_wait(count, model.view.snapshot.now_s)
         gone = frozenset(t for gang in broken for t in gang.members)
         model = replace(model, barred=model.barred | gone, must_start=model.must_start - gone)
 
@@ -103,7 +103,7 @@ def _next_best(now: RoundModel, plan: Assignment, task: int, census: Census) -> 
     return best[1]
 
 
-def _starting(plan: Assignment, gang: Gang) -> list[int]:
+def _starting(plan: Assignment, gang: RoundGang) -> list[int]:
     return [t for t in gang.members if (c := plan.options[t]) is not None and c.start_after == 0]
 
 

@@ -23,12 +23,12 @@ from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
 from flowsched.relations.census import Census
 from flowsched.round.assignment import Assignment
-from flowsched.round.gang import Gang, fit_now, gangs_of
+from flowsched.round.gang import RoundGang, fit_now, ordered_gangs
 from flowsched.round.hold import Hold, drained_s
 
 
 @dataclass(frozen=True)
-class Dues:
+class OverdueDemands:
     """What due tasks ask of a round."""
 
     must_start: frozenset[int]
@@ -41,13 +41,13 @@ class Dues:
     """Where a due task group fits; None for a single task."""
 
 
-def settle_dues(view: View, prices: FlowPrices, settings: Settings) -> Dues:
+def settle_dues(view: View, prices: FlowPrices, settings: Settings) -> OverdueDemands:
     """Find the earliest due task, and start it or reserve for it."""
     snapshot = view.snapshot
     due = [t for t, task in enumerate(view.tasks) if snapshot.now_s - task.submit_s > settings.due_age_s]
     if not due:
-        return Dues(frozenset(), {}, ())
-    gang_of = {t: gang for gang in gangs_of(view) for t in gang.members}
+        return OverdueDemands(frozenset(), {}, ())
+    gang_of = {t: gang for gang in ordered_gangs(view) for t in gang.members}
     held = {r.task: r for r in snapshot.reservations if _still_suits(view, prices, r)}
     higher_first = not settings.aging_crosses_priority
     due.sort(
@@ -77,26 +77,28 @@ def settle_dues(view: View, prices: FlowPrices, settings: Settings) -> Dues:
             and any(_permitted(view.census, view, task, m) for m in group.members)
             for g, group in enumerate(view.groups)
         ):
-            return Dues(frozenset({first}), {}, ())
+            return OverdueDemands(frozenset({first}), {}, ())
         reservation = held.get(task.name) or _reserve(view, prices, first, settings.drain)
         if reservation is not None:
-            return Dues(frozenset(), _holds(view, (reservation,)), (reservation,))
-    return Dues(frozenset(), {}, ())
+            return OverdueDemands(frozenset(), _holds(view, (reservation,)), (reservation,))
+    return OverdueDemands(frozenset(), {}, ())
 
 
-def _settle_gang(view: View, prices: FlowPrices, gang: Gang, held: Mapping[str, Reservation]) -> Dues | None:
+def _settle_gang(
+    view: View, prices: FlowPrices, gang: RoundGang, held: Mapping[str, Reservation]
+) -> OverdueDemands | None:
     """Start a due task group, or hold a machine for each who has to start; None where neither helps."""
-    if len(gang.members) < gang.needed or gang.expired(view.snapshot.now_s):
+    if not gang.complete or gang.expired(view.snapshot.now_s):
         return None
     placed, seed = fit_now(view, prices, gang, {})
     if placed:
-        return Dues(placed, {}, (), seed)
+        return OverdueDemands(placed, {}, (), seed)
     reservations = [r for t in gang.members if (r := held.get(view.tasks[t].name)) is not None]
     if len(reservations) < gang.needed:
         reservations = _reserve_together(view, prices, gang)
     if not reservations:
         return None
-    return Dues(frozenset(), _holds(view, reservations), tuple(reservations))
+    return OverdueDemands(frozenset(), _holds(view, reservations), tuple(reservations))
 
 
 def _holds(view: View, reservations: tuple[Reservation, ...] | list[Reservation]) -> dict[int, Hold]:
@@ -170,7 +172,7 @@ def _missing(view: View, wanted: Task, machine: int) -> float:
     return sum(max(0, need - free) / need for need, free in asked if need > 0)
 
 
-def _reserve_together(view: View, prices: FlowPrices, gang: Gang) -> list[Reservation]:
+def _reserve_together(view: View, prices: FlowPrices, gang: RoundGang) -> list[Reservation]:
     """A place for each that has to start, all at the time when the last of them is free; none if one has none."""
     census = view.census.copy()
     holds: dict[int, Hold] = {}

@@ -17,7 +17,7 @@ from flowsched.records.record import COST_MODEL, RoundTrace, round_record
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.candidates import look
 from flowsched.round.certificate import certify
-from flowsched.round.changes import change_running, changes_running
+from flowsched.round.changes import change_running
 from flowsched.round.extract import placements, postponements
 from flowsched.round.gang import Gangs, settle_gangs
 from flowsched.round.improvement import improve, share_cores
@@ -26,7 +26,7 @@ from flowsched.round.makespan import soonest_chain, tighten
 from flowsched.round.options import Options
 from flowsched.round.passes import FEW_MACHINES, NO_PASS, NONE, Deciding, run_passes
 from flowsched.round.repair import repair
-from flowsched.round.reservation import Dues, settle_dues
+from flowsched.round.reservation import OverdueDemands, settle_dues
 from flowsched.round.round_model import Offered, RoundModel
 from flowsched.solvers import Solver, make_solver
 from flowsched.solvers.limited import limited, take_stopped, unlimited
@@ -87,7 +87,7 @@ class FlowScheduler:
         deciding.follow(repaired.plan)
         bound = placements(deciding)
         left = postponements(deciding, repaired.plan, round_.dues, {**round_.gangs.reasons, **repaired.reasons})
-        if changes_running(settings):
+        if settings.changes_running:
             timer.start("changes")
         changes = change_running(model, bound, left, round_.dues, self._hosts, settings, goal_s)
         bound, left, done = changes.placements, changes.postponements, {**done, **changes.counts}
@@ -137,7 +137,7 @@ class BegunRound:
     """What a round knows before its first pass."""
 
     model: RoundModel
-    dues: Dues
+    dues: OverdueDemands
     gangs: Gangs
 
 

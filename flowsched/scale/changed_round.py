@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from flowsched.cluster.decision import Move, Placement, Postponement, Preemption
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings_form import CHANGE_SETTINGS
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.records.record import plain_changes, plain_value
-from flowsched.scale.changes import KEPT, ChangeSettings, RunningChanges
+from flowsched.scale.changes import RunningChanges
 from flowsched.scale.ledger import PENDING, RUNNING, Ledger
 from flowsched.scale.ledger_copy import copied
 from flowsched.scale.migration import waiting_cost
@@ -33,7 +35,7 @@ class ChangedRound:
     moves: tuple[Move, ...]
     let_in: frozenset[str]
     """Tasks that start in the place of others."""
-    settings: ChangeSettings
+    settings: Settings
     history: Mapping[str, tuple[int, float | None, bool]]
     """By running task: times preempted, when it was moved last, whether it stays."""
 
@@ -50,7 +52,7 @@ class ChangedRound:
         """What the record has beside its parts."""
         return {
             "changes": {
-                "settings": asdict(self.settings),
+                "settings": {name: getattr(self.settings, name) for name in CHANGE_SETTINGS},
                 "task": list(self.history),
                 "preemptions": np.array([h[0] for h in self.history.values()], dtype=np.int64),
                 "moved_s": np.array([np.inf if h[1] is None else h[1] for h in self.history.values()]),
@@ -80,13 +82,11 @@ def changed_round(
     ledger: Ledger,
     changes: RunningChanges,
     placements: tuple[Placement, ...],
-    settings: ChangeSettings,
-    due_age_s: float,
+    settings: Settings,
 ) -> ChangedRound:
     """The round of a snapshot; ``ledger`` has the names of the rows in ``changes``."""
     running = {r.task.name: r for r in snapshot.running}
     machines = {m.name: m for m in snapshot.machines}
-    keeps = settings.preempted_work == KEPT
     moves = []
     steps = changes.moves
     for row, target, gain, price in zip(
@@ -96,7 +96,7 @@ def changed_round(
         cores = snapshot.batch_cores(machines[to])
         pause = settings.migration_pause_s
         moves.append(Move(r.task.name, r.machine, to, r.width_milli, r.threads, cores, pause, gain, price))
-    cost = waiting_cost(ledger, changes.taken_back, snapshot.now_s, due_age_s)
+    cost = waiting_cost(ledger, changes.taken_back, snapshot.now_s, settings.due_age_s)
     back = []
     for row, by, wait in zip(changes.taken_back.tolist(), changes.taken_by.tolist(), cost.tolist(), strict=True):
         where = ledger.machine_name(int(changes.ledger.machine[by]))
@@ -109,7 +109,7 @@ def changed_round(
         placements,
         tuple(back),
         tuple(
-            Preemption(ledger.task_name(v), ledger.machine_name(m), ledger.task_name(by), price, keeps)
+            Preemption(ledger.task_name(v), ledger.machine_name(m), ledger.task_name(by), price, settings.keeps_work)
             for v, m, by, price in zip(
                 changes.victims.tolist(),
                 changes.machines.tolist(),

@@ -14,52 +14,17 @@ import numpy as np
 
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Running
-from flowsched.scale.full_round import FullRounds, FullSettings
+from flowsched.scale.full_round import propose
 from flowsched.scale.ledger import RUNNING, Ledger
 from flowsched.scale.ledger_copy import copied
 from flowsched.scale.migration import Moves, no_moves
 from flowsched.scale.migration import carry_out as carry_out_moves
-from flowsched.scale.preemption import PreemptionPlanner, Preemptions, PreemptionSettings, carry_out
-from flowsched.scale.reservation import Reservation
+from flowsched.scale.preemption import PreemptionPlanner, Preemptions, carry_out
+from flowsched.scale.reservation import MachineReservation
 from flowsched.solvers import Solver
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
-LOWER_PRIORITY, LOST, KEPT = "lower-priority", "lost", "kept"
 _NONE: IntArray = np.zeros(0, dtype=np.int64)
-
-
-@dataclass(frozen=True)
-class ChangeSettings:
-    """The settings about running tasks, as in :class:`flowsched.cluster.settings.Settings`."""
-
-    preemption: str = "none"
-    preemption_limit: int = 2
-    preempted_work: str = LOST
-    migration_moves: int = 0
-    migration_price: float = 0.1
-    migration_pause_s: float = 10.0
-
-    @classmethod
-    def of(cls, settings: Settings) -> ChangeSettings:
-        """Those of a user."""
-        return cls(
-            settings.preemption,
-            settings.preemption_limit,
-            settings.preempted_work,
-            settings.migration_moves,
-            settings.migration_price,
-            settings.migration_pause_s,
-        )
-
-    @property
-    def preempts(self) -> bool:
-        """Whether tasks are preempted."""
-        return self.preemption == LOWER_PRIORITY
-
-    @property
-    def any(self) -> bool:
-        """Whether anything that runs is changed."""
-        return self.preempts or self.migration_moves > 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,11 +78,10 @@ def change_running(
     tasks: IntArray,
     machines: IntArray,
     waits: IntArray,
-    reservations: Sequence[Reservation],
+    reservations: Sequence[MachineReservation],
     history: History,
     solver: Solver,
-    settings: ChangeSettings,
-    due_age_s: float,
+    settings: Settings,
     now_s: float,
 ) -> RunningChanges:
     """Preemptions and moves after a round that starts ``tasks`` on ``machines`` and leaves ``waits``, as a plan.
@@ -128,26 +92,15 @@ def change_running(
     work.bind(tasks, machines, work.predicted_end(tasks, machines, now_s))
     changes = RunningChanges(work)
     if settings.preempts and len(waits):
-        changes = _preempt(work, tasks, waits, reservations, history, solver, settings, due_age_s, now_s)
+        changes = _preempt(work, tasks, waits, reservations, history, solver, settings, now_s)
     if settings.migration_moves <= 0:
         return changes
     work.leave(changes.victims)  # they wait for the next round: no move makes room for them
     started = np.unique(np.concatenate([tasks, changes.let_in, history.tasks[history.stays]]))
-    full = FullRounds(
-        work,
-        solver,
-        FullSettings(
-            move_price=settings.migration_price,
-            lost_work=0.0,  # a moved task goes on where it stopped
-            pause_s=settings.migration_pause_s,
-            most_moves=settings.migration_moves,
-            due_age_s=due_age_s,
-        ),
-        fixed=started[work.state[started] == RUNNING],
-    )
-    full.remember(history.tasks, history.moved_s)
-    held = _held(work, reservations, None)
-    moves = full.adopt(full.propose(now_s, held), work, now_s, held)
+    moved_s = np.full(len(work.state), -np.inf)
+    moved_s[history.tasks] = history.moved_s
+    held, fixed = _held(work, reservations, None), started[work.state[started] == RUNNING]
+    moves = propose(work, solver, settings, now_s, moved_s, barred=held, fixed=fixed).moves
     carry_out_moves(moves, work)
     let_in = np.concatenate([changes.let_in, moves.tasks[moves.starts]])
     return RunningChanges(
@@ -167,25 +120,16 @@ def _preempt(
     work: Ledger,
     placed: IntArray,
     waits: IntArray,
-    reservations: Sequence[Reservation],
+    reservations: Sequence[MachineReservation],
     history: History,
     solver: Solver,
-    settings: ChangeSettings,
-    due_age_s: float,
+    settings: Settings,
     now_s: float,
 ) -> RunningChanges:
     """Preemptions, carried out on ``work``: priority by priority, tasks with a reserved machine first."""
-    preemption = PreemptionPlanner(
-        work,
-        solver,
-        PreemptionSettings(
-            preempt=True,
-            lost_work=1.0 if settings.preempted_work == LOST else 0.0,
-            most_times=settings.preemption_limit,
-            due_age_s=due_age_s,
-        ),
-    )
-    preemption.remember(history.tasks, history.preemptions)
+    times = np.zeros(len(work.state), dtype=np.int64)
+    times[history.tasks] = history.preemptions
+    preemption = PreemptionPlanner(work, solver, settings, times)
     found: list[tuple[Preemptions, IntArray]] = []
     priority = work.table().priority
     left = waits
@@ -229,7 +173,7 @@ def _account(work: Ledger, placed: IntArray, found: Sequence[tuple[Preemptions, 
 
 
 def _held(
-    work: Ledger, reservations: Sequence[Reservation], level: int | None, own: IntArray | None = None
+    work: Ledger, reservations: Sequence[MachineReservation], level: int | None, own: IntArray | None = None
 ) -> BoolArray:
     """Machines that reservations keep from tasks of a priority (None: from all), those of ``own`` tasks left out."""
     held = np.zeros(work.rows, dtype=np.bool_)

@@ -23,10 +23,10 @@ import numpy as np
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.desk import Desk
-from flowsched.scale.gang import Gang
+from flowsched.scale.gang import QueuedGang
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.queue import Queue
-from flowsched.scale.reservation import Drain, Lasting, Reservation, open_to
+from flowsched.scale.reservation import Drain, Lasting, MachineReservation, open_to
 from flowsched.scale.waiting import Waiting, survey
 from flowsched.support.arrays import BoolArray, IntArray
 
@@ -65,7 +65,7 @@ class _Owed:
     """Class or group: what all with the same answer share."""
 
 
-class Dues:
+class OverdueTasks:
     """What is owed to due tasks, kept from round to round: by queue, which is a priority, or all tasks as one."""
 
     def __init__(self, ledger: Ledger, compaction: Compaction, due_age_s: float, drain: bool = False) -> None:
@@ -74,14 +74,14 @@ class Dues:
         self._compaction = compaction
         self._due_age_s = due_age_s
         self._drain = drain
-        self._held: tuple[Reservation, ...] = ()
-        self._before: tuple[Reservation, ...] = ()
+        self._held: tuple[MachineReservation, ...] = ()
+        self._before: tuple[MachineReservation, ...] = ()
         self._unbounded: list[Unbounded] = []
         self._lasting: Lasting | None = None
         self._changed: IntArray = np.zeros(0, dtype=np.int64)
 
     @property
-    def reservations(self) -> tuple[Reservation, ...]:
+    def reservations(self) -> tuple[MachineReservation, ...]:
         """What is held as things stand."""
         return self._held
 
@@ -90,7 +90,7 @@ class Dues:
         """Due tasks of this round that nothing can be promised."""
         return tuple(self._unbounded)
 
-    def resume(self, held: Sequence[Reservation]) -> None:
+    def resume(self, held: Sequence[MachineReservation]) -> None:
         """Hold this and nothing else, as if the last round had."""
         self._held = tuple(held)
 
@@ -129,7 +129,7 @@ class Dues:
 
     # Below: how
 
-    def _in_turn(self, late: IntArray, held: Sequence[Reservation], gangs: Sequence[Gang]) -> list[_Owed]:
+    def _in_turn(self, late: IntArray, held: Sequence[MachineReservation], gangs: Sequence[QueuedGang]) -> list[_Owed]:
         """Who is served first, one of each class or group: the holder of a reservation, then as they came."""
         task_class = self._ledger.task_class[late]
         _, first = np.unique(task_class, return_index=True)
@@ -140,8 +140,8 @@ class Dues:
             gang = group.get(int(task_class[i]))
             if gang is None:
                 turns[int(task_class[i])] = _Owed(late[i : i + 1], 1, int(task_class[i]))
-            elif gang.name not in turns:
-                turns[gang.name] = _Owed(gang.members, gang.needed, gang.name)
+            elif gang.group.name not in turns:
+                turns[gang.group.name] = _Owed(gang.members, gang.needed, gang.group.name)
         order = list(turns.values())
         if holders:
             holding = [o for o in order if isinstance(o.key, str) and holders <= set(o.members.tolist())]
@@ -173,7 +173,7 @@ class Dues:
         evidence = Evidence.of(ledger, self._compaction, waiting, free, readings, desk.barred, open_)
         return Started(waiting, evidence, desk.close(start, waiting, evidence))
 
-    def _kept(self, owed: _Owed, held: tuple[Reservation, ...], desk: Desk) -> tuple[Reservation, ...]:
+    def _kept(self, owed: _Owed, held: tuple[MachineReservation, ...], desk: Desk) -> tuple[MachineReservation, ...]:
         """The reservations of the last round if they still suit, all of them or none."""
         ledger = self._ledger
         members = set(owed.members.tolist())
@@ -197,7 +197,7 @@ class Dues:
             self._lasting = Lasting(self._ledger)
         return self._lasting
 
-    def _reserve(self, owed: _Owed, desk: Desk, now_s: float) -> tuple[Reservation, ...]:
+    def _reserve(self, owed: _Owed, desk: Desk, now_s: float) -> tuple[MachineReservation, ...]:
         """Machines that drain soonest, all held until the last of them has room; none if one has none."""
         ledger = self._ledger
         classes = np.unique(ledger.task_class[owed.members]).tolist()
@@ -234,7 +234,7 @@ class Dues:
             return ()
         return tuple(self._reservation(task, row, start_s, now_s) for task, row in places)
 
-    def _drained(self, task: int, desk: Desk, now_s: float) -> tuple[Reservation, ...]:
+    def _drained(self, task: int, desk: Desk, now_s: float) -> tuple[MachineReservation, ...]:
         """The machine that a task fits on once it is empty, and that misses least of what it needs now."""
         ledger = self._ledger
         task_class = int(ledger.task_class[task])
@@ -250,16 +250,16 @@ class Dues:
         name = ledger.machine_name(row)
         waited = f"{ledger.task_name(task)} has waited {now_s - ledger.created_s[task]:.0f} s"
         why = f"{waited}; {name} misses least of what it needs and drains for it"
-        return (Reservation(task, row, np.inf, why, int(ledger.sequence[task]), name),)
+        return (MachineReservation(task, row, np.inf, why, int(ledger.sequence[task]), name),)
 
-    def _reservation(self, task: int, row: int, start_s: float, now_s: float) -> Reservation:
+    def _reservation(self, task: int, row: int, start_s: float, now_s: float) -> MachineReservation:
         ledger = self._ledger
         name = ledger.machine_name(row)
         why = (
             f"{ledger.task_name(task)} has waited {now_s - ledger.created_s[task]:.0f} s; "
             f"{name} has room for it first, in {start_s - now_s:.0f} s"
         )
-        return Reservation(task, row, start_s, why, int(ledger.sequence[task]), name)
+        return MachineReservation(task, row, start_s, why, int(ledger.sequence[task]), name)
 
     def _why_never(self, owed: _Owed, classes: list[int]) -> str:
         for c in classes:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flowsched.relations.gang import Gang
+from flowsched.relations.relation import TaskGroup
 from flowsched.scale.desk import Desk
 from flowsched.scale.ledger import RUNNING, Ledger
 from flowsched.scale.openings import Openings
@@ -20,36 +22,22 @@ from flowsched.support.arrays import BoolArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)
-class Gang:
-    """The part of a task group that waits, where one task alone must not start."""
+class QueuedGang(Gang[IntArray]):
+    """A gang of tasks by row; members are in the order in which they came."""
 
-    name: str
-    needed: int
-    """How many have to start together, beside those that run."""
     classes: IntArray
     """All classes of the group."""
-    members: IntArray
-    """Tasks that wait, in the order in which they came."""
     priority: int
     """The lowest of its members'; all are served with it."""
-    minimum: int
-    """How many of the group have to run."""
-    running: int
-    """How many do already."""
     reached: int = 0
     """How many had a place at most, where that was not enough."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether enough of them are here."""
-        return len(self.members) >= self.needed
 
     def placed(self, desk: Desk, start: int) -> int:
         """How many have a place since placement ``start``."""
         return int(np.isin(desk.task_class[start:], self.classes).sum())
 
 
-class Gangs:
+class GangIndex:
     """Finds the groups of a round; which classes belong to which is remembered."""
 
     def __init__(self, ledger: Ledger) -> None:
@@ -58,7 +46,7 @@ class Gangs:
         self._number: dict[str, int] = {}
         self._group_of: IntArray = np.zeros(0, dtype=np.int64)
 
-    def find(self, pending: IntArray) -> tuple[Gang, ...]:
+    def find(self, pending: IntArray) -> tuple[QueuedGang, ...]:
         """Groups of which several tasks have to start together, in the order of their first task; nothing if there are none.
 
         ``pending``: in the order in which they came.
@@ -67,24 +55,23 @@ class Gangs:
         if not ledger.groups:
             return ()
         self._catch_up()
-        group = self._group_of[ledger.task_class[pending]]
-        where = np.flatnonzero(group >= 0)
+        number_of = self._group_of[ledger.task_class[pending]]
+        where = np.flatnonzero(number_of >= 0)
         if not len(where):
             return ()
         per_class = np.bincount(ledger.task_class[ledger.state == RUNNING], minlength=len(ledger.classes))
-        numbers, first = np.unique(group[where], return_index=True)
+        numbers, first = np.unique(number_of[where], return_index=True)
         names = list(self._number)
         priority = ledger.table().priority
         found = []
         for number in numbers[np.argsort(first)].tolist():
             classes = np.flatnonzero(self._group_of == number)
-            minimum = ledger.groups.get(names[number], 1)
+            group = TaskGroup(names[number], ledger.groups.get(names[number], 1))
             running = int(per_class[classes].sum()) + ledger.members_elsewhere.get(names[number], 0)
-            needed = minimum - running
-            if needed > 1:
-                members = pending[where[group[where] == number]]
+            if group.minimum - running > 1:
+                members = pending[where[number_of[where] == number]]
                 lowest = int(priority[ledger.task_class[members]].min())
-                found.append(Gang(names[number], needed, classes, members, lowest, minimum, running))
+                found.append(QueuedGang(group, running, members, classes, lowest))
         return tuple(found)
 
     def _catch_up(self) -> None:
@@ -95,20 +82,20 @@ class Gangs:
 
 
 def all_or_none(
-    gangs: Sequence[Gang],
+    gangs: Sequence[QueuedGang],
     desk: Desk,
     start: int,
     waiting: Waiting,
     openings: Callable[[], Openings],
     refill: Callable[[BoolArray], None],
-) -> tuple[Gang, ...]:
+) -> tuple[QueuedGang, ...]:
     """See to it that every group has its minimum or nothing; those that start with nothing.
 
     ``gangs``: those of the level in the order in which they came. ``openings`` says what is open as the desk stands;
     ``refill`` places the level anew with some classes only, for where others may be at their places because of a group.
     """
     active: BoolArray = np.ones(len(desk.ledger.classes), dtype=np.bool_)
-    dropped: list[Gang] = []
+    dropped: list[QueuedGang] = []
     while True:
         failing = [g for g in gangs if active[g.classes].all() and g.placed(desk, start) < g.needed]
         if not failing:
@@ -143,7 +130,7 @@ def _offer(desk: Desk, start: int, waiting: Waiting, open_: Openings, only: Bool
     desk.give_back(start, waiting)
 
 
-def _give_up(gang: Gang, desk: Desk, start: int) -> bool:
+def _give_up(gang: QueuedGang, desk: Desk, start: int) -> bool:
     gone: BoolArray = np.isin(desk.task_class[start:], gang.classes)
     if gone.any():
         desk.take_back(start, gone)

@@ -39,7 +39,7 @@ _ANYWHERE: NamedPlaces = (None, None, ())
 
 
 @dataclass(frozen=True)
-class Frame:
+class ClassContext:
     """What all classes and kinds of a round depend on; while it is the same, so are they."""
 
     catalogue: Catalogue
@@ -55,7 +55,7 @@ class Frame:
     """Labels of machines, with their values, that waiting tasks have input at."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> Frame:
+    def of(cls, snapshot: Snapshot) -> ClassContext:
         """That of a snapshot."""
         types = {machine.type for machine in snapshot.machines}
         spreads = frozenset(r.name for r in snapshot.relations if r.kind is RelationKind.SPREAD)
@@ -119,7 +119,7 @@ class Intake:
     """Makes classes and machines in one frame, and remembers them."""
 
     def __init__(
-        self, frame: Frame, policy: CostModel, hosts: HostFactory, headroom_weight: float, slo_margin: float
+        self, frame: ClassContext, policy: CostModel, hosts: HostFactory, headroom_weight: float, slo_margin: float
     ) -> None:
         """``headroom_weight`` and ``slo_margin`` as in the engine's settings."""
         self._frame = frame

@@ -29,7 +29,7 @@ CPU = 0
 
 
 @dataclass(frozen=True)
-class View:
+class LedgerView:
     """What one round reads. Arrays are the ledger's own, not copies: a round that changes them copies first."""
 
     pending: IntArray
@@ -419,7 +419,7 @@ class Ledger:
         found: IntArray = there[np.argsort(self.sequence[there], kind="stable")]
         return found
 
-    def view(self) -> View:
+    def view(self) -> LedgerView:
         """What a round reads; machines count as changed from here on anew."""
         count = int(self._change_count[0])
         changed = self._changes[:count].copy()
@@ -427,7 +427,7 @@ class Ledger:
         self._change_count[0] = 0
         pending = self._pending[: int(self._pending_count[0])]
         pending = pending[np.argsort(self.sequence[pending], kind="stable")]
-        return View(pending, changed)
+        return LedgerView(pending, changed)
 
     def table(self) -> PriceTable:
         """Prices of all classes; the same object until a class or a kind turns up."""

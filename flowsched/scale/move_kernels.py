@@ -1,4 +1,4 @@
-"""Compiled inner loops of moving running tasks: the best moves one after the other, and moves looked at again."""
+"""Compiled inner loops of moving running tasks: the best moves one after the other, and trades."""
 
 from __future__ import annotations
 
@@ -290,53 +290,3 @@ def trades(
                     put(m, a, 1, model, free, readings)
                     put(o, b, 1, model, free, readings)
     return end
-
-
-@compiled
-def recheck(
-    first: IntArray,
-    task_class: IntArray,
-    source: IntArray,
-    target: IntArray,
-    worth: FloatArray,
-    least_gain: FloatArray,
-    valid: BoolArray,
-    open_: BoolArray,
-    model: Model,
-    free: IntArray,
-    readings: IntArray,
-    gains: FloatArray,
-) -> BoolArray:
-    """Which plans still pay, carried out one after the other; ``gains`` becomes what each step brings now.
-
-    Plan i is the steps ``first[i]`` to ``first[i + 1]``, all or none of them: first all of them leave where they are, then
-    one after the other comes to its target. A source of -1 is a task that waits, and
-    ``worth`` is what leaving it costs.
-    """
-    kept = np.zeros(len(task_class), dtype=np.bool_)
-    for i in range(len(first) - 1):
-        good = True
-        for j in range(first[i], first[i + 1]):
-            good = good and valid[j] and open_[target[j]] and source[j] != target[j]
-        if not good:
-            continue
-        net = 0.0
-        for j in range(first[i], first[i + 1]):
-            gains[j] = worth[j]
-            if source[j] >= 0:
-                gains[j] = cost_beside(source[j], task_class[j], model, readings)
-                put(source[j], task_class[j], -1, model, free, readings)
-        for j in range(first[i], first[i + 1]):
-            c = task_class[j]
-            good = good and takes(target[j], c, free, readings, model.limits, model.demands, model.effects)
-            gains[j] -= place_cost(target[j], c, model, readings)
-            put(target[j], c, 1, model, free, readings)
-            net += gains[j] - least_gain[j]
-        if good and net > LEAST_NET:
-            kept[first[i] : first[i + 1]] = True
-            continue
-        for j in range(first[i], first[i + 1]):
-            put(target[j], task_class[j], -1, model, free, readings)
-            if source[j] >= 0:
-                put(source[j], task_class[j], 1, model, free, readings)
-    return kept

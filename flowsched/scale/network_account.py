@@ -12,7 +12,7 @@ from flowsched.scale.ledger import RUNNING, Ledger
 from flowsched.scale.places import Places
 from flowsched.scale.policy import Feature
 from flowsched.scale.reasons import Closing, Reason
-from flowsched.scale.reservation import Reservation
+from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import RoundOutcome, RoundSettings
 from flowsched.scale.task_class import MachineKind, TaskClass
 from flowsched.support.arrays import FloatArray, IntArray
@@ -103,7 +103,7 @@ class NetworkAccount:
     places: tuple[Places, ...]
     """Masks and wishes by their number."""
     present: Present | None
-    before: tuple[Reservation, ...]
+    before: tuple[MachineReservation, ...]
     """What was held when the round began."""
     number: int
     now_s: float
@@ -127,7 +127,7 @@ class NetworkAccount:
         outcome: RoundOutcome,
         closing: Closing,
         reasons: Mapping[int, Reason],
-        before: tuple[Reservation, ...],
+        before: tuple[MachineReservation, ...],
         *,
         number: int,
         now_s: float,

@@ -1,4 +1,4 @@
-"""Preemption, opt-in: running tasks of lower priority wait again, so that a task of higher priority gets in.
+"""Preemption: running tasks of lower priority wait again, so that a task of higher priority gets in.
 
 Asked after a round, for tasks that found no room. Higher priorities are served first. A network says how many tasks of
 each class get in at the machines of each group: those who run there stay for nothing or leave at a price, those who come pay
@@ -8,13 +8,14 @@ stay.
 
 A victim costs
 
-    preempt_price * 2^(times it was preempted) + lost_work * (part of its predicted run that is over) + waiting at its age
+    VICTIM_PRICE * 2^(times it was preempted) + LOST_RUN_PRICE * (part of its run that is over) + waiting at its age
 
-so a task that has waited long is spared for one that has not, as costs grow up to the due age. One that was preempted
-``most_times`` runs to its end and is no victim any more; tasks without an end only become dearer, since nothing would ever
-take their room from them. Priorities are strict: the price says who goes, not whether. Tasks of the lowest priorities go
-first, so that none that goes drives out another. So a task goes for a higher priority only, and only if the newcomer's place
-costs it no more than waiting would. Victims wait as old as they were.
+where nothing is lost for a task that goes on where it stopped. A task that has waited long is spared for one that has not,
+as costs grow up to the due age. One that was preempted ``preemption_limit`` times runs to its end and is no victim any
+more; tasks without an end only become dearer, since nothing would ever take their room from them. Priorities are strict:
+the price says who goes, not whether. Tasks of the lowest priorities go first, so that none that goes drives out another. So
+a task goes for a higher priority only, and only if the newcomer's place costs it no more than waiting would. Victims wait as
+old as they were.
 """
 
 from __future__ import annotations
@@ -23,39 +24,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flowsched.cluster.settings import Settings
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.full_network import build_full_network, gather, mean_readings
 from flowsched.scale.ledger import RUNNING, Ledger
 from flowsched.scale.ledger_copy import copied
 from flowsched.scale.migration import elapsed, emptied_of, open_machines, waiting_cost
-from flowsched.scale.room import Quota, Room, Steps, alone, in_turn
+from flowsched.scale.room import Quota, RoomSearch, Steps, alone, in_turn
 from flowsched.scale.waiting import survey
 from flowsched.solvers import Solver
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
-
-@dataclass(frozen=True)
-class PreemptionSettings:
-    """What an operator may set about preemption. Prices are in the unit of the policy's costs."""
-
-    preempt: bool = False
-    """Whether anybody is preempted."""
-    preempt_price: float = 1.0
-    """Price of a victim, so that few go."""
-    lost_work: float = 1.0
-    """Price of losing a whole predicted run."""
-    most_times: int = 2
-    """A task that was preempted so often runs to its end."""
-    most_victims: int = 1000
-    """Most victims of one plan."""
-    due_age_s: float = 600.0
-    """That of the rounds."""
-
-    def __post_init__(self) -> None:
-        """Raises ``ValueError`` for prices that are below 0 or infinite."""
-        for name in ("preempt_price", "lost_work"):
-            if not 0.0 <= getattr(self, name) < np.inf:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be a number from 0 up")
+VICTIM_PRICE = 1.0
+"""Price of a victim, so that few go, in the unit of the cost model's costs."""
+LOST_RUN_PRICE = 1.0
+"""Price of losing a whole predicted run."""
+MOST_VICTIMS = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,15 +63,17 @@ class Preemptions:
 
 
 class PreemptionPlanner:
-    """Plans preemptions on one ledger, and remembers how often each task was a victim."""
+    """Plans preemptions on one ledger."""
 
-    def __init__(self, ledger: Ledger, solver: Solver, settings: PreemptionSettings | None = None) -> None:
-        """Nobody was preempted yet."""
+    def __init__(
+        self, ledger: Ledger, solver: Solver, settings: Settings, times: IntArray, most_victims: int = MOST_VICTIMS
+    ) -> None:
+        """``times``: by task row, how often each was preempted so far. ``most_victims``: of one plan."""
         self.ledger = ledger
-        self.settings = settings or PreemptionSettings()
+        self.settings = settings
         self._solver = solver
-        self._times: IntArray = np.zeros(0, dtype=np.int64)
-        self._sequence: IntArray = np.zeros(0, dtype=np.int64)
+        self._times = times
+        self._most = most_victims
 
     def plan(self, waits: IntArray, now_s: float, barred: BoolArray | None = None) -> Preemptions:
         """Victims for tasks that found no room in a round whose placements the ledger knows already.
@@ -96,13 +82,13 @@ class PreemptionPlanner:
         refuses a network.
         """
         found: list[Preemptions] = []
-        if self.settings.preempt and len(waits):
+        if len(waits):
             work: Ledger | None = None
             waits = alone(self.ledger, waits)
             priority = self.ledger.table().priority
             running = np.flatnonzero(self.ledger.state == RUNNING)
             lowest = int(priority[self.ledger.task_class[running]].min(initial=1 << 62))
-            left = self.settings.most_victims
+            left = self._most
             for level in sorted(set(priority[self.ledger.task_class[waits]].tolist()), reverse=True):
                 if level <= lowest or left <= 0:
                     break
@@ -120,37 +106,21 @@ class PreemptionPlanner:
                     found.append(one)
         return _together(found)
 
-    def remember(self, tasks: IntArray, times: IntArray) -> None:
-        """Tasks were preempted so often so far."""
-        more = int(tasks.max(initial=-1)) + 1 - len(self._times)
-        if more > 0:
-            self._times = np.concatenate([self._times, np.zeros(more, dtype=np.int64)])
-            self._sequence = np.concatenate([self._sequence, np.full(more, -1, dtype=np.int64)])
-        self._times[tasks] = times
-        self._sequence[tasks] = self.ledger.sequence[tasks]
-
-    def times(self, tasks: IntArray) -> IntArray:
-        """How often each of the tasks was preempted."""
-        answer = np.zeros(len(tasks), dtype=np.int64)
-        known = np.flatnonzero(tasks < len(self._times))
-        same = known[self._sequence[tasks[known]] == self.ledger.sequence[tasks[known]]]
-        answer[same] = self._times[tasks[same]]
-        return answer
-
     def prices(self, tasks: IntArray, ledger: Ledger, now_s: float) -> FloatArray:
         """What the going of each running task costs; infinite for those that are no victims."""
         settings = self.settings
-        times = self.times(tasks)
+        times = self._times[tasks]
         done, _ = elapsed(ledger, tasks, now_s)
         again = waiting_cost(ledger, tasks, now_s, settings.due_age_s)
         again = np.where(
             np.isfinite(again), again, 0.0
         )  # it says that any place is better than none, not who waits best
-        price = settings.preempt_price * 2.0 ** np.minimum(times, 60) + settings.lost_work * done + again
+        lost = 0.0 if settings.keeps_work else LOST_RUN_PRICE
+        price = VICTIM_PRICE * 2.0 ** np.minimum(times, 60) + lost * done + again
         classes = ledger.task_class[tasks]
         stays = np.array([not c.movable or c.bound for c in ledger.classes], dtype=np.bool_)
         ends = np.isfinite(ledger.table().run_s)
-        spared = stays[classes] | (ends[classes] & (times >= settings.most_times))
+        spared = stays[classes] | (ends[classes] & (times >= settings.preemption_limit))
         prices: FloatArray = np.where(spared, np.inf, price)
         return prices
 
@@ -170,7 +140,9 @@ class PreemptionPlanner:
         enter, group_of = self._flow(ledger, waits, running, price, now_s)
         model = ledger.model()
         machine, gone = ledger.machine[running], np.zeros(len(running), dtype=np.bool_)
-        room = Room(model, ledger.free.copy(), ledger.readings.copy(), open_, ledger.task_class[running], machine, gone)
+        room = RoomSearch(
+            model, ledger.free.copy(), ledger.readings.copy(), open_, ledger.task_class[running], machine, gone
+        )
         found: list[Preemptions] = []
         queue = {c: waits[ledger.task_class[waits] == c] for c in in_turn(ledger, np.unique(ledger.task_class[waits]))}
         for follow in (True, False):

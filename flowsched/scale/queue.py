@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched.scale.gang import Gang
+from flowsched.scale.gang import QueuedGang
 from flowsched.scale.ledger import Ledger
 from flowsched.support.arrays import IntArray
 
@@ -19,7 +19,7 @@ class Queue:
     priority: int
     tasks: IntArray
     """Rows, in the order in which they came."""
-    gangs: tuple[Gang, ...] = ()
+    gangs: tuple[QueuedGang, ...] = ()
     """Task groups of theirs that start all or none."""
 
     def without(self, started: IntArray) -> Queue:
@@ -30,7 +30,7 @@ class Queue:
         return Queue(self.priority, self.tasks[~np.isin(self.tasks, started)], gangs)
 
 
-def by_priority(ledger: Ledger, pending: IntArray, gangs: Sequence[Gang]) -> list[Queue]:
+def by_priority(ledger: Ledger, pending: IntArray, gangs: Sequence[QueuedGang]) -> list[Queue]:
     """The queues, highest priority first. Members of a group are together; those of one that lacks members are in none."""
     priority = ledger.table().priority[ledger.task_class[pending]]
     if gangs:

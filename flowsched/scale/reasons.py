@@ -130,9 +130,9 @@ def why_all(now_s: float, ledger: Ledger, outcome: RoundOutcome, closing: Closin
         special.setdefault(unbounded.task, Reason(Cause.CAPACITY, text))
     for gang in outcome.incomplete:
         if gang.complete:
-            text = f"group {gang.name}: {gang.running + gang.reached} of {gang.minimum} could be placed"
+            text = f"group {gang.group.name}: {gang.running + gang.reached} of {gang.group.minimum} could be placed"
         else:
-            text = f"group {gang.name}: {gang.running + len(gang.members)} of {gang.minimum} are here"
+            text = f"group {gang.group.name}: {gang.running + len(gang.members)} of {gang.group.minimum} are here"
         for row in gang.members.tolist():
             special.setdefault(row, Reason(Cause.GROUP, text))
     usual: dict[int, Reason] = {}

@@ -25,7 +25,7 @@ from flowsched.scale.network_account import NetworkAccount, Present, Roll
 from flowsched.scale.places import Places
 from flowsched.scale.reasons import PLACE
 from flowsched.scale.rents import DualTables, dual_tables
-from flowsched.scale.reservation import Reservation
+from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import Level
 from flowsched.scale.task_class import TaskClass
 from flowsched.solvers import Status, make_solver
@@ -401,7 +401,7 @@ def _reservations(account: NetworkAccount, tasks: IntArray) -> list[dict[str, An
     return [plain_reservation(account.roll, r) for r in account.outcome.reservations if r.task in there]
 
 
-def plain_reservation(roll: Roll, reservation: Reservation) -> dict[str, Any]:
+def plain_reservation(roll: Roll, reservation: MachineReservation) -> dict[str, Any]:
     """A reservation as a record keeps it."""
     return {
         "task": roll.tasks[reservation.task],

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings_form import CHANGE_SETTINGS
 from flowsched.relations.topology_counts import TopologyCounts
-from flowsched.scale.changes import ChangeSettings, History, change_running
+from flowsched.scale.changes import History, change_running
 from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.machine_arrays import FIXED
@@ -18,7 +20,7 @@ from flowsched.scale.places import read_places
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, Feature
 from flowsched.scale.reasons import Closing, why_all
 from flowsched.scale.record import network_record
-from flowsched.scale.reservation import Reservation
+from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.scale.topology import read_topology_counts
@@ -103,8 +105,7 @@ def change_again(record: Mapping[str, Any], solver: Solver) -> dict[str, list[di
     settings = read_round_settings(record["settings"])
     ledger, _, outcome = _decide_again(record, solver, settings)
     plain = record["changes"]
-    known = {f.name for f in fields(ChangeSettings)}
-    chosen = ChangeSettings(**{name: value for name, value in plain["settings"].items() if name in known})
+    known = {name: value for name, value in plain["settings"].items() if name in CHANGE_SETTINGS}
     history = History(
         np.array([ledger.task_row(name) for name in plain["task"]], dtype=np.int64),
         np.asarray(plain["preemptions"], dtype=np.int64),
@@ -119,8 +120,7 @@ def change_again(record: Mapping[str, Any], solver: Solver) -> dict[str, list[di
         outcome.reservations,
         history,
         solver,
-        chosen,
-        settings.due_age_s,
+        Settings(due_age_s=settings.due_age_s, **known),
         float(record["now_s"]),
     )
     moves, machine = changes.moves, changes.ledger.machine
@@ -165,12 +165,12 @@ def told_changes(record: Mapping[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 def _decide_again(
     record: Mapping[str, Any], solver: Solver, settings: RoundSettings
-) -> tuple[Ledger, tuple[Reservation, ...], RoundOutcome]:
+) -> tuple[Ledger, tuple[MachineReservation, ...], RoundOutcome]:
     """The ledger that a record's round began with, what was held, and what is decided."""
     ledger = read_ledger(record)
     rounds = Rounds(ledger, solver, settings, canonical=True)
     before = tuple(
-        Reservation(
+        MachineReservation(
             ledger.task_row(r["task"]),
             ledger.row(r["machine"]),
             float("inf") if r["start_s"] is None else float(r["start_s"]),

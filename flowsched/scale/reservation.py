@@ -20,7 +20,7 @@ from flowsched.support.arrays import BoolArray, IntArray
 
 
 @dataclass(frozen=True)
-class Reservation:
+class MachineReservation:
     """A machine that is held for a task from one round to the next."""
 
     task: int

@@ -42,7 +42,7 @@ class Steps:
     """Tasks that got in."""
 
 
-class Room:
+class RoomSearch:
     """Machines and the running tasks on them that may go. Changes the arrays that it is given."""
 
     def __init__(

@@ -15,7 +15,7 @@ import numpy as np
 
 from flowsched.cluster.snapshot import Machine, RelationCount, Running, Service, Snapshot, Task
 from flowsched.relations.relation import Relation
-from flowsched.scale.intake import Frame, Intake, class_key
+from flowsched.scale.intake import ClassContext, Intake, class_key
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.policy import CostModel
 from flowsched.scale.task_class import MachineSpec, TaskClass
@@ -37,7 +37,7 @@ class Roster:
         self._weight = headroom_weight
         self._margin = slo_margin
         self._given_hosts = hosts
-        self._frame: Frame | None = None
+        self._frame: ClassContext | None = None
         self._machines: dict[str, tuple[Machine, tuple[Service, ...]]] = {}
         self._specs: dict[str, MachineSpec] = {}
         self._known: dict[str, _Known] = {}
@@ -51,7 +51,7 @@ class Roster:
         """The ledger at a snapshot; another object than before if it was made anew."""
         self.applied.clear()
         self.rebuilt.clear()
-        frame = Frame.of(snapshot)
+        frame = ClassContext.of(snapshot)
         told = snapshot.relations, snapshot.relation_counts
         reason = self._changed_frame(frame) or ("relations" if self._relations != told else "")
         reason = reason or self._apply(snapshot)
@@ -70,7 +70,7 @@ class Roster:
 
     # Anew
 
-    def _changed_frame(self, frame: Frame) -> str:
+    def _changed_frame(self, frame: ClassContext) -> str:
         old = self._frame
         if old is None:
             return "first_round"
@@ -82,7 +82,7 @@ class Roster:
             return "machine_lists"
         return "locality" if old.labels != frame.labels else ""
 
-    def _begin(self, snapshot: Snapshot, frame: Frame) -> None:
+    def _begin(self, snapshot: Snapshot, frame: ClassContext) -> None:
         hosts = self._given_hosts or HostFactory(frame.catalogue)
         self._frame = frame
         self._intake = Intake(frame, self._policy, hosts, self._weight, self._margin)

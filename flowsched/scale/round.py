@@ -15,13 +15,13 @@ from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.certificate import BOUND_STEPS, Evidence, certify
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.desk import Desk, SavedDesk
-from flowsched.scale.due import Dues, Unbounded
-from flowsched.scale.gang import Gang, Gangs, all_or_none
+from flowsched.scale.due import OverdueTasks, Unbounded
+from flowsched.scale.gang import GangIndex, QueuedGang, all_or_none
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.network import ScaleNetwork, build_network
 from flowsched.scale.openings import Openings
 from flowsched.scale.queue import Queue, by_priority, everybody
-from flowsched.scale.reservation import Reservation
+from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.restricted import restrict, signatures
 from flowsched.scale.small_round import improve, with_exact
 from flowsched.scale.waiting import Waiting, survey, without
@@ -90,7 +90,7 @@ class Level:
     """Placements as they come one after the other, and waiting."""
     keys: Sequence[tuple[int, ...]] = ()
     """Kind and buckets of every group that the network may have, by the number that it has there."""
-    incomplete: tuple[Gang, ...] = ()
+    incomplete: tuple[QueuedGang, ...] = ()
     """Task groups without places for their minimum."""
     exact: ExactAnswer | None = None
     """What CP-SAT said about it, if it was asked."""
@@ -122,11 +122,11 @@ class RoundOutcome:
     upkeep: Mapping[str, Mapping[str, int]]
     counts: Mapping[str, int]
     timings_ms: Mapping[str, float] = field(default_factory=dict)
-    reservations: tuple[Reservation, ...] = ()
+    reservations: tuple[MachineReservation, ...] = ()
     """Machines that are held for due tasks from this round on."""
     unbounded: tuple[Unbounded, ...] = ()
     """Due tasks that nothing can be promised, and why."""
-    incomplete: tuple[Gang, ...] = ()
+    incomplete: tuple[QueuedGang, ...] = ()
     """Task groups that wait whole: too few of them are here, or have a place."""
     bound_steps: int = RoundSettings.bound_steps
 
@@ -178,10 +178,10 @@ class Rounds:
         self._solver = solver
         self._clock = clock
         self._again: IntArray = np.zeros(0, dtype=np.int64)
-        self._dues = Dues(ledger, self.compaction, self.settings.due_age_s, self.settings.drain)
-        self._gangs = Gangs(ledger)
+        self._dues = OverdueTasks(ledger, self.compaction, self.settings.due_age_s, self.settings.drain)
+        self._gangs = GangIndex(ledger)
 
-    def resume(self, reservations: Sequence[Reservation]) -> None:
+    def resume(self, reservations: Sequence[MachineReservation]) -> None:
         """Hold these and no others, as if the last round had: for those who keep reservations elsewhere."""
         self._dues.resume(reservations)
 

@@ -13,7 +13,7 @@ from flowsched.cluster.decision import Certificate, Decisions, Placement, Postpo
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, Reservation, Snapshot
 from flowsched.scale.changed_round import ChangedRound, changed_round, started_of
-from flowsched.scale.changes import ChangeSettings, History, change_running
+from flowsched.scale.changes import History, change_running
 from flowsched.scale.choice import GuardedCostModel, user_name
 from flowsched.scale.ledger import RUNNING, Ledger
 from flowsched.scale.network_account import NetworkAccount
@@ -22,7 +22,7 @@ from flowsched.scale.policy import CostModel
 from flowsched.scale.price_table import LedgerError
 from flowsched.scale.reasons import Closing, Reason, leaving, why_all
 from flowsched.scale.record import network_record
-from flowsched.scale.reservation import Reservation as HeldMachine
+from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.roster import Roster
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
@@ -54,7 +54,7 @@ class NetworkScheduler:
         headroom_weight: float = _USUAL.headroom_weight,
         slo_margin: float = _USUAL.slo_margin,
         clock: Callable[[], float] = time.perf_counter,
-        changes: ChangeSettings | None = None,
+        changes: Settings | None = None,
     ) -> None:
         """``hosts`` may be shared with others that use the same profiles; ``headroom_weight`` and ``slo_margin`` as in
         :class:`Settings`; ``clock`` only times stages. ``changes``: what may become of running tasks; nothing by default.
@@ -65,7 +65,7 @@ class NetworkScheduler:
         self._keep_records = keep_records
         self._clock = clock
         prepare()
-        self._changes = changes or ChangeSettings()
+        self._changes = changes or _USUAL
         self._make_roster = partial(Roster, self._policy, headroom_weight, slo_margin, hosts)
         self._roster = self._make_roster()
         self._rounds: Rounds | None = None
@@ -104,7 +104,7 @@ class NetworkScheduler:
             for r in outcome.reservations
         )
         changed: ChangedRound | None = None
-        if self._changes.any and self._may_change(ledger, outcome):
+        if self._changes.changes_running and self._may_change(ledger, outcome):
             timer.start("changes")
             changed = self._change(snapshot, ledger, outcome)
             bound, left = changed.placements, changed.merged(left)
@@ -166,7 +166,7 @@ class NetworkScheduler:
 
         machines = [fresh.row(ledger.machine_name(row)) for row in outcome.machines.tolist()]
         held = [
-            HeldMachine(task := int(rows(np.array([r.task]))[0]), fresh.row(r.machine_name), r.start_s, r.why,
+            MachineReservation(task := int(rows(np.array([r.task]))[0]), fresh.row(r.machine_name), r.start_s, r.why,
                         int(fresh.sequence[task]), r.machine_name)
             for r in outcome.reservations
         ]  # fmt: skip
@@ -180,13 +180,12 @@ class NetworkScheduler:
             history,
             self._solver,
             self._changes,
-            self._settings.due_age_s,
             snapshot.now_s,
         )
         starting, closing, cost = started_of(changes, fresh)
         at = changes.ledger.machine[starting]
         bound = self._placements(snapshot, fresh, starting, at, cost, closing)
-        return changed_round(snapshot, fresh, changes, bound, self._changes, self._settings.due_age_s)
+        return changed_round(snapshot, fresh, changes, bound, self._changes)
 
     def upkeep(self) -> dict[str, dict[str, int]]:
         """What the last snapshot's differences were: applied in place, or made anew, with the reasons."""
@@ -247,7 +246,7 @@ def named_certificate(ledger: Ledger, outcome: RoundOutcome) -> Certificate | No
     return replace(outcome.certificate, prices=prices)
 
 
-def _reservations(snapshot: Snapshot, ledger: Ledger) -> tuple[HeldMachine, ...]:
+def _reservations(snapshot: Snapshot, ledger: Ledger) -> tuple[MachineReservation, ...]:
     """What the last round held, as far as the task still waits and the machine is there."""
     pending = {task.name for task in snapshot.pending}
     machines = {machine.name for machine in snapshot.machines}
@@ -255,7 +254,7 @@ def _reservations(snapshot: Snapshot, ledger: Ledger) -> tuple[HeldMachine, ...]
     for r in snapshot.reservations:
         if r.task in pending and r.machine in machines:
             task, row = ledger.task_row(r.task), ledger.row(r.machine)
-            found.append(HeldMachine(task, row, r.start_s, "", int(ledger.sequence[task]), r.machine))
+            found.append(MachineReservation(task, row, r.start_s, "", int(ledger.sequence[task]), r.machine))
     return tuple(found)
 
 
@@ -319,6 +318,6 @@ def solve_network_round(
         keep_records=True,
         headroom_weight=settings.headroom_weight,
         slo_margin=settings.slo_margin,
-        changes=ChangeSettings.of(settings),
+        changes=settings,
     )
     return scheduler.decide(snapshot)

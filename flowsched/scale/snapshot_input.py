@@ -18,7 +18,7 @@ from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale import kernels
 from flowsched.scale.bulk_input import BOUND_STEPS, BulkInput
 from flowsched.scale.demand import Demand
-from flowsched.scale.intake import Frame, Intake, class_key
+from flowsched.scale.intake import ClassContext, Intake, class_key
 from flowsched.scale.machine_arrays import FIXED, fixed
 from flowsched.scale.places import Places
 from flowsched.scale.policy import CostModel
@@ -52,7 +52,7 @@ def input_of_snapshot(
     Memory is in MiB. Reservations are not looked at: a machine that is held is none of those that
     a task names. Raises :class:`flowsched.scale.price_table.LedgerError` for prices that are none.
     """
-    frame = Frame.of(snapshot)
+    frame = ClassContext.of(snapshot)
     intake = Intake(frame, model, hosts, settings.headroom_weight, settings.slo_margin)
     given = behaviours or {}
     machines = sorted(snapshot.machines, key=lambda machine: machine.name)
@@ -144,7 +144,7 @@ def _relations(snapshot: Snapshot, machines: Sequence[Machine], row: Mapping[str
     return {name: topology.topology_counts(name, alive) for name in topology.relations}
 
 
-def _demands(pending: Sequence[Task], intake: Intake, frame: Frame, behaviours: Behaviours) -> list[Demand]:
+def _demands(pending: Sequence[Task], intake: Intake, frame: ClassContext, behaviours: Behaviours) -> list[Demand]:
     by_class: dict[TaskClass, list[Task]] = {}
     for task in pending:
         found = intake.task_class(task, task.widths_milli[0], behaviour=behaviours.get(task.name))

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property
-from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
-
 from flowsched.solvers.solver import Capabilities, Solver
-from flowsched_models.document import InputError, Problem, name_help
+from flowsched.support.registry import Registry
+from flowsched_models.document import InputError, Problem
 
 GROUP = "flowsched.solvers"
 """Entry points of this group are solvers of other packages: ``name = "module:Class"``."""
@@ -30,54 +26,11 @@ class SolverError(InputError, KeyError):
         return InputError.__str__(self)
 
 
-class Registry(Mapping[str, type[Solver]]):
-    """Name to class of every known solver, usable here or not; a class is loaded when it is looked up."""
-
-    @cached_property
-    def _places(self) -> dict[str, str | EntryPoint]:
-        # Our own names cannot be taken over: who says ortools gets ours.
-        others = {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda e: (e.name, e.value))}
-        return {**_BUILT_IN, **{name: entry for name, entry in others.items() if name not in _BUILT_IN}}
-
-    def __getitem__(self, name: str) -> type[Solver]:
-        """The class; raises :class:`SolverError` for an unknown name, one that cannot be loaded, and what is no solver."""
-        place = self._places.get(name)
-        if place is None:
-            raise _error(f"there is no solver '{name}'", name_help(name, self))
-        if isinstance(place, str):
-            module, _, cls = place.partition(":")
-            found: type[Solver] = getattr(import_module(module), cls)
-            return found
-        try:
-            loaded: type[Solver] = place.load()
-        except Exception as error:  # other people's code: anything may go wrong
-            who = "another package" if place.dist is None else place.dist.name
-            message = f"the solver '{name}' of {who} cannot be loaded ({type(error).__name__}: {error})"
-            raise _error(message, f"install it again, or take another one: {', '.join(_BUILT_IN)}") from error
-        _check(name, loaded, "another package" if place.dist is None else place.dist.name)
-        return loaded
-
-    def __iter__(self) -> Iterator[str]:
-        """The names, ours first."""
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(self._places)
-
-    def __contains__(self, name: object) -> bool:
-        """Whether there is one of that name, without loading it."""
-        return name in self._places
-
-
-SOLVERS = Registry()
-
-
 def make_solver(name: str) -> Solver:
     """A solver by its name; raises :class:`SolverError`, a ``KeyError``, if it is unknown, lacks what it needs or cannot be
     made.
     """
-    solver = SOLVERS[name]
+    solver: type[Solver] = SOLVERS[name]
     missing = solver.capabilities.missing
     if missing:
         raise _error(f"the solver '{name}' {missing}, which is not installed", f"usable here: {', '.join(installed())}")
@@ -119,3 +72,6 @@ def _check(name: str, loaded: object, who: str) -> None:
 
 def _error(message: str, help: str) -> SolverError:
     return SolverError([Problem("--solver", None, "", message, help)])
+
+
+SOLVERS = Registry("solver", GROUP, _BUILT_IN, _check, _error)

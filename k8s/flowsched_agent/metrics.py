@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flowsched_agent.status import Status
@@ -126,8 +126,3 @@ def _number(value: float) -> str:
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     return repr(value) if isinstance(value, float) else str(value)
-
-
-def family_names(families: Iterable[Family] = FAMILIES) -> tuple[str, ...]:
-    """The names, for documents and tests."""
-    return tuple(family.name for family in families)

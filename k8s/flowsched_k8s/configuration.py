@@ -81,7 +81,7 @@ class Features:
 
 
 @dataclass(frozen=True)
-class LoadSource:
+class LoadSettings:
     """Where the load and latency of services come from."""
 
     kind: str = "annotation"
@@ -97,7 +97,7 @@ class LoadSource:
 
 
 @dataclass(frozen=True)
-class Records:
+class RecordSettings:
     """How many records of rounds are kept, and in which folder besides memory."""
 
     keep: int = 50
@@ -117,7 +117,7 @@ class Events:
 
 
 @dataclass(frozen=True)
-class Server:
+class ServerSettings:
     """Where health, metrics and debugging are served; both may be the same."""
 
     health: Address = _HEALTH
@@ -149,9 +149,9 @@ class Configuration:
     cost_model: CostModelChoice = field(default_factory=CostModelChoice)
     profiles_file: Path | None = None
     features: Features = field(default_factory=Features)
-    load_source: LoadSource = field(default_factory=LoadSource)
-    records: Records = field(default_factory=Records)
+    load_source: LoadSettings = field(default_factory=LoadSettings)
+    records: RecordSettings = field(default_factory=RecordSettings)
     events: Events = field(default_factory=Events)
-    server: Server = field(default_factory=Server)
+    server: ServerSettings = field(default_factory=ServerSettings)
     logging: Logging = field(default_factory=Logging)
     dry_run: bool = False

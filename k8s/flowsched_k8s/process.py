@@ -29,11 +29,11 @@ from flowsched_k8s.api.client import ApiError, Connection, UnreachableError
 from flowsched_k8s.api.election import Election, Times
 from flowsched_k8s.api.rate_limit import RateLimit
 from flowsched_k8s.api.reflector import Reflector, State
-from flowsched_k8s.api.writer import Outcome, Writer
+from flowsched_k8s.api.writer import WriteOutcome, Writer
 from flowsched_k8s.bindings import BindOutcome, ReadPod
 from flowsched_k8s.changes import Gone, Seen
 from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.configuration_form import to_plain
+from flowsched_k8s.configuration_text import to_plain
 from flowsched_k8s.event_file import EventFile
 from flowsched_k8s.event_recorder import EventRecorder
 from flowsched_k8s.instructions import (
@@ -392,9 +392,9 @@ class Process:
                 result = await self.writer.carry_out(bind)
             finally:
                 self._under_way -= 1
-            if result.outcome is Outcome.STOPPED:
+            if result.outcome is WriteOutcome.STOPPED:
                 continue
-            outcome = BindOutcome.BOUND if result.outcome is Outcome.DONE else BindOutcome(result.outcome.value)
+            outcome = BindOutcome.BOUND if result.outcome is WriteOutcome.DONE else BindOutcome(result.outcome.value)
             about = {"pod": bind.pod, "node": bind.node}
             if outcome is BindOutcome.BOUND:
                 LOG.debug("bound", extra=about)
@@ -414,9 +414,9 @@ class Process:
                 continue
             LOG.debug("waits", extra={"pod": patch.pod, "reason": patch.reason, "told": patch.message})
             result = await self.writer.patch_condition(patch)
-            if result.outcome in (Outcome.RETRY, Outcome.LOST, Outcome.REFUSED):
+            if result.outcome in (WriteOutcome.RETRY, WriteOutcome.LOST, WriteOutcome.REFUSED):
                 LOG.info("condition was not written", extra={"pod": patch.pod, "error": result.message})
-            if result.outcome in (Outcome.RETRY, Outcome.LOST):
+            if result.outcome in (WriteOutcome.RETRY, WriteOutcome.LOST):
                 self.state.notices.failed(patch, self._clock())
 
     async def _do_others(self) -> None:
@@ -430,7 +430,7 @@ class Process:
                 if isinstance(instruction, GroupStatus):
                     instruction = replace(instruction, api_version=self._in_tree_version())
                 result = await self.writer.carry_out(instruction)
-                accepted = result.outcome in (Outcome.DONE, Outcome.DRY)
+                accepted = result.outcome in (WriteOutcome.DONE, WriteOutcome.DRY)
                 if isinstance(instruction, Evict) and accepted:
                     LOG.info("evicted", extra={"pod": instruction.pod, "why": instruction.message})
                 if not accepted:
@@ -461,7 +461,7 @@ class Process:
 
     async def _patch_claim(self, wanted: PatchClaim) -> None:
         result = await self.writer.patch_claim(wanted)
-        if result.outcome not in (Outcome.DONE, Outcome.DRY, Outcome.STOPPED):
+        if result.outcome not in (WriteOutcome.DONE, WriteOutcome.DRY, WriteOutcome.STOPPED):
             message = f"could not be prepared: {result.message}"
             self._dispatch(self.state.bindings.claim_failed(wanted.pod, message, self._clock()))
 

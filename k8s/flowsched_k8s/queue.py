@@ -38,7 +38,7 @@ class Place(StrEnum):
     IN_FLIGHT = "in-flight"
 
 
-class Outcome(StrEnum):
+class AttemptOutcome(StrEnum):
     """How an attempt ended that did not bind the pod."""
 
     ERROR = "error"
@@ -153,7 +153,7 @@ def causes_of(reasons: Iterable[str]) -> frozenset[Cause]:
 
 
 @dataclass(slots=True, eq=False)
-class _Entry:
+class _QueuedPod:
     key: PodKey
     priority: int
     created_s: float
@@ -237,7 +237,7 @@ class PodQueue:
         self._max_backoff_s = max_backoff_s
         self._unschedulable_retry_s = unschedulable_retry_s
         self._postpone_s = postpone_s
-        self._entries: dict[PodKey, _Entry] = {}
+        self._entries: dict[PodKey, _QueuedPod] = {}
         self._ordered = {place: _Ordered() for place in (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE)}
         self._sizes: Counter[Place] = Counter()
         self._waiting: dict[Cause, dict[Hashable, dict[PodKey, None]]] = {cause: {} for cause in Cause}
@@ -273,7 +273,7 @@ class PodQueue:
             else:
                 self.ungate(key, now)
             return
-        entry = self._entries[key] = _Entry(key, priority, created_s, now, gated=gated)
+        entry = self._entries[key] = _QueuedPod(key, priority, created_s, now, gated=gated)
         if gated:
             self._enter(entry, Place.GATED, event)
         else:
@@ -357,7 +357,7 @@ class PodQueue:
         """Take back a pod whose binding failed after it had left: it is behind a backoff, as after an error."""
         if key in self._entries:
             return
-        entry = self._entries[key] = _Entry(key, priority, created_s, created_s)
+        entry = self._entries[key] = _QueuedPod(key, priority, created_s, created_s)
         entry.failures, entry.failed_s = max(1, failures), now
         self._delay(entry, now, self._backoff_end(entry), ATTEMPT_FAILED)
 
@@ -369,7 +369,7 @@ class PodQueue:
         self,
         key: PodKey,
         now: float,
-        outcome: Outcome,
+        outcome: AttemptOutcome,
         *,
         causes: Collection[Cause] = (),
         like: Hashable = None,
@@ -389,14 +389,14 @@ class PodQueue:
         entry.like = key if like is None else like
         missed = entry.touched or self._missed(entry)
         self._leave(entry)
-        if outcome is not Outcome.POSTPONED:
+        if outcome is not AttemptOutcome.POSTPONED:
             entry.failures += failed
             entry.failed_s = now
         if entry.gated:
             self._enter(entry, Place.GATED, GATED)
-        elif outcome is Outcome.POSTPONED:
+        elif outcome is AttemptOutcome.POSTPONED:
             self._delay(entry, now, now + self._postpone_s if not_before_s is None else not_before_s, POSTPONED)
-        elif outcome is Outcome.UNSCHEDULABLE and not missed:
+        elif outcome is AttemptOutcome.UNSCHEDULABLE and not missed:
             self._ordered[Place.UNSCHEDULABLE].put(key, now + self._unschedulable_retry_s)
             for cause in entry.causes:
                 self._waiting[cause].setdefault(entry.like, {})[key] = None
@@ -436,6 +436,11 @@ class PodQueue:
         times = [head[0] for head in heads if head is not None]
         return max(now, min(times)) if times else None
 
+    def alone(self) -> PodKey | None:
+        """The pod that :meth:`take` would return, if it is the only one that waits for no time and no event."""
+        first = self._ordered[Place.ACTIVE].first() if self._sizes[Place.ACTIVE] == 1 else None
+        return None if first is None else first[1]
+
     def sizes(self) -> dict[str, int]:
         """Pods by queue; those in flight are in none."""
         return {place.value: self._sizes[place] for place in Place if place is not Place.IN_FLIGHT}
@@ -465,12 +470,12 @@ class PodQueue:
 
     # Places
 
-    def _enter(self, entry: _Entry, place: Place, event: str) -> None:
+    def _enter(self, entry: _QueuedPod, place: Place, event: str) -> None:
         entry.place = place
         self._sizes[place] += 1
         self.incoming[place.value, event] += 1
 
-    def _leave(self, entry: _Entry) -> None:
+    def _leave(self, entry: _QueuedPod) -> None:
         """Take a pod out of its place, and out of all that is kept about it there."""
         place = entry.place
         self._sizes[place] -= 1
@@ -488,7 +493,7 @@ class PodQueue:
             self._last_wake.clear()
             self._questions.clear()
 
-    def _launch(self, entry: _Entry) -> None:
+    def _launch(self, entry: _QueuedPod) -> None:
         self._leave(entry)
         entry.attempts += 1
         entry.touched = False
@@ -496,18 +501,18 @@ class PodQueue:
         entry.place = Place.IN_FLIGHT
         self._sizes[Place.IN_FLIGHT] += 1
 
-    def _activate(self, entry: _Entry, event: str) -> None:
+    def _activate(self, entry: _QueuedPod, event: str) -> None:
         self._ordered[Place.ACTIVE].put(entry.key, (-entry.priority, entry.created_s))
         self._enter(entry, Place.ACTIVE, event)
 
-    def _delay(self, entry: _Entry, now: float, until_s: float, event: str) -> None:
+    def _delay(self, entry: _QueuedPod, now: float, until_s: float, event: str) -> None:
         if until_s <= now:
             self._activate(entry, event)
         else:
             self._ordered[Place.BACKOFF].put(entry.key, until_s)
             self._enter(entry, Place.BACKOFF, event)
 
-    def _retry(self, entry: _Entry, now: float, event: str) -> None:
+    def _retry(self, entry: _QueuedPod, now: float, event: str) -> None:
         """An unschedulable pod has a chance again; not before its backoff is over."""
         self._leave(entry)
         self._delay(entry, now, self._backoff_end(entry), event)
@@ -519,7 +524,7 @@ class PodQueue:
                 self._leave(entry)
                 self._activate(entry, event)
 
-    def _backoff_end(self, entry: _Entry) -> float:
+    def _backoff_end(self, entry: _QueuedPod) -> float:
         # The exponent is capped: no float holds two to the power of a stubborn pod's failures.
         doublings = min(max(entry.failures - 1, 0), 63)
         return entry.failed_s + min(self._initial_backoff_s * 2.0**doublings, self._max_backoff_s)
@@ -537,7 +542,7 @@ class PodQueue:
             for cause in oldest.causes:
                 self._last_wake[cause] = max(self._last_wake.get(cause, 0), oldest.number)
 
-    def _missed(self, entry: _Entry) -> bool:
+    def _missed(self, entry: _QueuedPod) -> bool:
         """Whether a change that may help the pod came while it was in flight."""
         since = entry.taken_at_wake
         if any(self._last_wake.get(cause, 0) > since for cause in entry.causes):

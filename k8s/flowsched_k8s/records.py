@@ -50,7 +50,7 @@ class _State(Enum):
     """Some hundred times smaller."""
 
 
-class _Entry:
+class _KeptRecord:
     """One record; packed when somebody asks for it, it is written, or room is short. As a recipe it gives the record."""
 
     def __init__(self, round: str, at_s: float, recipe: Recipe, pods: frozenset[str], size_bytes: int) -> None:
@@ -97,10 +97,10 @@ class Records:
         self._keep = keep
         self._loose_bytes = loose_bytes
         self._most_bytes = most_bytes
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._entries: OrderedDict[str, _KeptRecord] = OrderedDict()
         self._changed = threading.Condition()
         self._closed = False
-        self._handed: list[_Entry] = []
+        self._handed: list[_KeptRecord] = []
         """Waiting to be written, kept or not."""
         self._dropped = {"busy": 0, "failed": 0, "memory": 0}
         self._maker = RecordMaker()
@@ -117,7 +117,7 @@ class Records:
         """
         if not _ROUND.fullmatch(round) or round == "latest":
             raise ValueError(f"'{round}' cannot name a round")
-        entry = _Entry(round, at_s, recipe, pods, size_bytes)
+        entry = _KeptRecord(round, at_s, recipe, pods, size_bytes)
         with self._changed:
             self._entries.pop(round, None)
             self._entries[round] = entry
@@ -178,7 +178,7 @@ class Records:
 
     # Room
 
-    def _hand_over(self, entry: _Entry, writer: RecordWriter) -> None:
+    def _hand_over(self, entry: _KeptRecord, writer: RecordWriter) -> None:
         self._handed = [e for e in self._handed if e.state is _State.TAKEN]
         if self._handed and _bytes(self._handed) + entry.size_bytes > self._most_bytes // 2:
             self._dropped["busy"] += 1
@@ -200,7 +200,7 @@ class Records:
                     excess -= entry.size_bytes
                     self._dropped["memory"] += 1
 
-    def _next_to_pack(self) -> _Entry | None:
+    def _next_to_pack(self) -> _KeptRecord | None:
         loose = [e for e in self._entries.values() if e.state is _State.LOOSE]
         return loose[0] if _bytes(loose) > self._loose_bytes else None
 
@@ -225,11 +225,11 @@ class Records:
 
     def _make(self, recipe: Recipe) -> bytes:
         """Nobody waits for it here, and a process of its own leaves the interpreter to the rounds."""
-        assert isinstance(recipe, _Entry)
+        assert isinstance(recipe, _KeptRecord)
         return recipe.packed(self._maker.make)
 
 
-def _bytes(entries: Iterable[_Entry]) -> int:
+def _bytes(entries: Iterable[_KeptRecord]) -> int:
     return sum(e.size_bytes for e in entries)
 
 

@@ -19,7 +19,7 @@ import msgspec
 from aiohttp import web
 
 from flowsched.support.address import Address
-from flowsched_k8s.configuration import Server as Addresses
+from flowsched_k8s.configuration import ServerSettings
 from flowsched_k8s.records import Kept
 from flowsched_models.document import InputError, Problem
 
@@ -66,7 +66,7 @@ class Answers:
 class Server:
     """Listens until stopped."""
 
-    def __init__(self, answers: Answers, addresses: Addresses) -> None:
+    def __init__(self, answers: Answers, addresses: ServerSettings) -> None:
         self._answers = answers
         self._addresses = addresses
         self._runners: list[web.AppRunner] = []

@@ -35,7 +35,7 @@ from flowsched_k8s.objects import (
     StorageClass,
 )
 from flowsched_k8s.pod_groups import GroupRef
-from flowsched_k8s.queue import Cause, Outcome, Place, PodQueue, Wake
+from flowsched_k8s.queue import AttemptOutcome, Cause, Place, PodQueue, Wake
 from flowsched_k8s.recorder import Recorder
 from flowsched_k8s.resizes import Resizes
 from flowsched_k8s.round_input import Chosen, Fate, RoundInput, RoundResult
@@ -46,8 +46,8 @@ from flowsched_k8s.wakeups import Wakeups
 from flowsched_models.catalogue import Catalogue
 
 _IDLE_SHARE = 4.0
-"""The window for pods that come together is at least so many times as long as the last round took,"""
-_LONGEST_WINDOW_S = 0.25
+"""The time between two rounds is at least so many times as long as the former took,"""
+_LONGEST_PAUSE_S = 0.25
 """and at most so long for that reason."""
 _REJECTIONS = ("NodeAffinity", "NodePorts", "UnexpectedAdmissionError")
 """Reasons of kubelets that refuse a pod, besides those that begin with OutOf and name a resource."""
@@ -101,7 +101,10 @@ class SchedulerState:
         """By uid, starts that the last round planned for later."""
         self._reservations: tuple[Reservation, ...] = ()
         self._first_active_s: float | None = None
-        self._round_took_s = 0.0
+        self._long_round = False
+        """Whether the last round took longer than a batch is gathered."""
+        self._pause_until_s = 0.0
+        """Rounds that take long come seldom, so that they leave most of the time to watches and bindings."""
 
     # Changes
 
@@ -298,6 +301,9 @@ class SchedulerState:
         What the leader before us had bound and not resized yet is resized now.
         """
         self.active = True
+        if self.configuration.features.preemption:
+            # The first look is at every pod: half a second for 50,000, which no round should have to wait for.
+            self.victims.look()
         out: list[Instruction | ReadPod] = []
         for entry in self.cache.pods.values():
             if entry.node:
@@ -307,7 +313,8 @@ class SchedulerState:
     def next_round_s(self, now: float) -> float | None:
         """When the next round should begin, or None while nothing calls for one.
 
-        A short window lets pods that are created together be decided together.
+        A short window lets pods that are created together be decided together. A single pod of which no forecast is made has
+        nothing to win by that: where nothing else is going on, it is decided at once.
         """
         if not self.active or self.round_running:
             return None
@@ -323,9 +330,11 @@ class SchedulerState:
         rounds = self.configuration.rounds
         if self.queue.sizes()["active"] >= rounds.batch_limit:
             return now
-        # Rounds that take long come seldom, so that they leave most of the time to watches and bindings.
-        window = max(rounds.batch_window_s, min(_IDLE_SHARE * self._round_took_s, _LONGEST_WINDOW_S))
-        return max(now, self._first_active_s + window)
+        alone = self.queue.alone()
+        entry = None if alone is None else self.cache.pods.get(alone.uid)
+        if entry is not None and entry.intent.profile is None and entry.intent.service is None:
+            return max(now, self._pause_until_s) if self._long_round else now
+        return max(now, self._first_active_s + rounds.batch_window_s, self._pause_until_s)
 
     def begin_round(self, now: float, keep_record: bool = True) -> tuple[RoundInput | None, list[Instruction]]:
         """Take the waiting pods out of the queue and write down all that the round may know.
@@ -372,7 +381,8 @@ class SchedulerState:
     def end_round(self, result: RoundResult, now: float, seconds_taken: float = 0.0) -> list[Instruction]:
         """Check every placement against the cluster as it is now, assume it, and say what to do."""
         self.round_running = False
-        self._round_took_s = seconds_taken
+        self._long_round = seconds_taken > self.configuration.rounds.batch_window_s
+        self._pause_until_s = now + min(_IDLE_SHARE * seconds_taken, _LONGEST_PAUSE_S)
         self.plan = {p.task: p for p in result.plan}
         self._reservations = result.reservations
         if self.events is not None:
@@ -390,7 +400,7 @@ class SchedulerState:
                 out += self._hold(late, Fate.UNSCHEDULABLE, *self.inputs.blocked(why), now)
             else:
                 self._attempted(late, "error", seconds_taken)
-                self.queue.requeue(late.key, now, Outcome.RETRY)
+                self.queue.requeue(late.key, now, AttemptOutcome.RETRY)
         preempted = Preempted()
         if self.configuration.features.preemption:
             preempted = self.evictions.plan(result.held, {i.pod.uid for i in out if isinstance(i, Bind)}, now)
@@ -431,7 +441,7 @@ class SchedulerState:
                 if entry is not None and not entry.place:
                     self._attempted(entry, "error", 0.0)
                     out += self.notices.tell(entry, names.SCHEDULER_ERROR, message, now)
-                    self.queue.requeue(entry.key, now, Outcome.ERROR)
+                    self.queue.requeue(entry.key, now, AttemptOutcome.ERROR)
         return out
 
     def _commit(self, entry: PodEntry, booking: Booking, number: int, now: float) -> list[Instruction]:
@@ -454,7 +464,7 @@ class SchedulerState:
             return c.threads, c.cores
         cache = self.cache
         open_cores = cache.free_cores(c.node)
-        wish = cache.service_wish(entry)
+        wish = cache.services.wish_of(entry)
         if wish is not None:
             return self.inputs.service_threads(wish, entry), open_cores[: wish.core_count]
         count = max(1, len(open_cores))
@@ -484,14 +494,14 @@ class SchedulerState:
         like = entry.wants.class_key if entry.wants is not None else None
         if fate is Fate.POSTPONED:
             self.postponed.add(entry.key.uid)
-            self.queue.requeue(entry.key, now, Outcome.POSTPONED, causes=causes, like=like)
+            self.queue.requeue(entry.key, now, AttemptOutcome.POSTPONED, causes=causes, like=like)
             event = self.recorder.postponed(entry.key, message, now)
             return [event] if event is not None else []
         self.postponed.discard(entry.key.uid)
         if fate is Fate.ERROR:
-            self.queue.requeue(entry.key, now, Outcome.ERROR)
+            self.queue.requeue(entry.key, now, AttemptOutcome.ERROR)
             return self.notices.tell(entry, names.SCHEDULER_ERROR, message, now)
-        self.queue.requeue(entry.key, now, Outcome.UNSCHEDULABLE, causes=causes, like=like, failed=failed)
+        self.queue.requeue(entry.key, now, AttemptOutcome.UNSCHEDULABLE, causes=causes, like=like, failed=failed)
         known = entry.nominated in self.cache.nodes or entry.nominated in self.cache.others
         if nominated_node is None and entry.nominated and not known:
             # Its node went while no replica led.

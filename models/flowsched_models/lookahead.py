@@ -36,7 +36,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LookaheadResult:
     """What comes of it, for R draws; seconds from now."""
 
     ends_s: Floats
@@ -60,7 +60,7 @@ class Lookahead:
         self._memory_mib = float(memory_mib)
         self._start_delay_s = float(start_delay_s)
 
-    def run(self, entries: Sequence[Entry], factors: Floats | None = None) -> Outcome:
+    def run(self, entries: Sequence[Entry], factors: Floats | None = None) -> LookaheadResult:
         """Run a plan; ``factors`` [R, entries] multiply the work of each job in each draw, all 1 in one draw by default."""
         count = len(entries)
         rows = np.empty((count, self.host.columns))
@@ -99,4 +99,4 @@ class Lookahead:
             starts,
             peak,
         )
-        return Outcome(ends, starts, peak, fits and room)
+        return LookaheadResult(ends, starts, peak, fits and room)

@@ -311,11 +311,6 @@ class ServiceProfile:
         """How p95 of a window of ``window_s`` seconds scatters around its prediction."""
         return noise_at(self.window_noise, window_s)
 
-    @property
-    def interval_error(self) -> float:
-        """Standard deviation of log p95 between windows of 10 s of one run at the same load, stalls included."""
-        return self.noise(OVERLOAD_WINDOW_S).deviation
-
     def _capacity_factor(self, curve: LatencyCurve, machine_type: str | None) -> float:
         factor = 1.0 if machine_type is None else self.capacity_factor.get(machine_type, 1.0)
         there = curve.on(machine_type)

@@ -17,7 +17,7 @@ from typing import Any
 from flowsched.cluster.decision import Decisions, Placement, Postponement, Scheduler
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
-from flowsched.cluster.snapshot_file import dump_snapshot
+from flowsched.cluster.snapshot_dump import dump_snapshot
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.records.record import (
@@ -31,7 +31,7 @@ from flowsched.records.record import (
     record_head,
 )
 from flowsched.round.assignment import Assignment, PlacementOption
-from flowsched.round.gang import Gangs, gangs_of
+from flowsched.round.gang import Gangs, ordered_gangs
 from flowsched.round.round_model import RoundModel
 
 NO_SOLVER = "none"
@@ -93,7 +93,7 @@ def baseline_record(
     bound_together: dict[str, Any] = {}
     if snapshot.relations or snapshot.task_groups:
         bound_together = {
-            "task_groups": plain_task_groups(view, Gangs(gangs_of(view)), placements),
+            "task_groups": plain_task_groups(view, Gangs(ordered_gangs(view)), placements),
             "repairs": [],
         }
     # Of many machines alike the view has only some; a baseline may have taken one of the others.

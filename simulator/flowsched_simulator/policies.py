@@ -12,7 +12,6 @@ from flowsched.cluster.settings_form import CHANGE_SETTINGS, SETTING_NAMES, Read
 from flowsched.planner import PlanRules
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale import choice
-from flowsched.scale.changes import ChangeSettings
 from flowsched.scale.policies import COST_MODELS, describe_cost_model
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.scheduler import NetworkScheduler
@@ -213,5 +212,5 @@ def network_scheduler(
         keep_records=engine.keep_records,
         headroom_weight=settings.headroom_weight,
         slo_margin=settings.slo_margin,
-        changes=ChangeSettings.of(settings),
+        changes=settings,
     )

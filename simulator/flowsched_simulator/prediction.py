@@ -100,7 +100,7 @@ def predict(
     tasks = {t.name: t for t in workload(placed, seed)}
     first_s = min(tasks[t.job].submit_s for t in schedule.tasks)
     truth = Draws(placed, tuple(tasks.values()), seed, draws)
-    rows: list[_Row] = []
+    rows: list[_ReplayFigures] = []
     overcommitted: Counter[str] = Counter()
     for r in range(-1, draws):
         world = World(placed.machines, placed.services, HostFactory(placed.catalogue)) if r < 0 else truth.world(r)
@@ -142,7 +142,7 @@ def predict(
     return Prediction(scenario.name, schedule.name, level, draws, seed, jobs, of(times[:, 0]), services, machines)
 
 
-class _Row(NamedTuple):
+class _ReplayFigures(NamedTuple):
     """One replay in figures."""
 
     times: list[float]
@@ -151,7 +151,7 @@ class _Row(NamedTuple):
     """By service: median and highest p95 of its windows, and the share of windows above the goal."""
 
 
-def _row(placed: Scenario, schedule: Schedule, played: Played, world: World, first_s: float) -> _Row:
+def _row(placed: Scenario, schedule: Schedule, played: Played, world: World, first_s: float) -> _ReplayFigures:
     times = [max(played.ended_s.values()) - first_s]
     for task in schedule.tasks:
         times += [played.begun_s[task.job], played.ended_s[task.job]]
@@ -160,7 +160,7 @@ def _row(placed: Scenario, schedule: Schedule, played: Played, world: World, fir
     for service in placed.services:
         p95 = np.array([w.p95_us for w in windows if w.service == service.name])
         latency.append((float(np.median(p95)), float(p95.max()), float(np.mean(p95 > service.slo_us))))
-    return _Row(times, latency)
+    return _ReplayFigures(times, latency)
 
 
 def _range(values: Floats, level: float) -> Range:

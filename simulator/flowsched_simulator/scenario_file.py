@@ -60,7 +60,7 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
 def read_scenario(document: Document) -> Scenario:
     """The same from a document that is read. Raises :class:`flowsched_models.document.InputError`."""
     check_header(document, KIND)
-    return _Reader(document).read()
+    return _ScenarioReader(document).read()
 
 
 @functools.cache
@@ -109,7 +109,7 @@ def source_of(path: Path, folder: Path) -> str:
     return f"{path.name} (bundled)" if path.parent == folder else str(path)
 
 
-class _Reader:
+class _ScenarioReader:
     """Reads one scenario and collects what is wrong with it."""
 
     def __init__(self, document: Document) -> None:

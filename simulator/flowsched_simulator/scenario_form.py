@@ -182,10 +182,10 @@ def _rows(problems: Problems, text: str, source: str) -> Iterator[JobEntry]:
             problems.add(Problem(source, first, f"column '{fault.key}'", fault.message, fault.help))
         if not checked.problems and checked.value is not None:
             form = JobForm.model_validate(data)
-            yield JobEntry(form, _Row(source, data, {(): first}), ())
+            yield JobEntry(form, _CsvRow(source, data, {(): first}), ())
 
 
-class _Row(Document):
+class _CsvRow(Document):
     """One line of a CSV file: its keys are columns."""
 
     def problem(self, path: KeyPath, message: str, help: str = "") -> Problem:

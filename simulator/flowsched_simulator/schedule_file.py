@@ -30,7 +30,7 @@ ScenarioLoader = Callable[[str | Path], Scenario]
 _PLACEHOLDERS: dict[str, Any] = {"cluster": "unknown", "tasks": []}
 
 
-class TaskForm(Form):
+class ScheduledTaskForm(Form):
     """A job's place in a schedule."""
 
     job: Name
@@ -59,7 +59,7 @@ class ScheduleForm(Form):
     name: Name | None = None
     description: str = ""
     cluster: Annotated[str, Field(min_length=1)]
-    tasks: list[TaskForm]
+    tasks: list[ScheduledTaskForm]
 
 
 KEYS = tuple(f.alias or name for name, f in ScheduleForm.model_fields.items())
@@ -73,7 +73,7 @@ def load_schedule(name_or_path: str | Path, scenario_loader: ScenarioLoader = lo
     path = find_file(name_or_path, BUNDLED, "schedule")
     document = read_document(path, source_of(path, BUNDLED))
     check_header(document, "Schedule")
-    return _Reader(document, scenario_loader).read()
+    return _ScheduleReader(document, scenario_loader).read()
 
 
 @functools.cache
@@ -82,7 +82,7 @@ def bundled_schedules() -> tuple[tuple[str, str], ...]:
     return bundled(BUNDLED)
 
 
-class _Reader:
+class _ScheduleReader:
     """Reads one schedule and collects what is wrong with it."""
 
     def __init__(self, document: Document, scenario_loader: ScenarioLoader) -> None:
@@ -187,7 +187,7 @@ class _Reader:
                     problems.add(document.problem((where, "cores"), message, help))
         return placed
 
-    def _check_tasks(self, tasks: list[tuple[KeyPath, TaskForm]], scenario: Scenario) -> None:
+    def _check_tasks(self, tasks: list[tuple[KeyPath, ScheduledTaskForm]], scenario: Scenario) -> None:
         document, problems = self.document, self.problems
         machines = {m.name: m for m in scenario.machines}
         jobs = {t.name: t for t in scenario.tasks}
@@ -207,7 +207,7 @@ class _Reader:
             problems.add(document.problem(("tasks",), "are empty", f"place some of: {', '.join(jobs)}"))
         self._check_cycles(tasks)
 
-    def _check_cycles(self, tasks: list[tuple[KeyPath, TaskForm]]) -> None:
+    def _check_cycles(self, tasks: list[tuple[KeyPath, ScheduledTaskForm]]) -> None:
         after = {form.job: form.after for _, form in tasks if form.after is not None}
         reported: set[str] = set()
         for path, form in tasks:
@@ -223,7 +223,7 @@ class _Reader:
             self.problems.add(self.document.problem((*path, "after"), words, "give one of them a start_s"))
 
 
-def _task_of(form: TaskForm) -> ScheduledTask:
+def _task_of(form: ScheduledTaskForm) -> ScheduledTask:
     return ScheduledTask(
         job=form.job,
         machine=form.machine,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from flowsched.cluster.decision import NO_BOUND, proves_nothing
 from flowsched_simulator.run import bound_words, figure
 
 _Cell = Callable[[Any], str]
@@ -38,7 +39,7 @@ _COLUMNS: tuple[tuple[str, str, str, _Cell], ...] = (
     ("timings.round_ms.p50", "round", "p50 ms", _optional(_number(1))),
     ("timings.round_ms.p99", "round", "p99 ms", _optional(_number(1))),
     ("gap_absolute_max", "gap", "cost", _optional(lambda v: f"{v:.3f}")),
-    ("gap_relative_max", "gap", "%", _optional(lambda v: f"{100 * v:.1f}")),
+    ("gap_relative_max", "gap", "%", _optional(lambda v: NO_BOUND if proves_nothing(v) else f"{100 * v:.1f}")),
     ("certificate", "gap", "to", _optional(bound_words)),
 )
 

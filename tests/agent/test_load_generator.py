@@ -21,8 +21,8 @@ from requirements_on_machine import give_up, needs
 sys.path.append(str(Path(__file__).parent.parent.parent))  # benchmarks are no part of what is installed
 
 from benchmarks.live_node import Memcached, statistics
+from benchmarks.load_capacity import measure_capacity
 from flowsched_agent import native
-from flowsched_agent.load.capacity import measure_capacity
 from flowsched_agent.load.command import DISTURBED, load
 from flowsched_agent.load.load_plan import LoadPlan
 from flowsched_agent.load.rows import LoadRow, Totals, write_rows

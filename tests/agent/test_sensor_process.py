@@ -11,7 +11,6 @@ from fake_machine import FakeMachine
 
 from flowsched_agent.sensors.process import (
     pid_of_port,
-    pids_of_name,
     processes,
     read_process,
     start_time,
@@ -78,15 +77,6 @@ def test_a_member_of_a_shared_session_does_not_take_all_of_it(tmp_path: Path) ->
     machine.spawn(100, parent=90, group=90, session=90)
     machine.spawn(101, parent=90, group=90, session=90)
     assert [process.pid for process in tree(machine, 100)] == [100]
-
-
-def test_by_name(tmp_path: Path) -> None:
-    machine = FakeMachine(tmp_path, "none")
-    machine.spawn(100, name="memcached")
-    machine.spawn(110, name="a-name-of-many-")
-    assert pids_of_name(machine, "memcached") == [100]
-    assert pids_of_name(machine, "a-name-of-many-characters") == [110]
-    assert pids_of_name(machine, "memcache") == []
 
 
 def test_by_port(tmp_path: Path) -> None:

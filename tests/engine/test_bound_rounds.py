@@ -39,7 +39,7 @@ from flowsched.cluster.snapshot import Machine, Reservation, Snapshot, Task
 from flowsched.relations.census import Census
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.round.assignment import Assignment, PlacementOption
-from flowsched.round.gang import Gangs, gangs_of
+from flowsched.round.gang import Gangs, ordered_gangs
 from flowsched.round.repair import repair
 from flowsched.round.round_model import RoundModel
 
@@ -325,7 +325,7 @@ def test_a_group_that_loses_a_member_is_undone_with_those_who_followed_it() -> N
     )
     model, plan = planned(now, **{"train-1": ("m1", 0), "train-2": ("m2", 0), "web": ("m1", 0)})
 
-    repaired = repair(model, plan, Gangs(gangs_of(model.view)))
+    repaired = repair(model, plan, Gangs(ordered_gangs(model.view)))
 
     assert starts(model, repaired.plan) == {}
     assert any("1 of 2 could start now; all wait" in reason for reason in repaired.reasons.values())

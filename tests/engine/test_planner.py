@@ -29,7 +29,7 @@ from flowsched.planner.assignment import Assigner
 from flowsched.planner.dice import Dice
 from flowsched.planner.draft import make_draft
 from flowsched.planner.evaluation import Evaluator
-from flowsched.planner.moves import Moves
+from flowsched.planner.moves import Neighbourhood
 from flowsched.planner.objective import Objective
 from flowsched.planner.packing import cut_up, packed_starts
 from flowsched.planner.problem import Seat
@@ -251,7 +251,7 @@ def test_moves_keep_every_job_once_and_every_core_on_its_machine() -> None:
     problem = problem_of(scene(), RULES["exclusive"])
     evaluator, objective = Evaluator(problem), Objective("makespan", None, len(problem.jobs))
     draft = make_draft(problem, evaluator, objective, greedy_start(problem, evaluator))
-    moves = Moves(problem, Dice(np.random.default_rng(1)))
+    moves = Neighbourhood(problem, Dice(np.random.default_rng(1)))
     for _ in range(2000):
         change = moves.draw(draft)
         if change is None:

@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import read_anew
 from flowsched.cli import flowsched
 from flowsched.cluster.snapshot_file import load_snapshot
 from flowsched.network.dimacs_file import parse_dimacs, render_network
@@ -24,7 +25,6 @@ from flowsched.solvers import SOLVERS, Capabilities, Requirement, Solution, Solv
 from flowsched.solvers.feasible import quick_flow
 from flowsched.solvers.guards import guarded
 from flowsched.solvers.limited import LimitedSolver, limited, take_stopped, unlimited
-from flowsched.solvers.registry import Registry
 from flowsched.solvers.simplex import SpanningTree, spread
 from flowsched_models.document import InputError
 
@@ -84,8 +84,8 @@ class Announced:
 
 def test_solvers_of_other_packages_are_found_and_none_takes_our_names(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [Announced("odd", Odd), Announced("broken", ImportError("no odd")), Announced("ortools", Odd)]
-    monkeypatch.setattr("flowsched.solvers.registry.entry_points", lambda group: entries)
-    registry = Registry()
+    monkeypatch.setattr("flowsched.support.registry.entry_points", lambda group: entries)
+    registry = read_anew(SOLVERS)
 
     assert {"odd", "broken"} <= set(registry)
     assert registry["odd"] is Odd
@@ -96,8 +96,8 @@ def test_solvers_of_other_packages_are_found_and_none_takes_our_names(monkeypatc
 
 def test_a_solver_that_lacks_something_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [Announced("odd", Odd), Announced("broken", ImportError("no odd"))]
-    monkeypatch.setattr("flowsched.solvers.registry.entry_points", lambda group: entries)
-    monkeypatch.setattr("flowsched.solvers.registry.SOLVERS", Registry())
+    monkeypatch.setattr("flowsched.support.registry.entry_points", lambda group: entries)
+    monkeypatch.setattr("flowsched.solvers.registry.SOLVERS", read_anew(SOLVERS))
 
     with pytest.raises(SolverError, match=r"'odd' needs the module no_such_module \(pip install odd\)"):
         make_solver("odd")
@@ -125,8 +125,8 @@ class Fails(Odd):
 def test_what_is_no_solver_is_told_to_those_who_ask_for_it(
     loads: object, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flowsched.solvers.registry.entry_points", lambda group: [Announced("bad", loads)])
-    monkeypatch.setattr("flowsched.solvers.registry.SOLVERS", Registry())
+    monkeypatch.setattr("flowsched.support.registry.entry_points", lambda group: [Announced("bad", loads)])
+    monkeypatch.setattr("flowsched.solvers.registry.SOLVERS", read_anew(SOLVERS))
 
     with pytest.raises(SolverError, match=message):
         make_solver("bad")

@@ -17,21 +17,14 @@ from flowsched_k8s.configuration import (
     CostModelChoice,
     Features,
     LeaderElection,
-    LoadSource,
+    LoadSettings,
     Logging,
-    Records,
+    RecordSettings,
     Rounds,
-    Server,
+    ServerSettings,
 )
-from flowsched_k8s.configuration_form import (
-    ConfigurationForm,
-    format_duration_s,
-    load_configuration,
-    parse_duration_s,
-    reference,
-    reference_table,
-    to_plain,
-)
+from flowsched_k8s.configuration_form import ConfigurationForm, format_duration_s, load_configuration, parse_duration_s
+from flowsched_k8s.configuration_text import reference, reference_table, to_plain
 from flowsched_k8s.names import CONFIG_KIND, CONFIG_VERSION
 from flowsched_models.document import InputError
 from flowsched_models.quantity import QuantityError
@@ -106,11 +99,11 @@ dryRun: true
         engine=replace(Settings(), due_age_s=60, slots=2, share_service_cores=False, objective="makespan"),
         profiles_file=Path("/etc/flowsched/profiles"),
         features=Features(False, ("scheduling.k8s.io",), False, True, True),
-        load_source=LoadSource(
+        load_source=LoadSettings(
             "prometheus", "https://prometheus:9090", 'rate(queries_total{pod="$pod"}[1m])', "p95", 30, 120, 3
         ),
-        records=Records(7, tmp_path / "records"),
-        server=Server(Address("127.0.0.1", 1), Address("::1", 2)),
+        records=RecordSettings(7, tmp_path / "records"),
+        server=ServerSettings(Address("127.0.0.1", 1), Address("::1", 2)),
         logging=Logging("json", 4),
         dry_run=True,
     )
@@ -243,8 +236,10 @@ durations = st.integers(1, 10**13).map(lambda us: us / 1e6)
             Rounds, st.just(0.001), st.integers(1, 9999), durations.filter(lambda s: s > 0.001), durations
         ),
         engine=st.builds(Settings, beta=st.floats(0.1, 1e6), slots=st.integers(1, 16)),
-        records=st.builds(Records, st.integers(1, 10_000), st.none() | st.just(Path("/var/records"))),
-        server=st.builds(Server, st.builds(Address, st.sampled_from(["", "::1", "localhost"]), st.integers(0, 999))),
+        records=st.builds(RecordSettings, st.integers(1, 10_000), st.none() | st.just(Path("/var/records"))),
+        server=st.builds(
+            ServerSettings, st.builds(Address, st.sampled_from(["", "::1", "localhost"]), st.integers(0, 999))
+        ),
         dry_run=st.booleans(),
     )
 )

@@ -18,8 +18,8 @@ from flowsched_k8s.queue import (
     HELPS,
     POD_ADDED,
     TIMED_OUT,
+    AttemptOutcome,
     Cause,
-    Outcome,
     Place,
     PodQueue,
     Wake,
@@ -39,7 +39,7 @@ def stuck(*, causes: tuple[Cause, ...] = (Cause.RESOURCES,), at: float = 0.0, na
     queue = PodQueue()
     queue.add(key(name), at)
     assert queue.take(at) == [key(name)]
-    queue.requeue(key(name), at, Outcome.UNSCHEDULABLE, causes=causes)
+    queue.requeue(key(name), at, AttemptOutcome.UNSCHEDULABLE, causes=causes)
     return queue
 
 
@@ -126,22 +126,24 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(
         pod=consumes(flying),
-        outcome=st.sampled_from([Outcome.ERROR, Outcome.RETRY, Outcome.UNSCHEDULABLE, Outcome.POSTPONED]),
+        outcome=st.sampled_from(
+            [AttemptOutcome.ERROR, AttemptOutcome.RETRY, AttemptOutcome.UNSCHEDULABLE, AttemptOutcome.POSTPONED]
+        ),
         causes=st.sets(st.sampled_from([Cause.RESOURCES, Cause.TAINTS, Cause.GROUP, Cause.UNSUPPORTED]), max_size=2),
         like=st.sampled_from([None, "small", "large"]),
     )
-    def requeue(self, pod: PodKey, outcome: Outcome, causes: set[Cause], like: str | None) -> None:
+    def requeue(self, pod: PodKey, outcome: AttemptOutcome, causes: set[Cause], like: str | None) -> None:
         self.queue.requeue(pod, self.now, outcome, causes=causes, like=like)
         waiting = self.in_flight.pop(pod, None)
         if waiting is None:
             return
         self.waiting[pod] = waiting
-        if outcome is Outcome.POSTPONED:
+        if outcome is AttemptOutcome.POSTPONED:
             waiting.earliest = waiting.latest = self.now + 2.0
             return
         waiting.failures += 1
         waiting.earliest = self.now + min(2.0 ** (waiting.failures - 1), 10.0)
-        waiting.latest = self.now + RETRY_S if outcome is Outcome.UNSCHEDULABLE else waiting.earliest
+        waiting.latest = self.now + RETRY_S if outcome is AttemptOutcome.UNSCHEDULABLE else waiting.earliest
 
     @rule(pod=consumes(flying), restored=st.booleans())
     def done(self, pod: PodKey, restored: bool) -> None:
@@ -230,7 +232,7 @@ def test_failures_wait_one_second_doubling_to_ten() -> None:
     now = 0.0
     for wait in (1.0, 2.0, 4.0, 8.0, 10.0, 10.0):
         assert queue.take(now) == [key("a")]
-        queue.requeue(key("a"), now, Outcome.ERROR)
+        queue.requeue(key("a"), now, AttemptOutcome.ERROR)
         assert queue.next_wake(now) == now + wait
         assert queue.take(now + wait - 0.001) == []
         now += wait
@@ -242,7 +244,7 @@ def test_a_pod_that_fails_for_ever_overflows_nothing() -> None:
     queue.add(key("a"), 0.0)
     for attempt in range(3000):
         assert queue.take(attempt * 10.0)
-        queue.requeue(key("a"), attempt * 10.0, Outcome.RETRY)
+        queue.requeue(key("a"), attempt * 10.0, AttemptOutcome.RETRY)
     assert queue.next_wake(29990.0) == 30000.0
 
 
@@ -251,13 +253,13 @@ def test_postponing_is_no_failure() -> None:
     queue.add(key("a"), 0.0)
     for attempt in range(5):
         assert queue.take(attempt * 0.5) == [key("a")]
-        queue.requeue(key("a"), attempt * 0.5, Outcome.POSTPONED)
+        queue.requeue(key("a"), attempt * 0.5, AttemptOutcome.POSTPONED)
         assert queue.take(attempt * 0.5 + 0.4) == []
     assert queue.take(2.5) == [key("a")]
-    queue.requeue(key("a"), 2.5, Outcome.POSTPONED, not_before_s=60.0)
+    queue.requeue(key("a"), 2.5, AttemptOutcome.POSTPONED, not_before_s=60.0)
     assert queue.next_wake(2.5) == 60.0
     assert queue.take(60.0) == [key("a")]
-    queue.requeue(key("a"), 60.0, Outcome.ERROR)
+    queue.requeue(key("a"), 60.0, AttemptOutcome.ERROR)
     assert queue.next_wake(60.0) == 61.0
 
 
@@ -300,7 +302,7 @@ def test_a_change_while_a_pod_is_in_flight_is_not_missed(event: Wake, match: boo
     queue.add(key("a"), 0.0)
     queue.take(0.0)
     queue.wake(event, 0.1, None if match is None else lambda _: bool(match))
-    queue.requeue(key("a"), 0.2, Outcome.UNSCHEDULABLE, causes={Cause.RESOURCES})
+    queue.requeue(key("a"), 0.2, AttemptOutcome.UNSCHEDULABLE, causes={Cause.RESOURCES})
 
     missed = event is Wake.NODE_ADDED and match is not False
     assert queue.place(key("a")) is (Place.BACKOFF if missed else Place.UNSCHEDULABLE)
@@ -315,7 +317,7 @@ def test_a_change_before_a_pod_was_taken_is_no_reason_to_try_again() -> None:
     queue.wake(Wake.POD_GONE, 0.1, lambda _: True)
     queue.take(0.2)
     for name in ("a", "b"):
-        queue.requeue(key(name), 0.3, Outcome.UNSCHEDULABLE, causes={Cause.RESOURCES})
+        queue.requeue(key(name), 0.3, AttemptOutcome.UNSCHEDULABLE, causes={Cause.RESOURCES})
 
     assert [queue.place(key(name)) for name in ("a", "b")] == [Place.BACKOFF, Place.UNSCHEDULABLE]
 
@@ -334,7 +336,7 @@ def test_many_conditional_changes_in_flight_are_bounded_and_none_is_missed() -> 
 
     for _ in range(10 * PodQueue.QUESTIONS):
         queue.wake(Wake.POD_GONE, 0.1, no)
-    queue.requeue(key("a"), 0.2, Outcome.UNSCHEDULABLE, causes={Cause.TAINTS})
+    queue.requeue(key("a"), 0.2, AttemptOutcome.UNSCHEDULABLE, causes={Cause.TAINTS})
     assert asked == 0
     # An old change counts as one without condition.
     assert queue.place(key("a")) is Place.BACKOFF
@@ -345,7 +347,7 @@ def test_a_pod_that_changed_itself_is_tried_again() -> None:
     queue.touch(key("a"), 5.0)
     assert queue.take(5.0) == [key("a")]
     queue.touch(key("a"), 5.1)
-    queue.requeue(key("a"), 5.2, Outcome.UNSCHEDULABLE, causes={Cause.UNSUPPORTED})
+    queue.requeue(key("a"), 5.2, AttemptOutcome.UNSCHEDULABLE, causes={Cause.UNSUPPORTED})
     assert queue.place(key("a")) is Place.BACKOFF
 
 
@@ -355,7 +357,7 @@ def test_pods_that_are_alike_are_asked_for_once_and_others_not_at_all() -> None:
         queue.add(key(f"p{number}"), 0.0)
     for number, pod in enumerate(queue.take(0.0)):
         cause = Cause.RESOURCES if number % 3 else Cause.NODE_AFFINITY
-        queue.requeue(pod, 0.0, Outcome.UNSCHEDULABLE, causes={cause, Cause.TAINTS}, like=number % 3)
+        queue.requeue(pod, 0.0, AttemptOutcome.UNSCHEDULABLE, causes={cause, Cause.TAINTS}, like=number % 3)
     asked: list[PodKey] = []
 
     def no(pod: PodKey) -> bool:
@@ -389,7 +391,7 @@ def test_a_pod_deleted_in_flight_stays_deleted() -> None:
     queue.add(key("a"), 0.0)
     queue.take(0.0)
     queue.remove(key("a"))
-    queue.requeue(key("a"), 0.1, Outcome.ERROR)
+    queue.requeue(key("a"), 0.1, AttemptOutcome.ERROR)
     queue.done(key("a"))
     assert len(queue) == 0
     assert key("a") not in queue
@@ -400,7 +402,7 @@ def test_entries_are_counted_by_queue_and_event() -> None:
     queue = stuck()
     queue.wake(Wake.NODE_ADDED, 0.5)
     queue.take(1.0)
-    queue.requeue(key("a"), 1.0, Outcome.ERROR)
+    queue.requeue(key("a"), 1.0, AttemptOutcome.ERROR)
 
     assert queue.incoming == {
         ("active", POD_ADDED): 1,
@@ -424,7 +426,7 @@ def test_memory_does_not_grow_while_pods_go_round() -> None:
         queue.add(key(f"p{number}"), 0.0)
     for turn in range(400):
         for pod in queue.take(turn * 20.0):
-            queue.requeue(pod, turn * 20.0, Outcome.UNSCHEDULABLE, causes={Cause.RESOURCES})
+            queue.requeue(pod, turn * 20.0, AttemptOutcome.UNSCHEDULABLE, causes={Cause.RESOURCES})
         queue.wake(Wake.NODE_ADDED, turn * 20.0 + 15.0)
     assert queue.attempts(key("p0")) == 400
     assert max(len(ordered._heap) for ordered in queue._ordered.values()) <= 2 * 50 + 33

@@ -17,7 +17,7 @@ from plane import Plane, Space, wait_for
 from running import Site, running_scheduler, site_of
 
 from flowsched_k8s import inputs, names
-from flowsched_k8s.api.writer import Outcome, Result
+from flowsched_k8s.api.writer import Result, WriteOutcome
 from flowsched_k8s.configuration import Configuration, Features
 from flowsched_k8s.instructions import Evict, PatchCondition, PodKey, Resize
 from flowsched_k8s.planning import plan_round
@@ -137,8 +137,8 @@ def test_a_condition_that_could_not_be_written_is_written_later() -> None:
     assert [told for told in again if isinstance(told, PatchCondition)] == [patch]
 
 
-@pytest.mark.parametrize("outcome", [Outcome.RETRY, Outcome.LOST])
-def test_a_refused_condition_comes_back_to_the_state(outcome: Outcome) -> None:
+@pytest.mark.parametrize("outcome", [WriteOutcome.RETRY, WriteOutcome.LOST])
+def test_a_refused_condition_comes_back_to_the_state(outcome: WriteOutcome) -> None:
     told: list[PatchCondition] = []
     key = PodKey("default", "p", "1")
     patch = PatchCondition(key, names.UNSCHEDULABLE, "no room")

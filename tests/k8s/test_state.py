@@ -15,6 +15,7 @@ from model_server import ModelServer, key_of
 from msgspec.structs import replace
 
 from flowsched.cluster.settings import Settings
+from flowsched.solvers import make_solver
 from flowsched_k8s import evictions, names
 from flowsched_k8s.bindings import BindOutcome
 from flowsched_k8s.cache import seconds
@@ -22,6 +23,7 @@ from flowsched_k8s.configuration import Configuration, CostModelChoice, Features
 from flowsched_k8s.explanation import placement_note
 from flowsched_k8s.instructions import Evict, PatchCondition, PostEvent, Resize
 from flowsched_k8s.objects import Pod
+from flowsched_k8s.planning import make_engine, plan_any_round
 from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
 from flowsched_k8s.queue import Wake
 from flowsched_k8s.round_input import Chosen
@@ -89,6 +91,31 @@ def test_a_pod_that_another_scheduler_bound_first_is_left_alone() -> None:
     running.settle()
     assert running.where() == {"p": other}
     assert not running.server.bound
+
+
+def test_a_single_pod_is_decided_at_once_and_several_are_gathered() -> None:
+    running = scheduler(b.node("n1", "8"))
+    window = running.state.configuration.rounds.batch_window_s
+    running.create(b.pod("one", cpu="1"))
+    assert running.state.next_round_s(running.now) == running.now
+    running.create(b.pod("two", cpu="1"))
+    assert running.state.next_round_s(running.now) == running.now + window
+    running.settle()
+    running.create(b.pod("measured", cpu="1", annotations={names.PROFILE: "radix"}))
+    assert running.state.next_round_s(running.now) == running.now + window, "forecasts see those who come together"
+
+
+@pytest.mark.parametrize(("took", "pause"), [(0.01, 0.0), (0.05, 0.2), (10.0, 0.25)])
+def test_after_a_long_round_a_single_pod_waits_too(took: float, pause: float) -> None:
+    """Watches and bindings need the processor meanwhile."""
+    running = scheduler(b.node("n1", "8"))
+    running.create(b.pod("one", cpu="1"))
+    given, _ = running.state.begin_round(running.now)
+    assert given is not None
+    result = plan_any_round(given, make_solver("ortools"), make_engine(given.settings, make_solver("ortools")))
+    running.state.end_round(result, running.now, took)
+    running.create(b.pod("two", cpu="1"))
+    assert running.state.next_round_s(running.now) == pytest.approx(running.now + pause)
 
 
 def test_a_conflict_is_tried_again_when_the_pod_waits_still() -> None:

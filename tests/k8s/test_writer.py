@@ -19,7 +19,7 @@ from flowsched_k8s import names
 from flowsched_k8s.api.access import find_access
 from flowsched_k8s.api.client import ApiError, Connection, NotAllowedError, Reply, UnreachableError
 from flowsched_k8s.api.rate_limit import RateLimit
-from flowsched_k8s.api.writer import Outcome, Result, Writer, cut, result_of
+from flowsched_k8s.api.writer import Result, WriteOutcome, Writer, cut, result_of
 from flowsched_k8s.instructions import Bind, Evict, GroupStatus, PatchClaim, PatchCondition, PodKey, PostEvent, Resize
 from flowsched_k8s.volumes import ClaimPatch
 
@@ -103,22 +103,22 @@ def read(uid: str = "u", node: str = "") -> Reply:
 @pytest.mark.parametrize(
     ("status", "outcome"),
     [
-        (200, Outcome.DONE),
-        (201, Outcome.DONE),
-        (202, Outcome.DONE),
-        (400, Outcome.REFUSED),
-        (401, Outcome.REFUSED),
-        (403, Outcome.REFUSED),
-        (404, Outcome.GONE),
-        (409, Outcome.CONFLICT),
-        (422, Outcome.REFUSED),
-        (429, Outcome.RETRY),
-        (500, Outcome.LOST),
-        (503, Outcome.LOST),
-        (504, Outcome.LOST),
+        (200, WriteOutcome.DONE),
+        (201, WriteOutcome.DONE),
+        (202, WriteOutcome.DONE),
+        (400, WriteOutcome.REFUSED),
+        (401, WriteOutcome.REFUSED),
+        (403, WriteOutcome.REFUSED),
+        (404, WriteOutcome.GONE),
+        (409, WriteOutcome.CONFLICT),
+        (422, WriteOutcome.REFUSED),
+        (429, WriteOutcome.RETRY),
+        (500, WriteOutcome.LOST),
+        (503, WriteOutcome.LOST),
+        (504, WriteOutcome.LOST),
     ],
 )
-def test_every_status_is_one_outcome(status: int, outcome: Outcome) -> None:
+def test_every_status_is_one_outcome(status: int, outcome: WriteOutcome) -> None:
     assert result_of(Reply(status, b"oops", 3.0), "bind").outcome is outcome
 
 
@@ -130,23 +130,23 @@ NOT_FOUND, CONFLICT = Reply(404, b"{}"), Reply(409, b"{}")
 @pytest.mark.parametrize(
     ("answers", "outcome", "posts"),
     [
-        ([LOST, read(node="a")], Outcome.DONE, 1),
-        ([LOST, read(node="b")], Outcome.CONFLICT, 1),
-        ([LOST, read(uid="other")], Outcome.GONE, 1),
-        ([LOST, NOT_FOUND], Outcome.GONE, 1),
-        ([LOST, read(), Reply(201, b"")], Outcome.DONE, 2),
+        ([LOST, read(node="a")], WriteOutcome.DONE, 1),
+        ([LOST, read(node="b")], WriteOutcome.CONFLICT, 1),
+        ([LOST, read(uid="other")], WriteOutcome.GONE, 1),
+        ([LOST, NOT_FOUND], WriteOutcome.GONE, 1),
+        ([LOST, read(), Reply(201, b"")], WriteOutcome.DONE, 2),
         # The first request was still on its way when the pod was read.
-        ([LOST, read(), CONFLICT, read(node="a")], Outcome.DONE, 2),
-        ([LOST, read(), CONFLICT, read(node="b")], Outcome.CONFLICT, 2),
-        ([LOST, read(), CONFLICT, NOT_FOUND], Outcome.GONE, 2),
-        ([LOST, NEVER, LOST, Reply(503, b""), read(node="a")], Outcome.DONE, 1),
-        ([LOST, read(), LOST, read(), LOST, read(node="a")], Outcome.DONE, 3),
-        ([LOST, Reply(403, b"")], Outcome.REFUSED, 1),
-        ([NEVER], Outcome.RETRY, 1),
-        ([Reply(500, b""), read(node="a")], Outcome.DONE, 1),
+        ([LOST, read(), CONFLICT, read(node="a")], WriteOutcome.DONE, 2),
+        ([LOST, read(), CONFLICT, read(node="b")], WriteOutcome.CONFLICT, 2),
+        ([LOST, read(), CONFLICT, NOT_FOUND], WriteOutcome.GONE, 2),
+        ([LOST, NEVER, LOST, Reply(503, b""), read(node="a")], WriteOutcome.DONE, 1),
+        ([LOST, read(), LOST, read(), LOST, read(node="a")], WriteOutcome.DONE, 3),
+        ([LOST, Reply(403, b"")], WriteOutcome.REFUSED, 1),
+        ([NEVER], WriteOutcome.RETRY, 1),
+        ([Reply(500, b""), read(node="a")], WriteOutcome.DONE, 1),
     ],
 )
-def test_a_lost_reply_is_resolved_by_reading(answers: list[Any], outcome: Outcome, posts: int) -> None:
+def test_a_lost_reply_is_resolved_by_reading(answers: list[Any], outcome: WriteOutcome, posts: int) -> None:
     stub = Stub(*answers)
     result = stubbed(stub, lambda writer: writer.carry_out(Bind(KEY, "a")))
     assert result.outcome is outcome
@@ -157,18 +157,18 @@ def test_a_lost_reply_is_resolved_by_reading(answers: list[Any], outcome: Outcom
 def test_a_server_that_stays_away_leaves_the_outcome_unknown() -> None:
     stub = Stub(*[LOST] * 1000)
     result = stubbed(stub, lambda writer: writer.resolve(Bind(KEY, "a"), within=60.0))
-    assert result.outcome is Outcome.LOST
+    assert result.outcome is WriteOutcome.LOST
     assert len(stub.sent) < 30
 
 
 def test_whoever_may_not_write_sends_nothing() -> None:
     stub = Stub()
 
-    async def body(writer: Writer) -> set[Outcome]:
+    async def body(writer: Writer) -> set[WriteOutcome]:
         instructions = [Bind(KEY, "a"), PatchCondition(KEY, "r", "m"), Evict(KEY, "m"), Resize(KEY, {"c": 1})]
         return {(await writer.carry_out(instruction)).outcome for instruction in instructions}
 
-    assert stubbed(stub, body, may_write=lambda: False) == {Outcome.STOPPED}
+    assert stubbed(stub, body, may_write=lambda: False) == {WriteOutcome.STOPPED}
     assert stub.sent == []
 
 
@@ -184,14 +184,14 @@ def test_a_dry_run_writes_nothing_at_all() -> None:
         PatchClaim(KEY, ClaimPatch("n", "c", "u", "1", selected_node="a")),
     ]
 
-    async def body(writer: Writer) -> set[Outcome]:
+    async def body(writer: Writer) -> set[WriteOutcome]:
         events = asyncio.create_task(writer.run_events())
         outcomes = {(await writer.carry_out(instruction)).outcome for instruction in instructions}
         await asyncio.sleep(0.05)
         events.cancel()
         return outcomes
 
-    assert stubbed(stub, body, dry_run=True) == {Outcome.DRY}
+    assert stubbed(stub, body, dry_run=True) == {WriteOutcome.DRY}
     assert stub.sent == []
 
 
@@ -208,7 +208,7 @@ def test_events_wait_in_a_queue_with_an_end() -> None:
 
     async def body(writer: Writer) -> None:
         results = [writer.post_event(PostEvent(KEY, "r", "Normal", "a", str(n))) for n in range(15)]
-        assert [r.outcome for r in results] == [Outcome.DONE] * 10 + [Outcome.REFUSED] * 5
+        assert [r.outcome for r in results] == [WriteOutcome.DONE] * 10 + [WriteOutcome.REFUSED] * 5
         task = asyncio.create_task(writer.run_events())
         await becomes(lambda: writer.event_counts.posted == 10, "the events to be posted")
         assert writer.event_counts.dropped == 5
@@ -242,7 +242,7 @@ def test_events_keep_to_their_rate_and_bindings_do_not_wait_for_them() -> None:
         return result
 
     limit = RateLimit(10.0, 5, clock=lambda: now, sleep=sleep)
-    assert stubbed(stub, body, event_limit=limit).outcome is Outcome.DONE
+    assert stubbed(stub, body, event_limit=limit).outcome is WriteOutcome.DONE
     assert now == pytest.approx(1.5)
 
 
@@ -258,8 +258,8 @@ def test_a_binding_carries_its_annotations_and_is_made_once(space: Space, config
         return [await writer.bind(Bind(key, first, given)), await writer.bind(Bind(key, second))]
 
     bound, again = write(config, body)
-    assert bound.outcome is Outcome.DONE
-    assert again.outcome is Outcome.CONFLICT
+    assert bound.outcome is WriteOutcome.DONE
+    assert again.outcome is WriteOutcome.CONFLICT
     assert "already assigned" in again.message
     pod = space.pod("p")
     assert pod["spec"]["nodeName"] == first
@@ -275,10 +275,10 @@ def test_bindings_that_facts_have_overtaken(space: Space, config: Path) -> None:
     gone = key_of(space.make_pod("gone"))
     space.delete_pod("gone")
 
-    async def body(writer: Writer) -> list[Outcome]:
+    async def body(writer: Writer) -> list[WriteOutcome]:
         return [(await writer.carry_out(Bind(key, node))).outcome for key in (gated, old, gone)]
 
-    assert write(config, body) == [Outcome.CONFLICT, Outcome.CONFLICT, Outcome.GONE]
+    assert write(config, body) == [WriteOutcome.CONFLICT, WriteOutcome.CONFLICT, WriteOutcome.GONE]
     assert not any(pod["spec"].get("nodeName") for pod in space.pods())
 
 
@@ -286,7 +286,7 @@ def test_what_is_not_allowed_is_refused_and_says_so(space: Space) -> None:
     key = key_of(space.make_pod("p"))
     nobody = space.service_account_kubeconfig([])
     result = write(nobody, lambda writer: writer.carry_out(Bind(key, "node")))
-    assert result.outcome is Outcome.REFUSED
+    assert result.outcome is WriteOutcome.REFUSED
     assert f"bind {space.name}/p to node: 403 Forbidden" in result.message
 
 
@@ -305,8 +305,8 @@ def test_a_reply_that_is_lost_on_the_way(space: Space, fault: Fault) -> None:
 
     with Wire(space.plane.server) as wire:
         lost, resolved = write(space.service_account_kubeconfig(RULES, server=wire.address), body)
-    assert lost.outcome is Outcome.LOST
-    assert resolved.outcome is Outcome.DONE
+    assert lost.outcome is WriteOutcome.LOST
+    assert resolved.outcome is WriteOutcome.DONE
     assert wire.lost == 1
     assert space.pod("p")["spec"]["nodeName"] == node
 
@@ -321,7 +321,7 @@ def test_an_api_server_that_is_away_has_not_been_asked(space: Space) -> None:
     with Wire(space.plane.server) as wire:
         config = space.service_account_kubeconfig(RULES, server=wire.address)
         # Refused before the TLS handshake is complete: nothing can have been carried out.
-        assert write(config, body).outcome is Outcome.RETRY
+        assert write(config, body).outcome is WriteOutcome.RETRY
 
 
 def test_conditions_are_written_and_the_nominated_node_set_and_cleared(space: Space, config: Path) -> None:
@@ -335,7 +335,7 @@ def test_conditions_are_written_and_the_nominated_node_set_and_cleared(space: Sp
         patch = PatchCondition(key, names.UNSCHEDULABLE, "0/1 nodes are available", 1, "some-node")
         return await writer.patch_condition(patch, since)
 
-    assert write(config, unschedulable).outcome is Outcome.DONE
+    assert write(config, unschedulable).outcome is WriteOutcome.DONE
     assert conditions()["PodScheduled"] | {"lastProbeTime": None} == {
         "type": "PodScheduled",
         "status": "False",
@@ -350,9 +350,9 @@ def test_conditions_are_written_and_the_nominated_node_set_and_cleared(space: Sp
     assert conditions()["PodScheduled"]["reason"] == "SchedulerError"
     assert "nominatedNodeName" not in space.pod("p")["status"]
     other = key._replace(uid="00000000-0000-0000-0000-000000000000")
-    assert write(config, lambda w: w.carry_out(PatchCondition(other, "x", "y"))).outcome is Outcome.CONFLICT
+    assert write(config, lambda w: w.carry_out(PatchCondition(other, "x", "y"))).outcome is WriteOutcome.CONFLICT
     gone = PodKey(space.name, "no-such-pod", key.uid)
-    assert write(config, lambda w: w.carry_out(PatchCondition(gone, "x", "y"))).outcome is Outcome.GONE
+    assert write(config, lambda w: w.carry_out(PatchCondition(gone, "x", "y"))).outcome is WriteOutcome.GONE
 
 
 def test_an_event_arrives_with_all_that_describes_it(space: Space, config: Path) -> None:
@@ -386,13 +386,13 @@ def test_an_eviction_marks_the_pod_and_then_deletes_it_with_its_grace(space: Spa
     (node,) = space.make_nodes(1, kwok=False)
     key = key_of(space.make_pod("p", terminationGracePeriodSeconds=7))
 
-    async def body(writer: Writer) -> list[Outcome]:
+    async def body(writer: Writer) -> list[WriteOutcome]:
         other = key._replace(uid="00000000-0000-0000-0000-000000000000")
         evictions = [Evict(other, "another pod"), Evict(key, "for default/urgent")]
         await writer.bind(Bind(key, node))
         return [(await writer.carry_out(evict)).outcome for evict in evictions]
 
-    assert write(config, body) == [Outcome.CONFLICT, Outcome.DONE]
+    assert write(config, body) == [WriteOutcome.CONFLICT, WriteOutcome.DONE]
     pod = space.pod("p")
     assert pod["metadata"]["deletionGracePeriodSeconds"] == 7
     (condition,) = [c for c in pod["status"]["conditions"] if c["type"] == "DisruptionTarget"]
@@ -405,11 +405,11 @@ def test_a_pod_that_may_not_be_deleted_is_not_told_that_it_will_be(space: Space)
     key = key_of(space.make_pod("p"))
     config = space.service_account_kubeconfig([rule for rule in RULES if "delete" not in rule["verbs"]])
 
-    async def body(writer: Writer) -> Outcome:
+    async def body(writer: Writer) -> WriteOutcome:
         await writer.bind(Bind(key, node))
         return (await writer.carry_out(Evict(key, "for default/urgent"))).outcome
 
-    assert write(config, body) is Outcome.REFUSED
+    assert write(config, body) is WriteOutcome.REFUSED
     pod = space.pod("p")
     assert "deletionTimestamp" not in pod["metadata"]
     assert not [c for c in pod["status"].get("conditions", []) if c["type"] == "DisruptionTarget"]
@@ -419,17 +419,19 @@ def test_a_running_pod_is_resized(space: Space, config: Path) -> None:
     (node,) = space.make_nodes(1)
     key = key_of(space.make_pod("p", cpu="1"))
 
-    async def bound(writer: Writer) -> Outcome:
+    async def bound(writer: Writer) -> WriteOutcome:
         return (await writer.bind(Bind(key, node))).outcome
 
     async def resized(writer: Writer) -> list[Result]:
         sizes = [Resize(key, {"main": 2500}), Resize(key, {"main": -1}), Resize(key._replace(name="q"), {"main": 1})]
         return [await writer.carry_out(size) for size in sizes]
 
-    assert write(config, bound) is Outcome.DONE
+    assert write(config, bound) is WriteOutcome.DONE
     wait_for(lambda: space.pod("p")["status"]["phase"] == "Running", "the pod to run")
     results = write(config, resized)
-    assert [result.outcome for result in results] == [Outcome.DONE, Outcome.REFUSED, Outcome.GONE], results
+    assert [result.outcome for result in results] == [WriteOutcome.DONE, WriteOutcome.REFUSED, WriteOutcome.GONE], (
+        results
+    )
     assert space.pod("p")["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "2500m"
 
     def carried_out() -> bool:
@@ -445,10 +447,10 @@ def test_a_claim_learns_its_node_unless_it_has_changed(space: Space, config: Pat
     key = PodKey(space.name, "p", "u")
     patch = ClaimPatch(space.name, "c", meta["uid"], meta["resourceVersion"], selected_node="node-1")
 
-    async def body(writer: Writer) -> list[Outcome]:
+    async def body(writer: Writer) -> list[WriteOutcome]:
         return [(await writer.carry_out(PatchClaim(key, patch))).outcome for _ in range(2)]
 
-    assert write(config, body) == [Outcome.DONE, Outcome.CONFLICT]
+    assert write(config, body) == [WriteOutcome.DONE, WriteOutcome.CONFLICT]
     annotations = space.admin.get(f"{path}/c")["metadata"]["annotations"]
     assert annotations["volume.kubernetes.io/selected-node"] == "node-1"
 
@@ -463,7 +465,7 @@ def test_the_status_of_an_in_tree_group() -> None:
         status = GroupStatus(space.name, "g", version, False, "Unschedulable", "3 of 4 members fit")
         config = space.service_account_kubeconfig(RULES)
         result = write(config, lambda writer: writer.carry_out(status))
-        assert result.outcome is Outcome.DONE, result
+        assert result.outcome is WriteOutcome.DONE, result
         (condition,) = plane.admin.get(f"{path}/g")["status"]["conditions"]
         del condition["lastTransitionTime"]
         assert condition == {
@@ -482,5 +484,5 @@ def test_many_bindings_share_the_connections(space: Space, config: Path) -> None
         binds = (Bind(key, nodes[number % 4]) for number, key in enumerate(keys))
         return await asyncio.gather(*(writer.bind(bind) for bind in binds))
 
-    assert {result.outcome for result in write(config, body)} == {Outcome.DONE}
+    assert {result.outcome for result in write(config, body)} == {WriteOutcome.DONE}
     assert all(pod["spec"]["nodeName"] in nodes for pod in space.pods())

@@ -11,8 +11,8 @@ from flowsched_models.catalogue import Catalogue
 from flowsched_models.lookahead import Entry, Lookahead
 from flowsched_models.machine import MachineType
 from flowsched_models.measurements.measurements import (
-    Execution,
     InterferenceTime,
+    MeasuredExecution,
     Measurements,
     Run,
     ThreadTime,
@@ -60,7 +60,7 @@ def measured(
             for kind, factor in (("none", 1.0), ("llc", 1.0 + job.sensitivity)):
                 beside.append(InterferenceTime(group, REFERENCE.name, name, kind, "0", noisy(100.0 * factor), HERE))
         for r in range(runs):
-            executions: list[Execution] = []
+            executions: list[MeasuredExecution] = []
             for machine in (REFERENCE, FAST):
                 names = [str(n) for n in rng.permutation(list(catalogue.jobs))[: int(rng.integers(2, 4))]]
                 entries = [_entry(rng, name, machine) for name in names]
@@ -68,7 +68,7 @@ def measured(
                 for e, end in zip(entries, outcome.ends_s[0].tolist(), strict=True):
                     duration = noisy(end - e.ready_s)
                     executions.append(
-                        Execution(
+                        MeasuredExecution(
                             e.profile,
                             machine.name,
                             machine.name,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from synthetic import ignorant, measured, truth
 
-from flowsched_models.calibration.calibration import Request, calibrate
+from flowsched_models.calibration.calibration import FitRequest, calibrate
 from flowsched_models.calibration.observation import observe
 from flowsched_models.calibration.parameter import parameters_of
 from flowsched_models.calibration.profiles_text import profiles_text
@@ -134,7 +134,9 @@ def test_machine_types_that_were_not_measured_are_left_out_unless_asked_for() ->
     )
     data = measured(1, groups=1, runs=1)
 
-    own, whole = (calibrate(data, base, Request(unmeasured=wanted)).catalogue.machine_types for wanted in (False, True))
+    own, whole = (
+        calibrate(data, base, FitRequest(unmeasured=wanted)).catalogue.machine_types for wanted in (False, True)
+    )
 
     assert sorted(own) == ["fast-4", "ref-8"]
     assert whole["fast-8"].speed == pytest.approx(1.2, rel=0.1)
@@ -161,4 +163,4 @@ def test_nothing_to_fit_is_refused() -> None:
 
 def test_a_reference_that_was_not_measured_is_refused() -> None:
     with pytest.raises(InputError, match="--reference: 'fast' was not measured"):
-        calibrate(measured(1, groups=1, runs=0), ignorant(truth()), Request(reference="fast"))
+        calibrate(measured(1, groups=1, runs=0), ignorant(truth()), FitRequest(reference="fast"))

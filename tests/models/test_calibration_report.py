@@ -15,15 +15,15 @@ from xml.etree import ElementTree as Tree
 import pytest
 
 from builders import CATALOGUE
-from flowsched_models.calibration.calibration import Calibration, Request, calibrate
+from flowsched_models.calibration.calibration import Calibration, FitRequest, calibrate
 from flowsched_models.calibration.figure import label
 from flowsched_models.calibration.report import parts_of, report_html
 from flowsched_models.calibration.score_parts import pairs_of, summary_rows
 from flowsched_models.measurements.measurements import (
-    Execution,
     Finding,
     InterferenceTime,
     LatencyPoint,
+    MeasuredExecution,
     Measurements,
     Run,
     ThreadTime,
@@ -49,9 +49,9 @@ def run_of(group: str, factor: float) -> Run:
     where = ("n1", "small", (0, 1, 2, 3), 4, 4.0, None)
     other = ("n2", "large", (0, 1, 2, 3, 4, 5, 6, 7), 8, 8.0, None)
     executions = (
-        Execution("scaling", *where, 0.0, 29.0 * factor, NOWHERE),
-        Execution("serial", *other, 0.0, 34.0 * factor, NOWHERE),
-        Execution("scaling", *other, 1.0, 33.0 * factor, NOWHERE),
+        MeasuredExecution("scaling", *where, 0.0, 29.0 * factor, NOWHERE),
+        MeasuredExecution("serial", *other, 0.0, 34.0 * factor, NOWHERE),
+        MeasuredExecution("scaling", *other, 1.0, 33.0 * factor, NOWHERE),
     )
     return Run(group, "plan", "1", "2024", executions)
 
@@ -193,7 +193,7 @@ def test_other_parts_of_the_data_do_as_well(kept: str) -> None:
         data = replace(SWEEPS, latency_points=tuple(points_of("lab")))
     else:
         data = WHOLE.only("lab")
-    result = calibrate(data, CATALOGUE, Request(leave_out=kept == "one group"))
+    result = calibrate(data, CATALOGUE, FitRequest(leave_out=kept == "one group"))
     parts = {part.anchor: part for part in parts_of(result)}
     assert not result.left_out
     assert bool(parts["latency"].pictures) == bool(data.latency_points)

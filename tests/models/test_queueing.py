@@ -7,8 +7,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from flowsched_models.queueing import (
+from queueing_theory import (
     OpenQueue,
     Station,
     bounds,

@@ -9,7 +9,7 @@ from pathlib import Path
 from small_machines import FOUR, SMT
 
 from flowsched_models.measuring.aggressor import AGGRESSORS
-from flowsched_models.measuring.run_plan import Table, default_threads, plan_runs
+from flowsched_models.measuring.run_plan import ResultTable, default_threads, plan_runs
 from flowsched_models.measuring.topology import read_topology
 
 
@@ -79,7 +79,9 @@ def test_the_sweep_has_as_many_cores_as_threads() -> None:
 
 def test_aggressors_on_the_core_and_beside_it() -> None:
     plan = plan_runs(FOUR, [1], list(AGGRESSORS), runs=1)
-    places = {r.setup.interference: r.setup.aggressor_core for r in plan.runs if r.setup.table is Table.INTERFERENCE}
+    places = {
+        r.setup.interference: r.setup.aggressor_core for r in plan.runs if r.setup.table is ResultTable.INTERFERENCE
+    }
     assert places == {"none": None, "cpu": 0, "l1d": 0, "l1i": 0, "l2": 0, "llc": 1, "membw": 1}
     assert plan.notes == ("two copies beside each other are left out: they need two cores",)
 
@@ -93,7 +95,7 @@ def test_what_a_machine_cannot_show_is_said() -> None:
 
 
 def test_two_copies_on_the_same_cores_and_apart_on_whole_physical_cores() -> None:
-    pairs = [r.setup for r in plan_runs(SMT, [4], [], runs=1).runs if r.setup.table is Table.EXECUTIONS]
+    pairs = [r.setup for r in plan_runs(SMT, [4], [], runs=1).runs if r.setup.table is ResultTable.EXECUTIONS]
     assert [[(c.threads, c.cores) for c in s.copies] for s in pairs] == [
         [(4, (0, 1, 2, 3)), (4, (0, 1, 2, 3))],
         [(2, (0, 2)), (2, (1, 3))],

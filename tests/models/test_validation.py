@@ -17,9 +17,16 @@ from builders import CACHE, CATALOGUE, LARGE, SERIAL, SMALL
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.commands.validate import validate as command
 from flowsched_models.document import InputError
-from flowsched_models.execution import Execution as Motion
+from flowsched_models.execution import Execution
 from flowsched_models.measurements.load import load_measurements
-from flowsched_models.measurements.measurements import Execution, LatencyWindow, Measurements, Placed, Run, Where
+from flowsched_models.measurements.measurements import (
+    LatencyWindow,
+    MeasuredExecution,
+    Measurements,
+    Placed,
+    Run,
+    Where,
+)
 from flowsched_models.profiles import dump_catalogue, load_catalogue
 from flowsched_models.runtime import HostFactory, Resident, ServiceLoad
 from flowsched_models.validation import Question, validate
@@ -65,7 +72,7 @@ def made_up(
         here = [j for j in jobs if j.node == node]
         own = [s for s in services if s.node == node]
         loads = tuple(ServiceLoad(s.profile, s.cores, s.threads, 1.0, QPS, "plain") for s in own)
-        motion: Motion[int] = Motion(hosts.host(here[0].machine_type, loads))
+        motion: Execution[int] = Execution(hosts.host(here[0].machine_type, loads))
         for i, j in enumerate(here):
             resident = Resident(j.job, 1.0, len(j.cores), j.cores, float(len(j.cores)), ready_s=j.start_s)
             motion.start(i, resident, j.factor)
@@ -77,7 +84,9 @@ def made_up(
                 j = here[i]
                 n = len(j.cores)
                 executions.append(
-                    Execution(j.job, node, j.machine_type, j.cores, n, float(n), None, j.start_s, until, NOWHERE)
+                    MeasuredExecution(
+                        j.job, node, j.machine_type, j.cores, n, float(n), None, j.start_s, until, NOWHERE
+                    )
                 )
     executions.sort(key=lambda e: (e.start_s, e.job))
     return Run(group, "plan", run, "", tuple(executions), tuple(services)), tuple(windows)
@@ -295,7 +304,7 @@ def write(folder: Path, runs: Measurements, spoil: Callable[[dict[str, str]], No
     rows = []
     for run in runs.runs:
         for item in (*run.services, *run.executions):
-            is_job = isinstance(item, Execution)
+            is_job = isinstance(item, MeasuredExecution)
             row = {"schedule": run.schedule, "run": run.run, "job": item.job if is_job else item.profile}
             row |= {"node": item.node, "machine_type": item.machine_type, "cores": ",".join(map(str, item.cores))}
             row |= {"threads": str(item.threads), "cpu_request": str(item.request)}

@@ -78,5 +78,5 @@ def test_short_windows_of_memcached_scatter_more() -> None:
     assert [n.window_s for n in memcached.window_noise] == [1.0, 1.8, 5.0, 10.0]
     assert 1.15 > memcached.noise(1.0).quantile(0.95) > memcached.noise(10.0).quantile(0.95) > 1.06
     assert 1.45 > memcached.noise(1.0).quantile(0.99) > memcached.noise(10.0).quantile(0.99) > 1.2
-    assert 0.04 < memcached.interval_error < 0.09
-    assert ServiceProfile("s", memcached.curves).interval_error == USUAL.error
+    assert 0.04 < memcached.noise(10.0).deviation < 0.09
+    assert ServiceProfile("s", memcached.curves).noise(10.0).deviation == USUAL.error

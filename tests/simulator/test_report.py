@@ -14,6 +14,7 @@ from flowsched_simulator.report.colour import job_colours
 from flowsched_simulator.report.lane import Occupant, split_lanes
 from flowsched_simulator.report.number import compact, core_list, fixed
 from flowsched_simulator.report.scale import LEFT, RIGHT, WIDTH, TimeScale, even_ticks
+from flowsched_simulator.table import render_table
 
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 
@@ -237,6 +238,14 @@ def test_sections_follow_the_table_and_further_seeds_are_folded():
     assert headings == ["flow", "fifo"]
     assert "<summary>Seed 1</summary>" in text
     assert "<summary>Seed 0</summary>" not in text
+
+
+@pytest.mark.parametrize(("gap", "shown"), [(1.0, "no bound"), (0.123, "12.3")])
+def test_a_bound_that_proves_nothing_is_none(gap, shown):
+    """100 % of what scheduling can win or lose: the bound is what the tasks cost alone."""
+    table = [row(gap_absolute_max=2.384, gap_relative_max=gap, certificate="lagrangian")]
+    assert f">{shown}<" in render_report(result([run()], table))
+    assert f" {shown} " in render_table(table).splitlines()[-1]
 
 
 def test_best_values_are_marked_by_what_is_shown():

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from builders import read_anew
 from flowsched.cli import flowsched
 from flowsched.records.record_file import load_record
 from flowsched.scale.policies import COST_MODELS
-from flowsched.scale.policies.registry import Registry
 from flowsched.scale.policies.trivial import TrivialPolicy
 from flowsched_simulator import EngineOptions, load_scenario, simulate
 from flowsched_simulator.policies import cost_models, is_cost_model
@@ -268,12 +268,8 @@ def outsiders(monkeypatch: pytest.MonkeyPatch) -> None:
         EntryPoint("faulty", "somebodys_policies:Faulty", "flowsched.policies"),
         EntryPoint("gone", "somebodys_missing_policies:Gone", "flowsched.policies"),
     ]
-    monkeypatch.setattr("flowsched.scale.policies.registry.entry_points", lambda group: found)
-    fresh = Registry()
-    monkeypatch.setattr(COST_MODELS, "_places", fresh._places, raising=False)
-    COST_MODELS.__dict__["_places"] = fresh._places
-    yield
-    COST_MODELS.__dict__.pop("_places", None)
+    monkeypatch.setattr("flowsched.support.registry.entry_points", lambda group: [e for e in found if e.group == group])
+    monkeypatch.setitem(COST_MODELS.__dict__, "_places", read_anew(COST_MODELS)._places)
 
 
 @pytest.mark.usefixtures("outsiders")

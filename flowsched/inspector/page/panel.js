@@ -771,7 +771,9 @@ class Panel {
       facts([
         ["Cost of the plan", number(c.primal)],
         ["No plan below", number(c.bound)],
-        ["Gap", `${number(c.gap_absolute)}, ${percent(c.gap_relative)} of what scheduling could win or lose`],
+        ["Gap", c.gap_relative > 1 - 1e-6
+          ? "no bound beyond what the tasks cost alone"
+          : `${number(c.gap_absolute)}, ${percent(c.gap_relative)} of what scheduling could win or lose`],
         ["Alone in the cluster", number(c.unconstrained), "what it would cost if every task had the cluster to itself"],
         ["Proved by", c.method],
         ["Prices used", part.prices ? whole(part.prices) : null],

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from flowsched.scale.policy import CostModel, Feature
+from flowsched.support.registry import Registry
 from flowsched_models.document import InputError, Problem, name_help
 
 GROUP = "flowsched.policies"
@@ -65,69 +63,6 @@ class PolicyNotes:
     """Its code: ``module:Class``."""
 
 
-class Registry(Mapping[str, PolicyFactory]):
-    """Name to class of every known policy; a class is loaded when it is looked up."""
-
-    @cached_property
-    def _places(self) -> dict[str, str | EntryPoint]:
-        # Our own names cannot be taken over: who says coco gets ours.
-        others = {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda e: (e.name, e.value))}
-        own = {*_BUILT_IN, *ALIASES}
-        return {**_BUILT_IN, **{name: entry for name, entry in others.items() if name not in own}}
-
-    def __getitem__(self, name: str) -> PolicyFactory:
-        """The class; raises :class:`PolicyError` for an unknown name and for one that cannot be loaded."""
-        place = self._places.get(name)
-        if place is None:
-            raise _error(f"there is no policy '{name}'", name_help(name, self))
-        if isinstance(place, str):
-            module, _, attribute = place.partition(":")
-            found: PolicyFactory = getattr(import_module(module), attribute)
-            return found
-        who = self.package(name) or "another package"
-        try:
-            loaded = place.load()
-        except Exception as error:  # other people's code: anything may go wrong
-            message = f"the policy '{name}' of {who} cannot be loaded ({type(error).__name__}: {error})"
-            raise _error(message, f"install it again, or take another one: {', '.join(_BUILT_IN)}") from error
-        if not callable(loaded):
-            raise _error(
-                f"the policy '{name}' of {who} is {loaded!r}, which cannot be called",
-                "its entry point should name a class or a function that makes a policy",
-            )
-        made: PolicyFactory = loaded
-        return made
-
-    def __iter__(self) -> Iterator[str]:
-        """The names, ours first."""
-        return iter(self._places)
-
-    def __len__(self) -> int:
-        """How many there are."""
-        return len(self._places)
-
-    def __contains__(self, name: object) -> bool:
-        """Whether there is one of that name, without loading it."""
-        return name in self._places
-
-    def is_ours(self, name: str) -> bool:
-        """Whether a policy is one of flowsched's own."""
-        return name in _BUILT_IN
-
-    def place(self, name: str) -> str:
-        """Where the code of a policy is, ``module:Class``, without loading it; empty for one that there is not."""
-        place = self._places.get(name, "")
-        return place if isinstance(place, str) else place.value
-
-    def package(self, name: str) -> str:
-        """The distribution that announces a policy; empty for ours and where nobody knows."""
-        place = self._places.get(name)
-        return place.dist.name if isinstance(place, EntryPoint) and place.dist is not None else ""
-
-
-COST_MODELS = Registry()
-
-
 def make_cost_model(name: str, **settings: Any) -> CostModel:
     """A policy by its name, or by an older one of ``ALIASES``, with settings as it documents them.
 
@@ -135,7 +70,7 @@ def make_cost_model(name: str, **settings: Any) -> CostModel:
     or makes something that is no policy.
     """
     name = ALIASES.get(name, name)
-    factory = COST_MODELS[name]
+    factory: PolicyFactory = COST_MODELS[name]
     known = _settings(factory)
     names = [setting.name for setting in known]
     for given in settings:
@@ -158,7 +93,7 @@ def make_cost_model(name: str, **settings: Any) -> CostModel:
 def describe_cost_model(name: str) -> PolicyNotes:
     """What a policy says about itself; raises :class:`PolicyError` as looking it up does."""
     name = ALIASES.get(name, name)
-    factory = COST_MODELS[name]
+    factory: PolicyFactory = COST_MODELS[name]
     summary = (inspect.getdoc(factory) or "").partition("\n")[0].strip()
     return PolicyNotes(name, summary, _settings(factory), COST_MODELS.package(name), COST_MODELS.place(name))
 
@@ -204,3 +139,14 @@ def _check(name: str, policy: object) -> None:
 
 def _error(message: str, help: str) -> PolicyError:
     return PolicyError([Problem("policies", None, "", message, help)])
+
+
+def _check_factory(name: str, loaded: object, package: str) -> None:
+    if not callable(loaded):
+        raise _error(
+            f"the policy '{name}' of {package} is {loaded!r}, which cannot be called",
+            "its entry point should name a class or a function that makes a policy",
+        )
+
+
+COST_MODELS = Registry("policy", GROUP, _BUILT_IN, _check_factory, _error, ALIASES.keys())

@@ -106,11 +106,6 @@ def tree_among(there: Iterable[Process], pid: int) -> list[Process]:
     return list(found.values())
 
 
-def pids_of_name(system: System, name: str) -> list[int]:
-    """Processes of a name, which /proc cuts to 15 characters."""
-    return [process.pid for process in processes(system) if process.name == name[:15]]
-
-
 def pid_of_port(system: System, port: int) -> int | None:
     """The process that listens on a TCP port of this machine's own network; the oldest where several share the socket.
 

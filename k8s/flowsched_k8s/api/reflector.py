@@ -125,8 +125,6 @@ class Reflector(Generic[Obj]):
         self.state = State.LISTING
         self.reason = ""
         self.counts = Counts()
-        self.heard_at = 0.0
-        """When the API server last said something about these objects, by the clock."""
         self._connection = connection
         self._on_event = on_event
         self._selectors = dict(selectors or {})
@@ -296,7 +294,6 @@ class Reflector(Generic[Obj]):
         query = {"limit": str(self._page_size), **self._selectors}
         while True:
             page = await self._page(query)
-            self.heard_at = self._clock()
             batch: list[Happening[Obj]] = []
             for obj in page.items or ():
                 name = (obj.metadata.namespace, obj.metadata.name)
@@ -360,7 +357,6 @@ class Reflector(Generic[Obj]):
 
     def _take(self, lines: list[bytes]) -> None:
         """Take in the events of one chunk."""
-        self.heard_at = self._clock()
         batch: list[Happening[Obj]] = []
         try:
             for line in lines:

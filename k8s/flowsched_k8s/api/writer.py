@@ -54,7 +54,7 @@ _CORE_KINDS = {"Pod", "Node", "ConfigMap", "Namespace"}
 _NAME_BYTES = 253
 
 
-class Outcome(StrEnum):
+class WriteOutcome(StrEnum):
     """What came of an instruction."""
 
     DONE = "done"
@@ -78,7 +78,7 @@ class Outcome(StrEnum):
 class Result:
     """What came of an instruction, with the API server's words."""
 
-    outcome: Outcome
+    outcome: WriteOutcome
     message: str = ""
     retry_after: float = 0.0
     """Seconds for which the API server wants to be left alone."""
@@ -157,7 +157,7 @@ class Writer:
         match instruction:
             case Bind():
                 result = await self.bind(instruction)
-                return await self.resolve(instruction) if result.outcome is Outcome.LOST else result
+                return await self.resolve(instruction) if result.outcome is WriteOutcome.LOST else result
             case PatchCondition():
                 return await self.patch_condition(instruction)
             case PostEvent():
@@ -196,10 +196,10 @@ class Writer:
         delay = 0.05
         while True:
             result = await self._resolved(bind)
-            if result.outcome not in (Outcome.LOST, Outcome.RETRY):
+            if result.outcome not in (WriteOutcome.LOST, WriteOutcome.RETRY):
                 return result
             if self._clock() + delay >= until:
-                return Result(Outcome.LOST, result.message)
+                return Result(WriteOutcome.LOST, result.message)
             await self._sleep(max(delay, result.retry_after))
             delay = min(delay * 2.0, 5.0)
 
@@ -207,20 +207,20 @@ class Writer:
         try:
             pod = await self.read_pod(bind.pod)
         except UnreachableError as error:
-            return Result(Outcome.LOST, str(error))
+            return Result(WriteOutcome.LOST, str(error))
         except ApiError as error:
             if error.status in (401, 403):
-                return Result(Outcome.REFUSED, str(error))
-            return Result(Outcome.LOST, str(error), error.retry_after)
+                return Result(WriteOutcome.REFUSED, str(error))
+            return Result(WriteOutcome.LOST, str(error), error.retry_after)
         if pod is None:
-            return Result(Outcome.GONE, f"pod {bind.pod} is gone")
+            return Result(WriteOutcome.GONE, f"pod {bind.pod} is gone")
         node = pod.spec.node_name
         if node == bind.node:
-            return Result(Outcome.DONE)
+            return Result(WriteOutcome.DONE)
         if node:
-            return Result(Outcome.CONFLICT, f"pod {bind.pod} is already assigned to node {node}")
+            return Result(WriteOutcome.CONFLICT, f"pod {bind.pod} is already assigned to node {node}")
         result = await self.bind(bind)
-        if result.outcome is Outcome.CONFLICT:
+        if result.outcome is WriteOutcome.CONFLICT:
             # Either the first request has arrived after all, or something else has: reading tells.
             again = await self._reread(bind)
             return again or result
@@ -230,10 +230,10 @@ class Writer:
         try:
             pod = await self.read_pod(bind.pod)
         except (UnreachableError, ApiError) as error:
-            return Result(Outcome.LOST, str(error))
+            return Result(WriteOutcome.LOST, str(error))
         if pod is None:
-            return Result(Outcome.GONE, f"pod {bind.pod} is gone")
-        return Result(Outcome.DONE) if pod.spec.node_name == bind.node else None
+            return Result(WriteOutcome.GONE, f"pod {bind.pod} is gone")
+        return Result(WriteOutcome.DONE) if pod.spec.node_name == bind.node else None
 
     async def read_pod(self, key: PodKey) -> Pod | None:
         """The pod as it is now; ``None`` if it is gone or another one has its name.
@@ -277,10 +277,10 @@ class Writer:
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": evict.pod.uid}}
         # A pod that may not be deleted must not be told that it is about to be.
         asked = await self._write("DELETE", _pod(evict.pod), {**body, "dryRun": ["All"]}, JSON, what)
-        if asked.outcome is not Outcome.DONE:
+        if asked.outcome is not WriteOutcome.DONE:
             return asked
         marked = await self._patch_status(evict.pod, {"conditions": [condition]}, what)
-        if marked.outcome is not Outcome.DONE:
+        if marked.outcome is not WriteOutcome.DONE:
             return marked
         return await self._write("DELETE", _pod(evict.pod), body, JSON, what)
 
@@ -321,15 +321,15 @@ class Writer:
     async def _write(self, method: str, path: str, body: Any, content_type: str, what: str) -> Result:
         if self._dry_run:
             _log.info("dry run: %s", what)
-            return Result(Outcome.DRY)
+            return Result(WriteOutcome.DRY)
         try:
             reply = await self._connection.request(
                 method, path, body=body, content_type=content_type, guard=self._may_write
             )
         except NotAllowedError:
-            return Result(Outcome.STOPPED, f"{what}: not sent, this process may not write any more")
+            return Result(WriteOutcome.STOPPED, f"{what}: not sent, this process may not write any more")
         except UnreachableError as error:
-            return Result(Outcome.LOST if error.sent else Outcome.RETRY, f"{what}: {error}")
+            return Result(WriteOutcome.LOST if error.sent else WriteOutcome.RETRY, f"{what}: {error}")
         return result_of(reply, what)
 
     # Events
@@ -338,13 +338,13 @@ class Writer:
         """Queue an event; never waits. :meth:`run_events` posts it."""
         if self._dry_run:
             _log.info("dry run: event %s on %s: %s", event.reason, event.regarding, event.note)
-            return Result(Outcome.DRY)
+            return Result(WriteOutcome.DRY)
         if len(self._events.queue) >= self._event_queue:
             self.event_counts.dropped += 1
-            return Result(Outcome.REFUSED, "too many events wait")
+            return Result(WriteOutcome.REFUSED, "too many events wait")
         self._events.queue.append((event, self._now()))
         self._events.arrived.set()
-        return Result(Outcome.DONE)
+        return Result(WriteOutcome.DONE)
 
     async def run_events(self, workers: int = 4) -> None:
         """Post queued events until cancelled, with so many requests at a time."""
@@ -366,10 +366,10 @@ class Writer:
             event, at = self._events.queue.popleft()
             await self._event_limit.wait()
             result = await self._post(event, at)
-            if result.outcome is Outcome.RETRY:
+            if result.outcome is WriteOutcome.RETRY:
                 await self._sleep(max(1.0, result.retry_after))
                 result = await self._post(event, at)
-            if result.outcome is Outcome.DONE:
+            if result.outcome is WriteOutcome.DONE:
                 self.event_counts.posted += 1
             else:
                 self.event_counts.failed += 1
@@ -404,19 +404,19 @@ class Writer:
 def result_of(reply: Reply, what: str) -> Result:
     """The plain word for an answer to a write."""
     if reply.ok:
-        return Result(Outcome.DONE)
+        return Result(WriteOutcome.DONE)
     error = ApiError.of(reply)
     if reply.status == 404:
-        outcome = Outcome.GONE
+        outcome = WriteOutcome.GONE
     elif reply.status == 409 or _is_other_uid(reply):
-        outcome = Outcome.CONFLICT
+        outcome = WriteOutcome.CONFLICT
     elif reply.status == 429:
-        outcome = Outcome.RETRY
+        outcome = WriteOutcome.RETRY
     elif reply.status >= 500:
         # The write may have reached the store before something behind it failed.
-        outcome = Outcome.LOST
+        outcome = WriteOutcome.LOST
     else:
-        outcome = Outcome.REFUSED
+        outcome = WriteOutcome.REFUSED
     return Result(outcome, f"{what}: {error}", reply.retry_after)
 
 

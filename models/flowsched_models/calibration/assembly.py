@@ -27,7 +27,7 @@ DIGITS = 4
 
 
 @dataclass(frozen=True)
-class Errors:
+class LogErrors:
     """Standard deviations of log(measured/predicted) run time, as far as they are known."""
 
     jobs: Mapping[str, float]
@@ -35,7 +35,7 @@ class Errors:
 
 
 def assemble(
-    fitted: Fitted, base: Catalogue, data: Measurements, errors: Errors | None = None, *, unmeasured: bool = True
+    fitted: Fitted, base: Catalogue, data: Measurements, errors: LogErrors | None = None, *, unmeasured: bool = True
 ) -> tuple[Catalogue, tuple[str, ...]]:
     """The profiles of what was measured, and a sentence for everything that was assumed.
 
@@ -43,7 +43,7 @@ def assemble(
     ``unmeasured``: with the machine types of ``base`` that were not measured, too. Those that share a family with a measured
     one get the factors of the family, all others the middle of the families.
     """
-    known = errors or Errors({}, {})
+    known = errors or LogErrors({}, {})
     assumed: list[str] = []
     types = _machine_types(fitted, base, known, assumed, unmeasured)
     jobs = {
@@ -52,7 +52,7 @@ def assemble(
     return Catalogue(jobs, dict(base.services), types, "calibrated"), tuple(assumed)
 
 
-def with_errors(catalogue: Catalogue, errors: Errors) -> Catalogue:
+def with_errors(catalogue: Catalogue, errors: LogErrors) -> Catalogue:
     """The same profiles with other errors of predictions."""
     jobs = {
         n: replace(j, error=_round(errors.jobs[n], 2)) if n in errors.jobs else j for n, j in catalogue.jobs.items()
@@ -65,7 +65,7 @@ def with_errors(catalogue: Catalogue, errors: Errors) -> Catalogue:
 
 
 def _machine_types(
-    fitted: Fitted, base: Catalogue, known: Errors, assumed: list[str], unmeasured: bool
+    fitted: Fitted, base: Catalogue, known: LogErrors, assumed: list[str], unmeasured: bool
 ) -> dict[str, MachineType]:
     parameters, values = fitted.parameters, fitted.values
     families = {family_of(t) for t in parameters.machine_types} | {family_of(parameters.reference)}
@@ -101,7 +101,7 @@ def _job(
     base: Catalogue,
     data: Measurements,
     types: Mapping[str, MachineType],
-    known: Errors,
+    known: LogErrors,
     assumed: list[str],
 ) -> JobProfile:
     values = fitted.values

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
-from flowsched_models.calibration.assembly import Errors, assemble, with_errors
+from flowsched_models.calibration.assembly import LogErrors, assemble, with_errors
 from flowsched_models.calibration.controlled_fit import (
     ControlledFit,
     fit_controlled,
@@ -37,7 +37,7 @@ SWEPT_ERROR = 0.3
 
 
 @dataclass(frozen=True)
-class Request:
+class FitRequest:
     """What to fit, and how."""
 
     reference: str | None = None
@@ -89,14 +89,14 @@ class Calibration:
 
 
 def calibrate(
-    data: Measurements, base: Catalogue, request: Request | None = None, progress: Progress | None = None
+    data: Measurements, base: Catalogue, request: FitRequest | None = None, progress: Progress | None = None
 ) -> Calibration:
     """Profiles of everything that was measured.
 
     ``base`` gives what no time tells: virtual CPUs and memory of machine types, memory of jobs, services beside runs. Raises
     :class:`InputError` where nothing can be fitted or a machine type is in no profile.
     """
-    request = request or Request()
+    request = request or FitRequest()
     tell = progress or (lambda _: None)
     base = without_controlled(base)
     check_types(data, base)
@@ -175,7 +175,7 @@ def check_types(data: Measurements, base: Catalogue) -> None:
     problems.raise_any()
 
 
-def _fit_services(data: Measurements, base: Catalogue, request: Request, tell: Progress) -> dict[str, FittedLatency]:
+def _fit_services(data: Measurements, base: Catalogue, request: FitRequest, tell: Progress) -> dict[str, FittedLatency]:
     found = {}
     for service in sorted({p.service for p in data.latency_points}):
         tell(f"fitting the latency of {service}")
@@ -263,7 +263,7 @@ def _run_times(data: Measurements, catalogue: Catalogue, question: Question) -> 
 
 def _errors(
     left_out: Collection[Score], in_sample: Collection[Score], observed: Observations, fitted: Fitted
-) -> Errors:
+) -> LogErrors:
     """Errors as far as groups that were left out tell; else what is assumed of so little, and more where the fit is off."""
     if left_out:
         return errors_of(left_out)
@@ -276,7 +276,7 @@ def _errors(
         if not fitted.identified(serial + j):
             assumed = NEVER_MEASURED  # how it speeds up with threads is a guess
         jobs[name] = max(assumed, found.get(name, 0.0))
-    return Errors(jobs, {})
+    return LogErrors(jobs, {})
 
 
 def _said(

@@ -21,7 +21,7 @@ from flowsched_models.calibration.figure import (
     svg,
 )
 from flowsched_models.calibration.latency_fit import FittedLatency
-from flowsched_models.calibration.observation import Observations, Slowdown, Sweep
+from flowsched_models.calibration.observation import Observations, Slowdown, ThreadSweep
 from flowsched_models.calibration.runtime_fit import Fitted, sweep_duration
 from flowsched_models.profile import PhaseOrder
 
@@ -38,7 +38,7 @@ class SweepPoint:
     job: str
     machine_type: str
     cores: int
-    sweep: Sweep
+    sweep: ThreadSweep
     measured_s: float
     fitted_s: float
 
@@ -59,7 +59,7 @@ def sweep_points(fitted: Fitted, observed: Observations) -> list[SweepPoint]:
     return sorted(found, key=lambda p: (p.job, p.machine_type, p.cores, p.sweep.threads))
 
 
-def _fitted_s(fitted: Fitted, observed: Observations, sweep: Sweep) -> float:
+def _fitted_s(fitted: Fitted, observed: Observations, sweep: ThreadSweep) -> float:
     serial_first = np.array([o is PhaseOrder.SERIAL_FIRST for o in fitted.phase_order])
     return sweep_duration(sweep, fitted.values, serial_first, observed)
 

@@ -21,7 +21,7 @@ from flowsched_models.calibration.latency_score import errors as latency_errors
 from flowsched_models.calibration.noise_fit import FAR, SETTLED_S, SHARES, FittedNoise
 from flowsched_models.calibration.parameter import Block, Scale
 from flowsched_models.calibration.plots import Bar, interval_plot
-from flowsched_models.calibration.report_part import Part, Picture, Table, percent
+from flowsched_models.calibration.report_part import Picture, ReportPart, ReportTable, percent
 from flowsched_models.text_table import counted
 
 NO_INTERVAL = "none"
@@ -29,7 +29,7 @@ PER_JOB, PER_MACHINE = "of jobs", "of machines"
 _TWO_SIDES = np.array([-1.96, 1.96])
 
 
-def parameters(result: Calibration) -> Part:
+def parameters(result: Calibration) -> ReportPart:
     """Every fitted number with its interval, and how much of it was assumed."""
     fitted = result.fitted
     blocks: list[tuple[Block, list[Bar]]] = []
@@ -64,9 +64,9 @@ def parameters(result: Calibration) -> Part:
                 Picture(f"parameters-{name.split()[-1]}", drawn, alt, f"Numbers {name}, with 95 % intervals.")
             )
     head = ("of", "value", "95 % interval", "assumed beforehand", "what decides")
-    tables = [Table(f"{b.name}.", head, tuple(_bar_row(bar, b) for bar in bars), (0, 4)) for b, bars in blocks]
+    tables = [ReportTable(f"{b.name}.", head, tuple(_bar_row(bar, b) for bar in bars), (0, 4)) for b, bars in blocks]
     tables += [table for fit in result.latency.values() for table in _service_tables(fit)]
-    return Part("parameters", "Parameters", said, tuple(pictures), tuple(tables))
+    return ReportPart("parameters", "Parameters", said, tuple(pictures), tuple(tables))
 
 
 def _bar_row(bar: Bar, block: Block) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ def _bar_row(bar: Bar, block: Block) -> tuple[str, ...]:
     return bar.name, short(bar.value), f"{short(bar.low)} to {short(bar.high)}", assumed, decides
 
 
-def _service_tables(fit: FittedLatency) -> Iterator[Table]:
+def _service_tables(fit: FittedLatency) -> Iterator[ReportTable]:
     rows = tuple(
         (
             p.name,
@@ -90,15 +90,17 @@ def _service_tables(fit: FittedLatency) -> Iterator[Table]:
     )
     if rows:
         head = ("number", "value", "95 % interval", "fitted to", "identified")
-        yield Table(f"{fit.service}.", head, rows, (0, 3, 4))
+        yield ReportTable(f"{fit.service}.", head, rows, (0, 3, 4))
 
 
-def sweeps(result: Calibration) -> Part:
+def sweeps(result: Calibration) -> ReportPart:
     """Every job alone on 1, 2, 4, … threads."""
     heading = "Thread sweeps"
     points = sweep_points(result.fitted, result.observed)
     if not points:
-        return Part("sweeps", heading, ("No thread sweep was measured: how jobs scale comes from the runs alone.",))
+        return ReportPart(
+            "sweeps", heading, ("No thread sweep was measured: how jobs scale comes from the runs alone.",)
+        )
     rows = tuple(
         (
             p.job,
@@ -113,20 +115,22 @@ def sweeps(result: Calibration) -> Part:
         for p in points
     )
     head = ("job", "type of machine", "cores", "threads", "groups", "measured, s", "fitted, s", "error, %")
-    table = Table("Each job alone: median over groups, and the fit.", head, rows, (0, 1))
+    table = ReportTable("Each job alone: median over groups, and the fit.", head, rows, (0, 1))
     alt = "Seconds against threads, a panel for every job: groups, their medians and the fitted curve; see the table."
     caption = "Small points: groups. Markers: their medians. Lines: the fit."
     picture = Picture("sweeps", sweep_plot(result.fitted, result.observed), alt, caption)
-    return Part("sweeps", heading, (), (picture,), (table,))
+    return ReportPart("sweeps", heading, (), (picture,), (table,))
 
 
-def slowdowns(result: Calibration) -> Part:
+def slowdowns(result: Calibration) -> ReportPart:
     """Every job beside an aggressor on the last-level cache."""
     heading = "Slow-down beside an aggressor"
     rows = result.observed.slowdowns
     if not rows:
-        return Part("slowdowns", heading, ("No job was measured beside an aggressor: how much jobs feel is assumed.",))
-    table = Table(
+        return ReportPart(
+            "slowdowns", heading, ("No job was measured beside an aggressor: how much jobs feel is assumed.",)
+        )
+    table = ReportTable(
         "Time beside an aggressor on the last-level cache, relative to alone.",
         ("job", "groups", "measured, median", "least", "most", "fitted"),
         tuple(
@@ -144,16 +148,18 @@ def slowdowns(result: Calibration) -> Part:
     alt = "Slow-down of every job beside an aggressor: groups, their median and what was fitted; see the table."
     caption = "Circles: groups. Upright bar: their median. Diamond: what was fitted."
     picture = Picture("slowdowns", slowdown_plot(result.fitted, result.observed), alt, caption)
-    return Part("slowdowns", heading, (), (picture,), (table,))
+    return ReportPart("slowdowns", heading, (), (picture,), (table,))
 
 
-def latency(result: Calibration) -> Part:
+def latency(result: Calibration) -> ReportPart:
     """p95 of services against load, and beside aggressors."""
     heading = "p95 of services"
     if not result.latency:
-        return Part("latency", heading, ("No latency sweep was measured: services keep the profiles that they had.",))
+        return ReportPart(
+            "latency", heading, ("No latency sweep was measured: services keep the profiles that they had.",)
+        )
     pictures: list[Picture] = []
-    tables: list[Table] = []
+    tables: list[ReportTable] = []
     for name, fit in result.latency.items():
         alt = f"p95 of {name} against load, a panel for each number of threads and cores; see the table."
         caption = f"{name}: circles are readings of groups, lines the curves; their logarithmic axis is p95."
@@ -161,10 +167,10 @@ def latency(result: Calibration) -> Part:
             caption += f" The curve of {fit.reference or 'the reference'} is fitted, the others differ by two factors."
         pictures.append(Picture(f"latency-{name}", latency_plot(fit), alt, caption))
         tables += _latency_tables(name, fit)
-    return Part("latency", heading, (), tuple(pictures), tuple(tables))
+    return ReportPart("latency", heading, (), tuple(pictures), tuple(tables))
 
 
-def _latency_tables(name: str, fit: FittedLatency) -> Iterator[Table]:
+def _latency_tables(name: str, fit: FittedLatency) -> Iterator[ReportTable]:
     rows = []
     for curve in fit.profile.curves:
         size = (curve.threads, curve.cores)
@@ -191,10 +197,10 @@ def _latency_tables(name: str, fit: FittedLatency) -> Iterator[Table]:
         "90th percentile, %",
         "left out, with one factor: median, %",
     )
-    yield Table(f"Sweeps of {name}: errors of p95.", head, tuple(rows))
+    yield ReportTable(f"Sweeps of {name}: errors of p95.", head, tuple(rows))
     yield from interval_tables(name, fit)
     if fit.aggressors:
-        yield Table(
+        yield ReportTable(
             f"p95 of {name} beside aggressors, relative to none.",
             ("aggressor", "type of machine", "factor", "95 % interval", "groups"),
             tuple(
@@ -211,7 +217,7 @@ def _latency_tables(name: str, fit: FittedLatency) -> Iterator[Table]:
         )
 
 
-def interval_tables(name: str, fit: FittedLatency) -> Iterator[Table]:
+def interval_tables(name: str, fit: FittedLatency) -> Iterator[ReportTable]:
     """Runs under a changing load: errors by group and size, and the scatter by length of the interval."""
     keys = sorted({(s.part, s.group, s.size) for s in fit.interval_scores})
     rows = []
@@ -223,12 +229,12 @@ def interval_tables(name: str, fit: FittedLatency) -> Iterator[Table]:
     head = ("group", "size", "on its cores", "intervals", "median error, %", "90th percentile, %", "with one factor, %")
     if rows:
         caption = f"{name} in runs under a changing load: errors of p95 with the load client of the other groups."
-        yield Table(caption, head, tuple(rows), (0, 1, 2))
+        yield ReportTable(caption, head, tuple(rows), (0, 1, 2))
     if fit.noise:
         yield _noise_table(name, fit.noise)
 
 
-def _noise_table(name: str, noise: Sequence[FittedNoise]) -> Table:
+def _noise_table(name: str, noise: Sequence[FittedNoise]) -> ReportTable:
     """Fitted mixtures, and beside each quantile of theirs the one that was measured."""
     rows = tuple(
         (
@@ -250,21 +256,21 @@ def _noise_table(name: str, noise: Sequence[FittedNoise]) -> Table:
         f"{name}: scatter of p95 between intervals of one load, in logarithms; factors that so many stay within and share"
         f" beyond {FAR:g}, fitted / measured. Left out: less than {SETTLED_S:g} s from a change on its cores."
     )
-    return Table(caption, (*columns, *within, f"beyond {FAR:g}, %"), rows)
+    return ReportTable(caption, (*columns, *within, f"beyond {FAR:g}, %"), rows)
 
 
-def notes(result: Calibration) -> Iterator[Part]:
+def notes(result: Calibration) -> Iterator[ReportPart]:
     """Warnings, assumptions, and what the reader found."""
     said = ("Nothing is to be warned of.",)
-    yield Part("warnings", "Warnings", () if result.warnings else said, items=result.warnings)
+    yield ReportPart("warnings", "Warnings", () if result.warnings else said, items=result.warnings)
     said = ("Nothing had to be assumed.",)
-    yield Part("assumed", "Assumed", () if result.defaults else said, items=result.defaults)
+    yield ReportPart("assumed", "Assumed", () if result.defaults else said, items=result.defaults)
     if not result.findings:
-        yield Part("findings", "Found in the measurements", ("The reader found nothing suspicious.",))
+        yield ReportPart("findings", "Found in the measurements", ("The reader found nothing suspicious.",))
         return
     rows = tuple((str(f.where), f.text, f.consequence) for f in result.findings)
-    table = Table("By file, row (the header is row 1) and column.", ("where", "what", "done"), rows, (0, 1, 2))
-    yield Part("findings", "Found in the measurements", tables=(table,))
+    table = ReportTable("By file, row (the header is row 1) and column.", ("where", "what", "done"), rows, (0, 1, 2))
+    yield ReportPart("findings", "Found in the measurements", tables=(table,))
 
 
 def short(value: float) -> str:

@@ -67,7 +67,7 @@ def over_groups(logs: Sequence[float]) -> Estimate:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class InterferenceSweep:
     """One aggressor in one group: p95 by load, and the capacity if the service was saturated."""
 
     p95_us: Mapping[float, float]
@@ -83,7 +83,7 @@ Key = tuple[str, str, str]
 """Machine type, group, kind of interference."""
 
 
-def sweeps(points: Iterable[LatencyInterference]) -> dict[Key, Sweep]:
+def sweeps(points: Iterable[LatencyInterference]) -> dict[Key, InterferenceSweep]:
     """Medians over repetitions by load asked for; loads are kept to two digits, so that runs without targets match."""
     rows: dict[Key, list[tuple[float, float, float]]] = defaultdict(list)
     for p in points:
@@ -96,7 +96,9 @@ def sweeps(points: Iterable[LatencyInterference]) -> dict[Key, Sweep]:
             by_load[load].append((achieved, p95))
         medians = {load: np.median(np.array(v), axis=0) for load, v in sorted(by_load.items())}
         held_up = [float(v[0]) for load, v in medians.items() if v[0] < SATURATED * load]
-        found[key] = Sweep({k: float(v[1]) for k, v in medians.items()}, float(np.median(held_up)) if held_up else None)
+        found[key] = InterferenceSweep(
+            {k: float(v[1]) for k, v in medians.items()}, float(np.median(held_up)) if held_up else None
+        )
     return found
 
 
@@ -105,7 +107,7 @@ def _two_digits(load: float) -> float:
 
 
 @dataclass(frozen=True)
-class Aggressor:
+class AggressorFactors:
     """What one kind of interference does on one machine type."""
 
     machine_type: str
@@ -116,7 +118,7 @@ class Aggressor:
     """Factor on capacity; None where the service was never saturated."""
 
 
-def aggressors(found: Mapping[Key, Sweep]) -> tuple[Aggressor, ...]:
+def aggressors(found: Mapping[Key, InterferenceSweep]) -> tuple[AggressorFactors, ...]:
     """The effect of every kind on every machine type, medians over groups."""
     p95: dict[tuple[str, str], list[float]] = defaultdict(list)
     capacity: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -130,19 +132,19 @@ def aggressors(found: Mapping[Key, Sweep]) -> tuple[Aggressor, ...]:
         if alone.capacity is not None and beside.capacity is not None:
             capacity[(machine_type, kind)].append(math.log(beside.capacity / alone.capacity))
     return tuple(
-        Aggressor(*key, over_groups(logs), over_groups(capacity[key]) if key in capacity else None)
+        AggressorFactors(*key, over_groups(logs), over_groups(capacity[key]) if key in capacity else None)
         for key, logs in sorted(p95.items())
     )
 
 
-def _common(alone: Sweep, beside: Sweep) -> list[tuple[float, float]]:
+def _common(alone: InterferenceSweep, beside: InterferenceSweep) -> list[tuple[float, float]]:
     """Pairs of p95, without and with, at loads that both sweeps have and both can follow."""
     limit = _BELOW_KNEE * min(alone.knee, beside.knee)
     return [(p, beside.p95_us[load]) for load, p in alone.p95_us.items() if load <= limit and load in beside.p95_us]
 
 
 @dataclass(frozen=True)
-class Sharing:
+class SharingFactors:
     """What others on the service's cores do, per unit of the CPU weight share that they hold."""
 
     slope: float
@@ -153,7 +155,7 @@ class Sharing:
     """Share of capacity lost."""
 
 
-def sharing(found: Mapping[Key, Sweep]) -> Sharing | None:
+def sharing(found: Mapping[Key, InterferenceSweep]) -> SharingFactors | None:
     """Fitted to the aggressors on the service's own cores; None where there are none.
 
     A growth in proportion to p95 and a time added are fitted together; the first at least 0.
@@ -183,7 +185,7 @@ def sharing(found: Mapping[Key, Sweep]) -> Sharing | None:
     time = Estimate(max(0.0, time.value - rest), max(0.0, time.low - rest), max(0.0, time.high - rest), time.groups)
     left = over_groups([float(np.median(v)) for v in lost.values()]) if lost else Estimate(SAME_CORE_SHARE, 0.0, 1.0, 0)
     lose = [max(0.0, (1.0 - v) / SAME_CORE_SHARE) for v in (left.value, left.high, left.low)]
-    return Sharing(float(slope), time, Estimate(lose[0], lose[1], lose[2], left.groups))
+    return SharingFactors(float(slope), time, Estimate(lose[0], lose[1], lose[2], left.groups))
 
 
 def cpu_per_kqps(points: Iterable[LatencyPoint], curves: Mapping[tuple[int, int], LatencyCurve]) -> Estimate | None:
@@ -248,7 +250,7 @@ def window_ratios(
     return [Ratio(group, client, kind, float(np.median(v))) for (group, kind), v in sorted(logs.items())]
 
 
-def sweep_ratios(found: Mapping[Key, Sweep], curve: LatencyCurve, client: str) -> list[Ratio]:
+def sweep_ratios(found: Mapping[Key, InterferenceSweep], curve: LatencyCurve, client: str) -> list[Ratio]:
     """Ratios of sweeps without interference to a curve, below both knees."""
     result = []
     for (machine_type, group, kind), own in sorted(found.items()):

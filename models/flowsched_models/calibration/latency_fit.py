@@ -13,7 +13,7 @@ import numpy as np
 
 from flowsched_models.calibration.latency_curves import NAMES, CurveFit, Reading, Size, fit_curves, readings
 from flowsched_models.calibration.latency_factors import (
-    Aggressor,
+    AggressorFactors,
     Estimate,
     Neighbours,
     aggressors,
@@ -36,7 +36,13 @@ from flowsched_models.calibration.latency_notes import (
     note_sensitivity,
     note_sharing,
 )
-from flowsched_models.calibration.latency_score import Score, group_spread, knee_spread, score_sweeps, score_windows
+from flowsched_models.calibration.latency_score import (
+    LatencyScore,
+    group_spread,
+    knee_spread,
+    score_sweeps,
+    score_windows,
+)
 from flowsched_models.calibration.noise_fit import FittedNoise
 from flowsched_models.measurements.measurements import LatencyInterference, LatencyPoint, LatencyWindow, Run
 from flowsched_models.service import LatencyCurve, ServiceProfile
@@ -67,16 +73,16 @@ class FittedLatency:
     """Factors on latency and capacity of each cohort beside the reference one."""
     reference: str
     """The cohort that the curves describe."""
-    aggressors: tuple[Aggressor, ...]
-    scores: tuple[Score, ...]
+    aggressors: tuple[AggressorFactors, ...]
+    scores: tuple[LatencyScore, ...]
     """Every reading and window, predicted by a fit that had not seen its group; empty with one group."""
-    fitted: tuple[Score, ...]
+    fitted: tuple[LatencyScore, ...]
     """Every reading against the fit of all groups: the residuals."""
     warnings: tuple[str, ...]
     """Parameters that the data does not identify, one sentence each."""
     defaults: tuple[str, ...]
     """What was assumed because nothing measured it, one sentence each."""
-    interval_scores: tuple[Score, ...] = ()
+    interval_scores: tuple[LatencyScore, ...] = ()
     """Long intervals of runs under a changing load, each predicted with the client of the other groups."""
     noise: tuple[FittedNoise, ...] = ()
     """How windows of such runs scatter, by length; the profile's, and what they were fitted to."""
@@ -287,7 +293,7 @@ def _capacity_spread(data: Sequence[Reading], whole: CurveFit, cohort_of: Mappin
     return float(np.std(medians, ddof=1))
 
 
-def _with_error(curve: LatencyCurve, scores: Sequence[Score], whole: float, groups: int) -> LatencyCurve:
+def _with_error(curve: LatencyCurve, scores: Sequence[LatencyScore], whole: float, groups: int) -> LatencyCurve:
     """The curve with an error of its own where it is worse than the rest, or where one group of several measured it."""
     own = [s for s in scores if s.part == "sweep" and s.size == (curve.threads, curve.cores)]
     error = knee_spread(own) if own or groups == 1 else 2.0 * whole

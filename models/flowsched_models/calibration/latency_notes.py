@@ -10,11 +10,11 @@ from flowsched_models.calibration.latency_curves import CurveFit
 from flowsched_models.calibration.latency_factors import (
     CACHE,
     REFERENCE,
-    Aggressor,
+    AggressorFactors,
     Estimate,
+    InterferenceSweep,
     Key,
-    Sharing,
-    Sweep,
+    SharingFactors,
     cpu_per_kqps,
     over_groups,
 )
@@ -68,7 +68,7 @@ class Notes:
 
 
 def note_sensitivity(
-    effects: Sequence[Aggressor], bandwidth: Mapping[str, float] | None, said: Notes
+    effects: Sequence[AggressorFactors], bandwidth: Mapping[str, float] | None, said: Notes
 ) -> tuple[float, dict[str, float]]:
     """Growth per unit of pressure, and factors by kind, on the machine type that most groups measured."""
     if not effects:
@@ -88,13 +88,13 @@ def note_sensitivity(
     return said.add("sensitivity", estimate.value, estimate, f"latency_interference, {CACHE} on {best}"), factors
 
 
-def note_sharing(fitted: Sharing | None, said: Notes) -> Sharing:
+def note_sharing(fitted: SharingFactors | None, said: Notes) -> SharingFactors:
     """What was fitted, or the default."""
     if fitted is None:
         why = "there is no sweep beside somebody on the same cores"
         us = said.default("sharing_us", DEFAULT_SHARING_US, why)
         lost = said.default("sharing_capacity", DEFAULT_SHARING_CAPACITY, why)
-        return Sharing(0.0, Estimate(us, us, us, 0), Estimate(lost, lost, lost, 0))
+        return SharingFactors(0.0, Estimate(us, us, us, 0), Estimate(lost, lost, lost, 0))
     said.add("sharing_slope", fitted.slope, None, "latency_interference, cpu and l1i")
     said.add("sharing_us", fitted.added_us.value, fitted.added_us, "latency_interference, cpu and l1i")
     said.add("sharing_capacity", fitted.capacity.value, fitted.capacity, "latency_interference, cpu and l1i")
@@ -111,7 +111,9 @@ def note_cpu(points: Sequence[LatencyPoint], whole: CurveFit, said: Notes) -> fl
     return said.add("cpu_per_kqps", max([logged.value, *single]), logged, "cpu_util_pct of the latency sweeps")
 
 
-def note_capacity_factors(found: Mapping[Key, Sweep], single: LatencyCurve, said: Notes) -> dict[str, float]:
+def note_capacity_factors(
+    found: Mapping[Key, InterferenceSweep], single: LatencyCurve, said: Notes
+) -> dict[str, float]:
     """Capacity on other machine types, from sweeps without interference that reached saturation."""
     logs: dict[str, list[float]] = {}
     for (machine_type, _, kind), own in sorted(found.items()):

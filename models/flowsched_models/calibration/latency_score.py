@@ -20,7 +20,7 @@ _BELOW_KNEE = 0.9
 
 
 @dataclass(frozen=True)
-class Score:
+class LatencyScore:
     """One measured p95 beside two predictions."""
 
     part: str
@@ -45,7 +45,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Errors:
+class LatencyErrors:
     """Absolute errors of predictions in per cent of what was measured."""
 
     count: int
@@ -55,25 +55,25 @@ class Errors:
     calibrated_p90: float
 
 
-def errors(scores: Iterable[Score]) -> Errors:
+def errors(scores: Iterable[LatencyScore]) -> LatencyErrors:
     """Median and 90th percentile of |predicted / measured - 1| in per cent. NaN where there is nothing."""
     rows = list(scores)
     if not rows:
-        return Errors(0, *[math.nan] * 4)
+        return LatencyErrors(0, *[math.nan] * 4)
     values = []
     for choose in ("predicted_us", "calibrated_us"):
         off = [abs(getattr(s, choose) / s.measured_us - 1.0) * 100.0 for s in rows]
         values += [float(v) for v in np.percentile(off, (50, 90))]
-    return Errors(len(rows), *values)
+    return LatencyErrors(len(rows), *values)
 
 
-def knee_spread(scores: Iterable[Score]) -> float:
+def knee_spread(scores: Iterable[LatencyScore]) -> float:
     """Standard deviation of log(measured/predicted) below the knee; beyond it the question is where the knee is."""
     logs = [s.log_error for s in scores if s.below_knee]
     return float(np.sqrt(np.mean(np.square(logs)))) if logs else 0.0
 
 
-def group_spread(scores: Iterable[Score]) -> float:
+def group_spread(scores: Iterable[LatencyScore]) -> float:
     """Root mean square over groups of the median log(measured/predicted) in their runs; 0 without runs."""
     by_group: dict[str, list[float]] = {}
     for s in scores:
@@ -84,7 +84,7 @@ def group_spread(scores: Iterable[Score]) -> float:
 
 def score_sweeps(
     fits: Mapping[str, CurveFit], data: Sequence[Reading], cohort_of: Mapping[str, str]
-) -> tuple[Score, ...]:
+) -> tuple[LatencyScore, ...]:
     """Every reading of each group in ``fits``, predicted by that fit; sizes that the fit does not know are left out.
 
     Compared is what the sweep's client sees, also in saturation. The group's one factor comes from the load nearest to 30K
@@ -104,7 +104,7 @@ def score_sweeps(
             predicted = fit.p95_us(r.size, r.load, cohort)
             knee = fit.curves[r.size].qcap * fit.factors(cohort)[1]
             below = r.load < _BELOW_KNEE * knee
-            result.append(Score("sweep", group, r.size, r.load, r.p95_us, predicted, factor * predicted, below))
+            result.append(LatencyScore("sweep", group, r.size, r.load, r.p95_us, predicted, factor * predicted, below))
     return tuple(result)
 
 
@@ -116,7 +116,7 @@ def score_windows(
     measured_on: Iterable[str],
     client: str,
     neighbours: Neighbours,
-) -> tuple[Score, ...]:
+) -> tuple[LatencyScore, ...]:
     """Every window of runs, predicted from curves, client and machine factors that have not seen its group.
 
     The group's one factor comes from the first window of its first run on each machine type and size.
@@ -151,6 +151,6 @@ def score_windows(
                 continue
             below = w.qps < _BELOW_KNEE * curve.qcap * blind.capacity_factor.get(where.machine_type, 1.0)
             result.append(
-                Score("run", group, size, w.qps, w.p95_us, predicted, factors[key] * predicted, below, run.name)
+                LatencyScore("run", group, size, w.qps, w.p95_us, predicted, factors[key] * predicted, below, run.name)
             )
     return tuple(result)

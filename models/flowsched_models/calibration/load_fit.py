@@ -17,7 +17,7 @@ from flowsched_models.calibration.latency_curves import Reading, Size, readings
 from flowsched_models.calibration.latency_factors import Estimate, over_groups
 from flowsched_models.calibration.latency_fit import FittedLatency, highest_within
 from flowsched_models.calibration.latency_notes import Notes
-from flowsched_models.calibration.latency_score import Score
+from flowsched_models.calibration.latency_score import LatencyScore
 from flowsched_models.calibration.noise_fit import BEHIND, CALM, FEWEST, LOAD_CLASS, NOBODY, fit_noise
 from flowsched_models.cell import Floats
 from flowsched_models.measurements.measurements import LatencyPoint, LoadInterval
@@ -267,7 +267,7 @@ def _highest_in_runs(intervals: Sequence[LoadInterval], slo_us: float) -> float:
     return highest
 
 
-def score_intervals(intervals: Iterable[LoadInterval], profile: ServiceProfile) -> tuple[Score, ...]:
+def score_intervals(intervals: Iterable[LoadInterval], profile: ServiceProfile) -> tuple[LatencyScore, ...]:
     """Long intervals below the knee, each predicted with the client factor of the other groups.
 
     What tasks of the lowest weight add comes from all groups. The group's one factor is that of its first interval of each
@@ -290,5 +290,5 @@ def score_intervals(intervals: Iterable[LoadInterval], profile: ServiceProfile) 
                 continue
             calibrated = factors[size] * predicted
             part = "behind" if i.background >= BEHIND else "interval"
-            result.append(Score(part, group, size, i.qps, i.p95_us, predicted, calibrated, True, i.run))
+            result.append(LatencyScore(part, group, size, i.qps, i.p95_us, predicted, calibrated, True, i.run))
     return tuple(result)

@@ -49,7 +49,7 @@ class Played:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class ThreadSweep:
     """One job alone on a type of machine with so many threads."""
 
     kind: int
@@ -84,7 +84,7 @@ class Observations:
     jobs: tuple[str, ...]
     machine_types: tuple[MachineType, ...]
     played: tuple[Played, ...]
-    sweeps: tuple[Sweep, ...]
+    sweeps: tuple[ThreadSweep, ...]
     slowdowns: tuple[Slowdown, ...]
 
     @property
@@ -171,7 +171,7 @@ def _with_known_services(run: Run, catalogue: Catalogue) -> Run:
 
 def _sweeps(
     data: Measurements, catalogue: Catalogue, kinds: Mapping[str, int], index: Mapping[str, int]
-) -> list[Sweep]:
+) -> list[ThreadSweep]:
     times: dict[tuple[int, int, int, tuple[int, ...]], dict[str, list[float]]] = {}
     for t in data.thread_times:
         machine = catalogue.machine_types[t.machine_type]
@@ -179,7 +179,7 @@ def _sweeps(
         key = (kinds[t.machine_type], index[t.job], t.threads, cores)
         times.setdefault(key, defaultdict(list))[t.group].append(t.real_s)
     return [
-        Sweep(*key, {g: statistics.fmean(values) for g, values in sorted(by_group.items())})
+        ThreadSweep(*key, {g: statistics.fmean(values) for g, values in sorted(by_group.items())})
         for key, by_group in sorted(times.items())
     ]
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from flowsched_models.calibration import fit_parts, score_parts
 from flowsched_models.calibration.calibration import Calibration
-from flowsched_models.calibration.report_part import Part
+from flowsched_models.calibration.report_part import ReportPart
 from flowsched_models.text_table import printable
 
 
@@ -23,7 +23,7 @@ def report_html(result: Calibration, title: str) -> str:
     return _template().render(title=printable(title), parts=tuple(parts_of(result)), css=Markup(_text("report.css")))
 
 
-def parts_of(result: Calibration) -> Iterator[Part]:
+def parts_of(result: Calibration) -> Iterator[ReportPart]:
     """The sections of the report, in their order."""
     yield score_parts.summary(result)
     yield score_parts.against(result)

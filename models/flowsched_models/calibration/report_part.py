@@ -10,7 +10,7 @@ from flowsched_models.text_table import printable
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """Rows of text under a head; the first cell of a row names it."""
 
     caption: str
@@ -41,7 +41,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Part:
+class ReportPart:
     """A section."""
 
     anchor: str
@@ -49,7 +49,7 @@ class Part:
     said: tuple[str, ...] = ()
     """Sentences on top; the only content where something was not measured."""
     pictures: tuple[Picture, ...] = ()
-    tables: tuple[Table, ...] = ()
+    tables: tuple[ReportTable, ...] = ()
     items: tuple[str, ...] = ()
 
     @property

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 
-from flowsched_models.calibration.observation import Observations, Played, Sweep
+from flowsched_models.calibration.observation import Observations, Played, ThreadSweep
 from flowsched_models.calibration.parameter import Parameters, Scale, Values
 from flowsched_models.cell import (
     GAIN,
@@ -87,7 +87,7 @@ def durations(played: Played, values: Values, serial_first: Bools) -> Floats:
     return _run(rows, played.services, played.can, played.sibling) - played.ready_s
 
 
-def sweep_duration(sweep: Sweep, values: Values, serial_first: Bools, observed: Observations) -> float:
+def sweep_duration(sweep: ThreadSweep, values: Values, serial_first: Bools, observed: Observations) -> float:
     """Run time of a job alone."""
     machine = observed.machine_types[sweep.kind]
     threads = np.array([float(sweep.threads)])
@@ -231,7 +231,7 @@ class _Problem:
         ]
 
     @cached_property
-    def _sweeps(self) -> list[tuple[Sweep, float]]:
+    def _sweeps(self) -> list[tuple[ThreadSweep, float]]:
         return [(s, m) for s in self.observed.sweeps if (m := s.median_s(self.without)) is not None]
 
     @cached_property
@@ -314,26 +314,3 @@ def _soften(z: Floats) -> Floats:
     """Soft L1: beyond one deviation a residual counts in proportion to its size, so that odd runs do not rule."""
     result: Floats = np.sign(z) * np.sqrt(2.0 * (np.sqrt(1.0 + z * z) - 1.0))
     return result
-
-
-def with_job_as_others(fitted: Fitted, job: int) -> Values:
-    """The values with everything of a job but its work as the median of the other jobs: what a neutral profile says."""
-    v = fitted.values
-    others = [j for j in range(len(fitted.parameters.jobs)) if j != job]
-
-    def middle(column: Floats) -> Floats:
-        changed = column.copy()
-        changed[job] = np.median(column[others])
-        return changed
-
-    speed = v.speed.copy()
-    speed[:, job] = v.type_speed
-    return replace(
-        v,
-        serial_fraction=middle(v.serial_fraction),
-        smt_gain=middle(v.smt_gain),
-        pressure=middle(v.pressure),
-        sensitivity=middle(v.sensitivity),
-        oversubscription=middle(v.oversubscription),
-        speed=speed,
-    )

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from flowsched_models.calibration.calibration import Calibration
-from flowsched_models.calibration.latency_score import Score as LatencyScore
+from flowsched_models.calibration.latency_score import LatencyScore as LatencyScore
 from flowsched_models.calibration.latency_score import errors as latency_errors
 from flowsched_models.calibration.plots import BANDS, Ratios, against_plot, coverage_plot, ratio_plot
-from flowsched_models.calibration.report_part import Part, Picture, Table, listed, percent
+from flowsched_models.calibration.report_part import Picture, ReportPart, ReportTable, listed, percent
 from flowsched_models.text_table import counted
 from flowsched_models.validation.score import Errors, Quantity, Score, errors
-from flowsched_models.validation.validation import Row, Validation
+from flowsched_models.validation.validation import ScoreRow, Validation
 
 WHAT = {
     Quantity.DURATION: "run times",
@@ -44,7 +44,7 @@ class Pair:
     in_sample: Errors | None
 
 
-def summary(result: Calibration) -> Part:
+def summary(result: Calibration) -> ReportPart:
     """How much was measured, and the errors in one table."""
     observed = result.observed
     executions = sum(len(p.jobs) for p in observed.played)
@@ -63,7 +63,7 @@ def summary(result: Calibration) -> Part:
     rows = summary_rows(result)
     if not rows:
         said.append("No run has executions and no service was swept, so there are no errors to report.")
-        return Part("summary", "Summary", tuple(said))
+        return ReportPart("summary", "Summary", tuple(said))
     if not result.left_out:
         said.append(
             "No group was left out (there is one only, or it was not asked for), so the errors are those of the fit itself:"
@@ -73,7 +73,9 @@ def summary(result: Calibration) -> Part:
         "Absolute errors in per cent of what was measured; bias is the median of the signed errors, above 0 where the model"
         " is too slow. Goals are those that the bundled profiles are held to, for groups left out."
     )
-    return Part("summary", "Summary", tuple(said), tables=(Table(caption, SUMMARY_HEAD, rows, (0, 1, 6, 7)),))
+    return ReportPart(
+        "summary", "Summary", tuple(said), tables=(ReportTable(caption, SUMMARY_HEAD, rows, (0, 1, 6, 7)),)
+    )
 
 
 def summary_rows(result: Calibration) -> tuple[tuple[str, ...], ...]:
@@ -140,7 +142,7 @@ def _judged(median: float, p90: float, quantity: Quantity) -> tuple[str, str]:
     return f"at most {goal}", "yes" if met else "no"
 
 
-def against(result: Calibration) -> Part:
+def against(result: Calibration) -> ReportPart:
     """Measured against predicted: a point for every execution, makespan and window."""
     heading = "Measured against predicted"
     pictures = []
@@ -167,8 +169,8 @@ def against(result: Calibration) -> Part:
         )
         pictures.append(Picture(f"against-{quantity.value}", against_plot(sides, unit), alt, caption))
     if not pictures:
-        return Part("against", heading, ("No run has executions, so nothing can be set against predictions.",))
-    return Part("against", heading, pictures=tuple(pictures))
+        return ReportPart("against", heading, ("No run has executions, so nothing can be set against predictions.",))
+    return ReportPart("against", heading, pictures=tuple(pictures))
 
 
 def _scaled(score: Score, scale: float) -> Score:
@@ -179,7 +181,7 @@ def _share_within(scores: Sequence[Score], band: float) -> float:
     return 100.0 * sum(abs(s.error) <= band for s in scores) / len(scores)
 
 
-def residuals(result: Calibration) -> Part:
+def residuals(result: Calibration) -> ReportPart:
     """Run times by job, type of machine and kind of sharing."""
     heading = "Residuals of run times"
     pictures, tables = [], []
@@ -187,14 +189,16 @@ def residuals(result: Calibration) -> Part:
         pairs = pairs_of(result, Quantity.DURATION, table)
         if pairs:
             pictures.append(ratio_picture(result, Quantity.DURATION, table, f"by {name}"))
-            tables.append(Table(f"Errors of run times by {name}.", (name, *ERROR_HEAD), pair_rows(pairs)))
+            tables.append(ReportTable(f"Errors of run times by {name}.", (name, *ERROR_HEAD), pair_rows(pairs)))
     if not pictures:
-        return Part("residuals", heading, ("No run has executions, so run times beside others have no residuals.",))
+        return ReportPart(
+            "residuals", heading, ("No run has executions, so run times beside others have no residuals.",)
+        )
     said = (
         "A box is the middle half of the values with its median, whiskers reach from the 5th to the 95th percentile; fewer"
         " than five values are points. Hatched grey: the group was left out of the fit. White: the fit of all groups.",
     )
-    return Part("residuals", heading, said, tuple(pictures), tuple(tables))
+    return ReportPart("residuals", heading, said, tuple(pictures), tuple(tables))
 
 
 def ratio_picture(result: Calibration, quantity: Quantity, table: str, by: str) -> Picture:
@@ -233,7 +237,7 @@ def pairs_of(result: Calibration, quantity: Quantity, table: str) -> tuple[Pair,
     return tuple(Pair(name, left_out.get(name), in_sample.get(name)) for name in sorted({*left_out, *in_sample}))
 
 
-def rows_of(scores: Iterable[Score], quantity: Quantity, table: str) -> tuple[Row, ...]:
+def rows_of(scores: Iterable[Score], quantity: Quantity, table: str) -> tuple[ScoreRow, ...]:
     """The lines of one table of ``validate``."""
     whole = Validation("", {}, tuple(scores), (), (), ())
     return tuple(r for r in whole.rows(quantity) if r.table == table)
@@ -251,22 +255,24 @@ def _cells(found: Errors | None) -> tuple[str, str, str]:
     return ("–", "–", "–") if found is None else (percent(found.median), percent(found.p90), f"{found.bias:+.1f}")
 
 
-def by_group(result: Calibration) -> Part:
+def by_group(result: Calibration) -> ReportPart:
     """Errors of every group."""
     heading = "Errors by group"
     pictures, tables = [], []
     for quantity in Quantity:
         pairs = pairs_of(result, quantity, "group")
         if pairs:
-            tables.append(Table(f"Errors of {WHAT[quantity]} by group.", ("group", *ERROR_HEAD), pair_rows(pairs)))
+            tables.append(
+                ReportTable(f"Errors of {WHAT[quantity]} by group.", ("group", *ERROR_HEAD), pair_rows(pairs))
+            )
             if quantity is Quantity.DURATION:
                 pictures.append(ratio_picture(result, quantity, "group", "by group"))
     if not tables:
-        return Part("groups", heading, ("No group has runs, so groups have no errors.",))
-    return Part("groups", heading, (), tuple(pictures), tuple(tables))
+        return ReportPart("groups", heading, ("No group has runs, so groups have no errors.",))
+    return ReportPart("groups", heading, (), tuple(pictures), tuple(tables))
 
 
-def coverage(result: Calibration) -> Part:
+def coverage(result: Calibration) -> ReportPart:
     """How often the model's own intervals hold what was measured."""
     heading = "Do the intervals hold?"
     rows, series = [], []
@@ -280,11 +286,11 @@ def coverage(result: Calibration) -> Part:
                 name = f"{WHAT[quantity]}, {'left out' if side is LEFT_OUT else 'all groups'}"
                 series.append((name, [s.rank for s in own if s.rank is not None]))
     if not rows:
-        return Part("coverage", heading, ("No run has executions, so the intervals cannot be checked.",))
+        return ReportPart("coverage", heading, ("No run has executions, so the intervals cannot be checked.",))
     head = ("what", "predicted by", "values", "inside the 50 % interval, %", "inside the 90 % interval, %")
     caption = "Measured values inside the model's own intervals, in per cent; 50 and 90 would be as promised."
     alt = "Share of measured values inside the model's intervals of every width; the table has the shares for 50 and 90 %."
     picture = Picture(
         "coverage", coverage_plot(series), alt, "Above the line the intervals are wider than they need be."
     )
-    return Part("coverage", heading, (), (picture,), (Table(caption, head, tuple(rows), (0, 1)),))
+    return ReportPart("coverage", heading, (), (picture,), (ReportTable(caption, head, tuple(rows), (0, 1)),))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from flowsched_models.calibration.assembly import Errors
+from flowsched_models.calibration.assembly import LogErrors
 from flowsched_models.cell import Floats
 from flowsched_models.validation.score import Quantity, Score
 
@@ -18,7 +18,7 @@ _OUTER = 1.645
 """Standard deviations that 90 % of a normal distribution lie within."""
 
 
-def errors_of(scores: Iterable[Score]) -> Errors:
+def errors_of(scores: Iterable[Score]) -> LogErrors:
     """Errors of jobs and machine types that make the 90 % intervals of predictions hold for these scores.
 
     A host's factor is what all jobs of one group on one type of machine have in common; the rest is the jobs' own.
@@ -32,7 +32,7 @@ def errors_of(scores: Iterable[Score]) -> Errors:
         own = logs[[s.subject == job for s in rows]]
         total = (len(own) * _deviation(own) ** 2 + _PRIOR_COUNT * whole**2) / (len(own) + _PRIOR_COUNT)
         jobs[job] = float(np.sqrt(max(_LEAST**2, total - host**2)))
-    return Errors(jobs, dict.fromkeys(sorted({s.machine_type for s in rows}), host))
+    return LogErrors(jobs, dict.fromkeys(sorted({s.machine_type for s in rows}), host))
 
 
 def _deviation(logs: Floats) -> float:

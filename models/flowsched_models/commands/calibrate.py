@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from flowsched_models.calibration.calibration import Calibration, Request
+from flowsched_models.calibration.calibration import Calibration, FitRequest
 from flowsched_models.calibration.calibration import calibrate as fit
 from flowsched_models.calibration.latency_score import errors as latency_errors
 from flowsched_models.calibration.profiles_text import profiles_text
@@ -92,7 +92,7 @@ def calibrate(
         if not quiet:
             print(f"{time.monotonic() - began:6.0f} s  {text}", file=sys.stderr, flush=True)
 
-    result = fit(measurements, catalogue, Request(reference, client, not no_leave_out, all_types), tell)
+    result = fit(measurements, catalogue, FitRequest(reference, client, not no_leave_out, all_types), tell)
     text = profiles_text(result, title or f"flowsched calibrate {data.name}")
     write_whole(out, text)
     if report is not None:

@@ -23,7 +23,7 @@ from flowsched_models.measuring.measurement import NOISE_CPUS, Account, Measurem
 from flowsched_models.measuring.process_runner import ProcessRunner
 from flowsched_models.measuring.remaining_time import in_words
 from flowsched_models.measuring.request import DEFAULT_KINDS, Request, check_request
-from flowsched_models.measuring.run_plan import RunPlan, Table, plan_runs
+from flowsched_models.measuring.run_plan import ResultTable, RunPlan, plan_runs
 from flowsched_models.measuring.tables import Tables
 from flowsched_models.measuring.topology import read_topology
 
@@ -242,7 +242,7 @@ def _afterword(account: Account, out: Path) -> int:
             f"warning: during {account.noisy} runs others used {NOISE_CPUS:g} CPUs or more: see other_cpus in the rows",
             err=True,
         )
-    tables = ", ".join(f"{t}.csv" for t in Table if (out / f"{t}.csv").exists())
+    tables = ", ".join(f"{t}.csv" for t in ResultTable if (out / f"{t}.csv").exists())
     click.echo(f"{account.done} of {account.planned} runs are in {out}: {tables}")
     if account.noisy:
         click.echo("Next: the same command with --resume --redo-disturbed, when the machine is quiet; then")

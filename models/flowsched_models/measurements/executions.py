@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowsched_models.measurements.group import Group, RunKey, flag
-from flowsched_models.measurements.measurements import Execution, Placed, Run
+from flowsched_models.measurements.measurements import MeasuredExecution, Placed, Run
 from flowsched_models.measurements.table import MAX_THREADS, Row, Table
 from flowsched_models.quantity import format_cores
 
@@ -31,7 +31,7 @@ def read_executions(table: Table, group: Group) -> None:
 
 
 def _read_run(key: RunKey, rows: Sequence[Row], group: Group) -> None:
-    executions: list[Execution] = []
+    executions: list[MeasuredExecution] = []
     services: list[Placed] = []
     reasons: list[tuple[Row, str, str]] = []
     for row in rows:
@@ -64,7 +64,9 @@ def _read_run(key: RunKey, rows: Sequence[Row], group: Group) -> None:
             reasons.append((row, "end_s", f"{job} has no end"))
             continue
         executions.append(
-            Execution(job, node, machine_type, cores, threads, request, limit, start_s, end_s, row.where("end_s"))
+            MeasuredExecution(
+                job, node, machine_type, cores, threads, request, limit, start_s, end_s, row.where("end_s")
+            )
         )
     if not all(row.sound for row in rows):
         return

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.lookahead import Entry
-from flowsched_models.measurements.measurements import Execution, Placed, Run
+from flowsched_models.measurements.measurements import MeasuredExecution, Placed, Run
 from flowsched_models.runtime import ServiceLoad
 
 UNKNOWN_REQUEST = 1.0
@@ -20,7 +20,7 @@ class MachineRun:
 
     node: str
     machine_type: str
-    executions: tuple[Execution, ...]
+    executions: tuple[MeasuredExecution, ...]
     entries: tuple[Entry, ...]
     """The same jobs, each at its measured start."""
     services: tuple[ServiceLoad, ...]
@@ -48,7 +48,7 @@ def machine_runs(run: Run, catalogue: Catalogue, client: str | None = None) -> I
         )
 
 
-def _entry(e: Execution, vcpus: int, first_s: float) -> Entry:
+def _entry(e: MeasuredExecution, vcpus: int, first_s: float) -> Entry:
     return Entry(
         e.job,
         1.0,

@@ -73,7 +73,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Execution:
+class MeasuredExecution:
     """One job of a run. Times are in seconds from the first start of the run."""
 
     job: str
@@ -105,7 +105,7 @@ class Run:
     run: str
     year: str
     """Empty where no year is known."""
-    executions: tuple[Execution, ...]
+    executions: tuple[MeasuredExecution, ...]
     """By start, then job."""
     services: tuple[Placed, ...] = ()
 
@@ -252,7 +252,7 @@ class Measurements:
         return tuple(sorted({item.group for part in self._parts().values() for item in part}))
 
     @property
-    def executions(self) -> tuple[Execution, ...]:
+    def executions(self) -> tuple[MeasuredExecution, ...]:
         """Of all runs, in their order."""
         return tuple(execution for run in self.runs for execution in run.executions)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 
 from flowsched_models.measurements.group import Group, threads_text
-from flowsched_models.measurements.measurements import Execution, Finding, Run, Where
+from flowsched_models.measurements.measurements import Finding, MeasuredExecution, Run, Where
 from flowsched_models.measurements.sweep_quirks import (
     leave_out_cpu_quirks,
     leave_out_pinning_quirks,
@@ -90,7 +90,7 @@ def _repeated(group: Group, run: Run) -> tuple[Where, str] | None:
 
 def _too_short(group: Group, run: Run, runs: Sequence[Run], known: Known) -> tuple[Where, str] | None:
     """Jobs that end far sooner than the same job can."""
-    short: list[tuple[Execution, float]] = []
+    short: list[tuple[MeasuredExecution, float]] = []
     for e in sorted(run.executions, key=lambda e: e.where.row):
         tables = [known[key] for key in ((group.name, run.year, e.job), ("", run.year, e.job)) if key in known]
         # Two tables may contradict each other; then the shorter time is given the benefit of the doubt.
@@ -106,7 +106,7 @@ def _too_short(group: Group, run: Run, runs: Sequence[Run], known: Known) -> tup
     return short[0][0].where, f"{told}: aborted, or a small input"
 
 
-def _of_its_schedule(e: Execution, run: Run, runs: Sequence[Run]) -> float:
+def _of_its_schedule(e: MeasuredExecution, run: Run, runs: Sequence[Run]) -> float:
     """The median of the same job, placed in the same way, in other runs of its schedule."""
     like = [
         o.duration_s

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from flowsched_models.measuring.run_plan import PlannedRun, Table
+from flowsched_models.measuring.run_plan import PlannedRun, ResultTable
 from flowsched_models.measuring.runner import Ended, Outcome
 from flowsched_models.quantity import format_cores
 
@@ -22,9 +22,9 @@ class Subject:
         setup, copy = planned.setup, planned.setup.copies[0]
         run = {"run": str(planned.number)}
         own = {"job": self.job, "machine_type": self.machine_type}
-        if setup.table is Table.THREADS:
+        if setup.table is ResultTable.THREADS:
             return {**own, "threads": str(copy.threads), "cores": str(len(copy.cores)), **run}
-        if setup.table is Table.INTERFERENCE:
+        if setup.table is ResultTable.INTERFERENCE:
             return {**own, "interference": setup.interference, **run}
         # Runs of other jobs and machines may stand in the same table.
         return {"schedule": f"{self.job}-{setup.sharing}-on-{self.machine_type}", **run}
@@ -33,7 +33,7 @@ class Subject:
         """The rows of a run in which every program succeeded; one per copy of the program."""
         key = self.key(planned)
         others = {"other_cpus": "" if outcome.other_cpus is None else f"{outcome.other_cpus:.2f}"}
-        if planned.setup.table is not Table.EXECUTIONS:
+        if planned.setup.table is not ResultTable.EXECUTIONS:
             return [{**key, **_took(outcome.programs[0]), **others}]
         first_s = min(e.start_s for e in outcome.programs)
         return [

@@ -10,7 +10,7 @@ from flowsched_models.measuring.aggressor import AGGRESSORS
 from flowsched_models.measuring.clock import Clock
 from flowsched_models.measuring.measured_row import Subject, replaced, variables
 from flowsched_models.measuring.remaining_time import RemainingTime, in_words
-from flowsched_models.measuring.run_plan import PlannedRun, RunPlan, Setup, Table
+from flowsched_models.measuring.run_plan import PlannedRun, ResultTable, RunPlan, Setup
 from flowsched_models.measuring.runner import Disturbance, Outcome, Program, Runner
 from flowsched_models.measuring.tables import Row, Tables
 
@@ -142,7 +142,7 @@ class Measurement:
         """Sentences on times that a profile should not be made from."""
         own = {"job": self._subject.job, "machine_type": self._subject.machine_type}
         shortest, used = SHORT_S, dict[int, float]()
-        for row in self._tables.rows(Table.THREADS, **own):
+        for row in self._tables.rows(ResultTable.THREADS, **own):
             real_s, cpu_s = _number(row, "real_s"), _number(row, "user_s") + _number(row, "sys_s")
             count = int(min(_number(row, "threads"), _number(row, "cores")))
             if real_s <= 0:

@@ -11,7 +11,7 @@ from flowsched_models.measuring.topology import Topology
 from flowsched_models.quantity import format_cores
 
 
-class Table(StrEnum):
+class ResultTable(StrEnum):
     """The table that a run ends in."""
 
     THREADS = "threads"
@@ -36,7 +36,7 @@ class Copy:
 class Setup:
     """What runs at the same time in one run."""
 
-    table: Table
+    table: ResultTable
     copies: tuple[Copy, ...]
     interference: str = NONE
     aggressor_core: int | None = None
@@ -45,10 +45,10 @@ class Setup:
 
     def __str__(self) -> str:
         """For a message."""
-        if self.table is Table.EXECUTIONS:
+        if self.table is ResultTable.EXECUTIONS:
             return f"two copies: {' and '.join(map(str, self.copies))}"
         if self.aggressor_core is None:
-            return str(self.copies[0]) + (", undisturbed" if self.table is Table.INTERFERENCE else "")
+            return str(self.copies[0]) + (", undisturbed" if self.table is ResultTable.INTERFERENCE else "")
         return f"{self.copies[0]}, beside {self.interference} on core {self.aggressor_core}"
 
     @property
@@ -111,7 +111,7 @@ def plan_runs(
     early has complete rounds.
     """
     order = topology.physical_first()
-    sweep = [Setup(Table.THREADS, (Copy(n, tuple(sorted(order[:n]))),)) for n in threads]
+    sweep = [Setup(ResultTable.THREADS, (Copy(n, tuple(sorted(order[:n]))),)) for n in threads]
     beside, notes = _interference(topology, order[0], kinds)
     setups = [*sweep, *beside]
     if sharing:
@@ -124,7 +124,7 @@ def plan_runs(
 
 def _interference(topology: Topology, core: int, kinds: Sequence[str]) -> tuple[list[Setup], list[str]]:
     alone = (Copy(1, (core,)),)
-    setups = [Setup(Table.INTERFERENCE, alone)] if kinds else []
+    setups = [Setup(ResultTable.INTERFERENCE, alone)] if kinds else []
     notes = []
     away = topology.other(core)
     for kind in kinds:
@@ -138,19 +138,19 @@ def _interference(topology: Topology, core: int, kinds: Sequence[str]) -> tuple[
             )
         elif place != core and not topology.share_cache(core, place):
             notes.append(f"{kind} runs on core {place}, which does not share the last-level cache with core {core}")
-        setups.append(Setup(Table.INTERFERENCE, alone, kind, place))
+        setups.append(Setup(ResultTable.INTERFERENCE, alone, kind, place))
     return setups, notes
 
 
 def _pairs(topology: Topology, count: int) -> tuple[list[Setup], list[str]]:
     """Two copies of the program, on the same CPUs and on different ones."""
     cores = tuple(sorted(topology.physical_first()[:count]))
-    setups = [Setup(Table.EXECUTIONS, (Copy(count, cores),) * 2, sharing="shared")]
+    setups = [Setup(ResultTable.EXECUTIONS, (Copy(count, cores),) * 2, sharing="shared")]
     if count < 2:
         return setups, ["two copies beside each other are left out: they need two cores"]
     half = count // 2
     # Whole physical cores for each copy, as far as there are.
     grouped = [c for c in topology.by_physical_core() if c in cores]
     apart = tuple(Copy(half, tuple(sorted(part))) for part in (grouped[:half], grouped[half : 2 * half]))
-    setups.append(Setup(Table.EXECUTIONS, apart, sharing="beside"))
+    setups.append(Setup(ResultTable.EXECUTIONS, apart, sharing="beside"))
     return setups, []

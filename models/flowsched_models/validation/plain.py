@@ -11,7 +11,7 @@ from typing import Any
 from flowsched_models.quantity import format_cores
 from flowsched_models.validation.limit import Limit
 from flowsched_models.validation.score import Errors, Quantity, Score
-from flowsched_models.validation.validation import Row, Validation
+from flowsched_models.validation.validation import ScoreRow, Validation
 
 VERSION = "flowsched/v1"
 COLUMNS = (
@@ -59,7 +59,7 @@ def csv_text(validation: Validation) -> str:
     return text.getvalue()
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: ScoreRow) -> dict[str, Any]:
     return {
         "table": row.table,
         "name": row.name,

@@ -9,10 +9,10 @@ import numpy as np
 
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.cell import Floats
-from flowsched_models.execution import Execution as Motion
-from flowsched_models.lookahead import Entry, Lookahead, Outcome
+from flowsched_models.execution import Execution
+from flowsched_models.lookahead import Entry, Lookahead, LookaheadResult
 from flowsched_models.measurements.machine_run import MachineRun, machine_runs
-from flowsched_models.measurements.measurements import Execution, Run
+from flowsched_models.measurements.measurements import MeasuredExecution, Run
 from flowsched_models.runtime import Host, HostFactory, Resident, ServiceLoad
 from flowsched_models.uncertainty import job_factors, machine_factors
 
@@ -35,7 +35,7 @@ class PlayedMachine:
     drawn_ends_s: Floats
     """[draws, executions]; no draws for a model that is only compared with."""
 
-    def durations(self) -> Iterator[tuple[Execution, float, Floats]]:
+    def durations(self) -> Iterator[tuple[MeasuredExecution, float, Floats]]:
         """Every execution, its duration in the model, and the drawn ones."""
         for i, execution in enumerate(self.machine.executions):
             drawn = self.drawn_ends_s[:, i] - execution.start_s
@@ -116,14 +116,14 @@ class Player:
 
     def _run(
         self, machine_type: str, services: Sequence[ServiceLoad], entries: Sequence[Entry], factors: Floats
-    ) -> Outcome:
+    ) -> LookaheadResult:
         host = self._hosts.host(machine_type, services)
         return Lookahead(host, _ANY, _ANY, 0.0).run(entries, factors)
 
 
 def _segments(host: Host, machine: MachineRun) -> list[Segment]:
     """p95 from event to event, on the clock of the run; before the first and after the last nobody else is there."""
-    motion: Motion[int] = Motion(host)
+    motion: Execution[int] = Execution(host)
     for i, e in enumerate(machine.entries):
         motion.start(i, Resident(e.profile, e.scale, e.threads, e.cores, e.weight, ready_s=e.ready_s, limit=e.limit))
     segments = []

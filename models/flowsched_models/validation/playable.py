@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.measurements.measurements import Execution, Run
+from flowsched_models.measurements.measurements import MeasuredExecution, Run
 
 
 @dataclass
@@ -55,7 +55,7 @@ def playable(run: Run, catalogue: Catalogue, not_scored: NotScored) -> Run:
     )
 
 
-def _count_jobs(executions: Sequence[Execution], unknown: Sequence[str], not_scored: NotScored) -> None:
+def _count_jobs(executions: Sequence[MeasuredExecution], unknown: Sequence[str], not_scored: NotScored) -> None:
     for execution in executions:
         if execution.job in unknown:
             not_scored.add("executions", f"job '{execution.job}' has no profile")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
-from flowsched_models.measurements.measurements import Execution, Placed
+from flowsched_models.measurements.measurements import MeasuredExecution, Placed
 
 OVERLAP = 0.05
 """Share of its time that another job must be there to count as a neighbour."""
@@ -27,12 +27,14 @@ class ServiceSharing(StrEnum):
     SHARED_CORES = "service on its cores"
 
 
-def overlap_s(start_s: float, end_s: float, other: Execution) -> float:
+def overlap_s(start_s: float, end_s: float, other: MeasuredExecution) -> float:
     """Seconds of a span in which a job ran."""
     return max(0.0, min(end_s, other.end_s) - max(start_s, other.start_s))
 
 
-def sharing_of(cores: Sequence[int], start_s: float, end_s: float, jobs: Iterable[Execution], vcpus: int) -> Sharing:
+def sharing_of(
+    cores: Sequence[int], start_s: float, end_s: float, jobs: Iterable[MeasuredExecution], vcpus: int
+) -> Sharing:
     """What somebody on ``cores`` shared with ``jobs`` of the same machine during a span; no cores are all of them."""
     least = OVERLAP * (end_s - start_s)
     neighbours = [job for job in jobs if overlap_s(start_s, end_s, job) > least]
@@ -43,7 +45,7 @@ def sharing_of(cores: Sequence[int], start_s: float, end_s: float, jobs: Iterabl
     return Sharing.SHARED_CORES if shared else Sharing.OWN_CORES
 
 
-def service_sharing_of(execution: Execution, services: Sequence[Placed], vcpus: int) -> ServiceSharing:
+def service_sharing_of(execution: MeasuredExecution, services: Sequence[Placed], vcpus: int) -> ServiceSharing:
     """What a job shared with the services on its machine; they are there all the time."""
     if not services:
         return ServiceSharing.NONE

@@ -9,7 +9,7 @@ from flowsched_models.text_table import counted, printable, text_table
 from flowsched_models.validation.limit import Limit
 from flowsched_models.validation.part import Part
 from flowsched_models.validation.score import Errors, Quantity
-from flowsched_models.validation.validation import Row, Validation
+from flowsched_models.validation.validation import ScoreRow, Validation
 
 _HEADS = {
     Quantity.DURATION: "Run times of jobs",
@@ -60,7 +60,7 @@ def _lines(validation: Validation, limits: Sequence[Limit]) -> Iterator[str]:
             yield f"  {limit}"
 
 
-def _table(rows: Sequence[Row], quantity: Quantity, compared: Sequence[Sequence[Part]]) -> list[str]:
+def _table(rows: Sequence[ScoreRow], quantity: Quantity, compared: Sequence[Sequence[Part]]) -> list[str]:
     above = ["", "", "", "", "", "inside", "inside"]
     head = ["", "n", "median", "p90", "bias", "50 %", "90 %"]
     for parts in compared:

@@ -35,7 +35,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Row:
+class ScoreRow:
     """One line of a table: the scores of one kind of things, and what the models to compare with make of them."""
 
     table: str
@@ -64,7 +64,7 @@ class Validation:
         """Of all scores of a quantity; None where there is none."""
         return errors(score for score in self.scores if score.quantity is quantity)
 
-    def rows(self, quantity: Quantity) -> tuple[Row, ...]:
+    def rows(self, quantity: Quantity) -> tuple[ScoreRow, ...]:
         """The tables of a quantity: of all, by job, by machine type, by kind of sharing, by group."""
         own = [i for i, score in enumerate(self.scores) if score.quantity is quantity]
         cells: dict[tuple[str, str], list[int]] = {}
@@ -76,7 +76,7 @@ class Validation:
             found = errors(self.scores[i] for i in members)
             others = tuple(errors(scores[i] for i in members) for _, scores in self.compared)
             assert found is not None
-            rows.append(Row(table, name, found, tuple(o for o in others if o is not None)))
+            rows.append(ScoreRow(table, name, found, tuple(o for o in others if o is not None)))
         return tuple(rows)
 
 

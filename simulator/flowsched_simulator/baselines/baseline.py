@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +14,7 @@ from flowsched.cluster.decision import Decisions, Placement, Postponement
 from flowsched.cluster.resource import amount_text, covers, without
 from flowsched.cluster.snapshot import MILLI, Machine, Snapshot, Task
 from flowsched.relations.census import Census, demand_text
-from flowsched.relations.relation import TaskGroup
+from flowsched.relations.gang import Gang, gangs_of
 from flowsched_models.machine import MachineType
 from flowsched_simulator.baselines.expectation import load_s, sibling_map
 
@@ -288,13 +287,12 @@ class Baseline(ABC):
         this = Round(snapshot, own_cores=self.has_own_cores(), seed=self.seed)
         blocking = ""
         order = self.order(this)
-        together = _together(snapshot)
-        for task in order:
-            if task.group in together:
-                gang = together[task.group]
+        gang_of = {t: gang for gang in gangs_of(snapshot, order) for t in gang.members}
+        for t, task in enumerate(order):
+            if t in gang_of:
                 # The whole group is placed, or waits, when its first member's turn comes.
-                if gang.members and not gang.settled:
-                    blocking = self._settle_gang(gang, [t for t in order if t.group == task.group], this, blocking)
+                if t == gang_of[t].members[0]:
+                    blocking = self._settle_gang(gang_of[t], [order[m] for m in gang_of[t].members], this, blocking)
                 continue
             width = self.width_milli(task, this)
             rooms = [] if blocking else this.candidates(task, width)
@@ -308,9 +306,8 @@ class Baseline(ABC):
                 blocking = f"waits behind {task.name}, which needs {needs} (first come, first served)"
         return this.decisions()
 
-    def _settle_gang(self, gang: _Gang, members: Sequence[Task], this: Round, blocking: str) -> str:
+    def _settle_gang(self, gang: Gang[tuple[int, ...]], members: Sequence[Task], this: Round, blocking: str) -> str:
         """Place as many members of a task group as fit if they are enough, else nobody; who blocks the queue now."""
-        gang.settled = True
         undo = this.attempt()
         waiting = [] if blocking else list(members)
         placed: set[str] = set()
@@ -332,15 +329,11 @@ class Baseline(ABC):
                 this.postpone(task, this.shortage(task, self.width_milli(task, this)))
             return blocking
         undo()
-        there = gang.running + len(members)
-        if there < gang.group.minimum:
-            reason = f"{there} of {gang.group.minimum} are there; all wait"
-        else:
-            reason = f"{gang.running + len(placed)} of {gang.group.minimum} could start now; all wait"
+        reason = gang.why_all_wait(len(placed), this.snapshot.now_s)
         for task in members:
-            this.postpone(task, blocking or f"task group {gang.group.name}: {reason}")
+            this.postpone(task, blocking or reason)
         able = all(this.possible(t, self.width_milli(t, this)) for t in members)
-        if self.head_blocks and not blocking and able and there >= gang.group.minimum:
+        if self.head_blocks and not blocking and able and gang.complete:
             return f"waits behind task group {gang.group.name} (first come, first served)"
         return blocking
 
@@ -365,28 +358,6 @@ class Baseline(ABC):
         # The task fits nowhere: where it would find the cores, it must be memory that is missing.
         short_of_memory = any(width_milli <= this.available_milli(r) for r in this.allowed(task))
         return f"{cpu} and {task.memory_mib} MiB" if short_of_memory else cpu
-
-
-@dataclass
-class _Gang:
-    """A task group that does not run yet, or not in full."""
-
-    group: TaskGroup
-    running: int
-    members: int = 0
-    settled: bool = False
-
-    @property
-    def needed(self) -> int:
-        return self.group.minimum - self.running
-
-
-def _together(snapshot: Snapshot) -> dict[str | None, _Gang]:
-    """Groups whose next members have to start together."""
-    running = Counter(r.task.group for r in snapshot.running)
-    pending = Counter(t.group for t in snapshot.pending)
-    gangs = (_Gang(g, running[g.name], pending[g.name]) for g in snapshot.task_groups)
-    return {gang.group.name: gang for gang in gangs if gang.needed > 0}
 
 
 def by_arrival(task: Task) -> tuple[int, float, str]:

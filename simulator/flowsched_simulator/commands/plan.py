@@ -120,7 +120,7 @@ def plan(
         time_limit_s=time_limit,
         seed=seed,
     )
-    outcome = make_plan(loaded, rules, None if quiet else _Progress())
+    outcome = make_plan(loaded, rules, None if quiet else _SearchProgress())
     if not outcome.plan.feasible:
         raise InputError([Mistake(loaded.source, None, "", *_impossible(outcome))])
     if out is not None:
@@ -256,7 +256,7 @@ def _impossible(outcome: Outcome) -> tuple[str, str]:
     return f"no plan was found that can be carried out: {why}", "search longer with --evaluations, or add machines"
 
 
-class _Progress:
+class _SearchProgress:
     """How far the search is, on stderr: written over on a terminal; elsewhere a line now and then."""
 
     def __init__(self) -> None:

@@ -149,7 +149,7 @@ def simulate(
     if kind == node_scenario_file.KIND:
         _refuse(context, _CLUSTER_ONLY, f"has no meaning on one machine, and {document.source} is one")
         request = NodeRequest(policies, seed, folder, as_json, error, settings, qps_interval, load_seed, noise, records)
-        with _Progress() as progress:
+        with _RunProgress() as progress:
             answer = simulate_on_node(document, request, progress.show)
         for sentence in answer.notes:
             click.echo(f"note: {sentence}", err=True)
@@ -166,6 +166,7 @@ def simulate(
         return
     message = f"is for scenarios of one machine (kind {node_scenario_file.KIND}), and {document.source} is none"
     _refuse(context, NODE_ONLY, message)
+    names = check_policies(_of_clusters(policies) or tuple(POLICIES))
     loaded = read_scenario(document)
     if any(text.partition("=")[0].strip() == "objective" for text in settings):
         hint = f"change 'objective:' in {loaded.source}, or in a copy of it"
@@ -191,7 +192,6 @@ def simulate(
             raise InputError([Problem("--schedule", None, "", message, f"leave out {', '.join(given)}")])
         loaded, runs = _replayed(loaded, scenario, schedule, options, out)
     else:
-        names = check_policies(_of_clusters(policies) or tuple(POLICIES))
         rest, network = choice.apart(settings, [name for name in names if is_cost_model(name)])
         own, plan = apart(tuple(rest))
         engine = EngineOptions(
@@ -303,7 +303,7 @@ def _compared(
     with nullcontext() if folder is None else closing(folder):
         if folder is not None:
             options = replace(options, record_sink=folder.add)
-        with _Progress() as progress:
+        with _RunProgress() as progress:
             runs = compare(scenario, names, options=options, engine=engine, report=progress.show)
         if folder is not None:
             folder.finish()
@@ -337,7 +337,7 @@ def _write(out: Path, outcome: dict[str, Any]) -> None:
     click.echo(f"report: {report}", err=True)
 
 
-class _Progress:
+class _RunProgress:
     """What is going on, on stderr: a line that is written over on a terminal, elsewhere one line per policy."""
 
     def __init__(self) -> None:
@@ -345,7 +345,7 @@ class _Progress:
         self._last = ""
         self._done: dict[str, list[float]] = {}
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> _RunProgress:
         return self
 
     def __exit__(self, *_: object) -> None:

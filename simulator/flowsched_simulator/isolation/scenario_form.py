@@ -44,7 +44,7 @@ class FairForm(Form):
     groups: Literal["one", "per-task"] = "one"
 
 
-class DeadlineForm(Form):
+class ReservationForm(Form):
     """The reservations."""
 
     reserved: Literal["interval", "history"] = "interval"
@@ -64,5 +64,5 @@ class IsolationForm(Form):
     window_s: Positive = 1.0
     loop: LoopForm = Field(default_factory=LoopForm)
     fair: FairForm = Field(default_factory=FairForm)
-    deadline: DeadlineForm = Field(default_factory=DeadlineForm)
+    deadline: ReservationForm = Field(default_factory=ReservationForm)
     tasks: Annotated[list[TaskForm], Field(min_length=1)]

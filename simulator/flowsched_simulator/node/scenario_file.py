@@ -42,7 +42,7 @@ def load_node_scenario(name_or_path: str | Path) -> NodeScenario:
 def read_node_scenario(document: Document) -> NodeScenario:
     """The same from a document that is read. Raises :class:`flowsched_models.document.InputError`."""
     check_header(document, KIND)
-    return _Reader(document).read()
+    return _NodeScenarioReader(document).read()
 
 
 def node_scenario_schema() -> dict[str, Any]:
@@ -51,7 +51,7 @@ def node_scenario_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "flowsched node scenario"}
 
 
-class _Reader:
+class _NodeScenarioReader:
     """Reads one scenario and collects what is wrong with it."""
 
     def __init__(self, document: Document) -> None:

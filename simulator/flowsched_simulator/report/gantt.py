@@ -12,7 +12,7 @@ from flowsched_simulator.report.axis import FOOT, draw_makespan, draw_makespan_l
 from flowsched_simulator.report.block import Block, join_columns, join_rows, outline
 from flowsched_simulator.report.colour import Colour
 from flowsched_simulator.report.label import LINE, PADDING, Label, best_label
-from flowsched_simulator.report.lane import Occupant, Piece, most_lanes, split_lanes
+from flowsched_simulator.report.lane import LanePiece, Occupant, most_lanes, split_lanes
 from flowsched_simulator.report.number import NOTHING, compact, core_list, counted, fixed
 from flowsched_simulator.report.scale import LEFT, RIGHT, WIDTH, TimeScale
 
@@ -190,12 +190,12 @@ def _tops(machines: Sequence[Rack], rows: Mapping[str, float]) -> dict[str, floa
     return tops
 
 
-def _pieces(rack: Rack, bars: Sequence[Bar]) -> tuple[list[Bar], list[Piece]]:
+def _pieces(rack: Rack, bars: Sequence[Bar]) -> tuple[list[Bar], list[LanePiece]]:
     used = [bar for bar in bars if bar.machine == rack.name]
     return used, split_lanes([bar.occupant for bar in used])
 
 
-def _block(piece: Piece, scale: TimeScale, top: float, row: float) -> Block:
+def _block(piece: LanePiece, scale: TimeScale, top: float, row: float) -> Block:
     above = top + piece.core * row
     return Block(
         left=scale.x(piece.start_s),

@@ -17,7 +17,7 @@ class Occupant:
 
 
 @dataclass(frozen=True)
-class Piece:
+class LanePiece:
     """One occupant in one lane of one core's row, for a time in which the division of the row is the same."""
 
     occupant: int
@@ -31,7 +31,7 @@ class Piece:
     """How many lanes the row has in this time, all of one height."""
 
 
-def split_lanes(occupants: Sequence[Occupant]) -> list[Piece]:
+def split_lanes(occupants: Sequence[Occupant]) -> list[LanePiece]:
     """Divide the rows of one machine's cores. Earlier occupants of the sequence lie above later ones."""
     users: dict[int, list[int]] = {}
     for index, occupant in enumerate(occupants):
@@ -41,22 +41,22 @@ def split_lanes(occupants: Sequence[Occupant]) -> list[Piece]:
     return [piece for core in sorted(users) for piece in _split_core(core, users[core], occupants)]
 
 
-def most_lanes(pieces: Sequence[Piece]) -> int:
+def most_lanes(pieces: Sequence[LanePiece]) -> int:
     """Return the largest number of lanes in any row; 1 where there is nothing."""
     return max((piece.lanes for piece in pieces), default=1)
 
 
-def _split_core(core: int, users: Sequence[int], occupants: Sequence[Occupant]) -> list[Piece]:
+def _split_core(core: int, users: Sequence[int], occupants: Sequence[Occupant]) -> list[LanePiece]:
     times = sorted({time for user in users for time in (occupants[user].start_s, occupants[user].end_s)})
-    pieces: list[Piece] = []
+    pieces: list[LanePiece] = []
     latest: dict[int, int] = {}
     for start_s, end_s in pairwise(times):
         active = [u for u in users if occupants[u].start_s <= start_s and end_s <= occupants[u].end_s]
         for lane, user in enumerate(active):
             before = pieces[latest[user]] if user in latest else None
             if before and before.end_s == start_s and (before.lane, before.lanes) == (lane, len(active)):
-                pieces[latest[user]] = Piece(user, core, before.start_s, end_s, lane, len(active))
+                pieces[latest[user]] = LanePiece(user, core, before.start_s, end_s, lane, len(active))
             else:
                 latest[user] = len(pieces)
-                pieces.append(Piece(user, core, start_s, end_s, lane, len(active)))
+                pieces.append(LanePiece(user, core, start_s, end_s, lane, len(active)))
     return pieces

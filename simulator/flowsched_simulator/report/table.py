@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flowsched.cluster.decision import NO_BOUND, proves_nothing
 from flowsched_simulator.report.number import NOTHING, compact, fixed
 from flowsched_simulator.run import bound_words, figure
 
@@ -62,7 +63,12 @@ COLUMNS = (
     Column("timings.round_ms.p50", "Round,\u00a0ms", "p50", _decimals(1)),
     Column("timings.round_ms.p99", "Round,\u00a0ms", "p99", _decimals(1)),
     Column("gap_absolute_max", "Largest gap", "cost", lambda value: compact(value, 3)),
-    Column("gap_relative_max", "Largest gap", "%", lambda value: compact(value * 100, 3)),
+    Column(
+        "gap_relative_max",
+        "Largest gap",
+        "%",
+        lambda value: NO_BOUND if proves_nothing(value) else compact(value * 100, 3),
+    ),
 )
 
 CHANGES = (

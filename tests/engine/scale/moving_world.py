@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flowsched.scale.full_round import FullRounds, FullSettings
+from flowsched.cluster.settings import Settings
+from flowsched.scale.full_round import Proposal, propose
 from flowsched.scale.ledger import RUNNING, UNLIMITED, Ledger
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.migration import Moves, carry_out
@@ -16,7 +17,7 @@ from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.solvers import make_solver
 
 KIND = MachineKind("plain")
-FREE_MOVES = FullSettings(move_price=0.0, lost_work=0.0, hysteresis=1.0)
+FREE_MOVES = Settings(migration_price=0.0, migration_pause_s=0.0, migration_moves=1000)
 
 
 def spec(name: str, cores: int, headroom: float = 0.0, kind: MachineKind = KIND, **rest: object) -> MachineSpec:
@@ -45,15 +46,27 @@ def wait(ledger: Ledger, task_class: TaskClass, count: int = 1, created_s: float
     return ledger.submit(np.full(count, ledger.intern(task_class)), np.full(count, created_s))
 
 
-def full(ledger: Ledger, settings: FullSettings = FREE_MOVES) -> FullRounds:
-    return FullRounds(ledger, make_solver("ortools"), settings)
+class Mover:
+    """Full rounds on one ledger; it knows which tasks moved when."""
 
+    def __init__(self, ledger: Ledger, settings: Settings = FREE_MOVES) -> None:
+        self.ledger, self.settings = ledger, settings
+        self._moved_s: dict[int, float] = {}
 
-def turn(rounds: FullRounds, now_s: float = 0.0) -> Moves:
-    """One full round, carried out."""
-    moves = rounds.adopt(rounds.propose(now_s), rounds.ledger, now_s)
-    carry_out(moves, rounds.ledger)
-    return moves
+    def proposal(self, now_s: float = 0.0, barred: np.ndarray | None = None) -> Proposal:
+        moved_s = np.full(len(self.ledger.state), -np.inf)
+        moved_s[list(self._moved_s)] = list(self._moved_s.values())
+        return propose(self.ledger, make_solver("ortools"), self.settings, now_s, moved_s, barred=barred)
+
+    def propose(self, now_s: float = 0.0, barred: np.ndarray | None = None) -> Moves:
+        return self.proposal(now_s, barred).moves
+
+    def turn(self, now_s: float = 0.0) -> Moves:
+        """One full round, carried out."""
+        moves = self.propose(now_s)
+        carry_out(moves, self.ledger)
+        self._moved_s |= dict.fromkeys(moves.tasks[~moves.starts].tolist(), now_s)
+        return moves
 
 
 def total_cost(ledger: Ledger) -> float:

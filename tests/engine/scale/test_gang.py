@@ -38,7 +38,7 @@ def test_a_group_starts_whole_or_not_at_all():
     world.submit(MEMBER, 4)
     outcome = world.round()
     assert running(world, "ring") == 0
-    assert [g.name for g in outcome.incomplete] == ["ring"]
+    assert [g.group.name for g in outcome.incomplete] == ["ring"]
     world.ledger.add_machines([spec("m2", 2)])
     world.step()
     assert running(world, "ring") == 4
@@ -51,7 +51,7 @@ def test_those_that_are_not_all_here_keep_nobody_out():
     (single,) = world.submit(of_width(4, 5.0))
     outcome = world.round()
     assert world.started[single] == 0.0
-    assert [(g.name, g.complete) for g in outcome.incomplete] == [("ring", False)]
+    assert [(g.group.name, g.complete) for g in outcome.incomplete] == [("ring", False)]
 
 
 def test_places_of_a_group_that_fails_are_offered_to_others():

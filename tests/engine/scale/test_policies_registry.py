@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from builders import read_anew
 from flowsched.scale.policies import (
     COST_MODELS,
     PolicyError,
@@ -19,7 +20,6 @@ from flowsched.scale.policies import (
     make_cost_model,
     registry,
 )
-from flowsched.scale.policies.registry import Registry
 
 OURS = ("flow-network", "quincy", "load-spreading", "coco", "shortest-job-first", "trivial")
 PAGE = Path(__file__).parents[3] / "docs" / "policies.md"
@@ -170,7 +170,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str,
         (about / "entry_points.txt").write_text(f"[flowsched.policies]\n{points}\n", encoding="utf-8")
         monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.delitem(sys.modules, "somebody_s_policy", raising=False)
-        monkeypatch.setattr(registry, "COST_MODELS", Registry())
+        monkeypatch.setattr(registry, "COST_MODELS", read_anew(COST_MODELS))
 
     return install
 

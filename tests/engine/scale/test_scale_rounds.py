@@ -14,7 +14,7 @@ from flowsched.scale.compaction import MAX_TIERS
 from flowsched.scale.desk import Desk
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.policies.flow import FlowCostModel
-from flowsched.scale.reservation import Reservation
+from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import Rounds, RoundSettings
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.solvers import Solution, make_solver
@@ -102,7 +102,7 @@ def test_a_round_that_fails_leaves_no_trace(answers: int) -> None:
     rounds = Rounds(ledger, solver, RoundSettings(worth_a_solve=0.0))  # type: ignore[arg-type]
     waiting = int(ledger.view().pending[0])
     ledger.touch(np.flatnonzero(ledger.alive))
-    held = Reservation(waiting, 0, 1e9, "", int(ledger.sequence[waiting]), ledger.machine_name(0))
+    held = MachineReservation(waiting, 0, 1e9, "", int(ledger.sequence[waiting]), ledger.machine_name(0))
     rounds.resume([held])
     with pytest.raises(RuntimeError, match="refused"):
         rounds.decide(world.now_s)

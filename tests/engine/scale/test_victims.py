@@ -13,35 +13,34 @@ from moving_world import a_class, cluster, overcommitted, run, spec, wait
 from scale_world import Draw, World, draw_world, worlds
 from test_migration_random import crowd
 
+from flowsched.cluster.settings import Settings
 from flowsched.scale.ledger import PENDING, RUNNING, UNLIMITED, Ledger
 from flowsched.scale.machine_arrays import FIXED
-from flowsched.scale.preemption import PreemptionPlanner, Preemptions, PreemptionSettings, carry_out
+from flowsched.scale.preemption import PreemptionPlanner, Preemptions, carry_out
 from flowsched.scale.round import Rounds, RoundSettings
 from flowsched.solvers import make_solver
 
-ON = PreemptionSettings(preempt=True)
+ON = Settings(preemption="lower-priority")
 LOW = a_class("low", 1, 0.0, 0.0)
 HIGH = a_class("high", 2, 0.0, 0.0, priority=5)
 OFTEN = settings(max_examples=60, deadline=None)
 
 
+def planner(ledger: Ledger, how: Settings = ON, times: dict[int, int] | None = None, **rest: int) -> PreemptionPlanner:
+    known = np.zeros(len(ledger.state), dtype=np.int64)
+    known[list(times or ())] = list((times or {}).values())
+    return PreemptionPlanner(ledger, make_solver("ortools"), how, known, **rest)
+
+
 def preempt(
-    ledger: Ledger, how: PreemptionSettings = ON, now_s: float = 0.0, by: PreemptionPlanner | None = None
+    ledger: Ledger, how: Settings = ON, now_s: float = 0.0, times: dict[int, int] | None = None, **rest: int
 ) -> Preemptions:
-    """Plan for all that wait, and carry it out."""
-    by = by or PreemptionPlanner(ledger, make_solver("ortools"), how)
-    plan = by.plan(ledger.view().pending, now_s)
-    by.remember(plan.victims, by.times(plan.victims) + 1)
+    """Plan for all that wait, and carry it out; ``times``: how often each was preempted, which changes."""
+    plan = planner(ledger, how, times, **rest).plan(ledger.view().pending, now_s)
+    if times is not None:
+        times.update({task: times.get(task, 0) + 1 for task in plan.victims.tolist()})
     carry_out(plan, ledger)
     return plan
-
-
-def test_it_is_off_unless_it_is_on():
-    ledger = cluster([spec("a", 2)])
-    run(ledger, LOW, "a", 2)
-    wait(ledger, HIGH)
-    assert not len(preempt(ledger, PreemptionSettings()))
-    assert not len(PreemptionPlanner(ledger, make_solver("ortools")).plan(ledger.view().pending, 0.0))
 
 
 def test_lower_priorities_make_room():
@@ -121,56 +120,42 @@ def test_a_task_is_not_preempted_again_and_again():
     """Each time it costs more, so another one goes; after some times it runs to its end."""
     ledger = cluster([spec("a", 2)])
     low = run(ledger, replace(LOW, width_milli=2000), "a")
-    by = PreemptionPlanner(ledger, make_solver("ortools"), replace(ON, most_times=3))
-    times = 0
+    times: dict[int, int] = {}
     for _ in range(10):
         high = wait(ledger, HIGH)
-        times += len(preempt(ledger, by=by))
+        preempt(ledger, replace(ON, preemption_limit=3), times=times)
         if ledger.state[high[0]] != RUNNING:
             break
         ledger.leave(high)
         ledger.bind(low, np.array([ledger.row("a")]))
-    assert times == 3
-    assert by.times(low).tolist() == [3]
+    assert times == {int(low[0]): 3}
 
 
 def test_victims_take_turns():
     wide = replace(LOW, width_milli=2000)
     ledger = cluster([spec("a", 2), spec("b", 2)])
     tasks = np.concatenate([run(ledger, wide, "a"), run(ledger, wide, "b")])
-    by = PreemptionPlanner(ledger, make_solver("ortools"), ON)
+    times: dict[int, int] = {}
     for _ in range(4):
         high = wait(ledger, HIGH)
-        victims = preempt(ledger, by=by).victims
+        victims = preempt(ledger, times=times).victims
         row = ledger.machine[high]
         ledger.leave(high)
         ledger.bind(victims, row)
-    assert by.times(tasks).tolist() == [2, 2]
+    assert times == dict.fromkeys(tasks.tolist(), 2)
 
 
 def test_tasks_without_an_end_only_become_dearer():
     ledger = cluster([spec("a", 2)])
     service = run(ledger, replace(LOW, width_milli=2000, run_s=np.inf), "a")
-    by = PreemptionPlanner(ledger, make_solver("ortools"), replace(ON, most_times=1))
+    times: dict[int, int] = {}
     prices = []
     for _ in range(3):
         high = wait(ledger, HIGH)
-        prices += preempt(ledger, by=by).price.tolist()
+        prices += preempt(ledger, replace(ON, preemption_limit=1), times=times).price.tolist()
         ledger.leave(high)
         ledger.bind(service, np.array([ledger.row("a")]))
     assert np.diff(prices).tolist() == [1.0, 2.0]
-
-
-def test_a_row_that_is_used_again_is_another_task():
-    ledger = cluster([spec("a", 2)])
-    low = run(ledger, replace(LOW, width_milli=2000), "a")
-    by = PreemptionPlanner(ledger, make_solver("ortools"), ON)
-    wait(ledger, HIGH)
-    preempt(ledger, by=by)
-    assert by.times(low).tolist() == [1]
-    ledger.leave(low)
-    assert wait(ledger, LOW).tolist() == low.tolist()
-    assert by.times(low).tolist() == [0]
 
 
 def test_no_more_victims_than_allowed():
@@ -178,7 +163,7 @@ def test_no_more_victims_than_allowed():
     for i in range(6):
         run(ledger, LOW, f"m{i}", 2)
     wait(ledger, HIGH, 6)
-    plan = preempt(ledger, replace(ON, most_victims=5))
+    plan = preempt(ledger, most_victims=5)
     assert len(plan) == 4
     assert len(plan.tasks) == 2
     assert not overcommitted(ledger)
@@ -209,14 +194,8 @@ def test_barred_machines_are_left_alone():
     wait(ledger, HIGH, 2)
     barred = np.zeros(ledger.rows, dtype=np.bool_)
     barred[ledger.row("a")] = True
-    plan = PreemptionPlanner(ledger, make_solver("ortools"), ON).plan(ledger.view().pending, 0.0, barred)
+    plan = planner(ledger).plan(ledger.view().pending, 0.0, barred)
     assert plan.machines.tolist() == [ledger.row("b")]
-
-
-@pytest.mark.parametrize("value", [-1.0, np.inf, np.nan])
-def test_prices_that_are_none_are_refused(value: float):
-    with pytest.raises(ValueError, match="preempt_price"):
-        PreemptionSettings(preempt_price=value)
 
 
 # Whatever the cluster
@@ -250,7 +229,7 @@ def lets_in(ledger: Ledger, row: int, newcomer: int, gone: tuple[int, ...]) -> b
 def test_victims_are_lower_and_needed_and_the_newcomers_get_in(world: World):
     ledger = after_a_round(world)
     waits = ledger.view().pending
-    by = PreemptionPlanner(ledger, make_solver("ortools"), ON)
+    by = planner(ledger)
     plan = by.plan(waits, world.now_s)
     priority = ledger.table().priority[ledger.task_class]
     assert set(plan.tasks.tolist()) <= set(waits.tolist())
@@ -279,7 +258,7 @@ def test_there_are_victims_in_such_worlds():
     for seed in range(10):
         world = draw_world(seed, Draw(machines=4, use=0.9, priorities=3, tasks=12))
         ledger = after_a_round(world)
-        plan = PreemptionPlanner(ledger, make_solver("ortools"), ON).plan(ledger.view().pending, world.now_s)
+        plan = planner(ledger).plan(ledger.view().pending, world.now_s)
         sizes += np.bincount(plan.room_for, minlength=len(plan.tasks)).tolist()
     assert sizes.count(1) > 3
     assert sum(n > 1 for n in sizes) > 1
@@ -288,16 +267,19 @@ def test_there_are_victims_in_such_worlds():
 @OFTEN
 @given(WORLDS)
 def test_the_cheapest_set_goes(world: World):
-    """On the machine that was chosen, no other set of victims is cheaper: all subsets tried, for the first newcomer."""
+    """On the machine that was chosen, no other set of tasks of these priorities or lower ones is cheaper: all subsets tried,
+    for the first newcomer.
+    """
     ledger = after_a_round(world)
-    by = PreemptionPlanner(ledger, make_solver("ortools"), ON)
+    by = planner(ledger)
     plan = by.plan(ledger.view().pending, world.now_s)
     if not len(plan.tasks):
         return
     row, newcomer = int(plan.machines[0]), int(ledger.task_class[plan.tasks[0]])
-    level = ledger.table().priority[newcomer]
+    priority = ledger.table().priority[ledger.task_class]
+    highest = priority[plan.victims[plan.room_for == 0]].max(initial=-1)
     there = ledger.running_on(row)
-    lower = there[ledger.table().priority[ledger.task_class[there]] < level]
+    lower = there[priority[there] <= highest]
     price = dict(zip(lower.tolist(), by.prices(lower, ledger, world.now_s).tolist(), strict=True))
     if len(lower) > 12:
         return
@@ -315,7 +297,7 @@ def test_the_cheapest_set_goes(world: World):
 def test_nobody_waits_who_could_have_got_in(world: World):
     """After preemption no task of higher priority waits for a place at no cost that lower ones alone take."""
     ledger = after_a_round(world)
-    by = PreemptionPlanner(ledger, make_solver("ortools"), ON)
+    by = planner(ledger)
     carry_out(by.plan(ledger.view().pending, world.now_s), ledger)
     table = ledger.table()
     for task in np.flatnonzero(ledger.state == PENDING).tolist():
@@ -337,6 +319,6 @@ def test_the_same_state_gives_the_same_plan(world: World):
     ledger = after_a_round(world)
     before = {k: v.tobytes() for k, v in vars(ledger).items() if isinstance(v, np.ndarray)}
     waits = np.flatnonzero(ledger.state == PENDING)
-    first, second = (PreemptionPlanner(ledger, make_solver("ortools"), ON).plan(waits, world.now_s) for _ in range(2))
+    first, second = (planner(ledger).plan(waits, world.now_s) for _ in range(2))
     assert all(v.tobytes() == vars(second)[k].tobytes() for k, v in vars(first).items())
     assert {k: v.tobytes() for k, v in vars(ledger).items() if isinstance(v, np.ndarray)} == before

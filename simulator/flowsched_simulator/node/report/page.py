@@ -41,7 +41,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Row:
+class RunRow:
     """A run's line in a table."""
 
     policy: str
@@ -51,7 +51,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Section:
+class RunSection:
     """One run."""
 
     policy: str
@@ -64,7 +64,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Frame:
+class RunFrame:
     """What all drawings of a report share, so that they can be compared."""
 
     result: Mapping[str, Any]
@@ -82,7 +82,7 @@ def render_node_report(result: Mapping[str, Any]) -> str:
     """
     runs = result["runs"]
     several = len({run["qps_interval_s"] for run in runs}) > 1
-    frame = Frame(
+    frame = RunFrame(
         result,
         TimeScale(max((float(run["end_s"]) for run in runs), default=1.0) * 1.01, MARGIN),
         load_scale(runs),
@@ -115,17 +115,17 @@ def _variant(run: Mapping[str, Any], several: bool) -> str:
     return f"load changes every {run['qps_interval_s']:g} s" if several else ""
 
 
-def _comparison(runs: Sequence[Mapping[str, Any]], several: bool) -> list[Row]:
+def _comparison(runs: Sequence[Mapping[str, Any]], several: bool) -> list[RunRow]:
     columns = [column_cells(column, [run[column.key] for run in runs]) for column in COLUMNS]
     return [
-        Row(run["policy"], _variant(run, several), run["policy"] == OWN_POLICY, tuple(cells[n] for cells in columns))
+        RunRow(run["policy"], _variant(run, several), run["policy"] == OWN_POLICY, tuple(cells[n] for cells in columns))
         for n, run in enumerate(runs)
     ]
 
 
-def _active(runs: Sequence[Mapping[str, Any]], several: bool) -> list[Row]:
+def _active(runs: Sequence[Mapping[str, Any]], several: bool) -> list[RunRow]:
     return [
-        Row(
+        RunRow(
             run["policy"],
             _variant(run, several),
             run["policy"] == OWN_POLICY,
@@ -151,7 +151,7 @@ def _noise(runs: Sequence[Mapping[str, Any]]) -> str:
     return f"p95 carries {noise_words(runs)}, with the same draws for every policy"
 
 
-def _section(number: int, run: Mapping[str, Any], frame: Frame, several: bool) -> Section:
+def _section(number: int, run: Mapping[str, Any], frame: RunFrame, several: bool) -> RunSection:
     drawings = [draw_jobs(f"jobs-{number}", run, frame.result["machine"]["vcpus"], frame.time, frame.colours)]
     for place, service in enumerate(frame.result["services"]):
         windows = service_rows(run, service["name"])
@@ -159,7 +159,7 @@ def _section(number: int, run: Mapping[str, Any], frame: Frame, several: bool) -
         draw_load(latency, windows, frame.load, frame.time, HEAD, PLOT)
         drawings.append(latency)
         drawings.append(draw_cores(f"cores-{number}-{place}", run, service, windows, frame.load, frame.time))
-    return Section(
+    return RunSection(
         run["policy"],
         _variant(run, several),
         run["policy"] == OWN_POLICY,

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.fluid_bound import BoundError, FluidBound, fluid_bound, plain_bound
+from benchmarks.service_need import service_need
 from builders import CATALOGUE, HUNGRY, SCALING, SERIAL, SMALL
 from flowsched.node import LOWEST_WEIGHT, NodeService, NodeTask, TaskGrant
 from flowsched_models.machine import MachineType
-from flowsched_simulator.node.fluid_bound import BoundError, FluidBound, fluid_bound, plain_bound
 from flowsched_simulator.node.machine import NodeMachine
-from flowsched_simulator.node.service_need import service_need
 from flowsched_simulator.node.wave import GivenWave
 
 PAIRS = MachineType("pairs", vcpus=4, memory_mib=16_000, speed=1.25, bandwidth=0.8, smt=True)

@@ -41,9 +41,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.service_need import Need
 from flowsched.node import NodeService, NodeTask
 from flowsched_models.catalogue import Catalogue
-from flowsched_simulator.node.service_need import Need
 
 MOST_CONFIGURATIONS = 200_000
 """A machine with more is refused: the linear program would take minutes."""

@@ -1,0 +1,63 @@
+"""Gangs: task groups of which several tasks have to start together, or none does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence, Sized
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from flowsched.cluster.snapshot import Snapshot, Task
+from flowsched.relations.relation import TaskGroup
+
+Members = TypeVar("Members", bound=Sized)
+
+
+@dataclass(frozen=True, eq=False)
+class Gang(Generic[Members]):
+    """The waiting part of a task group that does not run yet, or not in full."""
+
+    group: TaskGroup
+    running: int
+    """How many of the group run already."""
+    members: Members
+    """Tasks that wait, as a round numbers them."""
+
+    @property
+    def needed(self) -> int:
+        """How many have to start together, beside those that run."""
+        return self.group.minimum - self.running
+
+    @property
+    def complete(self) -> bool:
+        """Whether enough of them are here."""
+        return len(self.members) >= self.needed
+
+    def expired(self, now_s: float) -> bool:
+        """Whether it has given up: it is tried again, and nothing is kept free for it."""
+        return self.group.deadline_s is not None and now_s > self.group.deadline_s
+
+    def why_all_wait(self, placeable: int, now_s: float) -> str:
+        """A sentence with the numbers; ``placeable``: how many could start at most."""
+        group = self.group
+        if self.complete:
+            text = f"task group {group.name}: {self.running + placeable} of {group.minimum} could start now; all wait"
+        else:
+            here = self.running + len(self.members)
+            text = f"task group {group.name}: {here} of {group.minimum} are there; all wait"
+        if self.expired(now_s):
+            text += (
+                f"; its deadline, {group.deadline_s:g} s, has passed: given up for this round, tried again in the next"
+            )
+        return text
+
+
+def gangs_of(snapshot: Snapshot, tasks: Sequence[Task]) -> list[Gang[tuple[int, ...]]]:
+    """The gangs among the waiting ``tasks`` in the order of the snapshot's groups; members are indices of ``tasks``."""
+    running = Counter(r.task.group for r in snapshot.running)
+    waiting: dict[str, list[int]] = {}
+    for t, task in enumerate(tasks):
+        if task.group is not None:
+            waiting.setdefault(task.group, []).append(t)
+    gangs = [Gang(g, running[g.name], tuple(waiting[g.name])) for g in snapshot.task_groups if g.name in waiting]
+    return [gang for gang in gangs if gang.needed > 0]

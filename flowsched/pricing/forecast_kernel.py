@@ -196,7 +196,6 @@ def price_classes(
     open_now: BoolArray,
     open_later: BoolArray,
     completions: FloatArray,
-    useful: FloatArray,
     wanted: int,
     least_budget: int,
     budget: int,
@@ -233,16 +232,16 @@ def price_classes(
     machine's ``representative`` [machines]. Options are forecast in ascending order of a lower bound of their price: the own
     penalty alone from the start on.
 
-    By class: ``types``, ``tasks`` [classes, ELAPSED_S to LATEST_S], and ``useful``, above which no price is of use.
-    ``others`` (the exact change of what all else on the machine costs), ``own_end`` and ``own_start`` [types, machines,
-    columns, starts] are shared by all classes of one type, once it is ``known``; NaN where not forecast yet. Where other
-    tasks are planned for later, the class itself says in which order they start, and nothing is shared.
+    By class: ``types`` and ``tasks`` [classes, ELAPSED_S to LATEST_S]. ``others`` (the exact change of what all else on the
+    machine costs), ``own_end`` and ``own_start`` [types, machines, columns, starts] are shared by all classes of one type,
+    once it is ``known``; NaN where not forecast yet. Where other tasks are planned for later, the class itself says in which
+    order they start, and nothing is shared.
 
     Into ``price`` [classes, machines] the sum of that change and the own penalty, infinity where there is no option or it
     was left out; into ``chosen_after``, ``chosen_variant``, ``end`` and ``start`` its option. Options are left out once
-    their bound is above the price found on their machine, or what is useful, or the prices of the ``wanted`` cheapest
-    machines, or once the class has used its share of ``budget``, as one of ``sharers``, and one machine is priced; a share
-    is ``least_budget`` at least. Of equal prices the earlier start counts, then the narrower width.
+    their bound is above the price found on their machine, or above the prices of the ``wanted`` cheapest machines, or once
+    the class has used its share of ``budget``, as one of ``sharers``, and one machine is priced; a share is
+    ``least_budget`` at least. Of equal prices the earlier start counts, then the narrower width.
     """
     machines, columns, starts = len(representative), rows_of.shape[2], others.shape[3]
     now = np.empty(machines, np.bool_)
@@ -298,12 +297,10 @@ def price_classes(
                         begin = (completions[m, k - 1] if runs else 0.0) + settings[START_DELAY_S]
                     else:
                         continue
-                    bound_cost = task[2] * penalty_of(
+                    machine[options], variant[options], after[options] = m, v, k
+                    least[options] = task[2] * penalty_of(
                         task[0] + begin + variants[v, LEAST_ALONE_S], task[1], settings[EPS], settings[BETA]
                     )
-                    if bound_cost > useful[c]:
-                        continue
-                    machine[options], variant[options], after[options], least[options] = m, v, k, bound_cost
                     options += 1
         order = np.argsort(least[:options], kind="mergesort")
         share = max(least_budget, (budget - made) // sharers)

@@ -96,13 +96,11 @@ class Options:
         open_later: BoolArray,
         wanted: int,
         budget: Budget,
-        useful: Sequence[float] | None = None,
     ) -> list[ClassOptions]:
         """The cheapest option of each class on each machine; exact on at least the ``wanted`` cheapest machines.
 
         ``open_now`` and ``open_later`` [classes, machines]: where it may start now, and after a completion. Options beyond
-        the budget are left out, those with the largest lower bounds first; so are options that cost more than is
-        ``useful`` [classes].
+        the budget are left out, those with the largest lower bounds first.
         """
         states, prices = self.states, self.prices
         states.refresh()
@@ -121,7 +119,6 @@ class Options:
             open_now,
             open_later,
             states.completions,
-            np.full(len(rows), np.inf) if useful is None else np.array(useful, np.float64),
             wanted,
             budget.least,
             budget.forecasts,

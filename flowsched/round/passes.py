@@ -135,13 +135,11 @@ class Deciding:
                 self._keep_resources(task, open_now[i], open_later[i])
         return open_now, open_later
 
-    def class_options(
-        self, tasks: Sequence[int], wanted: int, budget: Budget, useful: Sequence[float] | None = None
-    ) -> list[ClassOptions]:
+    def class_options(self, tasks: Sequence[int], wanted: int, budget: Budget) -> list[ClassOptions]:
         """The cheapest option of each task's class on every machine, reserved ones included; see :meth:`Options.of`."""
         model = self.model
         classes = [model.view.class_of[t] for t in tasks]
-        priced = self.options.of(classes, *self.open_machines(tasks), wanted, budget, useful)
+        priced = self.options.of(classes, *self.open_machines(tasks), wanted, budget)
         for m in sorted(model.holds):
             here = model.view.group_of[m]
             for task, c, found in zip(tasks, classes, priced, strict=True):

@@ -106,7 +106,7 @@ def test_a_round_that_fails_leaves_no_trace(answers: int) -> None:
     rounds.resume([held])
     with pytest.raises(RuntimeError, match="refused"):
         rounds.decide(world.now_s)
-    assert rounds._dues.reservations == (held,)
+    assert rounds._overdue.reservations == (held,)
     rounds.resume([])
     solver.answers = 10**9
     after = rounds.decide(world.now_s)

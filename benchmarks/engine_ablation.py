@@ -189,7 +189,7 @@ def over(pairs: Sequence[tuple[float | None, float | None]]) -> float | None:
 
 
 def bars(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the issue demands of the network against the greedy at the same prices."""
+    """What the network has to keep to beside the greedy at the same prices."""
     found = []
     for line in summed(rows):
         if line["other"] != GREEDY:
@@ -206,10 +206,20 @@ def bars(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             more = line["placed"] is not None and line["placed"][0] > line["placed"][1]
             what = f"{name}: mean penalty over the greedy's, or more tasks placed"
             found.append({**bar(what, penalty, SCARCE_LIMIT), **({"met": True} if more else {})})
-    stands = [line["stand"] for line in summed(rows)]
-    least = None if None in stands or not stands else min(stands)
-    found.append(bar("least share of placements that stand as a network decided them", least, STANDS_LIMIT, least=True))
+    found.append(
+        bar("share of all placements that stand as a network decided them", standing(rows), STANDS_LIMIT, least=True)
+    )
     return found
+
+
+def standing(rows: Sequence[dict[str, Any]]) -> float | None:
+    """Of all placements of the network's runs and rounds, those that stand as a network decided them."""
+    known = [
+        (row["stand"] * row["placed"][NETWORK], row["placed"][NETWORK]) for row in rows if row["stand"] is not None
+    ]
+    if not known or len(known) < len(rows):
+        return None
+    return ratio(sum(a for a, _ in known), sum(b for _, b in known))
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:

@@ -1,5 +1,6 @@
 """CPU time of Kubernetes rounds without an API server: replicas of one deployment on 1,000 nodes, by stage; or pods with
-profiles of their own beside three that run on each node (``measured``).
+profiles of their own beside three that run on each node (``measured``); pods of higher priority that find no room on nodes
+with ten others each (``preempting``).
 
 The scheduler's state machine is fed the nodes and pods, and no API server stands behind it. One round then takes all pods:
 ``begin_round`` and ``end_round`` run on the event loop, beside the renewal of the lease; ``plan`` runs in a thread.
@@ -26,8 +27,8 @@ from flowsched.solvers import make_solver
 from flowsched_k8s import names, objects
 from flowsched_k8s.cache import seconds
 from flowsched_k8s.changes import Seen
-from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.instructions import Bind
+from flowsched_k8s.configuration import Configuration, Features
+from flowsched_k8s.instructions import Bind, Evict, Instruction
 from flowsched_k8s.planning import make_engine, plan_round
 from flowsched_k8s.state import SchedulerState
 from flowsched_models.profiles import load_catalogue
@@ -72,12 +73,15 @@ SHAPES: dict[str, dict[str, Any]] = {
 MEASURED = "measured"
 RUNNING = 3
 """Measured pods on each node."""
+PREEMPTING = "preempting"
+LOWER = 10
+"""Pods of lower priority on each node; together they request all of its CPU."""
 
 
 @click.command()
 @click.option("--replicas", default="500,1000,2000,5000", show_default=True, help="Pods that wait at once.")
 @click.option("--nodes", default=1000, show_default=True)
-@click.option("--shape", type=click.Choice((*SHAPES, MEASURED)), multiple=True, help="Only these.")
+@click.option("--shape", type=click.Choice((*SHAPES, MEASURED, PREEMPTING)), multiple=True, help="Only these.")
 @click.option("--repeats", default=3, show_default=True, help="Rounds per case; the median counts.")
 @click.option("--json", "as_json", is_flag=True)
 @click.option("--keep/--no-keep", default=True, help="Keep the result under benchmarks/results.")
@@ -98,7 +102,10 @@ def measure(shape: str, replicas: int, nodes: int, repeats: int) -> dict[str, An
     """Median CPU seconds of a round's stages. Raises ``RuntimeError`` if a replica is not bound."""
     seconds_of: dict[str, list[float]] = {stage: [] for stage in STAGES}
     for _ in range(repeats):
-        stages = measured_round(replicas, nodes) if shape == MEASURED else one_round(shape, replicas, nodes)
+        if shape == PREEMPTING:
+            stages = preempting_round(replicas, nodes)
+        else:
+            stages = measured_round(replicas, nodes) if shape == MEASURED else one_round(shape, replicas, nodes)
         for stage, taken in stages.items():
             seconds_of[stage].append(taken)
     return {"shape": shape, "replicas": replicas, "nodes": nodes} | {s: median(t) for s, t in seconds_of.items()}
@@ -112,9 +119,29 @@ def one_round(shape: str, replicas: int, nodes: int) -> dict[str, float]:
     things += [_replica(i, SHAPES[shape]) for i in range(replicas)]
     state.observe([Seen(thing) for thing in things], now_s)
     state.activate()
-    taken, bound = timed_round(state, now_s)
+    taken, out = timed_round(state, now_s)
+    bound = sum(isinstance(instruction, Bind) for instruction in out)
     if bound != replicas:
         raise RuntimeError(f"{bound} of {replicas} replicas were bound")
+    return taken
+
+
+def preempting_round(waiting: int, nodes: int) -> dict[str, float]:
+    """CPU seconds of the stages of the first round; `end_round` looks for victims. Victims are
+    looked for while a bound of work lasts: the pods beyond it have their turn in later rounds.
+    """
+    state = SchedulerState(Configuration(features=Features(preemption=True)), load_catalogue())
+    now_s = seconds(CREATED) + 1.0
+    things: list[Any] = [_node(i) for i in range(nodes)]
+    for i in range(nodes * LOWER):
+        spec = {"nodeName": f"n{i % nodes:05d}", "priority": i % 7}
+        things.append(_pod(f"lower-{i:06d}", {"cpu": "1600m"}, spec))
+    things += [_pod(f"higher-{i:05d}", {"cpu": "4"}, {"priority": 1000}) for i in range(waiting)]
+    state.observe([Seen(thing) for thing in things], now_s)
+    state.activate()
+    taken, out = timed_round(state, now_s)
+    if not any(isinstance(instruction, Evict) for instruction in out):
+        raise RuntimeError("no pod is evicted")
     return taken
 
 
@@ -137,8 +164,8 @@ def measured_round(waiting: int, nodes: int) -> dict[str, float]:
     return taken
 
 
-def timed_round(state: SchedulerState, now_s: float) -> tuple[dict[str, float], int]:
-    """CPU seconds of the stages of a round, and the number of pods that it binds."""
+def timed_round(state: SchedulerState, now_s: float) -> tuple[dict[str, float], Sequence[Instruction]]:
+    """CPU seconds of the stages of a round, and what is to be done."""
     solver = make_solver("ortools")
     engine = make_engine(state.configuration.engine, solver)
     taken: dict[str, float] = {}
@@ -155,7 +182,7 @@ def timed_round(state: SchedulerState, now_s: float) -> tuple[dict[str, float], 
     own = replace(given, fleet=given.fleet.copy())
     result = timed("plan", lambda: plan_round(own, solver, engine))
     out = timed("end_round", lambda: state.end_round(result, now_s))
-    return taken, sum(isinstance(instruction, Bind) for instruction in out)
+    return taken, out
 
 
 def _measured(name: str, kinds: Sequence[str], draw: random.Random, node: str | None = None) -> objects.Pod:
@@ -196,19 +223,24 @@ def _node(number: int) -> objects.Node:
 
 
 def _replica(number: int, spec: dict[str, Any]) -> objects.Pod:
-    name = f"web-{number:05d}"
-    container = {"name": "main", "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}}
+    return _pod(f"web-{number:05d}", {"cpu": "100m", "memory": "128Mi"}, spec, {"app": "web"})
+
+
+def _pod(
+    name: str, requests: dict[str, str], spec: dict[str, Any], labels: dict[str, str] | None = None
+) -> objects.Pod:
+    container = {"name": "main", "resources": {"requests": requests}}
     return msgspec.convert(
         {
             "metadata": {
                 "name": name,
                 "namespace": "default",
                 "uid": name,
-                "labels": {"app": "web"},
+                "labels": labels or {},
                 "creationTimestamp": CREATED,
             },
             "spec": {"schedulerName": "flowsched", "containers": [container], **spec},
-            "status": {"phase": "Pending"},
+            "status": {"phase": "Running", "startTime": CREATED} if "nodeName" in spec else {"phase": "Pending"},
         },
         objects.Pod,
     )

@@ -20,7 +20,7 @@ from flowsched.cluster.compaction import View
 from flowsched.cluster.decision import Certificate, Move, Placement, Postponement, Preemption
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Snapshot
-from flowsched.cluster.snapshot_file import dump_snapshot
+from flowsched.cluster.snapshot_dump import dump_snapshot
 from flowsched.network.network import Network
 from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.pricing.forecast_cache import ForecastCache

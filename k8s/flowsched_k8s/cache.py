@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.snapshot import MILLI
-from flowsched.pricing.headroom import Headroom, job_behaviour, service_pressure
 from flowsched.relations.relation import Relation
 from flowsched_k8s.affinity import RelationIndex, port_relations
 from flowsched_k8s.configuration import Configuration
@@ -24,17 +23,16 @@ from flowsched_k8s.entries import NodeEntry, PodEntry, Wants
 from flowsched_k8s.filters import static_filter
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.intent import Intent, read_intent
-from flowsched_k8s.latency import ServiceWish, choose_curve, headroom
 from flowsched_k8s.names import CORES, THREADS, WIDTH
 from flowsched_k8s.neutral import machine_type, with_neutral
 from flowsched_k8s.objects import Meta, Node, Pod
 from flowsched_k8s.pod_groups import PodGroupIndex, group_ref, unsupported_group
 from flowsched_k8s.requests import allocatable, granted, pod_requests
+from flowsched_k8s.services import Services
 from flowsched_k8s.volumes import ClaimKey, VolumeIndex, claim_keys
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError
 from flowsched_models.machine import MachineType
-from flowsched_models.neutral import NEUTRAL
 from flowsched_models.quantity import format_cores, parse_cores
 
 _TERMINAL = ("Succeeded", "Failed")
@@ -78,7 +76,9 @@ class Cache:
         self._namespaced: dict[str, set[str]] = {}
         self._by_claim: dict[ClaimKey, set[str]] = {}
         """uids of pods, waiting ones included, by the claims that they name."""
-        self._loads: Callable[[PodKey], float | None] = lambda _key: None
+        self.services = Services(
+            self.nodes, self.pods, self.fleet, self.configuration.engine, self.catalogue, self._touch
+        )
         self._seen = 0
         self._revisions: dict[str, int] = {}
         self._revision = 0
@@ -184,7 +184,7 @@ class Cache:
             self._type_ids[entry.type] = len(self.type_list)
             self.type_list.append(entry.type)
         self.types[row] = self._type_ids[entry.type]
-        self._settle_services(name)
+        self.services.settle(name)
 
     def revision(self, name: str) -> int:
         """A number that is another one after everything that changes a node or what is on it."""
@@ -329,11 +329,11 @@ class Cache:
         if entry.pod.spec.volumes:
             needs.update(self.volumes.pod_volume_needs(entry.pod))
             self.volumes.use(entry.pod)
-        sensitivity, pressure = self.behaviour(entry)
+        sensitivity, pressure = self.services.behaviour(entry)
         holds, joins = self._bound_relations(entry)
         self.fleet.book(uid, name, needs, sensitivity=sensitivity, pressure=pressure, holds=holds, joins=joins)
         if entry.intent.service is not None:
-            self._settle_services(name)
+            self.services.settle(name)
 
     def _leave(self, entry: PodEntry) -> None:
         name = entry.place
@@ -348,84 +348,12 @@ class Cache:
         self.fleet.release(entry.key.uid)
         self.volumes.unuse(entry.pod)
         if entry.intent.service is not None:
-            self._settle_services(name)
+            self.services.settle(name)
 
     def _here(self, name: str) -> set[str]:
         """Uids of what is on a node, which may be missing."""
         known = self.nodes.get(name)
         return known.pods if known is not None else self._on_missing_node.setdefault(name, set())
-
-    # What pods are like
-
-    def behaviour(self, entry: PodEntry) -> tuple[float, float]:
-        """(sensitivity, pressure on its node): a service's, a measured job's or the neutral profile's."""
-        cores = entry.request_milli / MILLI
-        if entry.intent.service is not None:
-            profile = self.catalogue.services[entry.intent.service]
-            return 0.0, service_pressure(profile, cores, self.qps(entry) or 0.0)
-        return job_behaviour(self.catalogue.jobs[entry.intent.profile or NEUTRAL], cores)
-
-    def qps(self, entry: PodEntry) -> float | None:
-        """Load of a service: measured, else annotated, else what its goal was stated for."""
-        measured = self._loads(entry.key)
-        if measured is not None:
-            return measured
-        slo = entry.intent.slo
-        return entry.intent.load_qps if entry.intent.load_qps is not None else (slo.qps if slo else None)
-
-    def read_loads(self, source: Callable[[PodKey], float | None]) -> None:
-        """Where measured loads come from from now on; places of services are priced anew."""
-        self._loads = source
-        for name, entry in self.nodes.items():
-            if any(self.pods[uid].intent.service is not None for uid in entry.pods):
-                self._settle_services(name)
-
-    def service_wish(self, entry: PodEntry) -> ServiceWish | None:
-        """The latency service that a pod is, if it says so and its profile was measured."""
-        intent = entry.intent
-        if intent.service is None or intent.slo is None:
-            return None
-        clients = self.catalogue.services[intent.service].clients
-        client = intent.client
-        if client is None or client not in clients:
-            # Whoever is not named sees the service at its slowest.
-            client = max(clients, key=lambda c: (clients[c], c))
-        qps = self.qps(entry)
-        return ServiceWish(
-            intent.service, intent.slo.p95_us, intent.slo.qps if qps is None else qps, client, entry.request_milli
-        )
-
-    def services_on(self, name: str) -> list[tuple[PodEntry, ServiceWish]]:
-        """Latency services on a node, by name."""
-        found = []
-        for uid in self._here(name):
-            entry = self.pods[uid]
-            wish = self.service_wish(entry)
-            if wish is not None:
-                found.append((entry, wish))
-        return sorted(found, key=lambda pair: pair[0].key)
-
-    def headroom_of(self, wish: ServiceWish, machine: MachineType, threads: tuple[int, ...] = ()) -> Headroom | None:
-        """What a service leaves its neighbours on a machine; None where nobody measured it for its cores."""
-        curve = choose_curve(self.catalogue.services[wish.profile], wish, threads)
-        if curve is None:
-            return None
-        settings = self.configuration.engine
-        return headroom(self.catalogue, wish, curve, machine, settings.headroom_weight, settings.slo_margin)
-
-    def _settle_services(self, name: str) -> None:
-        entry = self.nodes.get(name)
-        if entry is None:
-            return
-        self._touch(name)
-        cap, slope = float("inf"), 0.0
-        for pod, wish in self.services_on(name):
-            left = self.headroom_of(wish, entry.type, (pod.threads,))
-            if left is not None:
-                # The fleet compares with all pressure on the node, the service's own included.
-                own = self.behaviour(pod)[1]
-                cap, slope = min(cap, left.pressure_cap + own), slope + left.slope
-        self.fleet.set_service(name, cap, slope)
 
     # What pending pods want
 
@@ -448,7 +376,7 @@ class Cache:
         problem = found.blocked or declared.unsupported or self._unreadable(pod) or unsupported_group(pod, sources)
         group = group_ref(pod, sources)
         claims = self.volumes.exclusive(pod)
-        service = self.service_wish(entry)
+        service = self.services.wish_of(entry)
         intent = entry.intent
         key = (
             entry.priority,
@@ -580,7 +508,7 @@ class Cache:
 
     def use_catalogue(self, catalogue: Catalogue) -> None:
         """New profiles: what pods and nodes are like is read again."""
-        self.catalogue = with_neutral(catalogue)
+        self.catalogue = self.services.catalogue = with_neutral(catalogue)
         for name, node in self.nodes.items():
             node.type = self._type_of(node.node, node.allocatable)
             self._put_machine(name)
@@ -596,7 +524,7 @@ class Cache:
 
     def free_cores(self, name: str) -> tuple[int, ...]:
         """Virtual CPUs of a node that belong to no latency service, ascending."""
-        taken = {c for entry, _ in self.services_on(name) for c in entry.cores}
+        taken = {c for entry, _ in self.services.on(name) for c in entry.cores}
         return tuple(c for c in range(self.nodes[name].type.vcpus) if c not in taken)
 
     def check(self) -> None:

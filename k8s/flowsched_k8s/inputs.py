@@ -207,7 +207,7 @@ class InputBuilder:
         preference = verdicts.preference[:rows] + self._soft(wants)
         if wants.service is not None:
             allowed = allowed & self._keeps_goal(wants.service, first)
-        sensitivity, pressure = cache.behaviour(first)
+        sensitivity, pressure = cache.services.behaviour(first)
         measured = first.intent.profile is not None and first.request_milli > 0
         forecast_priced = measured and wants.service is None if wants.group is None else wants.group in forecast
         task = None
@@ -287,7 +287,7 @@ class InputBuilder:
         return ok
 
     def _cap(self, wish: ServiceWish, entry: PodEntry, machine: MachineType) -> float:
-        left = self._cache.headroom_of(wish, machine, entry.intent.threads)
+        left = self._cache.services.headroom_of(wish, machine, entry.intent.threads)
         return float("inf") if left is None else left.pressure_cap
 
     def service_threads(self, wish: ServiceWish, entry: PodEntry) -> int:

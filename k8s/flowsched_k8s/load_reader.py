@@ -59,7 +59,7 @@ class LoadReader:
                 LOG.warning("loads could not be read", extra={"error": str(error)})
         loads.keep_only(p.key for p in self._service_pods())
         if source.measured:
-            self._cache.read_loads(self._load_of)
+            self._cache.services.read_loads(self._load_of)
         return failed
 
     def _load_of(self, key: PodKey) -> float | None:

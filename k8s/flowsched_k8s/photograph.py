@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from flowsched.cluster.snapshot import Snapshot, Task
-from flowsched.cluster.snapshot_file import dump_snapshot
+from flowsched.cluster.snapshot_dump import dump_snapshot
 from flowsched_k8s.api.access import Access
 from flowsched_k8s.api.client import Connection
 from flowsched_k8s.api.reflector import Reflector

@@ -461,7 +461,7 @@ class SchedulerState:
             return c.threads, c.cores
         cache = self.cache
         open_cores = cache.free_cores(c.node)
-        wish = cache.service_wish(entry)
+        wish = cache.services.wish_of(entry)
         if wish is not None:
             return self.inputs.service_threads(wish, entry), open_cores[: wish.core_count]
         count = max(1, len(open_cores))

@@ -262,7 +262,7 @@ def node_services(cache: Cache, name: str) -> list[Service]:
     node = cache.nodes[name]
     taken: set[int] = set()
     found = []
-    for entry, wish in cache.services_on(name):
+    for entry, wish in cache.services.on(name):
         curve = choose_curve(cache.catalogue.services[wish.profile], wish, (entry.threads,))
         curve = curve or choose_curve(cache.catalogue.services[wish.profile], wish)
         if curve is None:

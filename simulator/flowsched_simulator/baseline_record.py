@@ -17,7 +17,7 @@ from typing import Any
 from flowsched.cluster.decision import Decisions, Placement, Postponement, Scheduler
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
-from flowsched.cluster.snapshot_file import dump_snapshot
+from flowsched.cluster.snapshot_dump import dump_snapshot
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.records.record import (

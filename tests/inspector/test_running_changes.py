@@ -15,7 +15,7 @@ from builders import HUNGRY, SCALING, machine, running, snapshot, snapshots, tas
 from flowsched.cli import flowsched
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot, Task
-from flowsched.cluster.snapshot_file import dump_snapshot
+from flowsched.cluster.snapshot_dump import dump_snapshot
 from flowsched.inspector.account import Account
 from flowsched.inspector.explanation import explain
 from flowsched.inspector.replay import replay

@@ -14,7 +14,8 @@ from model_scheduler import SOLVER, ModelScheduler
 from test_state import scheduler
 
 from flowsched.cluster.snapshot import Snapshot
-from flowsched.cluster.snapshot_file import dump_snapshot, load_snapshot
+from flowsched.cluster.snapshot_dump import dump_snapshot
+from flowsched.cluster.snapshot_file import load_snapshot
 from flowsched.round.scheduler import solve
 from flowsched_k8s import names
 from flowsched_k8s.instructions import PatchCondition

@@ -1,0 +1,109 @@
+"""Latency services on nodes: what each pod bears and causes, what a service's goal leaves its neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import MILLI
+from flowsched.pricing.headroom import Headroom, job_behaviour, service_pressure
+from flowsched_k8s.entries import NodeEntry, PodEntry
+from flowsched_k8s.instructions import PodKey
+from flowsched_k8s.latency import ServiceWish, choose_curve, headroom
+from flowsched_models.catalogue import Catalogue
+from flowsched_models.machine import MachineType
+from flowsched_models.neutral import NEUTRAL
+
+
+class Services:
+    """What pods are like, at the loads that are known. Nodes, pods and fleet are those of a cache, which changes them."""
+
+    def __init__(
+        self,
+        nodes: Mapping[str, NodeEntry],
+        pods: Mapping[str, PodEntry],
+        fleet: Fleet,
+        settings: Settings,
+        catalogue: Catalogue,
+        touch: Callable[[str], None],
+    ) -> None:
+        """No load is measured yet. ``touch`` is told of each node of which something changes."""
+        self._nodes = nodes
+        self._pods = pods
+        self._fleet = fleet
+        self._settings = settings
+        self.catalogue = catalogue
+        self._touch = touch
+        self._loads: Callable[[PodKey], float | None] = lambda _key: None
+
+    def behaviour(self, entry: PodEntry) -> tuple[float, float]:
+        """(sensitivity, pressure on its node): a service's, a measured job's or the neutral profile's."""
+        cores = entry.request_milli / MILLI
+        if entry.intent.service is not None:
+            profile = self.catalogue.services[entry.intent.service]
+            return 0.0, service_pressure(profile, cores, self.qps(entry) or 0.0)
+        return job_behaviour(self.catalogue.jobs[entry.intent.profile or NEUTRAL], cores)
+
+    def qps(self, entry: PodEntry) -> float | None:
+        """Load of a service: measured, else annotated, else what its goal was stated for."""
+        measured = self._loads(entry.key)
+        if measured is not None:
+            return measured
+        slo = entry.intent.slo
+        return entry.intent.load_qps if entry.intent.load_qps is not None else (slo.qps if slo else None)
+
+    def read_loads(self, source: Callable[[PodKey], float | None]) -> None:
+        """Where measured loads come from from now on; places of services are priced anew."""
+        self._loads = source
+        for name, entry in self._nodes.items():
+            if any(self._pods[uid].intent.service is not None for uid in entry.pods):
+                self.settle(name)
+
+    def wish_of(self, entry: PodEntry) -> ServiceWish | None:
+        """The latency service that a pod is, if it says so and its profile was measured."""
+        intent = entry.intent
+        if intent.service is None or intent.slo is None:
+            return None
+        clients = self.catalogue.services[intent.service].clients
+        client = intent.client
+        if client is None or client not in clients:
+            # Whoever is not named sees the service at its slowest.
+            client = max(clients, key=lambda c: (clients[c], c))
+        qps = self.qps(entry)
+        return ServiceWish(
+            intent.service, intent.slo.p95_us, intent.slo.qps if qps is None else qps, client, entry.request_milli
+        )
+
+    def on(self, name: str) -> list[tuple[PodEntry, ServiceWish]]:
+        """Latency services on a node, by name."""
+        found = []
+        for uid in self._nodes[name].pods if name in self._nodes else ():
+            entry = self._pods[uid]
+            wish = self.wish_of(entry)
+            if wish is not None:
+                found.append((entry, wish))
+        return sorted(found, key=lambda pair: pair[0].key)
+
+    def headroom_of(self, wish: ServiceWish, machine: MachineType, threads: tuple[int, ...] = ()) -> Headroom | None:
+        """What a service leaves its neighbours on a machine; None where nobody measured it for its cores."""
+        curve = choose_curve(self.catalogue.services[wish.profile], wish, threads)
+        if curve is None:
+            return None
+        settings = self._settings
+        return headroom(self.catalogue, wish, curve, machine, settings.headroom_weight, settings.slo_margin)
+
+    def settle(self, name: str) -> None:
+        """What the services on a node take, and leave to others, as the fleet has it."""
+        entry = self._nodes.get(name)
+        if entry is None:
+            return
+        self._touch(name)
+        cap, slope = float("inf"), 0.0
+        for pod, wish in self.on(name):
+            left = self.headroom_of(wish, entry.type, (pod.threads,))
+            if left is not None:
+                # The fleet compares with all pressure on the node, the service's own included.
+                own = self.behaviour(pod)[1]
+                cap, slope = min(cap, left.pressure_cap + own), slope + left.slope
+        self._fleet.set_service(name, cap, slope)

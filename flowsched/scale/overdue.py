@@ -205,7 +205,7 @@ class OverdueTasks:
         some: BoolArray = np.logical_or.reduce(fits) & ~desk.barred
         some[desk.held] = False
         if sum(self._for_good.most(c, some & f) for c, f in zip(classes, fits, strict=True)) < owed.needed:
-            if self._drain and owed.needed == 1 and (drained := self._drained(int(owed.members[0]), desk, now_s)):
+            if self._drain and owed.needed == 1 and (drained := self._drained(int(owed.members[0]), desk)):
                 return drained
             self._unbounded.append(Unbounded(int(owed.members[0]), self._why_never(owed, classes)))
             return ()
@@ -232,9 +232,9 @@ class OverdueTasks:
         if len(places) < owed.needed:
             self._unbounded.append(Unbounded(int(owed.members[0]), self._why_never(owed, classes)))
             return ()
-        return tuple(self._reservation(task, row, start_s, now_s) for task, row in places)
+        return tuple(MachineReservation.of(ledger, task, row, start_s) for task, row in places)
 
-    def _drained(self, task: int, desk: Desk, now_s: float) -> tuple[MachineReservation, ...]:
+    def _drained(self, task: int, desk: Desk) -> tuple[MachineReservation, ...]:
         """The machine that a task fits on once it is empty, and that misses least of what it needs now."""
         ledger = self._ledger
         task_class = int(ledger.task_class[task])
@@ -247,19 +247,7 @@ class OverdueTasks:
         asked = np.flatnonzero(demand)
         missing = (np.maximum(0, demand[asked] - desk.free[rows][:, asked]) / demand[asked]).sum(axis=1)
         row = int(rows[np.argmin(missing)])
-        name = ledger.machine_name(row)
-        waited = f"{ledger.task_name(task)} has waited {now_s - ledger.created_s[task]:.0f} s"
-        why = f"{waited}; {name} misses least of what it needs and drains for it"
-        return (MachineReservation(task, row, np.inf, why, int(ledger.sequence[task]), name),)
-
-    def _reservation(self, task: int, row: int, start_s: float, now_s: float) -> MachineReservation:
-        ledger = self._ledger
-        name = ledger.machine_name(row)
-        why = (
-            f"{ledger.task_name(task)} has waited {now_s - ledger.created_s[task]:.0f} s; "
-            f"{name} has room for it first, in {start_s - now_s:.0f} s"
-        )
-        return MachineReservation(task, row, start_s, why, int(ledger.sequence[task]), name)
+        return (MachineReservation.of(ledger, task, row, np.inf),)
 
     def _why_never(self, owed: _Owed, classes: list[int]) -> str:
         for c in classes:

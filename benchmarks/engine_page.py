@@ -36,7 +36,7 @@ COMMANDS = {
     "demo": "python -m benchmarks.engine --part demo",
     "cliff": "python -m benchmarks.engine --part cliff --seeds 1",
     "large": "python -m benchmarks.engine --part large --seeds 1 --first-seed 20",
-    "ablation": "python -m benchmarks.engine --part ablation --seeds 5",
+    "ablation": "python -m benchmarks.engine --part ablation --seeds 5 --loads 0.74,1.19",
 }
 """What the kept results were measured with."""
 

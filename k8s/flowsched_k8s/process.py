@@ -33,7 +33,7 @@ from flowsched_k8s.api.writer import WriteOutcome, Writer
 from flowsched_k8s.bindings import BindOutcome, ReadPod
 from flowsched_k8s.changes import Gone, Seen
 from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.configuration_form import to_plain
+from flowsched_k8s.configuration_text import to_plain
 from flowsched_k8s.event_file import EventFile
 from flowsched_k8s.event_recorder import EventRecorder
 from flowsched_k8s.instructions import (

@@ -301,6 +301,9 @@ class SchedulerState:
         What the leader before us had bound and not resized yet is resized now.
         """
         self.active = True
+        if self.configuration.features.preemption:
+            # The first look is at every pod: half a second for 50,000, which no round should have to wait for.
+            self.victims.look()
         out: list[Instruction | ReadPod] = []
         for entry in self.cache.pods.values():
             if entry.node:

@@ -23,15 +23,8 @@ from flowsched_k8s.configuration import (
     Rounds,
     ServerSettings,
 )
-from flowsched_k8s.configuration_form import (
-    ConfigurationForm,
-    format_duration_s,
-    load_configuration,
-    parse_duration_s,
-    reference,
-    reference_table,
-    to_plain,
-)
+from flowsched_k8s.configuration_form import ConfigurationForm, format_duration_s, load_configuration, parse_duration_s
+from flowsched_k8s.configuration_text import reference, reference_table, to_plain
 from flowsched_k8s.names import CONFIG_KIND, CONFIG_VERSION
 from flowsched_models.document import InputError
 from flowsched_models.quantity import QuantityError

@@ -18,7 +18,8 @@ import yaml
 
 from flowsched_k8s import names
 from flowsched_k8s.configuration import Configuration, Features
-from flowsched_k8s.configuration_form import load_configuration, reference_table
+from flowsched_k8s.configuration_form import load_configuration
+from flowsched_k8s.configuration_text import reference_table
 from flowsched_k8s.filters import static_filter
 from flowsched_k8s.intent import read_intent
 from flowsched_k8s.metrics import FAMILIES

@@ -15,7 +15,7 @@ from flowsched.cluster.settings import Settings
 from flowsched.records.record import record_head
 from flowsched.records.record_file import read_record
 from flowsched_k8s.configuration import Address, Configuration, ServerSettings
-from flowsched_k8s.configuration_form import to_plain
+from flowsched_k8s.configuration_text import to_plain
 from flowsched_k8s.metrics import Metrics
 from flowsched_k8s.records import Records
 from flowsched_k8s.server import Answers, Server, everything, health_only

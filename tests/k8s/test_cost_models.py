@@ -459,7 +459,7 @@ def test_a_cost_model_of_another_package_sees_the_labels_that_it_asks_for(
     # The prices are in the record; only another width needs to ask for new ones.
     for module in (registry, choice, cost_model):
         monkeypatch.setattr(module, "COST_MODELS", read_anew(registry.COST_MODELS))
-    monkeypatch.setattr(registry, "entry_points", lambda **_: ())
+    monkeypatch.setattr("flowsched.support.registry.entry_points", lambda **_: ())
     assert replay(account).same
     with pytest.raises(InputError, match="there is no policy 'rent'"):
         what_if(account, parse_changes(account, width=["default/p0=1"]))

@@ -28,6 +28,7 @@ from benchmarks.bulk_rounds import MIB, SIZES_MILLI, cluster, many_classes
 from benchmarks.machine import describe_machine
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.settings import Settings
+from flowsched.records.record import Recipe
 from flowsched.records.record_file import pack_record
 from flowsched.records.record_maker import RecordMaker
 from flowsched.records.record_writer import RecordWriter
@@ -35,7 +36,7 @@ from flowsched.scale.bulk_outcome import BulkOutcome
 from flowsched.scale.bulk_round import place
 from flowsched.scale.demand import Demand
 from flowsched.solvers import Solver, make_solver
-from flowsched_k8s.round_account import Filtered, Recipe, RoundAccount
+from flowsched_k8s.round_account import Filtered, RoundAccount
 
 RESULTS = Path(__file__).parent / "results"
 MACHINES = 12_500

@@ -15,10 +15,10 @@ import numpy as np
 
 from benchmarks.quincy import incremental_kernel as kernel
 from benchmarks.quincy import incremental_state as state
+from benchmarks.quincy.hub_graph import HubGraph
 from benchmarks.quincy.incremental_certificate import FlowCertificate, certify
 from benchmarks.quincy.incremental_outcome import Outcome, Reason, Way
 from flowsched.network.network import COST_LIMIT, Network
-from flowsched.solvers.hub_graph import HubGraph
 from flowsched.solvers.ortools import OrtoolsSolver
 from flowsched.solvers.solver import Status
 from flowsched.support.arrays import BoolArray, IntArray

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from benchmarks.quincy.hub_graph import HubGraph
 from benchmarks.quincy.incremental_kernel import POOL_END, SHIFT, Arrays
-from flowsched.solvers.hub_graph import HubGraph, by_hub
+from flowsched.solvers.incremental import by_hub
 from flowsched.support.arrays import IntArray
 
 _COUNTERS = 8

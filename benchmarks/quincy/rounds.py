@@ -8,12 +8,12 @@ import numpy as np
 
 from benchmarks.quincy.choices import Choices, choose
 from benchmarks.quincy.decoding import place_tasks
+from benchmarks.quincy.hub_graph import HubGraph
 from benchmarks.quincy.incremental_flow import SCANNED_PER_ARC, IncrementalFlow
 from benchmarks.quincy.incremental_outcome import Outcome
 from benchmarks.quincy.machines import Machines
 from benchmarks.quincy.tasks import DataTasks
 from flowsched.scale.policies.locality_prices import LocalityPrices
-from flowsched.solvers.hub_graph import HubGraph
 from flowsched.support.arrays import IntArray
 
 

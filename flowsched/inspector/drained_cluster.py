@@ -12,7 +12,7 @@ from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.pricing.forecast_cache import ForecastCache
 from flowsched.round.candidates import look
 from flowsched.round.gang import RoundGang, fit_now
-from flowsched.round.reservation import settle_dues
+from flowsched.round.reservation import settle_overdue
 from flowsched_models.pace_table import PaceTable
 from flowsched_models.runtime import HostFactory
 
@@ -94,8 +94,8 @@ def _can_be_reserved(opened: RestoredRound, gang: RoundGang) -> bool:
     due = replace(first, submit_s=since_s - 1.0)
     world = _open(opened, replace(snapshot, pending=(due, *others)))
     settings = replace(opened.settings, due_age_s=snapshot.now_s - since_s + 0.5)
-    dues = settle_dues(world.view, world.prices, settings)
-    return bool(dues.must_start or dues.reservations)
+    overdue = settle_overdue(world.view, world.prices, settings)
+    return bool(overdue.must_start or overdue.reservations)
 
 
 def _patient(snapshot: Snapshot) -> Snapshot:

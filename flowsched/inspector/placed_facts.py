@@ -54,7 +54,7 @@ def _why_now(task: FlowTask, machine: str) -> str | None:
     plain = task.part.plain
     planned = next((e for e in plain["plan"] if e["task"] == task.name), None)
     if opened is not None:
-        if task.number in opened.dues.must_start:
+        if task.number in opened.overdue.must_start:
             return "due"
         if task.number in opened.gangs.must_start:
             return "group"

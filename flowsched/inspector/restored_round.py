@@ -23,7 +23,7 @@ from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.records.record import rebuild_model
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.gang import Gangs, settle_gangs
-from flowsched.round.reservation import OverdueDemands, settle_dues
+from flowsched.round.reservation import OverdueDemands, settle_overdue
 from flowsched.round.round_model import RoundModel
 from flowsched_models.document import InputError
 from flowsched_models.runtime import HostFactory
@@ -46,7 +46,7 @@ class RestoredRound:
     """The plan that passes and improvement ended with."""
     decided: Assignment
     """What became of it: what starts now, and what is planned for later; as if nothing were preempted."""
-    dues: OverdueDemands
+    overdue: OverdueDemands
     gangs: Gangs
 
     @cached_property
@@ -137,11 +137,11 @@ def _restore(account: Account, part: Part) -> RestoredRound:
     model = rebuild_model(snapshot, settings, holds={}, must_start=none, barred=none, goal_s=goal_s)
     # Overdue tasks and gangs were settled before the first pass, at each task's own goal.
     prices = model.prices if goal_s is None else FlowPrices(model.forecasts, settings)
-    dues = settle_dues(model.view, prices, settings)
-    gangs = settle_gangs(model.view, prices, dues.must_start, dues.holds, dues.seed)
-    model = replace(model, holds=dues.holds, must_start=dues.must_start | gangs.must_start, barred=gangs.barred)
+    overdue = settle_overdue(model.view, prices, settings)
+    gangs = settle_gangs(model.view, prices, overdue.must_start, overdue.holds, overdue.seed)
+    model = replace(model, holds=overdue.holds, must_start=overdue.must_start | gangs.must_start, barred=gangs.barred)
     plan = _plan(model, part.plain["plan"])
-    restored = RestoredRound(model, settings, plan, _decided(model, part, plan), dues, gangs)
+    restored = RestoredRound(model, settings, plan, _decided(model, part, plan), overdue, gangs)
     _check(restored, part)
     return restored
 

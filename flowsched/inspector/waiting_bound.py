@@ -118,7 +118,7 @@ def tasks_ahead(opened: RestoredRound, task: str) -> list[int]:
     """
     view = opened.model.view
     own = opened.task_number[task]
-    reserved = {r.task for r in opened.dues.reservations}
+    reserved = {r.task for r in opened.overdue.reservations}
     gang = _gang_of(opened, own)
     together = () if gang is None else gang.members
 

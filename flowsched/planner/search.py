@@ -62,7 +62,6 @@ class Searched:
     draft: Draft
     start: Draft
     """The first start, as the rules allow it."""
-    evaluator: Evaluator
     evaluations: int
     """Plans looked at."""
     runs: int
@@ -153,7 +152,7 @@ def search_plan(
             annealer.run_apart(drafts, legs)
         best = annealer.best
     if not robust:
-        return Searched(best, first, plain, budget.used, plain.runs, budget.seconds, budget.interrupted)
+        return Searched(best, first, budget.used, plain.runs, budget.seconds, budget.interrupted)
     assert rules.quantile is not None
     with_draws = Evaluator(problem, Draws(problem, rules.draws, rules.seed, rules.quantile))
     objective = Objective(rules.objective, rules.quantile, len(problem.jobs))
@@ -172,7 +171,6 @@ def search_plan(
     return Searched(
         chosen,
         again[1],
-        with_draws,
         budget.used + second.used,
         plain.runs + with_draws.runs,
         budget.seconds,

@@ -54,7 +54,6 @@ class Goals:
         ]
         self.weight = [self._importance(c.task, self.best_run_s[i]) for i, c in enumerate(view.classes)]
         self._own_tau = [self._own_goal(c.task, self.best_run_s[i]) for i, c in enumerate(view.classes)]
-        self.demand_utility = any(c.task.min_utility is not None for c in view.classes)
         # Distinct places only: clusters have many machines alike.
         self._places = list(dict.fromkeys((g.host, g.batch_cores) for g in view.groups if g.batch_cores))
         places = tuple((forecasts.table.host(host), cores) for host, cores in self._places)

@@ -38,26 +38,26 @@ def change_running(
     model: RoundModel,
     bound: tuple[Placement, ...],
     left: tuple[Postponement, ...],
-    dues: OverdueDemands,
+    overdue: OverdueDemands,
     hosts: HostFactory,
     settings: Settings,
     goal_s: float | None,
 ) -> ChangedDecisions:
     """Preemptions and moves after a round that decided ``bound`` and ``left``."""
     if not settings.changes_running:
-        return ChangedDecisions(bound, left, dues.reservations)
+        return ChangedDecisions(bound, left, overdue.reservations)
     view = model.view
     seen = view.snapshot if view.candidates is None else part_of(view.snapshot, view.candidates.machines)
     state = carried_out(seen, bound)
     counts: dict[str, int] = {}
     let_in: frozenset[str] = frozenset()
     if settings.preempts:
-        overdue = {model.view.tasks[t].name for t in dues.must_start} if settings.aging_crosses_priority else set()
-        preempt(state, dues.reservations, overdue, hosts, settings, goal_s)
+        protected = {model.view.tasks[t].name for t in overdue.must_start} if settings.aging_crosses_priority else set()
+        preempt(state, overdue.reservations, protected, hosts, settings, goal_s)
         before = {p.task: p for p in bound}
         let_in = frozenset(task for task, p in state.placements.items() if before.get(task) is not p)
         counts |= {"preempted": len(state.preemptions), "decided_by_preemption": len(let_in)}
-    reservations = tuple(r for r in dues.reservations if r.task not in state.placements)
+    reservations = tuple(r for r in overdue.reservations if r.task not in state.placements)
     moves = migrate(state, reservations, hosts, settings, goal_s) if settings.migration_moves else None
     if moves is not None:
         counts["moved"] = len(moves)

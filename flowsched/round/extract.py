@@ -53,7 +53,7 @@ def placements(deciding: Deciding) -> tuple[Placement, ...]:
 
 
 def postponements(
-    deciding: Deciding, plan: Assignment, dues: OverdueDemands, reasons: Mapping[int, str] | None = None
+    deciding: Deciding, plan: Assignment, overdue: OverdueDemands, reasons: Mapping[int, str] | None = None
 ) -> tuple[Postponement, ...]:
     """Tasks that wait: planned for later on some machine, or on the unscheduled node.
 
@@ -63,7 +63,7 @@ def postponements(
     view = model.view
     known = reasons or {}
     now = view.snapshot.now_s
-    reserved = {r.task: r for r in dues.reservations}
+    reserved = {r.task: r for r in overdue.reservations}
     left = []
     for t, option in enumerate(plan.options):
         task = view.tasks[t]

@@ -1,13 +1,13 @@
-"""Never for ever: the earliest due task, or task group, gets machines that are held for it.
+"""Bounded waiting: the earliest overdue task, or task group, gets machines that are reserved for it.
 
-A task is *due* once it has waited longer than the due age. If it fits somewhere it starts in this round. If not, it gets a
-hard reservation on the feasible machine that drains soonest, and keeps it: nothing starts there unless it is predicted to
+A task is *overdue* once it has waited longer than the due age. If it fits somewhere it starts in this round. If not, it gets
+a hard reservation on the feasible machine that drains soonest, and keeps it: nothing starts there unless it is predicted to
 end before the reserved start (EASY backfill: Lifka, The ANL/IBM SP Scheduling System, 1995). The reserved start never moves
 later, so once it has passed nothing joins at all, and a task waits at most
 ``due age + (B + 1)(T + one round)``: B tasks that had arrived earlier and still waited when it arrived, T the longest run.
 Where tasks without an end leave no machine enough room, nothing is promised; with ``drain``, the machine that misses least
 of what the task needs takes no other task until it has room. The bound holds within a priority, or across all with
-``aging_crosses_priority``. A due member of a task group asks for all that have to start together.
+``aging_crosses_priority``. An overdue member of a task group asks for all that have to start together.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from flowsched.round.hold import Hold, drained_s
 
 @dataclass(frozen=True)
 class OverdueDemands:
-    """What due tasks ask of a round."""
+    """What overdue tasks ask of a round."""
 
-    must_start: frozenset[int]
+    must_start: frozenset[int] = frozenset()
     """Tasks (indices of the view) that start now, whatever it costs."""
-    holds: Mapping[int, Hold]
+    holds: Mapping[int, Hold] = field(default_factory=dict)
     """Reserved machines."""
-    reservations: tuple[Reservation, ...]
+    reservations: tuple[Reservation, ...] = ()
     """What to remember for the next round."""
     seed: Assignment | None = field(default=None, repr=False)
-    """Where a due task group fits; None for a single task."""
+    """Where an overdue task group fits; None for a single task."""
 
 
-def settle_dues(view: View, prices: FlowPrices, settings: Settings) -> OverdueDemands:
-    """Find the earliest due task, and start it or reserve for it."""
+def settle_overdue(view: View, prices: FlowPrices, settings: Settings) -> OverdueDemands:
+    """Find the earliest overdue task, and start it or reserve for it."""
     snapshot = view.snapshot
     due = [t for t, task in enumerate(view.tasks) if snapshot.now_s - task.submit_s > settings.due_age_s]
     if not due:
-        return OverdueDemands(frozenset(), {}, ())
+        return OverdueDemands()
     gang_of = {t: gang for gang in ordered_gangs(view) for t in gang.members}
     held = {r.task: r for r in snapshot.reservations if _still_suits(view, prices, r)}
     higher_first = not settings.aging_crosses_priority
@@ -77,28 +77,28 @@ def settle_dues(view: View, prices: FlowPrices, settings: Settings) -> OverdueDe
             and any(_permitted(view.census, view, task, m) for m in group.members)
             for g, group in enumerate(view.groups)
         ):
-            return OverdueDemands(frozenset({first}), {}, ())
+            return OverdueDemands(frozenset({first}))
         reservation = held.get(task.name) or _reserve(view, prices, first, settings.drain)
         if reservation is not None:
-            return OverdueDemands(frozenset(), _holds(view, (reservation,)), (reservation,))
-    return OverdueDemands(frozenset(), {}, ())
+            return OverdueDemands(holds=_holds(view, (reservation,)), reservations=(reservation,))
+    return OverdueDemands()
 
 
 def _settle_gang(
     view: View, prices: FlowPrices, gang: RoundGang, held: Mapping[str, Reservation]
 ) -> OverdueDemands | None:
-    """Start a due task group, or hold a machine for each who has to start; None where neither helps."""
+    """Start an overdue task group, or hold a machine for each who has to start; None where neither helps."""
     if not gang.complete or gang.expired(view.snapshot.now_s):
         return None
     placed, seed = fit_now(view, prices, gang, {})
     if placed:
-        return OverdueDemands(placed, {}, (), seed)
+        return OverdueDemands(placed, seed=seed)
     reservations = [r for t in gang.members if (r := held.get(view.tasks[t].name)) is not None]
     if len(reservations) < gang.needed:
         reservations = _reserve_together(view, prices, gang)
     if not reservations:
         return None
-    return OverdueDemands(frozenset(), _holds(view, reservations), tuple(reservations))
+    return OverdueDemands(holds=_holds(view, reservations), reservations=tuple(reservations))
 
 
 def _holds(view: View, reservations: tuple[Reservation, ...] | list[Reservation]) -> dict[int, Hold]:

@@ -26,7 +26,7 @@ from flowsched.round.makespan import soonest_chain, tighten
 from flowsched.round.options import Options
 from flowsched.round.passes import FEW_MACHINES, NO_PASS, NONE, Deciding, run_passes
 from flowsched.round.repair import repair
-from flowsched.round.reservation import OverdueDemands, settle_dues
+from flowsched.round.reservation import OverdueDemands, settle_overdue
 from flowsched.round.round_model import Offered, RoundModel
 from flowsched.solvers import Solver, make_solver
 from flowsched.solvers.limited import limited, take_stopped, unlimited
@@ -86,10 +86,10 @@ class FlowScheduler:
         done = counts(deciding, repaired.plan)
         deciding.follow(repaired.plan)
         bound = placements(deciding)
-        left = postponements(deciding, repaired.plan, round_.dues, {**round_.gangs.reasons, **repaired.reasons})
+        left = postponements(deciding, repaired.plan, round_.overdue, {**round_.gangs.reasons, **repaired.reasons})
         if settings.changes_running:
             timer.start("changes")
-        changes = change_running(model, bound, left, round_.dues, self._hosts, settings, goal_s)
+        changes = change_running(model, bound, left, round_.overdue, self._hosts, settings, goal_s)
         bound, left, done = changes.placements, changes.postponements, {**done, **changes.counts}
         timer.start(None)
         timings = {**timer.ms, "decide": (self._clock() - began) * 1e3}
@@ -137,7 +137,7 @@ class BegunRound:
     """What a round knows before its first pass."""
 
     model: RoundModel
-    dues: OverdueDemands
+    overdue: OverdueDemands
     gangs: Gangs
 
 
@@ -145,19 +145,19 @@ def begin_round(view: View, hosts: HostFactory, settings: Settings) -> BegunRoun
     """Prices with each task's own goal, and what overdue tasks and gangs ask for."""
     forecasts = ForecastCache(view, settings.share_service_cores, hosts.attached(PaceTable))
     prices = FlowPrices(forecasts, settings)
-    dues = settle_dues(view, prices, settings)
-    gangs = settle_gangs(view, prices, dues.must_start, dues.holds, dues.seed)
+    overdue = settle_overdue(view, prices, settings)
+    gangs = settle_gangs(view, prices, overdue.must_start, overdue.holds, overdue.seed)
     model = RoundModel(
         view,
         forecasts,
         prices,
         settings.slots,
         settings.pricings,
-        dues.holds,
-        dues.must_start | gangs.must_start,
+        overdue.holds,
+        overdue.must_start | gangs.must_start,
         barred=gangs.barred,
     )
-    return BegunRound(model, dues, gangs)
+    return BegunRound(model, overdue, gangs)
 
 
 def _with_requests(snapshot: Snapshot) -> Snapshot:
@@ -215,7 +215,7 @@ def _decide_from(
         begun.gangs,
     )
     fixed = _book_seed(deciding, begun)
-    first = begun.dues.must_start if settings.aging_crosses_priority else frozenset()
+    first = begun.overdue.must_start if settings.aging_crosses_priority else frozenset()
     level_of = [float("inf") if t in first else float(task.priority) for t, task in enumerate(view.tasks)]
     for level in sorted(set(level_of), reverse=True):
         tasks = [t for t, mine in enumerate(level_of) if mine == level and t not in fixed]
@@ -237,7 +237,7 @@ def _decide_from(
 
 def _book_seed(deciding: Deciding, begun: BegunRound) -> frozenset[int]:
     """Members of gangs, and of an overdue gang, start where they were found to fit together."""
-    seed = begun.gangs.seed if begun.gangs.seed is not None else begun.dues.seed
+    seed = begun.gangs.seed if begun.gangs.seed is not None else begun.overdue.seed
     if seed is None:
         return frozenset()
     members = {t for gang in begun.gangs.all for t in gang.members} & deciding.model.must_start

@@ -170,13 +170,11 @@ def _decide_again(
     ledger = read_ledger(record)
     rounds = Rounds(ledger, solver, settings, canonical=True)
     before = tuple(
-        MachineReservation(
+        MachineReservation.of(
+            ledger,
             ledger.task_row(r["task"]),
             ledger.row(r["machine"]),
             float("inf") if r["start_s"] is None else float(r["start_s"]),
-            "",
-            int(ledger.sequence[ledger.task_row(r["task"])]),
-            r["machine"],
         )
         for r in record.get("before", ())
     )

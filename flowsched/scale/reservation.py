@@ -30,10 +30,14 @@ class MachineReservation:
     start_s: float
     """When its room is predicted to be there. Same clock as the rounds. Infinite while the machine only drains: nothing
     joins it, and no end is known of what runs there."""
-    why: str
     task_sequence: int
     """Rows are used again; a task is known by its order of arrival, a machine by its name."""
     machine_name: str
+
+    @classmethod
+    def of(cls, ledger: Ledger, task: int, machine: int, start_s: float) -> MachineReservation:
+        """That of a task and a machine by row."""
+        return cls(task, machine, start_s, int(ledger.sequence[task]), ledger.machine_name(machine))
 
     def stands(self, ledger: Ledger) -> bool:
         """Whether both are still there: the task waits, the machine is the same."""

@@ -15,11 +15,11 @@ from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale.certificate import BOUND_STEPS, Evidence, certify
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.desk import Desk, SavedDesk
-from flowsched.scale.due import OverdueTasks, Unbounded
 from flowsched.scale.gang import GangIndex, QueuedGang, all_or_none
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.network import ScaleNetwork, build_network
 from flowsched.scale.openings import Openings
+from flowsched.scale.overdue import OverdueTasks, Unbounded
 from flowsched.scale.queue import Queue, by_priority, everybody
 from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.restricted import restrict, signatures
@@ -178,12 +178,12 @@ class Rounds:
         self._solver = solver
         self._clock = clock
         self._again: IntArray = np.zeros(0, dtype=np.int64)
-        self._dues = OverdueTasks(ledger, self.compaction, self.settings.due_age_s, self.settings.drain)
+        self._overdue = OverdueTasks(ledger, self.compaction, self.settings.due_age_s, self.settings.drain)
         self._gangs = GangIndex(ledger)
 
     def resume(self, reservations: Sequence[MachineReservation]) -> None:
         """Hold these and no others, as if the last round had: for those who keep reservations elsewhere."""
-        self._dues.resume(reservations)
+        self._overdue.resume(reservations)
 
     def decide(self, now_s: float, barred: BoolArray | None = None) -> RoundOutcome:
         """One round; the ledger is not changed. ``barred``: machine rows that take nobody.
@@ -208,14 +208,14 @@ class Rounds:
         self.compaction.renumber()
         counts: dict[str, int] = {"solves": 0, "moves": 0, "trades": 0, "looks": 0}
         gangs = self._gangs.find(pending)
-        reserved = self._dues.reservations
+        reserved = self._overdue.reservations
         try:
-            self._dues.begin(view.changed)
+            self._overdue.begin(view.changed)
             levels = self._levels(by_priority(ledger, pending, gangs), desk, timer, counts, now_s)
         except Exception:
             # As if it had not been: what changed is news to the next round, and what was held stays so.
             ledger.touch(view.changed)
-            self._dues.resume(reserved)
+            self._overdue.resume(reserved)
             raise
         finally:
             self._again = np.flatnonzero(desk.seen)
@@ -234,8 +234,8 @@ class Rounds:
             self.compaction.upkeep.plain(),
             counts,
             timer.ms,
-            self._dues.reservations,
-            self._dues.unbounded,
+            self._overdue.reservations,
+            self._overdue.unbounded,
             (*(g for g in gangs if not g.complete), *(g for level in levels for g in level.incomplete)),
             self.settings.bound_steps,
         )
@@ -247,11 +247,11 @@ class Rounds:
         levels: list[Level] = []
         crosses = self.settings.aging_crosses_priority
         timer.start("dues")
-        started = self._settle_dues(everybody(self.ledger, queues), desk, levels, now_s) if crosses else _NOBODY
+        started = self._settle_overdue(everybody(self.ledger, queues), desk, levels, now_s) if crosses else _NOBODY
         for queue in queues:
             if not crosses:
                 timer.start("dues")
-                started = self._settle_dues(queue, desk, levels, now_s)
+                started = self._settle_overdue(queue, desk, levels, now_s)
             timer.start("compact")
             rest = queue.without(started)
             if len(rest.tasks):
@@ -260,12 +260,12 @@ class Rounds:
                 levels.append(self._place(rest, desk, timer, counts, now_s))
         return levels
 
-    def _settle_dues(self, queue: Queue, desk: Desk, levels: list[Level], now_s: float) -> IntArray:
+    def _settle_overdue(self, queue: Queue, desk: Desk, levels: list[Level], now_s: float) -> IntArray:
         """Who is first in a queue among due tasks starts, as a level of its own, or has a machine held; who started."""
         if not self.settings.reservations:
             return _NOBODY
         before = desk.relations.save()
-        started = self._dues.settle(queue, desk, now_s)
+        started = self._overdue.settle(queue, desk, now_s)
         if started is None:
             return _NOBODY
         levels.append(

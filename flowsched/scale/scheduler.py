@@ -165,11 +165,11 @@ class NetworkScheduler:
             return np.array([fresh.task_row(ledger.task_name(row)) for row in tasks.tolist()], dtype=np.int64)
 
         machines = [fresh.row(ledger.machine_name(row)) for row in outcome.machines.tolist()]
+        reserved = np.array([r.task for r in outcome.reservations], dtype=np.int64)
         held = [
-            MachineReservation(task := int(rows(np.array([r.task]))[0]), fresh.row(r.machine_name), r.start_s, r.why,
-                        int(fresh.sequence[task]), r.machine_name)
-            for r in outcome.reservations
-        ]  # fmt: skip
+            MachineReservation.of(fresh, task, fresh.row(r.machine_name), r.start_s)
+            for task, r in zip(rows(reserved).tolist(), outcome.reservations, strict=True)
+        ]
         history = History.of(fresh, snapshot.running)
         changes = change_running(
             fresh,
@@ -254,7 +254,7 @@ def _reservations(snapshot: Snapshot, ledger: Ledger) -> tuple[MachineReservatio
     for r in snapshot.reservations:
         if r.task in pending and r.machine in machines:
             task, row = ledger.task_row(r.task), ledger.row(r.machine)
-            found.append(MachineReservation(task, row, r.start_s, "", int(ledger.sequence[task]), r.machine))
+            found.append(MachineReservation.of(ledger, task, row, r.start_s))
     return tuple(found)
 
 

@@ -19,7 +19,6 @@ import numpy as np
 from flowsched.network.network import Network
 from flowsched.solvers.flow_repair import DONE, NO_WAY, lower_prices, repair
 from flowsched.solvers.guards import guarded, largest
-from flowsched.solvers.hub_graph import by_hub
 from flowsched.solvers.ortools import OrtoolsSolver
 from flowsched.solvers.solver import Capabilities, Requirement, Solution, Status
 from flowsched.support.arrays import IntArray
@@ -197,3 +196,10 @@ def _priced(network: Network, flow: IntArray, price: IntArray) -> bool:
     """Find prices that prove the flow, in place."""
     arcs = (network.tails, network.heads, network.capacities, network.unit_costs)
     return lower_prices(*arcs, flow, price, min(len(price) + 1, _SWEEPS)) > 0
+
+
+def by_hub(ends: IntArray, hubs: int) -> tuple[IntArray, IntArray]:
+    """Arcs grouped by one of their ends: where each hub's part begins (hubs + 1), and the arcs."""
+    starts = np.zeros(hubs + 1, dtype=np.int64)
+    np.cumsum(np.bincount(ends, minlength=hubs), out=starts[1:])
+    return starts, np.argsort(ends, kind="stable").astype(np.int64)

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.quincy import incremental_kernel as kernel
+from benchmarks.quincy.hub_graph import UNCAPPED, HubGraph
 from benchmarks.quincy.incremental_certificate import certify
 from benchmarks.quincy.incremental_flow import IncrementalFlow, InfeasibleError
 from benchmarks.quincy.incremental_outcome import Reason, Way
 from flowsched.network.network import Network
-from flowsched.solvers.hub_graph import UNCAPPED, HubGraph
 from flowsched.solvers.incremental import IncrementalSolver, Rebuild
 from flowsched.solvers.ortools import OrtoolsSolver
 from flowsched.solvers.solver import Status

@@ -17,6 +17,7 @@ from model_scheduler import CATALOGUE, SOLVER, ModelScheduler
 from model_server import ModelServer
 from test_snapshot_decisions import APART, SITUATIONS, gang, job, nodes, read_back
 
+from builders import read_anew
 from flowsched.cluster.settings import Settings
 from flowsched.inspector.account import Account
 from flowsched.inspector.change import parse_changes
@@ -439,7 +440,7 @@ def test_a_cost_model_of_another_package_sees_the_labels_that_it_asks_for(
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: somebody\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[flowsched.policies]\nrent = somebody_s_rent:Rent\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    known = registry.Registry()
+    known = read_anew(registry.COST_MODELS)
     for module in (registry, choice, cost_model):
         monkeypatch.setattr(module, "COST_MODELS", known)
     file = tmp_path / "config.yaml"
@@ -457,8 +458,8 @@ def test_a_cost_model_of_another_package_sees_the_labels_that_it_asks_for(
     account = Account(record, "round.npz")
     # The prices are in the record; only another width needs to ask for new ones.
     for module in (registry, choice, cost_model):
-        monkeypatch.setattr(module, "COST_MODELS", registry.Registry())
-    monkeypatch.setattr(registry, "entry_points", lambda **_: ())
+        monkeypatch.setattr(module, "COST_MODELS", read_anew(registry.COST_MODELS))
+    monkeypatch.setattr("flowsched.support.registry.entry_points", lambda **_: ())
     assert replay(account).same
     with pytest.raises(InputError, match="there is no policy 'rent'"):
         what_if(account, parse_changes(account, width=["default/p0=1"]))

@@ -102,11 +102,11 @@ def test_a_round_that_fails_leaves_no_trace(answers: int) -> None:
     rounds = Rounds(ledger, solver, RoundSettings(worth_a_solve=0.0))  # type: ignore[arg-type]
     waiting = int(ledger.view().pending[0])
     ledger.touch(np.flatnonzero(ledger.alive))
-    held = MachineReservation(waiting, 0, 1e9, "", int(ledger.sequence[waiting]), ledger.machine_name(0))
+    held = MachineReservation.of(ledger, waiting, 0, 1e9)
     rounds.resume([held])
     with pytest.raises(RuntimeError, match="refused"):
         rounds.decide(world.now_s)
-    assert rounds._dues.reservations == (held,)
+    assert rounds._overdue.reservations == (held,)
     rounds.resume([])
     solver.answers = 10**9
     after = rounds.decide(world.now_s)

@@ -46,10 +46,3 @@ class HubGraph:
             raise ValueError(f"arc {wrong[0]} costs {self.costs[wrong[0]]}, beyond {COST_LIMIT}")
         if (self.tails == self.sink).any():
             raise ValueError(f"arc {int(np.argmax(self.tails == self.sink))} leaves the sink; nothing may")
-
-
-def by_hub(ends: IntArray, hubs: int) -> tuple[IntArray, IntArray]:
-    """Arcs grouped by one of their ends: where each hub's part begins (hubs + 1), and the arcs."""
-    starts = np.zeros(hubs + 1, dtype=np.int64)
-    np.cumsum(np.bincount(ends, minlength=hubs), out=starts[1:])
-    return starts, np.argsort(ends, kind="stable").astype(np.int64)

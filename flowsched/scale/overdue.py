@@ -1,13 +1,13 @@
-"""Never for ever, at cluster scale: the earliest due task starts now, or a machine is held for it.
+"""Bounded waiting in rounds at linear prices: the earliest overdue task starts now, or a machine is held for it.
 
-A task is *due* once it has waited longer than the due age, counted from its creation, so that a restart resets nothing. The
-due task that came first starts before all others if there is room anywhere, whatever it costs. If not, it gets a hard
-reservation on the machine that drains soonest (`flowsched.scale.reservation`) and keeps it from round to round.
+A task is *overdue* once it has waited longer than the due age, counted from its creation, so that a restart resets nothing.
+The overdue task that came first starts before all others if there is room anywhere, whatever it costs. If not, it gets a
+hard reservation on the machine that drains soonest (`flowsched.scale.reservation`) and keeps it from round to round.
 
 The bound: if no running task lasts longer than T, a task waits at most ``due age + (B + 1)(T + one round)``, B tasks that
-had come earlier and still waited when it came. It is due at the due age, and so is all that came before it. Each of them,
-once it is first, waits for one machine to drain, at most T since nothing joins it that stays, and for the next round. That
-holds within a priority, or for all tasks with ``aging_crosses_priority``. Where runs are longer than predicted, nothing
+had come earlier and still waited when it came. It is overdue at the due age, and so is all that came before it. Each of
+them, once it is first, waits for one machine to drain, at most T since nothing joins it that stays, and for the next round.
+That holds within a priority, or for all tasks with ``aging_crosses_priority``. Where runs are longer than predicted, nothing
 joins once the reserved start has passed, so a task may wait for T twice. Tasks without an end make T infinite: where they
 leave no machine for a task, nothing is held for it, the next one is served, and the round's outcome says so; or, where
 rounds drain machines, the one that misses least of what the task needs takes no other task until it has room.
@@ -33,7 +33,7 @@ from flowsched.support.arrays import BoolArray, IntArray
 
 @dataclass(frozen=True)
 class Unbounded:
-    """A due task that nothing can be promised."""
+    """An overdue task that nothing can be promised."""
 
     task: int
     """Its row; the earliest of its class."""
@@ -42,7 +42,7 @@ class Unbounded:
 
 @dataclass(frozen=True, eq=False)
 class Started:
-    """Due tasks that the desk has placed: a level of their own, before the others."""
+    """Overdue tasks that the desk has placed: a level of their own, before the others."""
 
     waiting: Waiting
     evidence: Evidence
@@ -66,7 +66,7 @@ class _Owed:
 
 
 class OverdueTasks:
-    """What is owed to due tasks, kept from round to round: by queue, which is a priority, or all tasks as one."""
+    """What is owed to overdue tasks, kept from round to round: by queue, which is a priority, or all tasks as one."""
 
     def __init__(self, ledger: Ledger, compaction: Compaction, due_age_s: float, drain: bool = False) -> None:
         """Nothing is owed yet. ``drain``: whether a machine is kept free of new tasks where no end is known."""
@@ -87,7 +87,7 @@ class OverdueTasks:
 
     @property
     def unbounded(self) -> tuple[Unbounded, ...]:
-        """Due tasks of this round that nothing can be promised."""
+        """Overdue tasks of this round that nothing can be promised."""
         return tuple(self._unbounded)
 
     def resume(self, held: Sequence[MachineReservation]) -> None:
@@ -102,7 +102,7 @@ class OverdueTasks:
         self._before, self._held = self._held, ()
 
     def settle(self, queue: Queue, desk: Desk, now_s: float) -> Started | None:
-        """Start the first due task of a queue, or hold a machine for it; those that started.
+        """Start the first overdue task of a queue, or hold a machine for it; those that started.
 
         Queues are settled in the order of their rank: what one holds binds those after it.
         """
@@ -205,7 +205,7 @@ class OverdueTasks:
         some: BoolArray = np.logical_or.reduce(fits) & ~desk.barred
         some[desk.held] = False
         if sum(self._for_good.most(c, some & f) for c, f in zip(classes, fits, strict=True)) < owed.needed:
-            if self._drain and owed.needed == 1 and (drained := self._drained(int(owed.members[0]), desk, now_s)):
+            if self._drain and owed.needed == 1 and (drained := self._drained(int(owed.members[0]), desk)):
                 return drained
             self._unbounded.append(Unbounded(int(owed.members[0]), self._why_never(owed, classes)))
             return ()
@@ -232,9 +232,9 @@ class OverdueTasks:
         if len(places) < owed.needed:
             self._unbounded.append(Unbounded(int(owed.members[0]), self._why_never(owed, classes)))
             return ()
-        return tuple(self._reservation(task, row, start_s, now_s) for task, row in places)
+        return tuple(MachineReservation.of(ledger, task, row, start_s) for task, row in places)
 
-    def _drained(self, task: int, desk: Desk, now_s: float) -> tuple[MachineReservation, ...]:
+    def _drained(self, task: int, desk: Desk) -> tuple[MachineReservation, ...]:
         """The machine that a task fits on once it is empty, and that misses least of what it needs now."""
         ledger = self._ledger
         task_class = int(ledger.task_class[task])
@@ -247,19 +247,7 @@ class OverdueTasks:
         asked = np.flatnonzero(demand)
         missing = (np.maximum(0, demand[asked] - desk.free[rows][:, asked]) / demand[asked]).sum(axis=1)
         row = int(rows[np.argmin(missing)])
-        name = ledger.machine_name(row)
-        waited = f"{ledger.task_name(task)} has waited {now_s - ledger.created_s[task]:.0f} s"
-        why = f"{waited}; {name} misses least of what it needs and drains for it"
-        return (MachineReservation(task, row, np.inf, why, int(ledger.sequence[task]), name),)
-
-    def _reservation(self, task: int, row: int, start_s: float, now_s: float) -> MachineReservation:
-        ledger = self._ledger
-        name = ledger.machine_name(row)
-        why = (
-            f"{ledger.task_name(task)} has waited {now_s - ledger.created_s[task]:.0f} s; "
-            f"{name} has room for it first, in {start_s - now_s:.0f} s"
-        )
-        return MachineReservation(task, row, start_s, why, int(ledger.sequence[task]), name)
+        return (MachineReservation.of(ledger, task, row, np.inf),)
 
     def _why_never(self, owed: _Owed, classes: list[int]) -> str:
         for c in classes:

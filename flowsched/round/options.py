@@ -66,7 +66,7 @@ class Options:
         if offered is not Offered.SHARED:
             self._rows = np.where(prices.variants.shared[self._rows], -1, self._rows)
         if offered is Offered.NARROWEST:
-            self._rows = self._rows[:, :, :1]
+            self._rows = np.ascontiguousarray(self._rows[:, :, :1])
         # Forecasts of each type, [types, machines, columns, starts]; those of a type are made room for when it is known.
         shape = (len(self._rows), len(states.hosts), int(prices.variants.columns.max(initial=-1)) + 1, starts)
         self._known: BoolArray = np.zeros(len(self._rows), np.bool_)

@@ -89,7 +89,7 @@ def steps(rows: Sequence[dict[str, Any]]) -> list[tuple[int, int, float]]:
 
 
 def bars(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the issue demands, in the worst case over the seeds."""
+    """What rounds have to keep to, in the worst case over the seeds."""
     worst = max(r["ratio"] for r in rows if "ratio" in r)
     step = max((s for _, _, s in steps(rows)), default=None)
     many = [r for r in rows if "seconds" in r]

@@ -106,7 +106,7 @@ def compared(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def bars(part: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the issue demands, load by load; ratios are means over the seeds of paired runs."""
+    """What the engine has to keep to, load by load; ratios are means over the seeds of paired runs."""
     limits, found = LIMITS[part], []
     lines = compared(rows)
     for load in sorted({line["load"] for line in lines}):

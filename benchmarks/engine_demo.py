@@ -56,7 +56,7 @@ def measure(quick: bool, old: Path | None) -> Iterator[dict[str, Any]]:
 
 
 def bars(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What the issue demands."""
+    """What the engine has to keep to."""
     found = []
     for row in rows:
         flow = row["flow"]

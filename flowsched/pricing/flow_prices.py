@@ -54,6 +54,8 @@ class Base:
     """[groups]"""
     peak_us: FloatArray
     """[groups, S] highest p95 of each service."""
+    settled_us: FloatArray
+    """[groups, S] p95 of each service beside those tasks alone that run without an end."""
     ends_s: FloatArray
     """[groups, most running] completions, seconds from now."""
     completions_s: FloatArray
@@ -279,11 +281,15 @@ class FlowPrices:
         return total
 
     def _keeps_goals(self, group: int, peak_us: Sequence[float]) -> bool:
-        """Whether arriving tasks that let services' p95 rise so far break no goal that held without them."""
+        """Whether tasks may arrive at a machine where services' p95 rises so far.
+
+        A p95 above its goal that running tasks cause is no leave to come: they end, and later than predicted where a
+        forecast errs. Only what lasts, beside tasks without an end, is not held against those who arrive.
+        """
         services = self.forecasts.view.groups[group].services
         return not any(
-            peak > self.settings.slo_margin * service.slo_us and peak > quiet + 1e-9
-            for service, peak, quiet in zip(services, peak_us, self.base.peak_us[group], strict=False)
+            peak > self.settings.slo_margin * service.slo_us and peak > settled + 1e-9
+            for service, peak, settled in zip(services, peak_us, self.base.settled_us[group], strict=False)
         )
 
     def _base(self) -> Base:
@@ -326,7 +332,34 @@ class FlowPrices:
         forecasts.made += len(groups)
         ending = np.where(jobs[:, :, LONG_RUNNING] == 0.0, ends, 0.0)
         drained = np.maximum(ending.max(axis=1, initial=0.0), 0.0)
-        return Base(count, jobs, kinds, cores, memory, cost, peak, ends, completions, drained)
+        settled = self._settled_us(count, jobs, kinds)
+        return Base(count, jobs, kinds, cores, memory, cost, peak, settled, ends, completions, drained)
+
+    def _settled_us(self, count: IntArray, jobs: FloatArray, kinds: IntArray) -> FloatArray:
+        """[groups, S] p95 of each service beside the tasks that run without an end."""
+        groups, most = kinds.shape
+        stay = (jobs[:, :, LONG_RUNNING] != 0.0) & (np.arange(most) < count[:, None])
+        order = np.argsort(~stay, axis=1, kind="stable")
+        room, settled = np.zeros(kinds.shape), np.zeros(self.slo_us.shape)
+        base_costs(
+            self.forecasts.table.memory,
+            np.flatnonzero(np.isfinite(self.slo_us).any(axis=1)),
+            self.forecasts.hosts,
+            stay.sum(axis=1),
+            np.take_along_axis(jobs, order[:, :, None], axis=1),
+            np.take_along_axis(kinds, order, axis=1),
+            np.zeros(kinds.shape, np.int64),
+            np.zeros(groups),
+            np.zeros(groups),
+            self.slo_us,
+            self.numbers,
+            np.zeros(groups),
+            settled,
+            room,
+            room.copy(),
+            np.zeros((groups, 0)),
+        )
+        return settled
 
     def _learn(self, group: int, new: Sequence[Colocation]) -> None:
         forecasts, costs = self.forecasts, self._cost[group]
@@ -369,7 +402,7 @@ class FlowPrices:
             float(here.free_memory_mib),
             self.slo_us[group],
             self.numbers,
-            self.base.peak_us[group],
+            self.base.settled_us[group],
             np.array(first, np.int64),
             np.array(variants, np.int64),
             np.array(after, np.int64),

@@ -211,7 +211,7 @@ def price_classes(
     slo_us: FloatArray,
     settings: FloatArray,
     base_cost: FloatArray,
-    base_peak: FloatArray,
+    settled: FloatArray,
     variants: FloatArray,
     variant_kind: IntArray,
     variant_column: IntArray,
@@ -256,7 +256,7 @@ def price_classes(
     after_all = np.empty(most, np.int64)
     ends = np.empty(most)
     bound = np.empty(most)
-    peak = np.empty(base_peak.shape[1])
+    peak = np.empty(settled.shape[1])
     touched = np.empty(machines, np.int64)
     found = np.empty(machines)
     made = 0
@@ -350,7 +350,7 @@ def price_classes(
                 )  # fmt: skip
                 made += 1
                 for s in range(memory.service_count[hosts[m]]):
-                    if peak[s] > settings[SLO_MARGIN] * slo_us[m, s] and peak[s] > base_peak[m, s] + 1e-9:
+                    if peak[s] > settings[SLO_MARGIN] * slo_us[m, s] and peak[s] > settled[m, s] + 1e-9:
                         cost = np.inf
                 others[kind, m, column, k] = cost - base_cost[m]
                 own_end[kind, m, column, k] = ends[place]
@@ -396,7 +396,7 @@ def colocation_costs(
     free_memory: float,
     slo_us: FloatArray,
     settings: FloatArray,
-    alone_peak: FloatArray,
+    settled: FloatArray,
     first: IntArray,
     variant: IntArray,
     after: IntArray,
@@ -411,7 +411,8 @@ def colocation_costs(
     """Cost of one machine for each of many sets of arrivals that may join the tasks that run there.
 
     Set b has the arrivals ``first[b]`` to ``first[b + 1]`` of ``variant``, ``after`` and ``task`` [arrivals, ELAPSED_S to
-    LATEST_S]; ``alone_peak`` [S] is the peak p95 without any. Into ``cost`` [sets] (infinity: invalid), ``ends`` and
+    LATEST_S]; ``settled`` [S] is the p95 beside the tasks alone that
+    run without an end. Into ``cost`` [sets] (infinity: invalid), ``ends`` and
     ``bound`` [sets, running + most arrivals], ``peak`` [sets, S].
     """
     there = len(base_kinds)
@@ -444,5 +445,5 @@ def colocation_costs(
         )
         if n > there:
             for k in range(memory.service_count[host]):
-                if peak[b, k] > settings[SLO_MARGIN] * slo_us[k] and peak[b, k] > alone_peak[k] + 1e-9:
+                if peak[b, k] > settings[SLO_MARGIN] * slo_us[k] and peak[b, k] > settled[k] + 1e-9:
                     cost[b] = np.inf

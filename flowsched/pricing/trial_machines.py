@@ -100,11 +100,11 @@ class TrialMachines:
         return self.cost(self._names[trial])
 
     def keeps_goals(self, trial: int, machine: str) -> bool:
-        """Whether no service of a trial exceeds the share of its p95 goal that is allowed, nor what it has now."""
+        """Whether no service of a trial exceeds the share of its p95 goal that is allowed, nor what lasts there anyway."""
         g, before = self.group[self._names[trial]], self.group[machine]
-        peaks, quiet = self.prices.base.peak_us[g], self.prices.base.peak_us[before]
+        peaks, settled = self.prices.base.peak_us[g], self.prices.base.settled_us[before]
         allowed = self.prices.settings.slo_margin * self.prices.slo_us[g]
-        return not bool(((peaks > allowed) & (peaks > quiet + _TINY)).any())
+        return not bool(((peaks > allowed) & (peaks > settled + _TINY)).any())
 
     def waiting_cost(self, task: str) -> float:
         """What it costs to let a pending task wait."""

@@ -52,6 +52,7 @@ class MachineStates:
         self.slo_us: FloatArray = prices.slo_us[of]
         self.base_cost: FloatArray = base.cost[of]
         self.base_peak: FloatArray = base.peak_us[of]
+        self.settled: FloatArray = base.settled_us[of]
         self.ends: FloatArray = np.pad(base.ends_s[of], more)
         self.completions: FloatArray = base.completions_s[of]
         """[machines, starts - 1] when the k-th job ends after now, as planned so far; infinity for fewer."""

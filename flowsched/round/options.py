@@ -134,7 +134,7 @@ class Options:
             states.slo_us,
             prices.numbers,
             states.base_cost,
-            states.base_peak,
+            states.settled,
             prices.variants.numbers,
             prices.variants.kinds,
             prices.variants.columns,

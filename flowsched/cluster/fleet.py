@@ -303,6 +303,14 @@ class Fleet:
                 fitting &= self._free_of(resource) >= amount
         return fitting
 
+    def places(self, needs: Mapping[str, int], most: int) -> IntArray:
+        """[rows] how many tasks with such needs each alive machine has room for, at most ``most``."""
+        found = np.where(self.alive, most, 0)
+        for resource, amount in needs.items():
+            if amount > 0:
+                found = np.minimum(found, np.maximum(0, self._free_of(resource)) // amount)
+        return found
+
     def fits_on(self, needs: Mapping[str, int], machine: str) -> bool:
         """Whether one machine is there and has room for all needs."""
         row = self._row.get(machine)

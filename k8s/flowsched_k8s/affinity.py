@@ -32,7 +32,7 @@ from flowsched_k8s.objects import (
 from flowsched_k8s.selector import Expression, LabelTest, label_test
 
 SPREAD_WEIGHT = 100.0
-"""Weight of a ``ScheduleAnyway`` constraint with ``maxSkew`` 1, beside the 1 to 100 of preferred affinity terms."""
+"""Weight of a ``ScheduleAnyway`` constraint, beside the 1 to 100 of preferred affinity terms."""
 _WILDCARD = "0.0.0.0"
 _RESTARTABLE = "Always"
 _PREFIXES = {
@@ -79,6 +79,8 @@ class SoftTerm:
     """Of one member in the pod's domain: above 0 it is sought, below 0 avoided; 100 is the weight of a strong wish."""
     key: str
     """The label whose values are the domains."""
+    skew: int | None = None
+    """``maxSkew`` of a spread that may be broken; None for a wish about affinity."""
 
 
 @dataclass(frozen=True)
@@ -183,14 +185,15 @@ class RelationIndex:
             return PodRelations(unsupported=unsupported)
         hard = [*self._together(pod), *self._apart(pod), *self._spread(pod)]
         soft = self._soft(pod)
-        relations = {r.name: r for r in (*hard, *(relation for relation, _ in soft))}
-        weights: dict[tuple[str, str], float] = {}
-        for relation, weight in soft:
-            weights[relation.name, relation.key] = weights.get((relation.name, relation.key), 0.0) + weight
+        relations = {r.name: r for r in (*hard, *(relation for relation, *_ in soft))}
+        weights: dict[tuple[str, str, int | None], float] = {}
+        for relation, weight, skew in soft:
+            key = relation.name, relation.key, skew
+            weights[key] = weights.get(key, 0.0) + weight
         return PodRelations(
             tuple(sorted({r.name for r in hard})),
             tuple(relations[name] for name in sorted(relations)),
-            tuple(SoftTerm(name, weight, key) for (name, key), weight in sorted(weights.items())),
+            tuple(SoftTerm(name, weight, key, skew) for (name, key, skew), weight in sorted(weights.items(), key=repr)),
         )
 
     def joins(self, pod: Pod) -> tuple[str, ...]:
@@ -258,18 +261,19 @@ class RelationIndex:
 
     # Wishes
 
-    def _soft(self, pod: Pod) -> list[tuple[Relation, float]]:
-        found = []
+    def _soft(self, pod: Pod) -> list[tuple[Relation, float, int | None]]:
+        found: list[tuple[Relation, float, int | None]] = []
         for anti, sign in ((False, 1.0), (True, -1.0)):
             for wish in _preferred(pod, anti):
                 term = wish.pod_affinity_term
                 relation = Relation("", RelationKind.COUNT, term.topology_key)
-                found.append((self._register(relation, _Counted((_pod_test(pod, term),))), sign * wish.weight))
+                named = self._register(relation, _Counted((_pod_test(pod, term),)))
+                found.append((named, sign * wish.weight, None))
         for constraint in pod.spec.topology_spread_constraints or ():
             if constraint.when_unsatisfiable == "ScheduleAnyway":
                 relation = Relation("", RelationKind.COUNT, constraint.topology_key)
-                weight = -SPREAD_WEIGHT / max(1, constraint.max_skew)
-                found.append((self._register(relation, _spread_counted(pod, constraint)), weight))
+                named = self._register(relation, _spread_counted(pod, constraint))
+                found.append((named, -SPREAD_WEIGHT, constraint.max_skew))
         return found
 
     def _unsupported(self, pod: Pod) -> Iterator[str]:

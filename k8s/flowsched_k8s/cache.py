@@ -23,12 +23,14 @@ from flowsched_k8s.entries import NodeEntry, PodEntry, Wants
 from flowsched_k8s.filters import static_filter
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.intent import Intent, read_intent
-from flowsched_k8s.names import CORES, THREADS, WIDTH
+from flowsched_k8s.names import CORES, THREADS, WIDTH, ZONE
 from flowsched_k8s.neutral import machine_type, with_neutral
 from flowsched_k8s.objects import Meta, Node, Pod
 from flowsched_k8s.pod_groups import PodGroupIndex, group_ref, unsupported_group
+from flowsched_k8s.pod_index import PodIndex
 from flowsched_k8s.requests import allocatable, granted, pod_requests
 from flowsched_k8s.services import Services
+from flowsched_k8s.spreading import workload_of
 from flowsched_k8s.volumes import ClaimKey, VolumeIndex, claim_keys
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError
@@ -69,13 +71,14 @@ class Cache:
         """Version of the node in each row of the fleet; -1 for none."""
         self.types: NDArray[np.int64] = np.zeros(0, np.int64)
         """Index into ``type_list`` of each row's machine type."""
+        self.zones: NDArray[np.int64] = np.zeros(0, np.int64)
+        """Number of each row's zone; 0 for nodes without the label."""
+        self._zone_numbers = {"": 0}
         self.type_list: list[MachineType] = []
         self._type_ids: dict[MachineType, int] = {}
         self._declared: set[str] = set()
         self._on_missing_node: dict[str, set[str]] = {}
-        self._namespaced: dict[str, set[str]] = {}
-        self._by_claim: dict[ClaimKey, set[str]] = {}
-        """uids of pods, waiting ones included, by the claims that they name."""
+        self._index = PodIndex()
         self.services = Services(
             self.nodes, self.pods, self.fleet, self.configuration.engine, self.catalogue, self._touch
         )
@@ -152,7 +155,7 @@ class Cache:
         if not self.volumes.limits.drivers():
             return
         for claim in claims:
-            for uid in self._by_claim.get(claim, ()):
+            for uid in self._index.naming(claim):
                 if self.pods[uid].place:
                     self._arrive(self.pods[uid])
 
@@ -179,11 +182,14 @@ class Cache:
             more = max(64, 2 * row) - len(self.versions)
             self.versions = np.concatenate([self.versions, np.full(more, -1, np.int64)])
             self.types = np.concatenate([self.types, np.zeros(more, np.int64)])
+            self.zones = np.concatenate([self.zones, np.zeros(more, np.int64)])
         self.versions[row] = entry.version
         if entry.type not in self._type_ids:
             self._type_ids[entry.type] = len(self.type_list)
             self.type_list.append(entry.type)
         self.types[row] = self._type_ids[entry.type]
+        zone = (entry.node.metadata.labels or {}).get(ZONE, "")
+        self.zones[row] = self._zone_numbers.setdefault(zone, len(self._zone_numbers))
         self.services.settle(name)
 
     def revision(self, name: str) -> int:
@@ -208,6 +214,10 @@ class Cache:
             return self._add_pod(pod, now)
         old = entry.pod
         entry.pod = pod
+        if old.metadata.owner_references != meta.owner_references:
+            self._index.remove(old)
+            self._index.add(pod)
+            entry.wants = None
         reshaped = old.spec != pod.spec or granted(old) != granted(pod)
         relabelled = old.metadata.labels != meta.labels or (old.metadata.deletion_timestamp != meta.deletion_timestamp)
         renamed = old.metadata.annotations != meta.annotations
@@ -237,20 +247,11 @@ class Cache:
         if entry is None:
             return None
         self.nominated.pop(uid, None)
-        for claim in claim_keys(entry.pod):
-            users = self._by_claim.get(claim, set())
-            users.discard(uid)
-            if not users:
-                self._by_claim.pop(claim, None)
+        self._index.remove(entry.pod)
         self._leave(entry)
         name = (entry.key.namespace, entry.key.name)
         if self.by_name.get(name) == uid:
             del self.by_name[name]
-        here = self._namespaced.get(entry.key.namespace)
-        if here is not None:
-            here.discard(uid)
-            if not here:
-                del self._namespaced[entry.key.namespace]
         return entry
 
     def assume(
@@ -289,15 +290,23 @@ class Cache:
         self._seen += 1
         self.pods[meta.uid] = entry
         self.by_name[key[:2]] = meta.uid
-        self._namespaced.setdefault(key.namespace, set()).add(meta.uid)
-        for claim in claim_keys(pod):
-            self._by_claim.setdefault(claim, set()).add(meta.uid)
+        self._index.add(pod)
         self._note_nomination(entry)
         if pod.spec.node_name:
             entry.node = pod.spec.node_name
             self._read_bound(entry)
             self._arrive(entry)
         return entry
+
+    def rows_of_workload(self, workload: str) -> list[int]:
+        """Fleet row of the node of each of its pods that are to stay."""
+        found = []
+        for uid in self._index.of_workload(workload):
+            entry = self.pods[uid]
+            row = self.fleet.row(entry.place) if entry.place else None
+            if row is not None and entry.pod.metadata.deletion_timestamp is None:
+                found.append(row)
+        return found
 
     def _intent(self, pod: Pod) -> Intent:
         return heeded(read_intent(pod, self.catalogue), self.configuration.cost_model)
@@ -378,13 +387,16 @@ class Cache:
         claims = self.volumes.exclusive(pod)
         service = self.services.wish_of(entry)
         intent = entry.intent
+        # Forecasts do not count wishes.
+        forecast = intent.profile is not None and self.configuration.cost_model.is_flow
+        workload = None if forecast else workload_of(pod)
         key = (
             entry.priority,
             found.key,
             tuple(sorted(entry.needs.items())),
             holds,
             joins,
-            tuple((s.relation, s.weight) for s in declared.soft),
+            declared.soft,
             group,
             intent.profile,
             intent.service,
@@ -401,7 +413,7 @@ class Cache:
             claim_keys(pod) if problem is not None else (),
             tuple(sorted(claims)),
         )
-        return Wants(found, holds, joins, declared.soft, group, service, problem, claims, key)
+        return Wants(found, holds, joins, declared.soft, group, service, problem, claims, workload, key)
 
     def claim_users(self, entry: PodEntry) -> set[str]:
         """Uids of pods that keep a waiting one from its claims: on nodes, or nominated and before it in line."""
@@ -471,7 +483,7 @@ class Cache:
         if not self._declared:
             return
         self.invalidate_wants(lambda e: e.pod.spec.affinity is not None or e.key.namespace == namespace)
-        for uid in self._namespaced.get(namespace, ()):
+        for uid in self._index.in_namespace(namespace):
             entry = self.pods[uid]
             if entry.place:
                 self._arrive(entry)

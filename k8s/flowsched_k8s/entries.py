@@ -30,6 +30,8 @@ class Wants:
     """Why it cannot be placed anywhere, whatever the nodes are; names the field."""
     claims: frozenset[ClaimKey]
     """Its claims that allow one pod at a time."""
+    workload: str | None
+    """uid of the controller whose pods Kubernetes spreads by default, where that is for this pod. Not part of its class."""
     class_key: Hashable
 
 

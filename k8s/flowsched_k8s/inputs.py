@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.cluster.snapshot import PlannedStart, Reservation
 from flowsched.relations.relation import RelationKind
+from flowsched_k8s.affinity import SPREAD_WEIGHT
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.cost_model import make_model
 from flowsched_k8s.entries import PodEntry, Wants
@@ -19,6 +21,7 @@ from flowsched_k8s.pod_groups import GroupRef
 from flowsched_k8s.queue import Cause, PodQueue, causes_of
 from flowsched_k8s.recorder import histogram
 from flowsched_k8s.round_input import ClassInput, KeptBetween, Nominee, RoundInput, World
+from flowsched_k8s.spreading import SpreadWish, default_wishes, divided
 from flowsched_k8s.verdicts import VerdictCache, Verdicts
 from flowsched_k8s.world import WorldBuilder, task_of
 from flowsched_models.machine import MachineType
@@ -149,7 +152,11 @@ class InputBuilder:
             if ref is not None:
                 group_priority[ref] = max(group_priority.get(ref, entry.priority), entry.priority)
         forecast = self._forecast_groups(entries)
-        classes = [self._class(members, group_priority, forecast) for members in by_class.values()]
+        classes = [
+            part
+            for members in by_class.values()
+            for part in self._divided(members, self._class(members, group_priority, forecast))
+        ]
         refs = sorted(group_priority, key=group_name)
         measured = any(c.task is not None for c in classes)
         world = self.worlds.build(now, plan, reservations) if measured else World()
@@ -204,7 +211,7 @@ class InputBuilder:
         if cache.claim_users(first):
             allowed, verdict = np.zeros_like(allowed), np.where(verdict == 0, np.int16(len(reasons)), verdict)
             reasons = [*reasons, CLAIM_IN_USE]
-        preference = verdicts.preference[:rows] + self._soft(wants)
+        preference = verdicts.preference[:rows] + self._sought(wants)
         if wants.service is not None:
             allowed = allowed & self._keeps_goal(wants.service, first)
         sensitivity, pressure = cache.services.behaviour(first)
@@ -248,18 +255,58 @@ class InputBuilder:
         """Nodes that a pod's spreads compare."""
         return self.verdicts(wants).eligible[: self._cache.fleet.rows]
 
-    def _soft(self, wants: Wants) -> NDArray[np.float64]:
-        """Preferred pod affinity and spreads that may be broken, as costs: a wish of weight 100 that fails costs 1."""
+    def _sought(self, wants: Wants) -> NDArray[np.float64]:
+        """Preferred pod affinity as a cost: a wish of weight 100 that fails costs 1."""
         fleet = self._cache.fleet
         cost = np.zeros(fleet.rows)
         for term in wants.soft:
-            members = fleet.members(term.relation)
             if term.weight > 0:
-                cost += term.weight / 100.0 * (members == 0)
-            else:
-                fullest = max(1, int(members.max(initial=0)))
-                cost += -term.weight / 100.0 * members / fullest
+                cost += term.weight / 100.0 * (fleet.members(term.relation) == 0)
         return cost
+
+    def _divided(self, members: Sequence[PodEntry], whole: ClassInput) -> list[ClassInput]:
+        """A class as its pods share the domains that they wish to be spread over; pods that pay the same stay one class."""
+        cache = self._cache
+        by_workload: dict[str | None, list[int]] = {}
+        for i, entry in enumerate(members):
+            by_workload.setdefault(cache.wants(entry).workload, []).append(i)
+        if by_workload.keys() == {None} and not any(term.weight < 0 for term in cache.wants(members[0]).soft):
+            return [whole]
+        paid: dict[bytes, tuple[NDArray[np.float64], list[int]]] = {}
+        room = np.where(whole.allowed, cache.fleet.places(whole.needs, len(members)), 0)
+        for workload, mine in by_workload.items():
+            wishes = self._spread_wishes(cache.wants(members[mine[0]]), workload, whole.eligible)
+            for which, cost in divided(wishes, room, len(mine)):
+                paid.setdefault(cost.tobytes(), (cost, []))[1].extend(mine[i] for i in which)
+        return [
+            replace(
+                whole,
+                name=str(members[min(which)].key),
+                uids=tuple(whole.uids[i] for i in sorted(which)),
+                since_s=tuple(whole.since_s[i] for i in sorted(which)),
+                preference=whole.preference + cost,
+            )
+            for cost, which in paid.values()
+        ]
+
+    def _spread_wishes(self, wants: Wants, workload: str | None, eligible: NDArray[np.bool_]) -> list[SpreadWish]:
+        """Preferred anti-affinity, spreads that may be broken, and those that Kubernetes adds."""
+        fleet = self._cache.fleet
+        found = []
+        for term in wants.soft:
+            if term.weight < 0:
+                counts = fleet.topology_counts(term.relation)
+                weight = -term.weight / 100.0
+                by_domain = counts.by_domain(counts.members)
+                own = term.relation in wants.joins
+                if term.skew is None:
+                    found.append(SpreadWish(counts.domain, by_domain, weight, own=own))
+                else:
+                    found.append(SpreadWish(counts.domain, by_domain, weight, term.skew, nowhere=weight, own=own))
+        if workload is not None:
+            rows = self._cache.rows_of_workload(workload)
+            found += default_wishes(rows, self._cache.zones[: fleet.rows], eligible, SPREAD_WEIGHT / 100.0)
+        return found
 
     def _slowness(self, entry: PodEntry) -> NDArray[np.float64]:
         """Run time on each node over that on the fastest type there is, minus 1; threads and cores are left out."""

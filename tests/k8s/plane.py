@@ -330,14 +330,21 @@ class Space:
         scheduler: str = "flowsched",
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
+        owner: tuple[str, str] | None = None,
         **spec: Any,
     ) -> Object:
-        """A pod as the API server made it; further fields of its spec by their names in the API."""
+        """A pod as the API server made it; further fields of its spec by their names in the API.
+
+        ``owner``: (kind, uid) of its controller, of ``apps/v1``.
+        """
         container = {"name": "main", "image": "test", "resources": {"requests": {"cpu": cpu, "memory": memory}}}
         body = {
             "metadata": {"name": name, "labels": dict(labels or {}), "annotations": dict(annotations or {})},
             "spec": {"schedulerName": scheduler, "containers": [container], **spec},
         }
+        if owner is not None:
+            named = {"kind": owner[0], "uid": owner[1], "name": owner[0].lower(), "controller": True}
+            body["metadata"]["ownerReferences"] = [{"apiVersion": "apps/v1", **named}]
         return self.admin.post(self.pods_path, body)
 
     def pod(self, name: str) -> Object:

@@ -254,10 +254,11 @@ def test_wishes_become_counts_with_signed_weights() -> None:
     assert index.joins(web()) == tuple(sorted(s.relation for s in found.soft))
 
 
-def test_a_soft_spread_avoids_crowds_less_the_more_skew_it_allows() -> None:
+def test_a_soft_spread_says_how_much_skew_it_allows() -> None:
     (strict,) = declared(pod(topologySpreadConstraints=[spread(ZONE, WEB, hard=False)])).soft
     (lax,) = declared(pod(topologySpreadConstraints=[spread(ZONE, WEB, skew=4, hard=False)])).soft
-    assert strict.weight == -100.0 and lax.weight == -25.0
+    assert (strict.weight, strict.skew) == (-100.0, 1)
+    assert (lax.weight, lax.skew) == (-100.0, 4)
 
 
 def test_equal_wishes_add_up() -> None:

@@ -626,6 +626,18 @@ def test_schedule_anyway(site: Site) -> None:
     assert site.bound("more") == a
 
 
+def test_replicas_are_spread_over_zones_by_default(site: Site) -> None:
+    """By load alone all six would go to the zone that is empty; kube-scheduler spreads them 3, 2, 1."""
+    nodes = [site.node(zone, labels={ZONE: zone}, cpu="8") for zone in "abc"]
+    for node in nodes[1:]:
+        site.pod(f"busy-{node}", cpu="4", nodeSelector={HOST: node})
+        site.bound(f"busy-{node}")
+    for number in range(6):
+        site.pod(f"web-{number}", cpu="500m", owner=("ReplicaSet", f"{site.name}-web"))
+    places = [site.bound(f"web-{number}") for number in range(6)]
+    assert sorted(places.count(node) for node in nodes) in ([1, 2, 3], [2, 2, 2])
+
+
 def test_the_time_to_a_binding_is_no_longer_than_it_was(site: Site) -> None:
     """The API server tells the whole second of a pod's creation: that alone is half a second too early on average."""
     site.node(cpu="16")

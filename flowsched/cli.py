@@ -13,6 +13,7 @@ try:
 
     import click
 
+    from flowsched.support.collector import collect_seldom
     from flowsched_models.document import InputError
 except KeyboardInterrupt:  # before main can catch it
     print("interrupted", file=sys.stderr)
@@ -52,6 +53,7 @@ def flowsched() -> None:
 
 def main() -> None:
     """Run the command line; bad input ends with exit code 2 and no traceback."""
+    collect_seldom()
     try:
         code = flowsched.main(standalone_mode=False)
     except InputError as e:

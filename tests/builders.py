@@ -213,6 +213,7 @@ def tasks(draw: st.DrawFn, name: str, machine_names: tuple[str, ...], now_s: flo
         submit_s=draw(st.sampled_from((0.0, now_s / 2, now_s))),
         priority=draw(st.sampled_from((0, 0, 0, 5))),
         machines=draw(st.one_of(st.none(), st.none(), bound)),
+        wishes=draw(st.sampled_from(((), (), ((machine_names[0], 0.3),), ((machine_names[-1], 2.0),)))),
     )
 
 

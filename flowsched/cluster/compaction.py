@@ -252,6 +252,7 @@ def compact(snapshot: Snapshot, hosts: HostFactory, candidates: Candidates | Non
     free_resources = snapshot.free_resources()
     lists = {names for t in tasks for names in (t.machines, t.spread_over) if names is not None}
     named_lists = [frozenset(names) for names in sorted(lists)]
+    wishes = [dict(w) for w in sorted({t.wishes for t in tasks if t.wishes})]
     counted: dict[str, list[tuple[str, int, int]]] = {}
     for count in snapshot.relation_counts:
         counted.setdefault(count.machine, []).append((count.relation, count.members, count.holders))
@@ -276,6 +277,7 @@ def compact(snapshot: Snapshot, hosts: HostFactory, candidates: Candidates | Non
             tuple([(s.slo_us, s.memory_mib) for s in services[machine.name]]),
             tuple([order for order, _ in in_order]),
             tuple([machine.name in names for names in named_lists]),
+            tuple([costs.get(machine.name, 0.0) for costs in wishes]),
             tuple(sorted(machine.resources)),
             tuple(sorted(counted.get(machine.name, ()))),
         )

@@ -92,7 +92,7 @@ class Task:
     """Part of its work that was done, and kept, before it was preempted, or moved to where it runs."""
     run_s: float | None = None
     """Its run time in seconds at its best place, if known; else it follows from profile and scale. Read by
-    cost models beside ``flow``, as all that follows."""
+    cost models beside ``flow``, as the next three."""
     interference_class: str = ""
     """What kind of neighbour it is, for ``coco``; empty for what its profile makes it."""
     input_mb: float = 0.0
@@ -100,7 +100,7 @@ class Task:
     locality: tuple[tuple[str, str, float], ...] = ()
     """Where that input is: machine label, value, and the share of it that machines with that label hold, 0 to 1."""
     wishes: tuple[tuple[str, float], ...] = ()
-    """Machines that it would rather not have, by name, and what each of them costs more."""
+    """Machines that it would rather not have, by name, and what each of them costs more. All cost models read them."""
 
     @cached_property
     def content(self) -> tuple[object, ...]:
@@ -129,12 +129,13 @@ class Task:
             self.endless,
             self.weight,
             self.done,
+            self.wishes,
         )
 
     @cached_property
     def timeless(self) -> Task:
         """The same long-running task, whenever it came and whatever it was asked to reach."""
-        return replace(self, submit_s=0.0, goal_s=None, machines=None, min_utility=None, group=None)
+        return replace(self, submit_s=0.0, goal_s=None, machines=None, min_utility=None, group=None, wishes=())
 
     def threads_on(self, cores: int, profile: JobProfile) -> int:
         """Threads that it starts on so many cores: of its allowed counts the largest that has a core each, else the

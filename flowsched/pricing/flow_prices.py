@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from flowsched.cluster.compaction import View
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import MILLI
 from flowsched.pricing.arrival import Arrival, Colocation
@@ -33,6 +34,8 @@ from flowsched.pricing.variants import VariantBuilder
 from flowsched.support.arrays import FloatArray, IntArray
 
 FORBIDDEN = float("inf")
+PREFERENCE = "preference"
+"""The term of wishes that are not met."""
 _SLOWEST = 4.0
 """No machine and no neighbours make a task more than so many times slower than one core of its best machine."""
 
@@ -110,6 +113,9 @@ class FlowPrices:
             self.type_of, self.rows, self.variants = VariantBuilder(forecasts, self.goals, settings).build()
         else:
             self.shapes, self.type_of, self.rows, self.variants = like.shapes, like.type_of, like.rows, like.variants
+        self.wishes: FloatArray = _wishes(view) if like is None else like.wishes
+        """[classes, groups] what a task would rather not pay there: its wishes that the group's machines do not meet."""
+        self._wished = bool(self.wishes.any())
         self._cost: list[dict[Colocation, float]] = [{} for _ in view.groups]
         # Forecasts know no goal, where no job's completion is too late to be of use.
         self._forecast: list[dict[Colocation, Forecast]] = [{} for _ in view.groups] if like is None else like._forecast
@@ -160,8 +166,8 @@ class FlowPrices:
     ) -> None:
         """Take over what was forecast elsewhere of a machine, with its running tasks first; nothing if they may not meet."""
         if colocation not in self._cost[group] and self.forecasts.possible(group, colocation):
-            kept = self._keeps_goals(group, peak_us)
-            self._keep(group, colocation, cost if kept else FORBIDDEN, ends_s, bound_s, peak_us)
+            cost = cost + self._unmet(group, colocation) if self._keeps_goals(group, peak_us) else FORBIDDEN
+            self._keep(group, colocation, cost, ends_s, bound_s, peak_us)
 
     def forecast(self, group: int, colocation: Colocation) -> Forecast | None:
         """What is predicted for a machine once these tasks have joined it; None if they do not fit or may not meet."""
@@ -170,7 +176,7 @@ class FlowPrices:
 
     def machine_terms(self, group: int, colocation: Colocation, member: int) -> Mapping[str, float]:
         """What the ``member``-th arriving task of a co-location adds to its machine's cost: own run time undisturbed,
-        interference suffered, interference caused, wait for its start, SLO headroom.
+        interference suffered, interference caused, wait for its start, SLO headroom, and wishes that are not met.
 
         Tasks of later starts that could not come without it, as they wait for its end, are left out of the sum.
         """
@@ -196,12 +202,14 @@ class FlowPrices:
         undisturbed = self.goals.penalty(arrival, begin + alone_s)
         delayed = self.goals.penalty(arrival, with_it.starts_s[member] + begin + alone_s)
         headroom = self._headroom(group, with_it.peak_p95_us) - self._headroom(group, without.peak_p95_us)
+        unmet = self._unmet(group, (arrival,))
         terms = {
             "run_time": undisturbed,
             "wait_for_slot": delayed - undisturbed,
             "interference_suffered": own - delayed,
-            "interference_caused": total - own - headroom,
+            "interference_caused": total - own - headroom - unmet,
             "slo_headroom": headroom,
+            **({PREFERENCE: unmet} if unmet else {}),
         }
         # Differences of equal sums leave a few bits that mean nothing.
         return {name: value if abs(value) > 1e-12 else 0.0 for name, value in terms.items()}
@@ -211,12 +219,12 @@ class FlowPrices:
 
         The expected further wait is not one round: with nothing running yet that would make waiting for the widest
         machine look cheap to every task at once. A task that waits *for* something has an option with a later start. With
-        one goal for all, waiting is dearer than any place.
+        one goal for all, waiting is dearer than any place. Wishes choose among places and are no reason to wait.
         """
         return sum(self.waiting_terms(task_class).values())
 
     def waiting_terms(self, task_class: int) -> Mapping[str, float]:
-        """Penalty and W."""
+        """Penalty and W, and the wish that would cost most."""
         found = self._waiting.get(task_class)
         if found is None:
             found = self._waiting[task_class] = self._price_waiting(task_class)
@@ -273,7 +281,7 @@ class FlowPrices:
         """Cost of a machine whose forecast is known already, from prices with another goal."""
         if colocation and not self._keeps_goals(group, forecast.peak_p95_us):
             return FORBIDDEN
-        total = self._headroom(group, forecast.peak_p95_us)
+        total = self._headroom(group, forecast.peak_p95_us) + self._unmet(group, colocation)
         for end, (elapsed, tau, weight) in zip(forecast.residents_s, self.goals.running[group], strict=True):
             total += weight * self.goals.g(elapsed + end, tau)
         for arrival, end in zip(colocation, forecast.arrivals_s, strict=True):
@@ -417,9 +425,8 @@ class FlowPrices:
         forecasts.made += len(asked)
         for b, colocation in enumerate(asked):
             end = there + len(colocation)
-            self._keep(
-                group, colocation, float(cost[b]), ends[b, :end].tolist(), bound[b, :end].tolist(), peak[b].tolist()
-            )
+            total = float(cost[b]) + self._unmet(group, colocation)
+            self._keep(group, colocation, total, ends[b, :end].tolist(), bound[b, :end].tolist(), peak[b].tolist())
 
     def _keep(
         self,
@@ -437,6 +444,10 @@ class FlowPrices:
             self._forecast[group][colocation] = Forecast(
                 tuple(ends_s[:there]), tuple(ends_s[there:]), tuple(bound_s[there:]), tuple(peak_us[:services])
             )
+
+    def _unmet(self, group: int, colocation: Colocation) -> float:
+        """What the arriving tasks' wishes that a group does not meet cost."""
+        return sum(float(self.wishes[a.task_class, group]) for a in colocation) if self._wished else 0.0
 
     def _slowness(self, factor: float) -> float:
         """Penalty of a running long-running task that is so many times slower than alone, whatever its length."""
@@ -495,16 +506,19 @@ class FlowPrices:
         age = max(0.0, self.forecasts.view.snapshot.now_s - task.submit_s)
         due = self.settings.due_age_s
         growth = self.settings.waiting_weight * (min(1.0, age / due) if due > 0.0 else 1.0)
+        worst = float(self.wishes[task_class].max(initial=0.0)) if self._wished else 0.0
+        unmet = {PREFERENCE: worst} if worst else {}
         if self.goal_s is not None:
             dearer, weights = self._above_any_place
             own = self.goals.weight[task_class] / max(weights, 1e-12)
-            return {"completion_if_postponed": dearer * (1.0 + own), "waiting": growth}
+            return {"completion_if_postponed": dearer * (1.0 + own), "waiting": growth, **unmet}
         end_s, caused = (float(found[task_class]) for found in self._later_ends)
         if end_s == FORBIDDEN:
             end_s, caused = self.goals.best_run_s[task_class], 0.0
         return {
             "completion_if_postponed": self.goals.penalty(Arrival(task_class, 0, 0), end_s) + caused,
             "waiting": growth,
+            **unmet,
         }
 
     @cached_property
@@ -524,4 +538,14 @@ class FlowPrices:
         weights += sum(
             w * g.size for g, known in zip(view.groups, self.goals.running, strict=True) for _, _, w in known
         )
-        return 1.0 + weights * self.goals.g(last_s, self.goal_s or 1.0), weights
+        wishes = float((self.wishes.max(axis=1, initial=0.0) * [len(c.members) for c in view.classes]).sum())
+        return 1.0 + weights * self.goals.g(last_s, self.goal_s or 1.0) + wishes, weights
+
+
+def _wishes(view: View) -> FloatArray:
+    found = np.zeros((len(view.classes), len(view.groups)))
+    for c, cls in enumerate(view.classes):
+        if cls.task.wishes:
+            costs = dict(cls.task.wishes)
+            found[c] = [costs.get(group.machine.name, 0.0) for group in view.groups]
+    return found

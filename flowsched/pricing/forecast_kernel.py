@@ -190,6 +190,7 @@ def price_classes(
     classes: IntArray,
     types: IntArray,
     tasks: FloatArray,
+    wishes: FloatArray,
     representative: IntArray,
     shape: IntArray,
     rows_of: IntArray,
@@ -232,15 +233,16 @@ def price_classes(
     machine's ``representative`` [machines]. Options are forecast in ascending order of a lower bound of their price: the own
     penalty alone from the start on.
 
-    By class: ``types`` and ``tasks`` [classes, ELAPSED_S to LATEST_S]. ``others`` (the exact change of what all else on the
+    By class: ``types``, ``tasks`` [classes, ELAPSED_S to LATEST_S] and ``wishes`` [classes, machines], what a task pays on
+    a machine beside all else, the same on all that one stands for. ``others`` (the exact change of what all else on the
     machine costs), ``own_end`` and ``own_start`` [types, machines, columns, starts] are shared by all classes of one type,
     once it is ``known``; NaN where not forecast yet. Where other tasks are planned for later, the class itself says in which
     order they start, and nothing is shared.
 
-    Into ``price`` [classes, machines] the sum of that change and the own penalty, infinity where there is no option or it
-    was left out; into ``chosen_after``, ``chosen_variant``, ``end`` and ``start`` its option. Options are left out once
-    their bound is above the price found on their machine, or above the prices of the ``wanted`` cheapest machines, or once
-    the class has used its share of ``budget``, as one of ``sharers``, and one machine is priced; a share is
+    Into ``price`` [classes, machines] the sum of that change, the own penalty and the wish, infinity where there is no
+    option or it was left out; into ``chosen_after``, ``chosen_variant``, ``end`` and ``start`` its option. Options are left
+    out once their bound is above the price found on their machine, or above the prices of the ``wanted`` cheapest machines,
+    or once the class has used its share of ``budget``, as one of ``sharers``, and one machine is priced; a share is
     ``least_budget`` at least. Of equal prices the earlier start counts, then the narrower width.
     """
     machines, columns, starts = len(representative), rows_of.shape[2], others.shape[3]
@@ -301,6 +303,7 @@ def price_classes(
                     least[options] = task[2] * penalty_of(
                         task[0] + begin + variants[v, LEAST_ALONE_S], task[1], settings[EPS], settings[BETA]
                     )
+                    least[options] += wishes[c, m]
                     options += 1
         order = np.argsort(least[:options], kind="mergesort")
         share = max(least_budget, (budget - made) // sharers)
@@ -361,6 +364,7 @@ def price_classes(
             total = others[kind, m, column, k] + task[2] * penalty_of(
                 task[0] + own_end_s, task[1], settings[EPS], settings[BETA]
             )
+            total += wishes[c, m]
             if price[c, m] == np.inf:
                 touched[seen] = m
                 seen += 1

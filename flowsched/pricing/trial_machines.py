@@ -42,8 +42,8 @@ class TrialMachines:
         goal_s: float | None,
         only: Collection[str] | None = None,
     ) -> None:
-        """``pending``: tasks that arrivals and waiting are priced for; a list of machines admits their trials too. ``only``:
-        names of the machines that are there themselves, all unless it is given.
+        """``pending``: tasks that arrivals and waiting are priced for; their machines and their wishes hold for trials
+        too. ``only``: names of the machines that are there themselves, all unless it is given.
         """
         if only is not None:
             snapshot = part_of(snapshot, {*only, *(trial.machine for trial in trials)})
@@ -128,6 +128,9 @@ class TrialMachines:
 
 
 def _with_trials(task: Task, of: dict[str, list[str]]) -> Task:
+    if task.wishes:
+        wishes = (*task.wishes, *((name, cost) for m, cost in task.wishes for name in of.get(m, ())))
+        task = replace(task, wishes=wishes)
     if task.machines is None:
         return task
     return replace(task, machines=(*task.machines, *(name for m in task.machines for name in of.get(m, ()))))

@@ -139,6 +139,7 @@ def flow_part(trace: RoundTrace, priority: int | None = None) -> dict[str, Any]:
     )
     view = model.view
     plan = Assignment(list(trace.planned), view.class_of, len(view.machines))
+    decided = Assignment(list(trace.deciding.plan.options), view.class_of, len(view.machines))
     last = MoveNetwork(model, plan)
     answer = trace.solver.solve(last.network)
     solved = answer.status is Status.OPTIMAL
@@ -181,7 +182,7 @@ def flow_part(trace: RoundTrace, priority: int | None = None) -> dict[str, Any]:
         "reservations": [asdict(r) | {"start_s": finite_or_none(r.start_s)} for r in trace.reservations],
         **plain_changes(trace.preemptions, trace.moves, [(p.task, p.machine, p.room_for) for p in trace.taken_back]),
         **bound_together,
-        "certificate": plain_certificate(certify(model, plan, trace.settings) if view.tasks else None),
+        "certificate": plain_certificate(certify(model, plan, decided, trace.settings) if view.tasks else None),
         "counts": dict(trace.counts),
         "timings": plain_timings(trace.timings_ms),
     }

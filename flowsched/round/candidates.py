@@ -213,6 +213,12 @@ class _Draw:
             price,
             price_now,
         )
+        if task.wishes:
+            wish = np.zeros(len(cluster.names))
+            for name, cost in task.wishes:
+                if (i := cluster.number.get(name)) is not None:
+                    wish[i] = cost
+            price, price_now = price + wish[rows], price_now + wish[rows]
         return price, price_now
 
 

@@ -8,16 +8,19 @@ is below the cost of any plan by weak duality. ``u_c`` is the unscheduled price 
 starts now and has a machine of the group to itself, ``l_cg`` the same if it starts at the earliest completion that is
 possible there, ``w_c`` its narrowest width, ``R_g`` the free cores of the group. No forecast beside others, no price of a
 pass and no predicted completion enters: tasks that share a machine never make each other faster, so terms between tasks are
-at least 0 and dropped. A later start takes none of today's free cores, so it pays no lambda. Reservations, relations and
-gangs only remove plans. Any lambda gives a valid bound; subgradient steps look for a good one.
+at least 0 and dropped; so are wishes. A later start takes none of today's free cores, so it pays no lambda. Reservations,
+relations and gangs only remove plans. Any lambda gives a valid bound; subgradient steps look for a good one.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
 from flowsched.cluster.decision import Certificate
 from flowsched.cluster.settings import Settings
+from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.pricing.utility import penalties
 from flowsched.round.assignment import Assignment
 from flowsched.round.exact import exact_bound, few_colocations
@@ -27,8 +30,13 @@ from flowsched.support.arrays import FloatArray
 _STEPS = 60
 
 
-def certify(model: RoundModel, plan: Assignment, settings: Settings) -> Certificate:
-    """The certificate of a plan: exact for small rounds, Lagrangian otherwise."""
+def certify(model: RoundModel, planned: Assignment, decided: Assignment, settings: Settings) -> Certificate:
+    """The certificate of a round: exact for small rounds, Lagrangian otherwise.
+
+    It is about the plan that passes and improvement ended with; where relations or task groups refused a part of that,
+    about what was decided in the end.
+    """
+    model, plan = _judged(model, planned, decided)
     primal = model.total(plan)
     view, prices = model.view, model.prices
     residents = sum(prices.resident_least_cost(g) * group.size for g, group in enumerate(view.groups))
@@ -48,6 +56,22 @@ def certify(model: RoundModel, plan: Assignment, settings: Settings) -> Certific
     named = {view.groups[g].machine.name: float(rents[g]) for g in np.flatnonzero(rents > 0.0).tolist()}
     looked_at = None if view.candidates is None else sum(group.size for group in view.groups)
     return Certificate(method, primal, bound, unconstrained, named, looked_at)
+
+
+def _judged(model: RoundModel, planned: Assignment, decided: Assignment) -> tuple[RoundModel, Assignment]:
+    """The first plan that can be carried out, and the model without demands that it was found not to meet."""
+    if model.total(planned) < FORBIDDEN:
+        return model, planned
+    starts = [option is not None and option.start_after == 0 for option in decided.options]
+    met = replace(model, must_start=frozenset(t for t in model.must_start if starts[t]))
+    if met.total(decided) < FORBIDDEN:
+        return met, decided
+    # What is planned for later counts as there for relations, and need not be possible beside what starts elsewhere now.
+    now = decided.copy()
+    for t, starting in enumerate(starts):
+        if not starting:
+            now.move(t, None)
+    return met, now
 
 
 def _alone_prices(model: RoundModel) -> tuple[FloatArray, FloatArray]:

@@ -113,6 +113,7 @@ class Options:
             rows,
             prices.type_of[rows],
             prices.class_goals[rows],
+            prices.wishes[rows[:, None], states.group_of],
             states.representative,
             states.shape,
             self._rows,

@@ -93,7 +93,7 @@ class FlowScheduler:
         bound, left, done = changes.placements, changes.postponements, {**done, **changes.counts}
         timer.start(None)
         timings = {**timer.ms, "decide": (self._clock() - began) * 1e3}
-        certifier = partial(certify, model, planned, settings) if view.tasks else None
+        certifier = partial(certify, model, planned, deciding.plan.copy(), settings) if view.tasks else None
         stopped = take_stopped(self._solver)
         recipe = None
         if self._keep_records:

@@ -387,9 +387,6 @@ class Cache:
         claims = self.volumes.exclusive(pod)
         service = self.services.wish_of(entry)
         intent = entry.intent
-        # Forecasts do not count wishes.
-        forecast = intent.profile is not None and self.configuration.cost_model.is_flow
-        workload = None if forecast else workload_of(pod)
         key = (
             entry.priority,
             found.key,
@@ -413,7 +410,7 @@ class Cache:
             claim_keys(pod) if problem is not None else (),
             tuple(sorted(claims)),
         )
-        return Wants(found, holds, joins, declared.soft, group, service, problem, claims, workload, key)
+        return Wants(found, holds, joins, declared.soft, group, service, problem, claims, workload_of(pod), key)
 
     def claim_users(self, entry: PodEntry) -> set[str]:
         """Uids of pods that keep a waiting one from its claims: on nodes, or nominated and before it in line."""

@@ -205,8 +205,7 @@ class MeasuredPods:
                 holds=c.holds,
                 joins=c.joins,
                 group=c.group,
-                # Forecasts do not count wishes.
-                wishes=wished(c.preference[world.rows]) if given.model is not None else (),
+                wishes=wished(c.preference[world.rows]),
             )
             for uid, since in zip(c.uids, c.since_s, strict=True):
                 pending.append(

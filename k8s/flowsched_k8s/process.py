@@ -168,6 +168,7 @@ class Process:
         self.state.events = self._event_recorder()
         self._engine: FlowScheduler | None = None
         """Made before the first round, and kept: its forecasts stay warm."""
+        self._behind = ""
         self._woken = asyncio.Event()
         self._binds: asyncio.Queue[Bind] = asyncio.Queue()
         self._patches: asyncio.Queue[PodKey] = asyncio.Queue()
@@ -277,7 +278,7 @@ class Process:
         while True:
             now = self._clock()
             at = self.state.next_round_s(now)
-            if at is None or at > now or self._binds.qsize() > BACKLOG:
+            if at is None or at > now or self._binds.qsize() > BACKLOG or not self._follows():
                 self._woken.clear()
                 wait = TICK_S if at is None or at <= now else min(TICK_S, at - now)
                 with contextlib.suppress(TimeoutError):
@@ -285,13 +286,21 @@ class Process:
                 continue
             await self._round(now)
 
+    def _follows(self) -> bool:
+        """Whether nodes and pods are told as they change: after an outage one of them may be known before the other."""
+        behind = " and ".join(n for n in NEEDED if not self.reflectors[n].current)
+        if behind != self._behind:
+            self._behind = behind
+            LOG.warning("rounds pause: %s cannot be followed", behind) if behind else LOG.info("rounds go on")
+        return not behind
+
     async def _know_the_present(self) -> None:
         """Every cache is filled, and at least as new as the moment when we began to lead.
 
         What a former leader bound last may not have reached our watches yet; planning without it would overcommit.
         """
         await asyncio.gather(*(r.wait_settled() for r in self.reflectors.values()))
-        must = [self.reflectors["nodes"], self.reflectors["pods"]]
+        must = [self.reflectors[name] for name in NEEDED]
         await asyncio.gather(*(r.wait_synced() for r in must))
         await asyncio.gather(*(r.refresh() for r in must))
         self._tell_unreadable(self._clock())
@@ -564,7 +573,7 @@ class Process:
         return None
 
     def _caches_check(self) -> str | None:
-        missing = [(name, r.reason) for name in ("nodes", "pods") if not (r := self.reflectors[name]).synced]
+        missing = [(name, r.reason) for name in NEEDED if not (r := self.reflectors[name]).synced]
         told = ", ".join(f"{name} ({reason})" if reason else name for name, reason in missing)
         return f"not filled yet: {told}" if missing else None
 

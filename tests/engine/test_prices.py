@@ -146,6 +146,7 @@ def test_the_cost_of_a_machine_is_its_definition(now: Snapshot, goal_s: float | 
             total += weight * prices.goals.g(elapsed + end, tau)
         for a, end in zip(colocation, found.arrivals_s, strict=True):
             total += prices.goals.penalty(a, end)
+            total += dict(view.classes[a.task_class].task.wishes).get(group.machine.name, 0.0)
         assert cost == pytest.approx(total, rel=1e-9, abs=1e-12)
 
 

@@ -14,6 +14,7 @@ from round_parts import begun, deciding_on, optimum, recorded_plan, ways
 
 from builders import (
     CATALOGUE,
+    HUNGRY,
     LARGE,
     SCALING,
     SINGLE,
@@ -36,6 +37,7 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Snapshot, StartDelay, Task
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.records.record_file import record_json
+from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.round.certificate import certify
 from flowsched.round.improvement import improve
 from flowsched.round.passes import batch_size, run_passes
@@ -143,8 +145,8 @@ def test_bounds_against_every_possible_plan(now: Snapshot, slots: int, shares: b
         return
     best = optimum(model)
 
-    lagrangian = certify(model, deciding.plan, replace(chosen, exact_limit=0))
-    exact = certify(model, deciding.plan, chosen)
+    lagrangian = certify(model, deciding.plan, deciding.plan, replace(chosen, exact_limit=0))
+    exact = certify(model, deciding.plan, deciding.plan, chosen)
 
     slack = 1e-6 * max(1.0, abs(best))
     assert lagrangian.method == "lagrangian"
@@ -368,10 +370,13 @@ def test_no_placement_is_predicted_to_break_a_latency_goal(now: Snapshot, varian
 @settings(max_examples=40)
 @given(rounds(max_pending=5), VARIANTS)
 def test_the_earliest_due_task_that_fits_anywhere_starts(now: Snapshot, variant: dict[str, Any]) -> None:
+    """Unless one of higher priority takes the room."""
     model = begun(now, Settings(**variant)).model
     placed = where(flow_scheduler(**variant).decide(now))
 
-    assert {model.view.tasks[t].name for t in model.must_start} <= set(placed)
+    highest = max((t.priority for t in now.pending if t.name in placed), default=0)
+    must = [model.view.tasks[t] for t in model.must_start]
+    assert all(task.name in placed or task.priority < highest for task in must)
 
 
 @settings(max_examples=25)
@@ -384,7 +389,8 @@ def test_names_decide_nothing_but_ties(now: Snapshot, variant: dict[str, Any]) -
 
     def renamed(t: Task) -> Task:
         allowed = None if t.machines is None else tuple(map(machine_name, t.machines))
-        return replace(t, name=f"job of {t.name}", job=f"job of {t.name}", machines=allowed)
+        wishes = tuple((machine_name(m), cost) for m, cost in t.wishes)
+        return replace(t, name=f"job of {t.name}", job=f"job of {t.name}", machines=allowed, wishes=wishes)
 
     other = replace(
         now,
@@ -403,6 +409,42 @@ def test_names_decide_nothing_but_ties(now: Snapshot, variant: dict[str, Any]) -
 
 
 # --- one case each ----------------------------------------------------------------------------------------
+
+
+def test_the_certificate_is_about_what_was_decided_where_a_relation_refused_the_plan() -> None:
+    """A member of the gang was planned away from the one that it has to be near."""
+    common: dict[str, Any] = {"scale": 0.5, "widths_milli": (1000,), "memory_mib": 1}
+    near, gang = {"holds": ("near",)}, {"group": "gang"}
+    now = snapshot(
+        [
+            task("a", **common, **gang),
+            task("b", **common, **gang, joins=("near",)),
+            task("c", **common, **near),
+            task("d", **{**common, "memory_mib": 1000}, **gang, **near),
+            task("e", **common, **near, joins=("near",)),
+        ],
+        [machine("m1", LARGE), machine("m2", LARGE)],
+        now_s=1000.0,
+        services=[service("cache-1", "m1"), service("cache-2", "m2")],
+        relations=(Relation("near", RelationKind.TOGETHER, MACHINE),),
+        task_groups=(TaskGroup("gang", 3, 10.0),),
+    )
+    decisions = flow_scheduler(slots=2, exact_limit=0).decide(now)
+    assert decisions.certificate is not None
+    assert decisions.certificate.bound <= decisions.certificate.primal < float("inf")
+
+
+def test_wishes_choose_among_places_and_are_no_reason_to_wait() -> None:
+    ms = machines(3)
+    avoided = (("m1", 0.5), ("m3", 0.4))
+    (placed,) = flow_scheduler().decide(snapshot([task("t", wishes=avoided)], ms)).placements
+    assert (placed.machine, dict(placed.terms).get("preference")) == ("m2", None)
+    (placed,) = flow_scheduler().decide(snapshot([task("t", wishes=(*avoided, ("m2", 100.0)))], ms)).placements
+    assert (placed.machine, dict(placed.terms)["preference"]) == ("m3", 0.4)
+    # A neighbour that costs more than the wish is worse.
+    crowd = [running(task(f"r{k}", HUNGRY, cores=1), "m2", cores=(k,)) for k in range(2)]
+    (placed,) = flow_scheduler().decide(snapshot([task("t", wishes=avoided)], ms, running=crowd)).placements
+    assert placed.machine == "m3"
 
 
 def test_a_due_task_starts_though_four_others_would_be_cheaper() -> None:

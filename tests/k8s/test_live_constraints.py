@@ -581,16 +581,17 @@ def prefers(kind: str, term: Object, weight: int = 100) -> Object:
     return {kind: {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": weight, key: term}]}}
 
 
-def test_preferred_node_affinity(site: Site) -> None:
+@pytest.mark.parametrize("said", [{}, {names.PROFILE: "canneal"}], ids=["plain", "measured"])
+def test_preferred_node_affinity(site: Site, said: dict[str, str]) -> None:
     for node in (nodes := site.nodes(3)):
         term = {"matchExpressions": [{"key": HOST, "operator": "In", "values": [node]}]}
-        site.pod(node, affinity=prefers("nodeAffinity", term))
+        site.pod(node, cpu="500m", annotations=said, affinity=prefers("nodeAffinity", term))
         assert site.bound(node) == node
     # It is a wish: a full node is no obstacle.
-    site.pod("full", cpu="3900m", nodeSelector={HOST: nodes[0]})
+    site.pod("full", cpu="3400m", nodeSelector={HOST: nodes[0]})
     site.bound("full")
     term = {"matchExpressions": [{"key": HOST, "operator": "In", "values": [nodes[0]]}]}
-    site.pod("next", affinity=prefers("nodeAffinity", term))
+    site.pod("next", cpu="500m", annotations=said, affinity=prefers("nodeAffinity", term))
     assert site.bound("next") in nodes[1:]
 
 

@@ -17,7 +17,7 @@ from plane import Fault, Plane, Space, Wire, becomes
 
 from flowsched_k8s.api.access import find_access
 from flowsched_k8s.api.client import ApiError, Connection, Reply
-from flowsched_k8s.api.reflector import Gone, Happening, Reflector, Seen, State
+from flowsched_k8s.api.reflector import SETTLED_AFTER, Gone, Happening, Reflector, Seen, State
 from flowsched_k8s.objects import Node, Pod, PodGroup
 
 
@@ -220,6 +220,46 @@ def test_a_watch_that_is_refused_again_and_again_lists_again() -> None:
 def test_a_server_that_forgets_at_once_is_left_some_peace() -> None:
     script, _, _ = followed(*[page(7), [EXPIRED]] * 10)
     assert sum(script.delays) > 20.0
+
+
+def test_current_is_what_was_listed_or_is_watched_since_the_last_failure() -> None:
+    class Open(Script):
+        """Its last watch is opened, and nothing happens."""
+
+        @asynccontextmanager
+        async def stream(self, path: str, query: dict[str, str], stall: float) -> AsyncIterator[AsyncIterator[bytes]]:
+            if self.answers:
+                async with super().stream(path, query, stall) as told:
+                    yield told
+            else:
+                self.done.set()
+                yield silence()
+
+        async def sleep(self, seconds: float) -> None:
+            seen.append(reflector.current)
+            await super().sleep(seconds)
+
+    async def silence() -> AsyncIterator[bytes]:
+        await asyncio.Event().wait()
+        yield b""
+
+    async def run() -> None:
+        task = asyncio.create_task(reflector.run())
+        await asyncio.wait_for(script.done.wait(), 30)
+        await asyncio.sleep(0)
+        seen.append(reflector.current)
+        now[0] += SETTLED_AFTER
+        seen.append(reflector.current)
+        task.cancel()
+
+    now, seen = [0.0], list[bool]()
+    # Refused; listed, and a watch that ends as watches do; refused twice; opened, but its first words are still to come.
+    script = Open(refusal(500), page(7), [], *[as_stream_error(refusal(500))] * 2)
+    connection: Any = script
+    reflector = Reflector(connection, "/api/v1/pods", Pod, Follower(), sleep=script.sleep, clock=lambda: now[0])
+    assert not reflector.current
+    asyncio.run(run())
+    assert seen == [False, True, False, False, False, True]
 
 
 def test_one_strange_object_does_not_hide_the_others() -> None:

@@ -323,7 +323,7 @@ def test_nodes_and_namespaces_that_are_gone_leave_nothing() -> None:
         for thing in (made[0], gone) if i % 2 else (gone, made[0]):
             running.server.remove(thing)
             running.deliver()
-    assert not cache._on_missing_node and not cache._namespaced and not cache.pods
+    assert not cache._on_missing_node and not cache._index._uids and not cache.pods
 
 
 def test_what_hosts_remember_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
@@ -26,6 +27,8 @@ WATCH_FOR = (300.0, 600.0)
 """Seconds after which the server ends a watch, drawn at random so that watches do not all end at once."""
 QUICK = 1.0
 """A watch that ends within so many seconds is one that failed."""
+SETTLED_AFTER = 0.1
+"""Seconds in which a watch opened anew tells what happened meanwhile, or that it does not know."""
 LOST_AFTER = 5
 """Refused watches in a row after which the position itself is held to be wrong."""
 _GONE = 410
@@ -143,6 +146,7 @@ class Reflector(Generic[Obj]):
         self._brief_decoder = msgspec.json.Decoder(_Brief)
         self._position = ""
         self._refusals = 0
+        self._current_from = math.inf
         self._settled = asyncio.Event()
         self._synced = asyncio.Event()
         self._check: _Check | None = None
@@ -156,6 +160,11 @@ class Reflector(Generic[Obj]):
     def synced(self) -> bool:
         """Whether the cache has been filled; it stays true while a lost position is being made good."""
         return self._synced.is_set()
+
+    @property
+    def current(self) -> bool:
+        """Whether what happens is told: since the last failure everything was listed, or a watch goes on where one ended."""
+        return self._current_from <= self._clock()
 
     async def wait_synced(self) -> None:
         """Return once the cache has been filled for the first time."""
@@ -236,18 +245,21 @@ class Reflector(Generic[Obj]):
         """Turn every failure into a delay in seconds."""
         try:
             return await step
-        except UnreachableError as error:
+        except (UnreachableError, ApiError, _LostTrackError, msgspec.DecodeError) as error:
+            self._current_from = math.inf
+            return self._failed(error)
+
+    def _failed(self, error: UnreachableError | ApiError | _LostTrackError | msgspec.DecodeError) -> float:
+        if isinstance(error, UnreachableError):
             _log.debug("%s: no answer: %s", self.path, error)
             return self._backoff.next()
-        except ApiError as error:
+        if isinstance(error, ApiError):
             return self._refused(error)
-        except _LostTrackError:
-            self._position = ""
+        self._position = ""
+        if isinstance(error, _LostTrackError):
             return 0.0
-        except msgspec.DecodeError as error:
-            _log.warning("%s: the answer is not what was expected: %s", self.path, error)
-            self._position = ""
-            return self._backoff.next()
+        _log.warning("%s: the answer is not what was expected: %s", self.path, error)
+        return self._backoff.next()
 
     def _refused(self, error: ApiError) -> float:
         if error.status == _GONE:
@@ -313,6 +325,7 @@ class Reflector(Generic[Obj]):
         vanished = [name for name in self.cache if name not in listed]
         self._tell([Gone(self.cache.pop(name)) for name in vanished])
         self._position = page.metadata.resource_version
+        self._current_from = self._clock()
 
     async def _page(self, query: Mapping[str, str]) -> ObjectList[Obj]:
         reply = await self._connection.request("GET", self.path, query=query)
@@ -352,6 +365,7 @@ class Reflector(Generic[Obj]):
             **self._selectors,
         }
         async with self._connection.stream(self.path, query, self._stall) as chunks:
+            self._current_from = min(self._current_from, self._clock() + SETTLED_AFTER)
             async for lines in _lines(chunks):
                 self._take(lines)
 

@@ -6,17 +6,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from flowsched_k8s.objects import (
-    Budget,
-    Claim,
-    CsiNode,
-    Namespace,
-    Node,
-    PersistentVolume,
-    Pod,
-    PodGroup,
-    StorageClass,
-)
+from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup
+from flowsched_k8s.storage_objects import Claim, CsiNode, PersistentVolume, StorageClass
 
 Obj = TypeVar("Obj")
 

@@ -62,7 +62,7 @@ class Cause(StrEnum):
     POD_AFFINITY = "InterPodAffinity"
     SPREAD = "PodTopologySpread"
     VOLUMES = "VolumeBinding"
-    CLAIM_IN_USE = "VolumeRestrictions"
+    VOLUME_IN_USE = "VolumeRestrictions"
     VOLUME_LIMITS = "NodeVolumeLimits"
     GROUP = "GangScheduling"
     PROFILE = "PerformanceProfile"
@@ -113,7 +113,7 @@ HELPS: Mapping[Cause, frozenset[Wake]] = {
         # Fewer nodes can mean fewer domains, and so a fuller least filled one.
         Cause.SPREAD: {*_RELATED, Wake.NODE_REMOVED, Wake.NODE_TAINTS},
         Cause.VOLUMES: {*_STORAGE, Wake.NODE_ADDED, Wake.NODE_LABELS, Wake.POD_GONE},
-        Cause.CLAIM_IN_USE: {Wake.CLAIM, Wake.POD_GONE},
+        Cause.VOLUME_IN_USE: {Wake.CLAIM, Wake.NODE_ADDED, Wake.POD_GONE},
         Cause.VOLUME_LIMITS: {*_STORAGE, Wake.NODE_ADDED, Wake.POD_GONE},
         Cause.GROUP: {Wake.GROUP},
         Cause.PROFILE: {Wake.PROFILES},
@@ -140,7 +140,8 @@ _CAUSES = {
     names.NO_VOLUMES: Cause.VOLUMES,
     names.UNBOUND_CLAIMS: Cause.VOLUMES,
     names.TOO_MANY_VOLUMES: Cause.VOLUME_LIMITS,
-    names.CLAIM_IN_USE: Cause.CLAIM_IN_USE,
+    names.CLAIM_IN_USE: Cause.VOLUME_IN_USE,
+    names.DISK_CONFLICT: Cause.VOLUME_IN_USE,
 }
 
 

@@ -18,18 +18,10 @@ from typing import Any, NamedTuple
 from flowsched_k8s.attach_limits import AttachLimits
 from flowsched_k8s.in_tree_volumes import DRIVERS, in_tree_volume
 from flowsched_k8s.names import NO_VOLUMES, UNBOUND_CLAIMS, VOLUME_AFFINITY
-from flowsched_k8s.objects import (
-    Claim,
-    InTreeSources,
-    Node,
-    PersistentVolume,
-    Pod,
-    StorageClass,
-    TopologySelectorTerm,
-    Volume,
-)
+from flowsched_k8s.objects import InTreeSources, Node, Pod, Volume
 from flowsched_k8s.quantity import whole
 from flowsched_k8s.selector import NodeTest, label_test, node_test
+from flowsched_k8s.storage_objects import Claim, PersistentVolume, StorageClass, TopologySelectorTerm
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -43,12 +35,6 @@ _OLD_KEYS = {
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
 }
 _ZONE_KEYS = (*_OLD_KEYS, *_OLD_KEYS.values())
-_DISKS = {
-    "gce_persistent_disk": "gcePersistentDisk",
-    "aws_elastic_block_store": "awsElasticBlockStore",
-    "rbd": "rbd",
-    "iscsi": "iscsi",
-}
 
 
 class ClaimKey(NamedTuple):
@@ -284,9 +270,6 @@ class VolumeIndex:
         """What the pod's volumes demand as things are now."""
         if not pod.spec.volumes:
             return NOTHING
-        blocked = next(_unsupported_disks(pod), None)
-        if blocked is not None:
-            return VolumeNeeds(blocked)
         reaches: set[Reach] = set()
         choices: list[tuple[int, str, Choice]] = []
         unbound = False
@@ -509,13 +492,6 @@ def _distinct(mounts: Iterable[_Mount]) -> Iterable[_Mount]:
     return {mount.claim: mount for mount in mounts}.values()
 
 
-def _unsupported_disks(pod: Pod) -> Iterator[str]:
-    for index, volume in enumerate(pod.spec.volumes or ()):
-        for attribute, field in _DISKS.items():
-            if getattr(volume, attribute) is not None:
-                yield f"spec.volumes[{index}].{field} is not supported by flowsched; use a persistentVolumeClaim"
-
-
 def _is_bound(claim: Claim) -> bool:
     done = _BOUND in (claim.metadata.annotations or {}) or claim.status.phase == "Bound"
     return bool(claim.spec.volume_name) and done
@@ -587,7 +563,7 @@ def _topologies(
     terms: Iterable[TopologySelectorTerm] | None,
 ) -> tuple[tuple[tuple[str, tuple[str, ...]], ...], ...]:
     found = {
-        tuple(sorted((e.key, tuple(sorted(e.values))) for e in term.match_label_expressions))
+        tuple(sorted((e.key, tuple(sorted(e.values or ()))) for e in term.match_label_expressions))
         for term in terms or ()
         if term.match_label_expressions
     }

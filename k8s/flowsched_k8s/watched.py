@@ -5,18 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.objects import (
-    Budget,
-    Claim,
-    CsiNode,
-    Namespace,
-    Node,
-    PersistentVolume,
-    Pod,
-    PodGroup,
-    StorageClass,
-)
+from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup
 from flowsched_k8s.pod_groups import IN_TREE
+from flowsched_k8s.storage_objects import Claim, CsiNode, PersistentVolume, StorageClass
 
 IN_TREE_VERSIONS = ("v1beta1", "v1alpha2")
 """Of the in-tree pod groups; an API server has one of them, or none."""

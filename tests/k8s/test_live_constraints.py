@@ -604,6 +604,25 @@ def test_prefer_no_schedule(site: Site) -> None:
     assert site.bound("second") != plain
 
 
+def test_a_pod_goes_where_its_image_is(site: Site) -> None:
+    site.node("without")
+    having = site.node("zz-with", images={"test:latest": 2_000_000_000})
+    site.pod("first")
+    assert site.bound("first") == having
+
+
+def test_a_disk_that_pods_name_is_for_one_of_them_on_a_node(site: Site) -> None:
+    nodes = site.nodes(2)
+    disk = [{"name": "d", "gcePersistentDisk": {"pdName": "data"}}]
+    for name in ("one", "two"):
+        site.pod(name, volumes=disk)
+    assert sorted((site.bound("one"), site.bound("two"))) == nodes
+    site.pod("three", volumes=disk)
+    assert site.refused("three") == "0/2 nodes are available: 2 node(s) had no available disk."
+    site.space.delete_pod("one")
+    assert site.bound("three") in nodes
+
+
 def test_preferred_pod_affinity(site: Site) -> None:
     one, two = site.nodes(2)
     site.pod("db", labels={"app": "db"}, nodeSelector={HOST: two})

@@ -20,7 +20,8 @@ from objects_builders import (
 
 from flowsched_k8s import names
 from flowsched_k8s.attach_limits import UNLIMITED
-from flowsched_k8s.objects import Claim, PersistentVolume, Pod
+from flowsched_k8s.objects import Pod
+from flowsched_k8s.storage_objects import Claim, PersistentVolume
 from flowsched_k8s.volumes import NO_PROVISIONER, NOTHING, SELECTED_NODE, ClaimPatch, VolumeIndex, claim_keys
 
 ZONE = "topology.kubernetes.io/zone"
@@ -125,14 +126,6 @@ def test_claims_of_other_namespaces_are_other_claims() -> None:
 def test_without_the_feature_claims_are_refused_by_field() -> None:
     blocked = index(claim(volume="pv1"), volume("pv1"), enabled=False).needs(user("data")).blocked
     assert blocked is not None and "spec.volumes[0].persistentVolumeClaim" in blocked and "'volumes'" in blocked
-
-
-@pytest.mark.parametrize("field", ["gcePersistentDisk", "awsElasticBlockStore", "rbd", "iscsi"])
-def test_disks_named_in_the_pod_are_refused_by_field(field: str) -> None:
-    owner = pod(volumes=[{"name": "x", "emptyDir": {}}, {"name": "d", field: {"image": "i", "iqn": "q", "lun": 0}}])
-    for enabled in (True, False):
-        blocked = index(enabled=enabled).needs(owner).blocked
-        assert blocked is not None and blocked.startswith(f"spec.volumes[1].{field} is not supported by flowsched")
 
 
 # Claims made for a pod

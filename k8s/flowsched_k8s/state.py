@@ -29,7 +29,7 @@ from flowsched_k8s.queue import AttemptOutcome, Cause, Place, PodQueue, Wake
 from flowsched_k8s.recorder import Recorder
 from flowsched_k8s.resizes import Resizes
 from flowsched_k8s.round_input import Chosen, Fate, RoundInput, RoundResult
-from flowsched_k8s.storage_objects import Claim, CsiNode, PersistentVolume, StorageClass
+from flowsched_k8s.storage_objects import Claim, CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, StorageClass
 from flowsched_k8s.tallies import Tallies
 from flowsched_k8s.victims import Victims
 from flowsched_k8s.volumes import ClaimKey
@@ -252,6 +252,12 @@ class SchedulerState:
         elif isinstance(thing, StorageClass):
             volumes.remove_class(thing.metadata.name) if gone else volumes.put_class(thing)
             self.wakeups.volumes_changed(Wake.STORAGE_CLASS, now)
+        elif isinstance(thing, CsiDriver):
+            volumes.remove_driver(thing) if gone else volumes.put_driver(thing)
+            self.wakeups.volumes_changed(Wake.CSI_DRIVER, now)
+        elif isinstance(thing, CsiStorageCapacity):
+            volumes.remove_capacity(thing) if gone else volumes.put_capacity(thing)
+            self.wakeups.volumes_changed(Wake.STORAGE_CAPACITY, now)
         elif isinstance(thing, CsiNode):
             limits = volumes.limits
             counted = limits.counted()

@@ -101,6 +101,29 @@ class StorageClass(Struct):
     allowed_topologies: list[TopologySelectorTerm] | None = None
 
 
+class CsiDriverSpec(Struct):
+    """spec of a CSIDriver"""
+
+    storage_capacity: bool | None = None
+
+
+class CsiDriver(Struct):
+    """A CSIDriver"""
+
+    metadata: Meta = Meta()
+    spec: CsiDriverSpec = CsiDriverSpec()
+
+
+class CsiStorageCapacity(Struct):
+    """A CSIStorageCapacity"""
+
+    metadata: Meta = Meta()
+    storage_class_name: str = ""
+    node_topology: LabelSelector | None = None
+    capacity: str | None = None
+    maximum_volume_size: str | None = None
+
+
 class VolumeLimits(Struct):
     """How many volumes of a driver a node takes"""
 

@@ -318,6 +318,21 @@ def storage_class(
     )
 
 
+def csi_driver(name: str = "csi.example.com", *, tells: bool = True) -> storage_objects.CsiDriver:
+    """A CSI driver that tells where it has room, or does not."""
+    return decoded(storage_objects.CsiDriver, {"metadata": metadata(name), "spec": {"storageCapacity": tells}})
+
+
+def storage_capacity(
+    name: str, topology: Json | None, capacity: str | None = None, most: str | None = None, class_: str = "standard"
+) -> storage_objects.CsiStorageCapacity:
+    """So much room for a class on the nodes that the selector ``topology`` means, and the largest volume of it."""
+    fields = _given(nodeTopology=topology, capacity=capacity, maximumVolumeSize=most)
+    return decoded(
+        storage_objects.CsiStorageCapacity, {"metadata": metadata(name), "storageClassName": class_, **fields}
+    )
+
+
 def csi_node(name: str = "n1", *, migrated: str | None = None, **limits: int | None) -> storage_objects.CsiNode:
     """Volumes that each driver takes on a node; ``_`` stands for a dot, None for no limit. ``migrated``: in-tree plugins."""
     notes = None if migrated is None else {"storage.alpha.kubernetes.io/migrated-plugins": migrated}

@@ -382,6 +382,25 @@ def zones(site: Site) -> tuple[str, str]:
     return site.node("a", labels={ZONE: "a"}), site.node("b", labels={ZONE: "b"})
 
 
+def test_a_volume_is_made_where_its_driver_has_room(site: Site) -> None:
+    _, b = zones(site)
+    driver = f"{site.name}.example.com"
+    tells = {"metadata": {"name": driver}, "spec": {"storageCapacity": True, "attachRequired": False}}
+    site.admin.post("/apis/storage.k8s.io/v1/csidrivers", tells)
+    claim(site, "data", storageClassName=(name := storage_class(site, "told", "WaitForFirstConsumer", driver)))
+    site.pod("user", volumes=mounts("data"))
+    assert site.refused("user") == "0/2 nodes are available: 2 node(s) did not have enough free storage."
+    path = f"/apis/storage.k8s.io/v1/namespaces/{site.name}/csistoragecapacities"
+    for zone, room in (("a", "1Mi"), ("b", "100Gi")):
+        topology = {"matchLabels": {ZONE: zone}}
+        said = {"metadata": {"name": zone}, "storageClassName": name, "nodeTopology": topology, "capacity": room}
+        site.admin.post(path, said)
+    data = site.volumes_path("data")
+    annotation = "volume.kubernetes.io/selected-node"
+    chosen = wait_for(lambda: site.admin.get(data)["metadata"].get("annotations", {}).get(annotation), "a node")
+    assert chosen == b
+
+
 def test_a_bound_volume(site: Site) -> None:
     _, b = zones(site)
     for name, zone in (("near", "b"), ("far", "c")):

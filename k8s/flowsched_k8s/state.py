@@ -80,6 +80,7 @@ class SchedulerState:
             self.wakeups,
             self.notices,
             self.bindings,
+            self.gangs,
         )
         self.events: EventRecorder | None = None
         """Where it is told what happens, if it is recorded."""

@@ -140,13 +140,14 @@ class Running:
         assert self._process is not None
         return self._process.pid
 
-    def start(self, *options: str, leading: bool = True) -> None:
-        """Start, and return once it decides rounds; with ``leading=False`` once it answers."""
+    def start(self, *options: str, leading: bool = True, environment: Mapping[str, str] | None = None) -> None:
+        """Start, and return once it decides rounds; with ``leading=False`` once it answers. ``environment``: further."""
         command = [sys.executable, "-m", "flowsched.cli", "run", "--config", str(self.configuration)]
         command += ["--kubeconfig", str(self._kubeconfig), *options]
         self._log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
         with self.log_file.open("ab") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, "POD_NAME": "tests"})
+            own = {**os.environ, "POD_NAME": "tests", **(environment or {})}
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, env=own)
         self._address = wait_for(self._listens, "flowsched to listen")
         if leading:
             wait_for(lambda: self.state()["active"], "flowsched to lead")

@@ -137,8 +137,7 @@ class Soak:
     def _start(self, replica: Running) -> None:
         faked = {"LD_PRELOAD": FAKETIME, "FAKETIME_TIMESTAMP_FILE": str(self._clock_file), "FAKETIME_NO_CACHE": "1"}
         faked |= {"FAKETIME_DONT_FAKE_MONOTONIC": "1"}
-        with changed_environment(faked if Path(FAKETIME).exists() else {}):
-            replica.start(leading=False)
+        replica.start(leading=False, environment=faked if Path(FAKETIME).exists() else {})
 
     def add_node(self) -> None:
         """One more, in one of three zones."""
@@ -351,7 +350,8 @@ class Soak:
             try:
                 self.plane.start(part)
                 return
-            except subprocess.CalledProcessError:
+            except subprocess.CalledProcessError as error:
+                say(f"  {error.stderr.strip()}")
                 if not left:
                     raise
 
@@ -417,18 +417,6 @@ class Soak:
 
 
 LOST = "the lease is lost: the process ends before anything else is written"
-
-
-@contextlib.contextmanager
-def changed_environment(more: dict[str, str]) -> Iterator[None]:
-    """For processes that are started meanwhile."""
-    before = os.environ.copy()
-    os.environ.update(more)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""How pods relate to other pods, as relations of the engine: affinity, anti-affinity, topology spread, host ports.
+"""How pods relate to other pods, as relations of the engine: affinity, anti-affinity, topology spread.
 
 Equal demands of different pods are one relation: its name is made from what it demands. Which pods a relation counts is
 decided here, by namespace and labels; how many there are in which domain is the engine's.
@@ -12,8 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import lru_cache
 
-from flowsched.relations.relation import MACHINE, Relation, RelationKind
+from flowsched.relations.relation import Relation, RelationKind
+from flowsched_k8s.exclusions import DISK, PORT, exclusions
 from flowsched_k8s.names import (
+    DISK_CONFLICT,
     EXISTING_ANTI_AFFINITY,
     POD_AFFINITY,
     POD_ANTI_AFFINITY,
@@ -22,7 +24,6 @@ from flowsched_k8s.names import (
     SPREAD_NO_LABEL,
 )
 from flowsched_k8s.objects import (
-    ContainerPort,
     LabelSelector,
     Pod,
     PodAffinityTerm,
@@ -33,15 +34,13 @@ from flowsched_k8s.selector import Expression, LabelTest, label_test
 
 SPREAD_WEIGHT = 100.0
 """Weight of a ``ScheduleAnyway`` constraint, beside the 1 to 100 of preferred affinity terms."""
-_WILDCARD = "0.0.0.0"
-_RESTARTABLE = "Always"
 _PREFIXES = {
     RelationKind.TOGETHER: "affinity",
     RelationKind.APART: "anti-affinity",
     RelationKind.SPREAD: "spread",
     RelationKind.COUNT: "count",
 }
-_PORTS = "ports"
+_EXCLUSIONS = {PORT: PORTS, DISK: DISK_CONFLICT}
 _REASONS = {
     ("affinity", "holds"): POD_AFFINITY,
     ("anti-affinity", "holds"): POD_ANTI_AFFINITY,
@@ -197,7 +196,7 @@ class RelationIndex:
         )
 
     def joins(self, pod: Pod) -> tuple[str, ...]:
-        """All declared relations that count the pod, without host ports; sorted."""
+        """All declared relations that count the pod, without exclusions; sorted."""
         meta = pod.metadata
         labels = meta.labels or {}
         here = self._namespaces.get(meta.namespace, {})
@@ -208,9 +207,9 @@ class RelationIndex:
         return tuple(sorted(found))
 
     def matches(self, relation: str, pod: Pod) -> bool:
-        """Whether a relation counts the pod; also one of host ports. False for one that nobody declared."""
-        if _prefix(relation) == _PORTS:
-            return relation in port_relations(pod)[1]
+        """Whether a relation counts the pod; also one of its host ports or disks. False for one that nobody declared."""
+        if _prefix(relation) in _EXCLUSIONS:
+            return relation in exclusions(pod).joins
         counted = self._counted.get(relation)
         return counted is not None and counted.matches(pod, self._namespaces.get(pod.metadata.namespace, {}))
 
@@ -299,35 +298,14 @@ class RelationIndex:
         return named
 
 
-def port_relations(pod: Pod) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Relation, ...]]:
-    """Relations for the host ports of a pod, by machine: (holds, joins, declared).
-
-    Per protocol and port, a pod that takes all addresses excludes everybody else, and one that takes an address excludes
-    those who take the same or all. Most pods take all: that alone is a plain limit of one.
-    """
-    holds: set[str] = set()
-    joins: set[str] = set()
-    declared: dict[str, Relation] = {}
-    for port in _host_ports(pod):
-        base = f"{_PORTS}/{(port.protocol or 'TCP').lower()}/{port.host_port}"
-        address = port.host_ip or _WILDCARD
-        limit = Relation(f"{base}/{address}", RelationKind.LIMIT, MACHINE, most=1)
-        apart = Relation(f"{base}/any", RelationKind.APART, MACHINE)
-        holds.add(limit.name)
-        joins.add(limit.name)
-        (joins if address == _WILDCARD else holds).add(apart.name)
-        declared |= {limit.name: limit, apart.name: apart}
-    return tuple(sorted(holds)), tuple(sorted(joins)), tuple(declared[name] for name in sorted(declared))
-
-
 def reason_of(relation: str, role: str, missing_label: bool = False) -> str:
     """The reason text for a node that a relation refuses to a pod that ``holds`` or ``joins`` it.
 
     ``missing_label``: the node is in no domain.
     """
     prefix = _prefix(relation)
-    if prefix == _PORTS:
-        return PORTS
+    if prefix in _EXCLUSIONS:
+        return _EXCLUSIONS[prefix]
     if prefix == "spread" and missing_label:
         return SPREAD_NO_LABEL
     return _REASONS.get((prefix, role), _REASONS.get((prefix, "holds"), POD_AFFINITY))
@@ -425,12 +403,3 @@ def _shown_namespaces(test: PodTest) -> str:
 def _shelf_keys(test: PodTest) -> tuple[str | None, ...]:
     """Namespaces under which a test is found; None is looked at for pods of all."""
     return test.namespaces if test.namespace_labels is None else (None,)
-
-
-def _host_ports(pod: Pod) -> Iterator[ContainerPort]:
-    """Ports of the node that a pod takes for as long as it runs."""
-    running = [c for c in pod.spec.init_containers or () if c.restart_policy == _RESTARTABLE]
-    for container in (*pod.spec.containers, *running):
-        for port in container.ports or ():
-            if port.host_port:
-                yield port

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from flowsched_k8s.in_tree_volumes import ALWAYS, DRIVERS, MIGRATED
 from flowsched_k8s.names import VOLUME_LIMIT_PREFIX
-from flowsched_k8s.objects import CsiNode
+from flowsched_k8s.storage_objects import CsiNode
 
 UNLIMITED = 1 << 30
 """Volumes on a node that states no limit."""

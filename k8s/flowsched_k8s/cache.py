@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.snapshot import MILLI
 from flowsched.relations.relation import Relation
-from flowsched_k8s.affinity import RelationIndex, port_relations
+from flowsched_k8s.affinity import RelationIndex
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.cost_model import heeded
 from flowsched_k8s.entries import NodeEntry, PodEntry, Wants
+from flowsched_k8s.exclusions import exclusions
 from flowsched_k8s.filters import static_filter
+from flowsched_k8s.images import ImageIndex, images_of
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.intent import Intent, read_intent
 from flowsched_k8s.names import CORES, THREADS, WIDTH, ZONE
@@ -79,6 +81,7 @@ class Cache:
         self._declared: set[str] = set()
         self._on_missing_node: dict[str, set[str]] = {}
         self._index = PodIndex()
+        self.images = ImageIndex()
         self.services = Services(
             self.nodes, self.pods, self.fleet, self.configuration.engine, self.catalogue, self._touch
         )
@@ -111,6 +114,9 @@ class Cache:
         grown = any(n > old.allocatable.get(r, 0) for r, n in room.items())
         resized = room != old.allocatable
         old.node = node
+        row = self.fleet.row(name)
+        assert row is not None, "a node of the pool has a row"
+        self.images.put(row, node)
         if not static and not resized:
             return None
         if static:
@@ -166,6 +172,7 @@ class Cache:
         row = self.fleet.row(name)
         if row is not None:
             self.versions[row] = -1
+            self.images.remove(row)
         self.fleet.remove_machine(name)
         self._revisions.pop(name, None)
 
@@ -184,6 +191,7 @@ class Cache:
             self.types = np.concatenate([self.types, np.zeros(more, np.int64)])
             self.zones = np.concatenate([self.zones, np.zeros(more, np.int64)])
         self.versions[row] = entry.version
+        self.images.put(row, entry.node)
         if entry.type not in self._type_ids:
             self._type_ids[entry.type] = len(self.type_list)
             self.type_list.append(entry.type)
@@ -377,10 +385,10 @@ class Cache:
         entry.needs = {**pod_requests(pod), **self.volumes.pod_volume_needs(pod)}
         found = static_filter(pod, self.volumes)
         declared = self.relations.declare(pod, self.namespaces)
-        port_holds, port_joins, ports = port_relations(pod)
-        self._declare((*declared.declared, *ports))
-        holds = (*declared.holds, *port_holds)
-        joins = (*self.relations.joins(pod), *port_joins)
+        alone = exclusions(pod)
+        self._declare((*declared.declared, *alone.declared))
+        holds = (*declared.holds, *alone.holds)
+        joins = (*self.relations.joins(pod), *alone.joins)
         sources = self.configuration.features.pod_groups
         problem = found.blocked or declared.unsupported or self._unreadable(pod) or unsupported_group(pod, sources)
         group = group_ref(pod, sources)
@@ -410,7 +418,9 @@ class Cache:
             claim_keys(pod) if problem is not None else (),
             tuple(sorted(claims)),
         )
-        return Wants(found, holds, joins, declared.soft, group, service, problem, claims, workload_of(pod), key)
+        return Wants(
+            found, holds, joins, declared.soft, group, service, problem, claims, workload_of(pod), images_of(pod), key
+        )
 
     def claim_users(self, entry: PodEntry) -> set[str]:
         """Uids of pods that keep a waiting one from its claims: on nodes, or nominated and before it in line."""
@@ -440,15 +450,15 @@ class Cache:
 
     def _bound_relations(self, entry: PodEntry) -> tuple[tuple[str, ...], tuple[str, ...]]:
         pod = entry.pod
-        port_holds, port_joins, ports = port_relations(pod)
+        alone = exclusions(pod)
         spec = pod.spec
-        holds: tuple[str, ...] = port_holds
+        holds, new = alone.holds, alone.declared
         if spec.affinity is not None and spec.affinity.pod_anti_affinity is not None:
             declared = self.relations.declare(pod, self.namespaces)
-            holds = (*declared.holds, *port_holds)
-            ports = (*declared.declared, *ports)
-        self._declare(ports)
-        return holds, (*self.relations.joins(pod), *port_joins)
+            holds = (*declared.holds, *alone.holds)
+            new = (*declared.declared, *alone.declared)
+        self._declare(new)
+        return holds, (*self.relations.joins(pod), *alone.joins)
 
     def _declare(self, relations: Iterable[Relation]) -> None:
         """Make relations known: who is bound and counts is counted, who waits and counts is looked at again."""
@@ -490,8 +500,8 @@ class Cache:
         named: set[str] = set()
         for entry in self.pods.values():
             if entry.place:
-                holds, joins, declared = port_relations(entry.pod)
-                named.update(holds, joins, (r.name for r in declared))
+                alone = exclusions(entry.pod)
+                named.update(alone.holds, alone.joins)
             elif not entry.ours:
                 continue
             found = self.relations.declare(entry.pod, self.namespaces)

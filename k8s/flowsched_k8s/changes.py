@@ -6,17 +6,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from flowsched_k8s.objects import (
-    Budget,
-    Claim,
-    CsiNode,
-    Namespace,
-    Node,
-    PersistentVolume,
-    Pod,
-    PodGroup,
-    StorageClass,
-)
+from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup
+from flowsched_k8s.storage_objects import Claim, CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, StorageClass
 
 Obj = TypeVar("Obj")
 
@@ -33,5 +24,6 @@ class Gone(msgspec.Struct, Generic[Obj], frozen=True, gc=False):
     object: Obj
 
 
-Thing = Node | Pod | Namespace | Claim | PersistentVolume | StorageClass | CsiNode | PodGroup | Budget
+Storage = Claim | PersistentVolume | StorageClass | CsiNode | CsiDriver | CsiStorageCapacity
+Thing = Node | Pod | Namespace | Storage | PodGroup | Budget
 Change = Seen[Thing] | Gone[Thing]

@@ -32,6 +32,8 @@ class Wants:
     """Its claims that allow one pod at a time."""
     workload: str | None
     """uid of the controller whose pods Kubernetes spreads by default, where that is for this pod. Not part of its class."""
+    images: tuple[str, ...]
+    """Images that it runs. Not part of its class either."""
     class_key: Hashable
 
 

@@ -13,7 +13,8 @@ from functools import cached_property
 from flowsched_k8s.names import CORDONED, NODE_AFFINITY, TAINTS
 from flowsched_k8s.objects import Node, NodeAffinity, Pod, Taint
 from flowsched_k8s.selector import NodeTerm, NodeTest, node_term, node_test
-from flowsched_k8s.volumes import NOTHING, VolumeIndex, VolumeNeeds
+from flowsched_k8s.volume_needs import NOTHING, VolumeNeeds
+from flowsched_k8s.volumes import VolumeIndex
 
 AVOIDED_TAINT = 0.5
 """What the first ``PreferNoSchedule`` taint costs; each further one half of the one before, so all stay below 1."""

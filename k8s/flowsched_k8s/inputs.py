@@ -265,18 +265,29 @@ class InputBuilder:
         return cost
 
     def _divided(self, members: Sequence[PodEntry], whole: ClassInput) -> list[ClassInput]:
-        """A class as its pods share the domains that they wish to be spread over; pods that pay the same stay one class."""
+        """A class as its pods share the domains that they wish to be spread over, and by the images that they run.
+
+        Pods that pay the same stay one class.
+        """
         cache = self._cache
-        by_workload: dict[str | None, list[int]] = {}
+        rows = cache.fleet.rows
+        pulls: dict[tuple[str, ...], NDArray[np.float64] | None] = {}
+        alike: dict[tuple[str | None, tuple[str, ...]], list[int]] = {}
         for i, entry in enumerate(members):
-            by_workload.setdefault(cache.wants(entry).workload, []).append(i)
-        if by_workload.keys() == {None} and not any(term.weight < 0 for term in cache.wants(members[0]).soft):
+            wants = cache.wants(entry)
+            if wants.images not in pulls:
+                pulls[wants.images] = cache.images.cost(wants.images, rows)
+            images = wants.images if pulls[wants.images] is not None else ()
+            alike.setdefault((wants.workload, images), []).append(i)
+        if alike.keys() == {(None, ())} and not any(term.weight < 0 for term in cache.wants(members[0]).soft):
             return [whole]
         paid: dict[bytes, tuple[NDArray[np.float64], list[int]]] = {}
         room = np.where(whole.allowed, cache.fleet.places(whole.needs, len(members)), 0)
-        for workload, mine in by_workload.items():
+        for (workload, images), mine in alike.items():
             wishes = self._spread_wishes(cache.wants(members[mine[0]]), workload, whole.eligible)
-            for which, cost in divided(wishes, room, len(mine)):
+            pull = pulls.get(images)
+            for which, shared in divided(wishes, room, len(mine)):
+                cost = shared if pull is None else shared + pull
                 paid.setdefault(cost.tobytes(), (cost, []))[1].extend(mine[i] for i in which)
         return [
             replace(

@@ -176,6 +176,7 @@ class Container(Struct):
     """A container or an init container."""
 
     name: str = ""
+    image: str = ""
     resources: Resources | None = None
     ports: list[ContainerPort] | None = None
     restart_policy: str | None = None
@@ -191,6 +192,12 @@ class ClaimSource(Struct):
     """A volume from a claim."""
 
     claim_name: str = ""
+
+
+class ImageSource(Struct):
+    """A volume that is an image's content."""
+
+    reference: str = ""
 
 
 class EphemeralSource(Struct):
@@ -220,6 +227,10 @@ class DiskSource(Struct, rename=_DISK_KEYS):
     secret_namespace: str = ""
     share_name: str = ""
     volume_path: str = ""
+    iqn: str = ""
+    monitors: list[str] | None = None
+    pool: str = ""
+    image: str = ""
 
 
 class InTreeSources(Struct):
@@ -242,6 +253,7 @@ class Volume(InTreeSources):
     ephemeral: EphemeralSource | None = None
     rbd: DiskSource | None = None
     iscsi: DiskSource | None = None
+    image: ImageSource | None = None
 
 
 class PodResourceClaim(Struct):
@@ -346,12 +358,20 @@ class NodeSpec(Struct):
     taints: list[Taint] | None = None
 
 
+class ContainerImage(Struct):
+    """An image that a node has, under all of its names."""
+
+    names: list[str] | None = None
+    size_bytes: int = 0
+
+
 class NodeStatus(Struct):
     """status of a node"""
 
     allocatable: dict[str, str] | None = None
     capacity: dict[str, str] | None = None
     conditions: list[Condition] | None = None
+    images: list[ContainerImage] | None = None
 
 
 class Node(Struct):
@@ -366,131 +386,6 @@ class Namespace(Struct):
     """A namespace"""
 
     metadata: Meta = Meta()
-
-
-# Volumes
-
-
-class ClaimSpec(Struct):
-    """spec of a claim"""
-
-    volume_name: str = ""
-    storage_class_name: str | None = None
-    access_modes: list[str] | None = None
-    resources: Resources | None = None
-    selector: LabelSelector | None = None
-    volume_mode: str | None = None
-    volume_attributes_class_name: str | None = None
-
-
-class ClaimStatus(Struct):
-    """status of a claim"""
-
-    phase: str = ""
-
-
-class Claim(Struct):
-    """A PersistentVolumeClaim"""
-
-    metadata: Meta = Meta()
-    spec: ClaimSpec = ClaimSpec()
-    status: ClaimStatus = ClaimStatus()
-
-
-class VolumeNodeAffinity(Struct):
-    """spec.nodeAffinity of a volume"""
-
-    required: NodeSelector | None = None
-
-
-class ClaimReference(Struct):
-    """Whose volume it is"""
-
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-
-
-class CsiSource(Struct):
-    """A volume of a CSI driver"""
-
-    driver: str = ""
-    volume_handle: str = ""
-
-
-class PersistentVolumeSpec(InTreeSources):
-    """spec of a volume"""
-
-    capacity: dict[str, str] | None = None
-    access_modes: list[str] | None = None
-    storage_class_name: str = ""
-    node_affinity: VolumeNodeAffinity | None = None
-    claim_ref: ClaimReference | None = None
-    csi: CsiSource | None = None
-    volume_mode: str | None = None
-    volume_attributes_class_name: str | None = None
-
-
-class PersistentVolumeStatus(Struct):
-    """status of a volume"""
-
-    phase: str = ""
-
-
-class PersistentVolume(Struct):
-    """A PersistentVolume"""
-
-    metadata: Meta = Meta()
-    spec: PersistentVolumeSpec = PersistentVolumeSpec()
-    status: PersistentVolumeStatus = PersistentVolumeStatus()
-
-
-class TopologySelectorRequirement(Struct):
-    """One expression of allowedTopologies"""
-
-    key: str
-    values: list[str] = []
-
-
-class TopologySelectorTerm(Struct):
-    """One term of allowedTopologies"""
-
-    match_label_expressions: list[TopologySelectorRequirement] | None = None
-
-
-class StorageClass(Struct):
-    """A StorageClass"""
-
-    metadata: Meta = Meta()
-    provisioner: str = ""
-    volume_binding_mode: str = "Immediate"
-    allowed_topologies: list[TopologySelectorTerm] | None = None
-
-
-class VolumeLimits(Struct):
-    """How many volumes of a driver a node takes"""
-
-    count: int | None = None
-
-
-class CsiNodeDriver(Struct):
-    """A driver on a node"""
-
-    name: str = ""
-    allocatable: VolumeLimits | None = None
-
-
-class CsiNodeSpec(Struct):
-    """spec of a CSINode"""
-
-    drivers: list[CsiNodeDriver] | None = None
-
-
-class CsiNode(Struct):
-    """A CSINode"""
-
-    metadata: Meta = Meta()
-    spec: CsiNodeSpec = CsiNodeSpec()
 
 
 # Groups and budgets

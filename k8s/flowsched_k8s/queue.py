@@ -62,7 +62,7 @@ class Cause(StrEnum):
     POD_AFFINITY = "InterPodAffinity"
     SPREAD = "PodTopologySpread"
     VOLUMES = "VolumeBinding"
-    CLAIM_IN_USE = "VolumeRestrictions"
+    VOLUME_IN_USE = "VolumeRestrictions"
     VOLUME_LIMITS = "NodeVolumeLimits"
     GROUP = "GangScheduling"
     PROFILE = "PerformanceProfile"
@@ -91,6 +91,8 @@ class Wake(StrEnum):
     CLAIM = "PersistentVolumeClaimUpdate"
     STORAGE_CLASS = "storage.k8s.io/StorageClassUpdate"
     CSI_NODE = "storage.k8s.io/CSINodeUpdate"
+    CSI_DRIVER = "storage.k8s.io/CSIDriverUpdate"
+    STORAGE_CAPACITY = "storage.k8s.io/CSIStorageCapacityUpdate"
     GROUP = "scheduling.k8s.io/PodGroupUpdate"
     """A pod group, or how many of its pods there are."""
     NAMESPACE = "NamespaceUpdate"
@@ -99,7 +101,7 @@ class Wake(StrEnum):
     """Nobody knows what changed, as after a relist."""
 
 
-_STORAGE = {Wake.VOLUME, Wake.CLAIM, Wake.STORAGE_CLASS, Wake.CSI_NODE}
+_STORAGE = {Wake.VOLUME, Wake.CLAIM, Wake.STORAGE_CLASS, Wake.CSI_NODE, Wake.CSI_DRIVER, Wake.STORAGE_CAPACITY}
 _RELATED = {Wake.NODE_ADDED, Wake.NODE_LABELS, Wake.POD_PLACED, Wake.POD_CHANGED, Wake.POD_GONE, Wake.NAMESPACE}
 HELPS: Mapping[Cause, frozenset[Wake]] = {
     cause: frozenset({*wakes, Wake.ANY})
@@ -113,7 +115,7 @@ HELPS: Mapping[Cause, frozenset[Wake]] = {
         # Fewer nodes can mean fewer domains, and so a fuller least filled one.
         Cause.SPREAD: {*_RELATED, Wake.NODE_REMOVED, Wake.NODE_TAINTS},
         Cause.VOLUMES: {*_STORAGE, Wake.NODE_ADDED, Wake.NODE_LABELS, Wake.POD_GONE},
-        Cause.CLAIM_IN_USE: {Wake.CLAIM, Wake.POD_GONE},
+        Cause.VOLUME_IN_USE: {Wake.CLAIM, Wake.NODE_ADDED, Wake.POD_GONE},
         Cause.VOLUME_LIMITS: {*_STORAGE, Wake.NODE_ADDED, Wake.POD_GONE},
         Cause.GROUP: {Wake.GROUP},
         Cause.PROFILE: {Wake.PROFILES},
@@ -138,9 +140,11 @@ _CAUSES = {
     names.SPREAD_NO_LABEL: Cause.SPREAD,
     names.VOLUME_AFFINITY: Cause.VOLUMES,
     names.NO_VOLUMES: Cause.VOLUMES,
+    names.NO_STORAGE: Cause.VOLUMES,
     names.UNBOUND_CLAIMS: Cause.VOLUMES,
     names.TOO_MANY_VOLUMES: Cause.VOLUME_LIMITS,
-    names.CLAIM_IN_USE: Cause.CLAIM_IN_USE,
+    names.CLAIM_IN_USE: Cause.VOLUME_IN_USE,
+    names.DISK_CONFLICT: Cause.VOLUME_IN_USE,
 }
 
 

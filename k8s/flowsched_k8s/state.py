@@ -23,22 +23,13 @@ from flowsched_k8s.held_node import HeldNode
 from flowsched_k8s.inputs import InputBuilder
 from flowsched_k8s.instructions import Bind, Instruction, PodKey
 from flowsched_k8s.notices import Notices
-from flowsched_k8s.objects import (
-    Budget,
-    Claim,
-    CsiNode,
-    Namespace,
-    Node,
-    PersistentVolume,
-    Pod,
-    PodGroup,
-    StorageClass,
-)
+from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup
 from flowsched_k8s.pod_groups import GroupRef
 from flowsched_k8s.queue import AttemptOutcome, Cause, Place, PodQueue, Wake
 from flowsched_k8s.recorder import Recorder
 from flowsched_k8s.resizes import Resizes
 from flowsched_k8s.round_input import Chosen, Fate, RoundInput, RoundResult
+from flowsched_k8s.storage_objects import Claim, CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, StorageClass
 from flowsched_k8s.tallies import Tallies
 from flowsched_k8s.victims import Victims
 from flowsched_k8s.volumes import ClaimKey
@@ -261,6 +252,12 @@ class SchedulerState:
         elif isinstance(thing, StorageClass):
             volumes.remove_class(thing.metadata.name) if gone else volumes.put_class(thing)
             self.wakeups.volumes_changed(Wake.STORAGE_CLASS, now)
+        elif isinstance(thing, CsiDriver):
+            volumes.remove_driver(thing) if gone else volumes.put_driver(thing)
+            self.wakeups.volumes_changed(Wake.CSI_DRIVER, now)
+        elif isinstance(thing, CsiStorageCapacity):
+            volumes.remove_capacity(thing) if gone else volumes.put_capacity(thing)
+            self.wakeups.volumes_changed(Wake.STORAGE_CAPACITY, now)
         elif isinstance(thing, CsiNode):
             limits = volumes.limits
             counted = limits.counted()

@@ -17,19 +17,20 @@ from typing import Any, NamedTuple
 
 from flowsched_k8s.attach_limits import AttachLimits
 from flowsched_k8s.in_tree_volumes import DRIVERS, in_tree_volume
-from flowsched_k8s.names import NO_VOLUMES, UNBOUND_CLAIMS, VOLUME_AFFINITY
-from flowsched_k8s.objects import (
+from flowsched_k8s.names import UNBOUND_CLAIMS
+from flowsched_k8s.objects import InTreeSources, Node, Pod, Volume
+from flowsched_k8s.quantity import whole
+from flowsched_k8s.selector import label_test, node_test
+from flowsched_k8s.storage_capacity import StorageCapacities
+from flowsched_k8s.storage_objects import (
     Claim,
-    InTreeSources,
-    Node,
+    CsiDriver,
+    CsiStorageCapacity,
     PersistentVolume,
-    Pod,
     StorageClass,
     TopologySelectorTerm,
-    Volume,
 )
-from flowsched_k8s.quantity import whole
-from flowsched_k8s.selector import NodeTest, label_test, node_test
+from flowsched_k8s.volume_needs import ANYWHERE, NOTHING, ZONE_KEYS, Choice, Reach, VolumeNeeds
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -38,17 +39,6 @@ _CLASS = "volume.beta.kubernetes.io/storage-class"
 _WAIT = "WaitForFirstConsumer"
 _ONE_POD = "ReadWriteOncePod"
 _FILESYSTEM = "Filesystem"
-_OLD_KEYS = {
-    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
-}
-_ZONE_KEYS = (*_OLD_KEYS, *_OLD_KEYS.values())
-_DISKS = {
-    "gce_persistent_disk": "gcePersistentDisk",
-    "aws_elastic_block_store": "awsElasticBlockStore",
-    "rbd": "rbd",
-    "iscsi": "iscsi",
-}
 
 
 class ClaimKey(NamedTuple):
@@ -56,87 +46,6 @@ class ClaimKey(NamedTuple):
 
     namespace: str
     name: str
-
-
-@dataclass(frozen=True)
-class Reach:
-    """Where a volume can be used."""
-
-    nodes: NodeTest | None = None
-    """Its node affinity."""
-    zones: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Its zone and region labels, each with the values it allows."""
-
-    def covers(self, node: Node) -> bool:
-        """Whether pods on the node can use it. Zone labels bind only nodes that are in some zone or region."""
-        if self.nodes is not None and not self.nodes.matches(node):
-            return False
-        labels = node.metadata.labels or {}
-        if not self.zones or not any(key in labels for key in _ZONE_KEYS):
-            return True
-        return all(labels.get(key, labels.get(_OLD_KEYS.get(key, key))) in allowed for key, allowed in self.zones)
-
-
-ANYWHERE = Reach()
-
-
-@dataclass(frozen=True)
-class Choice:
-    """An unbound claim that waits for its pod's node: the ways in which it can be settled."""
-
-    volumes: tuple[tuple[str, Reach], ...] = ()
-    """Existing volumes that would do, best first."""
-    provisioned: bool = False
-    """Whether a volume can be made."""
-    topologies: tuple[tuple[tuple[str, tuple[str, ...]], ...], ...] = ()
-    """Where one can be made: any of these sets of labels; empty for anywhere."""
-    selected: str = ""
-    """The node that a provisioner was told already."""
-
-    def settle(self, node: Node, taken: Iterable[str] = ()) -> str | None:
-        """How on this node: the name of an existing volume, ``""`` for a volume to be made, None for not at all."""
-        if self.selected and self.selected != node.metadata.name:
-            return None
-        for name, reach in self.volumes:
-            if name not in taken and reach.covers(node):
-                return name
-        return "" if self.provisioned and self._can_be_made(node) else None
-
-    def _can_be_made(self, node: Node) -> bool:
-        labels = node.metadata.labels or {}
-        return not self.topologies or any(
-            all(labels.get(key) in allowed for key, allowed in term) for term in self.topologies
-        )
-
-
-@dataclass(frozen=True)
-class VolumeNeeds:
-    """What a pod's volumes demand of its node. Equal needs have equal verdicts on every node."""
-
-    blocked: str | None = None
-    """Why no node will do."""
-    bound: tuple[Reach, ...] = ()
-    choices: tuple[Choice, ...] = ()
-    """Smallest request first: that leaves the large volumes to those who need them."""
-
-    def verdict(self, node: Node) -> str | None:
-        """The reason why the pod cannot run there, or None."""
-        if not all(reach.covers(node) for reach in self.bound):
-            return VOLUME_AFFINITY
-        return None if self.settle(node) is not None else NO_VOLUMES
-
-    def settle(self, node: Node) -> tuple[str, ...] | None:
-        """For every choice the volume it gets on this node (``""``: a new one), or None if one gets none."""
-        taken: list[str] = []
-        for choice in self.choices:
-            name = choice.settle(node, taken)
-            if name is None:
-                return None
-            taken.append(name)
-        return tuple(taken)
-
-
-NOTHING = VolumeNeeds()
 
 
 @dataclass(frozen=True)
@@ -187,6 +96,7 @@ class VolumeIndex:
         """Why claims cannot be read at the moment; empty if they can."""
         self.version = 0
         self.limits = AttachLimits()
+        self._capacities = StorageCapacities()
         self._claims: dict[ClaimKey, Claim] = {}
         self._volumes: dict[str, PersistentVolume] = {}
         self._reach: dict[str, Reach] = {}
@@ -248,6 +158,26 @@ class VolumeIndex:
         self._classes.pop(name, None)
         self.version += 1
 
+    def put_driver(self, driver: CsiDriver) -> None:
+        """A CSI driver is there or changed."""
+        self._capacities.put_driver(driver)
+        self.version += 1
+
+    def remove_driver(self, driver: CsiDriver) -> None:
+        """A CSI driver is gone."""
+        self._capacities.remove_driver(driver)
+        self.version += 1
+
+    def put_capacity(self, capacity: CsiStorageCapacity) -> None:
+        """What a driver says of its room is new or changed."""
+        self._capacities.put(capacity)
+        self.version += 1
+
+    def remove_capacity(self, capacity: CsiStorageCapacity) -> None:
+        """What a driver said of its room does not hold any more."""
+        self._capacities.remove(capacity)
+        self.version += 1
+
     def use(self, pod: Pod) -> None:
         """A pod is on a node, or is assumed to be. Twice is as good as once."""
         for mount in _mounts(pod):
@@ -284,9 +214,6 @@ class VolumeIndex:
         """What the pod's volumes demand as things are now."""
         if not pod.spec.volumes:
             return NOTHING
-        blocked = next(_unsupported_disks(pod), None)
-        if blocked is not None:
-            return VolumeNeeds(blocked)
         reaches: set[Reach] = set()
         choices: list[tuple[int, str, Choice]] = []
         unbound = False
@@ -413,10 +340,11 @@ class VolumeIndex:
             return Choice(((promised.volume_name, reach),) if reach is not None else ())
         selected = promised.selected_node if promised is not None else _selected_node(claim)
         topologies = _topologies(storage_class.allowed_topologies)
+        room = self._capacities.room_for(storage_class, _requested(claim))
         if selected:
-            return Choice((), can_provision, topologies, selected)
+            return Choice((), can_provision, topologies, selected, room)
         volumes, is_prebound = self._candidates(key, claim, class_name)
-        return Choice(volumes, can_provision and not is_prebound, topologies)
+        return Choice(volumes, can_provision and not is_prebound, topologies, room=room)
 
     def _candidates(self, key: ClaimKey, claim: Claim, class_name: str) -> tuple[tuple[tuple[str, Reach], ...], bool]:
         """Existing volumes for a claim, smallest first; and whether somebody has reserved one for it: then it is that."""
@@ -509,13 +437,6 @@ def _distinct(mounts: Iterable[_Mount]) -> Iterable[_Mount]:
     return {mount.claim: mount for mount in mounts}.values()
 
 
-def _unsupported_disks(pod: Pod) -> Iterator[str]:
-    for index, volume in enumerate(pod.spec.volumes or ()):
-        for attribute, field in _DISKS.items():
-            if getattr(volume, attribute) is not None:
-                yield f"spec.volumes[{index}].{field} is not supported by flowsched; use a persistentVolumeClaim"
-
-
 def _is_bound(claim: Claim) -> bool:
     done = _BOUND in (claim.metadata.annotations or {}) or claim.status.phase == "Bound"
     return bool(claim.spec.volume_name) and done
@@ -574,20 +495,20 @@ def _reach(volume: PersistentVolume) -> Reach:
     affinity = volume.spec.node_affinity
     nodes = node_test(affinity.required) if affinity is not None and affinity.required is not None else None
     labels = volume.metadata.labels or {}
-    zones = ((key, tuple(sorted(labels[key].split("__")))) for key in _ZONE_KEYS if key in labels)
+    zones = ((key, tuple(sorted(labels[key].split("__")))) for key in ZONE_KEYS if key in labels)
     return Reach(nodes, tuple(zones))
 
 
 def _zone(volume: PersistentVolume) -> str:
     labels = volume.metadata.labels or {}
-    return next((labels[key] for key in _ZONE_KEYS if key in labels), "")
+    return next((labels[key] for key in ZONE_KEYS if key in labels), "")
 
 
 def _topologies(
     terms: Iterable[TopologySelectorTerm] | None,
 ) -> tuple[tuple[tuple[str, tuple[str, ...]], ...], ...]:
     found = {
-        tuple(sorted((e.key, tuple(sorted(e.values))) for e in term.match_label_expressions))
+        tuple(sorted((e.key, tuple(sorted(e.values or ()))) for e in term.match_label_expressions))
         for term in terms or ()
         if term.match_label_expressions
     }

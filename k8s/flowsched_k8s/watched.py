@@ -5,18 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.objects import (
-    Budget,
-    Claim,
-    CsiNode,
-    Namespace,
-    Node,
-    PersistentVolume,
-    Pod,
-    PodGroup,
-    StorageClass,
-)
+from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup
 from flowsched_k8s.pod_groups import IN_TREE
+from flowsched_k8s.storage_objects import Claim, CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, StorageClass
 
 IN_TREE_VERSIONS = ("v1beta1", "v1alpha2")
 """Of the in-tree pod groups; an API server has one of them, or none."""
@@ -50,6 +41,8 @@ def watched(configuration: Configuration) -> list[Watched]:
             Watched("persistentvolumes", "/api/v1/persistentvolumes", PersistentVolume, {}),
             Watched("storageclasses", f"{storage}/storageclasses", StorageClass, {}),
             Watched("csinodes", f"{storage}/csinodes", CsiNode, {}),
+            Watched("csidrivers", f"{storage}/csidrivers", CsiDriver, {}),
+            Watched("csistoragecapacities", f"{storage}/csistoragecapacities", CsiStorageCapacity, {}),
         ]
     if "scheduling.x-k8s.io" in features.pod_groups:
         found.append(Watched("podgroups", "/apis/scheduling.x-k8s.io/v1alpha1/podgroups", PodGroup, {}))

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from hypothesis import strategies as st
 
-from flowsched_k8s import objects
+from flowsched_k8s import objects, storage_objects
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -202,6 +202,7 @@ def node(
     cordoned: bool = False,
     resources: Mapping[str, str] | None = None,
     zone: str | None = None,
+    images: Mapping[str, int] | None = None,
 ) -> objects.Node:
     """A ready node; it always has its hostname label."""
     own = {"kubernetes.io/hostname": name} | ({"topology.kubernetes.io/zone": zone} if zone else {})
@@ -215,6 +216,7 @@ def node(
                 "allocatable": amounts,
                 "capacity": amounts,
                 "conditions": [{"type": "Ready", "status": "True"}],
+                "images": [{"names": [name], "sizeBytes": size} for name, size in (images or {}).items()],
             },
         },
     )
@@ -238,12 +240,12 @@ def claim(
     owner: tuple[str, str] | None = None,
     uid: str | None = None,
     **spec: Any,
-) -> objects.Claim:
+) -> storage_objects.Claim:
     """A claim; with a volume it is bound to it unless told otherwise."""
     is_bound = volume is not None if bound is None else bound
     notes = dict(annotations or {}) | ({"pv.kubernetes.io/bind-completed": "yes"} if is_bound else {})
     return decoded(
-        objects.Claim,
+        storage_objects.Claim,
         {
             "metadata": metadata(name, namespace, annotations=notes, deleting=deleting, owner=owner, uid=uid),
             "spec": _given(
@@ -273,11 +275,11 @@ def volume(
     modes: Sequence[str] = ("ReadWriteOnce",),
     deleting: bool = False,
     **spec: Any,
-) -> objects.PersistentVolume:
+) -> storage_objects.PersistentVolume:
     """A persistent volume; with a claim it is bound to it unless told otherwise."""
     reference = _given(namespace=claim[0], name=claim[1], uid=claim_uid) if claim else None
     return decoded(
-        objects.PersistentVolume,
+        storage_objects.PersistentVolume,
         {
             "metadata": metadata(name, labels=labels, deleting=deleting),
             "spec": _given(
@@ -300,13 +302,13 @@ def storage_class(
     provisioner: str = "csi.example.com",
     waits: bool = True,
     topologies: Sequence[Mapping[str, Sequence[str]]] | None = None,
-) -> objects.StorageClass:
+) -> storage_objects.StorageClass:
     """A class that waits for the first consumer, unless told otherwise."""
     terms = [
         {"matchLabelExpressions": [{"key": k, "values": list(v)} for k, v in term.items()]} for term in topologies or ()
     ]
     return decoded(
-        objects.StorageClass,
+        storage_objects.StorageClass,
         {
             "metadata": metadata(name),
             "provisioner": provisioner,
@@ -316,7 +318,22 @@ def storage_class(
     )
 
 
-def csi_node(name: str = "n1", *, migrated: str | None = None, **limits: int | None) -> objects.CsiNode:
+def csi_driver(name: str = "csi.example.com", *, tells: bool = True) -> storage_objects.CsiDriver:
+    """A CSI driver that tells where it has room, or does not."""
+    return decoded(storage_objects.CsiDriver, {"metadata": metadata(name), "spec": {"storageCapacity": tells}})
+
+
+def storage_capacity(
+    name: str, topology: Json | None, capacity: str | None = None, most: str | None = None, class_: str = "standard"
+) -> storage_objects.CsiStorageCapacity:
+    """So much room for a class on the nodes that the selector ``topology`` means, and the largest volume of it."""
+    fields = _given(nodeTopology=topology, capacity=capacity, maximumVolumeSize=most)
+    return decoded(
+        storage_objects.CsiStorageCapacity, {"metadata": metadata(name), "storageClassName": class_, **fields}
+    )
+
+
+def csi_node(name: str = "n1", *, migrated: str | None = None, **limits: int | None) -> storage_objects.CsiNode:
     """Volumes that each driver takes on a node; ``_`` stands for a dot, None for no limit. ``migrated``: in-tree plugins."""
     notes = None if migrated is None else {"storage.alpha.kubernetes.io/migrated-plugins": migrated}
     drivers = [
@@ -324,7 +341,7 @@ def csi_node(name: str = "n1", *, migrated: str | None = None, **limits: int | N
         for driver, count in limits.items()
     ]
     return decoded(
-        objects.CsiNode, {"metadata": metadata(name, annotations=notes), "spec": {"drivers": drivers or None}}
+        storage_objects.CsiNode, {"metadata": metadata(name, annotations=notes), "spec": {"drivers": drivers or None}}
     )
 
 

@@ -298,8 +298,9 @@ class Space:
         taints: Sequence[Object] = (),
         kwok: bool = True,
         resources: Mapping[str, str] | None = None,
+        images: Mapping[str, int] | None = None,
     ) -> list[str]:
-        """Ready nodes at once. Those that KWOK looks after run the pods that are bound to them."""
+        """Ready nodes at once, with images of so many bytes. Those that KWOK looks after run the pods bound to them."""
         names = [f"{self.name}-{prefix}-{number}" for number in range(count)]
         allocatable = {"cpu": cpu, "memory": memory, "pods": str(pods), **(resources or {})}
         for name in names:
@@ -316,6 +317,7 @@ class Space:
                         "allocatable": allocatable,
                         "capacity": allocatable,
                         "conditions": [{"type": "Ready", "status": "True", "reason": "Test"}],
+                        "images": [{"names": [image], "sizeBytes": size} for image, size in (images or {}).items()],
                     },
                 },
             )

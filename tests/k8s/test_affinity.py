@@ -22,7 +22,8 @@ from objects_builders import (
 
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched_k8s import names
-from flowsched_k8s.affinity import PodRelations, RelationIndex, port_relations, reason_of
+from flowsched_k8s.affinity import PodRelations, RelationIndex, reason_of
+from flowsched_k8s.exclusions import exclusions
 from flowsched_k8s.objects import LabelSelector, Pod
 from flowsched_k8s.selector import matches
 
@@ -333,7 +334,7 @@ def ported(name: str, *ports: Any) -> Pod:
 
 def allows(together: Iterable[Pod]) -> bool:
     """Whether the relations let these pods share a machine, by what the kinds of relations mean."""
-    found = [port_relations(p) for p in together]
+    found = [exclusions(p) for p in together]
     for relation in {r for _, _, all_declared in found for r in all_declared}:
         assert relation.key == MACHINE
         holders = [i for i, (holds, _, _) in enumerate(found) if relation.name in holds]
@@ -384,17 +385,70 @@ def test_host_ports_conflict_exactly_as_in_kubernetes(wanted: list[list[Any]]) -
     assert allows(pods) == (not clash)
     index = RelationIndex()
     for p in pods:
-        _, joins, all_declared = port_relations(p)
+        _, joins, all_declared = exclusions(p)
         for relation in all_declared:
             assert index.matches(relation.name, p) == (relation.name in joins)
 
 
 def test_only_ports_of_the_host_for_as_long_as_the_pod_runs() -> None:
-    assert port_relations(ported("a", {"containerPort": 80})) == ((), (), ())
+    assert exclusions(ported("a", {"containerPort": 80})) == ((), (), ())
     init = [container("i", ports=[host_port(80)]), container("s", ports=[host_port(81)], restartable=True)]
-    holds, joins, _ = port_relations(pod(initContainers=init))
+    holds, joins, _ = exclusions(pod(initContainers=init))
     assert holds == ("ports/tcp/81/0.0.0.0",)
     assert joins == ("ports/tcp/81/0.0.0.0", "ports/tcp/81/any")
+
+
+# Disks
+
+
+def gce(name: str = "d", read_only: bool = False) -> Any:
+    return {"gcePersistentDisk": {"pdName": name, "readOnly": read_only}}
+
+
+def ebs(volume: str, read_only: bool = False) -> Any:
+    return {"awsElasticBlockStore": {"volumeID": volume, "readOnly": read_only}}
+
+
+def iscsi(iqn: str, lun: int = 0, read_only: bool = False) -> Any:
+    return {"iscsi": {"targetPortal": "10.0.0.1", "iqn": iqn, "lun": lun, "readOnly": read_only}}
+
+
+def rbd(monitors: list[str], image: str = "i", read_only: bool = False, **pool: str) -> Any:
+    return {"rbd": {"monitors": monitors, "image": image, "readOnly": read_only, **pool}}
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "fit"),
+    [
+        (gce(), gce(), False),
+        (gce(), gce("e"), True),
+        (gce(read_only=True), gce(), False),
+        (gce(read_only=True), gce(read_only=True), True),
+        (ebs("v"), ebs("v"), False),
+        (ebs("v"), ebs("w"), True),
+        (ebs("v", read_only=True), ebs("v", read_only=True), False),
+        (iscsi("q"), iscsi("q", lun=1), False),
+        (iscsi("q"), iscsi("r"), True),
+        (iscsi("q", read_only=True), iscsi("q", read_only=True), True),
+        (rbd(["a", "b"]), rbd(["b", "c"]), False),
+        (rbd(["a"]), rbd(["b"]), True),
+        (rbd(["a"]), rbd(["a"], image="j"), True),
+        (rbd(["a"]), rbd(["a"], pool="p"), True),
+        (rbd(["a"]), rbd(["a"], pool="rbd"), False),
+        (rbd(["a"], read_only=True), rbd(["a"], read_only=True), True),
+        (gce("same"), ebs("same"), True),
+        ({"azureDisk": {"diskURI": "u"}}, {"azureDisk": {"diskURI": "u"}}, True),
+    ],
+)
+def test_two_pods_that_name_disks(one: Any, two: Any, fit: bool) -> None:
+    """As VolumeRestrictions of kube-scheduler has it."""
+    pods = [pod(name, volumes=[{"name": "v", **source}]) for name, source in (("a", one), ("b", two))]
+    assert allows(pods) == fit
+    assert allows(reversed(pods)) == fit
+
+
+def test_a_disk_that_a_pod_names_twice_is_its_own() -> None:
+    assert allows([pod(volumes=[{"name": "v", **gce()}, {"name": "w", **gce(read_only=True)}])])
 
 
 # Reasons
@@ -404,7 +458,7 @@ def test_reasons_are_the_words_that_operators_know() -> None:
     together = only(declared(pod(affinity=near(pod_term(ZONE, WEB))))).name
     apart_name = only(declared(pod(affinity=apart(pod_term(ZONE, WEB))))).name
     spread_name = only(declared(pod(topologySpreadConstraints=[spread(ZONE, WEB)]))).name
-    _, _, ports_declared = port_relations(ported("a", host_port(80)))
+    _, _, ports_declared = exclusions(ported("a", host_port(80)))
     assert reason_of(together, "holds") == names.POD_AFFINITY
     assert reason_of(together, "holds", missing_label=True) == names.POD_AFFINITY
     assert reason_of(apart_name, "holds") == names.POD_ANTI_AFFINITY
@@ -412,3 +466,5 @@ def test_reasons_are_the_words_that_operators_know() -> None:
     assert reason_of(spread_name, "holds") == names.SPREAD
     assert reason_of(spread_name, "holds", missing_label=True) == names.SPREAD_NO_LABEL
     assert {reason_of(r.name, role) for r in ports_declared for role in ("holds", "joins")} == {names.PORTS}
+    disks = exclusions(pod(volumes=[{"name": "v", **gce()}])).declared
+    assert {reason_of(r.name, role) for r in disks for role in ("holds", "joins")} == {names.DISK_CONFLICT}

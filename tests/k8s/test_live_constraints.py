@@ -382,6 +382,25 @@ def zones(site: Site) -> tuple[str, str]:
     return site.node("a", labels={ZONE: "a"}), site.node("b", labels={ZONE: "b"})
 
 
+def test_a_volume_is_made_where_its_driver_has_room(site: Site) -> None:
+    _, b = zones(site)
+    driver = f"{site.name}.example.com"
+    tells = {"metadata": {"name": driver}, "spec": {"storageCapacity": True, "attachRequired": False}}
+    site.admin.post("/apis/storage.k8s.io/v1/csidrivers", tells)
+    claim(site, "data", storageClassName=(name := storage_class(site, "told", "WaitForFirstConsumer", driver)))
+    site.pod("user", volumes=mounts("data"))
+    assert site.refused("user") == "0/2 nodes are available: 2 node(s) did not have enough free storage."
+    path = f"/apis/storage.k8s.io/v1/namespaces/{site.name}/csistoragecapacities"
+    for zone, room in (("a", "1Mi"), ("b", "100Gi")):
+        topology = {"matchLabels": {ZONE: zone}}
+        said = {"metadata": {"name": zone}, "storageClassName": name, "nodeTopology": topology, "capacity": room}
+        site.admin.post(path, said)
+    data = site.volumes_path("data")
+    annotation = "volume.kubernetes.io/selected-node"
+    chosen = wait_for(lambda: site.admin.get(data)["metadata"].get("annotations", {}).get(annotation), "a node")
+    assert chosen == b
+
+
 def test_a_bound_volume(site: Site) -> None:
     _, b = zones(site)
     for name, zone in (("near", "b"), ("far", "c")):
@@ -602,6 +621,25 @@ def test_prefer_no_schedule(site: Site) -> None:
     assert site.bound("first") == plain
     site.pod("second", cpu="1")
     assert site.bound("second") != plain
+
+
+def test_a_pod_goes_where_its_image_is(site: Site) -> None:
+    site.node("without")
+    having = site.node("zz-with", images={"test:latest": 2_000_000_000})
+    site.pod("first")
+    assert site.bound("first") == having
+
+
+def test_a_disk_that_pods_name_is_for_one_of_them_on_a_node(site: Site) -> None:
+    nodes = site.nodes(2)
+    disk = [{"name": "d", "gcePersistentDisk": {"pdName": "data"}}]
+    for name in ("one", "two"):
+        site.pod(name, volumes=disk)
+    assert sorted((site.bound("one"), site.bound("two"))) == nodes
+    site.pod("three", volumes=disk)
+    assert site.refused("three") == "0/2 nodes are available: 2 node(s) had no available disk."
+    site.space.delete_pod("one")
+    assert site.bound("three") in nodes
 
 
 def test_preferred_pod_affinity(site: Site) -> None:

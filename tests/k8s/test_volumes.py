@@ -8,20 +8,24 @@ from hypothesis import strategies as st
 from objects_builders import (
     claim,
     claim_volume,
+    csi_driver,
     csi_node,
     node,
     node_terms,
     pod,
     requirement,
     selector,
+    storage_capacity,
     storage_class,
     volume,
 )
 
 from flowsched_k8s import names
 from flowsched_k8s.attach_limits import UNLIMITED
-from flowsched_k8s.objects import Claim, PersistentVolume, Pod
-from flowsched_k8s.volumes import NO_PROVISIONER, NOTHING, SELECTED_NODE, ClaimPatch, VolumeIndex, claim_keys
+from flowsched_k8s.objects import Pod
+from flowsched_k8s.storage_objects import Claim, PersistentVolume
+from flowsched_k8s.volume_needs import NOTHING
+from flowsched_k8s.volumes import NO_PROVISIONER, SELECTED_NODE, ClaimPatch, VolumeIndex, claim_keys
 
 ZONE = "topology.kubernetes.io/zone"
 OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
@@ -125,14 +129,6 @@ def test_claims_of_other_namespaces_are_other_claims() -> None:
 def test_without_the_feature_claims_are_refused_by_field() -> None:
     blocked = index(claim(volume="pv1"), volume("pv1"), enabled=False).needs(user("data")).blocked
     assert blocked is not None and "spec.volumes[0].persistentVolumeClaim" in blocked and "'volumes'" in blocked
-
-
-@pytest.mark.parametrize("field", ["gcePersistentDisk", "awsElasticBlockStore", "rbd", "iscsi"])
-def test_disks_named_in_the_pod_are_refused_by_field(field: str) -> None:
-    owner = pod(volumes=[{"name": "x", "emptyDir": {}}, {"name": "d", field: {"image": "i", "iqn": "q", "lun": 0}}])
-    for enabled in (True, False):
-        blocked = index(enabled=enabled).needs(owner).blocked
-        assert blocked is not None and blocked.startswith(f"spec.volumes[1].{field} is not supported by flowsched")
 
 
 # Claims made for a pod
@@ -257,6 +253,68 @@ def test_a_volume_reserved_for_the_claim_is_the_only_one() -> None:
     needs = known.needs(user("data"))
     assert needs.verdict(node("n1")) == names.NO_VOLUMES
     assert needs.settle(node("n2")) == ("mine",)
+
+
+TOPOLOGIES: list[Any] = [
+    None,
+    {},
+    {"matchLabels": {ZONE: "a"}},
+    {"matchLabels": {ZONE: "b"}},
+    {"matchLabels": {ZONE: "a", "rack": "1"}},
+    {"matchExpressions": [{"key": "rack", "operator": "In", "values": ["1", "2"]}]},
+]
+SIZES = (None, "1Gi", "5Gi")
+LABELS = ({}, {ZONE: "a"}, {ZONE: "a", "rack": "1"}, {ZONE: "b", "rack": "2"}, {"rack": "3"})
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(TOPOLOGIES), st.sampled_from(SIZES), st.sampled_from(SIZES), st.booleans())),
+    st.sampled_from(("1Gi", "2Gi", "9Gi")),
+    st.booleans(),
+)
+def test_a_volume_is_made_where_its_driver_has_room(said: list[tuple[Any, ...]], size: str, tells: bool) -> None:
+    """As VolumeBinding of kube-scheduler has it: the largest volume counts if it is told, else the room as a whole."""
+
+    def reached(topology: Any, labels: dict[str, str]) -> bool:
+        if topology is None:
+            return False
+        wanted = [(k, [v]) for k, v in topology.get("matchLabels", {}).items()]
+        wanted += [(e["key"], e["values"]) for e in topology.get("matchExpressions", ())]
+        return all(labels.get(key) in values for key, values in wanted)
+
+    known = index(claim("data", size=size))
+    known.put_driver(csi_driver(tells=tells))
+    for k, (topology, capacity, most, ours) in enumerate(said):
+        known.put_capacity(storage_capacity(f"c{k}", topology, capacity, most, "standard" if ours else "other"))
+    needs = known.needs(user("data"))
+    for labels in LABELS:
+        there = not tells or any(
+            ours and (most or capacity) and int((most or capacity)[0]) >= int(size[0]) and reached(topology, labels)
+            for topology, capacity, most, ours in said
+        )
+        assert needs.verdict(node(labels=labels)) == (None if there else names.NO_STORAGE)
+
+
+def test_room_comes_and_goes_with_what_the_driver_says() -> None:
+    known, here = index(claim("data")), node(labels={ZONE: "a"})
+    driver, room = csi_driver(), storage_capacity("c", {"matchLabels": {ZONE: "a"}}, "5Gi")
+    known.put_driver(driver)
+    assert known.needs(user("data")).verdict(here) == names.NO_STORAGE
+    known.put_capacity(room)
+    assert known.needs(user("data")).verdict(here) is None
+    known.remove_capacity(room)
+    assert known.needs(user("data")).verdict(here) == names.NO_STORAGE
+    known.remove_driver(driver)
+    assert known.needs(user("data")).verdict(here) is None
+
+
+def test_a_node_that_no_volume_can_reach_is_not_one_without_room() -> None:
+    zonal = storage_class("zonal", topologies=[{ZONE: ["a"]}])
+    known = index(zonal, claim("data", storage_class="zonal"))
+    known.put_driver(csi_driver())
+    needs = known.needs(user("data"))
+    assert needs.verdict(node(labels={ZONE: "a"})) == names.NO_STORAGE
+    assert needs.verdict(node(labels={ZONE: "b"})) == names.NO_VOLUMES
 
 
 def test_a_class_that_provisions_uses_what_is_there_first() -> None:

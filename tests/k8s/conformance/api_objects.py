@@ -212,13 +212,17 @@ class Translation:
         return Creation(f"{prefix}/{obj['apiVersion']}{place}/{resource}", obj, status)
 
     def _complete_StorageClass(self, obj: Object, status: Object | None) -> None:  # noqa: N802
-        obj["provisioner"] = obj.get("provisioner") or "kubernetes.io/no-provisioner"
+        # To the plugin that binds volumes, a class without a provisioner makes none. To others, a class is one that does.
+        none = "kubernetes.io/no-provisioner" if self.scenario.case.plugin == "volumebinding" else f"{PROBE}/any"
+        obj["provisioner"] = obj.get("provisioner") or none
 
     def _complete_CSIDriver(self, obj: Object, status: Object | None) -> None:  # noqa: N802
         obj.setdefault("spec", {})
 
     def _complete_CSINode(self, obj: Object, status: Object | None) -> None:  # noqa: N802
-        obj["spec"] = {"drivers": (obj.get("spec") or {}).get("drivers") or []}
+        # Upstream's helper also lists in-tree plugins as drivers, whose names the API server does not take.
+        drivers = (obj.get("spec") or {}).get("drivers") or []
+        obj["spec"] = {"drivers": [driver for driver in drivers if "/" not in driver["name"]]}
         for driver in obj["spec"]["drivers"]:
             driver["nodeID"] = driver.get("nodeID") or "node"
 
@@ -231,7 +235,7 @@ class Translation:
         obj["storageClassName"] = self._global(obj["storageClassName"])
 
     def _complete_PodDisruptionBudget(self, obj: Object, status: Object | None) -> Object | None:  # noqa: N802
-        obj.setdefault("spec", {}).setdefault("minAvailable", 0)
+        obj.setdefault("spec", {})["minAvailable"] = 0
         allowed = (status or {}).get("disruptionsAllowed", 0)
         return {"disruptionsAllowed": allowed, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
 
@@ -305,6 +309,8 @@ class Translation:
             del spec["overhead"]
         if "priority" in spec:
             spec["priorityClassName"] = self._priority_class(spec.pop("priority"), spec.pop("preemptionPolicy", None))
+        if spec.get("resources"):
+            _complete_resources(spec["resources"])
         spec["containers"] = spec.get("containers") or [{}]
         for number, container in enumerate(spec["containers"]):
             _complete_container(container, f"c{number}")
@@ -359,14 +365,18 @@ def _complete_container(container: Object, name: str) -> None:
         port["containerPort"] = port.get("containerPort") or port.get("hostPort") or 1
         if not port.get("protocol"):
             port.pop("protocol", None)
-    resources = container.setdefault("resources", {})
+    _complete_resources(container.setdefault("resources", {}))
+
+
+def _complete_resources(resources: Object) -> None:
     for key in ("requests", "limits"):
         # The number of pods is no resource of containers; upstream's helper writes a zero of it.
         resources[key] = {n: v for n, v in (resources.get(key) or {}).items() if n != "pods"}
-    for resource, amount in resources["requests"].items():
+    for resource, amount in list(resources["requests"].items()):
         if "/" in resource or resource.startswith("hugepages-"):
-            # Not overcommitted: the limit has to be the request.
+            # Not overcommitted: the limit has to be the request, and huge pages are not alone.
             resources["limits"].setdefault(resource, amount)
+            resources["requests"].setdefault("cpu", "0")
 
 
 def _complete_volume(volume: Object, number: int) -> None:

@@ -18,8 +18,8 @@ SETTLE_S = 0.15
 """For kube-scheduler, which does not say what it has seen: nodes and volumes come on other watches than pods."""
 STAYS_S = 0.2
 """How long a pod that is unschedulable has to stay so."""
-PATIENCE_S = 8.0
-"""For a pod that should be bound, after it was said to be unschedulable."""
+PATIENCE_S = 4.0
+"""For a pod that should be bound, after it was said to be unschedulable: longer than kube-scheduler's first backoff."""
 GIVE_UP_S = 30.0
 """For any word about a pod."""
 POLL_S = 0.015
@@ -83,13 +83,24 @@ class Runner:
         self._admin = admin
         self._count = 0
 
-    def run(self, scenario: Scenario, scheduler: Scheduler) -> list[Answer]:
-        """The answers to its questions. Raises :class:`SkippedError` if the API server refuses an object."""
-        self._count += 1
-        made = Translation(scenario, f"case-{self._count}", scheduler.name, scheduler.node_labels)
-        with self._created(made):
-            self._await_sight(made, scheduler)
-            return [self._ask(made, f"pod-{n}", question) for n, question in enumerate(questions_of(scenario))]
+    def run(self, scenario: Scenario, scheduler: Scheduler, control: Sequence[Answer] = ()) -> list[Answer]:
+        """The answers to its questions. Raises :class:`SkippedError` if the API server refuses an object.
+
+        ``control``: another scheduler's answers, which say what is worth waiting for.
+        """
+        asked = questions_of(scenario)
+        hopes = [a.bound for a in control] or [q.fits for q in asked]
+        # A volume that one pod binds is no longer there for the next one.
+        alone = any(o["kind"] == "PersistentVolumeClaim" and not o["spec"].get("volumeName") for o in scenario.others)
+        pairs = list(zip(asked, hopes, strict=True))
+        answers: list[Answer] = []
+        for batch in [[pair] for pair in pairs] if alone else [pairs]:
+            self._count += 1
+            made = Translation(scenario, f"case-{self._count}", scheduler.name, scheduler.node_labels)
+            with self._created(made):
+                self._await_sight(made, scheduler)
+                answers += [self._ask(made, f"pod-{n}", *pair) for n, pair in enumerate(batch)]
+        return answers
 
     @contextlib.contextmanager
     def _created(self, made: Translation) -> Iterator[None]:
@@ -164,8 +175,8 @@ class Runner:
 
     # One pod
 
-    def _ask(self, made: Translation, name: str, question: Question) -> Answer:
-        """Create the pod, wait for what becomes of it, and delete it."""
+    def _ask(self, made: Translation, name: str, question: Question, hope: bool) -> Answer:
+        """Create the pod, wait for what becomes of it, and delete it. ``hope``: that it is bound."""
         pod = made.incoming(name, question.resource)
         gated = bool(made.owned.get(pod.body["metadata"]["name"]))
         if gated:
@@ -175,12 +186,12 @@ class Runner:
             if gated:
                 self._create_owned(made, pod)
                 self._admin.patch(pod.path, {"spec": {"schedulingGates": []}})
-            return self._await_answer(made, pod, question)
+            return self._await_answer(made, pod, PATIENCE_S if hope else STAYS_S)
         finally:
             self._admin.delete(pod.path)
 
-    def _await_answer(self, made: Translation, pod: Creation, question: Question) -> Answer:
-        """The node of the pod, or why it has none: at once if it should have none, else after some patience."""
+    def _await_answer(self, made: Translation, pod: Creation, stays_s: float) -> Answer:
+        """The node of the pod, or why it has none, once it has been unschedulable for so long."""
         begin = time.monotonic()
         refused_since, message = 0.0, ""
         while True:
@@ -191,8 +202,7 @@ class Runner:
             said = _refusal(found)
             if said is not None:
                 refused_since, message = refused_since or now, said
-            enough = PATIENCE_S if question.fits else STAYS_S
-            if (refused_since and now - refused_since > enough) or now - begin > GIVE_UP_S:
+            if (refused_since and now - refused_since > stays_s) or now - begin > GIVE_UP_S:
                 return Answer("", message, self._victims(made))
             self._bind_volumes(made)
             time.sleep(POLL_S)
@@ -301,8 +311,9 @@ def run_both(
 ) -> Iterator[tuple[Scenario, list[list[Answer]] | SkippedError]]:
     """The answers of both schedulers to each scenario, or why there are none."""
     for number, scenario in enumerate(scenarios, start=1):
-        progress(f"{number}/{len(scenarios)} {scenario.case.id}")
+        progress(f"{number}/{len(scenarios)} {scenario.case.title}")
         try:
-            yield scenario, [runner.run(scenario, scheduler) for scheduler in schedulers]
+            control = runner.run(scenario, schedulers[0])
+            yield scenario, [control, *(runner.run(scenario, other, control) for other in schedulers[1:])]
         except SkippedError as reason:
             yield scenario, reason

@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,6 +68,8 @@ class Case:
 
     plugin: str
     test: str
+    number: int
+    """Its place in the table, from 1. With nested loops a table is counted once."""
     name: str
     fields: Mapping[str, Any]
     objects: Sequence[Object]
@@ -74,8 +77,13 @@ class Case:
 
     @property
     def id(self) -> str:
-        """What it is called in the report."""
-        return f"{self.plugin}/{self.test}/{self.name}"
+        """What it is called here. Its name is a sentence of upstream's, which is printed and not kept."""
+        return f"{self.plugin}/{self.test}/{self.number}"
+
+    @property
+    def title(self) -> str:
+        """What it is called in reports."""
+        return f"{self.id} ({self.name})" if self.name else self.id
 
 
 def kubernetes_version() -> str:
@@ -177,25 +185,22 @@ def _read(plugin: str, path: Path) -> Iterator[Case]:
         if entry["event"] == "failed":
             raise UpstreamError(f"{plugin}: a case cannot be written as JSON: {entry['message']}")
         if entry["event"] == "case":
-            case = Case(plugin, entry["test"], entry["name"], entry["fields"], entry["objects"])
+            case = Case(plugin, entry["test"], 0, entry["name"], entry["fields"], entry["objects"])
             cases[entry["number"]] = case
         else:
             cases[entry["number"]].calls.append(_call(entry))
-    seen: dict[str, list[str]] = {}
+    counts: Counter[str] = Counter()
+    seen: set[tuple[str, str, str]] = set()
     for case in cases.values():
-        same = seen.setdefault(case.id, [])
-        content = repr((case.fields, case.objects, case.calls))
-        if content in same or _only_settings_differ(case, same):
+        # Preemption's tests run each case under two settings, with times in it that differ.
+        content = "" if plugin == "defaultpreemption" else repr((case.fields, case.objects, case.calls))
+        key = (case.test, case.name, content)
+        if key in seen:
             continue
-        same.append(content)
-        if len(same) > 1 or not case.name:
-            case.name = f"{case.name} #{len(same)}".strip()
+        seen.add(key)
+        counts[case.test] += 1
+        case.number = counts[case.test]
         yield case
-
-
-def _only_settings_differ(case: Case, same: Sequence[str]) -> bool:
-    """Whether a case was seen before under another setting of its test: the preemption's run for each of two."""
-    return bool(same) and case.plugin == "defaultpreemption"
 
 
 def _call(entry: Mapping[str, Any]) -> Call:

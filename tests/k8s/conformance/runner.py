@@ -20,7 +20,7 @@ STAYS_S = 0.2
 """How long a pod that is unschedulable has to stay so."""
 PATIENCE_S = 4.0
 """For a pod that should be bound, after it was said to be unschedulable: longer than kube-scheduler's first backoff."""
-GIVE_UP_S = 30.0
+GIVE_UP_S = 15.0
 """For any word about a pod."""
 POLL_S = 0.015
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -221,25 +221,39 @@ class Runner:
     # What controllers would do
 
     def _bind_volumes(self, made: Translation) -> None:
-        """Bind claims as the volume controller does: to the volume that names them, else to one made for the chosen node."""
+        """Bind claims as the volume controller does.
+
+        To the volume that they name, to the one that names them, else to one made for the chosen node.
+        """
         waiting = [c for c in made.claims if (c.status or {}).get("phase") == "Pending"]
         if not waiting:
             return
         volumes = self._admin.items("/api/v1/persistentvolumes")
         for claim in waiting:
             found = self._admin.find(claim.path)
-            if found is None or found["spec"].get("volumeName"):
+            if found is None or BIND_COMPLETED in found["metadata"].get("annotations", {}):
                 continue
             metadata = found["metadata"]
             mine = (metadata["namespace"], metadata["name"])
-            volume = next((v["metadata"]["name"] for v in volumes if _claimed_by(v) == mine), "")
+            volume = found["spec"].get("volumeName", "")
+            volume = volume or next((v["metadata"]["name"] for v in volumes if _claimed_by(v) == mine), "")
             if not volume and metadata.get("annotations", {}).get(SELECTED_NODE):
                 volume = self._provision(made, found)
             if volume:
-                change = {"metadata": {"annotations": {BIND_COMPLETED: "yes"}}, "spec": {"volumeName": volume}}
-                self._admin.patch(claim.path, change)
-                self._admin.patch(f"{claim.path}/status", {"status": {"phase": "Bound"}})
-                self._admin.patch(f"/api/v1/persistentvolumes/{volume}/status", {"status": {"phase": "Bound"}})
+                self._bind(claim, found, f"/api/v1/persistentvolumes/{volume}")
+
+    def _bind(self, claim: Creation, found: Object, volume_path: str) -> None:
+        """Make claim and volume name each other, and mark both as bound."""
+        reference = {key: found["metadata"][key] for key in ("namespace", "name", "uid")}
+        spec = {"claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", **reference}}
+        self._admin.patch(volume_path, {"spec": spec})
+        self._admin.patch(f"{volume_path}/status", {"status": {"phase": "Bound"}})
+        change = {
+            "metadata": {"annotations": {BIND_COMPLETED: "yes"}},
+            "spec": {"volumeName": volume_path.split("/")[-1]},
+        }
+        self._admin.patch(claim.path, change)
+        self._admin.patch(f"{claim.path}/status", {"status": {"phase": "Bound"}})
 
     def _provision(self, made: Translation, claim: Object) -> str:
         """A new volume for a claim; its name."""

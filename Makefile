@@ -6,7 +6,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check control-plane node-parts conformance conformance-sample upstream-cases test bench profiles clean
+.PHONY: help setup demo check control-plane node-parts conformance conformance-sample upstream-cases test soak bench profiles
+.PHONY: clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -53,6 +54,11 @@ test: check ## all checks, then all tests; those against a real Kubernetes API s
 	$(BIN)/pytest $(ALONE) # they offer and measure load: other tests beside them would be all that they see
 
 ALONE := tests/agent/test_live_agent.py tests/agent/test_live_latency.py tests/k8s/test_live_kubelet.py
+
+MINUTES ?= 10
+
+soak: control-plane ## churn and one disturbance after the other for MINUTES (10) on a real control plane; needs Go
+	@PYTHONPATH=tests $(BIN)/python tests/k8s/soak.py --minutes $(MINUTES)
 
 bench: setup ## list the benchmarks and how to run them
 	@found=; \

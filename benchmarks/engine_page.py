@@ -30,7 +30,10 @@ TITLES = {
 _TWO_RULES = "flow,all-at-once,kube-default"
 COMMANDS = {
     "sixty": "python -m benchmarks.engine --part sixty --seeds 5 --first-seed 20 \\\n"
-    f"    --loads 0.45,0.74,0.97,1.19 --schedulers {_TWO_RULES},load-spreading",
+    f"    --loads 0.45,0.74,0.97,1.19 --schedulers {_TWO_RULES},load-spreading\n"
+    "git worktree add ../engine-before ded5fd7\n"
+    "python -m benchmarks.engine --part sixty --seeds 1 --first-seed 20 --loads 0.45,0.74,0.97,1.19 \\\n"
+    "    --schedulers old --old ../engine-before --add",
     "three-hundred": "python -m benchmarks.engine --part three-hundred --seeds 1 --first-seed 20 --loads 0.74 \\\n"
     f"    --schedulers {_TWO_RULES}",
     "demo": "python -m benchmarks.engine --part demo",

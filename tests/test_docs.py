@@ -432,6 +432,10 @@ def test_every_key_of_a_record_is_listed() -> None:
     postponed = solve(load_snapshot(HOUSE / "docs" / "examples" / "waiting.yaml"), settings=Settings(slots=1))
     terms = {t for p in part["placements"] for t in p["terms"]} | {t for p in postponed.postponements for t in p.terms}
     terms |= set(part["first_network"]["terms"])
+    plain = load_snapshot(HOUSE / "docs" / "examples" / "snapshot.yaml")
+    wishes = tuple((m.name, 0.5) for m in plain.machines)
+    wishing = solve(replace(plain, pending=tuple(replace(t, wishes=wishes) for t in plain.pending)))
+    terms |= {t for p in wishing.placements for t in p.terms}
     assert keys_of(text, "| Term | Meaning |") == terms
     told = {key.strip("`"): set(re.findall(r"`(\w+)`", cell)) for key, cell in rows(text, "| Key of a part | Value |")}
     assert told["timings"] == set(part["timings"])

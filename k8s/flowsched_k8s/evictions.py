@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flowsched_k8s import names
 from flowsched_k8s.bindings import Bindings
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.entries import PodEntry
+from flowsched_k8s.gangs import Gangs
 from flowsched_k8s.instructions import Evict, Instruction, PodKey
 from flowsched_k8s.notices import Notices
+from flowsched_k8s.pod_groups import GroupRef, GroupSpec
 from flowsched_k8s.preemption import PreemptionPlan
 from flowsched_k8s.queue import Cause, PodQueue, Wake
 from flowsched_k8s.recorder import Recorder
@@ -25,6 +27,9 @@ MOST_WORK = 40_000
 That is 32 plans for 1,000 nodes with 10,000 pods or eight for 5,000 nodes with 50,000, in about 0.2 s each; where ports or
 relations are in the way it is fewer plans.
 """
+
+_LARGEST_GROUP = 4 * MOST_WORK
+"""Pods of a group that are planned for together, times the nodes."""
 
 
 @dataclass
@@ -54,6 +59,7 @@ class Evictions:
         wakeups: Wakeups,
         notices: Notices,
         bindings: Bindings,
+        gangs: Gangs,
     ) -> None:
         """Of one scheduler; they change with it."""
         self._cache = cache
@@ -64,6 +70,7 @@ class Evictions:
         self._wakeups = wakeups
         self._notices = notices
         self._bindings = bindings
+        self._gangs = gangs
         self._victims: dict[str, set[str]] = {}
         """uid of a preemptor -> uids of the pods that make room for it."""
 
@@ -105,11 +112,17 @@ class Evictions:
         going: set[str] = set()
         hopeless: dict[Hashable, str] = {}
         most = self._planner.work + MOST_WORK
-        held = [h for h in held if h.fate is Fate.UNSCHEDULABLE and Cause.GROUP not in h.causes]
+        held = [h for h in held if h.fate is Fate.UNSCHEDULABLE]
         if held:
             self._planner.look()
+        groups: dict[GroupRef, dict[str, str]] = {}
         for h in held:
             for uid in h.uids:
+                if Cause.GROUP in h.causes:
+                    ref = self._group(uid)
+                    if ref is not None:
+                        groups.setdefault(ref, {})[uid] = h.message
+                    continue
                 entry = self._cache.pods.get(uid)
                 if entry is None or entry.place:
                     continue
@@ -131,7 +144,82 @@ class Evictions:
                 self._tallies.victims.append(0)
                 # A nomination that came to nothing holds room from others no longer.
                 out.told[uid] = f"{h.message} preemption: {hopeless[kind]}".strip(), "" if entry.nominated else None
+        for ref, messages in groups.items():
+            self._plan_group(ref, messages, going, unsent, out, most, now)
         return out
+
+    def _group(self, uid: str) -> GroupRef | None:
+        entry = self._cache.pods.get(uid)
+        return None if entry is None or entry.place else self._gangs.ref(entry)
+
+    def _plan_group(
+        self,
+        ref: GroupRef,
+        messages: Mapping[str, str],
+        going: set[str],
+        unsent: set[str],
+        out: Preempted,
+        most: int,
+        now: float,
+    ) -> None:
+        """Room for as many pods of a group as have to start together, or nobody is evicted. ``messages`` by uid."""
+        if any(self._is_leaving_for(uid) for uid in messages):
+            out.coming |= messages.keys()
+            return
+        for uid in messages:
+            self._room_is_coming(uid, now)
+        if self._planner.work >= most:
+            out.later |= messages.keys()
+            return
+        needed = max(1, self._gangs.missing(next(iter(messages))))
+        spec = self._gangs.spec(ref)
+        entries = [self._cache.pods[uid] for uid in messages]
+        if isinstance(spec, GroupSpec) and spec.topology:
+            plans: dict[str, PreemptionPlan] = {}
+            why = "not for groups that are kept in one topology domain"
+        elif needed * len(self._cache.nodes) > _LARGEST_GROUP:
+            plans, why = {}, f"not for {needed} pods at a time in a cluster of this size"
+        else:
+            plans, why = self._plans(entries, needed, going)
+        for entry in entries:
+            uid, message = entry.key.uid, messages[entry.key.uid]
+            if uid in plans:
+                self._carry_out(entry, plans[uid], message, going, unsent, out, now, hold=True)
+            else:
+                told = "room is made for the other pods of the group." if plans else why
+                self._tallies.victims.append(0)
+                out.told[uid] = f"{message} preemption: {told}".strip(), "" if entry.nominated else None
+
+    def _plans(
+        self, entries: Sequence[PodEntry], needed: int, going: set[str]
+    ) -> tuple[dict[str, PreemptionPlan], str]:
+        """By uid, what makes room for so many of the pods together; nothing, and why, if it cannot be made."""
+        plans: dict[str, PreemptionPlan] = {}
+        why = ""
+        for entry in entries:
+            if len(plans) == needed:
+                break
+            plan = self._planner.plan(entry)
+            if isinstance(plan, PreemptionPlan):
+                plans[entry.key.uid] = plan
+                # The others are planned for beside it.
+                self._cache.nominated[entry.key.uid] = plan.node
+                self._planner.leave(victim.uid for victim in plan.victims)
+            else:
+                why = why or plan
+        for uid in plans:
+            del self._cache.nominated[uid]
+        self._planner.look()
+        self._planner.leave(going)
+        if len(plans) == needed:
+            return plans, ""
+        return {}, f"room can be made for {len(plans)} of {needed} pods only: {why}"
+
+    def _is_leaving_for(self, uid: str) -> bool:
+        """Whether pods are still leaving to make room for one."""
+        node = self._cache.nominated.get(uid, "")
+        victims = self._victims.get(uid, set()) & self._cache.pods.keys()
+        return node in self._cache.nodes and bool(victims or self._leaving(node))
 
     def _carry_out(
         self,
@@ -142,8 +230,12 @@ class Evictions:
         unsent: set[str],
         out: Preempted,
         now: float,
+        hold: bool = False,
     ) -> None:
-        """Nominate a pod to the node of its plan and evict the victims, which join those that are ``going``."""
+        """Nominate a pod to the node of its plan and evict the victims, which join those that are ``going``.
+
+        ``hold``: also where there is room already.
+        """
         uid = entry.key.uid
         evicted = [victim for victim in plan.victims if victim.uid not in unsent]
         uids = {victim.uid for victim in evicted}
@@ -152,10 +244,10 @@ class Evictions:
             said = f"{len(plan.victims)} pod(s) on {plan.node} make room."
         else:
             uids = self._leaving(plan.node) | (going & self._cache.nodes[plan.node].pods)
-            if not uids:
+            if not uids and not hold:
                 # Room has come while the round ran, and wakes it.
                 return
-            said = f"pods that leave {plan.node} make room."
+            said = f"pods that leave {plan.node} make room." if uids else f"{plan.node} has room."
         for victim in plan.victims:
             if victim.uid in unsent:
                 self._bindings.withdraw(victim.uid, unsent, now)
@@ -182,9 +274,7 @@ class Evictions:
 
     def _room_is_coming(self, uid: str, now: float) -> bool:
         """Whether a preemption is still making room for a pod. Once its victims are gone and it does not fit, it is over."""
-        node = self._cache.nominated.get(uid, "")
-        victims = self._victims.get(uid, set()) & self._cache.pods.keys()
-        if node in self._cache.nodes and (victims or self._leaving(node)):
+        if self._is_leaving_for(uid):
             return True
         self._victims.pop(uid, None)
         nominated = self._cache.nominated.pop(uid, None)

@@ -15,9 +15,10 @@ from flowsched_k8s.cache import Cache
 from flowsched_k8s.cost_model import make_model
 from flowsched_k8s.entries import PodEntry, Wants
 from flowsched_k8s.gangs import Gangs, group_name
+from flowsched_k8s.group_domains import GroupTopology, within_domains
 from flowsched_k8s.latency import ServiceWish, choose_curve
 from flowsched_k8s.names import CLAIM_IN_USE
-from flowsched_k8s.pod_groups import GroupRef
+from flowsched_k8s.pod_groups import GroupRef, GroupSpec
 from flowsched_k8s.queue import Cause, PodQueue, causes_of
 from flowsched_k8s.recorder import histogram
 from flowsched_k8s.round_input import ClassInput, KeptBetween, Nominee, RoundInput, World
@@ -151,11 +152,15 @@ class InputBuilder:
             ref = cache.wants(entry).group
             if ref is not None:
                 group_priority[ref] = max(group_priority.get(ref, entry.priority), entry.priority)
+        specs = {ref: spec for ref in group_priority if isinstance(spec := self._gangs.spec(ref), GroupSpec)}
+        group_priority |= {ref: spec.priority for ref, spec in specs.items() if spec.priority is not None}
         forecast = self._forecast_groups(entries)
+        wholes = [self._class(members, group_priority, forecast) for members in by_class.values()]
+        wholes = within_domains(cache.fleet, wholes, self._topologies(specs))
         classes = [
             part
-            for members in by_class.values()
-            for part in self._divided(members, self._class(members, group_priority, forecast))
+            for members, whole in zip(by_class.values(), wholes, strict=True)
+            for part in self._divided(members, whole)
         ]
         refs = sorted(group_priority, key=group_name)
         measured = any(c.task is not None for c in classes)
@@ -185,6 +190,16 @@ class InputBuilder:
             rounds_waited=rounds_waited or {},
             keep_record=keep_record,
         )
+
+    def _topologies(self, specs: Mapping[GroupRef, GroupSpec]) -> dict[str, GroupTopology]:
+        """By name, the groups whose pods are to be in one domain."""
+        found = {}
+        for ref, spec in specs.items():
+            if spec.topology:
+                there = [self._cache.fleet.row(self._cache.pods[uid].place) for uid in self._gangs.placed(ref)]
+                placed = tuple(row for row in there if row is not None)
+                found[group_name(ref)] = GroupTopology(spec.topology, max(1, spec.minimum - len(there)), placed)
+        return found
 
     def _forecast_groups(self, entries: Sequence[PodEntry]) -> frozenset[GroupRef]:
         """Groups that are placed at forecast prices: some members have profiles, and none has to be priced otherwise."""

@@ -73,7 +73,7 @@ class Resize:
 
 @dataclass(frozen=True)
 class GroupStatus:
-    """PATCH the status of an in-tree pod group: condition PodGroupInitiallyScheduled."""
+    """PATCH the status of an in-tree pod group: whether its minimum has been scheduled."""
 
     namespace: str
     name: str

@@ -25,6 +25,8 @@ INTERFERENCE_CLASS = f"{PREFIX}/interference-class"
 INPUT = f"{PREFIX}/input"
 INPUT_AT = f"{PREFIX}/input-at"
 
+GROUP_TOPOLOGY = f"{PREFIX}/pod-group-topology"
+
 # Written on the binding, so that they are on the pod in the same write.
 PLACEMENT = f"{PREFIX}/placement"
 THREADS = f"{PREFIX}/threads"
@@ -63,6 +65,7 @@ PORTS = "node(s) didn't have free ports for the requested pod ports"
 POD_AFFINITY = "node(s) didn't match pod affinity rules"
 POD_ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
 EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rules"
+GROUP_DOMAIN = "node(s) were outside of the topology domain of the pod group"
 SPREAD = "node(s) didn't match pod topology spread constraints"
 SPREAD_NO_LABEL = f"{SPREAD} (missing required label)"
 VOLUME_AFFINITY = "node(s) didn't match PersistentVolume's node affinity"

@@ -411,6 +411,9 @@ class PodGroupSpec(Struct):
     schedule_timeout_seconds: int | None = None
     scheduling_policy: GroupPolicy | None = None
     scheduling_constraints: dict[str, Any] | None = None
+    resource_claims: list[Any] | None = None
+    disruption_mode: Any = None
+    priority: int | None = None
 
 
 class PodGroup(Struct):

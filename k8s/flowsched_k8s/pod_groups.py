@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from flowsched_k8s.names import GROUP_TOPOLOGY
 from flowsched_k8s.objects import Pod, PodGroup
 
 IN_TREE = "scheduling.k8s.io"
@@ -19,6 +20,7 @@ TIMEOUT_S = 300.0
 """How long a group may wait for its members where it does not say so itself."""
 LONGEST_S = 86_400.0
 MOST_MEMBERS = 100_000
+MOST_KEYS = 8
 
 
 @dataclass(frozen=True, order=True)
@@ -43,6 +45,10 @@ class GroupSpec:
     minimum: int
     timeout_s: float = TIMEOUT_S
     """Seconds after which it gives up for now."""
+    topology: tuple[str, ...] = ()
+    """Node labels: all pods in one domain of the first that has room, else of the second, and so on; empty for anywhere."""
+    priority: int | None = None
+    """That counts instead of its pods'."""
 
 
 def group_ref(pod: Pod, sources: Collection[str]) -> GroupRef | None:
@@ -94,12 +100,20 @@ class PodGroupIndex:
 
     def resolve(self, ref: GroupRef, pods: Iterable[Pod]) -> GroupSpec | str:
         """What a group demands, or why nobody can know yet. ``pods``: those of its pods that are known."""
+        pods = list(pods)
         if ref.source == LABELS:
-            return _from_labels(ref, pods)
-        group = self._groups.get(ref)
-        if group is None:
-            return f'PodGroup "{ref.name}" not found in namespace {ref.namespace}'
-        return _in_tree(group) if ref.source == IN_TREE else _plugins(group)
+            spec = _from_labels(ref, pods)
+        elif (group := self._groups.get(ref)) is None:
+            spec = f'PodGroup "{ref.name}" not found in namespace {ref.namespace}'
+        else:
+            spec = _in_tree(group) if ref.source == IN_TREE else _plugins(group)
+        return spec if isinstance(spec, str) or spec.topology else _with_topology(ref, spec, pods)
+
+    def breaks_apart(self, pod: Pod, sources: Collection[str]) -> bool:
+        """Whether a pod may be evicted without the others of its group."""
+        ref = group_ref(pod, sources)
+        group = self._groups.get(ref) if ref is not None else None
+        return group is None or not is_whole(group)
 
 
 def ref_of(group: PodGroup, source: str | None = None) -> GroupRef:
@@ -120,11 +134,39 @@ def _plugins(group: PodGroup) -> GroupSpec:
     return GroupSpec(minimum, min(LONGEST_S, float(timeout)) if timeout and timeout > 0 else TIMEOUT_S)
 
 
+def is_whole(group: PodGroup) -> bool:
+    """Whether the group is to be evicted as a whole or not at all (``disruptionMode``)."""
+    mode = group.spec.disruption_mode
+    # 1.36 has a word there, later versions an object with one key.
+    return mode == "PodGroup" or (isinstance(mode, dict) and "single" not in mode)
+
+
 def _in_tree(group: PodGroup) -> GroupSpec | str:
-    if group.spec.scheduling_constraints:
-        return f'spec.schedulingConstraints of PodGroup "{group.metadata.name}" is not supported by flowsched'
-    policy = group.spec.scheduling_policy
-    return GroupSpec(_bounded(policy.gang.min_count) if policy is not None and policy.gang is not None else 1)
+    spec, name = group.spec, group.metadata.name
+    if spec.resource_claims:
+        return f'spec.resourceClaims of PodGroup "{name}" is not supported by flowsched'
+    constraints = spec.scheduling_constraints or {}
+    topology = constraints.get("topology") or []
+    if constraints.keys() - {"topology"} or len(topology) > 1:
+        return f'spec.schedulingConstraints of PodGroup "{name}" has more than one topology: not supported by flowsched'
+    policy = spec.scheduling_policy
+    minimum = _bounded(policy.gang.min_count) if policy is not None and policy.gang is not None else 1
+    return GroupSpec(minimum, topology=tuple(str(t.get("key", "")) for t in topology), priority=spec.priority)
+
+
+def _with_topology(ref: GroupRef, spec: GroupSpec, pods: Iterable[Pod]) -> GroupSpec | str:
+    """The same with what its pods say in the annotation :data:`GROUP_TOPOLOGY`."""
+    texts = {text for pod in pods if (text := (pod.metadata.annotations or {}).get(GROUP_TOPOLOGY)) is not None}
+    if not texts:
+        return spec
+    if len(texts) > 1:
+        return (
+            f"annotation {GROUP_TOPOLOGY} of group {ref.name} is not the same for all pods: {', '.join(sorted(texts))}"
+        )
+    keys = tuple(key.strip() for key in texts.pop().split(","))
+    if not all(keys) or len(keys) > MOST_KEYS:
+        return f"annotation {GROUP_TOPOLOGY} of group {ref.name} is not a list of 1 to {MOST_KEYS} node labels"
+    return replace(spec, topology=keys)
 
 
 def _from_labels(ref: GroupRef, pods: Iterable[Pod]) -> GroupSpec | str:

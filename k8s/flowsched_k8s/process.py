@@ -72,6 +72,8 @@ PATCHERS = 8
 TICK_S = 1.0
 STALLED_S = 60.0
 """A main loop that has not come round for so long is not alive."""
+SWITCH_S = 0.0005
+"""How long a thread that decides or packs may keep the event loop waiting; Python's own is ten times as long."""
 GRACE_S = 5.0
 """How long a stop waits for bindings and events that are under way."""
 PROFILES_EVERY_S = 5.0
@@ -187,6 +189,7 @@ class Process:
     async def run(self) -> int:
         """Run until stopped; the exit code."""
         loop = asyncio.get_running_loop()
+        sys.setswitchinterval(SWITCH_S)
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
         loop.add_signal_handler(signal.SIGUSR2, self._dump)
@@ -324,6 +327,8 @@ class Process:
         took = time.perf_counter() - began
         now = self._clock()
         self._dispatch(self.state.end_round(result, now, took))
+        # Bindings are sent before anything else is done.
+        await asyncio.sleep(0)
         self._tell_round(given, result, took, now)
 
     def _tell_round(self, given: RoundInput, result: RoundResult, took: float, now: float) -> None:

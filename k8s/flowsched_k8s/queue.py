@@ -130,6 +130,7 @@ _HELPED = {wake: tuple(cause for cause in Cause if wake in HELPS[cause]) for wak
 _CAUSES = {
     names.TOO_MANY_PODS: Cause.RESOURCES,
     names.NODE_AFFINITY: Cause.NODE_AFFINITY,
+    names.GROUP_DOMAIN: Cause.NODE_AFFINITY,
     names.TAINTS: Cause.TAINTS,
     names.CORDONED: Cause.CORDON,
     names.PORTS: Cause.PORTS,

@@ -24,7 +24,7 @@ from flowsched_k8s.inputs import InputBuilder
 from flowsched_k8s.instructions import Bind, Instruction, PodKey
 from flowsched_k8s.notices import Notices
 from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup
-from flowsched_k8s.pod_groups import GroupRef
+from flowsched_k8s.pod_groups import GroupRef, is_whole
 from flowsched_k8s.queue import AttemptOutcome, Cause, Place, PodQueue, Wake
 from flowsched_k8s.recorder import Recorder
 from flowsched_k8s.resizes import Resizes
@@ -80,6 +80,7 @@ class SchedulerState:
             self.wakeups,
             self.notices,
             self.bindings,
+            self.gangs,
         )
         self.events: EventRecorder | None = None
         """Where it is told what happens, if it is recorded."""
@@ -235,6 +236,8 @@ class SchedulerState:
             self.queue.wake(Wake.NAMESPACE, now)
         elif isinstance(thing, PodGroup):
             self.gangs.remove_group(thing) if gone else self.gangs.put_group(thing)
+            if is_whole(thing):
+                self.victims.read_again()
             self.queue.wake(Wake.GROUP, now)
         elif isinstance(thing, Budget):
             self.victims.remove_budget(thing) if gone else self.victims.put_budget(thing)

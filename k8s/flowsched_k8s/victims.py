@@ -51,12 +51,12 @@ class Victims:
         known = here.get(budget.metadata.name)
         here[budget.metadata.name] = budget
         if known is None or known.spec.selector != budget.spec.selector:
-            self._relist()
+            self.read_again()
 
     def remove_budget(self, budget: Budget) -> None:
         """A PodDisruptionBudget is gone."""
         self._budgets.get(budget.metadata.namespace, {}).pop(budget.metadata.name, None)
-        self._relist()
+        self.read_again()
 
     def look(self) -> None:
         """Take note of the cluster as it is; all plans until the next look go by that, and by which victims leave."""
@@ -149,7 +149,7 @@ class Victims:
             self._cache.fleet.needs_of(entry.key.uid),
             entry.started_s,
             self._counted_by(pod),
-            is_movable(pod),
+            is_movable(pod) and self._cache.groups.breaks_apart(pod, self._cache.configuration.features.pod_groups),
             pod.metadata.deletion_timestamp is not None,
         )
 
@@ -158,6 +158,6 @@ class Victims:
         found = self._budgets.get(namespace, {}).items()
         return tuple(sorted(f"{namespace}/{name}" for name, b in found if matches(b.spec.selector, labels)))
 
-    def _relist(self) -> None:
-        """Which budgets count a pod has changed: all are read again."""
+    def read_again(self) -> None:
+        """Which budgets count a pod has changed, or which pods go together: all are looked at again."""
         self._listed = {name: (-1, pods) for name, (_, pods) in self._listed.items()}

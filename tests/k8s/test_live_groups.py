@@ -205,7 +205,8 @@ def test_the_metric_counts_groups_that_wait(site: Site) -> None:
 def test_in_tree_groups(tmp_path_factory: pytest.TempPathFactory) -> None:
     """The API server's own groups, behind its version and feature gate."""
     version = "scheduling.k8s.io/v1alpha2"
-    options = ("--parts", "kwok", "--feature-gates", "GenericWorkload=true", "--runtime-config", f"{version}=true")
+    gates = "GenericWorkload=true,TopologyAwareWorkloadScheduling=true"
+    options = ("--parts", "kwok", "--feature-gates", gates, "--runtime-config", f"{version}=true")
     folder = tmp_path_factory.mktemp("scheduler")
     with (
         running_plane(*options) as plane,
@@ -234,9 +235,17 @@ def test_in_tree_groups(tmp_path_factory: pytest.TempPathFactory) -> None:
 
         def scheduled() -> bool:
             conditions = plane.admin.get(f"{path}/gang").get("status", {}).get("conditions", [])
-            return any(c["type"] == "PodGroupInitiallyScheduled" and c["status"] == "True" for c in conditions)
+            return any(c["type"] == "PodGroupScheduled" and c["status"] == "True" for c in conditions)
 
         wait_for(scheduled, "the group to say that it is scheduled")
+
+        rack = [site.node(f"rack-{i}", cpu="2", labels={"rack": "r"}) for i in range(2)]
+        site.node("lone", cpu="3", labels={"rack": "s"})
+        near = {"schedulingPolicy": {"gang": {"minCount": 4}}, "schedulingConstraints": {"topology": [{"key": "rack"}]}}
+        plane.admin.post(path, {**gang, "metadata": {"name": "near"}, "spec": near})
+        for i in range(4):
+            site.pod(f"near-{i}", cpu="1", schedulingGroup={"podGroupName": "near"})
+        assert {site.bound(f"near-{i}") for i in range(4)} == set(rack)
 
 
 def test_a_group_stays_one_when_its_pods_change_within_a_round() -> None:

@@ -11,6 +11,7 @@ from plane import Object, Plane, Space, wait_for
 from running import STANDARD, Running, Site, running_scheduler, site_of
 
 from flowsched_k8s import names
+from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
 
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 BUDGETS = "/apis/policy/v1/namespaces/{}/poddisruptionbudgets"
@@ -67,6 +68,24 @@ def test_lower_priority_makes_room(site: Site) -> None:
     assert site.bound("preemptor") == node
     assert not site.space.pod("other")["spec"].get("nodeName")
     assert site.waits("other")
+
+
+def test_room_is_made_for_a_whole_group_or_for_none_of_it(site: Site) -> None:
+    nodes = site.nodes(3, cpu="2")
+    for node in nodes[:2]:
+        pod(site, f"low-{node}", "low", cpu="2", nodeSelector={names.HOSTNAME: node})
+        site.bound(f"low-{node}")
+    high = {"cpu": "2", "priorityClassName": f"{site.scheduler.name}-high"}
+    for i in range(4):
+        site.pod(f"large-{i}", labels={NAME_LABEL: "large", MINIMUM_LABEL: "4"}, **high)
+    site.waits_with("large-0", "preemption: room can be made for 3 of 4 pods only")
+    assert not any(is_leaving(site, f"low-{node}") for node in nodes[:2])
+    for i in range(4):
+        site.space.delete_pod(f"large-{i}")
+    for i in range(3):
+        site.pod(f"fits-{i}", labels={NAME_LABEL: "fits", MINIMUM_LABEL: "3"}, **high)
+    assert {site.bound(f"fits-{i}") for i in range(3)} == set(nodes)
+    assert [p["metadata"]["name"] for p in site.space.pods()] == ["fits-0", "fits-1", "fits-2"]
 
 
 WEB = {"matchLabels": {"app": "web"}}

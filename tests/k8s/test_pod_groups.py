@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from objects_builders import in_tree_group, metadata, plugins_group, pod
 
+from flowsched_k8s import names
 from flowsched_k8s.objects import PodGroup
 from flowsched_k8s.pod_groups import (
     IN_TREE,
@@ -100,12 +101,46 @@ def test_in_tree_groups(version: str) -> None:
     assert known.resolve(ref, []) == GroupSpec(1)
 
 
-def test_constraints_of_a_group_are_refused_by_name() -> None:
+def test_one_topology_of_a_group_is_kept_and_more_are_refused_by_name() -> None:
     known = PodGroupIndex()
-    ref = known.put(in_tree_group(minimum=2, schedulingConstraints={"topology": [{"key": "rack"}]}))
-    assert known.resolve(ref, []) == 'spec.schedulingConstraints of PodGroup "train" is not supported by flowsched'
+    rack, zone = {"key": "rack"}, {"key": "zone"}
+    ref = known.put(in_tree_group(minimum=2, schedulingConstraints={"topology": [rack]}, priority=7))
+    assert known.resolve(ref, []) == GroupSpec(2, topology=("rack",), priority=7)
     known.put(in_tree_group(minimum=2, schedulingConstraints={}))
     assert known.resolve(ref, []) == GroupSpec(2)
+    for refused in ({"topology": [rack, zone]}, {"devices": ["d"]}):
+        known.put(in_tree_group(minimum=2, schedulingConstraints=refused))
+        assert 'spec.schedulingConstraints of PodGroup "train"' in str(known.resolve(ref, []))
+    known.put(in_tree_group(minimum=2, resourceClaims=[{"name": "shared"}]))
+    assert known.resolve(ref, []) == 'spec.resourceClaims of PodGroup "train" is not supported by flowsched'
+
+
+def test_pods_name_the_topologies_of_their_group() -> None:
+    known = PodGroupIndex()
+    ref = GroupRef("default", "train", LABELS)
+
+    def member(keys: str | None) -> Any:
+        notes = {} if keys is None else {names.GROUP_TOPOLOGY: keys}
+        return pod(labels={NAME_LABEL: "train", MINIMUM_LABEL: "2"}, annotations=notes)
+
+    assert known.resolve(ref, [member("rack, block"), member(None)]) == GroupSpec(2, topology=("rack", "block"))
+    assert "is not the same for all pods: a, b" in str(known.resolve(ref, [member("b"), member("a")]))
+    for wrong in ("", "a,,b", ",".join("abcdefghi")):
+        assert "is not a list of 1 to 8 node labels" in str(known.resolve(ref, [member(wrong)]))
+    # What a PodGroup says itself counts.
+    tree = known.put(in_tree_group(minimum=2, schedulingConstraints={"topology": [{"key": "zone"}]}))
+    assert known.resolve(tree, [member("rack")]) == GroupSpec(2, topology=("zone",))
+    assert known.resolve(known.put(plugins_group(minMember=3)), [member("rack")]) == GroupSpec(3, topology=("rack",))
+
+
+@pytest.mark.parametrize(
+    ("mode", "alone"), [(None, True), ("Pod", True), ({"single": {}}, True), ("PodGroup", False), ({"all": {}}, False)]
+)
+def test_whose_pods_may_be_evicted_alone(mode: Any, alone: bool) -> None:
+    known = PodGroupIndex()
+    known.put(in_tree_group(minimum=2, disruptionMode=mode))
+    assert known.breaks_apart(IN_TREE_POD, EVERYTHING) == alone
+    assert known.breaks_apart(PLUGINS_POD, EVERYTHING)
 
 
 def test_items_of_a_list_do_not_say_what_they_are() -> None:

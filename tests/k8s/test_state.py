@@ -563,6 +563,81 @@ def test_a_group_spread_over_zones_starts_at_once() -> None:
     assert sorted(places.values()) == ["n0"] * 3 + ["n1"] * 3
 
 
+def racks(*sizes: str, blocks: str = "") -> ModelScheduler:
+    """A node with so many CPUs each, in racks r0, r1 ... (a letter for each node) of blocks."""
+    nodes = []
+    for i, size in enumerate(sizes):
+        rack, cpu = size[0], size[1:]
+        labels = {"rack": rack} | ({"block": blocks[i]} if blocks else {})
+        nodes.append(b.node(f"{rack}-{i}", cpu, labels=labels))
+    return scheduler(*nodes)
+
+
+def near(name: str, count: int, keys: str, minimum: int | None = None, **fields: Any) -> list[Pod]:
+    notes = {names.GROUP_TOPOLOGY: keys, **fields.pop("annotations", {})}
+    labels = gang(name, minimum or count)
+    return [b.pod(f"{name}-{i}", cpu="1", labels=labels, annotations=notes, **fields) for i in range(count)]
+
+
+@pytest.mark.parametrize("said", [{}, {names.PROFILE: "canneal"}], ids=["plain", "measured"])
+def test_all_of_a_group_go_to_the_rack_that_they_fill_most(said: dict[str, str]) -> None:
+    """Not to the emptiest, which stays whole for a larger group; and one that comes later goes there too."""
+    running = racks("a2", "a1", "b2", "b2", "b1", "c9")
+    running.create(*near("g", 4, "rack", annotations=said))
+    running.settle()
+    assert {node[0] for node in running.where().values()} == {"b"}
+    later = b.pod("g-late", cpu="1", labels=gang("g", 4), annotations={names.GROUP_TOPOLOGY: "rack", **said})
+    running.create(later)
+    running.settle()
+    assert running.where()["g-late"][0] == "b"
+    running.create(replace(later, metadata=replace(later.metadata, name="g-last", uid="last")))
+    running.settle()
+    assert "g-last" not in running.where()
+    assert f"3 Insufficient cpu, 3 {names.GROUP_DOMAIN}." in running.conditions("g-last")[-1].message
+
+
+def test_a_group_without_a_rack_that_has_room_goes_to_one_block() -> None:
+    running = racks("a2", "b2", "c3", "d1", blocks="xxyy")
+    running.create(*near("g", 4, "rack,block"))
+    running.settle()
+    assert len(set(running.where().values())) == 2
+    assert {node[0] for node in running.where().values()} in ({"a", "b"}, {"c", "d"})
+
+
+def test_a_group_waits_for_one_rack_though_the_cluster_has_room() -> None:
+    running = racks("a2", "b2")
+    running.create(*near("g", 3, "rack"))
+    running.settle()
+    assert running.where() == {}
+    running.put(b.node("b-9", "1", labels={"rack": "b"}))
+    running.settle()
+    assert {node[0] for node in running.where().values()} == {"b"}
+
+
+def test_where_no_rack_has_room_for_all_the_minimum_is_one_rack_too() -> None:
+    running = racks("a2", "b3", "c1")
+    running.create(*near("g", 5, "rack", minimum=3))
+    running.settle()
+    assert sorted(node[0] for node in running.where().values()) == ["b", "b", "b"]
+
+
+def test_two_groups_of_one_round_do_not_count_on_the_same_rack() -> None:
+    running = racks("a4", "b5")
+    running.create(*near("g", 4, "rack"), *near("h", 4, "rack"))
+    assert running.round()
+    running.settle()
+    where = running.where()
+    assert {where[f"g-{i}"][0] for i in range(4)} == {"a"} and {where[f"h-{i}"][0] for i in range(4)} == {"b"}
+
+
+def test_nodes_without_the_label_are_in_no_rack() -> None:
+    running = scheduler(b.node("n0", "9"))
+    running.create(*near("g", 2, "rack"))
+    running.settle()
+    assert running.where() == {}
+    assert f"0/1 nodes are available: 1 {names.GROUP_DOMAIN}." in running.conditions("g-0")[-1].message
+
+
 def test_of_two_gangs_of_one_second_the_older_wins() -> None:
     running = scheduler(b.node("n1", "2"))
     running.server.now += 0.2

@@ -16,6 +16,7 @@ from flowsched_k8s import evictions, names
 from flowsched_k8s.changes import Seen
 from flowsched_k8s.configuration import Configuration, Features
 from flowsched_k8s.objects import Pod
+from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
 from flowsched_k8s.queue import Wake
 
 WEB = b.selector(app="web")
@@ -209,6 +210,82 @@ def test_equal_pods_are_planned_in_one_round_each_on_a_node_of_its_own() -> None
     nominated = {running.conditions(f"critical-{i}")[-1].nominated_node for i in range(3)}
     assert len(nominated) == 3
     assert asked(running) == sorted(f"low-{n}" for n in nominated)
+
+
+def gang(count: int, *, minimum: int | None = None, name: str = "g", cpu: str = "2", **fields: Any) -> list[Pod]:
+    labels = {NAME_LABEL: name, MINIMUM_LABEL: str(minimum or count)}
+    return [b.pod(f"{name}{i}", cpu=cpu, priority=10, labels=labels, **fields) for i in range(count)]
+
+
+def full(*sizes: str) -> ModelScheduler:
+    """Nodes of 2 CPUs, n0, n1 ..., each with a pod of such a size that may be evicted."""
+    return scheduler(
+        *(b.node(f"n{i}", "2") for i in range(len(sizes))),
+        *(there(f"low-{i}", f"n{i}", cpu=size) for i, size in enumerate(sizes) if size),
+    )
+
+
+@pytest.mark.parametrize("said", [{}, {names.PROFILE: "canneal"}], ids=["plain", "measured"])
+def test_room_is_made_for_all_of_a_group(said: dict[str, str]) -> None:
+    running = full("2", "", "1", "2")
+    running.create(*gang(3, annotations=said))
+    running.round()
+    # One node has room for one of them already: nobody has to go there.
+    assert len(asked(running)) == 2
+    nominated = {running.conditions(f"g{i}")[-1].nominated_node for i in range(3)}
+    assert len(nominated) == 3 and "n1" in nominated
+    first, second = asked(running)
+    # What is free is held for the group, and so is what the first victim leaves.
+    running.create(b.pod("small", cpu="1"))
+    running.settle(within=3.0)
+    leave(running, first)
+    running.settle(within=60.0)
+    assert running.where().keys() & {"g0", "g1", "g2", "small"} == set()
+    leave(running, second)
+    running.settle(within=60.0)
+    where = running.where()
+    assert {where[f"g{i}"] for i in range(3)} == nominated
+    assert asked(running) == [], "nobody else has to go"
+
+
+def leave(running: ModelScheduler, *names_of: str) -> None:
+    """Victims go, and take their grace period for it."""
+    for name in names_of:
+        running.evict([key.name for key in running.victims].index(name))
+    for name in names_of:
+        running.server.remove(running.server.pods["default", name])
+    running.deliver()
+
+
+def test_nobody_goes_for_a_group_that_could_not_start_all_the_same() -> None:
+    running = full("2", "2", "")
+    running.server.put(there("high", "n2", cpu="2", priority=20))
+    running.deliver()
+    running.create(*gang(3))
+    running.settle(within=5.0)
+    assert asked(running) == []
+    told = running.conditions("g0")[-1]
+    assert "preemption: room can be made for 2 of 3 pods only: " in told.message
+    assert not running.state.cache.nominated
+
+
+def test_room_is_made_for_the_minimum_first_and_then_for_the_others() -> None:
+    running = full("2", "2", "2")
+    running.create(*gang(3, minimum=2))
+    running.round()
+    assert len(asked(running)) == 2
+    leave(running, *asked(running))
+    running.settle(within=60.0)
+    assert sum(name.startswith("g") for name in running.where()) == 2
+    assert len(asked(running)) == 1
+
+
+def test_a_group_in_one_rack_and_pods_of_a_whole_group_move_nobody() -> None:
+    running = full("2", "2")
+    running.create(*gang(2, annotations={names.GROUP_TOPOLOGY: names.HOSTNAME}))
+    running.settle(within=5.0)
+    assert asked(running) == []
+    assert running.conditions("g0")[-1].message.endswith("not for groups that are kept in one topology domain")
 
 
 def test_what_a_round_has_no_time_for_the_next_ones_plan(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -469,7 +469,7 @@ def test_the_status_of_an_in_tree_group() -> None:
         (condition,) = plane.admin.get(f"{path}/g")["status"]["conditions"]
         del condition["lastTransitionTime"]
         assert condition == {
-            "type": "PodGroupInitiallyScheduled",
+            "type": "PodGroupScheduled",
             "status": "False",
             "reason": "Unschedulable",
             "message": "3 of 4 members fit",

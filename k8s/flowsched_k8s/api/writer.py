@@ -297,7 +297,8 @@ class Writer:
     async def group_status(self, status: GroupStatus) -> Result:
         """Say whether an in-tree pod group has been scheduled."""
         condition = {
-            "type": "PodGroupInitiallyScheduled",
+            # 1.36 calls it so, later versions say that it is about the first time.
+            "type": "PodGroupScheduled" if status.api_version.endswith("/v1alpha2") else "PodGroupInitiallyScheduled",
             "status": "True" if status.scheduled else "False",
             "reason": status.reason,
             "message": cut(status.message, MESSAGE_BYTES),

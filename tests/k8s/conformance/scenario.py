@@ -87,7 +87,8 @@ def _infos(case: Case) -> list[Object]:
     if shown:
         return shown
     nodes = [o for o in case.objects if o["kind"] == "Node"]
-    pods = [o for o in case.objects if o["kind"] == "Pod"]
+    incoming = _plain(case.calls[-1].pod)
+    pods = [o for o in case.objects if o["kind"] == "Pod" and _plain(o) != incoming]
     if not nodes:
         return [{"node": None, "pods": []}]
     names = [n["metadata"].get("name", ONLY_NODE) for n in nodes]
@@ -172,13 +173,19 @@ def _others(scenario: Scenario) -> Iterator[Object]:
     """Objects of the case, and those in the scope of its test that it can reach."""
     case = scenario.case
     own = [o for o in case.objects if o["kind"] in OTHERS]
-    scope = [o for call in case.calls for o in call.objects if o["kind"] in OTHERS]
+    # A case that lists the claims that there are does not mean those of its neighbours.
+    listed = ("PersistentVolumeClaim",) if {"pvcs", "existingPVCs"} & case.fields.keys() else ()
+    scope = [o for call in case.calls for o in call.objects if o["kind"] in OTHERS and o["kind"] not in listed]
     found: dict[tuple[str, str, str], Object] = {}
     for obj in own:
         found.setdefault(_key(obj), obj)
     index: dict[tuple[str, str], list[Object]] = {}
     for obj in scope:
         index.setdefault((obj["kind"], obj["metadata"].get("name", "")), []).append(obj)
+    for obj in scope:
+        node = obj.get("spec", {}).get("nodeName") if obj["kind"] == "VolumeAttachment" else None
+        if node in scenario.nodes or obj["kind"] in ("Namespace", "CSIDriver"):
+            found.setdefault(_key(obj), obj)
     wanted = list(_referred([scenario.pod, *scenario.pods, *found.values()]))
     wanted += [("CSINode", name) for name in scenario.nodes]
     while wanted:
@@ -186,11 +193,21 @@ def _others(scenario: Scenario) -> Iterator[Object]:
             if _key(obj) not in found:
                 found[_key(obj)] = obj
                 wanted += _referred([obj])
-    for obj in scope:
-        node = obj.get("spec", {}).get("nodeName") if obj["kind"] == "VolumeAttachment" else None
-        if node in scenario.nodes or obj["kind"] in ("Namespace", "CSIDriver"):
-            found.setdefault(_key(obj), obj)
-    yield from copy.deepcopy(list(found.values()))
+    for obj in copy.deepcopy(list(found.values())):
+        if obj["kind"] == "PersistentVolumeClaim" and case.plugin == "volumerestrictions":
+            yield from _bound(obj)
+        else:
+            yield obj
+
+
+def _bound(claim: Object) -> Iterator[Object]:
+    """A claim with a volume: the plugin of restrictions does not look whether it has one, others would."""
+    if not claim["spec"].get("volumeName"):
+        claim["spec"]["volumeName"] = f"of-{claim['metadata']['name']}"
+        spec = {"accessModes": claim["spec"].get("accessModes") or ["ReadWriteOnce"]}
+        metadata = {"name": claim["spec"]["volumeName"]}
+        yield {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec}
+    yield claim
 
 
 def _key(obj: Object) -> tuple[str, str, str]:
@@ -208,6 +225,8 @@ def _referred(objects: Iterable[Object]) -> Iterator[tuple[str, str]]:
                 yield "PersistentVolumeClaim", f"{obj['metadata'].get('name', '')}-{volume.get('name', '')}"
         if spec.get("volumeName"):
             yield "PersistentVolume", spec["volumeName"]
+        if obj.get("kind") == "VolumeAttachment":
+            yield "PersistentVolume", spec["source"]["persistentVolumeName"]
         if spec.get("storageClassName"):
             yield "StorageClass", spec["storageClassName"]
         driver = (spec.get("csi") or {}).get("driver") or obj.get("provisioner")

@@ -98,6 +98,9 @@ def test_filter_says_of_each_node_whether_the_pod_fits() -> None:
     )
     assert found.fits == {"node-a": True, "node-b": False}
     assert [(q.nodes, q.fits) for q in questions_of(found)] == [({"node-a"}, True), ({"node-b"}, False)]
+    nowhere = scenario_of(case(call("PreFilter", "Bad", A, B)))
+    assert [(q.nodes, q.fits) for q in questions_of(nowhere)] == [({"node-a", "node-b"}, False)]
+    assert [(q.nodes, q.fits) for q in questions_of(nowhere, singly=True)] == [({"node-a"}, False), ({"node-b"}, False)]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +205,7 @@ REFUSED = Answer("", "0/1 nodes are available: spec.x is not supported by flowsc
     ],
 )
 def test_verdicts(scenario: Scenario, kube: Answer, own: Answer, verdicts: tuple[Verdict, Verdict]) -> None:
-    result = judge(scenario, [kube], [own])
+    result = judge(scenario, questions_of(scenario), [kube], [own])
     assert (result.kube_scheduler, result.flowsched) == verdicts
     assert bool(result.deviation) == (verdicts[0] is Verdict.NOT_APPLICABLE)
 

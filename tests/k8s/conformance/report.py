@@ -11,13 +11,16 @@ from typing import Any
 
 import yaml
 
-from conformance.runner import Answer, Question, as_expected, questions_of
+from conformance.runner import Answer, Question, as_expected
 from conformance.scenario import Scenario
 from conformance.upstream import PLUGINS, Case, kubernetes_version
 
 KNOWN = Path(__file__).parent / "known_failures.yaml"
 UNSUPPORTED = "not supported by flowsched"
 """In every message about a field that flowsched does not know."""
+
+
+BINDS_TOO_MUCH = "kube-scheduler binds the pod, which the plugin alone refuses under the settings of its test"
 
 
 class Verdict(Enum):
@@ -46,10 +49,14 @@ class Result:
     deviation: str = ""
     """How kube-scheduler does otherwise than the table says."""
 
+    @property
+    def binds_too_much(self) -> bool:
+        """Whether kube-scheduler binds the pod although the plugin alone refuses it."""
+        return self.deviation == BINDS_TOO_MUCH
 
-def judge(scenario: Scenario, kube: Sequence[Answer], own: Sequence[Answer]) -> Result:
+
+def judge(scenario: Scenario, asked: Sequence[Question], kube: Sequence[Answer], own: Sequence[Answer]) -> Result:
     """The verdicts. Where kube-scheduler does otherwise than the table says, flowsched is measured against it."""
-    asked = questions_of(scenario)
     others = [(q, a) for q, a in zip(asked, kube, strict=True) if not as_expected(scenario, q, a)]
     applies = not others
     details = [f"kube-scheduler: {_told(q, a)}" for q, a in others]
@@ -67,7 +74,7 @@ def _deviation(others: Sequence[tuple[Question, Answer]]) -> str:
     if not others:
         return ""
     if any(answer.bound and not question.fits for question, answer in others):
-        return "kube-scheduler binds the pod, which the plugin alone refuses under the settings of its test"
+        return BINDS_TOO_MUCH
     if any(answer.bound for _, answer in others):
         return "kube-scheduler binds the pod to another node, or evicts other pods"
     return "another plugin of kube-scheduler refuses a node that the plugin alone would take"

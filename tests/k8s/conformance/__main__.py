@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[3]))  # benchmarks are no part of what is installed
+
+from benchmarks.machine import describe_machine, measured_on
 from conformance.report import Outcome, Result, Verdict, counts_table, known_failures, problems, table
 from conformance.suite import run_suite
 from conformance.upstream import UpstreamError, cache_folder, record
@@ -55,8 +58,6 @@ def main() -> int:
 
 def keep(data: Mapping[str, Any]) -> None:
     """Write the result to its file and to the page."""
-    from benchmarks.machine import describe_machine
-
     data = {**data, "machine": describe_machine()}
     KEPT.write_text(json.dumps(data, indent=1) + "\n")
     PAGE.write_text(page_with(PAGE.read_text(), data))
@@ -70,8 +71,6 @@ def page_with(page: str, data: Mapping[str, Any]) -> str:
 
 def page_parts(data: Mapping[str, Any]) -> dict[str, str]:
     """What stands between the markers of the page, by name."""
-    from benchmarks.machine import measured_on
-
     run = sum(row["run"] for row in data["plugins"].values())
     took = f"Kubernetes {data['kubernetes']}, {run} cases in {data['took_s'] / 60:.1f} minutes."
     refused = [f"| `{case}` | {_reason(detail)} |" for case, detail in sorted(data["refused"].items())]

@@ -74,7 +74,7 @@ def _filter(case: Case) -> Scenario:
             placed = copy.deepcopy(pod)
             placed.setdefault("spec", {})["nodeName"] = name
             pods.append(placed)
-    fits = _fits(case, set(nodes))
+    fits = _fits(case, list(nodes))
     pod = copy.deepcopy(case.calls[-1].pod)
     scenario = Scenario(case, pod, nodes, fits, pods)
     scenario.others = list(_others(scenario))
@@ -96,7 +96,7 @@ def _infos(case: Case) -> list[Object]:
     return [{"node": node, "pods": on[name]} for node, name in zip(nodes, names, strict=True)]
 
 
-def _fits(case: Case, nodes: set[str]) -> dict[str, bool]:
+def _fits(case: Case, nodes: Sequence[str]) -> dict[str, bool]:
     """What upstream's plugin said: PreEnqueue and PreFilter for all nodes, Filter for each."""
     fits: dict[str, bool] = {}
     for call in case.calls:

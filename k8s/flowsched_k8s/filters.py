@@ -6,6 +6,7 @@ Resources, host ports and everything about other pods is the engine's: see :mod:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,6 +23,8 @@ _FULL_WEIGHT = 100
 _CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _FORBIDDING = ("NoSchedule", "NoExecute")
 _AVOIDING = "PreferNoSchedule"
+_COMPARED = ("Gt", "Lt")
+_WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 @dataclass(frozen=True)
@@ -32,14 +35,23 @@ class Tolerance:
     value: str | None
     """None for any."""
     effect: str
+    operator: str = "Equal"
+    """``Gt`` or ``Lt``: the taint's value, a whole number, is above or below this one (Kubernetes 1.35, behind a gate)."""
 
     def covers(self, taint: Taint) -> bool:
         """Whether it tolerates a taint: an empty key or effect stands for all."""
         return (
             self.effect in ("", taint.effect)
             and self.key in ("", taint.key)
-            and (self.value is None or self.value == taint.value)
+            and (self.value is None or self._agrees(self.value, taint.value))
         )
+
+    def _agrees(self, own: str, value: str) -> bool:
+        if self.operator not in _COMPARED:
+            return own == value
+        if not (_WHOLE.fullmatch(own) and _WHOLE.fullmatch(value)):
+            return False
+        return int(value) > int(own) if self.operator == "Gt" else int(value) < int(own)
 
 
 @dataclass(frozen=True)
@@ -155,9 +167,8 @@ def _unsupported(pod: Pod) -> Iterator[str]:
     if spec.workload_ref is not None:
         yield "spec.workloadRef is not supported by flowsched; name the group by a label or by spec.schedulingGroup"
     for index, toleration in enumerate(spec.tolerations or ()):
-        if toleration.operator not in ("", "Equal", "Exists"):
-            operator = toleration.operator
-            yield f"spec.tolerations[{index}].operator: {operator} is not supported by flowsched; use Equal or Exists"
+        if toleration.operator not in ("", "Equal", "Exists", *_COMPARED):
+            yield f"spec.tolerations[{index}].operator: {toleration.operator} is not supported by flowsched"
     policies = set()
     for index, constraint in enumerate(spec.topology_spread_constraints or ()):
         where = f"spec.topologySpreadConstraints[{index}]"
@@ -191,10 +202,15 @@ def _preferred(affinity: NodeAffinity) -> list[tuple[int, NodeTerm]]:
 def _tolerances(pod: Pod) -> Iterable[Tolerance]:
     return sorted(
         {
-            Tolerance(t.key, None if t.operator == "Exists" else t.value, t.effect)
+            Tolerance(
+                t.key,
+                None if t.operator == "Exists" else t.value,
+                t.effect,
+                t.operator if t.operator in _COMPARED else "Equal",
+            )
             for t in pod.spec.tolerations or ()
             # An empty key stands for all keys only together with Exists.
             if t.key or t.operator == "Exists"
         },
-        key=lambda t: (t.key, t.value is not None, t.value or "", t.effect),
+        key=lambda t: (t.key, t.value is not None, t.value or "", t.effect, t.operator),
     )

@@ -17,7 +17,7 @@ from flowsched.round.scheduler import prepare
 from flowsched.scale.bulk_round import prepare as prepare_bulk
 
 # kube-scheduler's own limit of requests would be what its answers wait for. Without the gate, which is off by default, the
-# API server takes no toleration with an operator that flowsched says it does not support.
+# API server takes no toleration that compares numbers.
 PLANE = ("--parts", "kwok,kube-scheduler", "--scheduler-qps", "5000")
 GATES = ("--feature-gates", "TaintTolerationComparisonOperators=true")
 

@@ -6,10 +6,11 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check control-plane node-parts test soak bench profiles clean
+.PHONY: help setup demo check control-plane node-parts conformance conformance-sample upstream-cases test soak bench profiles
+.PHONY: clean
 
 help: ## list these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(READY) ## make .venv and install flowsched into it with its tools; again only when pyproject.toml changes
 	@:
@@ -29,6 +30,17 @@ control-plane: setup ## build etcd, kube-apiserver, kubectl and helm for the Kub
 
 node-parts: control-plane ## build kubelet and containerd for the tests of the agent on a real node; needs Go, minutes the first time
 	@$(BIN)/python k8s/control_plane/node_parts.py build
+
+conformance: setup ## upstream's table cases of scheduler plugins under kube-scheduler and flowsched; needs Go, some ten minutes
+	@$(CONFORMANCE) $(OPTIONS)
+
+conformance-sample: setup ## eighty of these cases, as the tests run them; needs Go
+	@$(CONFORMANCE) --sample 80
+
+upstream-cases: setup ## record upstream's table cases into the cache; needs Go, minutes the first time
+	@$(CONFORMANCE) --record
+
+CONFORMANCE := PYTHONPATH=tests:tests/k8s $(BIN)/python -m conformance
 
 test: check ## all checks, then all tests; those against a real Kubernetes API server where there is Go
 	@if command -v go >/dev/null; then \

@@ -101,7 +101,7 @@ class Cache:
             self.others[name] = node
             return "NodeRemove" if left else None
         self.others.pop(name, None)
-        room = {**allocatable(node), **self.volumes.limits.of_node(name)}
+        room = self._room(node)
         old = self.nodes.get(name)
         if old is None:
             self.version += 1
@@ -144,8 +144,25 @@ class Cache:
         """A node's CSI drivers changed."""
         entry = self.nodes.get(name)
         if entry is not None:
-            entry.allocatable = {**allocatable(entry.node), **self.volumes.limits.of_node(name)}
+            entry.allocatable = self._room(entry.node)
             self._put_machine(name)
+
+    def _room(self, node: Node) -> dict[str, int]:
+        """What a node has for pods: of volumes, its limits less those that stay attached although no pod uses them."""
+        name = node.metadata.name
+        room = {**allocatable(node), **self.volumes.limits.of_node(name)}
+        if self.volumes.has_attachments(name):
+            known = self.nodes.get(name)
+            uids = known.pods if known is not None else self._on_missing_node.get(name, set())
+            pods = (self.pods[uid].pod for uid in sorted(uids) if uid in self.pods)
+            for resource, count in self.volumes.left_attached(name, pods).items():
+                room[resource] = max(0, room[resource] - count)
+        return room
+
+    def _recount_attached(self, entry: PodEntry, name: str) -> None:
+        """A pod came to a node or left it: what is attached there may have a user now, or none."""
+        if entry.pod.spec.volumes and self.volumes.has_attachments(name):
+            self.refresh_volume_limits(name)
 
     def refresh_all_volume_limits(self) -> None:
         """A CSI driver is limited now that was not, or the other way round: nodes and bound pods are counted anew."""
@@ -351,6 +368,7 @@ class Cache:
         self.fleet.book(uid, name, needs, sensitivity=sensitivity, pressure=pressure, holds=holds, joins=joins)
         if entry.intent.service is not None:
             self.services.settle(name)
+        self._recount_attached(entry, name)
 
     def _leave(self, entry: PodEntry) -> None:
         name = entry.place
@@ -366,6 +384,7 @@ class Cache:
         self.volumes.unuse(entry.pod)
         if entry.intent.service is not None:
             self.services.settle(name)
+        self._recount_attached(entry, name)
 
     def _here(self, name: str) -> set[str]:
         """Uids of what is on a node, which may be missing."""

@@ -7,7 +7,15 @@ from typing import Generic, TypeVar
 import msgspec
 
 from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup
-from flowsched_k8s.storage_objects import Claim, CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, StorageClass
+from flowsched_k8s.storage_objects import (
+    Claim,
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    StorageClass,
+    VolumeAttachment,
+)
 
 Obj = TypeVar("Obj")
 
@@ -24,6 +32,6 @@ class Gone(msgspec.Struct, Generic[Obj], frozen=True, gc=False):
     object: Obj
 
 
-Storage = Claim | PersistentVolume | StorageClass | CsiNode | CsiDriver | CsiStorageCapacity
+Storage = Claim | PersistentVolume | StorageClass | CsiNode | CsiDriver | CsiStorageCapacity | VolumeAttachment
 Thing = Node | Pod | Namespace | Storage | PodGroup | Budget
 Change = Seen[Thing] | Gone[Thing]

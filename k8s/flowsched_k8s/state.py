@@ -29,7 +29,15 @@ from flowsched_k8s.queue import AttemptOutcome, Cause, Place, PodQueue, Wake
 from flowsched_k8s.recorder import Recorder
 from flowsched_k8s.resizes import Resizes
 from flowsched_k8s.round_input import Chosen, Fate, RoundInput, RoundResult
-from flowsched_k8s.storage_objects import Claim, CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, StorageClass
+from flowsched_k8s.storage_objects import (
+    Claim,
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    StorageClass,
+    VolumeAttachment,
+)
 from flowsched_k8s.tallies import Tallies
 from flowsched_k8s.victims import Victims
 from flowsched_k8s.volumes import ClaimKey
@@ -251,6 +259,8 @@ class SchedulerState:
         elif isinstance(thing, PersistentVolume):
             volumes.remove_volume(thing.metadata.name) if gone else volumes.put_volume(thing)
             cache.recount_volumes(volumes.claims_of(thing.metadata.name))
+            for node in volumes.attaching(thing.metadata.name):
+                cache.refresh_volume_limits(node)
             self.wakeups.volumes_changed(Wake.VOLUME, now)
         elif isinstance(thing, StorageClass):
             volumes.remove_class(thing.metadata.name) if gone else volumes.put_class(thing)
@@ -270,6 +280,11 @@ class SchedulerState:
             else:
                 cache.refresh_volume_limits(thing.metadata.name)
             self.queue.wake(Wake.CSI_NODE, now)
+        elif isinstance(thing, VolumeAttachment):
+            volumes.remove_attachment(thing) if gone else volumes.put_attachment(thing)
+            cache.refresh_volume_limits(thing.spec.node_name)
+            if gone:
+                self.queue.wake(Wake.CSI_NODE, now)
 
     def volumes_unreadable(self, reason: str, now: float) -> None:
         """Claims cannot be read, or ("") can be again: pods with claims say so instead of missing them."""

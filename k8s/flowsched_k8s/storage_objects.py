@@ -148,3 +148,24 @@ class CsiNode(Struct):
 
     metadata: Meta = Meta()
     spec: CsiNodeSpec = CsiNodeSpec()
+
+
+class AttachmentSource(Struct):
+    """What is attached"""
+
+    persistent_volume_name: str | None = None
+
+
+class VolumeAttachmentSpec(Struct):
+    """spec of a volume attachment"""
+
+    attacher: str = ""
+    node_name: str = ""
+    source: AttachmentSource = AttachmentSource()
+
+
+class VolumeAttachment(Struct):
+    """A VolumeAttachment"""
+
+    metadata: Meta = Meta()
+    spec: VolumeAttachmentSpec = VolumeAttachmentSpec()

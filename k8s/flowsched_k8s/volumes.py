@@ -29,6 +29,7 @@ from flowsched_k8s.storage_objects import (
     PersistentVolume,
     StorageClass,
     TopologySelectorTerm,
+    VolumeAttachment,
 )
 from flowsched_k8s.volume_needs import ANYWHERE, NOTHING, ZONE_KEYS, Choice, Reach, VolumeNeeds
 
@@ -105,6 +106,8 @@ class VolumeIndex:
         self._users: dict[ClaimKey, set[str]] = {}
         self._promised: dict[ClaimKey, ClaimPatch] = {}
         self._wanted: dict[str, set[ClaimKey]] = {}
+        self._attachments: dict[str, dict[str, tuple[str, str]]] = {}
+        """By node: name of the attachment -> (driver, name of the volume)."""
 
     # What the API server says
 
@@ -177,6 +180,42 @@ class VolumeIndex:
         """What a driver said of its room does not hold any more."""
         self._capacities.remove(capacity)
         self.version += 1
+
+    def put_attachment(self, attachment: VolumeAttachment) -> None:
+        """A volume is attached to a node, or is being attached."""
+        spec = attachment.spec
+        if spec.attacher and spec.source.persistent_volume_name:
+            found = self._attachments.setdefault(spec.node_name, {})
+            found[attachment.metadata.name] = (spec.attacher, spec.source.persistent_volume_name)
+
+    def remove_attachment(self, attachment: VolumeAttachment) -> None:
+        """A volume is detached."""
+        found = self._attachments.get(attachment.spec.node_name, {})
+        found.pop(attachment.metadata.name, None)
+        if not found:
+            self._attachments.pop(attachment.spec.node_name, None)
+
+    def attaching(self, volume_name: str) -> list[str]:
+        """Nodes that have an attachment of a volume."""
+        named = ((n, {v for _, v in found.values()}) for n, found in self._attachments.items())
+        return sorted(node for node, volumes in named if volume_name in volumes)
+
+    def has_attachments(self, node: str) -> bool:
+        """Whether :meth:`left_attached` may be anything."""
+        return node in self._attachments
+
+    def left_attached(self, node: str, pods: Iterable[Pod]) -> dict[str, int]:
+        """Volumes that are attached to a node and used by none of its pods, counted as :meth:`AttachLimits.needs` does."""
+        attached = self._attachments.get(node)
+        if not attached:
+            return {}
+        used = {volume for pod in pods for volume in self._attached(pod)}
+        found = set()
+        for driver, name in attached.values():
+            volume = self._volumes.get(name)
+            if volume is not None and volume.spec.csi is not None:
+                found.add((driver, volume.spec.csi.volume_handle))
+        return self.limits.needs(found - used)
 
     def use(self, pod: Pod) -> None:
         """A pod is on a node, or is assumed to be. Twice is as good as once."""

@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup
 from flowsched_k8s.pod_groups import IN_TREE
-from flowsched_k8s.storage_objects import Claim, CsiDriver, CsiNode, CsiStorageCapacity, PersistentVolume, StorageClass
+from flowsched_k8s.storage_objects import (
+    Claim,
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    StorageClass,
+    VolumeAttachment,
+)
 
 IN_TREE_VERSIONS = ("v1beta1", "v1alpha2")
 """Of the in-tree pod groups; an API server has one of them, or none."""
@@ -42,6 +50,7 @@ def watched(configuration: Configuration) -> list[Watched]:
             Watched("storageclasses", f"{storage}/storageclasses", StorageClass, {}),
             Watched("csinodes", f"{storage}/csinodes", CsiNode, {}),
             Watched("csidrivers", f"{storage}/csidrivers", CsiDriver, {}),
+            Watched("volumeattachments", f"{storage}/volumeattachments", VolumeAttachment, {}),
             Watched("csistoragecapacities", f"{storage}/csistoragecapacities", CsiStorageCapacity, {}),
         ]
     if "scheduling.x-k8s.io" in features.pod_groups:

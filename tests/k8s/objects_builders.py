@@ -345,6 +345,14 @@ def csi_node(name: str = "n1", *, migrated: str | None = None, **limits: int | N
     )
 
 
+def volume_attachment(
+    name: str = "va1", *, node: str = "n1", driver: str, volume: str
+) -> storage_objects.VolumeAttachment:
+    """A volume that a driver has attached to a node."""
+    spec = {"attacher": driver, "nodeName": node, "source": {"persistentVolumeName": volume}}
+    return decoded(storage_objects.VolumeAttachment, {"metadata": metadata(name), "spec": spec})
+
+
 # Budgets and groups
 
 

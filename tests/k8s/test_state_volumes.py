@@ -12,7 +12,7 @@ from model_server import ModelServer, key_of
 
 from flowsched_k8s import names
 from flowsched_k8s.bindings import BindOutcome
-from flowsched_k8s.changes import Seen
+from flowsched_k8s.changes import Gone, Seen
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.instructions import PatchClaim, PatchCondition
 from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
@@ -188,3 +188,56 @@ def test_a_volume_that_a_failed_claim_gives_back_goes_to_the_next() -> None:
     running.told.clear()
     running.settle()
     assert [t.patch.name for t in running.told if isinstance(t, PatchClaim)] == ["b"]
+
+
+# Volumes that stay attached
+
+
+DRIVER = "ebs.csi.aws.com"
+
+
+def attached_scheduler(limit: int) -> ModelScheduler:
+    """A node that takes so many volumes, and three bound claims with volumes of the driver."""
+    running = scheduler(b.node("n1"))
+    tell(running, b.csi_node("n1", ebs_csi_aws_com=limit))
+    for number in range(3):
+        name = f"v{number}"
+        tell(
+            running,
+            b.claim(name, volume=name),
+            b.volume(name, claim=("default", name), driver=DRIVER, handle=f"handle-{number}"),
+        )
+    return running
+
+
+def test_volumes_that_stay_attached_count_until_they_are_detached() -> None:
+    running = attached_scheduler(2)
+    left = [b.volume_attachment(f"va{n}", driver=DRIVER, volume=f"v{n}") for n in (1, 2)]
+    tell(running, *left)
+    running.create(user("new", claim="v0"))
+    running.settle()
+    assert running.where() == {}
+    (told,) = running.conditions("new")
+    assert names.TOO_MANY_VOLUMES in told.message
+    running.observe([Gone(left[0])])
+    running.settle()
+    assert running.where() == {"new": "n1"}
+
+
+def test_an_attached_volume_with_a_user_counts_once() -> None:
+    running = attached_scheduler(2)
+    running.create(user("old", claim="v1"))
+    running.settle()
+    tell(running, b.volume_attachment("va1", driver=DRIVER, volume="v1"))
+    running.create(user("new", claim="v0"))
+    running.settle()
+    assert running.where() == {"old": "n1", "new": "n1"}
+
+
+def test_an_attachment_counts_from_when_its_volume_is_known() -> None:
+    running = attached_scheduler(1)
+    tell(running, b.volume_attachment("va9", driver=DRIVER, volume="v9"))
+    tell(running, b.volume("v9", driver=DRIVER, handle="handle-9"))
+    running.create(user("new", claim="v0"))
+    running.settle()
+    assert running.where() == {}

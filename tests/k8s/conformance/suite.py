@@ -1,0 +1,76 @@
+"""All cases, or a sample of them, on a control plane of their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from plane import running_plane
+from running import STANDARD, running_scheduler
+
+from conformance.report import Outcome, Result, Verdict, judge
+from conformance.runner import LONG_SETTLE_S, SETTLE_S, Runner, Scheduler, questions_of
+from conformance.scenario import Scenario, SkippedError, even_sample, skipped_and_mapped
+from conformance.upstream import recorded_cases
+from flowsched.round.scheduler import prepare
+from flowsched.scale.bulk_round import prepare as prepare_bulk
+
+# kube-scheduler's own limit of requests would be what its answers wait for. Without the gate, which is off by default, the
+# API server takes no toleration that compares numbers.
+PLANE = ("--parts", "kwok,kube-scheduler", "--scheduler-qps", "5000")
+GATES = ("--feature-gates", "TaintTolerationComparisonOperators=true")
+
+
+def silent(text: str) -> None:
+    """Report no progress."""
+
+
+def run_suite(
+    folder: Path, sample: int | None = None, text: str = "", progress: Callable[[str], None] = silent
+) -> Outcome:
+    """Record the cases if need be, start everything, and run those whose title contains ``text``.
+
+    ``folder`` is for the scheduler's files. Raises ``UpstreamError`` if the cases cannot be recorded.
+    """
+    progress("recording upstream's cases (minutes the first time)")
+    found = recorded_cases()
+    scenarios, skipped = skipped_and_mapped(found)
+    scenarios = [s for s in scenarios if text in s.case.title]
+    if sample is not None:
+        scenarios = even_sample(scenarios, sample)
+    prepare()
+    prepare_bulk()
+    began = time.monotonic()
+    results = []
+    with (
+        running_plane(*PLANE, *GATES) as plane,
+        running_scheduler(plane, folder, features=(*STANDARD, "preemption")) as flowsched,
+    ):
+        schedulers = (
+            Scheduler("default-scheduler", flowsched.pool),
+            Scheduler(flowsched.name, flowsched.pool, lambda: flowsched.state()["nodes"]),
+        )
+        runner = Runner(plane.admin)
+        for number, scenario in enumerate(scenarios, start=1):
+            progress(f"{number}/{len(scenarios)} {scenario.case.title}")
+            try:
+                results.append(_result(runner, scenario, *schedulers))
+            except SkippedError as reason:
+                skipped.append((scenario.case, str(reason)))
+    return Outcome(found, skipped, results, time.monotonic() - began)
+
+
+def _result(runner: Runner, scenario: Scenario, kube_scheduler: Scheduler, flowsched: Scheduler) -> Result:
+    """The verdicts on a case; one that may come from a watch that was late is looked at again, node by node.
+
+    Raises ``SkippedError`` if the API server refuses an object of the case.
+    """
+    for settle_s in (SETTLE_S, LONG_SETTLE_S):
+        asked = questions_of(scenario, singly=settle_s == LONG_SETTLE_S)
+        control = runner.run(scenario, asked, kube_scheduler, settle_s)
+        answers = runner.run(scenario, asked, flowsched, settle_s, control)
+        result = judge(scenario, asked, control, answers)
+        if result.flowsched not in (Verdict.FAIL, Verdict.WRONG) and not result.binds_too_much:
+            break
+    return result

@@ -1,0 +1,28 @@
+"""Upstream's own table cases under kube-scheduler and flowsched: eighty of them, as `make conformance-sample` runs them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from conformance.report import Verdict, known_failures, problems
+from conformance.suite import run_suite
+from conformance.upstream import UpstreamError, cache_folder
+
+from requirements_on_machine import give_up, needs
+
+SAMPLE = 80
+LEFT_OUT_AT_MOST = 4
+"""Of the sample, by an API server that refuses an object of a case."""
+
+
+def test_a_sample_of_upstream_cases_ends_as_under_kube_scheduler(tmp_path: Path) -> None:
+    if not cache_folder().exists():
+        needs("go", "to record upstream's table cases")
+    try:
+        outcome = run_suite(tmp_path, SAMPLE)
+    except UpstreamError as error:
+        give_up(f"upstream's table cases cannot be recorded: {error}")
+    assert problems(outcome.results, known_failures()) == []
+    assert len(outcome.results) >= SAMPLE - LEFT_OUT_AT_MOST
+    assert sum(r.kube_scheduler is Verdict.PASS for r in outcome.results) >= SAMPLE * 3 // 4
+    assert len({r.case.plugin for r in outcome.results}) >= 10

@@ -51,13 +51,17 @@ class ImageIndex:
     def cost(self, images: Iterable[str], rows: int) -> FloatArray | None:
         """[rows] what a place costs more than on the node that has most of the images; None where all are the same."""
         wanted = tuple(images)
-        if not any(name in self._on for name in wanted):
+        found = [self._on[name] for name in wanted if name in self._on]
+        nodes = len(self._of_row)
+        if all(len(on) == nodes for on in found):
             return None
         there = np.zeros(rows)
-        for name in wanted:
-            on = self._on.get(name, {})
-            share = len(on) / len(self._of_row)
-            there[np.fromiter(on, np.int64, len(on))] += np.fromiter(on.values(), np.float64, len(on)) * share
+        for on in found:
+            if len(on) == nodes:
+                there += next(iter(on.values()))
+            else:
+                share = len(on) / nodes
+                there[np.fromiter(on, np.int64, len(on))] += np.fromiter(on.values(), np.float64, len(on)) * share
         most = _MOST_BYTES * len(wanted)
         worth = IMAGE_WEIGHT * (np.clip(there, _LEAST_BYTES, most) - _LEAST_BYTES) / (most - _LEAST_BYTES)
         steps: FloatArray = np.round((worth.max() - worth) / IMAGE_STEP) * IMAGE_STEP

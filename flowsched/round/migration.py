@@ -5,9 +5,10 @@ Asked last in a round, when all that starts has its place. A move of a task from
     cost(m) + cost(n) - cost(m without it) - cost(n with it)
 
 in the unit of all costs, with its program standing still for ``migration_pause_s`` first. It goes on with the work that it
-has done, or with none of it (``migrated_work: lost``): then what it loses counts against the move. It is made if it gains more than ``migration_price``, which counts twice for a task that moved a short while ago. Each move is priced at
-the state that those before it leave; a round makes at most ``migration_moves``. Tasks without an end, members of task
-groups, and tasks that relations bind or count stay where they are.
+has done, or without it (``migrated_work: lost``): then what it loses counts against the move. A move is made if it gains
+more than ``migration_price``, which counts twice for a task that moved a short while ago. Each move is priced at the state
+that those before it leave; a round makes at most ``migration_moves``. Tasks without an end, members of task groups, and
+tasks that relations bind or count stay where they are.
 """
 
 from __future__ import annotations

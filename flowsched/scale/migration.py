@@ -8,8 +8,8 @@ over, a task moves if
 
     gain * (1 - e) > migration_price + what standing still for ``migration_pause_s`` costs
 
-with ``LOST_RUN_PRICE * e`` on the right side too if its work is lost (``migrated_work``). The price is ``HYSTERESIS`` times as
-high for a task that moved less than ``QUIET_S`` ago. Tasks without a predicted end stay where they are.
+with ``LOST_RUN_PRICE * e`` on the right side too if its work is lost (``migrated_work``). The price is ``HYSTERESIS``
+times as high for a task that moved less than ``QUIET_S`` ago. Tasks without a predicted end stay where they are.
 """
 
 from __future__ import annotations

@@ -64,6 +64,13 @@ class Evict:
 
 
 @dataclass(frozen=True)
+class MovePod:
+    """POST pods/eviction: a pod leaves its node so that its controller makes another one, which gets a better place."""
+
+    pod: PodKey
+
+
+@dataclass(frozen=True)
 class Resize:
     """PATCH pods/resize: the CPU requests of containers, in milli-CPU."""
 
@@ -91,4 +98,4 @@ class PatchClaim:
     patch: ClaimPatch
 
 
-Instruction = Bind | PatchCondition | PostEvent | Evict | Resize | GroupStatus | PatchClaim
+Instruction = Bind | PatchCondition | PostEvent | Evict | MovePod | Resize | GroupStatus | PatchClaim

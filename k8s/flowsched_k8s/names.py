@@ -49,10 +49,12 @@ SCHEDULER_ERROR = "SchedulerError"
 SCHEDULING_GATED = "SchedulingGated"
 DISRUPTION_TARGET = "DisruptionTarget"
 PREEMPTION_BY_SCHEDULER = "PreemptionByScheduler"
+EVICTION_BY_API = "EvictionByEvictionAPI"
 FAILED_SCHEDULING = "FailedScheduling"
 SCHEDULED = "Scheduled"
 POSTPONED = "Postponed"
 PREEMPTED = "Preempted"
+REBALANCED = "Rebalanced"
 PROFILES_REFUSED = "ProfilesRefused"
 
 # Reason texts of filters: what follows the count in "0/N nodes are available: ...".

@@ -32,6 +32,7 @@ from flowsched_k8s.instructions import (
     Evict,
     GroupStatus,
     Instruction,
+    MovePod,
     PatchClaim,
     PatchCondition,
     PodKey,
@@ -164,6 +165,8 @@ class Writer:
                 return self.post_event(instruction)
             case Evict():
                 return await self.evict(instruction)
+            case MovePod():
+                return await self.move(instruction)
             case Resize():
                 return await self.resize(instruction)
             case GroupStatus():
@@ -283,6 +286,17 @@ class Writer:
         if marked.outcome is not WriteOutcome.DONE:
             return marked
         return await self._write("DELETE", _pod(evict.pod), body, JSON, what)
+
+    async def move(self, move: MovePod) -> Result:
+        """Ask for a pod's eviction. The API server refuses it (429, so ``RETRY``) where a disruption budget forbids it."""
+        pod = move.pod
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": {"preconditions": {"uid": pod.uid}},
+        }
+        return await self._write("POST", _pod(pod, "eviction"), body, JSON, f"evict {pod}")
 
     async def resize(self, resize: Resize) -> Result:
         """Change the CPU requests of a running pod's containers."""

@@ -36,6 +36,10 @@ WIDTH = f"{PREFIX}/width"
 # On nodes.
 MACHINE_TYPE = f"{PREFIX}/machine-type"
 POOL = f"{PREFIX}/pool"
+EMPTIED = f"{PREFIX}/emptied"
+"""A taint that asks for no pods; its value is when the node was emptied."""
+AVOIDED = "PreferNoSchedule"
+"""The effect of a taint that a pod gets over."""
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"

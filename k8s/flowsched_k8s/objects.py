@@ -355,6 +355,7 @@ class Taint(Struct):
     key: str = ""
     value: str = ""
     effect: str = ""
+    time_added: str | None = None
 
 
 class NodeSpec(Struct):

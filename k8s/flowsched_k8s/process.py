@@ -47,6 +47,7 @@ from flowsched_k8s.instructions import (
     PodKey,
     PostEvent,
     Resize,
+    TaintNode,
 )
 from flowsched_k8s.load_reader import LoadReader
 from flowsched_k8s.metrics import Metrics
@@ -342,6 +343,7 @@ class Process:
         """Look whether running pods should be elsewhere, and ask for their eviction."""
         assert self._engine is not None, "rounds begin once it is made"
         rebalancing, settings = self.state.rebalancing, self.configuration.rebalancing
+        self._dispatch(rebalancing.restore(now))
         questions = rebalancing.questions(now)
         try:
             plan, refused = await asyncio.to_thread(plan_moves, questions, self._solver, self._engine, settings)
@@ -444,6 +446,8 @@ class Process:
                     LOG.warning("not carried out", extra={"what": type(instruction).__name__, "error": result.message})
                 if isinstance(instruction, Evict) and not accepted:
                     self._dispatch(self.state.evictions.failed(instruction.pod, result.message, self._clock()))
+                if isinstance(instruction, TaintNode):
+                    self._dispatch(self.state.rebalancing.marked(instruction, accepted, result.message))
                 if isinstance(instruction, MovePod) and not accepted:
                     self._dispatch(self.state.rebalancing.failed(instruction.pod, result.message, self._clock()))
                 if isinstance(instruction, Resize):

@@ -8,7 +8,7 @@ when the pods have left and those in their place have nodes.
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,9 +20,10 @@ from flowsched_k8s.entries import NodeEntry, PodEntry
 from flowsched_k8s.evictions import LARGEST_GROUP, MOST_WORK, Evictions
 from flowsched_k8s.gangs import Gangs
 from flowsched_k8s.inputs import InputBuilder
-from flowsched_k8s.instructions import Instruction, MovePod, PodKey
+from flowsched_k8s.instructions import Instruction, MovePod, PodKey, TaintNode
 from flowsched_k8s.move_plan import MovePlan, MoveQuestion, Purpose
-from flowsched_k8s.names import EVICTION_BY_API
+from flowsched_k8s.names import AVOIDED, EMPTIED, EVICTION_BY_API
+from flowsched_k8s.objects import Taint
 from flowsched_k8s.pod_groups import GroupSpec
 from flowsched_k8s.preemption import Occupant, PreemptionPlan
 from flowsched_k8s.queue import Place, PodQueue
@@ -44,6 +45,10 @@ _TARGETS = 64
 """Nodes that each of them may go to: the emptiest that would take it."""
 _HALF = 0.5
 """A node is worth emptying if its pods ask for less of its CPU and memory; so the cluster autoscaler has it."""
+_EMPTIED_S = 1800.0
+"""An autoscaler has so long to remove a node that was emptied; after that it is a node like others again."""
+_MOVED = 50
+"""Moves that are remembered for people."""
 _PATIENCE_S = 300.0
 """A pod that was evicted and is still there after so long is not waited for any more."""
 
@@ -57,8 +62,6 @@ class Look:
     """Why nothing is moved, purpose by purpose."""
     stays: Counter[str] = field(default_factory=Counter)
     """Pods that may not be moved, by reason."""
-    record: str = ""
-    moves: list[dict[str, object]] = field(default_factory=list)
 
 
 class Rebalancing:
@@ -98,6 +101,11 @@ class Rebalancing:
         self._turn = 0
         self.looks = 0
         self.last: Look | None = None
+        self._when_marked: list[Instruction] = []
+        """What follows once a node that is to be emptied is marked."""
+        self._moves: deque[dict[str, object]] = deque(maxlen=_MOVED)
+        self._emptied: dict[str, float] = {}
+        """Nodes that are marked as emptied, and since when, as of this look."""
 
     # When
 
@@ -121,6 +129,26 @@ class Rebalancing:
         """A pod is gone."""
         self._moving.pop(uid, None)
         self._sent.discard(uid)
+
+    def restore(self, now: float) -> list[Instruction]:
+        """Marks that are taken off nodes: nobody wanted the node away, or pods needed it after all."""
+        self._emptied = {
+            name: since for name, node in self._cache.nodes.items() if (since := _emptied_s(node)) is not None
+        }
+        over = [
+            name
+            for name, since in sorted(self._emptied.items())
+            if now - since > _EMPTIED_S or self._residents(self._cache.nodes[name])
+        ]
+        return [self._mark(name, None) for name in over]
+
+    def _mark(self, name: str, emptied_s: float | None) -> TaintNode:
+        """The node with the mark, or without it."""
+        node = self._cache.nodes[name].node
+        taints = [t for t in node.spec.taints or () if t.key != EMPTIED]
+        if emptied_s is not None:
+            taints.append(Taint(key=EMPTIED, value=str(int(emptied_s)), effect=AVOIDED))
+        return TaintNode(name, node.metadata.resource_version, tuple(taints))
 
     # What is asked
 
@@ -251,7 +279,8 @@ class Rebalancing:
         verdicts = self._inputs.verdicts(self._cache.wants(entry))
         able = verdicts.passes[: fleet.rows] & fleet.alive & fleet.fits(entry.needs)
         cpu = fleet.free()[:, fleet.resources.index("cpu")]
-        rows = [r for r in fleet.order().tolist() if able[r] and str(fleet.names[r]) != entry.place]
+        away = {entry.place, *self._emptied}
+        rows = [r for r in fleet.order().tolist() if able[r] and str(fleet.names[r]) not in away]
         rows.sort(key=lambda r: -int(cpu[r]))
         return tuple(str(fleet.names[r]) for r in rows[:_TARGETS])
 
@@ -260,8 +289,8 @@ class Rebalancing:
         gain = self._settings.empty_node_gain
         if gain <= 0.0:
             return
-        on = {name: self._residents(node) for name, node in self._cache.nodes.items()}
-        rows = {name: self._cache.fleet.row(name) for name, pods in on.items() if not pods}
+        on = {name: self._residents(node) for name, node in self._cache.nodes.items() if name not in self._emptied}
+        rows = {name: self._cache.fleet.row(name) for name in self._cache.nodes if not on.get(name)}
         closed = [row for row in rows.values() if row is not None]
         order = sorted((len(pods), name) for name, pods in on.items() if pods)
         able = [
@@ -372,7 +401,7 @@ class Rebalancing:
         elif broken := self._too_many(leaving):
             look.told.append(f"{plan.question.what}: {broken}")
             return []
-        look.record, self._purpose = record, str(plan.question.purpose)
+        self._purpose = str(plan.question.purpose)
         out: list[Instruction] = []
         dry = self._settings.dry_run or self._cache.configuration.dry_run
         for m in moves:
@@ -382,9 +411,8 @@ class Rebalancing:
                 f"(gain {m.gain:.2f}, price {m.price:.2f}, record {record})"
             )
             LOG.info("would move" if dry else "moves", extra={"pod": key, "why": text})
-            look.moves.append(
-                {"pod": str(key), "from": m.source, "to": m.target, "gain": m.gain, "price": m.price, "why": text}
-            )
+            done = {"at_s": now, "purpose": self._purpose, "pod": str(key), "from": m.source, "to": m.target}
+            self._moves.append({**done, "gain": m.gain, "price": m.price, "record": record, "dry_run": dry})
             self._tallies.moves[self._purpose, "dry" if dry else "sent"] += 1
             if dry:
                 continue
@@ -393,9 +421,28 @@ class Rebalancing:
             out.append(MovePod(key))
             self._moving[m.uid] = now + _PATIENCE_S
             self._sent.add(m.uid)
+        if not dry and plan.question.purpose is Purpose.EMPTY_NODE:
+            # Once the node is marked: before, the pods in their place would come back to it.
+            self._when_marked = out
+            return [self._mark(moves[0].source, now)]
         if not dry and plan.question.room_for:
             out += self._evictions.make_room(plan.question.room_for, now)
         return out
+
+    def marked(self, mark: TaintNode, accepted: bool, message: str) -> list[Instruction]:
+        """A node is marked as emptied, or is not: the pods leave it now, or stay."""
+        if not any(t.key == EMPTIED for t in mark.taints):
+            return []
+        out, self._when_marked = self._when_marked, []
+        if accepted:
+            return out
+        for instruction in out:
+            if isinstance(instruction, MovePod):
+                self.forget(instruction.pod.uid)
+        self._tallies.moves[self._purpose, "refused"] += 1
+        if self.last is not None:
+            self.last.told.append(f"{mark.node} without pods: it could not be marked: {message}")
+        return []
 
     def outdated(self, move: MovePod) -> bool:
         """Whether a move is not to be sent any more: another one of its plan was refused, or the pod is gone."""
@@ -422,13 +469,20 @@ class Rebalancing:
         return {
             "looks": self.looks,
             "age_s": round(now - look.at_s, 3),
-            "record": look.record,
-            "moves": look.moves,
+            "moves": list(self._moves),
             "told": look.told,
             "stays": dict(sorted(look.stays.items())),
             "leaving": sorted(str(e.key) for uid in self._moving if (e := self._cache.pods.get(uid)) is not None),
             "quiet_for_s": max(0.0, round(self._quiet_until_s - now, 3)),
         }
+
+
+def _emptied_s(node: NodeEntry) -> float | None:
+    """When a node was emptied; None for one that is not marked so."""
+    value = next((t.value for t in node.node.spec.taints or () if t.key == EMPTIED), None)
+    if value is None:
+        return None
+    return float(value) if value.isdigit() else 0.0
 
 
 def _is_part_of_node(entry: PodEntry) -> bool:

@@ -53,7 +53,7 @@ CHANGES = {
     "pod-groups-in-tree": {("scheduling.k8s.io", "podgroups/status", "patch")},
     "namespace-selector": set(),
     "preemption": {("", "pods", "delete")},
-    "rebalancing": {("", "pods/eviction", "create")},
+    "rebalancing": {("", "pods/eviction", "create"), ("", "nodes", "patch")},
     "resize": {("", "pods/resize", "patch")},
     "lease": {("coordination.k8s.io", "leases", "create"), ("coordination.k8s.io", "leases", "update")},
 }
@@ -394,7 +394,8 @@ def test_the_chart_makes_what_the_kustomization_makes(helm: Path) -> None:
 
 def test_with_everything_on_the_chart_still_makes_the_same(helm: Path) -> None:
     everything = "config.features.podGroups={scheduling.x-k8s.io,scheduling.k8s.io,labels}"
-    on = ("config.features.preemption=true", "config.features.resize=true", "serviceMonitor.enabled=true", everything)
+    features = [f"config.features.{name}=true" for name in ("preemption", "rebalancing", "resize")]
+    on = (*features, "serviceMonitor.enabled=true", everything)
     made = plain(rendered(helm, *(word for value in on for word in ("--set", value))))
     wanted = {(o["kind"], o["metadata"]["name"]): o for o in EVERYTHING}
     assert made.keys() == wanted.keys() - {("Namespace", NAMESPACE)}

@@ -38,6 +38,7 @@ from flowsched_k8s.instructions import (
     PodKey,
     PostEvent,
     Resize,
+    TaintNode,
 )
 from flowsched_k8s.objects import Pod, Struct
 
@@ -53,6 +54,7 @@ RESOLVE_WITHIN = 60.0
 """Seconds for finding out what became of a binding; the API server gives up on a request within that time too."""
 _CORE_KINDS = {"Pod", "Node", "ConfigMap", "Namespace"}
 _NAME_BYTES = 253
+_TAINT = ("key", "value", "effect", "timeAdded")
 
 
 class WriteOutcome(StrEnum):
@@ -167,6 +169,8 @@ class Writer:
                 return await self.evict(instruction)
             case MovePod():
                 return await self.move(instruction)
+            case TaintNode():
+                return await self.taint(instruction)
             case Resize():
                 return await self.resize(instruction)
             case GroupStatus():
@@ -297,6 +301,15 @@ class Writer:
             "deleteOptions": {"preconditions": {"uid": pod.uid}},
         }
         return await self._write("POST", _pod(pod, "eviction"), body, JSON, f"evict {pod}")
+
+    async def taint(self, taint: TaintNode) -> Result:
+        """Give a node other taints, unless somebody has changed it meanwhile."""
+        taints = [
+            {k: v for k, v in zip(_TAINT, (t.key, t.value, t.effect, t.time_added), strict=True) if v}
+            for t in taint.taints
+        ]
+        body = {"metadata": {"resourceVersion": taint.version}, "spec": {"taints": taints}}
+        return await self._write("PATCH", path_of(CORE, "nodes", name=taint.node), body, MERGE, f"mark {taint.node}")
 
     async def resize(self, resize: Resize) -> Result:
         """Change the CPU requests of a running pod's containers."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from flowsched_k8s import names
@@ -78,22 +79,26 @@ class Evictions:
         """A pod is gone."""
         self._victims.pop(uid, None)
 
-    def failed(self, victim: PodKey, message: str, now: float) -> list[Instruction]:
-        """A victim stays: no pod waits for its room any more, and those that did hear why."""
-        out: list[Instruction] = []
-        for uid, victims in self._victims.items():
-            if victim.uid in victims:
-                victims.discard(victim.uid)
-                entry = self._cache.pods.get(uid)
-                if entry is not None and not entry.place:
-                    text = f"{entry.message} {victim} could not be evicted: {message}"
-                    out += self._notices.tell(entry, names.UNSCHEDULABLE, text, now)
-        return out
+    def failed(
+        self, victim: PodKey, message: str, now: float, others: AbstractSet[str] | None = None
+    ) -> list[Instruction]:
+        """A victim stays: no pod waits for its room any more, and those that did hear why.
 
-    def spare(self, uids: Iterable[str]) -> None:
-        """These pods are not evicted after all."""
-        for victims in self._victims.values():
-            victims.difference_update(uids)
+        ``others``: pods that are not asked to go any more for that; then the room is not held either.
+        """
+        out: list[Instruction] = []
+        stay = {victim.uid, *(others or ())}
+        for uid, victims in list(self._victims.items()):
+            if stay.isdisjoint(victims):
+                continue
+            victims -= stay
+            entry = self._cache.pods.get(uid)
+            if entry is None or entry.place:
+                continue
+            over = others is not None and uid in self._cache.nominated and not self._room_is_coming(uid, now)
+            text = f"{entry.message} {victim} could not be evicted: {message}"
+            out += self._notices.tell(entry, names.UNSCHEDULABLE, text, now, nominated_node="" if over else None)
+        return out
 
     def make_room(self, plans: Mapping[str, PreemptionPlan], now: float) -> list[Instruction]:
         """Hold the room that pods leave who are moved elsewhere, for those of these uids that still wait."""

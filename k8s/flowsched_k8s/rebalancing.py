@@ -450,12 +450,11 @@ class Rebalancing:
 
     def failed(self, pod: PodKey, message: str, now: float) -> list[Instruction]:
         """An eviction was refused: the rest of the plan is not carried out, and whoever waits for the room hears of it."""
-        out = self._evictions.failed(pod, message, now)
         pods = self._cache.pods
-        stay = [uid for uid in self._moving if uid in pods and pods[uid].pod.metadata.deletion_timestamp is None]
+        stay = {uid for uid in self._moving if uid in pods and pods[uid].pod.metadata.deletion_timestamp is None}
         for uid in {pod.uid, *stay}:
             self.forget(uid)
-        self._evictions.spare(stay)
+        out = self._evictions.failed(pod, message, now, stay)
         self._tallies.moves[self._purpose, "refused"] += 1
         if self.last is not None:
             self.last.told.append(f"{pod} could not be evicted: {message}")

@@ -74,10 +74,16 @@ class Evictions:
         self._gangs = gangs
         self._victims: dict[str, set[str]] = {}
         """uid of a preemptor -> uids of the pods that make room for it."""
+        self._awaited: set[str] = set()
+        """uids of preemptors that the round under way cannot have placed: somebody was still leaving when it began."""
 
     def forget(self, uid: str) -> None:
         """A pod is gone."""
         self._victims.pop(uid, None)
+
+    def round_begins(self) -> None:
+        """What is free from now on the round does not see."""
+        self._awaited = {uid for uid in self._victims if self._is_leaving_for(uid)}
 
     def failed(
         self, victim: PodKey, message: str, now: float, others: AbstractSet[str] | None = None
@@ -95,6 +101,7 @@ class Evictions:
             entry = self._cache.pods.get(uid)
             if entry is None or entry.place:
                 continue
+            self._awaited.discard(uid)
             over = others is not None and uid in self._cache.nominated and not self._room_is_coming(uid, now)
             text = f"{entry.message} {victim} could not be evicted: {message}"
             out += self._notices.tell(entry, names.UNSCHEDULABLE, text, now, nominated_node="" if over else None)
@@ -190,7 +197,7 @@ class Evictions:
         now: float,
     ) -> None:
         """Room for as many pods of a group as have to start together, or nobody is evicted. ``messages`` by uid."""
-        if any(self._is_leaving_for(uid) for uid in messages):
+        if any(uid in self._awaited or self._is_leaving_for(uid) for uid in messages):
             out.coming |= messages.keys()
             return
         for uid in messages:
@@ -279,7 +286,7 @@ class Evictions:
 
     def _room_is_coming(self, uid: str, now: float) -> bool:
         """Whether a preemption is still making room for a pod. Once its victims are gone and it does not fit, it is over."""
-        if self._is_leaving_for(uid):
+        if uid in self._awaited or self._is_leaving_for(uid):
             return True
         self._victims.pop(uid, None)
         nominated = self._cache.nominated.pop(uid, None)

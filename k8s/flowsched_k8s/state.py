@@ -386,6 +386,7 @@ class SchedulerState:
         if not fit:
             return None, out
         self.round_running = True
+        self.evictions.round_begins()
         given = self.round_input(fit, now, keep_record)
         if self.events is not None:
             self.events.begun(given)

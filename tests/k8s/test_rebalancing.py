@@ -338,23 +338,41 @@ def test_the_mark_goes_when_a_pod_is_there_or_nobody_wants_the_node_away() -> No
     assert [m.node for m in running.marks] == ["free", "used"]
 
 
-def test_room_that_is_held_is_not_for_others_of_the_same_priority() -> None:
-    """Those in the place of the pods that move come while these are still leaving, in one round with those that wait."""
-    nodes = [b.node(f"n{i}", "4") for i in range(3)]
-    running = scheduler(*nodes, *(small(f"small-{i}", f"n{i}") for i in range(3)))
-    gang = {NAME_LABEL: "wide", MINIMUM_LABEL: "1"}
-    running.create(b.pod("wide", cpu="4", labels=gang))
-    running.round()
-    running.server.now += DUE_S
+def test_room_that_comes_while_a_round_runs_stays_held() -> None:
+    """That round has not seen it: its refusal does not mean that the room is of no use."""
+    running = scheduler(*fragmented())
+    wait_for_room(running, DUE_S)
+    running.look()
+    running.move()
+    running.deliver()
+    (leaving,) = [p for p in running.server.pods.values() if p.metadata.deletion_timestamp is not None]
+    # A round with the pod that waits, in which the other one goes.
+    running.put(b.node("n3", "1"))
+    running.server.now += 20.0
+    assert running.begin()
+    running.server.remove(leaving)
+    running.deliver()
+    running.plan()
+    running.end()
+    assert list(running.state.cache.nominated.values()) == [leaving.spec.node_name]
+    running.create(b.pod("again", cpu="2", owner=OWNED))
+    running.settle()
+    assert running.where()["wide"] == leaving.spec.node_name
+    assert running.where()["again"] != leaving.spec.node_name
+
+
+def test_held_room_is_not_for_others_of_the_same_priority_in_the_same_round() -> None:
+    running = scheduler(*fragmented())
+    wait_for_room(running, DUE_S)
     plan = running.look()
     assert plan is not None
     (move,) = plan.moves
     running.move()
-    running.deliver()
-    # Both wake: what was free beside the pod that leaves is held.
-    running.create(*(b.pod(f"again-{i}", cpu="2", owner=OWNED) for i in range(3)))
-    running.server.now += 400.0
-    running.round()
-    running.answer_all()
-    homes = [node for name, node in running.where().items() if name.startswith("again")]
-    assert len(homes) == 2 and move.source not in homes
+    # The pod that waits is tried again beside two that would fit into the half that is free already.
+    running.put(b.node("n3", "1"))
+    running.create(*(b.pod(f"again-{i}", cpu="2", owner=OWNED) for i in range(2)))
+    running.server.now += 20.0
+    assert running.begin()
+    assert running.given is not None and len(running.given.classes) == 2
+    running.plan()
+    assert [bind.node for bind in running.end()] == [move.target]

@@ -31,11 +31,11 @@ control-plane: setup ## build etcd, kube-apiserver, kubectl and helm for the Kub
 node-parts: control-plane ## build kubelet and containerd for the tests of the agent on a real node; needs Go, minutes the first time
 	@$(BIN)/python k8s/control_plane/node_parts.py build
 
-conformance: setup ## upstream's table cases of scheduler plugins under kube-scheduler and flowsched; needs Go, some ten minutes
+conformance: setup ## cases of other schedulers' tests under kube-scheduler and flowsched; needs Go, some fifteen minutes
 	@$(CONFORMANCE) $(OPTIONS)
 
-conformance-sample: setup ## eighty of these cases, as the tests run them; needs Go
-	@$(CONFORMANCE) --sample 80
+conformance-sample: setup ## 120 of these cases, as the tests run them; needs Go
+	@$(CONFORMANCE) --sample 120
 
 upstream-cases: setup ## record upstream's table cases into the cache; needs Go, minutes the first time
 	@$(CONFORMANCE) --record

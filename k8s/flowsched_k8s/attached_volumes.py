@@ -19,7 +19,7 @@ class AttachedVolumes:
     def __init__(self) -> None:
         """Nothing is attached."""
         self.version = 0
-        """Changes when a volume gets its first user on a node or loses its last one, and with the pods that name volumes."""
+        """Changes when a volume gets its first user on a node or loses its last one, and with the pods that name claims."""
         self._attachments: dict[str, dict[str, Attached]] = {}
         """By node: name of the attachment -> driver and name of the persistent volume."""
         self._attaching: dict[str, dict[str, str]] = {}

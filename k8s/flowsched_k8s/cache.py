@@ -267,7 +267,7 @@ class Cache:
             return None
         self.nominated.pop(uid, None)
         self._index.remove(entry.pod)
-        self.volumes.attached.version += len(entry.pod.spec.volumes or ())
+        self.volumes.attached.version += len(claim_keys(entry.pod))
         self._leave(entry)
         name = (entry.key.namespace, entry.key.name)
         if self.by_name.get(name) == uid:
@@ -311,7 +311,7 @@ class Cache:
         self.pods[meta.uid] = entry
         self.by_name[key[:2]] = meta.uid
         self._index.add(pod)
-        self.volumes.attached.version += len(pod.spec.volumes or ())
+        self.volumes.attached.version += len(claim_keys(pod))
         self._note_nomination(entry)
         if pod.spec.node_name:
             entry.node = pod.spec.node_name

@@ -58,6 +58,8 @@ class Scenario:
     steps: tuple[Step, ...] = ()
     not_applicable: str = ""
     """Why kube-scheduler is not asked; empty if it is."""
+    since: tuple[int, ...] = ()
+    """The first version of Kubernetes that has what it is about."""
 
     @property
     def all_pods(self) -> list[Object]:

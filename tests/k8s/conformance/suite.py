@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from plane import running_plane
+from plane import run_script, running_plane
 from running import STANDARD, install_pod_groups, running_scheduler
 
 from conformance.report import Outcome, Result, Verdict, judge
@@ -21,7 +21,8 @@ from flowsched.scale.bulk_round import prepare as prepare_bulk
 # kube-scheduler's own limit of requests would be what its answers wait for. Without the gate, which is off by default, the
 # API server takes no toleration that compares numbers.
 PLANE = ("--parts", "kwok,kube-scheduler", "--scheduler-qps", "5000")
-GATES = ("--feature-gates", "TaintTolerationComparisonOperators=true")
+GATES = {(1, 35): "TaintTolerationComparisonOperators=true"}
+"""By the first version that has it."""
 
 
 def silent(text: str) -> None:
@@ -48,7 +49,14 @@ def run_suite(
     prepare_bulk()
     began = time.monotonic()
     results = []
-    with running_plane(*PLANE, *GATES) as plane, contextlib.ExitStack() as stack:
+    version = tuple(int(part) for part in run_script("version").lstrip("v").split("."))
+    gates = ",".join(gate for since, gate in GATES.items() if version >= since)
+    skipped += [(s.case, f"Kubernetes is older than {s.since[0]}.{s.since[1]}") for s in scenarios if version < s.since]
+    scenarios = [s for s in scenarios if version >= s.since]
+    with (
+        running_plane(*PLANE, *(("--feature-gates", gates) if gates else ())) as plane,
+        contextlib.ExitStack() as stack,
+    ):
         install_pod_groups(plane)
         features = (*STANDARD, "preemption")
         flowsched = stack.enter_context(running_scheduler(plane, folder, features=features))
@@ -56,7 +64,6 @@ def run_suite(
             Scheduler("default-scheduler", flowsched.pool),
             Scheduler(flowsched.name, flowsched.pool, lambda: flowsched.state()["nodes"]),
         )
-        version = str(plane.admin.get("/version")["gitVersion"])
         runner = Runner(plane.admin)
         for number, scenario in enumerate(scenarios, start=1):
             progress(f"{number}/{len(scenarios)} {scenario.case.title}")
@@ -67,7 +74,7 @@ def run_suite(
                     results.append(Result(scenario.case, Verdict.NOT_APPLICABLE, Verdict.PASS, str(reason), "", True))
                 else:
                     skipped.append((scenario.case, str(reason)))
-    return Outcome(found, skipped, results, time.monotonic() - began, version)
+    return Outcome(found, skipped, results, time.monotonic() - began, run_script("version"))
 
 
 def _result(runner: Runner, scenario: Scenario, kube_scheduler: Scheduler, flowsched: Scheduler) -> Result:

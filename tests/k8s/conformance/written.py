@@ -29,7 +29,7 @@ PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 _SOURCES = tuple(sorted(path.stem for path in FOLDER.glob("*.yaml")))
 _STEP_KEYS = frozenset({"add", "delete", "change", "then"})
 _OBJECTS = ("volumes", "claims", "classes", "attach", "groups", "budgets", "namespaces", "services", "objects")
-_CASE_KEYS = frozenset({"from", "nodes", "pods", "then", "later", *_OBJECTS})
+_CASE_KEYS = frozenset({"from", "since", "nodes", "pods", "then", "later", *_OBJECTS})
 
 
 def written_sources() -> tuple[str, ...]:
@@ -69,6 +69,7 @@ def _scenario(case: Case, plain: Mapping[str, Any], nodes: Mapping[str, Any], re
     scenario = Scenario(case, {}, made, {}, [pod for pod in pods if "nodeName" in pod["spec"]])
     scenario.waiting, scenario.steps, scenario.not_applicable = waiting, steps, reason
     scenario.others = [*_objects(plain)]
+    scenario.since = tuple(int(part) for part in str(plain.get("since", "1.0")).split("."))
     scenario.preempts = any(step.then.evicted for step in steps)
     known = {name for pod in pods for name in (pod["metadata"]["name"],)}
     if strange := frozenset().union(*(s.then.pods for s in steps)) - known:

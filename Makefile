@@ -5,6 +5,11 @@ PYTHON ?= python3.13 python3.12 python3.11 python3
 BIN := .venv/bin
 READY := .venv/.ready
 
+# Kubernetes of the control plane, of this minor version instead of the default: make control-plane VERSION=1.35
+ifdef VERSION
+export FLOWSCHED_KUBERNETES := $(VERSION)
+endif
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check control-plane node-parts conformance conformance-sample upstream-cases test soak bench profiles
 .PHONY: clean
@@ -24,18 +29,18 @@ check: setup ## lint, format, types and the rules of the house
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_house.py
 
-control-plane: setup ## build etcd, kube-apiserver, kubectl and helm for the Kubernetes tests; needs Go, minutes the first time
+control-plane: setup ## build etcd, kube-apiserver, kubectl and helm for the Kubernetes tests (VERSION=1.35: of another); needs Go, minutes
 	@$(BIN)/python k8s/control_plane/control_plane.py build
 	@$(BIN)/python k8s/chart/helm.py
 
 node-parts: control-plane ## build kubelet and containerd for the tests of the agent on a real node; needs Go, minutes the first time
 	@$(BIN)/python k8s/control_plane/node_parts.py build
 
-conformance: setup ## upstream's table cases of scheduler plugins under kube-scheduler and flowsched; needs Go, some ten minutes
+conformance: setup ## cases of other schedulers' tests under kube-scheduler and flowsched; needs Go, some fifteen minutes
 	@$(CONFORMANCE) $(OPTIONS)
 
-conformance-sample: setup ## eighty of these cases, as the tests run them; needs Go
-	@$(CONFORMANCE) --sample 80
+conformance-sample: setup ## 120 of these cases, as the tests run them; needs Go
+	@$(CONFORMANCE) --sample 120
 
 upstream-cases: setup ## record upstream's table cases into the cache; needs Go, minutes the first time
 	@$(CONFORMANCE) --record

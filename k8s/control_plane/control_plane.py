@@ -2,6 +2,7 @@
 """Build and run a real Kubernetes control plane on loopback, for tests and benchmarks.
 
     control_plane.py build                 compile the executable into the cache, and print its path
+    control_plane.py version               print the version of Kubernetes that it is of
     control_plane.py up DIR [options]      start etcd, kube-apiserver and the parts that are asked for
     control_plane.py status DIR            which parts run
     control_plane.py stop|start|restart DIR PART
@@ -11,6 +12,7 @@
     control_plane.py down DIR              stop everything that `up DIR` started
 
 The executable is kept below $FLOWSCHED_CACHE (else ~/.cache/flowsched), in a folder named after what it is built from.
+$FLOWSCHED_KUBERNETES, such as 1.35, takes another minor version of Kubernetes than that of go.mod, from the folder versions.
 `up` writes admin.kubeconfig, state.json, logs and the programs (bin/kubectl among them) into DIR and nothing elsewhere.
 Needs Go and the Python standard library only.
 """
@@ -53,6 +55,7 @@ CONTROLLERS = (
 )
 FOR_REAL_NODES = "daemonset-controller,root-ca-certificate-publisher-controller"
 """Kubelets mount the root certificate into every pod with a token."""
+VERSION_VARIABLE = "FLOWSCHED_KUBERNETES"
 SERVICE_ADDRESS = "10.0.0.1"
 """Where pods expect the API server: the first address of the range of services."""
 READY_WITHIN = 120.0
@@ -84,18 +87,36 @@ def cache_dir() -> Path:
     return Path(root) if root else Path.home() / ".cache" / "flowsched"
 
 
-def kubernetes_version() -> str:
-    """The release that go.mod asks for."""
-    for line in (HERE / "go.mod").read_text().splitlines():
+def versions() -> dict[str, Path]:
+    """What there is to build, by minor version: the file that says of which modules."""
+    files = [HERE / "go.mod", *(HERE / "versions").glob("*.mod")]
+    found = {".".join(kubernetes_version(file).lstrip("v").split(".")[:2]): file for file in files}
+    return dict(sorted(found.items()))
+
+
+def module_file() -> Path:
+    """That of the version that is asked for, go.mod if none is."""
+    asked = os.environ.get(VERSION_VARIABLE)
+    if not asked:
+        return HERE / "go.mod"
+    known = versions()
+    if asked not in known:
+        raise PlaneError(f"{VERSION_VARIABLE} must be one of {', '.join(known)}, got {asked!r}")
+    return known[asked]
+
+
+def kubernetes_version(file: Path = HERE / "go.mod") -> str:
+    """The release that a file of modules asks for."""
+    for line in file.read_text().splitlines():
         words = line.split()
         if words[:1] == ["k8s.io/kubernetes"]:
             return words[1]
-    raise PlaneError("go.mod does not require k8s.io/kubernetes")
+    raise PlaneError(f"{file.name} does not require k8s.io/kubernetes")
 
 
-def linker_flags() -> str:
+def linker_flags(file: Path = HERE / "go.mod") -> str:
     """Stripped, and with the version that the programs report about themselves."""
-    version = kubernetes_version()
+    version = kubernetes_version(file)
     major, minor = version.lstrip("v").split(".")[:2]
     stamp = {
         "k8s.io/component-base/version.gitVersion": version,
@@ -108,8 +129,9 @@ def linker_flags() -> str:
 
 def executable() -> Path:
     """Where the executable of exactly these sources is, or will be."""
-    digest = hashlib.sha256(linker_flags().encode())
-    sources = [HERE / "go.mod", HERE / "go.sum", *sorted((HERE / "cmd").rglob("*.go"))]
+    modules = module_file()
+    digest = hashlib.sha256(linker_flags(modules).encode())
+    sources = [modules, modules.with_suffix(".sum"), *sorted((HERE / "cmd").rglob("*.go"))]
     for source in sources:
         digest.update(f"\0{source.relative_to(HERE).as_posix()}\0".encode())
         digest.update(source.read_bytes())
@@ -129,7 +151,9 @@ def build() -> Path:
         if shutil.which("go") is None:
             raise PlaneError("the control plane is not built yet, and Go is not installed")
         part = target.with_suffix(".part")
-        command = ["go", "build", "-mod=readonly", "-trimpath", "-ldflags", linker_flags(), "-o", str(part)]
+        modules = module_file()
+        command = ["go", "build", f"-modfile={modules}", "-mod=readonly", "-trimpath"]
+        command += ["-ldflags", linker_flags(modules), "-o", str(part)]
         done = subprocess.run(
             [*command, "./cmd/control-plane"], cwd=HERE, env={**os.environ, "GOWORK": "off"}, check=False
         )
@@ -537,6 +561,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("build", help="compile the executable into the cache")
     verbs.add_parser("path", help="print where the executable is or would be")
+    verbs.add_parser("version", help="print the version of Kubernetes that it is of")
     for verb in ("up", "down", "status", "stop", "start", "restart", "compact", "token"):
         sub = verbs.add_parser(verb)
         sub.add_argument("dir")
@@ -567,6 +592,9 @@ def _parser() -> argparse.ArgumentParser:
 def _run(args: argparse.Namespace) -> int:
     if args.verb in ("build", "path"):
         print(build() if args.verb == "build" else executable())
+        return 0
+    if args.verb == "version":
+        print(kubernetes_version(module_file()))
         return 0
     plane = Plane(args.dir)
     if args.verb == "up":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from flowsched_k8s.attached_volumes import Attached
 from flowsched_k8s.in_tree_volumes import ALWAYS, DRIVERS, MIGRATED
 from flowsched_k8s.names import VOLUME_LIMIT_PREFIX
 from flowsched_k8s.storage_objects import CsiNode
@@ -65,18 +66,14 @@ class AttachLimits:
         own = self._limits.get(node, {})
         return {f"{VOLUME_LIMIT_PREFIX}{driver}": own.get(driver, UNLIMITED) for driver in sorted(self._nodes)}
 
-    def needs(self, attached: Iterable[tuple[str, str]]) -> dict[str, int]:
-        """Volumes by :data:`VOLUME_LIMIT_PREFIX` + driver, of drivers that some node limits. ``attached``: (driver, volume).
+    def limited(self, volumes: Iterable[Attached]) -> frozenset[Attached]:
+        """Those volumes of which some node limits the driver."""
+        return frozenset(volume for volume in volumes if volume[0] in self._nodes) if self._nodes else frozenset()
 
-        Added up over pods that is too much where they share a volume: a node may seem full too early, never too late.
-        """
-        needs: dict[str, int] = {}
-        if self._nodes:
-            for driver, _ in sorted(set(attached)):
-                if driver in self._nodes:
-                    name = f"{VOLUME_LIMIT_PREFIX}{driver}"
-                    needs[name] = needs.get(name, 0) + 1
-        return needs
+    def needs(self, volumes: Iterable[Attached]) -> dict[str, int]:
+        """Volumes by :data:`VOLUME_LIMIT_PREFIX` + driver, of drivers that some node limits."""
+        drivers = Counter(driver for driver, _ in sorted(self.limited(volumes)))
+        return {f"{VOLUME_LIMIT_PREFIX}{driver}": count for driver, count in drivers.items()}
 
     def _set(self, node: str, limits: dict[str, int], migrated: frozenset[str]) -> None:
         for driver in self._limits.pop(node, {}):

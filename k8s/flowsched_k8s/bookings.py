@@ -12,6 +12,7 @@ from flowsched_k8s.cache import Cache
 from flowsched_k8s.gangs import Gangs
 from flowsched_k8s.inputs import InputBuilder
 from flowsched_k8s.names import CLAIM_IN_USE
+from flowsched_k8s.pod_groups import GroupRef
 from flowsched_k8s.queue import PodQueue
 from flowsched_k8s.round_input import Chosen
 from flowsched_k8s.volumes import ClaimPatch
@@ -45,7 +46,7 @@ class Bookings:
         """
         sound: list[Booking] = []
         broken: dict[str, str] = {}
-        by_gang: dict[object, list[Chosen]] = {}
+        by_gang: dict[GroupRef, list[Chosen]] = {}
         single: list[Chosen] = []
         # Nodes that topology spread compares, by key of the static filter.
         eligible: dict[Hashable, Mask] = {}
@@ -58,12 +59,13 @@ class Bookings:
                 single.append(c)
             else:
                 by_gang.setdefault(gang, []).append(c)
-        for members in by_gang.values():
+        for gang, members in by_gang.items():
             tried = {c.uid: self._book(c, eligible) for c in members}
             booked = [b for b in tried.values() if isinstance(b, Booking)]
             if len(booked) < self._gangs.missing(members[0].uid):
                 for booking in booked:
                     self._release(booking)
+                self._inputs.did_not_hold(gang)
                 reason = next((b for b in tried.values() if isinstance(b, str) and b), "")
                 broken.update(dict.fromkeys(tried, reason))
             else:
@@ -102,6 +104,8 @@ class Bookings:
         if wants.filter.verdict(node.node) is not None:
             return ""
         needs = {**entry.needs, "cpu": max(c.width_milli or 0, entry.request_milli)}
+        if pod.spec.volumes:
+            needs |= cache.volumes.needs_on(pod, c.node)
         if not cache.fits_on(needs, c.node):
             return ""
         if wants.holds or wants.joins:
@@ -117,7 +121,7 @@ class Bookings:
                 return ""
             patches = found
         cache.fleet.book(c.uid, c.node, needs, holds=wants.holds, joins=wants.joins)
-        cache.volumes.use(pod)
+        cache.volumes.use(pod, c.node)
         cache.volumes.assume(patches)
         return Booking(c, patches)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,19 +24,18 @@ from flowsched_k8s.filters import static_filter
 from flowsched_k8s.images import ImageIndex, images_of
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.intent import Intent, read_intent
-from flowsched_k8s.names import CORES, THREADS, WIDTH, ZONE
+from flowsched_k8s.names import CORES, THREADS, VOLUME_LIMIT_PREFIX, ZONE
 from flowsched_k8s.neutral import machine_type, with_neutral
 from flowsched_k8s.objects import Meta, Node, Pod
 from flowsched_k8s.pod_groups import PodGroupIndex, group_ref, unsupported_group
 from flowsched_k8s.pod_index import PodIndex
+from flowsched_k8s.readings import core_set, cpu_capacity, created_s, seconds, small_number, static_facts
 from flowsched_k8s.requests import allocatable, granted, pod_requests
 from flowsched_k8s.services import Services
 from flowsched_k8s.spreading import workload_of
 from flowsched_k8s.volumes import ClaimKey, VolumeIndex, claim_keys
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.document import InputError
 from flowsched_models.machine import MachineType
-from flowsched_models.quantity import format_cores, parse_cores
 
 _TERMINAL = ("Succeeded", "Failed")
 
@@ -110,7 +108,7 @@ class Cache:
             self.nodes[name] = NodeEntry(node, kind, room, self.version, pods)
             self._put_machine(name)
             return "NodeAdd"
-        static = _static(node) != _static(old.node)
+        static = static_facts(node) != static_facts(old.node)
         grown = any(n > old.allocatable.get(r, 0) for r, n in room.items())
         resized = room != old.allocatable
         old.node = node
@@ -151,17 +149,13 @@ class Cache:
         """What a node has for pods: of volumes, its limits less those that stay attached although no pod uses them."""
         name = node.metadata.name
         room = {**allocatable(node), **self.volumes.limits.of_node(name)}
-        if self.volumes.has_attachments(name):
-            known = self.nodes.get(name)
-            uids = known.pods if known is not None else self._on_missing_node.get(name, set())
-            pods = (self.pods[uid].pod for uid in sorted(uids) if uid in self.pods)
-            for resource, count in self.volumes.left_attached(name, pods).items():
-                room[resource] = max(0, room[resource] - count)
+        for resource, count in self.volumes.left_attached(name).items():
+            room[resource] = max(0, room[resource] - count)
         return room
 
     def _recount_attached(self, entry: PodEntry, name: str) -> None:
         """A pod came to a node or left it: what is attached there may have a user now, or none."""
-        if entry.pod.spec.volumes and self.volumes.has_attachments(name):
+        if entry.pod.spec.volumes and self.volumes.attached.of_node(name):
             self.refresh_volume_limits(name)
 
     def refresh_all_volume_limits(self) -> None:
@@ -194,7 +188,7 @@ class Cache:
         self._revisions.pop(name, None)
 
     def _type_of(self, node: Node, room: Mapping[str, int]) -> MachineType:
-        capacity = allocatable_cpu(node) or room.get("cpu", 0)
+        capacity = cpu_capacity(node) or room.get("cpu", 0)
         vcpus = max(1, -(-capacity // MILLI))
         return machine_type(self.catalogue, node.metadata.labels or {}, vcpus)
 
@@ -273,6 +267,7 @@ class Cache:
             return None
         self.nominated.pop(uid, None)
         self._index.remove(entry.pod)
+        self.volumes.attached.version += len(claim_keys(entry.pod))
         self._leave(entry)
         name = (entry.key.namespace, entry.key.name)
         if self.by_name.get(name) == uid:
@@ -310,12 +305,13 @@ class Cache:
         ours = pod.spec.scheduler_name in self.configuration.scheduler_names
         intent = self._intent(pod)
         entry = PodEntry(
-            key, pod, ours, pod_requests(pod), intent, _created_s(seconds(meta.creation_timestamp), now), self._seen
+            key, pod, ours, pod_requests(pod), intent, created_s(seconds(meta.creation_timestamp), now), self._seen
         )
         self._seen += 1
         self.pods[meta.uid] = entry
         self.by_name[key[:2]] = meta.uid
         self._index.add(pod)
+        self.volumes.attached.version += len(claim_keys(pod))
         self._note_nomination(entry)
         if pod.spec.node_name:
             entry.node = pod.spec.node_name
@@ -346,8 +342,8 @@ class Cache:
         """What a bound pod was given: from its annotations, or what its request suggests."""
         notes = entry.pod.metadata.annotations or {}
         entry.width_milli = max(entry.asked_milli, entry.request_milli)
-        entry.threads = _positive(notes.get(THREADS, ""), max(1, -(-entry.request_milli // MILLI)))
-        entry.cores = _core_set(notes.get(CORES, ""))
+        entry.threads = small_number(notes.get(THREADS, ""), max(1, -(-entry.request_milli // MILLI)))
+        entry.cores = core_set(notes.get(CORES, ""))
         started = entry.pod.status.start_time
         if started:
             entry.started_s = seconds(started)
@@ -360,15 +356,24 @@ class Cache:
         self._touch(name)
         needs = dict(entry.needs)
         needs["cpu"] = max(entry.width_milli, entry.request_milli)
+        heirs: list[str] = []
         if entry.pod.spec.volumes:
-            needs.update(self.volumes.pod_volume_needs(entry.pod))
-            self.volumes.use(entry.pod)
+            heirs = self.volumes.use(entry.pod, name)
+            needs = {r: n for r, n in needs.items() if not r.startswith(VOLUME_LIMIT_PREFIX)}
+            needs |= self.volumes.counted_for(uid)
         sensitivity, pressure = self.services.behaviour(entry)
         holds, joins = self._bound_relations(entry)
         self.fleet.book(uid, name, needs, sensitivity=sensitivity, pressure=pressure, holds=holds, joins=joins)
         if entry.intent.service is not None:
             self.services.settle(name)
         self._recount_attached(entry, name)
+        self._inherit(heirs)
+
+    def _inherit(self, uids: Iterable[str]) -> None:
+        """Volumes count for these pods now that counted for another one."""
+        for uid in uids:
+            if uid in self.pods and self.pods[uid].place:
+                self._arrive(self.pods[uid])
 
     def _leave(self, entry: PodEntry) -> None:
         name = entry.place
@@ -381,10 +386,11 @@ class Cache:
             # Names of nodes come and go; an empty set for each would stay for ever.
             self._on_missing_node.pop(name, None)
         self.fleet.release(entry.key.uid)
-        self.volumes.unuse(entry.pod)
+        heirs = self.volumes.unuse(entry.pod)
         if entry.intent.service is not None:
             self.services.settle(name)
         self._recount_attached(entry, name)
+        self._inherit(heirs)
 
     def _here(self, name: str) -> set[str]:
         """Uids of what is on a node, which may be missing."""
@@ -395,13 +401,19 @@ class Cache:
 
     def wants(self, entry: PodEntry) -> Wants:
         """All that decides where a pending pod may go; worked out once and when the pod or its volumes change."""
+        pod = entry.pod
+        if pod.spec.volumes and entry.attached_version != self.volumes.attached.version:
+            entry.attached_version = self.volumes.attached.version
+            if entry.wants is not None and entry.wants.shared != self.volumes.shared(pod, self._index.naming):
+                entry.wants = None
         if entry.wants is None:
             entry.wants = self._wants(entry)
         return entry.wants
 
     def _wants(self, entry: PodEntry) -> Wants:
         pod = entry.pod
-        entry.needs = {**pod_requests(pod), **self.volumes.pod_volume_needs(pod)}
+        shared = self.volumes.shared(pod, self._index.naming)
+        entry.needs = {**pod_requests(pod), **self.volumes.pod_volume_needs(pod, shared)}
         found = static_filter(pod, self.volumes)
         declared = self.relations.declare(pod, self.namespaces)
         alone = exclusions(pod)
@@ -436,10 +448,10 @@ class Cache:
             # A problem may be that of one claim, and another namespace may have a claim of that name.
             claim_keys(pod) if problem is not None else (),
             tuple(sorted(claims)),
+            tuple(sorted(shared)),
         )
-        return Wants(
-            found, holds, joins, declared.soft, group, service, problem, claims, workload_of(pod), images_of(pod), key
-        )
+        workload, images = workload_of(pod), images_of(pod)
+        return Wants(found, holds, joins, declared.soft, group, service, problem, claims, shared, workload, images, key)
 
     def claim_users(self, entry: PodEntry) -> set[str]:
         """Uids of pods that keep a waiting one from its claims: on nodes, or nominated and before it in line."""
@@ -573,46 +585,3 @@ class Cache:
         for uid, entry in self.pods.items():
             if entry.place in self.nodes:
                 assert uid in self.nodes[entry.place].pods, f"{entry.key} is not listed on {entry.place}"
-
-
-def seconds(moment: str | None) -> float:
-    """Seconds since 1970 of a moment as the API server writes it; 0 for none."""
-    if not moment:
-        return 0.0
-    return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
-
-
-def _created_s(second: float, seen_s: float) -> float:
-    """When a pod was created, of which the API server tells the whole second, and that was seen first at ``seen_s``.
-
-    With the second alone, latencies would be half a second too long on average. A watch may be a little late, so what it
-    shows just after the second was created at its end; what it shows later was there before we looked.
-    """
-    return min(seen_s, second + 1.0) if second <= seen_s < second + 2.0 else second
-
-
-def allocatable_cpu(node: Node) -> int:
-    """CPU capacity in milli-CPU: virtual CPUs come from what the node has, not from what it lets out."""
-    from flowsched_k8s.quantity import cpu_milli
-
-    text = (node.status.capacity or {}).get("cpu")
-    return cpu_milli(text) if text else 0
-
-
-def _static(node: Node) -> tuple[object, ...]:
-    return (node.metadata.labels, node.spec.unschedulable, node.spec.taints, (node.status.capacity or {}).get("cpu"))
-
-
-def _positive(text: str, otherwise: int) -> int:
-    # Anybody may write annotations: a number of thousands of digits is none.
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= 4 and int(text) > 0 else otherwise
-
-
-def _core_set(text: str) -> tuple[int, ...]:
-    try:
-        return parse_cores(text) if text else ()
-    except (ValueError, InputError):
-        return ()
-
-
-__all__ = ["WIDTH", "Cache", "format_cores", "seconds"]

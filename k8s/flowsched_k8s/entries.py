@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from flowsched_k8s.affinity import SoftTerm
+from flowsched_k8s.attached_volumes import Attached
 from flowsched_k8s.filters import StaticFilter
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.intent import Intent
@@ -30,6 +31,8 @@ class Wants:
     """Why it cannot be placed anywhere, whatever the nodes are; names the field."""
     claims: frozenset[ClaimKey]
     """Its claims that allow one pod at a time."""
+    shared: frozenset[Attached]
+    """Its volumes that pods on nodes use already or that others will use as well: how many it adds depends on the node."""
     workload: str | None
     """uid of the controller whose pods Kubernetes spreads by default, where that is for this pod. Not part of its class."""
     images: tuple[str, ...]
@@ -69,6 +72,8 @@ class PodEntry:
     ungated_s: float = 0.0
     """When its last scheduling gate went; 0 if it had none since we know it."""
     wants: Wants | None = None
+    attached_version: int = -1
+    """Of the attached volumes when its wants were found to be right."""
     message: str = ""
     """Why it waits, as it was told last."""
 

@@ -17,7 +17,7 @@ from flowsched_k8s.entries import PodEntry, Wants
 from flowsched_k8s.gangs import Gangs, group_name
 from flowsched_k8s.group_domains import GroupTopology, within_domains
 from flowsched_k8s.latency import ServiceWish, choose_curve
-from flowsched_k8s.names import CLAIM_IN_USE
+from flowsched_k8s.names import CLAIM_IN_USE, TOO_MANY_VOLUMES
 from flowsched_k8s.pod_groups import GroupRef, GroupSpec
 from flowsched_k8s.queue import Cause, PodQueue, causes_of
 from flowsched_k8s.recorder import histogram
@@ -45,6 +45,8 @@ class InputBuilder:
         self.worlds = WorldBuilder(cache)
         self._model = make_model(cache.configuration.cost_model)
         self._kept: KeptBetween | None = None
+        self._careful: set[GroupRef] = set()
+        """Gangs of which placements did not hold, until their next round."""
 
     # Who takes part
 
@@ -160,6 +162,7 @@ class InputBuilder:
         group_priority |= {ref: spec.priority for ref, spec in specs.items() if spec.priority is not None}
         forecast = self._forecast_groups(entries)
         wholes = [self._class(members, group_priority, forecast) for members in by_class.values()]
+        self._careful -= group_priority.keys()
         wholes = within_domains(cache.fleet, wholes, self._topologies(specs))
         classes = [
             part
@@ -230,12 +233,18 @@ class InputBuilder:
         if cache.claim_users(first):
             allowed, verdict = np.zeros_like(allowed), np.where(verdict == 0, np.int16(len(reasons)), verdict)
             reasons = [*reasons, CLAIM_IN_USE]
+        if (full := self.too_many_volumes(first)) is not None:
+            allowed, verdict = allowed & ~full, np.where(full & (verdict == 0), np.int16(len(reasons)), verdict)
+            reasons = [*reasons, TOO_MANY_VOLUMES]
         preference = verdicts.preference[:rows] + self._sought(wants)
         if wants.service is not None:
             allowed = allowed & self._keeps_goal(wants.service, first)
         sensitivity, pressure = cache.services.behaviour(first)
         measured = first.intent.profile is not None and first.request_milli > 0
         forecast_priced = measured and wants.service is None if wants.group is None else wants.group in forecast
+        needs = first.needs
+        if wants.shared and wants.group in self._careful:
+            needs = {**needs, **cache.volumes.pod_volume_needs(first.pod)}
         task = None
         if self._model is not None:
             task = task_of(first, False, 0)
@@ -247,7 +256,7 @@ class InputBuilder:
             uids=tuple(e.key.uid for e in members),
             since_s=tuple(e.waits_since_s for e in members),
             priority=priority,
-            needs=first.needs,
+            needs=needs,
             allowed=allowed,
             verdict=verdict,
             reasons=reasons,
@@ -273,6 +282,36 @@ class InputBuilder:
     def eligible(self, wants: Wants) -> NDArray[np.bool_]:
         """Nodes that a pod's spreads compare."""
         return self.verdicts(wants).eligible[: self._cache.fleet.rows]
+
+    def too_many_volumes(self, entry: PodEntry) -> NDArray[np.bool_] | None:
+        """Nodes that do not take the volumes that a pod adds; None if that does not depend on what they have already.
+
+        Pods of one round may together be too many for a node: what is booked last does not hold, and is tried again.
+        """
+        cache = self._cache
+        wants = cache.wants(entry)
+        if not wants.shared:
+            return None
+        where = {v: nodes for v, nodes in cache.volumes.where(entry.pod).items() if v in wants.shared}
+        fleet = cache.fleet
+        columns, free = {r: i for i, r in enumerate(fleet.resources)}, fleet.free()
+        full = np.zeros(fleet.rows, np.bool_)
+        for resource in cache.volumes.limits.needs(where):
+            needed = np.full(fleet.rows, entry.needs.get(resource, 0), np.int64)
+            for volume, nodes in where.items():
+                if resource in cache.volumes.limits.needs([volume]):
+                    needed += 1
+                    needed[[row for node in nodes if (row := fleet.row(node)) is not None]] -= 1
+            room = free[: fleet.rows, columns[resource]] if resource in columns else np.zeros(fleet.rows, np.int64)
+            full |= (needed > 0) & (room < needed)
+        return full
+
+    def did_not_hold(self, group: GroupRef) -> None:
+        """Placements of a gang did not, maybe because its members took each other's room for volumes.
+
+        In its next round all their volumes count, so that each node gets as many as it takes.
+        """
+        self._careful = {g for g in self._careful if self._gangs.waiting(g)} | {group}
 
     def _sought(self, wants: Wants) -> NDArray[np.float64]:
         """Preferred pod affinity as a cost: a wish of weight 100 that fails costs 1."""

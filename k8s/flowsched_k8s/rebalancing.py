@@ -278,6 +278,8 @@ class Rebalancing:
         fleet = self._cache.fleet
         verdicts = self._inputs.verdicts(self._cache.wants(entry))
         able = verdicts.passes[: fleet.rows] & fleet.alive & fleet.fits(entry.needs)
+        if (full := self._inputs.too_many_volumes(entry)) is not None:
+            able &= ~full
         cpu = fleet.free()[:, fleet.resources.index("cpu")]
         away = {entry.place, *self._emptied}
         rows = [r for r in fleet.order().tolist() if able[r] and str(fleet.names[r]) not in away]

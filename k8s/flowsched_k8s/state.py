@@ -274,7 +274,7 @@ class SchedulerState:
         elif isinstance(thing, PersistentVolume):
             volumes.remove_volume(thing.metadata.name) if gone else volumes.put_volume(thing)
             cache.recount_volumes(volumes.claims_of(thing.metadata.name))
-            for node in volumes.attaching(thing.metadata.name):
+            for node in volumes.attached.attaching(thing.metadata.name):
                 cache.refresh_volume_limits(node)
             self.wakeups.volumes_changed(Wake.VOLUME, now)
         elif isinstance(thing, StorageClass):
@@ -296,7 +296,7 @@ class SchedulerState:
                 cache.refresh_volume_limits(thing.metadata.name)
             self.queue.wake(Wake.CSI_NODE, now)
         elif isinstance(thing, VolumeAttachment):
-            volumes.remove_attachment(thing) if gone else volumes.put_attachment(thing)
+            volumes.attached.remove(thing) if gone else volumes.attached.put(thing)
             cache.refresh_volume_limits(thing.spec.node_name)
             if gone:
                 self.queue.wake(Wake.CSI_NODE, now)

@@ -88,6 +88,8 @@ class Victims:
         verdicts = self._inputs.verdicts(wants)
         eligible = verdicts.eligible[: fleet.rows]
         passes = verdicts.passes[: fleet.rows] & fleet.alive
+        if (full := self._inputs.too_many_volumes(entry)) is not None:
+            passes &= ~full
         users = cache.claim_users(entry)
         if users:
             # The claims are free again only where all that use them go, and a plan is about one node.
@@ -162,10 +164,13 @@ class Victims:
 
     def _occupant(self, entry: PodEntry) -> Occupant:
         pod = entry.pod
+        requests = self._cache.fleet.needs_of(entry.key.uid)
+        if pod.spec.volumes:
+            requests = {**requests, **self._cache.volumes.freed_by(pod)}
         found = Occupant(
             entry.key,
             entry.priority,
-            self._cache.fleet.needs_of(entry.key.uid),
+            requests,
             entry.started_s,
             self._budgets.counting(pod),
             is_movable(pod) and self._cache.groups.breaks_apart(pod, self._cache.configuration.features.pod_groups),

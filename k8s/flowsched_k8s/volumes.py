@@ -11,11 +11,12 @@ moment, the claim stays unbound, and with it its pod, until somebody makes the c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from flowsched_k8s.attach_limits import AttachLimits
+from flowsched_k8s.attached_volumes import Attached, AttachedVolumes
 from flowsched_k8s.in_tree_volumes import DRIVERS, in_tree_volume
 from flowsched_k8s.names import UNBOUND_CLAIMS
 from flowsched_k8s.objects import InTreeSources, Node, Pod, Volume
@@ -29,7 +30,6 @@ from flowsched_k8s.storage_objects import (
     PersistentVolume,
     StorageClass,
     TopologySelectorTerm,
-    VolumeAttachment,
 )
 from flowsched_k8s.volume_needs import ANYWHERE, NOTHING, ZONE_KEYS, Choice, Reach, VolumeNeeds
 
@@ -106,8 +106,7 @@ class VolumeIndex:
         self._users: dict[ClaimKey, set[str]] = {}
         self._promised: dict[ClaimKey, ClaimPatch] = {}
         self._wanted: dict[str, set[ClaimKey]] = {}
-        self._attachments: dict[str, dict[str, tuple[str, str]]] = {}
-        """By node: name of the attachment -> (driver, name of the volume)."""
+        self.attached = AttachedVolumes()
 
     # What the API server says
 
@@ -181,55 +180,33 @@ class VolumeIndex:
         self._capacities.remove(capacity)
         self.version += 1
 
-    def put_attachment(self, attachment: VolumeAttachment) -> None:
-        """A volume is attached to a node, or is being attached."""
-        spec = attachment.spec
-        if spec.attacher and spec.source.persistent_volume_name:
-            found = self._attachments.setdefault(spec.node_name, {})
-            found[attachment.metadata.name] = (spec.attacher, spec.source.persistent_volume_name)
-
-    def remove_attachment(self, attachment: VolumeAttachment) -> None:
-        """A volume is detached."""
-        found = self._attachments.get(attachment.spec.node_name, {})
-        found.pop(attachment.metadata.name, None)
-        if not found:
-            self._attachments.pop(attachment.spec.node_name, None)
-
-    def attaching(self, volume_name: str) -> list[str]:
-        """Nodes that have an attachment of a volume."""
-        named = ((n, {v for _, v in found.values()}) for n, found in self._attachments.items())
-        return sorted(node for node, volumes in named if volume_name in volumes)
-
-    def has_attachments(self, node: str) -> bool:
-        """Whether :meth:`left_attached` may be anything."""
-        return node in self._attachments
-
-    def left_attached(self, node: str, pods: Iterable[Pod]) -> dict[str, int]:
+    def left_attached(self, node: str) -> dict[str, int]:
         """Volumes that are attached to a node and used by none of its pods, counted as :meth:`AttachLimits.needs` does."""
-        attached = self._attachments.get(node)
-        if not attached:
-            return {}
-        used = {volume for pod in pods for volume in self._attached(pod)}
         found = set()
-        for driver, name in attached.values():
+        for driver, name in self.attached.of_node(node):
             volume = self._volumes.get(name)
             if volume is not None and volume.spec.csi is not None:
                 found.add((driver, volume.spec.csi.volume_handle))
-        return self.limits.needs(found - used)
+        return self.limits.needs(v for v in found if node not in self.attached.nodes(v))
 
-    def use(self, pod: Pod) -> None:
-        """A pod is on a node, or is assumed to be. Twice is as good as once."""
+    def use(self, pod: Pod, node: str) -> list[str]:
+        """A pod is on a node, or is assumed to be. Twice is as good as once.
+
+        Returns the uids of other pods for which volumes of the node count from now on.
+        """
         for mount in _mounts(pod):
             self._users.setdefault(mount.claim, set()).add(pod.metadata.uid)
+        return self.attached.use(pod.metadata.uid, node, self.limits.limited(self._attached(pod)))
 
-    def unuse(self, pod: Pod) -> None:
-        """A pod is gone from its node."""
+    def unuse(self, pod: Pod) -> list[str]:
+        """A pod is gone from its node; the same uids."""
         for mount in _mounts(pod):
             users = self._users.get(mount.claim)
             if users is not None:
                 users.discard(pod.metadata.uid)
                 if not users:
                     del self._users[mount.claim]
+        return self.attached.release(pod.metadata.uid)
 
     def exclusive(self, pod: Pod) -> frozenset[ClaimKey]:
         """Claims of a pod that allow one pod at a time."""
@@ -339,11 +316,44 @@ class VolumeIndex:
         claims = (self._claims.get(mount.claim) for mount in _mounts(pod))
         return all(claim is not None and _is_bound(claim) for claim in claims)
 
-    def pod_volume_needs(self, pod: Pod) -> dict[str, int]:
-        """Volumes that a pod adds, as :meth:`AttachLimits.needs` counts them."""
+    def pod_volume_needs(self, pod: Pod, without: Set[Attached] = frozenset()) -> dict[str, int]:
+        """Volumes that a pod adds to a node where none of them is, as :meth:`AttachLimits.needs` counts them."""
         if not pod.spec.volumes:
             return {}
-        return self.limits.needs(self._attached(pod))
+        return self.limits.needs(volume for volume in self._attached(pod) if volume not in without)
+
+    def shared(self, pod: Pod, named: Callable[[ClaimKey], Collection[str]]) -> frozenset[Attached]:
+        """Volumes of a pod that pods on nodes use already, or that others will use as well; ``named``: who names a claim."""
+        if not pod.spec.volumes or not self.limits.drivers():
+            return frozenset()
+        found = {volume for volume, nodes in self.where(pod).items() if nodes}
+        for mount in _mounts(pod):
+            if len(named(mount.claim)) > 1 and (volume := self._attachment(mount.claim)) is not None:
+                found.add(volume)
+        return self.limits.limited(found)
+
+    def where(self, pod: Pod) -> dict[Attached, Collection[str]]:
+        """Volumes of a pod, of drivers that some node limits, and the nodes where pods use each of them.
+
+        As in kube-scheduler, a volume that is only attached to a node counts once more there for a new pod.
+        """
+        limited = self.limits.limited(self._attached(pod))
+        return {volume: self.attached.nodes(volume) for volume in sorted(limited)}
+
+    def needs_on(self, pod: Pod, node: str) -> dict[str, int]:
+        """What a pod needs of a node as things are there now; 0 of drivers of which it has all volumes."""
+        where = self.where(pod)
+        none = dict.fromkeys(self.limits.needs(where), 0)
+        return none | self.limits.needs(volume for volume, nodes in where.items() if node not in nodes)
+
+    def counted_for(self, uid: str) -> dict[str, int]:
+        """Volumes that are counted for a pod on a node."""
+        return self.limits.needs(self.attached.counted(uid))
+
+    def freed_by(self, pod: Pod) -> dict[str, int]:
+        """Volumes that go from the node with a pod; 0 of drivers of which it has none by itself."""
+        none = dict.fromkeys(self.pod_volume_needs(pod), 0)
+        return none | self.limits.needs(self.attached.alone(pod.metadata.uid))
 
     # Details
 
@@ -405,7 +415,7 @@ class VolumeIndex:
                 found.append((size, name))
         return tuple((name, self._reach[name]) for _, name in sorted(found)), False
 
-    def _attached(self, pod: Pod) -> Iterator[tuple[str, str]]:
+    def _attached(self, pod: Pod) -> Iterator[Attached]:
         """(driver, volume) of all that is attached to the pod's node; in-tree volumes by the driver that attaches them."""
         for mount in _mounts(pod):
             found = self._attachment(mount.claim)
@@ -416,12 +426,12 @@ class VolumeIndex:
             if found is not None:
                 yield found
 
-    def _in_tree(self, sources: InTreeSources, zone: str = "") -> tuple[str, str] | None:
+    def _in_tree(self, sources: InTreeSources, zone: str = "") -> Attached | None:
         volume = in_tree_volume(sources, zone)
         driver = self.limits.driver_of(volume.plugin) if volume is not None else None
         return (driver, volume.handle) if volume is not None and driver is not None else None
 
-    def _attachment(self, key: ClaimKey) -> tuple[str, str] | None:
+    def _attachment(self, key: ClaimKey) -> Attached | None:
         """(driver, volume) that a claim attaches to its pod's node; an unbound one counts as a volume of its own."""
         claim = self._claims.get(key)
         if claim is None:

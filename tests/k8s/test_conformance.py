@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from conformance.__main__ import KEPT, PAGE, page_with
 from conformance.api_objects import Translation, dns
+from conformance.expected import Deviation, Expected
 from conformance.report import Result, Verdict, judge, known_failures, problems
 from conformance.runner import Answer, questions_of
 from conformance.scenario import Scenario, SkippedError, even_sample, scenario_of
 from conformance.upstream import GENERATOR, PLUGINS, Call, Case, UpstreamError, record
+from conformance.written import read_cases, written_cases, written_sources
 
 from requirements_on_machine import needs
 
@@ -230,9 +232,159 @@ def test_only_listed_failures_are_allowed_and_wrong_bindings_never(verdict: Verd
 
 def test_known_failures_name_a_case_and_a_reason() -> None:
     for name, reason in known_failures().items():
-        plugin, test, number = name.split("/")
-        assert plugin in PLUGINS and test.startswith("Test") and int(number) > 0
+        if name not in {scenario.case.id for scenario in written_cases()}:
+            plugin, test, number = name.split("/")
+            assert plugin in PLUGINS and test.startswith("Test") and int(number) > 0
         assert re.fullmatch(r"[A-Z].{20,}\.", reason)
+
+
+# Cases written here
+
+SHORT = """
+project: some/project
+nodes: {a: {cpu: 4, zone: east, taints: ["k=v:NoSchedule"]}, b: {zone: west}}
+cases:
+  one:
+    from: "file, test"
+    pods:
+      there: {node: a, labels: {app: db}}
+      web: {copies: 2, cpu: 1, together: zone app=db, spread: {at: host, of: "app=web|api,!old", maxSkew: 2}}
+      late: {where: "disk!=slow,size>3", ports: ["127.0.0.1:80/UDP"], tolerates: ["k=v:NoSchedule"]}
+    claims: {data: {volume: disk}}
+    volumes: {disk: {csi: a.driver}}
+    then: {bound: {web: a}, pending: {late: ""}}
+    later:
+      - delete: [web]
+        add: [late]
+        then: {count: {web late: 1}, spread: {web: {zone: [1, 0]}}, evicted: 1}
+"""
+
+
+def short(**changes: str) -> Scenario:
+    text = SHORT
+    for before, after in changes.values():
+        assert before in text
+        text = text.replace(before, after)
+    return next(iter(read_cases("source", text)))
+
+
+def test_a_case_in_the_short_form_becomes_what_the_api_takes() -> None:
+    found = short()
+    assert (found.case.id, found.case.name) == ("source/one", "some/project, file, test")
+    assert found.nodes["a"]["spec"]["taints"] == [{"key": "k", "value": "v", "effect": "NoSchedule"}]
+    assert found.nodes["b"]["metadata"]["labels"] == {"topology.kubernetes.io/zone": "west"}
+    assert [p["spec"]["nodeName"] for p in found.pods] == ["a"]
+    web, _, late = found.waiting
+    term = {"topologyKey": "topology.kubernetes.io/zone", "labelSelector": {"matchExpressions": [REQUIREMENT]}}
+    assert web["spec"]["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] == [term]
+    (constraint,) = web["spec"]["topologySpreadConstraints"]
+    assert (constraint["maxSkew"], constraint["whenUnsatisfiable"]) == (2, "DoNotSchedule")
+    assert [e["operator"] for e in constraint["labelSelector"]["matchExpressions"]] == ["In", "DoesNotExist"]
+    assert late["spec"]["containers"][0]["ports"] == [
+        {"hostPort": 80, "containerPort": 80, "protocol": "UDP", "hostIP": "127.0.0.1"}
+    ]
+    assert [step.add for step in found.steps] == [("web-0", "web-1"), ("late",)]
+    assert found.preempts
+    assert found.steps[1].delete == ("web-0", "web-1")
+
+
+REQUIREMENT = {"key": "app", "operator": "In", "values": ["db"]}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("then: {bound: {web: a}", "then: {bound: {wep: a}", "no such pods: wep"),
+        ("then: {bound: {web: a}", "then: {bind: {web: a}", "unknown keys of 'then': bind"),
+        ("    claims: ", "    claim: ", "unknown keys: claim"),
+        ("- delete: ", "- remove: ", "unknown keys of a step: remove"),
+        ("{node: a, labels", "{on: a, labels", "a key of pod there is no text: True"),
+    ],
+)
+def test_a_case_that_is_not_in_the_form_says_what_is_wrong(before: str, after: str, said: str) -> None:
+    with pytest.raises(ValueError, match="source/one.*" + re.escape(said)):
+        short(it=(before, after))
+
+
+def test_what_is_added_later_is_not_there_at_first() -> None:
+    made = Translation(short(), "c1", "mine", {})
+    assert {c.body["kind"] for c in made.creations} == {
+        "Namespace",
+        "Node",
+        "PersistentVolume",
+        "PersistentVolumeClaim",
+        "Pod",
+    }
+    assert [c.body["metadata"]["name"] for c in made.creations if c.body["kind"] == "Pod"] == ["there"]
+    assert made.later.keys() == {"web-0", "web-1", "late"}
+    assert made.by_name["a"].body["kind"] == "Node"
+
+
+def test_every_case_names_its_source_and_there_are_more_than_a_hundred() -> None:
+    found = written_cases()
+    assert len(found) > 100
+    assert len({scenario.case.id for scenario in found}) == len(found)
+    assert {scenario.case.plugin for scenario in found} == set(written_sources())
+    for scenario in found:
+        # Project, folder or file, and test.
+        assert scenario.case.name.count(",") >= 2 and "/" in scenario.case.name
+    assert sum(not scenario.not_applicable for scenario in found) > 100
+
+
+NODES = {"a": {"zone": "east"}, "b": {"zone": "west"}}
+
+
+@pytest.mark.parametrize(
+    ("then", "places", "messages", "evicted", "found"),
+    [
+        (Expected(bound={"p": frozenset("a")}), {"p": "a"}, {}, (), []),
+        (Expected(bound={"p": frozenset("a")}), {"p": "b"}, {}, (), [True]),
+        (Expected(bound={"p": frozenset()}), {}, {"p": "no"}, (), [False]),
+        (Expected(preferred={"p": frozenset("a")}), {"p": "b"}, {}, (), [False]),
+        (Expected(pending={"p": "cpu"}), {}, {"p": "Insufficient cpu"}, (), []),
+        (Expected(pending={"p": "cpu"}), {}, {"p": "Too many pods"}, (), [False]),
+        (Expected(pending={"p": ""}), {}, {}, (), [False]),
+        (Expected(pending={"p": ""}), {"p": "a"}, {}, (), [True]),
+        (Expected(counts=((frozenset("pq"), 1),)), {"p": "a"}, {"q": "no"}, (), []),
+        (Expected(counts=((frozenset("pq"), 1),)), {"p": "a", "q": "a"}, {}, (), [True]),
+        (Expected(counts=((frozenset("pq"), 1),)), {"p": "a"}, {}, (), [False]),
+        (Expected(spread=((frozenset("pq"), "zone", (1, 1)),)), {"p": "a", "q": "b"}, {}, (), []),
+        (Expected(spread=((frozenset("pq"), "zone", (1, 1)),)), {"p": "a", "q": "a"}, {}, (), [True]),
+        (Expected(spread=((frozenset("pq"), "zone", (1, 1)),)), {"p": "a"}, {}, (), [False]),
+        (Expected(evicted=frozenset("q")), {}, {}, ("q",), []),
+        (Expected(evicted=frozenset("q")), {}, {}, ("r",), [False, True]),
+        (Expected(), {}, {}, ("q",), [True]),
+        (Expected(evicted=1), {}, {}, (), [False]),
+        (Expected(evicted=1), {}, {}, ("q", "r"), [True]),
+    ],
+)
+def test_deviations_tell_what_was_done_from_what_was_not(
+    then: Expected, places: dict[str, str], messages: dict[str, str], evicted: tuple[str, ...], found: list[bool]
+) -> None:
+    assert [d.wrong for d in then.deviations(places, messages, frozenset(evicted), NODES)] == found
+
+
+@pytest.mark.parametrize(
+    ("kube", "own", "verdict", "said"),
+    [
+        (Answer(""), Answer(""), Verdict.PASS, ""),
+        (Answer(""), Answer("", "x", deviations=(Deviation("x", False),)), Verdict.FAIL, "fails and is not listed"),
+        (Answer(""), Answer("", "x", deviations=(Deviation("x", True),)), Verdict.WRONG, "wrong"),
+        (Answer(""), Answer("", "not supported by flowsched", deviations=(Deviation("", False),)), Verdict.REFUSED, ""),
+        (
+            Answer("", "x", deviations=(Deviation("x", False),)),
+            Answer(""),
+            Verdict.PASS,
+            "kube-scheduler does otherwise",
+        ),
+    ],
+)
+def test_verdicts_on_steps(kube: Answer, own: Answer, verdict: Verdict, said: str) -> None:
+    scenario = short()
+    result = judge(scenario, questions_of(scenario), [kube, Answer("")], [own, Answer("")])
+    assert result.flowsched is verdict
+    found = problems([result], {})
+    assert bool(found) == bool(said) and (not said or found[0].startswith(said))
 
 
 # The page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -48,6 +49,32 @@ def test_every_source_counts_for_the_executable(tmp_path: Path) -> None:
         path.write_text(text)
         seen.append(path_of(script))
     assert len(set(seen)) == len(seen)
+
+
+def test_builds_of_several_versions_lie_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    default = path_of(SCRIPT)
+    found = {}
+    for version in ("1.34", "1.35", "1.36", ""):
+        monkeypatch.setenv("FLOWSCHED_KUBERNETES", version)
+        found[version] = path_of(SCRIPT)
+    assert found.pop("") == found["1.36"] == default
+    assert len(set(found.values())) == 3
+    monkeypatch.setenv("FLOWSCHED_KUBERNETES", "1.2")
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        run_script("path")
+    assert "FLOWSCHED_KUBERNETES must be one of 1.34, 1.35, 1.36, got '1.2'" in caught.value.stderr
+
+
+def test_other_versions_differ_in_the_modules_of_kubernetes_only() -> None:
+    default = (SCRIPT.parent / "go.mod").read_text()
+    shared = [re.search(rf"\s{module} (v\S+)", default) for module in ("go.etcd.io/etcd/server/v3", "sigs.k8s.io/kwok")]
+    for file in sorted((SCRIPT.parent / "versions").glob("*.mod")):
+        text = file.read_text()
+        release = re.search(r"k8s.io/kubernetes v1\.(\S+)", text)
+        assert release and release[1].startswith(file.stem.removeprefix("1.") + ".")
+        assert f"k8s.io/api => k8s.io/api v0.{release[1]}\n" in text
+        assert all(found and found[0] in text for found in shared)
+        assert file.with_suffix(".sum").exists()
 
 
 def test_mistakes_are_one_message(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Upstream's own table cases under kube-scheduler and flowsched: eighty of them, as `make conformance-sample` runs them."""
+"""Cases under kube-scheduler and flowsched: 120 of them, as `make conformance-sample` runs them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from pathlib import Path
 
 from conformance.report import Verdict, known_failures, problems
 from conformance.suite import run_suite
-from conformance.upstream import UpstreamError, cache_folder
+from conformance.upstream import PLUGINS, UpstreamError, cache_folder
+from conformance.written import written_sources
 
 from requirements_on_machine import give_up, needs
 
-SAMPLE = 80
+SAMPLE = 120
 LEFT_OUT_AT_MOST = 4
 """Of the sample, by an API server that refuses an object of a case."""
 
 
-def test_a_sample_of_upstream_cases_ends_as_under_kube_scheduler(tmp_path: Path) -> None:
+def test_a_sample_of_cases_ends_as_under_kube_scheduler(tmp_path: Path) -> None:
     if not cache_folder().exists():
         needs("go", "to record upstream's table cases")
     try:
@@ -25,4 +26,6 @@ def test_a_sample_of_upstream_cases_ends_as_under_kube_scheduler(tmp_path: Path)
     assert problems(outcome.results, known_failures()) == []
     assert len(outcome.results) >= SAMPLE - LEFT_OUT_AT_MOST
     assert sum(r.kube_scheduler is Verdict.PASS for r in outcome.results) >= SAMPLE * 3 // 4
-    assert len({r.case.plugin for r in outcome.results}) >= 10
+    ran = {r.case.plugin for r in outcome.results}
+    assert len(ran & set(PLUGINS)) >= 10
+    assert ran >= set(written_sources()) - {"kueue-gangs"}

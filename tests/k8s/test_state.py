@@ -18,7 +18,6 @@ from flowsched.cluster.settings import Settings
 from flowsched.solvers import make_solver
 from flowsched_k8s import evictions, names
 from flowsched_k8s.bindings import BindOutcome
-from flowsched_k8s.cache import seconds
 from flowsched_k8s.configuration import Configuration, CostModelChoice, Features
 from flowsched_k8s.explanation import placement_note
 from flowsched_k8s.instructions import Evict, PatchCondition, PostEvent, Resize
@@ -26,6 +25,7 @@ from flowsched_k8s.objects import Pod
 from flowsched_k8s.planning import make_engine, plan_any_round
 from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
 from flowsched_k8s.queue import Wake
+from flowsched_k8s.readings import seconds
 from flowsched_k8s.round_input import Chosen
 from flowsched_k8s.state_dump import dump
 

@@ -7,13 +7,15 @@ from typing import Any
 
 import objects_builders as b
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from model_scheduler import ModelScheduler
 from model_server import ModelServer, key_of
 
 from flowsched_k8s import names
 from flowsched_k8s.bindings import BindOutcome
 from flowsched_k8s.changes import Gone, Seen
-from flowsched_k8s.configuration import Configuration
+from flowsched_k8s.configuration import Configuration, Features
 from flowsched_k8s.instructions import PatchClaim, PatchCondition
 from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
 
@@ -241,3 +243,121 @@ def test_an_attachment_counts_from_when_its_volume_is_known() -> None:
     running.create(user("new", claim="v0"))
     running.settle()
     assert running.where() == {}
+
+
+# Volumes that several pods use
+
+
+def sharing(limits: dict[str, int], volumes: int, **configuration: Any) -> ModelScheduler:
+    """Nodes that take so many volumes of a driver each, and claims v0, v1, ... with volumes of it."""
+    server = ModelServer()
+    for node in limits:
+        server.put(b.node(node, "8"))
+    running = ModelScheduler(server, Configuration(**configuration))
+    tell(running, *(b.csi_node(node, ebs_csi_aws_com=count) for node, count in limits.items()))
+    for number in range(volumes):
+        name = f"v{number}"
+        tell(running, b.claim(name, volume=name), b.volume(name, claim=("default", name), driver=DRIVER, handle=name))
+    return running
+
+
+def uses(name: str, *claims: str, **fields: Any) -> Any:
+    volumes = [b.claim_volume(claim, claim) for claim in claims]
+    return b.pod(name, cpu=fields.pop("cpu", "100m"), volumes=volumes, **fields)
+
+
+def test_a_full_node_takes_pods_whose_volumes_it_has() -> None:
+    running = sharing({"n1": 1}, 2)
+    running.create(uses("first", "v0"))
+    running.settle()
+    running.create(uses("same", "v0"), uses("other", "v1"), uses("both", "v0", "v1"))
+    running.settle()
+    assert running.where().keys() == {"first", "same"}
+    assert running.conditions("other")[-1].message == f"0/1 nodes are available: 1 {names.TOO_MANY_VOLUMES}."
+    assert names.TOO_MANY_VOLUMES in running.conditions("both")[-1].message
+
+
+def test_pods_that_come_together_share_the_last_place() -> None:
+    running = sharing({"n1": 1}, 1)
+    running.create(*(uses(f"p{n}", "v0") for n in range(4)))
+    assert len(running.round()) == 4
+
+
+def test_a_volume_counts_until_its_last_user_is_gone() -> None:
+    running = sharing({"n1": 1}, 2)
+    first, second = running.create(uses("first", "v0"), uses("second", "v0"))
+    running.settle()
+    running.create(uses("other", "v1"))
+    for gone, there in ((first, {"second"}), (second, {"other"})):
+        running.settle()
+        assert "other" not in running.where()
+        running.server.remove(gone)
+        running.settle()
+        assert running.where().keys() == there
+
+
+def test_pods_whose_volumes_are_on_another_node_bring_each_of_them_once() -> None:
+    running = sharing({"full": 4, "n1": 2}, 3)
+    for n in range(3):
+        running.create(uses(f"there{n}", f"v{n}", cpu="2650m", node="full", scheduler="other"))
+    running.create(*(uses(f"p{k}{n}", f"v{n}") for n in range(3) for k in range(3)))
+    running.settle()
+    there = {name[-1] for name, node in running.where().items() if node == "n1"}
+    assert len(there) == 2
+    assert len(running.where()) == 3 + 2 * 3
+
+
+def test_members_of_a_gang_do_not_take_each_others_room_for_ever() -> None:
+    running = sharing({"full": 4, "n1": 1, "n2": 1}, 2)
+    for n in range(2):
+        running.create(uses(f"there{n}", f"v{n}", cpu="4", node="full", scheduler="other"))
+    running.put(b.node("n2", "8", taints=[b.taint("worse", effect="PreferNoSchedule")]))
+    gang = {NAME_LABEL: "gang", MINIMUM_LABEL: "2"}
+    running.create(*(uses(f"p{n}", f"v{n}", labels=gang) for n in range(2)))
+    for _ in range(6):
+        running.settle()
+        running.server.now += 20.0
+    assert {"p0", "p1"} <= running.where().keys()
+
+
+def test_a_victim_frees_no_volume_that_others_use_as_well() -> None:
+    running = sharing({"n1": 1}, 2, features=Features(preemption=True))
+    running.create(uses("low", "v0", priority=1), uses("high", "v0", priority=50))
+    running.settle()
+    running.create(uses("new", "v1", priority=10))
+    running.settle()
+    assert not running.victims
+    running.server.remove(running.server.pods["default", "high"])
+    running.settle()
+    assert [key.name for key in running.victims] == ["low"]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_volumes_of_a_node_are_never_more_than_its_limit_and_no_place_is_refused(data: st.DataObject) -> None:
+    limits = {f"n{k}": data.draw(st.integers(1, 3)) for k in range(2)}
+    running = sharing(limits, 5)
+    claims = {}
+    for number in range(data.draw(st.integers(2, 9))):
+        name = f"p{number}"
+        claims[name] = frozenset(
+            data.draw(st.sets(st.sampled_from([f"v{k}" for k in range(5)]), min_size=1, max_size=2))
+        )
+        running.create(uses(name, *sorted(claims[name])))
+        if data.draw(st.booleans()):
+            running.settle()
+        if data.draw(st.integers(0, 3)) == 0 and running.where():
+            gone = data.draw(st.sampled_from(sorted(running.where())))
+            running.server.remove(running.server.pods["default", gone])
+            del claims[gone]
+    for _ in range(3):
+        running.server.now += 20.0
+        running.settle()
+    where = running.where()
+    there = {node: frozenset().union(*(claims[p] for p, at in where.items() if at == node)) for node in limits}
+    assert all(len(there[node]) <= limit for node, limit in limits.items())
+    for name in claims.keys() - where.keys():
+        assert all(len(there[node] | claims[name]) > limit for node, limit in limits.items()), name
+    assert running.state.cache.fleet.free()[
+        :, list(running.state.cache.fleet.resources).index(f"{names.VOLUME_LIMIT_PREFIX}{DRIVER}")
+    ].tolist()[: len(limits)] == [limits[node] - len(there[node]) for node in limits]

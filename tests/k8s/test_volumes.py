@@ -333,8 +333,8 @@ def test_the_user_of_a_claim_for_one_pod_is_known() -> None:
     claims = known.exclusive(second)
     assert claims == known.exclusive(first) != frozenset()
     assert known.users(claims) == set()
-    known.use(first)
-    known.use(first)
+    known.use(first, "n1")
+    known.use(first, "n1")
     assert known.users(claims) == {first.metadata.uid}
     known.unuse(first)
     assert known.users(claims) == set()

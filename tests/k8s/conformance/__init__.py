@@ -1,1 +1,1 @@
-"""Upstream's own table cases of scheduler plugins, run against kube-scheduler and flowsched on a real control plane."""
+"""Cases of other projects' tests, run against kube-scheduler and flowsched on a real control plane: tables and scenarios."""

@@ -1,4 +1,4 @@
-"""Runs upstream's table cases under kube-scheduler and flowsched, and prints the table."""
+"""Runs upstream's table cases and those written here under kube-scheduler and flowsched, and prints the table."""
 
 from __future__ import annotations
 
@@ -97,6 +97,7 @@ def _print(outcome: Outcome, data: Mapping[str, Any]) -> None:
     print(f"Kubernetes {data['kubernetes']}: {len(outcome.results)} cases in {data['took_s']} s\n")
     print(table(data), counts_table("left out because", data["left_out"]), sep="\n\n")
     print("\n" + counts_table("not applicable because", data["not_applicable"]))
+    _list("kube-scheduler does otherwise than a case written here", [r for r in outcome.results if r.uncontrolled])
     for verdict in (Verdict.REFUSED, Verdict.FAIL, Verdict.WRONG):
         _list(f"{verdict.value} under flowsched", [r for r in outcome.results if r.flowsched is verdict])
     _list("not applicable", [r for r in outcome.results if r.kube_scheduler is Verdict.NOT_APPLICABLE])

@@ -88,7 +88,7 @@ class Translation:
         by_kind: dict[str, list[Object]] = {}
         for obj in scenario.others:
             by_kind.setdefault(obj["kind"], []).append(obj)
-        for kind in ("StorageClass", "CSIDriver"):
+        for kind in ("StorageClass", "CSIDriver", "LimitRange", "Service", "ReplicaSet", "PodGroup"):
             self.creations += map(self._other, by_kind.get(kind, ()))
         self.creations += [self._node(name, node, number) for number, (name, node) in enumerate(scenario.nodes.items())]
         for kind in ("CSINode", "PersistentVolume", "PersistentVolumeClaim", "CSIStorageCapacity", "VolumeAttachment"):
@@ -98,7 +98,8 @@ class Translation:
                 )
                 (self.owned.setdefault(dns(owner), []) if owner else self.creations).append(self._other(obj))
         for number, pod in enumerate(scenario.pods):
-            name = pod["metadata"].get("name", "") if has_ephemeral(pod) else f"there-{number}"
+            named = has_ephemeral(pod) or scenario.steps
+            name = pod["metadata"].get("name", "") if named else f"there-{number}"
             made = self._pod(pod, name, SCHEDULERS_OF_OTHERS)
             self.pods.append(made)
             if pod["metadata"].get("deletionTimestamp"):
@@ -106,6 +107,21 @@ class Translation:
                 self.leaving.append(made)
         self.creations += self.pods
         self.creations += map(self._other, by_kind.get("PodDisruptionBudget", ()))
+        names = [pod["metadata"]["name"] for pod in scenario.waiting]
+        self.waiting = {n: self._pod(pod, n, self.scheduler) for n, pod in zip(names, scenario.waiting, strict=True)}
+        self._postpone()
+
+    def _postpone(self) -> None:
+        """Take out what a step adds later."""
+        made = {**self.by_name, **self.waiting}
+        self.later = {name: made[name] for name in sorted(self.scenario.later)}
+        self.creations = [c for c in self.creations if c not in self.later.values()]
+        self.pods = [c for c in self.pods if c not in self.later.values()]
+
+    @property
+    def by_name(self) -> dict[str, Creation]:
+        """What is created before a scheduler is asked, by the names of the scenario: nodes, pods and others."""
+        return {c.body["metadata"]["name"].removeprefix(f"{self.prefix}-"): c for c in self.creations}
 
     @property
     def claims(self) -> list[Creation]:
@@ -149,14 +165,14 @@ class Translation:
                 labels[self.namespace(obj["metadata"]["name"])] = obj["metadata"].get("labels") or {}
             elif "namespace" in obj["metadata"]:
                 labels.setdefault(self.namespace(obj["metadata"]["namespace"]), {})
-        for pod in (self.scenario.pod, *self.scenario.pods):
+        for pod in self.scenario.all_pods:
             labels.setdefault(self.namespace(pod["metadata"].get("namespace")), {})
         for name, given in labels.items():
             yield Creation("/api/v1/namespaces", _object("v1", "Namespace", {"name": name, "labels": given}))
 
     def _classes(self) -> Iterator[Creation]:
         """Priority classes for priorities, and a runtime class for the overhead of pods."""
-        pods = (self.scenario.pod, *self.scenario.pods)
+        pods = self.scenario.all_pods
         group = "scheduling.k8s.io/v1"
         made = {(p["spec"]["priority"], p["spec"].get("preemptionPolicy")) for p in pods if "priority" in p["spec"]}
         for value, policy in sorted(made, key=str):
@@ -188,7 +204,8 @@ class Translation:
         spec = node.get("spec") or {}
         body["spec"] = {key: spec[key] for key in ("taints", "unschedulable") if spec.get(key)}
         ready = {"type": "Ready", "status": "True", "reason": "Test"}
-        body["status"] = {"allocatable": room, "capacity": room, "conditions": [ready]}
+        images = node.get("status", {}).get("images") or []
+        body["status"] = {"allocatable": room, "capacity": room, "conditions": [ready], "images": images}
         return Creation("/api/v1/nodes", body)
 
     def _other(self, obj: Object) -> Creation:
@@ -351,8 +368,20 @@ RESOURCES = {
     "PersistentVolumeClaim": "persistentvolumeclaims",
     "PodDisruptionBudget": "poddisruptionbudgets",
     "Namespace": "namespaces",
+    "LimitRange": "limitranges",
+    "Service": "services",
+    "ReplicaSet": "replicasets",
+    "PodGroup": "podgroups",
 }
-NAMESPACED = ("PersistentVolumeClaim", "CSIStorageCapacity", "PodDisruptionBudget")
+NAMESPACED = (
+    "PersistentVolumeClaim",
+    "CSIStorageCapacity",
+    "PodDisruptionBudget",
+    "LimitRange",
+    "Service",
+    "ReplicaSet",
+    "PodGroup",
+)
 
 
 def _object(version: str, kind: str, metadata: Object) -> Object:

@@ -13,7 +13,8 @@ import yaml
 
 from conformance.runner import Answer, Question, as_expected
 from conformance.scenario import Scenario
-from conformance.upstream import PLUGINS, Case, kubernetes_version
+from conformance.upstream import PLUGINS, Case
+from conformance.written import written_sources
 
 KNOWN = Path(__file__).parent / "known_failures.yaml"
 UNSUPPORTED = "not supported by flowsched"
@@ -30,7 +31,7 @@ class Verdict(Enum):
     REFUSED = "refused"
     """It leaves the pod pending and says which field it does not support."""
     FAIL = "fail"
-    """It leaves the pod pending though it fits."""
+    """It leaves the pod pending though it fits; of a case written here, also: it does or says less than it must."""
     WRONG = "wrong"
     """It binds the pod where it must not be, or evicts other pods."""
     NOT_APPLICABLE = "not applicable"
@@ -47,7 +48,9 @@ class Result:
     detail: str = ""
     """Why a verdict is not ``pass``: what was asked, and what came of it."""
     deviation: str = ""
-    """How kube-scheduler does otherwise than the table says."""
+    """How kube-scheduler does otherwise than the table says, or why it is not asked."""
+    uncontrolled: bool = False
+    """Whether kube-scheduler does otherwise than a case says that was written here."""
 
     @property
     def binds_too_much(self) -> bool:
@@ -57,6 +60,8 @@ class Result:
 
 def judge(scenario: Scenario, asked: Sequence[Question], kube: Sequence[Answer], own: Sequence[Answer]) -> Result:
     """The verdicts. Where kube-scheduler does otherwise than the table says, flowsched is measured against it."""
+    if scenario.steps:
+        return _judge_steps(scenario, kube, own)
     others = [(q, a) for q, a in zip(asked, kube, strict=True) if not as_expected(scenario, q, a)]
     applies = not others
     details = [f"kube-scheduler: {_told(q, a)}" for q, a in others]
@@ -68,6 +73,25 @@ def judge(scenario: Scenario, asked: Sequence[Question], kube: Sequence[Answer],
         worst = max(worst, verdict, key=SEVERITY.index)
     control_verdict = Verdict.PASS if applies else Verdict.NOT_APPLICABLE
     return Result(scenario.case, control_verdict, worst, "; ".join(details), _deviation(others))
+
+
+def _judge_steps(scenario: Scenario, kube: Sequence[Answer], own: Sequence[Answer]) -> Result:
+    """The verdicts where steps say what must be true, for both schedulers the same."""
+    details = [
+        f"{who}: step {number}: {answer.message}"
+        for who, answers in (("kube-scheduler", kube), ("flowsched", own))
+        for number, answer in enumerate(answers, start=1)
+        if answer.deviations
+    ]
+    uncontrolled = any(answer.deviations for answer in kube)
+    control = Verdict.NOT_APPLICABLE if uncontrolled or scenario.not_applicable else Verdict.PASS
+    verdict = Verdict.PASS
+    for answer in own:
+        if answer.deviations:
+            wrong = any(d.wrong for d in answer.deviations)
+            kind = Verdict.WRONG if wrong else Verdict.REFUSED if UNSUPPORTED in answer.message else Verdict.FAIL
+            verdict = max(verdict, kind, key=SEVERITY.index)
+    return Result(scenario.case, control, verdict, "; ".join(details), scenario.not_applicable, uncontrolled)
 
 
 def _deviation(others: Sequence[tuple[Question, Answer]]) -> str:
@@ -113,6 +137,8 @@ def problems(results: Iterable[Result], known: Mapping[str, str]) -> list[str]:
     found = []
     for result in results:
         name, title = result.case.id, result.case.title
+        if result.uncontrolled:
+            found.append(f"kube-scheduler does otherwise than the case says: {title}: {result.detail}")
         if result.flowsched is Verdict.WRONG:
             found.append(f"wrong: {title}: {result.detail}")
         elif result.flowsched is Verdict.FAIL and name not in known:
@@ -130,14 +156,18 @@ class Outcome:
     skipped: list[tuple[Case, str]]
     results: list[Result]
     took_s: float
+    kubernetes: str
+    """The version that ran."""
 
     def as_data(self) -> dict[str, Any]:
         """The numbers, and the cases that do not pass, as plain data without any of upstream's sentences."""
         cases = Counter(case.plugin for case in self.found)
         return {
-            "kubernetes": kubernetes_version(),
+            "kubernetes": self.kubernetes,
             "took_s": round(self.took_s),
-            "plugins": {plugin: {"cases": cases[plugin], **self._verdicts(plugin)} for plugin in PLUGINS},
+            "plugins": {
+                plugin: {"cases": cases[plugin], **self._verdicts(plugin)} for plugin in (*PLUGINS, *written_sources())
+            },
             "left_out": dict(Counter(reason_kind(reason) for _, reason in self.skipped).most_common()),
             "not_applicable": dict(Counter(r.deviation for r in self.results if r.deviation).most_common()),
             "refused": self._ids(Verdict.REFUSED),
@@ -167,10 +197,10 @@ def reason_kind(reason: str) -> str:
 
 
 def table(data: Mapping[str, Any]) -> str:
-    """By plugin, in Markdown: how many cases there are, how many ran, and what came of them."""
+    """By plugin or source, in Markdown: how many cases there are, how many ran, and what came of them."""
     rows = data["plugins"]
     columns = list(next(iter(rows.values())))
-    lines = ["| plugin | " + " | ".join(columns) + " |", "|---" + "|---:" * len(columns) + "|"]
+    lines = ["| plugin or source | " + " | ".join(columns) + " |", "|---" + "|---:" * len(columns) + "|"]
     lines += [f"| {plugin} | " + " | ".join(str(row[c]) for c in columns) + " |" for plugin, row in rows.items()]
     lines.append("| all | " + " | ".join(str(sum(row[c] for row in rows.values())) for c in columns) + " |")
     return "\n".join(lines)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
 from plane import Admin, RefusedError, wait_for
 
 from conformance.api_objects import BIND_COMPLETED, PROBE, Creation, Translation
-from conformance.scenario import Scenario, SkippedError
+from conformance.expected import Deviation
+from conformance.scenario import Scenario, SkippedError, Step
 from conformance.upstream import Object
 
 SETTLE_S = 0.15
@@ -24,6 +25,8 @@ PATIENCE_S = 4.0
 """For a pod that should be bound, after it was said to be unschedulable: longer than kube-scheduler's first backoff."""
 GIVE_UP_S = 15.0
 """For any word about a pod."""
+STEP_S = 15.0
+"""For all to be as a step says: longer than kube-scheduler's longest backoff."""
 POLL_S = 0.015
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 GATE = f"{PROBE}/claims"
@@ -31,20 +34,23 @@ GATE = f"{PROBE}/claims"
 
 @dataclass(frozen=True)
 class Question:
-    """May the pod run on these nodes? Upstream's plugin says yes or no."""
+    """May the pod run on these nodes? Upstream's plugin says yes or no. Or: is all as a step says?"""
 
     resource: str
     nodes: frozenset[str]
     fits: bool
+    step: Step | None = None
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What became of the pod."""
+    """What became of the pod, or of all pods after a step."""
 
     node: str
     message: str = ""
     victims: frozenset[str] = frozenset()
+    deviations: tuple[Deviation, ...] = ()
+    """Of a step."""
 
     @property
     def bound(self) -> bool:
@@ -65,6 +71,8 @@ class Scheduler:
 def questions_of(scenario: Scenario, singly: bool = False) -> list[Question]:
     """One for each node that the pod fits, and one for all the others together, or for each of them too."""
     fits = scenario.fits
+    if scenario.steps:
+        return [Question("", frozenset(scenario.nodes), True, step) for step in scenario.steps]
     if scenario.preempts:
         chosen = frozenset(name for name, fit in fits.items() if fit)
         return [Question("", chosen or frozenset(fits), bool(chosen))]
@@ -100,7 +108,9 @@ class Runner:
         """
         hopes = [a.bound for a in control] or [q.fits for q in asked]
         # A volume that one pod binds is no longer there for the next one.
-        alone = any(o["kind"] == "PersistentVolumeClaim" and not o["spec"].get("volumeName") for o in scenario.others)
+        alone = not scenario.steps and any(
+            o["kind"] == "PersistentVolumeClaim" and not o["spec"].get("volumeName") for o in scenario.others
+        )
         pairs = list(zip(asked, hopes, strict=True))
         answers: list[Answer] = []
         for batch in [[pair] for pair in pairs] if alone else [pairs]:
@@ -109,7 +119,10 @@ class Runner:
             with self._created(made):
                 self._await_sight(made, scheduler)
                 time.sleep(settle_s)
-                answers += [self._ask(made, f"pod-{n}", *pair) for n, pair in enumerate(batch)]
+                if scenario.steps:
+                    answers += self._walk(made)
+                else:
+                    answers += [self._ask(made, f"pod-{n}", *pair) for n, pair in enumerate(batch)]
         return answers
 
     @contextlib.contextmanager
@@ -169,7 +182,8 @@ class Runner:
     def _await_sight(self, made: Translation, scheduler: Scheduler) -> None:
         """Wait until the scheduler knows the nodes of this scenario and no others, and the pods on them."""
         if scheduler.sees is not None:
-            sees, nodes = scheduler.sees, set(made.nodes.values())
+            sees = scheduler.sees
+            nodes = {c.body["metadata"]["name"] for c in made.creations if c.body["kind"] == "Node"}
             pods: dict[str, set[str]] = {}
             for pod in made.pods:
                 key = f"{pod.body['metadata']['namespace']}/{pod.body['metadata']['name']}"
@@ -226,6 +240,64 @@ class Runner:
             if found is None or "deletionTimestamp" in found["metadata"]:
                 gone.add(original["metadata"]["name"])
         return frozenset(gone)
+
+    # Steps
+
+    def _walk(self, made: Translation) -> list[Answer]:
+        """Do each step and wait until all is as it says, or for long enough."""
+        deleted: set[str] = set()
+        answers = []
+        for step in made.scenario.steps:
+            deleted |= set(step.delete)
+            self._take(made, step)
+            answers.append(self._await_step(made, step, deleted))
+        return answers
+
+    def _take(self, made: Translation, step: Step) -> None:
+        """Delete, change and add what a step says."""
+        for name in step.delete:
+            self._admin.delete(made.by_name[name].path)
+        for name, change in step.change.items():
+            path = made.by_name[name].path
+            for part, where in (({k: v for k, v in change.items() if k != "status"}, path), (change, f"{path}/status")):
+                if part and (where == path or "status" in change):
+                    self._admin.patch(where, part)
+        for name in step.add:
+            creation = made.waiting.get(name) or made.later[name]
+            made.creations.append(creation)
+            self._create(creation)
+
+    def _await_step(self, made: Translation, step: Step, deleted: Set[str]) -> Answer:
+        """What became of all pods, once it is as it must be and stays so."""
+        begin = time.monotonic()
+        since = 0.0
+        while True:
+            self._bind_volumes(made)
+            now = time.monotonic()
+            found = self._deviations(made, step, deleted)
+            since = 0.0 if found else since or now
+            if not found and (step.then.settles or now - since > STAYS_S):
+                return Answer("")
+            if found and now - begin > STEP_S:
+                return Answer("", "; ".join(d.text for d in found), deviations=found)
+            time.sleep(POLL_S)
+
+    def _deviations(self, made: Translation, step: Step, deleted: Set[str]) -> tuple[Deviation, ...]:
+        """What is not yet as a step says."""
+        spaces = sorted({c.collection for c in made.creations if c.body["kind"] == "Pod"})
+        pods = {pod["metadata"]["name"]: pod for space in spaces for pod in self._admin.items(space)}
+        names = {c.body["metadata"]["name"] for c in made.creations if c.body["kind"] == "Pod"} - deleted
+        gone = {n for n in names if n not in pods or "deletionTimestamp" in pods[n]["metadata"]}
+        there = {name: pods[name] for name in names - gone}
+        places = {n: _original(made, node) for n, pod in there.items() if (node := pod["spec"].get("nodeName"))}
+        messages = {name: said for name, pod in there.items() if (said := _refusal(pod))}
+        nodes = {
+            n: c.body["metadata"]["labels"]
+            for n, own in made.nodes.items()
+            for c in made.creations
+            if c.body["kind"] == "Node" and c.body["metadata"]["name"] == own
+        }
+        return tuple(step.then.deviations(places, messages, frozenset(gone), nodes))
 
     # What controllers would do
 
@@ -323,7 +395,9 @@ def _claimed_by(volume: Object) -> tuple[str, str]:
 
 
 def as_expected(scenario: Scenario, question: Question, answer: Answer) -> bool:
-    """Whether the answer is what upstream's plugin says."""
+    """Whether the answer is what upstream's plugin says, or what a step says."""
+    if question.step is not None:
+        return not answer.deviations
     if scenario.victims and answer.victims != scenario.victims:
         return False
     return answer.node in question.nodes if question.fits else not answer.bound and not answer.victims

@@ -1,11 +1,15 @@
-"""From a recorded case to objects for an API server, and what upstream's plugin says of each node."""
+"""A scenario: objects for an API server, and what must come of them.
+
+That of a recorded case is made here, from what upstream's plugin says of each node.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from conformance.expected import Expected
 from conformance.upstream import Call, Case, Object
 
 ONLY_NODE = "node"
@@ -21,19 +25,51 @@ class SkippedError(Exception):
     """A case cannot be run on a cluster; the text is the reason under which it is counted."""
 
 
+@dataclass(frozen=True)
+class Step:
+    """What happens, by names of the scenario, and what must be true then."""
+
+    then: Expected
+    add: tuple[str, ...] = ()
+    delete: tuple[str, ...] = ()
+    change: Mapping[str, Object] = field(default_factory=dict)
+    """Merge patches."""
+
+
 @dataclass
 class Scenario:
-    """What to create, in upstream's names, and where the pod fits by upstream's plugin."""
+    """What to create, in the names of the case, and what must come of it.
+
+    Either ``fits`` says for ``pod`` where it fits by upstream's plugin, or ``steps`` say what must be true of all pods.
+    """
 
     case: Case
     pod: Object
     nodes: dict[str, Object]
     fits: dict[str, bool]
     pods: list[Object] = field(default_factory=list)
+    """Those that run, or are bound, before a scheduler is asked."""
     others: list[Object] = field(default_factory=list)
     victims: frozenset[str] = frozenset()
     """Names of the pods that must be evicted, of a case of preemption."""
     preempts: bool = False
+    waiting: list[Object] = field(default_factory=list)
+    """Of a scenario with steps, all pods that are to be scheduled."""
+    steps: tuple[Step, ...] = ()
+    not_applicable: str = ""
+    """Why kube-scheduler is not asked; empty if it is."""
+    since: tuple[int, ...] = ()
+    """The first version of Kubernetes that has what it is about."""
+
+    @property
+    def all_pods(self) -> list[Object]:
+        """Those that are there and those that are to be scheduled."""
+        return [*self.pods, *(self.waiting if self.steps else [self.pod])]
+
+    @property
+    def later(self) -> frozenset[str]:
+        """Names of what is not there at first."""
+        return frozenset(name for step in self.steps for name in step.add)
 
 
 def scenario_of(case: Case) -> Scenario:

@@ -69,7 +69,7 @@ class Case:
     plugin: str
     test: str
     number: int
-    """Its place in the table, from 1. With nested loops a table is counted once."""
+    """Its place in the table, from 1. With nested loops a table is counted once. 0: it is in no table."""
     name: str
     fields: Mapping[str, Any]
     objects: Sequence[Object]
@@ -78,7 +78,7 @@ class Case:
     @property
     def id(self) -> str:
         """What it is called here. Its name is a sentence of upstream's, which is printed and not kept."""
-        return f"{self.plugin}/{self.test}/{self.number}"
+        return f"{self.plugin}/{self.test}" + (f"/{self.number}" if self.number else "")
 
     @property
     def title(self) -> str:

@@ -1,0 +1,50 @@
+"""What the cache reads from single objects: moments, capacities, annotations."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from flowsched_k8s.objects import Node
+from flowsched_k8s.quantity import cpu_milli
+from flowsched_models.document import InputError
+from flowsched_models.quantity import parse_cores
+
+
+def seconds(moment: str | None) -> float:
+    """Seconds since 1970 of a moment as the API server writes it; 0 for none."""
+    if not moment:
+        return 0.0
+    return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
+
+
+def created_s(second: float, seen_s: float) -> float:
+    """When a pod was created, of which the API server tells the whole second, and that was seen first at ``seen_s``.
+
+    With the second alone, latencies would be half a second too long on average. A watch may be a little late, so what it
+    shows just after the second was created at its end; what it shows later was there before we looked.
+    """
+    return min(seen_s, second + 1.0) if second <= seen_s < second + 2.0 else second
+
+
+def cpu_capacity(node: Node) -> int:
+    """CPU capacity in milli-CPU: virtual CPUs come from what the node has, not from what it lets out."""
+    text = (node.status.capacity or {}).get("cpu")
+    return cpu_milli(text) if text else 0
+
+
+def static_facts(node: Node) -> tuple[object, ...]:
+    """All of a node that static filters may ask about, and its CPU capacity."""
+    return (node.metadata.labels, node.spec.unschedulable, node.spec.taints, (node.status.capacity or {}).get("cpu"))
+
+
+def small_number(text: str, otherwise: int) -> int:
+    """A number above 0 of an annotation. Everyone may write those: a number of thousands of digits is none."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 4 and int(text) > 0 else otherwise
+
+
+def core_set(text: str) -> tuple[int, ...]:
+    """The virtual CPUs that an annotation lists; none if it is no list."""
+    try:
+        return parse_cores(text) if text else ()
+    except (ValueError, InputError):
+        return ()

@@ -173,7 +173,7 @@ COMMANDS = [(p.name, args) for p in PAGES for args in commands_of(text_of(p))]
 
 def command_of(words: list[str]) -> tuple[click.Command | None, list[str]]:
     """The command that words begin with, of a group the one inside it, and what follows."""
-    named = re.fullmatch(r"[a-z]+", words[0])
+    named = re.fullmatch(r"[a-z-]+", words[0])
     command = flowsched.get_command(click.Context(flowsched), words[0]) if named else None
     rest = words[1:]
     while isinstance(command, click.Group) and rest and re.fullmatch(r"[a-z-]+", rest[0]) and rest[0][0] != "-":

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import click
 
+from flowsched_models.command_line import StrictCommand
+
 
 @click.command(
-    epilog="Example: flowsched run --config flowsched.yaml --kubeconfig ~/.kube/config --dry-run",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=StrictCommand, epilog="Example: flowsched run --config flowsched.yaml --kubeconfig ~/.kube/config --dry-run"
 )
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="A FlowSchedulerConfiguration.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="How to reach the API server.")

@@ -18,6 +18,7 @@ from flowsched.planner import (
     Spread,
     outside,
 )
+from flowsched_models.command_line import Seconds, StrictCommand
 from flowsched_models.document import InputError
 from flowsched_models.document import Problem as Mistake
 from flowsched_models.output import make_folder, write_whole
@@ -34,23 +35,8 @@ _DRAWS, _ROBUST_DRAWS = 400, 64
 """As many as ``predict`` has; and as many as a search that looks at each plan with all of them can afford."""
 
 
-class _Seconds(click.ParamType[float]):
-    """``10``, ``10s``, ``2m``."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|min)?", str(value).strip())
-        if found is None or float(found[1]) <= 0.0:
-            self.fail(f"'{value}' is not a time; write 10s, 500ms or 2m", param, ctx)
-        return float(found[1]) * {"ms": 1e-3, "s": 1.0, None: 1.0, "m": 60.0, "min": 60.0}[found[2]]
-
-
 @click.command(
-    epilog="Example: flowsched plan parsec-memcached-2024 --weights free --out out/plan.yaml",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=StrictCommand, epilog="Example: flowsched plan parsec-memcached-2024 --weights free --out out/plan.yaml"
 )
 @click.argument("scenario", metavar="SCENARIO")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the plan as a schedule file.")
@@ -75,7 +61,9 @@ class _Seconds(click.ParamType[float]):
     type=click.IntRange(2, 10_000),
     help=f"Of the models' uncertainty, for all intervals and --robust.  [default: {_DRAWS}; --robust: {_ROBUST_DRAWS}]",
 )
-@click.option("--time-limit", type=_Seconds(), help="Search so long, such as 10s. The result is not reproducible.")
+@click.option(
+    "--time-limit", type=Seconds(above_zero=True), help="Search so long, such as 10s. The result is not reproducible."
+)
 @click.option("--evaluations", type=click.IntRange(0), help="Plans to look at. Default: by the size of the problem.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the search and of arrivals.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")

@@ -21,6 +21,7 @@ from flowsched.cluster.settings_form import apply_settings
 from flowsched.commands.solver_options import SOLVER, TIME_LIMIT, TIME_LIMIT_HELP
 from flowsched.planner import PlanRules
 from flowsched.scale import choice
+from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import Document, InputError, Problem, read_document
 from flowsched_models.output import make_folder, write_whole
 from flowsched_simulator import isolation
@@ -48,8 +49,8 @@ UNFINISHED = 3
 
 
 @click.command(
+    cls=StrictCommand,
     epilog="Example: flowsched simulate parsec-memcached-2024 --policy flow --policy lpt --out out/try",
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("scenario", metavar="SCENARIO")
 @click.option(

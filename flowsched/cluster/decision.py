@@ -98,13 +98,13 @@ class Certificate:
 
 
 NO_BOUND = "no bound"
-_NOTHING_PROVED = 1.0 - 1e-6
-"""A relative gap above this: the bound is what the tasks cost alone, which needs no proof."""
+_NOTHING_PROVED = 0.995
+"""A relative gap of this or more is shown as 100 %: the bound says no more than what the tasks cost alone."""
 
 
 def proves_nothing(gap_relative: float) -> bool:
-    """Whether a certificate's bound is no more than what every task would cost with the cluster to itself."""
-    return gap_relative > _NOTHING_PROVED
+    """Whether a certificate's bound is hardly more than what every task would cost with the cluster to itself."""
+    return gap_relative >= _NOTHING_PROVED
 
 
 def gap_words(certificate: Mapping[str, Any]) -> str:

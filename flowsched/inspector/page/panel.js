@@ -771,7 +771,7 @@ class Panel {
       facts([
         ["Cost of the plan", number(c.primal)],
         ["No plan below", number(c.bound)],
-        ["Gap", c.gap_relative > 1 - 1e-6
+        ["Gap", c.gap_relative >= 0.995
           ? "no bound beyond what the tasks cost alone"
           : `${number(c.gap_absolute)}, ${percent(c.gap_relative)} of what scheduling could win or lose`],
         ["Alone in the cluster", number(c.unconstrained), "what it would cost if every task had the cluster to itself"],

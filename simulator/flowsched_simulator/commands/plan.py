@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from flowsched.cluster.decision import NO_BOUND, proves_nothing
 from flowsched.cluster.snapshot import MILLI
 from flowsched.planner import (
     LEVEL,
@@ -214,7 +215,8 @@ def to_text(outcome: Outcome) -> str:
     for name, p95, goal in plan.p95_us:
         lines.append(f"{name}: p95 at most {p95 / 1000:.2f} ms, goal {goal / 1000:g} ms")
     proof = "" if outcome.bound.solved else " (not solved to its end)"
-    lines.append(f"lower bound: {outcome.bound.value_s:.2f} s{proof}, gap {100 * outcome.gap:.1f} %")
+    gap = NO_BOUND if proves_nothing(outcome.gap) else f"gap {100 * outcome.gap:.1f} %"
+    lines.append(f"lower bound: {outcome.bound.value_s:.2f} s{proof}, {gap}")
     better = f"improved by {100.0 * outcome.better:.1f} %"
     if outcome.played_s is None:
         lines.append(f"start from a round of flow: {outcome.start_s:.2f} s, {better}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0}
+_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
 _HELP = {"help_option_names": ["-h", "--help"]}
 
 
@@ -63,7 +63,7 @@ class Seconds(click.ParamType[float]):
         if isinstance(value, float):
             return value
         text = str(value).strip()
-        found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|min)?", text)
+        found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|min|h|d)?", text)
         number = math.nan if found is None else float(found[1])
         if found is None or not math.isfinite(number):
             self.fail(f"'{value}' is not a time; write 10s, 500ms or 2m", param, ctx)

@@ -14,7 +14,7 @@ from flowsched_simulator.scenario import Objective, Scenario
 from flowsched_simulator.simulation import Options, Simulation
 
 Report = Callable[[str, str, float, int, int], None]
-"""Called with policy, variant, simulated seconds, jobs ended and jobs in all."""
+"""Called with policy, variant, simulated seconds since the first submission, jobs ended and jobs in all."""
 
 
 def simulate(

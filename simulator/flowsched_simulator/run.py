@@ -11,9 +11,6 @@ import numpy as np
 from flowsched.cluster.decision import Certificate
 from flowsched.cluster.snapshot import MILLI
 
-WINDOW_S = 10.0
-"""Length of the windows over which p95 is reported."""
-
 
 @dataclass(frozen=True)
 class Stay:
@@ -47,7 +44,7 @@ class JobRun:
     alone_s: float
     """Run time alone on the fastest machine of the cluster at the best width."""
     reason: str = ""
-    """Why it still waited in the last round, for a job that never started, or was preempted."""
+    """Why it never ended: why it still waited in the last round, or that simulated time ended before."""
     earlier: tuple[Stay, ...] = ()
     """Where it ran before, in order; the other values are those of its last start."""
 
@@ -72,7 +69,7 @@ class JobRun:
 
 @dataclass(frozen=True)
 class LatencyWindow:
-    """Time-weighted p95 of a service over one window of at most ten seconds, on the run's clock."""
+    """Time-weighted p95 of a service over ten seconds of the run's clock, or over several such windows where it is equal."""
 
     service: str
     t_s: float
@@ -80,6 +77,8 @@ class LatencyWindow:
     qps: float
     p95_us: float
     slo_us: float
+    windows: int = 1
+    """How many windows of ten seconds it stands for; the last one of a run may be shorter."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ class Run:
         """Share of windows whose p95 exceeds the service's goal; 0 where there is no service."""
         if not self.latency:
             return 0.0
-        return sum(w.p95_us > w.slo_us for w in self.latency) / len(self.latency)
+        return sum(w.windows for w in self.latency if w.p95_us > w.slo_us) / sum(w.windows for w in self.latency)
 
     @property
     def worst_p95_us(self) -> float | None:
@@ -207,7 +206,14 @@ class Run:
                 for j in self.jobs
             ],
             "latency": [
-                {"service": w.service, "t_s": w.t_s, "end_s": w.end_s, "qps": w.qps, "p95_us": w.p95_us}
+                {
+                    "service": w.service,
+                    "t_s": w.t_s,
+                    "end_s": w.end_s,
+                    "qps": w.qps,
+                    "p95_us": w.p95_us,
+                    "windows": w.windows,
+                }
                 for w in self.latency
             ],
             "slo_violation_ratio": self.slo_violation_ratio,

@@ -14,7 +14,7 @@ WINDOW_S = 10.0
 _TINY_S = 1e-9
 
 
-class Stretch(NamedTuple):
+class LatencySpan(NamedTuple):
     """A time in which a service's p95 stays the same: from ``begin_s`` to ``end_s``."""
 
     begin_s: float
@@ -22,14 +22,14 @@ class Stretch(NamedTuple):
     p95_us: float
 
 
-class Stretches(list[Stretch]):
+class LatencySpans(list[LatencySpan]):
     """All of a service's stretches, in order and without gaps; equal neighbours are one."""
 
     def add(self, begin_s: float, end_s: float, p95_us: float) -> None:
         """Append one; times in seconds, ``p95_us`` in microseconds."""
         if self and self[-1].p95_us == p95_us:
             begin_s = self.pop().begin_s
-        self.append(Stretch(begin_s, end_s, p95_us))
+        self.append(LatencySpan(begin_s, end_s, p95_us))
 
 
 class EqualWindows(NamedTuple):
@@ -41,7 +41,7 @@ class EqualWindows(NamedTuple):
     windows: int
 
 
-def windows_of(stretches: Sequence[Stretch], first_s: float, last_s: float) -> Iterator[EqualWindows]:
+def windows_of(stretches: Sequence[LatencySpan], first_s: float, last_s: float) -> Iterator[EqualWindows]:
     """The time-weighted p95 from ``first_s`` to ``last_s``, neighbours of equal p95 as one.
 
     There are never more of them than twice the stretches, however long these are.
@@ -58,7 +58,7 @@ def windows_of(stretches: Sequence[Stretch], first_s: float, last_s: float) -> I
         yield held
 
 
-def _windows(stretches: Sequence[Stretch], first_s: float, last_s: float) -> Iterator[EqualWindows]:
+def _windows(stretches: Sequence[LatencySpan], first_s: float, last_s: float) -> Iterator[EqualWindows]:
     total = max(0, math.ceil((last_s - first_s - _TINY_S) / WINDOW_S))
     window = at = 0
     while window < total:

@@ -10,6 +10,8 @@ import numpy as np
 
 from flowsched.cluster.decision import Certificate
 from flowsched.cluster.snapshot import MILLI
+from flowsched_models.short_repr import Overview, ShortRepr
+from flowsched_models.text_table import counted
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,8 @@ class RoundSummary:
     """Tasks that it moved; None where nothing ever moves."""
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, repr=False)
+class Run(ShortRepr):
     """One policy on one scenario."""
 
     scenario: str
@@ -110,6 +112,16 @@ class Run:
     latency: tuple[LatencyWindow, ...]
     rounds: tuple[RoundSummary, ...]
     records: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+
+    def overview(self) -> Overview:
+        """Jobs and makespan; a row per job."""
+        variant = f" ({self.variant})" if self.variant else ""
+        ended = sum(j.end_s is not None for j in self.jobs)
+        words = f"of {self.policy}{variant} on {self.scenario}: {ended} of {counted(len(self.jobs), 'job')} ended"
+        if self.jobs and ended == len(self.jobs):
+            words += f", makespan {self.makespan_s:.1f} s"
+        rows = ((j.job, j.machine, j.width_milli / MILLI, j.threads, j.start_s, j.end_s) for j in self.jobs)
+        return Overview(words, ("job", "machine", "request", "threads", "start_s", "end_s"), rows, len(self.jobs))
 
     @property
     def makespan_s(self) -> float:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from flowsched.cluster.snapshot import Machine, Service, StartDelay, Task
+from flowsched.cluster.snapshot import MILLI, Machine, Service, StartDelay, Task
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.short_repr import Overview, ShortRepr
+from flowsched_models.text_table import counted
 
 
 class Objective(StrEnum):
@@ -29,8 +31,8 @@ class Arrivals:
     """Mean arrivals per minute, for ``poisson``."""
 
 
-@dataclass(frozen=True)
-class Scenario:
+@dataclass(frozen=True, repr=False)
+class Scenario(ShortRepr):
     """Read from YAML by :func:`flowsched_simulator.scenario_file.load_scenario`."""
 
     name: str
@@ -48,6 +50,16 @@ class Scenario:
     share_service_cores: bool = False
     """Whether tasks of little weight may be given services' cores too."""
     source: str = "<memory>"
+
+    def overview(self) -> Overview:
+        """Machines, services and jobs in numbers; a row per job."""
+        machines, services, jobs = len(self.machines), len(self.services), len(self.tasks)
+        words = (
+            f"{self.name}: {counted(machines, 'machine')}, {counted(services, 'service')}, {counted(jobs, 'job')},"
+            f" objective {self.objective.value}"
+        )
+        rows = ((t.name, t.profile, t.request_milli / MILLI, t.scale, t.submit_s, t.priority) for t in self.tasks)
+        return Overview(words, ("job", "profile", "request", "scale", "submit_s", "priority"), rows, jobs)
 
     def batch_cores(self) -> dict[str, tuple[int, ...]]:
         """By machine, the virtual CPUs that belong to no service."""

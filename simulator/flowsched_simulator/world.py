@@ -14,7 +14,7 @@ from flowsched.cluster.resource import covers
 from flowsched.cluster.snapshot import Machine, Service, Task
 from flowsched_models.execution import Execution
 from flowsched_models.runtime import Host, HostFactory, Resident
-from flowsched_simulator.latency_windows import Stretches, windows_of
+from flowsched_simulator.latency_windows import LatencySpans, windows_of
 from flowsched_simulator.run import LatencyWindow
 
 
@@ -63,7 +63,7 @@ class World:
         }
         self._machines: dict[str, Execution[str]] = {name: Execution(host) for name, host in self._hosts.items()}
         self._error: RunTimeError = error or ModelError()
-        self._stretches = {s.name: Stretches() for s in services}
+        self._stretches = {s.name: LatencySpans() for s in services}
 
     def start(self, task: str, machine: str, resident: Resident, now_s: float) -> None:
         """Put a task on a machine."""

@@ -18,7 +18,7 @@ from flowsched.cluster.decision import Decisions, Placement, Scheduler
 from flowsched.cluster.snapshot import Machine, Service, Snapshot, StartDelay, Task
 from flowsched_models.runtime import HostFactory, Resident
 from flowsched_simulator.baselines import BASELINES, Granting
-from flowsched_simulator.latency_windows import Stretch, Stretches, median, windows_of
+from flowsched_simulator.latency_windows import LatencySpan, LatencySpans, median, windows_of
 from flowsched_simulator.run import JobRun, LatencyWindow, RoundSummary, Run
 from flowsched_simulator.scenario import Arrivals, Scenario
 from flowsched_simulator.simulation import LONGEST_S, Options, Simulation
@@ -296,7 +296,7 @@ WINDOWED = st.lists(st.tuples(st.floats(0.01, 60.0), st.sampled_from((200.0, 300
 
 @given(WINDOWED, st.floats(0.0, 30.0))
 def test_merged_windows_are_windows_of_ten_seconds(parts: list[tuple[float, float]], first_s: float) -> None:
-    stretches, now_s = Stretches(), 0.0
+    stretches, now_s = LatencySpans(), 0.0
     for length_s, p95 in parts:
         stretches.add(now_s, now_s + length_s, p95)
         now_s += length_s
@@ -319,7 +319,7 @@ def test_merged_windows_are_windows_of_ten_seconds(parts: list[tuple[float, floa
 
 
 def test_a_long_calm_is_one_window() -> None:
-    stretches = Stretches([Stretch(0.0, 1e13, 200.0)])
+    stretches = LatencySpans([LatencySpan(0.0, 1e13, 200.0)])
 
     assert list(windows_of(stretches, 0.0, 1e13)) == [(0.0, 1e13, 200.0, 10**12)]
 

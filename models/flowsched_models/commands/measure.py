@@ -37,7 +37,7 @@ _EXAMPLE_S = 60.0
 @click.command(
     cls=StrictCommand,
     context_settings={"allow_interspersed_args": False},
-    epilog="Example: flowsched measure --job sort --out data/my-lab -- sort --parallel={threads} big.txt",
+    epilog="Example: flowsched measure --no-interference --job xz --out data/my-lab -- xz -T+{threads} -k -c numbers.txt",
 )
 @click.option("--job", required=True, metavar="NAME", help="Name of the job, and of its profile later.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DATA", help="Folder for the tables.")

@@ -21,7 +21,7 @@ from flowsched_simulator.latency_windows import median
 from flowsched_simulator.replay import Played, placed_services, play, weights_of
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.schedule import Schedule, ScheduledTask
-from flowsched_simulator.truth import Draws
+from flowsched_simulator.truth import Draws, true_world
 from flowsched_simulator.workload import workload
 from flowsched_simulator.world import World
 
@@ -104,7 +104,8 @@ def predict(
     rows: list[_ReplayFigures] = []
     overcommitted: Counter[str] = Counter()
     for r in range(-1, draws):
-        world = World(placed.machines, placed.services, HostFactory(placed.catalogue)) if r < 0 else truth.world(r)
+        nominal = r < 0
+        world = true_world(placed, (), HostFactory(placed.catalogue), 0.0, seed) if nominal else truth.world(r)
         played = play(placed, schedule, tasks, world)
         if r < 0 and played.overcommitted:
             raise InputError(played.overcommitted.values())

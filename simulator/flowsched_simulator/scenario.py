@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -49,6 +50,8 @@ class Scenario(ShortRepr):
     task_groups: tuple[TaskGroup, ...] = ()
     share_service_cores: bool = False
     """Whether tasks of little weight may be given services' cores too."""
+    run_time_factors: Mapping[str, float] = field(default_factory=dict)
+    """True over estimated run time of tasks whose ``estimate_s`` differs from their ``runtime_s``, by name."""
     source: str = "<memory>"
 
     def overview(self) -> Overview:

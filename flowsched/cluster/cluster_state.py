@@ -235,6 +235,7 @@ class ClusterState:
         for move, running, progress in left:
             node = self._nodes[move.machine]
             self._forbid_overcommit(node, move.width_milli, running.task)
+            progress = progress if move.keeps_work else 0.0
             done = 0.0 if running.task.endless else progress
             place = move.machine, move.width_milli, move.threads, move.cores
             task = replace(running.task, done=done)

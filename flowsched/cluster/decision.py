@@ -53,7 +53,7 @@ class Preemption:
 
 @dataclass(frozen=True)
 class Move:
-    """Let a running task go on on another machine."""
+    """Let a running task go on on another machine, or start anew there."""
 
     task: str
     source: str
@@ -67,6 +67,7 @@ class Move:
     """What the cost of both machines falls by, the pause included."""
     price: float
     """What it had to gain."""
+    keeps_work: bool = True
 
 
 @dataclass(frozen=True)

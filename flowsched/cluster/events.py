@@ -60,11 +60,12 @@ class TaskMove:
     threads: int
     cores: tuple[int, ...]
     start_s: float
+    keeps_work: bool = True
 
 
 @dataclass(frozen=True)
 class TasksMoved:
-    """Running tasks go on on other machines, with their progress: all leave, then all come."""
+    """Running tasks go on on other machines, or start anew there: all leave, then all come."""
 
     moves: tuple[TaskMove, ...]
 

@@ -69,7 +69,10 @@ class Settings:
     """What a move must gain beside its pause, in the unit of costs; twice as much for a task that moved in the last ten
     minutes."""
     migration_pause_s: float = 10.0
-    """How long the program of a moved task stands still. It keeps its progress, and holds its room on the new machine."""
+    """How long the program of a moved task stands still. It holds its room on the new machine."""
+    migrated_work: str = "kept"
+    """What becomes of the work that a moved task has done: ``kept``, it goes on where it stopped, or ``lost``, it starts
+    anew, which its price has."""
     scoring: str = "spread"
     """Which of the machines that cost a task the same it takes, in rounds by a network of machine groups: ``spread`` the
     emptiest, ``pack`` the one with least CPU left."""
@@ -99,6 +102,11 @@ class Settings:
     def keeps_work(self) -> bool:
         """Whether a preempted task goes on where it stopped."""
         return self.preempted_work == "kept"
+
+    @property
+    def keeps_migrated_work(self) -> bool:
+        """Whether a moved task goes on where it stopped."""
+        return self.migrated_work == "kept"
 
     @property
     def changes_running(self) -> bool:

@@ -14,6 +14,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "scoring": ("spread", "pack"),
     "preemption": ("none", "lower-priority"),
     "preempted_work": ("lost", "kept"),
+    "migrated_work": ("kept", "lost"),
 }
 """What a setting that is a word may be."""
 TRUE = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
@@ -54,6 +55,7 @@ CHANGE_SETTINGS = (
     "migration_moves",
     "migration_price",
     "migration_pause_s",
+    "migrated_work",
 )
 """Settings about tasks that run already: not for rounds on Kubernetes, nor for plans of all that waits."""
 SETTING_NAMES = tuple(f.name for f in fields(Settings))

@@ -69,8 +69,8 @@ def change_sentences(facts: Facts) -> list[str]:
         ]
     if facts["fate"] == "moved":
         return [
-            f"{title} moves from {change['source']} to {change['machine']}, and stands still for "
-            f"{seconds_text(change['pause_s'])}.",
+            f"{title} moves from {change['source']} to {change['machine']}, stands still for "
+            f"{seconds_text(change['pause_s'])}, and {'goes on' if change['keeps_work'] else 'starts anew'} there.",
             f"The cost of both machines falls by {cost_text(change['gain'])}; the price of the move is "
             f"{cost_text(change['price'])}.",
         ]

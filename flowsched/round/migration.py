@@ -4,10 +4,11 @@ Asked last in a round, when all that starts has its place. A move of a task from
 
     cost(m) + cost(n) - cost(m without it) - cost(n with it)
 
-in the unit of all costs, with its progress kept and its program standing still for ``migration_pause_s`` first. It is made
-if it gains more than ``migration_price``, which counts twice for a task that moved a short while ago. Each move is priced at
-the state that those before it leave; a round makes at most ``migration_moves``. Tasks without an end, members of task
-groups, and tasks that relations bind or count stay where they are.
+in the unit of all costs, with its program standing still for ``migration_pause_s`` first. It goes on with the work that it
+has done, or without it (``migrated_work: lost``): then what it loses counts against the move. A move is made if it gains
+more than ``migration_price``, which counts twice for a task that moved a short while ago. Each move is priced at the state
+that those before it leave; a round makes at most ``migration_moves``. Tasks without an end, members of task groups, and
+tasks that relations bind or count stay where they are.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ def migrate(
                 settings.migration_pause_s,
                 found.gain,
                 found.price,
+                settings.keeps_migrated_work,
             )
         )
         gone.add(to.task.name)
@@ -107,7 +109,17 @@ def _best_move(
     pairs = [(i, n) for i in order for n in _different(priced, targets[movable[i].task.name])]
     cores = {m.name: snapshot.batch_cores(m) for m in snapshot.machines}
     ready_s = snapshot.now_s + settings.migration_pause_s
-    moved = [replace(movable[i], machine=n, cores=cores[n], start_s=ready_s, moved_s=snapshot.now_s) for i, n in pairs]
+    moved = [
+        replace(
+            movable[i],
+            machine=n,
+            cores=cores[n],
+            start_s=ready_s,
+            moved_s=snapshot.now_s,
+            progress=movable[i].progress if settings.keeps_migrated_work else 0.0,
+        )
+        for i, n in pairs
+    ]
     trials = [Trial(r.machine, (*here[r.machine], r)) for r in moved]
     joined = TrialMachines(snapshot, trials, (), hosts, settings, goal_s)
     best: tuple[tuple[float, str, str], _Found] | None = None

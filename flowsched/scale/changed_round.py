@@ -94,8 +94,8 @@ def changed_round(
     ):
         r, to = running[ledger.task_name(row)], ledger.machine_name(target)
         cores = snapshot.batch_cores(machines[to])
-        pause = settings.migration_pause_s
-        moves.append(Move(r.task.name, r.machine, to, r.width_milli, r.threads, cores, pause, gain, price))
+        stands_s, keeps = settings.migration_pause_s, settings.keeps_migrated_work
+        moves.append(Move(r.task.name, r.machine, to, r.width_milli, r.threads, cores, stands_s, gain, price, keeps))
     cost = waiting_cost(ledger, changes.taken_back, snapshot.now_s, settings.due_age_s)
     back = []
     for row, by, wait in zip(changes.taken_back.tolist(), changes.taken_by.tolist(), cost.tolist(), strict=True):

@@ -8,8 +8,8 @@ over, a task moves if
 
     gain * (1 - e) > migration_price + what standing still for ``migration_pause_s`` costs
 
-where the price is ``HYSTERESIS`` times as high for a task that moved less than ``QUIET_S`` ago. Tasks without a predicted
-end stay where they are.
+with ``LOST_RUN_PRICE * e`` on the right side too if its work is lost (``migrated_work``). The price is ``HYSTERESIS``
+times as high for a task that moved less than ``QUIET_S`` ago. Tasks without a predicted end stay where they are.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ from flowsched.scale import kernels
 from flowsched.scale.ledger import UNLIMITED, Ledger
 from flowsched.scale.ledger_copy import copied
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
+
+LOST_RUN_PRICE = 1.0
+"""What it costs to lose the work of a whole run."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,10 +93,12 @@ def least_gains(ledger: Ledger, tasks: IntArray, now_s: float, settings: Setting
     """What moving each of these running tasks must bring; infinite for those that do not move. ``moved_s``: when each was
     moved last; minus infinity: never.
     """
-    _, left = elapsed(ledger, tasks, now_s)
+    done, left = elapsed(ledger, tasks, now_s)
     price = settings.migration_price * np.where(now_s - moved_s < QUIET_S, HYSTERESIS, 1.0)
     if settings.migration_pause_s > 0.0:
         price = price + _standing_still(ledger, tasks, settings.migration_pause_s)
+    if not settings.keeps_migrated_work:
+        price = price + LOST_RUN_PRICE * done
     worth: FloatArray = np.where(left > 0.0, price / np.where(left > 0.0, left, 1.0), np.inf)
     movable = [c.movable and not (c.holds or c.joins) and np.isfinite(c.run_s) for c in ledger.classes]
     return np.where(np.array(movable, dtype=np.bool_)[ledger.task_class[tasks]], worth, np.inf)

@@ -29,7 +29,7 @@ from flowsched.scale.compaction import Compaction
 from flowsched.scale.full_network import build_full_network, gather, mean_readings
 from flowsched.scale.ledger import RUNNING, Ledger
 from flowsched.scale.ledger_copy import copied
-from flowsched.scale.migration import elapsed, emptied_of, open_machines, waiting_cost
+from flowsched.scale.migration import LOST_RUN_PRICE, elapsed, emptied_of, open_machines, waiting_cost
 from flowsched.scale.room import Quota, RoomSearch, Steps, alone, in_turn
 from flowsched.scale.waiting import survey
 from flowsched.solvers import Solver
@@ -37,8 +37,6 @@ from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 VICTIM_PRICE = 1.0
 """Price of a victim, so that few go, in the unit of the cost model's costs."""
-LOST_RUN_PRICE = 1.0
-"""Price of losing a whole predicted run."""
 MOST_VICTIMS = 1000
 
 

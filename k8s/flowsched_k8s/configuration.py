@@ -78,6 +78,27 @@ class Features:
     namespace_selector: bool = True
     preemption: bool = False
     resize: bool = False
+    rebalancing: bool = False
+
+
+@dataclass(frozen=True)
+class RebalancingSettings:
+    """When and at which price running pods are moved to other nodes."""
+
+    interval_s: float = 60.0
+    """Time between two looks."""
+    price: float = 0.1
+    """What each move must gain, in the unit of the engine's costs."""
+    restart_s: float = 10.0
+    """How long a moved pod's program stands still."""
+    empty_node_gain: float = 0.0
+    """What a node without pods is worth; 0: no node is emptied."""
+    cool_down_s: float = 600.0
+    """A pod has run so long before it is moved, and nothing is moved for so long after somebody else evicted a pod."""
+    max_moves: int = 8
+    """Most pods moved at a time."""
+    dry_run: bool = False
+    """Say what would be moved, move nothing."""
 
 
 @dataclass(frozen=True)
@@ -149,6 +170,7 @@ class Configuration:
     cost_model: CostModelChoice = field(default_factory=CostModelChoice)
     profiles_file: Path | None = None
     features: Features = field(default_factory=Features)
+    rebalancing: RebalancingSettings = field(default_factory=RebalancingSettings)
     load_source: LoadSettings = field(default_factory=LoadSettings)
     records: RecordSettings = field(default_factory=RecordSettings)
     events: Events = field(default_factory=Events)

@@ -24,6 +24,7 @@ from flowsched_k8s.configuration import (
     LeaderElection,
     LoadSettings,
     Logging,
+    RebalancingSettings,
     RecordSettings,
     Rounds,
     ServerSettings,
@@ -248,10 +249,45 @@ class FeaturesForm(ConfigForm):
         "delete pods of lower priority to [make room](kubernetes-pods.md#preemption)", Features.preemption
     )
     resize: bool = _key("resize a pod's CPU requests in place to the width chosen", Features.resize)
+    rebalancing: bool = _key(
+        "evict running pods where [another place](kubernetes.md#rebalancing) saves more than the move costs",
+        Features.rebalancing,
+    )
 
     def value(self) -> Features:
         """The plain value."""
         return Features(**{**self.model_dump(), "pod_groups": tuple(self.pod_groups)})
+
+
+class RebalancingForm(ConfigForm):
+    """rebalancing"""
+
+    interval: Duration = _key("time between two looks", RebalancingSettings.interval_s)
+    price: Annotated[float, Field(ge=0, le=1e9)] = _key(
+        "what each move must gain, in the unit of the engine's costs", RebalancingSettings.price
+    )
+    restart: Duration = _key("how long a moved pod's program stands still", RebalancingSettings.restart_s)
+    empty_node_gain: Annotated[float, Field(ge=0, le=1e9)] = _key(
+        "what a node without pods is worth, for autoscalers; 0: no node is emptied", RebalancingSettings.empty_node_gain
+    )
+    cool_down: Duration = _key(
+        "a pod has run so long before it is moved, and nothing is moved for so long after somebody else evicted a pod",
+        RebalancingSettings.cool_down_s,
+    )
+    max_moves: Annotated[int, Field(ge=1, le=1000)] = _key("most pods moved at a time", RebalancingSettings.max_moves)
+    dry_run: bool = _key("say what would be moved, move nothing", RebalancingSettings.dry_run)
+
+    def value(self) -> RebalancingSettings:
+        """The plain value."""
+        return RebalancingSettings(
+            interval_s=self.interval,
+            price=self.price,
+            restart_s=self.restart,
+            empty_node_gain=self.empty_node_gain,
+            cool_down_s=self.cool_down,
+            max_moves=self.max_moves,
+            dry_run=self.dry_run,
+        )
 
 
 class LoadSourceForm(ConfigForm):
@@ -350,6 +386,7 @@ class ConfigurationForm(ConfigForm):
         "profiles besides the bundled ones: a YAML file or a folder of them, read again when it changes"
     )
     features: FeaturesForm = Field(default_factory=FeaturesForm)
+    rebalancing: RebalancingForm = Field(default_factory=RebalancingForm)
     load_source: LoadSourceForm = Field(default_factory=LoadSourceForm)
     records: RecordsForm = Field(default_factory=RecordsForm)
     events: EventsForm = Field(default_factory=EventsForm)
@@ -390,6 +427,7 @@ def load_configuration(path: Path | None, namespace_file: Path = NAMESPACE_FILE)
         cost_model=cost_model,
         profiles_file=_beside(document, form.profiles_file),
         features=form.features.value(),
+        rebalancing=form.rebalancing.value(),
         load_source=form.load_source.value(),
         records=RecordSettings(form.records.keep, _beside(document, form.records.directory)),
         events=Events(_beside(document, form.events.file), form.events.max_size, form.events.keep),

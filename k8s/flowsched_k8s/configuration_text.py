@@ -39,6 +39,7 @@ def to_plain(configuration: Configuration) -> dict[str, Any]:
         else c.cost_model.name,
         "profilesFile": _text(c.profiles_file),
         "features": _plain(c.features),
+        "rebalancing": _plain(c.rebalancing),
         "loadSource": _plain(c.load_source),
         "records": {"keep": c.records.keep, "directory": _text(c.records.directory)},
         "events": {

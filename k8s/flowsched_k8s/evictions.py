@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from flowsched_k8s import names
@@ -28,7 +29,7 @@ That is 32 plans for 1,000 nodes with 10,000 pods or eight for 5,000 nodes with 
 relations are in the way it is fewer plans.
 """
 
-_LARGEST_GROUP = 4 * MOST_WORK
+LARGEST_GROUP = 4 * MOST_WORK
 """Pods of a group that are planned for together, times the nodes."""
 
 
@@ -78,16 +79,37 @@ class Evictions:
         """A pod is gone."""
         self._victims.pop(uid, None)
 
-    def failed(self, victim: PodKey, message: str, now: float) -> list[Instruction]:
-        """A victim stays: no pod waits for its room any more, and those that did hear why."""
+    def failed(
+        self, victim: PodKey, message: str, now: float, others: AbstractSet[str] | None = None
+    ) -> list[Instruction]:
+        """A victim stays: no pod waits for its room any more, and those that did hear why.
+
+        ``others``: pods that are not asked to go any more for that; then the room is not held either.
+        """
         out: list[Instruction] = []
-        for uid, victims in self._victims.items():
-            if victim.uid in victims:
-                victims.discard(victim.uid)
-                entry = self._cache.pods.get(uid)
-                if entry is not None and not entry.place:
-                    text = f"{entry.message} {victim} could not be evicted: {message}"
-                    out += self._notices.tell(entry, names.UNSCHEDULABLE, text, now)
+        stay = {victim.uid, *(others or ())}
+        for uid, victims in list(self._victims.items()):
+            if stay.isdisjoint(victims):
+                continue
+            victims -= stay
+            entry = self._cache.pods.get(uid)
+            if entry is None or entry.place:
+                continue
+            over = others is not None and uid in self._cache.nominated and not self._room_is_coming(uid, now)
+            text = f"{entry.message} {victim} could not be evicted: {message}"
+            out += self._notices.tell(entry, names.UNSCHEDULABLE, text, now, nominated_node="" if over else None)
+        return out
+
+    def make_room(self, plans: Mapping[str, PreemptionPlan], now: float) -> list[Instruction]:
+        """Hold the room that pods leave who are moved elsewhere, for those of these uids that still wait."""
+        out: list[Instruction] = []
+        for uid, plan in plans.items():
+            entry = self._cache.pods.get(uid)
+            if entry is not None and not entry.place:
+                self._victims[uid] = {victim.uid for victim in plan.victims}
+                self._cache.nominated[uid] = plan.node
+                text = f"{entry.message} rebalancing: {len(plan.victims)} pod(s) leave {plan.node}."
+                out += self._notices.tell(entry, names.UNSCHEDULABLE, text, now, nominated_node=plan.node)
         return out
 
     def node_gone(self, node: str, now: float) -> list[Instruction]:
@@ -112,8 +134,9 @@ class Evictions:
         going: set[str] = set()
         hopeless: dict[Hashable, str] = {}
         most = self._planner.work + MOST_WORK
+        preempts = self._cache.configuration.features.preemption
         held = [h for h in held if h.fate is Fate.UNSCHEDULABLE]
-        if held:
+        if held and preempts:
             self._planner.look()
         groups: dict[GroupRef, dict[str, str]] = {}
         for h in held:
@@ -128,6 +151,10 @@ class Evictions:
                     continue
                 if self._room_is_coming(uid, now):
                     out.coming.add(uid)
+                    continue
+                if not preempts:
+                    if entry.nominated:
+                        out.told[uid] = h.message, ""
                     continue
                 wants = self._cache.wants(entry)
                 kind = wants.class_key, entry.pod.spec.preemption_policy
@@ -168,6 +195,9 @@ class Evictions:
             return
         for uid in messages:
             self._room_is_coming(uid, now)
+        if not self._cache.configuration.features.preemption:
+            out.told |= {uid: (text, "") for uid, text in messages.items() if self._cache.pods[uid].nominated}
+            return
         if self._planner.work >= most:
             out.later |= messages.keys()
             return
@@ -177,10 +207,10 @@ class Evictions:
         if isinstance(spec, GroupSpec) and spec.topology:
             plans: dict[str, PreemptionPlan] = {}
             why = "not for groups that are kept in one topology domain"
-        elif needed * len(self._cache.nodes) > _LARGEST_GROUP:
+        elif needed * len(self._cache.nodes) > LARGEST_GROUP:
             plans, why = {}, f"not for {needed} pods at a time in a cluster of this size"
         else:
-            plans, why = self._plans(entries, needed, going)
+            plans, why = self._planner.plan_together(entries, needed, going)
         for entry in entries:
             uid, message = entry.key.uid, messages[entry.key.uid]
             if uid in plans:
@@ -189,31 +219,6 @@ class Evictions:
                 told = "room is made for the other pods of the group." if plans else why
                 self._tallies.victims.append(0)
                 out.told[uid] = f"{message} preemption: {told}".strip(), "" if entry.nominated else None
-
-    def _plans(
-        self, entries: Sequence[PodEntry], needed: int, going: set[str]
-    ) -> tuple[dict[str, PreemptionPlan], str]:
-        """By uid, what makes room for so many of the pods together; nothing, and why, if it cannot be made."""
-        plans: dict[str, PreemptionPlan] = {}
-        why = ""
-        for entry in entries:
-            if len(plans) == needed:
-                break
-            plan = self._planner.plan(entry)
-            if isinstance(plan, PreemptionPlan):
-                plans[entry.key.uid] = plan
-                # The others are planned for beside it.
-                self._cache.nominated[entry.key.uid] = plan.node
-                self._planner.leave(victim.uid for victim in plan.victims)
-            else:
-                why = why or plan
-        for uid in plans:
-            del self._cache.nominated[uid]
-        self._planner.look()
-        self._planner.leave(going)
-        if len(plans) == needed:
-            return plans, ""
-        return {}, f"room can be made for {len(plans)} of {needed} pods only: {why}"
 
     def _is_leaving_for(self, uid: str) -> bool:
         """Whether pods are still leaving to make room for one."""

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from flowsched_k8s.names import CORDONED, NODE_AFFINITY, TAINTS
+from flowsched_k8s.names import AVOIDED, CORDONED, NODE_AFFINITY, TAINTS
 from flowsched_k8s.objects import Node, NodeAffinity, Pod, Taint
 from flowsched_k8s.selector import NodeTerm, NodeTest, node_term, node_test
 from flowsched_k8s.volume_needs import NOTHING, VolumeNeeds
@@ -22,7 +22,6 @@ AVOIDED_TAINT = 0.5
 _FULL_WEIGHT = 100
 _CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _FORBIDDING = ("NoSchedule", "NoExecute")
-_AVOIDING = "PreferNoSchedule"
 _COMPARED = ("Gt", "Lt")
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
@@ -124,7 +123,7 @@ class StaticFilter:
         if self.preferred:
             missed = sum(weight for weight, term in self.preferred if not term.matches(node))
             cost = missed / max(_FULL_WEIGHT, sum(weight for weight, _ in self.preferred))
-        avoided = self._untolerated(node, (_AVOIDING,))
+        avoided = self._untolerated(node, (AVOIDED,))
         return cost + (1.0 - AVOIDED_TAINT**avoided if avoided else 0.0)
 
     def _selected(self, node: Node) -> bool:

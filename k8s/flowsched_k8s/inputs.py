@@ -138,8 +138,12 @@ class InputBuilder:
         held_node: tuple[str, str, int] | None,
         keep_record: bool,
         rounds_waited: Mapping[str, int] | None = None,
+        everything: bool = False,
     ) -> RoundInput:
-        """A round's input. ``entries`` in the order in which they are served; ``rounds_waited`` by uid, for the record."""
+        """A round's input. ``entries`` in the order in which they are served; ``rounds_waited`` by uid, for the record.
+
+        ``everything``: what runs is there even if no measured pod waits.
+        """
         cache = self._cache
         by_class: dict[object, list[PodEntry]] = {}
         due_age_s = cache.configuration.engine.due_age_s
@@ -164,7 +168,7 @@ class InputBuilder:
         ]
         refs = sorted(group_priority, key=group_name)
         measured = any(c.task is not None for c in classes)
-        world = self.worlds.build(now, plan, reservations) if measured else World()
+        world = self.worlds.build(now, plan, reservations) if measured or everything else World()
         model = self._model
         if model is not None and (self._kept is None or self._kept.hosts.catalogue is not cache.catalogue):
             self._kept = KeptBetween(HostFactory(cache.catalogue))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from flowsched_k8s.objects import Taint
 from flowsched_k8s.volumes import ClaimPatch
 
 
@@ -64,6 +65,23 @@ class Evict:
 
 
 @dataclass(frozen=True)
+class MovePod:
+    """POST pods/eviction: a pod leaves its node so that its controller makes another one, which gets a better place."""
+
+    pod: PodKey
+
+
+@dataclass(frozen=True)
+class TaintNode:
+    """PATCH a node that nobody has changed since: these are its taints from now on. The API server merges none."""
+
+    node: str
+    version: str
+    """Its ``resourceVersion`` that they were worked out for."""
+    taints: tuple[Taint, ...]
+
+
+@dataclass(frozen=True)
 class Resize:
     """PATCH pods/resize: the CPU requests of containers, in milli-CPU."""
 
@@ -91,4 +109,4 @@ class PatchClaim:
     patch: ClaimPatch
 
 
-Instruction = Bind | PatchCondition | PostEvent | Evict | Resize | GroupStatus | PatchClaim
+Instruction = Bind | PatchCondition | PostEvent | Evict | MovePod | TaintNode | Resize | GroupStatus | PatchClaim

@@ -94,6 +94,12 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family("scheduler_preemption_attempts_total", "counter", "Times a plan to make room was looked for."),
     Family("scheduler_preemption_victims", "histogram", "Pods evicted by one plan.", (), doubling(1, 7)),
+    Family(
+        "flowsched_rebalancing_moves_total",
+        "counter",
+        "Pods that rebalancing moves; result is sent, refused, or dry where nothing is moved.",
+        ("purpose", "result"),
+    ),
     Family("scheduler_cache_size", "gauge", "Objects in the cache.", ("type",)),
     Family("leader_election_master_status", "gauge", "1 on the leader, 0 on the others.", ("name",)),
     Family(
@@ -240,6 +246,10 @@ class Metrics:
         self._counters["scheduler_preemption_attempts_total"].inc()
         if victims:
             self._histograms["scheduler_preemption_victims"].observe(victims)
+
+    def moved(self, purpose: str, result: str, count: int) -> None:
+        """Pods that are moved for a better whole."""
+        self._counters["flowsched_rebalancing_moves_total"].labels(purpose, result).inc(count)
 
     def kubelet_rejected(self, reason: str) -> None:
         """A node refused a pod that was bound to it. Reasons come from outside, so only so many are told apart."""

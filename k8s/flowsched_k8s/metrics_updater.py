@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,7 +11,10 @@ from flowsched_k8s.api.writer import Writer
 from flowsched_k8s.load_reader import LoadReader
 from flowsched_k8s.metrics import Metrics
 from flowsched_k8s.records import Records
+from flowsched_k8s.round_input import RoundInput, RoundResult
 from flowsched_k8s.state import SchedulerState
+
+LOG = logging.getLogger(__name__)
 
 
 class MetricsUpdater:
@@ -72,6 +76,35 @@ class MetricsUpdater:
                 self._watch_counts.pop(name, None)
         self._tell_tallies()
 
+    def tell_round(self, given: RoundInput, result: RoundResult, solver: str, took: float) -> None:
+        """A round has ended, after ``took`` seconds."""
+        metrics = self._metrics
+        metrics.decided(took)
+        for phase, ms in result.timings_ms.items():
+            metrics.phase(phase, ms / 1e3)
+        metrics.solved(solver, "full", result.solve_ms / 1e3)
+        nodes = {k.removeprefix("nodes_"): n for k, n in result.counts.items() if k.startswith("nodes_")}
+        arcs = {k.removeprefix("arcs_"): n for k, n in result.counts.items() if k.startswith("arcs_")}
+        if nodes:
+            metrics.graph(nodes, arcs)
+        # Nothing is kept between rounds: every network is built anew.
+        for _ in range(result.counts.get("solves", 0)):
+            metrics.graph_rebuilt("every_round")
+        for reason in result.fallbacks:
+            metrics.fell_back(reason)
+        metrics.placement_cost(result.cost)
+        LOG.info(
+            "round",
+            extra={
+                "round": result.number,
+                "pods": sum(len(c.uids) for c in given.classes),
+                "classes": len(given.classes),
+                "placed": len(result.chosen),
+                "held": sum(len(h.uids) for h in result.held),
+                "ms": round(took * 1e3, 1),
+            },
+        )
+
     def _tell_tallies(self) -> None:
         tallies, metrics = self._state.tallies, self._metrics
         for result, seconds, name in tallies.attempts:
@@ -84,10 +117,13 @@ class MetricsUpdater:
         for reason, count in tallies.rejections.items():
             for _ in range(count):
                 metrics.kubelet_rejected(reason)
+        for (purpose, outcome), count in tallies.moves.items():
+            metrics.moved(purpose, outcome, count)
         for victims in tallies.victims:
             metrics.preemption(victims)
         tallies.attempts.clear()
         tallies.bound.clear()
         tallies.binds.clear()
         tallies.rejections.clear()
+        tallies.moves.clear()
         tallies.victims.clear()

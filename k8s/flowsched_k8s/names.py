@@ -36,6 +36,10 @@ WIDTH = f"{PREFIX}/width"
 # On nodes.
 MACHINE_TYPE = f"{PREFIX}/machine-type"
 POOL = f"{PREFIX}/pool"
+EMPTIED = f"{PREFIX}/emptied"
+"""A taint that asks for no pods; its value is when the node was emptied."""
+AVOIDED = "PreferNoSchedule"
+"""The effect of a taint that a pod gets over."""
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -49,10 +53,12 @@ SCHEDULER_ERROR = "SchedulerError"
 SCHEDULING_GATED = "SchedulingGated"
 DISRUPTION_TARGET = "DisruptionTarget"
 PREEMPTION_BY_SCHEDULER = "PreemptionByScheduler"
+EVICTION_BY_API = "EvictionByEvictionAPI"
 FAILED_SCHEDULING = "FailedScheduling"
 SCHEDULED = "Scheduled"
 POSTPONED = "Postponed"
 PREEMPTED = "Preempted"
+REBALANCED = "Rebalanced"
 PROFILES_REFUSED = "ProfilesRefused"
 
 # Reason texts of filters: what follows the count in "0/N nodes are available: ...".

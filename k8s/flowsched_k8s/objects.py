@@ -245,6 +245,10 @@ class InTreeSources(Struct):
     vsphere_volume: DiskSource | None = None
 
 
+class LocalSource(Struct):
+    """A volume of the node itself; it goes with the pod, or stays behind."""
+
+
 class Volume(InTreeSources):
     """spec.volumes, as far as it may bind a pod to a place."""
 
@@ -254,6 +258,8 @@ class Volume(InTreeSources):
     rbd: DiskSource | None = None
     iscsi: DiskSource | None = None
     image: ImageSource | None = None
+    empty_dir: LocalSource | None = None
+    host_path: LocalSource | None = None
 
 
 class PodResourceClaim(Struct):
@@ -349,6 +355,7 @@ class Taint(Struct):
     key: str = ""
     value: str = ""
     effect: str = ""
+    time_added: str | None = None
 
 
 class NodeSpec(Struct):

@@ -41,20 +41,22 @@ from flowsched_k8s.instructions import (
     Evict,
     GroupStatus,
     Instruction,
+    MovePod,
     PatchClaim,
     PatchCondition,
     PodKey,
     PostEvent,
     Resize,
+    TaintNode,
 )
 from flowsched_k8s.load_reader import LoadReader
 from flowsched_k8s.metrics import Metrics
 from flowsched_k8s.metrics_updater import MetricsUpdater
+from flowsched_k8s.move_plan import plan_moves
 from flowsched_k8s.planning import make_engine, plan_any_round
 from flowsched_k8s.pod_groups import IN_TREE
 from flowsched_k8s.profiles_file import ProfilesFile, Refused
 from flowsched_k8s.records import Records
-from flowsched_k8s.round_input import RoundInput, RoundResult
 from flowsched_k8s.server import Answers, Server
 from flowsched_k8s.state import SchedulerState
 from flowsched_k8s.state_dump import dump
@@ -282,6 +284,9 @@ class Process:
             now = self._clock()
             at = self.state.next_round_s(now)
             if at is None or at > now or self._binds.qsize() > BACKLOG or not self._follows():
+                if self._follows() and self._binds.empty() and self.state.rebalancing.due(now):
+                    await self._rebalance(now)
+                    continue
                 self._woken.clear()
                 wait = TICK_S if at is None or at <= now else min(TICK_S, at - now)
                 with contextlib.suppress(TimeoutError):
@@ -329,38 +334,26 @@ class Process:
         self._dispatch(self.state.end_round(result, now, took))
         # Bindings are sent before anything else is done.
         await asyncio.sleep(0)
-        self._tell_round(given, result, took, now)
-
-    def _tell_round(self, given: RoundInput, result: RoundResult, took: float, now: float) -> None:
-        metrics = self.metrics
-        metrics.decided(took)
-        for phase, ms in result.timings_ms.items():
-            metrics.phase(phase, ms / 1e3)
-        metrics.solved(self._solver.name, "full", result.solve_ms / 1e3)
-        nodes = {k.removeprefix("nodes_"): n for k, n in result.counts.items() if k.startswith("nodes_")}
-        arcs = {k.removeprefix("arcs_"): n for k, n in result.counts.items() if k.startswith("arcs_")}
-        if nodes:
-            metrics.graph(nodes, arcs)
-        # Nothing is kept between rounds: every network is built anew.
-        for _ in range(result.counts.get("solves", 0)):
-            metrics.graph_rebuilt("every_round")
-        for reason in result.fallbacks:
-            metrics.fell_back(reason)
-        metrics.placement_cost(result.cost)
+        self._metrics_updater.tell_round(given, result, self._solver.name, took)
         account = result.account
         if account is not None:
             self.records.add(str(result.number), now, account.record, pods=account.pods, size_bytes=account.size_bytes)
-        LOG.info(
-            "round",
-            extra={
-                "round": result.number,
-                "pods": sum(len(c.uids) for c in given.classes),
-                "classes": len(given.classes),
-                "placed": len(result.chosen),
-                "held": sum(len(h.uids) for h in result.held),
-                "ms": round(took * 1e3, 1),
-            },
-        )
+
+    async def _rebalance(self, now: float) -> None:
+        """Look whether running pods should be elsewhere, and ask for their eviction."""
+        assert self._engine is not None, "rounds begin once it is made"
+        rebalancing, settings = self.state.rebalancing, self.configuration.rebalancing
+        self._dispatch(rebalancing.restore(now))
+        questions = rebalancing.questions(now)
+        try:
+            plan, refused = await asyncio.to_thread(plan_moves, questions, self._solver, self._engine, settings)
+        except Exception:  # A fault of ours must not stop the scheduling of pods.
+            LOG.exception("rebalancing failed", extra={"look": rebalancing.looks})
+            return
+        now, name = self._clock(), f"rebalancing-{rebalancing.looks}"
+        if plan is not None and plan.record is not None:
+            self.records.add(name, now, plan.record, pods=plan.pods)
+        self._dispatch(rebalancing.carry_out(plan, refused, name, now))
 
     # Changes
 
@@ -443,6 +436,8 @@ class Process:
             else:
                 if isinstance(instruction, GroupStatus):
                     instruction = replace(instruction, api_version=self._in_tree_version())
+                if isinstance(instruction, MovePod) and self.state.rebalancing.outdated(instruction):
+                    continue
                 result = await self.writer.carry_out(instruction)
                 accepted = result.outcome in (WriteOutcome.DONE, WriteOutcome.DRY)
                 if isinstance(instruction, Evict) and accepted:
@@ -451,6 +446,10 @@ class Process:
                     LOG.warning("not carried out", extra={"what": type(instruction).__name__, "error": result.message})
                 if isinstance(instruction, Evict) and not accepted:
                     self._dispatch(self.state.evictions.failed(instruction.pod, result.message, self._clock()))
+                if isinstance(instruction, TaintNode):
+                    self._dispatch(self.state.rebalancing.marked(instruction, accepted, result.message))
+                if isinstance(instruction, MovePod) and not accepted:
+                    self._dispatch(self.state.rebalancing.failed(instruction.pod, result.message, self._clock()))
                 if isinstance(instruction, Resize):
                     now = self._clock()
                     self._dispatch(self.state.resizes.done(instruction.pod, accepted, result.message, now))
@@ -507,7 +506,7 @@ class Process:
         storage = ("persistentvolumeclaims", "persistentvolumes", "storageclasses")
         self.state.volumes_unreadable(next((why[name] for name in storage if name in why), ""), now)
         self.state.namespaces_unreadable(why.get("namespaces", ""), now)
-        self.state.victims.unreadable = why.get("poddisruptionbudgets", "")
+        self.state.budgets.unreadable = why.get("poddisruptionbudgets", "")
 
     def _event_recorder(self) -> EventRecorder | None:
         wanted, state = self.configuration.events, self.state

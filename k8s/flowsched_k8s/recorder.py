@@ -135,6 +135,10 @@ class Recorder:
         """The event of a pod that makes room for one of higher priority."""
         return self.event(victim, names.PREEMPTED, "Normal", "Preempting", message, now)
 
+    def rebalanced(self, pod: PodKey, message: str, now: float) -> PostEvent | None:
+        """The event of a pod that is moved for a better whole."""
+        return self.event(pod, names.REBALANCED, "Normal", "Rebalancing", message, now)
+
     def event(
         self, regarding: PodKey, reason: str, type_: str, action: str, note: str, now: float, *, kind: str = "Pod"
     ) -> PostEvent | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -108,6 +108,16 @@ class World:
     """By uid of what runs: what it takes of its node."""
     plan: tuple[PlannedStart, ...] = ()
     reservations: tuple[Reservation, ...] = ()
+
+    def without(self, uids: Collection[str]) -> World:
+        """The same with these pods gone."""
+        nodes = tuple(
+            NodeView.of(n.name, n.type, n.vcpus, n.services, tuple(r for r in n.running if r.task.name not in uids))
+            if any(r.task.name in uids for r in n.running)
+            else n
+            for n in self.nodes
+        )
+        return World(self.rows, nodes, self.needs, self.plan, self.reservations)
 
     @cached_property
     def row_of(self) -> Mapping[str, int]:

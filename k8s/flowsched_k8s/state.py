@@ -12,12 +12,13 @@ from flowsched.cluster.snapshot import PlannedStart, Reservation
 from flowsched_k8s import names
 from flowsched_k8s.bindings import Bindings, ReadPod
 from flowsched_k8s.bookings import Booking, Bookings
+from flowsched_k8s.budgets import Budgets
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.changes import Change, Gone
 from flowsched_k8s.configuration import Configuration
 from flowsched_k8s.entries import PodEntry
 from flowsched_k8s.event_recorder import EventRecorder
-from flowsched_k8s.evictions import Evictions, Preempted
+from flowsched_k8s.evictions import Evictions
 from flowsched_k8s.gangs import Gangs
 from flowsched_k8s.held_node import HeldNode
 from flowsched_k8s.inputs import InputBuilder
@@ -26,6 +27,7 @@ from flowsched_k8s.notices import Notices
 from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup
 from flowsched_k8s.pod_groups import GroupRef, is_whole
 from flowsched_k8s.queue import AttemptOutcome, Cause, Place, PodQueue, Wake
+from flowsched_k8s.rebalancing import Rebalancing
 from flowsched_k8s.recorder import Recorder
 from flowsched_k8s.resizes import Resizes
 from flowsched_k8s.round_input import Chosen, Fate, RoundInput, RoundResult
@@ -69,7 +71,8 @@ class SchedulerState:
         self.recorder = Recorder()
         self.gangs = Gangs(self.cache)
         self.inputs = InputBuilder(self.cache, self.gangs)
-        self.victims = Victims(self.cache, self.inputs)
+        self.budgets = Budgets()
+        self.victims = Victims(self.cache, self.inputs, self.budgets)
         self.bookings = Bookings(self.cache, self.gangs, self.queue, self.inputs)
         self.tallies = Tallies()
         self.wakeups = Wakeups(self.cache, self.queue)
@@ -89,6 +92,16 @@ class SchedulerState:
             self.notices,
             self.bindings,
             self.gangs,
+        )
+        self.rebalancing = Rebalancing(
+            self.cache,
+            self.queue,
+            self.gangs,
+            self.inputs,
+            self.budgets,
+            self.evictions,
+            self.recorder,
+            self.tallies,
         )
         self.events: EventRecorder | None = None
         """Where it is told what happens, if it is recorded."""
@@ -151,6 +164,7 @@ class SchedulerState:
             ):
                 self.queue.wake(Wake.POD_CHANGED, now)
             self.resizes.seen(entry)
+            self.rebalancing.seen(entry, now)
             return out
         if not entry.ours:
             return out
@@ -204,6 +218,7 @@ class SchedulerState:
         self.bindings.forget(uid)
         self.resizes.forget(uid)
         self.evictions.forget(uid)
+        self.rebalancing.forget(uid)
         self.plan.pop(uid, None)
         self.postponed.discard(uid)
         self.held_node.let_go(uid, now)
@@ -248,7 +263,7 @@ class SchedulerState:
                 self.victims.read_again()
             self.queue.wake(Wake.GROUP, now)
         elif isinstance(thing, Budget):
-            self.victims.remove_budget(thing) if gone else self.victims.put_budget(thing)
+            self.budgets.remove(thing) if gone else self.budgets.put(thing)
         elif isinstance(thing, Claim):
             if gone:
                 volumes.remove_claim(thing.metadata.namespace, thing.metadata.name)
@@ -416,10 +431,8 @@ class SchedulerState:
             else:
                 self._attempted(late, "error", seconds_taken)
                 self.queue.requeue(late.key, now, AttemptOutcome.RETRY)
-        preempted = Preempted()
-        if self.configuration.features.preemption:
-            preempted = self.evictions.plan(result.held, {i.pod.uid for i in out if isinstance(i, Bind)}, now)
-            out = [i for i in out if not (isinstance(i, Bind) and self.bindings.outdated(i))]
+        preempted = self.evictions.plan(result.held, {i.pod.uid for i in out if isinstance(i, Bind)}, now)
+        out = [i for i in out if not (isinstance(i, Bind) and self.bindings.outdated(i))]
         for held in result.held:
             for uid in held.uids:
                 waiting = self.cache.pods.get(uid)

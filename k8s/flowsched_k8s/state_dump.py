@@ -41,5 +41,6 @@ def dump(state: SchedulerState, now: float) -> dict[str, Any]:
         "assumed": {str(e.key): e.assumed for e in cache.pods.values() if e.assumed and not e.node},
         "binding": sorted(state.bindings.under_way),
         "held_node": state.held_node.held,
+        "rebalancing": state.rebalancing.dump(now),
         "plan": [replace(p).__dict__ for p in state.plan.values()],
     }

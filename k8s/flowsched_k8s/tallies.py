@@ -16,5 +16,7 @@ class Tallies:
     """(seconds from being added to bound, attempts) of every pod."""
     binds: Counter[str] = field(default_factory=Counter)
     rejections: Counter[str] = field(default_factory=Counter)
+    moves: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """Pods that rebalancing moves, by purpose and by what came of it."""
     victims: list[int] = field(default_factory=list)
     """Victims of every preemption attempt; 0 for one that found none."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 import numpy as np
 
 from flowsched.cluster.fleet import Fleet
+from flowsched_k8s.budgets import Budgets
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.entries import PodEntry
 from flowsched_k8s.inputs import InputBuilder
 from flowsched_k8s.instructions import PodKey
-from flowsched_k8s.objects import Budget, Pod
 from flowsched_k8s.preemption import Occupant, Occupants, PreemptionPlan, Preemptor, is_movable, plan_preemption
 from flowsched_k8s.round_input import Nominee
-from flowsched_k8s.selector import matches
 
 _LEAST = 1_250
 """Work of a plan, however few nodes there are."""
@@ -25,16 +24,21 @@ _ASKED = 5
 
 
 class Victims:
-    """Plans preemptions; decides nothing."""
+    """Plans who leaves for whom; decides nothing."""
 
-    def __init__(self, cache: Cache, inputs: InputBuilder) -> None:
-        """No budgets yet."""
+    def __init__(
+        self,
+        cache: Cache,
+        inputs: InputBuilder,
+        budgets: Budgets,
+        as_occupant: Callable[[Occupant], Occupant] | None = None,
+    ) -> None:
+        """``as_occupant``: says of pods whether they may leave, where that does not follow from what they are."""
         self._cache = cache
         self._inputs = inputs
-        self._budgets: dict[str, dict[str, Budget]] = {}
-        """By namespace and name."""
-        self.unreadable = ""
-        """Why budgets cannot be read at the moment; empty if they can."""
+        self._budgets = budgets
+        self._counted = budgets.version
+        self._as_occupant = as_occupant
         self.work = 0
         """Of all plans so far, in units of looking at one node among all."""
         self._occupants = Occupants()
@@ -45,22 +49,12 @@ class Victims:
         self._nominees: dict[str, Nominee] = {}
         """Those that it is taken for, by uid."""
 
-    def put_budget(self, budget: Budget) -> None:
-        """A PodDisruptionBudget is there or changed."""
-        here = self._budgets.setdefault(budget.metadata.namespace, {})
-        known = here.get(budget.metadata.name)
-        here[budget.metadata.name] = budget
-        if known is None or known.spec.selector != budget.spec.selector:
-            self.read_again()
-
-    def remove_budget(self, budget: Budget) -> None:
-        """A PodDisruptionBudget is gone."""
-        self._budgets.get(budget.metadata.namespace, {}).pop(budget.metadata.name, None)
-        self.read_again()
-
     def look(self) -> None:
         """Take note of the cluster as it is; all plans until the next look go by that, and by which victims leave."""
         cache = self._cache
+        if self._counted != self._budgets.version:
+            self._counted = self._budgets.version
+            self.read_again()
         self._fleet = None
         self._nominees.clear()
         for name in self._listed.keys() - cache.nodes.keys():
@@ -87,8 +81,8 @@ class Victims:
 
     def plan(self, entry: PodEntry) -> PreemptionPlan | str:
         """Victims for one pod, or why no eviction would help. Nominations of other pods keep their room."""
-        if self.unreadable:
-            return f"nobody is evicted while PodDisruptionBudgets cannot be read: {self.unreadable}"
+        if self._budgets.unreadable:
+            return f"nobody is evicted while PodDisruptionBudgets cannot be read: {self._budgets.unreadable}"
         cache, fleet = self._cache, self._copy_for(entry)
         wants = cache.wants(entry)
         verdicts = self._inputs.verdicts(wants)
@@ -118,15 +112,40 @@ class Victims:
             nodes,
             {resource: free[:, i] for i, resource in enumerate(fleet.resources)},
             self._occupants,
-            {
-                f"{ns}/{name}": b.status.disruptions_allowed
-                for ns, all_ in self._budgets.items()
-                for name, b in all_.items()
-            },
+            self._budgets.allowed(),
             total=len(cache.nodes),
             fits=fits if users or wants.holds or wants.joins else None,
             closed=closed,
         )
+
+    def plan_together(
+        self, entries: Sequence[PodEntry], needed: int, going: AbstractSet[str] = frozenset()
+    ) -> tuple[dict[str, PreemptionPlan], str]:
+        """By uid, what makes room for so many of these pods together; nothing, and why, if it cannot be made.
+
+        ``going``: uids of victims of other plans.
+        """
+        plans: dict[str, PreemptionPlan] = {}
+        why = ""
+        nominated = self._cache.nominated
+        for entry in entries:
+            if len(plans) == needed:
+                break
+            plan = self.plan(entry)
+            if isinstance(plan, PreemptionPlan):
+                plans[entry.key.uid] = plan
+                # The others are planned for beside it.
+                nominated[entry.key.uid] = plan.node
+                self.leave(victim.uid for victim in plan.victims)
+            else:
+                why = why or plan
+        for uid in plans:
+            del nominated[uid]
+        self.look()
+        self.leave(going)
+        if len(plans) == needed:
+            return plans, ""
+        return {}, f"room can be made for {len(plans)} of {needed} pods only: {why}"
 
     def _copy_for(self, entry: PodEntry) -> Fleet:
         """The fleet, with the room taken that other pods of no lower priority wait for: what leaves is theirs first."""
@@ -143,20 +162,16 @@ class Victims:
 
     def _occupant(self, entry: PodEntry) -> Occupant:
         pod = entry.pod
-        return Occupant(
+        found = Occupant(
             entry.key,
             entry.priority,
             self._cache.fleet.needs_of(entry.key.uid),
             entry.started_s,
-            self._counted_by(pod),
+            self._budgets.counting(pod),
             is_movable(pod) and self._cache.groups.breaks_apart(pod, self._cache.configuration.features.pod_groups),
             pod.metadata.deletion_timestamp is not None,
         )
-
-    def _counted_by(self, pod: Pod) -> tuple[str, ...]:
-        namespace, labels = pod.metadata.namespace, pod.metadata.labels or {}
-        found = self._budgets.get(namespace, {}).items()
-        return tuple(sorted(f"{namespace}/{name}" for name, b in found if matches(b.spec.selector, labels)))
+        return found if self._as_occupant is None else self._as_occupant(found)
 
     def read_again(self) -> None:
         """Which budgets count a pod has changed, or which pods go together: all are looked at again."""

@@ -60,6 +60,6 @@ def watched(configuration: Configuration) -> list[Watched]:
             Watched(f"{IN_TREE}/{version}", f"/apis/{IN_TREE}/{version}/podgroups", PodGroup, {})
             for version in IN_TREE_VERSIONS
         ]
-    if features.preemption:
+    if features.preemption or features.rebalancing:
         found.append(Watched("poddisruptionbudgets", "/apis/policy/v1/poddisruptionbudgets", Budget, {}))
     return found

@@ -239,14 +239,15 @@ class Simulation:
 
     def _move(self, moves: Sequence[Move]) -> None:
         found = tuple(
-            TaskMove(m.task, m.machine, m.width_milli, m.threads, m.cores, self._now_s + m.pause_s) for m in moves
+            TaskMove(m.task, m.machine, m.width_milli, m.threads, m.cores, self._now_s + m.pause_s, m.keeps_work)
+            for m in moves
         )
         if not found:
             return
         self._state.apply(TasksMoved(found), self._now_s)
         progress = [self._stop(move.task, moved=True) for move in found]
         for move, done in zip(found, progress, strict=True):
-            self._start(move, done)
+            self._start(move, done if move.keeps_work else 0.0)
 
     def _wake_s(self, undelivered: bool) -> float:
         if undelivered or not self._state.pending:

@@ -12,9 +12,10 @@ from flowsched.solvers import make_solver
 from flowsched_k8s.bindings import BindOutcome, ReadPod
 from flowsched_k8s.changes import Change
 from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.instructions import Bind, Evict, PatchCondition, PodKey, PostEvent
+from flowsched_k8s.instructions import Bind, Evict, MovePod, PatchCondition, PodKey, PostEvent, TaintNode
+from flowsched_k8s.move_plan import MovePlan, plan_moves
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.planning import plan_round
+from flowsched_k8s.planning import make_engine, plan_round
 from flowsched_k8s.round_input import RoundInput, RoundResult
 from flowsched_k8s.state import SchedulerState
 from flowsched_models.catalogue import Catalogue
@@ -40,6 +41,9 @@ class ModelScheduler:
         self.reads: list[ReadPod] = []
         self.victims: list[PodKey] = []
         """Pods to be evicted, which nobody has done yet."""
+        self.moves: list[PodKey] = []
+        """Pods whose eviction is asked for, which nobody has carried out yet."""
+        self.marks: list[TaintNode] = []
         self.told: list[Any] = []
         """All other instructions."""
         self.given: RoundInput | None = None
@@ -69,6 +73,10 @@ class ModelScheduler:
                 self.server.patch_condition(told.pod, told.reason, told.message, told.nominated_node)
             elif isinstance(told, Evict):
                 self.victims.append(told.pod)
+            elif isinstance(told, MovePod):
+                self.moves.append(told.pod)
+            elif isinstance(told, TaintNode):
+                self.marks.append(told)
         return decided
 
     # Rounds
@@ -100,6 +108,36 @@ class ModelScheduler:
             return []
         self.plan()
         return self.end()
+
+    # Rebalancing
+
+    def look(self) -> MovePlan | None:
+        """Whether pods should be elsewhere; what is to leave is among the moves."""
+        rebalancing, configuration = self.state.rebalancing, self.state.configuration
+        self._carry_out(rebalancing.restore(self.now))
+        questions = rebalancing.questions(self.now)
+        engine = make_engine(configuration.engine, SOLVER)
+        plan, refused = plan_moves(questions, SOLVER, engine, configuration.rebalancing)
+        if plan is not None and plan.record is not None:
+            plan.record()
+        self._carry_out(rebalancing.carry_out(plan, refused, f"rebalancing-{rebalancing.looks}", self.now))
+        return plan
+
+    def marked(self, accepted: bool = True) -> None:
+        """The answer to the last mark."""
+        self._carry_out(self.state.rebalancing.marked(self.marks.pop(), accepted, "for the test"))
+
+    def move(self, index: int = 0, refused: str = "") -> None:
+        """The API server is asked for an eviction; the pod begins to go, unless that is refused."""
+        key = self.moves.pop(index)
+        if self.state.rebalancing.outdated(MovePod(key)):
+            return
+        if refused:
+            self._carry_out(self.state.rebalancing.failed(key, refused, self.now))
+            return
+        pod = self.server.read(key)
+        if pod is not None and pod.metadata.deletion_timestamp is None:
+            self.server.terminate(pod)
 
     # Bindings
 

@@ -30,6 +30,7 @@ ROLES = {
     "podGroupsInTree": "pod-groups-in-tree",
     "namespaceSelector": "namespace-selector",
     "preemption": "preemption",
+    "rebalancing": "rebalancing",
     "resize": "resize",
 }
 """The component of the manifests that goes with a feature."""

@@ -1,7 +1,8 @@
 """The roles in the manifests are what flowsched needs: the API server's audit log shows every right in use, and no other.
 
 Everything that flowsched does is there to be done in every run: pods that cannot fit, a volume to be made, a group, a pod
-of high priority on a full node, a pod that could be wider, an answer that is lost. What differs is which features are on.
+of high priority on a full node, one that could be wider, one that could be elsewhere, an answer that is lost. What differs
+is which features are on.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def settings_of(*features: str) -> dict[str, Any]:
         LEASE: {"leaderElect": LEASE in features},
         # A full comparison must not ask for more than the watches do.
         "rounds": {"reconcileEvery": "1s"},
+        "rebalancing": {"interval": "1s", "coolDown": "1s", "emptyNodeGain": 1.0},
     }
 
 
@@ -119,6 +121,12 @@ def ask_for_width(site: Site) -> None:
     site.pod("wide", cpu="1", labels={names.PROFILE: "blackscholes"}, annotations=widths, nodeName=node)
 
 
+def ask_for_better(site: Site) -> None:
+    """A pod that would be made again elsewhere, alone on its node."""
+    node = site.node("spare", cpu="4", taints=[{"key": "spare", "effect": "NoSchedule"}])
+    site.pod("alone", nodeName=node, owner=("ReplicaSet", site.name))
+
+
 def lose_an_answer(site: Site, wire: HoldingWire, audit: AuditLog) -> None:
     """A binding arrives, and nobody hears of it: the pod has to be read."""
     scheduler = site.scheduler
@@ -164,18 +172,24 @@ def placed(*pods: str) -> Callable[[Site], bool]:
     return lambda site: all(site.space.pod(pod)["spec"].get("nodeName") for pod in pods)
 
 
+def gone(site: Site) -> bool:
+    pod = site.admin.find(f"{site.space.pods_path}/alone")
+    return pod is None or "deletionTimestamp" in pod["metadata"]
+
+
 DONE: dict[str, Callable[[Site], bool]] = {
     "volumes": selected,
     "podGroups": placed("plugins-0", "plugins-1"),
     "podGroupsInTree": group_told,
     "namespaceSelector": placed("neighbour"),
     "preemption": placed("important"),
+    "rebalancing": gone,
     "resize": resized,
 }
 """How one sees that a feature has done its work."""
 
 
-REQUESTS = (ask_for_a_volume, ask_for_groups, ask_for_a_neighbour, ask_for_room, ask_for_width)
+REQUESTS = (ask_for_a_volume, ask_for_groups, ask_for_a_neighbour, ask_for_room, ask_for_width, ask_for_better)
 
 
 # The proof

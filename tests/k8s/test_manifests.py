@@ -53,6 +53,7 @@ CHANGES = {
     "pod-groups-in-tree": {("scheduling.k8s.io", "podgroups/status", "patch")},
     "namespace-selector": set(),
     "preemption": {("", "pods", "delete")},
+    "rebalancing": {("", "pods/eviction", "create"), ("", "nodes", "patch")},
     "resize": {("", "pods/resize", "patch")},
     "lease": {("coordination.k8s.io", "leases", "create"), ("coordination.k8s.io", "leases", "update")},
 }
@@ -112,6 +113,7 @@ def switched_on(features: Features) -> set[str]:
         "pod-groups-in-tree": "scheduling.k8s.io" in features.pod_groups,
         "namespace-selector": features.namespace_selector,
         "preemption": features.preemption,
+        "rebalancing": features.rebalancing,
         "resize": features.resize,
     }
     return {name for name, on in wanted.items() if on}
@@ -146,7 +148,8 @@ def test_features_left_out_of_the_file_need_the_same_roles() -> None:
 
 
 def test_every_feature_has_a_role_of_its_own() -> None:
-    everything = Features(pod_groups=("scheduling.x-k8s.io", "scheduling.k8s.io"), preemption=True, resize=True)
+    groups = ("scheduling.x-k8s.io", "scheduling.k8s.io")
+    everything = Features(pod_groups=groups, preemption=True, resize=True, rebalancing=True)
     assert switched_on(everything) == set(FEATURES)
     assert set(ROLES) == {"core", "lease", *FEATURES} == set(CHANGES)
 
@@ -165,8 +168,11 @@ def test_nothing_is_granted_by_a_wildcard_and_no_secret_is_read(name: str) -> No
     assert all(rule.keys() <= {"apiGroups", "resources", "verbs", "resourceNames"} for rule in ROLES[name]["rules"])
 
 
-def test_nothing_is_granted_twice() -> None:
+def test_nothing_is_granted_twice_but_reading_budgets_which_either_of_two_features_needs() -> None:
     granted = [grant for role in ROLES.values() for grant in grants(role)]
+    shared = grants(ROLES["preemption"]) & grants(ROLES["rebalancing"])
+    assert {resource for _, resource, _ in shared} == {"poddisruptionbudgets"}
+    granted = [grant for grant in granted if grant not in shared]
     assert len(granted) == len(set(granted))
 
 
@@ -388,7 +394,8 @@ def test_the_chart_makes_what_the_kustomization_makes(helm: Path) -> None:
 
 def test_with_everything_on_the_chart_still_makes_the_same(helm: Path) -> None:
     everything = "config.features.podGroups={scheduling.x-k8s.io,scheduling.k8s.io,labels}"
-    on = ("config.features.preemption=true", "config.features.resize=true", "serviceMonitor.enabled=true", everything)
+    features = [f"config.features.{name}=true" for name in ("preemption", "rebalancing", "resize")]
+    on = (*features, "serviceMonitor.enabled=true", everything)
     made = plain(rendered(helm, *(word for value in on for word in ("--set", value))))
     wanted = {(o["kind"], o["metadata"]["name"]): o for o in EVERYTHING}
     assert made.keys() == wanted.keys() - {("Namespace", NAMESPACE)}

@@ -34,6 +34,7 @@ CONTRACT = {
     "flowsched_placement_cost": ("gauge", set()),
     "flowsched_binds_total": ("counter", {"result"}),
     "flowsched_kubelet_rejections_total": ("counter", {"reason"}),
+    "flowsched_rebalancing_moves_total": ("counter", {"purpose", "result"}),
     "flowsched_gang_waiting": ("gauge", set()),
     "flowsched_stale_metrics_nodes": ("gauge", set()),
     "flowsched_build_info": ("gauge", {"version", "python"}),
@@ -60,6 +61,7 @@ def everything(metrics: Metrics) -> Metrics:
     metrics.postponed(5)
     metrics.gangs_waiting(1)
     metrics.preemption(3)
+    metrics.moved("room", "sent", 2)
     metrics.kubelet_rejected("OutOfcpu")
     metrics.decided(0.1)
     metrics.phase("solve", 0.1)

@@ -13,10 +13,12 @@ from model_scheduler import ModelScheduler
 from model_server import KINDS, ModelServer, key_of
 from naive_checker import Cluster
 
+from flowsched.cluster.settings import Settings
 from flowsched_k8s import names
 from flowsched_k8s.bindings import BindOutcome
-from flowsched_k8s.configuration import Configuration, CostModelChoice, Features
+from flowsched_k8s.configuration import Configuration, CostModelChoice, Features, RebalancingSettings
 from flowsched_k8s.instructions import Bind, PodKey
+from flowsched_k8s.move_plan import Purpose
 from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL, PLUGINS_LABEL
 
 NODES = tuple(f"n{i}" for i in range(5))
@@ -75,6 +77,8 @@ def pods(draw: st.DrawFn) -> Wanted:
         ports = [b.host_port(80, draw(st.sampled_from((None, "10.0.0.1", "10.0.0.2"))))]
     cpu = draw(st.sampled_from(("100m", "500m", "1", "1500m", "2")))
     memory = draw(st.sampled_from(("64Mi", "1Gi", "3Gi")))
+    if draw(st.integers(0, 2)) < 2:
+        spec["owner"] = ("ReplicaSet", app)
     containers = [b.container("main", cpu, memory, ports=ports)]
     return {"labels": labels, "annotations": notes, "containers": containers, **spec}
 
@@ -394,6 +398,52 @@ class Preemptions(Happenings):
         super().teardown()
 
 
+class Moves(Happenings):
+    """The same where pods that run are moved: every look finds some that might be."""
+
+    configuration = Configuration(
+        engine=Settings(due_age_s=1.0, waiting_weight=100.0),
+        features=Features(rebalancing=True),
+        rebalancing=RebalancingSettings(
+            interval_s=1.0, price=0.01, restart_s=1.0, empty_node_gain=1.0, cool_down_s=1e-6, max_moves=4
+        ),
+    )
+
+    @precondition(lambda self: self.running.given is None)
+    @rule(heard=st.booleans())
+    def look(self, heard: bool) -> None:
+        """At most times once nothing is under way; what is decided must be sound at any other time as well."""
+        running = self.running
+        if heard:
+            self.hear_and_decide(6)
+            running.deliver()
+            self.server.now += 1.0
+        earlier = len(running.moves)
+        plan = running.look()
+        if running.marks and plan is not None and plan.question.purpose is Purpose.EMPTY_NODE:
+            running.marked()
+        cache = running.state.cache
+        for key in running.moves[earlier:]:
+            entry = cache.pods[key.uid]
+            assert entry.node and entry.ours and entry.pod.metadata.owner_references
+            assert running.state.gangs.ref(entry) is None
+
+    @precondition(lambda self: self.running.moves)
+    @rule(pick=PICK, how=st.sampled_from(("goes", "gone", "refused")))
+    def move(self, pick: int, how: str) -> None:
+        key = self.running.moves[index := pick % len(self.running.moves)]
+        self.running.move(index, "it would break a budget" if how == "refused" else "")
+        pod = self.server.read(key)
+        if how == "gone" and pod is not None and pod.metadata.deletion_timestamp is not None:
+            self.server.remove(pod)
+
+    def teardown(self) -> None:
+        """All that were asked to go are gone in the end, and whoever waited for their room has been looked at again."""
+        while hasattr(self, "running") and self.running.moves:
+            self.running.move()
+        super().teardown()
+
+
 class Neighbours(Preemptions):
     """The same with a cost model beside flow, which places all pods."""
 
@@ -407,6 +457,8 @@ class Loads(Happenings):
 
 
 TestHappenings = Happenings.TestCase
+TestMoves = Moves.TestCase
+TestMoves.settings = settings(max_examples=60, stateful_step_count=50)
 TestNeighbours = Neighbours.TestCase
 TestLoads = Loads.TestCase
 TestNeighbours.settings = settings(max_examples=40, stateful_step_count=50)

@@ -303,6 +303,35 @@ def test_a_run_with_moves_is_shorter_and_says_where_tasks_were() -> None:
             assert job.start_s == stay.left_s + 5.0, "it stands still for so long"
 
 
+def test_a_task_that_loses_its_work_by_moving_moves_early_or_not_at_all() -> None:
+    there = [running(rigid(name, HUNGRY), "m1", (0, 1, 2, 3)) for name in ("first", "second")]
+    of = snapshot([], (machine("m1"), machine("m2")), running=there, now_s=10.0)
+    late = replace(of, running=tuple(replace(r, progress=0.9) for r in there))
+    kept, lost = (
+        scheduler("flow", scenario([]), migration_moves=1, migration_price=0.0, migrated_work=work)
+        for work in ("kept", "lost")
+    )
+    (move,) = lost.decide(of).moves or ()
+    assert not move.keeps_work
+    assert len(kept.decide(late).moves or ()) == 1
+    assert lost.decide(late).moves == (), "a tenth of the work is left here, all of it elsewhere"
+
+
+@pytest.mark.parametrize(("policy", "moves_at_a_loss"), [("flow", True), ("coco", True), ("load-spreading", False)])
+def test_a_moved_task_that_loses_its_work_runs_for_its_whole_length_again(policy: str, moves_at_a_loss: bool) -> None:
+    tasks = [rigid(name, HUNGRY) for name in ("first", "second", "third")]
+    tasks += [rigid("blocker", cores=4, machines=("m2",), scale=0.3)]
+    cluster = (machine("m1", memory_mib=32_000), machine("m2"))
+    free: dict[str, Any] = {"slots": 1, "waiting_weight": 1e6, "migration_price": 0.0, "migration_pause_s": 0.0}
+
+    def longest(work: str) -> float:
+        run = simulate(scenario(tasks, cluster), policy, migration_moves=1, migrated_work=work, **free)
+        return max((j.end_s - j.start_s for j in run.jobs if j.earlier and j.end_s and j.start_s), default=0.0)
+
+    assert longest("kept") > 0.0
+    assert longest("lost") > 1.5 * longest("kept") if moves_at_a_loss else longest("lost") == 0.0
+
+
 def test_the_table_has_columns_for_changes_only_where_there_may_be_any() -> None:
     from flowsched_simulator.report.table import table_columns
     from flowsched_simulator.table import render_table

@@ -242,6 +242,7 @@ CHANGES: Mapping[str, Check] = {
                 "pause_s": is_number,
                 "gain": is_number,
                 "price": is_number,
+                "keeps_work": is_flag,
             }
         )
     ),

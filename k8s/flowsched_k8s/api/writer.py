@@ -32,11 +32,13 @@ from flowsched_k8s.instructions import (
     Evict,
     GroupStatus,
     Instruction,
+    MovePod,
     PatchClaim,
     PatchCondition,
     PodKey,
     PostEvent,
     Resize,
+    TaintNode,
 )
 from flowsched_k8s.objects import Pod, Struct
 
@@ -52,6 +54,7 @@ RESOLVE_WITHIN = 60.0
 """Seconds for finding out what became of a binding; the API server gives up on a request within that time too."""
 _CORE_KINDS = {"Pod", "Node", "ConfigMap", "Namespace"}
 _NAME_BYTES = 253
+_TAINT = ("key", "value", "effect", "timeAdded")
 
 
 class WriteOutcome(StrEnum):
@@ -164,6 +167,10 @@ class Writer:
                 return self.post_event(instruction)
             case Evict():
                 return await self.evict(instruction)
+            case MovePod():
+                return await self.move(instruction)
+            case TaintNode():
+                return await self.taint(instruction)
             case Resize():
                 return await self.resize(instruction)
             case GroupStatus():
@@ -283,6 +290,26 @@ class Writer:
         if marked.outcome is not WriteOutcome.DONE:
             return marked
         return await self._write("DELETE", _pod(evict.pod), body, JSON, what)
+
+    async def move(self, move: MovePod) -> Result:
+        """Ask for a pod's eviction. The API server refuses it (429, so ``RETRY``) where a disruption budget forbids it."""
+        pod = move.pod
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": {"preconditions": {"uid": pod.uid}},
+        }
+        return await self._write("POST", _pod(pod, "eviction"), body, JSON, f"evict {pod}")
+
+    async def taint(self, taint: TaintNode) -> Result:
+        """Give a node other taints, unless somebody has changed it meanwhile."""
+        taints = [
+            {k: v for k, v in zip(_TAINT, (t.key, t.value, t.effect, t.time_added), strict=True) if v}
+            for t in taint.taints
+        ]
+        body = {"metadata": {"resourceVersion": taint.version}, "spec": {"taints": taints}}
+        return await self._write("PATCH", path_of(CORE, "nodes", name=taint.node), body, MERGE, f"mark {taint.node}")
 
     async def resize(self, resize: Resize) -> Result:
         """Change the CPU requests of a running pod's containers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from logging import getLogger
 from pathlib import Path
 
 import click
@@ -42,6 +43,7 @@ def run(
     from flowsched_k8s.configuration_form import load_configuration
     from flowsched_k8s.logs import set_up_logging
     from flowsched_k8s.process import Process
+    from flowsched_models.compiled import tell_of_compiling
 
     configuration = load_configuration(config)
     logging = configuration.logging
@@ -53,6 +55,8 @@ def run(
         logging=replace(logging, format=logging_format or logging.format, verbosity=max(verbosity, logging.verbosity)),
     )
     set_up_logging(configuration.logging.format, configuration.logging.verbosity)
+    # A log line, as everything else that a running scheduler says.
+    tell_of_compiling(lambda: getLogger("flowsched").info("compiling once, about a minute"))
     access = find_access(kubeconfig or configuration.client_connection.kubeconfig)
 
     async def until_stopped() -> int:

@@ -1,0 +1,140 @@
+"""Which pods are moved to other nodes, as a pure function: the engine is asked what it would do if some pods were elsewhere.
+
+A plan is made for one purpose. *Interference*: tasks that the forecasts see go where the cost of both machines falls by more
+than the move's price, as migration in ``simulate`` has it. *Room* for pods that wait, and *empty nodes*: the pods in the way
+are taken off their nodes and decided on by an ordinary round; the plan stands if that round has another place for each of
+them, and if what is won is worth more than the moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from flowsched.cluster.settings import Settings
+from flowsched.records.record import Recipe
+from flowsched.round.scheduler import FlowScheduler
+from flowsched.solvers import Solver
+from flowsched_k8s.configuration import RebalancingSettings
+from flowsched_k8s.measured_pods import MeasuredPods
+from flowsched_k8s.planning import plan_round
+from flowsched_k8s.preemption import PreemptionPlan
+from flowsched_k8s.round_input import RoundInput
+
+
+class Purpose(StrEnum):
+    """What pods are moved for."""
+
+    ROOM = "room"
+    """Pods wait, and would have room if others were elsewhere."""
+    INTERFERENCE = "interference"
+    """A pod harms its neighbours, or they harm it, more than it would elsewhere."""
+    EMPTY_NODE = "empty-node"
+    """A node could do without pods, and an autoscaler without the node."""
+
+
+@dataclass(frozen=True, eq=False)
+class MoveQuestion:
+    """What the engine is asked: whether some pods should be elsewhere."""
+
+    purpose: Purpose
+    what: str
+    """Such as "room for team/job"."""
+    given: RoundInput
+    """With the pods in question as those that wait, and their room free; for interference with nobody waiting."""
+    sources: Mapping[str, str]
+    """Node of each pod that may be moved, by uid."""
+    gain: float = 0.0
+    """What it is worth if all of them are elsewhere."""
+    price: Mapping[str, float] = field(default_factory=dict)
+    """What moving each of them costs, by uid."""
+    targets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """For interference: nodes that each of them may go to."""
+    room_for: Mapping[str, PreemptionPlan] = field(default_factory=dict)
+    """For room: by uid of a waiting pod, where it goes and who leaves."""
+
+
+@dataclass(frozen=True)
+class PlannedMove:
+    """A pod and where it should be. ``gain`` and ``price`` in the unit of the engine's costs."""
+
+    uid: str
+    source: str
+    target: str
+    gain: float
+    price: float
+
+
+@dataclass(frozen=True, eq=False)
+class MovePlan:
+    """Moves for one purpose, with what they are made of."""
+
+    question: MoveQuestion
+    moves: tuple[PlannedMove, ...]
+    record: Recipe | None
+
+    @property
+    def pods(self) -> frozenset[str]:
+        """NAMESPACE/NAME of those that move."""
+        return frozenset(self.question.given.titles.get(m.uid, m.uid) for m in self.moves)
+
+
+def plan_moves(
+    questions: Iterable[MoveQuestion], solver: Solver, engine: FlowScheduler, settings: RebalancingSettings
+) -> tuple[MovePlan | None, tuple[str, ...]]:
+    """The first plan that pays, and why those before it do not. ``engine`` decides ordinary rounds."""
+    refused: list[str] = []
+    for question in questions:
+        if question.purpose is Purpose.INTERFERENCE:
+            found = _relieve(question, solver, settings)
+        else:
+            found = _place_again(question, solver, engine)
+        if isinstance(found, MovePlan):
+            return found, tuple(refused)
+        refused.append(f"{question.what}: {found}")
+    return None, tuple(refused)
+
+
+def _relieve(question: MoveQuestion, solver: Solver, settings: RebalancingSettings) -> MovePlan | str:
+    """Migration at forecast prices; a moved pod loses its work."""
+    given = question.given
+    snapshot = MeasuredPods(given).snapshot(())
+    running = tuple(
+        replace(r, task=replace(r.task, machines=question.targets.get(r.task.name, ()))) for r in snapshot.running
+    )
+    engine = FlowScheduler(solver, migration_settings(given.settings, settings), keep_records=True)
+    decisions = engine.decide(replace(snapshot, running=running))
+    moves = tuple(PlannedMove(m.task, m.source, m.machine, m.gain, m.price) for m in decisions.moves or ())
+    return MovePlan(question, moves, decisions.recipe) if moves else "no move gains more than its price"
+
+
+def migration_settings(engine: Settings, settings: RebalancingSettings) -> Settings:
+    """The engine's, with migration as pods are moved: an evicted pod starts anew."""
+    return replace(
+        engine,
+        migration_moves=settings.max_moves,
+        migration_price=settings.price,
+        migration_pause_s=settings.restart_s,
+        migrated_work="lost",
+    )
+
+
+def _place_again(question: MoveQuestion, solver: Solver, engine: FlowScheduler) -> MovePlan | str:
+    """An ordinary round on the pods in question, beside the room that is held for others."""
+    price = sum(question.price.values())
+    result = plan_round(replace(question.given, fleet=question.given.fleet.copy()), solver, engine)
+    places = {c.uid: c.node for c in result.chosen}
+    left = sorted(question.given.titles.get(uid, uid) for uid in question.sources if uid not in places)
+    if left:
+        return f"there is no other place for {left[0]}" + (f" and {len(left) - 1} more" if len(left) > 1 else "")
+    if any(places[uid] == source for uid, source in question.sources.items()):
+        return "the engine would place the pods where they are"
+    each = question.gain / len(places)
+    moves = tuple(
+        PlannedMove(uid, source, places[uid], each, question.price[uid])
+        for uid, source in sorted(question.sources.items())
+    )
+    if question.gain <= price:
+        return f"it gains {question.gain:.2f}, and {len(moves)} moves cost {price:.2f}"
+    return MovePlan(question, moves, None if result.account is None else result.account.record)

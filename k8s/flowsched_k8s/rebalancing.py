@@ -1,0 +1,506 @@
+"""Running pods that are moved to other nodes: when that is looked at, whom it is about, and what becomes of the moves.
+
+A moved pod is evicted through the Eviction API, so disruption budgets hold; its controller makes another one, and the next
+round places that. All moves of a plan are made or, from the first that is refused on, none any more. The next look comes
+when the pods have left and those in their place have nodes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from flowsched_k8s.budgets import Budgets
+from flowsched_k8s.cache import Cache
+from flowsched_k8s.entries import NodeEntry, PodEntry
+from flowsched_k8s.evictions import LARGEST_GROUP, MOST_WORK, Evictions
+from flowsched_k8s.gangs import Gangs
+from flowsched_k8s.inputs import InputBuilder
+from flowsched_k8s.instructions import Instruction, MovePod, PodKey, TaintNode
+from flowsched_k8s.move_plan import MovePlan, MoveQuestion, Purpose
+from flowsched_k8s.names import AVOIDED, EMPTIED, EVICTION_BY_API
+from flowsched_k8s.objects import Taint
+from flowsched_k8s.pod_groups import GroupSpec
+from flowsched_k8s.preemption import Occupant, PreemptionPlan
+from flowsched_k8s.queue import Place, PodQueue
+from flowsched_k8s.recorder import Recorder
+from flowsched_k8s.round_input import Nominee, RoundInput
+from flowsched_k8s.stays import NOT_MOVABLE, why_stays
+from flowsched_k8s.tallies import Tallies
+from flowsched_k8s.victims import Victims
+
+LOG = logging.getLogger(__name__)
+
+_WAITING = 3
+"""Pods or groups that wait and that room is looked for, in one look."""
+_NODES = 4
+"""Nodes that are tried for being emptied, in one look."""
+_TASKS = 256
+"""Tasks whose interference is looked at, in one look; the next look is at others."""
+_TARGETS = 64
+"""Nodes that each of them may go to: the emptiest that would take it."""
+_HALF = 0.5
+"""A node is worth emptying if its pods ask for less of its CPU and memory; so the cluster autoscaler has it."""
+_EMPTIED_S = 1800.0
+"""An autoscaler has so long to remove a node that was emptied; after that it is a node like others again."""
+_MOVED = 50
+"""Moves that are remembered for people."""
+_PATIENCE_S = 300.0
+"""A pod that was evicted and is still there after so long is not waited for any more."""
+
+
+@dataclass
+class Look:
+    """What came of a look, for people."""
+
+    at_s: float
+    told: list[str] = field(default_factory=list)
+    """Why nothing is moved, purpose by purpose."""
+    stays: Counter[str] = field(default_factory=Counter)
+    """Pods that may not be moved, by reason."""
+
+
+class Rebalancing:
+    """Says when to look, asks, and carries out what was planned."""
+
+    def __init__(
+        self,
+        cache: Cache,
+        queue: PodQueue,
+        gangs: Gangs,
+        inputs: InputBuilder,
+        budgets: Budgets,
+        evictions: Evictions,
+        recorder: Recorder,
+        tallies: Tallies,
+    ) -> None:
+        """Of one scheduler; they change with it."""
+        self._cache = cache
+        self._queue = queue
+        self._gangs = gangs
+        self._inputs = inputs
+        self._budgets = budgets
+        self._evictions = evictions
+        self._recorder = recorder
+        self._tallies = tallies
+        self._settings = cache.configuration.rebalancing
+        self._planner = Victims(cache, inputs, budgets, self._as_occupant)
+        self._stays: dict[str, str] = {}
+        """By uid of a placed pod why it may not be moved, as of this look; empty for those that may."""
+        self._next_s = 0.0
+        self._quiet_until_s = 0.0
+        self._moving: dict[str, float] = {}
+        """By uid, pods that are to leave, and until when that is waited for."""
+        self._sent: set[str] = set()
+        self._purpose = ""
+        """Of the moves that are under way."""
+        self._turn = 0
+        self.looks = 0
+        self.last: Look | None = None
+        self._when_marked: list[Instruction] = []
+        """What follows once a node that is to be emptied is marked."""
+        self._moves: deque[dict[str, object]] = deque(maxlen=_MOVED)
+        self._emptied: dict[str, float] = {}
+        """Nodes that are marked as emptied, and since when, as of this look."""
+
+    # When
+
+    def due(self, now: float) -> bool:
+        """Whether it is time to look: nobody has just been moved, and no pod is about to be placed."""
+        if not self._cache.configuration.features.rebalancing or now < max(self._next_s, self._quiet_until_s):
+            return False
+        self._moving = {uid: until for uid, until in self._moving.items() if until > now}
+        sizes = self._queue.sizes()
+        return not self._moving and not sizes[Place.ACTIVE] and not sizes[Place.BACKOFF]
+
+    def seen(self, entry: PodEntry, now: float) -> None:
+        """A pod is told of: one that somebody else evicts keeps this from moving others against them."""
+        uid = entry.key.uid
+        if entry.pod.metadata.deletion_timestamp is None or uid in self._sent or not entry.node:
+            return
+        if any(c.reason == EVICTION_BY_API and c.status == "True" for c in entry.pod.status.conditions or ()):
+            self._quiet_until_s = max(self._quiet_until_s, now + self._settings.cool_down_s)
+
+    def forget(self, uid: str) -> None:
+        """A pod is gone."""
+        self._moving.pop(uid, None)
+        self._sent.discard(uid)
+
+    def restore(self, now: float) -> list[Instruction]:
+        """Marks that are taken off nodes: nobody wanted the node away, or pods needed it after all."""
+        self._emptied = {
+            name: since for name, node in self._cache.nodes.items() if (since := _emptied_s(node)) is not None
+        }
+        over = [
+            name
+            for name, since in sorted(self._emptied.items())
+            if now - since > _EMPTIED_S or self._residents(self._cache.nodes[name])
+        ]
+        return [self._mark(name, None) for name in over]
+
+    def _mark(self, name: str, emptied_s: float | None) -> TaintNode:
+        """The node with the mark, or without it."""
+        node = self._cache.nodes[name].node
+        taints = [t for t in node.spec.taints or () if t.key != EMPTIED]
+        if emptied_s is not None:
+            taints.append(Taint(key=EMPTIED, value=str(int(emptied_s)), effect=AVOIDED))
+        return TaintNode(name, node.metadata.resource_version, tuple(taints))
+
+    # What is asked
+
+    def questions(self, now: float) -> list[MoveQuestion]:
+        """All that is asked in this look; it is counted as begun."""
+        self.looks += 1
+        self._next_s = now + self._settings.interval_s
+        self.last = look = Look(now)
+        if self._budgets.unreadable:
+            look.told.append(f"nobody is moved while PodDisruptionBudgets cannot be read: {self._budgets.unreadable}")
+            return []
+        cache = self._cache
+        self._stays = {
+            uid: why_stays(entry, cache, self._gangs, now, self._settings.cool_down_s)
+            for uid, entry in cache.pods.items()
+            if entry.place in cache.nodes
+        }
+        look.stays = Counter(reason for reason in self._stays.values() if reason)
+        return [*self._room(now, look), *self._interference(now), *self._empty_nodes(now)]
+
+    def _room(self, now: float, look: Look) -> Iterator[MoveQuestion]:
+        """Room for pods and groups that wait, those that wait longest first."""
+        waiting = self._waiting()
+        if not waiting:
+            return
+        planner = self._planner
+        planner.read_again()
+        planner.look()
+        most = planner.work + MOST_WORK
+        for what, needed, entries in waiting[:_WAITING]:
+            if planner.work >= most:
+                return
+            if needed * len(self._cache.nodes) > LARGEST_GROUP:
+                look.told.append(f"{what}: {needed} pods at a time are too many in a cluster of this size")
+                continue
+            plans, why = planner.plan_together(entries, needed)
+            victims = {v.uid: v for plan in plans.values() for v in plan.victims}
+            if not plans or not victims:
+                look.told.append(f"{what}: {why or 'there is room'}")
+                continue
+            if broken := self._too_many(victims):
+                look.told.append(f"{what}: {broken}")
+                continue
+            by_uid = {e.key.uid: e for e in entries}
+            nominees = [
+                Nominee(uid, e.priority, plan.node, e.needs, wants.holds, wants.joins)
+                for uid, plan in plans.items()
+                for e in (by_uid[uid],)
+                for wants in (self._cache.wants(e),)
+            ]
+            engine = self._cache.configuration.engine
+            gain = sum(
+                engine.waiting_weight
+                * min(1.0, max(0.0, now - by_uid[uid].waits_since_s) / max(engine.due_age_s, 1e-9))
+                for uid in plans
+            )
+            leaving = [self._cache.pods[uid] for uid in victims]
+            yield self._elsewhere(Purpose.ROOM, what, leaving, now, gain, nominees=nominees, room_for=plans)
+
+    def _waiting(self) -> list[tuple[str, int, list[PodEntry]]]:
+        """(what is asked, pods needed together, pods) of those that found no room, those that wait longest first."""
+        units: dict[object, list[PodEntry]] = {}
+        for entry in self._cache.pods.values():
+            if (
+                entry.ours
+                and not entry.place
+                and entry.message
+                and self._queue.place(entry.key) is Place.UNSCHEDULABLE
+                and entry.key.uid not in self._cache.nominated
+            ):
+                units.setdefault(self._gangs.ref(entry) or entry.key.uid, []).append(entry)
+        found = []
+        for entries in units.values():
+            entries.sort(key=lambda e: e.order)
+            first = entries[0]
+            ref, needed, what = self._gangs.ref(first), 1, f"room for {first.key}"
+            if ref is not None:
+                spec = self._gangs.spec(ref)
+                needed, what = (
+                    max(1, self._gangs.missing(first.key.uid)),
+                    f"room for pod group {ref.namespace}/{ref.name}",
+                )
+                if not isinstance(spec, GroupSpec) or spec.topology or needed > len(entries):
+                    continue
+            found.append((-first.priority, first.waits_since_s, what, needed, entries))
+        return [(what, needed, entries) for *_, what, needed, entries in sorted(found, key=lambda f: f[:3])]
+
+    def _interference(self, now: float) -> Iterator[MoveQuestion]:
+        """Pods with a profile, so many at a time."""
+        cache = self._cache
+        if not cache.configuration.cost_model.is_flow:
+            return
+        able = [cache.pods[uid] for uid, why in self._stays.items() if not why and self._is_task(cache.pods[uid])]
+        able.sort(key=lambda e: e.key)
+        if not able:
+            return
+        start = self._turn * _TASKS % len(able)
+        some = (able[start:] + able[:start])[:_TASKS]
+        self._turn += len(able) > _TASKS
+        targets = {e.key.uid: self._takers(e) for e in some}
+        given = self._inputs.build(
+            (),
+            now,
+            number=self.looks,
+            plan=(),
+            reservations=(),
+            held_node=None,
+            keep_record=False,
+            everything=True,
+        )
+        sources = {e.key.uid: e.place for e in some if targets[e.key.uid]}
+        if sources:
+            yield MoveQuestion(
+                Purpose.INTERFERENCE,
+                "less interference",
+                replace(given, titles=self._titles(some)),
+                sources,
+                targets=targets,
+            )
+
+    def _is_task(self, entry: PodEntry) -> bool:
+        wants = self._cache.wants(entry)
+        return entry.intent.profile is not None and entry.request_milli > 0 and not (wants.holds or wants.joins)
+
+    def _takers(self, entry: PodEntry) -> tuple[str, ...]:
+        """Other nodes that would take a pod now, the emptiest first."""
+        fleet = self._cache.fleet
+        verdicts = self._inputs.verdicts(self._cache.wants(entry))
+        able = verdicts.passes[: fleet.rows] & fleet.alive & fleet.fits(entry.needs)
+        cpu = fleet.free()[:, fleet.resources.index("cpu")]
+        away = {entry.place, *self._emptied}
+        rows = [r for r in fleet.order().tolist() if able[r] and str(fleet.names[r]) not in away]
+        rows.sort(key=lambda r: -int(cpu[r]))
+        return tuple(str(fleet.names[r]) for r in rows[:_TARGETS])
+
+    def _empty_nodes(self, now: float) -> Iterator[MoveQuestion]:
+        """Nodes that little is asked of, with the fewest pods first; their pods may go to nodes that stay in use."""
+        gain = self._settings.empty_node_gain
+        if gain <= 0.0:
+            return
+        on = {name: self._residents(node) for name, node in self._cache.nodes.items() if name not in self._emptied}
+        rows = {name: self._cache.fleet.row(name) for name in self._cache.nodes if not on.get(name)}
+        closed = [row for row in rows.values() if row is not None]
+        order = sorted((len(pods), name) for name, pods in on.items() if pods)
+        able = [
+            name
+            for count, name in order
+            if count <= self._settings.max_moves
+            and name not in self._cache.nominated.values()
+            and not any(self._stays[e.key.uid] for e in on[name])
+            and self._is_little_used(name)
+            and not self._too_many({e.key.uid: e.key for e in on[name]})
+        ]
+        for name in able[:_NODES]:
+            own = self._cache.fleet.row(name)
+            yield self._elsewhere(
+                Purpose.EMPTY_NODE,
+                f"{name} without pods",
+                on[name],
+                now,
+                gain,
+                closed=[*closed, *([] if own is None else [own])],
+            )
+
+    def _residents(self, node: NodeEntry) -> list[PodEntry]:
+        """Pods that keep a node in use: those of DaemonSets and of the node itself do not."""
+        pods = [self._cache.pods[uid] for uid in sorted(node.pods)]
+        return [e for e in pods if not _is_part_of_node(e)]
+
+    def _is_little_used(self, name: str) -> bool:
+        fleet = self._cache.fleet
+        row = fleet.row(name)
+        if row is None:
+            return False
+        columns = [fleet.resources.index(r) for r in ("cpu", "memory") if r in fleet.resources]
+        offered, used = fleet.allocatable()[row, columns], fleet.used()[row, columns]
+        return bool(np.all(used < _HALF * offered))
+
+    def _elsewhere(
+        self,
+        purpose: Purpose,
+        what: str,
+        entries: Sequence[PodEntry],
+        now: float,
+        gain: float,
+        *,
+        nominees: Sequence[Nominee] = (),
+        closed: Sequence[int] = (),
+        room_for: Mapping[str, PreemptionPlan] | None = None,
+    ) -> MoveQuestion:
+        """The question whether some pods have other places, their room free. ``closed``: rows that take none."""
+        entries = sorted(entries, key=lambda e: e.order)
+        uids = {e.key.uid for e in entries}
+        given = self._inputs.build(
+            entries, now, number=self.looks, plan=(), reservations=(), held_node=None, keep_record=True
+        )
+        done = {r.task.name: r.progress for r in given.world.running if r.task.name in uids and not r.task.endless}
+        for uid in uids:
+            given.fleet.release(uid)
+        return MoveQuestion(
+            purpose,
+            what,
+            _with(given, uids, nominees, closed),
+            {e.key.uid: e.place for e in entries},
+            gain,
+            {uid: self._settings.price + done.get(uid, 0.0) for uid in uids},
+            room_for=room_for or {},
+        )
+
+    def _titles(self, entries: Sequence[PodEntry]) -> dict[str, str]:
+        return {e.key.uid: str(e.key) for e in entries}
+
+    def _as_occupant(self, found: Occupant) -> Occupant:
+        """Equal priorities make room too: who leaves has a place elsewhere."""
+        may = not self._stays.get(found.pod.uid, NOT_MOVABLE)
+        return replace(found, movable=may, priority=found.priority - 1)
+
+    def _too_many(self, pods: Mapping[str, PodKey]) -> str:
+        """Why so many pods cannot be moved at a time; empty if they can."""
+        most = self._settings.max_moves
+        if len(pods) > most:
+            return f"it takes {len(pods)} moves, and maxMoves is {most}"
+        allowed = self._budgets.allowed()
+        counted = Counter(b for uid in pods for b in self._budgets.counting(self._cache.pods[uid].pod))
+        broken = sorted(budget for budget, count in counted.items() if count > allowed.get(budget, 0))
+        return f"disruption budget {broken[0]} does not allow it" if broken else ""
+
+    # What is done
+
+    def carry_out(self, plan: MovePlan | None, refused: Sequence[str], record: str, now: float) -> list[Instruction]:
+        """Evictions for a plan, with their events; those that wait for the room are told. Nothing in a dry run."""
+        look = self.last
+        assert look is not None, "questions were asked"
+        look.told += refused
+        if plan is None:
+            return []
+        pods = self._cache.pods
+        moves = [m for m in plan.moves if (e := pods.get(m.uid)) is not None and e.node == m.source]
+        leaving = {m.uid: pods[m.uid].key for m in moves}
+        if len(moves) < len(plan.moves) or any(pods[uid].pod.metadata.deletion_timestamp for uid in leaving):
+            look.told.append(f"{plan.question.what}: a pod has left meanwhile")
+            return []
+        if plan.question.purpose is Purpose.INTERFERENCE:
+            # Each move pays by itself: budgets take the first ones.
+            while moves and self._too_many(leaving):
+                leaving.pop(moves.pop().uid)
+            if not moves:
+                look.told.append(f"{plan.question.what}: disruption budgets do not allow it")
+                return []
+        elif broken := self._too_many(leaving):
+            look.told.append(f"{plan.question.what}: {broken}")
+            return []
+        self._purpose = str(plan.question.purpose)
+        out: list[Instruction] = []
+        dry = self._settings.dry_run or self._cache.configuration.dry_run
+        for m in moves:
+            key = leaving[m.uid]
+            text = (
+                f"{plan.question.what}: {key} leaves {m.source}, {m.target} is the place for it "
+                f"(gain {m.gain:.2f}, price {m.price:.2f}, record {record})"
+            )
+            LOG.info("would move" if dry else "moves", extra={"pod": key, "why": text})
+            done = {"at_s": now, "purpose": self._purpose, "pod": str(key), "from": m.source, "to": m.target}
+            self._moves.append({**done, "gain": m.gain, "price": m.price, "record": record, "dry_run": dry})
+            self._tallies.moves[self._purpose, "dry" if dry else "sent"] += 1
+            if dry:
+                continue
+            event = self._recorder.rebalanced(key, text, now)
+            out += [] if event is None else [event]
+            out.append(MovePod(key))
+            self._moving[m.uid] = now + _PATIENCE_S
+            self._sent.add(m.uid)
+        if not dry and plan.question.purpose is Purpose.EMPTY_NODE:
+            # Once the node is marked: before, the pods in their place would come back to it.
+            self._when_marked = out
+            return [self._mark(moves[0].source, now)]
+        if not dry and plan.question.room_for:
+            out += self._evictions.make_room(plan.question.room_for, now)
+        return out
+
+    def marked(self, mark: TaintNode, accepted: bool, message: str) -> list[Instruction]:
+        """A node is marked as emptied, or is not: the pods leave it now, or stay."""
+        if not any(t.key == EMPTIED for t in mark.taints):
+            return []
+        out, self._when_marked = self._when_marked, []
+        if accepted:
+            return out
+        for instruction in out:
+            if isinstance(instruction, MovePod):
+                self.forget(instruction.pod.uid)
+        self._tallies.moves[self._purpose, "refused"] += 1
+        if self.last is not None:
+            self.last.told.append(f"{mark.node} without pods: it could not be marked: {message}")
+        return []
+
+    def outdated(self, move: MovePod) -> bool:
+        """Whether a move is not to be sent any more: another one of its plan was refused, or the pod is gone."""
+        return move.pod.uid not in self._moving
+
+    def failed(self, pod: PodKey, message: str, now: float) -> list[Instruction]:
+        """An eviction was refused: the rest of the plan is not carried out, and whoever waits for the room hears of it."""
+        pods = self._cache.pods
+        stay = {uid for uid in self._moving if uid in pods and pods[uid].pod.metadata.deletion_timestamp is None}
+        for uid in {pod.uid, *stay}:
+            self.forget(uid)
+        out = self._evictions.failed(pod, message, now, stay)
+        self._tallies.moves[self._purpose, "refused"] += 1
+        if self.last is not None:
+            self.last.told.append(f"{pod} could not be evicted: {message}")
+        return out
+
+    def dump(self, now: float) -> dict[str, object]:
+        """The last look, for ``/debug/state``."""
+        look = self.last
+        if look is None:
+            return {"looks": 0}
+        return {
+            "looks": self.looks,
+            "age_s": round(now - look.at_s, 3),
+            "moves": list(self._moves),
+            "told": look.told,
+            "stays": dict(sorted(look.stays.items())),
+            "leaving": sorted(str(e.key) for uid in self._moving if (e := self._cache.pods.get(uid)) is not None),
+            "quiet_for_s": max(0.0, round(self._quiet_until_s - now, 3)),
+        }
+
+
+def _emptied_s(node: NodeEntry) -> float | None:
+    """When a node was emptied; None for one that is not marked so."""
+    value = next((t.value for t in node.node.spec.taints or () if t.key == EMPTIED), None)
+    if value is None:
+        return None
+    return float(value) if value.isdigit() else 0.0
+
+
+def _is_part_of_node(entry: PodEntry) -> bool:
+    return any(o.controller and o.kind in ("DaemonSet", "Node") for o in entry.pod.metadata.owner_references or ())
+
+
+def _with(given: RoundInput, gone: Collection[str], nominees: Sequence[Nominee], closed: Sequence[int]) -> RoundInput:
+    """A round's input with pods off their nodes, room held for others, and some rows closed."""
+    classes = given.classes
+    if closed:
+        shut = []
+        for c in classes:
+            allowed = c.allowed.copy()
+            allowed[np.array(closed, np.int64)] = False
+            shut.append(replace(c, allowed=allowed))
+        classes = tuple(shut)
+    return replace(
+        given,
+        classes=classes,
+        world=given.world.without(gone),
+        nominated=(*given.nominated, *nominees),
+    )

@@ -1,0 +1,62 @@
+"""Why a running pod is not moved to another node, where rebalancing may move pods at all."""
+
+from __future__ import annotations
+
+from flowsched_k8s.cache import Cache
+from flowsched_k8s.entries import PodEntry
+from flowsched_k8s.gangs import Gangs
+from flowsched_k8s.objects import OwnerReference, Pod
+from flowsched_k8s.preemption import is_movable
+
+_SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+"""With the value true, files on the node keep no pod there; so the cluster autoscaler reads it."""
+
+OTHERS = "it belongs to another scheduler"
+NOT_MOVABLE = "a DaemonSet, a node, the system or an annotation keeps it"
+BARE = "no controller would make another one"
+LOCAL = "it has files on its node"
+GROUPED = "it is in a pod group"
+LATENCY_SERVICE = "it is a latency service"
+EXCLUSIVE_CLAIM = "it has a claim for one pod at a time"
+UNKNOWN_WORK = "it belongs to a Job and has no profile, so nobody knows what it would lose"
+LEAVING = "it is being deleted"
+YOUNG = "it has not run for the cool-down"
+NOT_PLANNABLE = "it could not be placed again"
+
+
+def why_stays(entry: PodEntry, cache: Cache, gangs: Gangs, now: float, cool_down_s: float) -> str:
+    """Why a placed pod is not moved; empty if it may be."""
+    pod = entry.pod
+    checks = (
+        (LEAVING, pod.metadata.deletion_timestamp is not None),
+        (OTHERS, not entry.ours),
+        (NOT_MOVABLE, not is_movable(pod)),
+        (BARE, controller_of(pod) is None),
+        (LOCAL, _has_local_files(pod)),
+        (GROUPED, gangs.ref(entry) is not None),
+        (YOUNG, not entry.node or now - max(entry.started_s, entry.created_s) < cool_down_s),
+        (
+            UNKNOWN_WORK,
+            entry.intent.profile is None and (owner := controller_of(pod)) is not None and owner.kind == "Job",
+        ),
+    )
+    for reason, holds in checks:
+        if holds:
+            return reason
+    wants = cache.wants(entry)
+    if wants.service is not None:
+        return LATENCY_SERVICE
+    if wants.claims:
+        return EXCLUSIVE_CLAIM
+    return NOT_PLANNABLE if wants.problem is not None else ""
+
+
+def controller_of(pod: Pod) -> OwnerReference | None:
+    """Who makes another pod when this one is gone."""
+    return next((owner for owner in pod.metadata.owner_references or () if owner.controller), None)
+
+
+def _has_local_files(pod: Pod) -> bool:
+    if (pod.metadata.annotations or {}).get(_SAFE) == "true":
+        return False
+    return any(v.empty_dir is not None or v.host_path is not None for v in pod.spec.volumes or ())

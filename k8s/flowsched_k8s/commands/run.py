@@ -56,7 +56,7 @@ def run(
     )
     set_up_logging(configuration.logging.format, configuration.logging.verbosity)
     # A log line, as everything else that a running scheduler says.
-    tell_of_compiling(lambda: getLogger("flowsched").info("compiling once, about a minute"))
+    tell_of_compiling(lambda: getLogger(__name__).info("compiling once, about a minute"))
     access = find_access(kubeconfig or configuration.client_connection.kubeconfig)
 
     async def until_stopped() -> int:

@@ -18,7 +18,7 @@ from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import Solver
 from flowsched_k8s.configuration import RebalancingSettings
 from flowsched_k8s.measured_pods import MeasuredPods
-from flowsched_k8s.planning import plan_round
+from flowsched_k8s.planning import account_of_moves, plan_round
 from flowsched_k8s.preemption import PreemptionPlan
 from flowsched_k8s.round_input import RoundInput
 
@@ -106,7 +106,10 @@ def _relieve(question: MoveQuestion, solver: Solver, settings: RebalancingSettin
     engine = FlowScheduler(solver, migration_settings(given.settings, settings), keep_records=True)
     decisions = engine.decide(replace(snapshot, running=running))
     moves = tuple(PlannedMove(m.task, m.source, m.machine, m.gain, m.price) for m in decisions.moves or ())
-    return MovePlan(question, moves, decisions.recipe) if moves else "no move gains more than its price"
+    if not moves or decisions.recipe is None:
+        return "no move gains more than its price"
+    asked = replace(given, settings=migration_settings(given.settings, settings))
+    return MovePlan(question, moves, account_of_moves(asked, solver, decisions.recipe).record)
 
 
 def migration_settings(engine: Settings, settings: RebalancingSettings) -> Settings:

@@ -114,6 +114,11 @@ def plan_any_round(given: RoundInput, solver: Solver, engine: FlowScheduler) -> 
         return plan_apart(given, solver, engine)
 
 
+def account_of_moves(given: RoundInput, solver: Solver, recipe: Recipe) -> RoundAccount:
+    """Of a round in which nobody waits, and what runs may move."""
+    return _account(given, solver, [partial(_search_part, recipe, 0, given.world.needs)], (), {}, 0)
+
+
 def _account(
     given: RoundInput,
     solver: Solver,
@@ -202,12 +207,18 @@ class _Round:
         """Classes that are decided together, high priorities first: those of one priority.
 
         The engine keeps priorities strict by itself and looks further ahead with all of them, so neighbouring ones with
-        nothing at linear prices, and no room that is held, between them are one level.
+        nothing at linear prices, and no room that is held, between them are one level. Of one priority, those that room is
+        held for come first: what they do not take yet is not for the others.
         """
         levels: list[list[ClassInput]] = []
+        nominated = {n.uid for n in self.given.nominated}
         for priority in sorted({c.priority for c in self.given.classes}, reverse=True):
             level = [c for c in self.given.classes if c.priority == priority]
-            if levels and not self.given.nominated and all(c.task is not None for c in levels[-1]):
+            groups = {c.group for c in level if c.group is not None and not nominated.isdisjoint(c.uids)}
+            first = [c for c in level if c.group in groups or not nominated.isdisjoint(c.uids)]
+            if first and len(first) < len(level):
+                levels += [first, [c for c in level if c not in first]]
+            elif levels and not nominated and all(c.task is not None for c in levels[-1]):
                 levels[-1] += level
             else:
                 levels.append(level)

@@ -352,7 +352,7 @@ class Process:
             return
         now, name = self._clock(), f"rebalancing-{rebalancing.looks}"
         if plan is not None and plan.record is not None:
-            self.records.add(name, now, plan.record, pods=plan.pods)
+            self.records.add(name, now, plan.record, pods=plan.pods, asked=True)
         self._dispatch(rebalancing.carry_out(plan, refused, name, now))
 
     # Changes

@@ -264,7 +264,7 @@ class Rebalancing:
             yield MoveQuestion(
                 Purpose.INTERFERENCE,
                 "less interference",
-                replace(given, titles=self._titles(some)),
+                replace(given, titles={**given.titles, **self._titles(some)}),
                 sources,
                 targets=targets,
             )

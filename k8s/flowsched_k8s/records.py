@@ -53,8 +53,11 @@ class _State(Enum):
 class _KeptRecord:
     """One record; packed when somebody asks for it, it is written, or room is short. As a recipe it gives the record."""
 
-    def __init__(self, round: str, at_s: float, recipe: Recipe, pods: frozenset[str], size_bytes: int) -> None:
+    def __init__(
+        self, round: str, at_s: float, recipe: Recipe, pods: frozenset[str], size_bytes: int, asked: bool
+    ) -> None:
         self.round = round
+        self.asked = asked
         self.at = datetime.fromtimestamp(at_s, UTC)
         self.pods = pods
         self.size_bytes = size_bytes
@@ -109,15 +112,23 @@ class Records:
         self._packer.start()
 
     def add(
-        self, round: str, at_s: float, recipe: Recipe, *, pods: frozenset[str] = frozenset(), size_bytes: int = 0
+        self,
+        round: str,
+        at_s: float,
+        recipe: Recipe,
+        *,
+        pods: frozenset[str] = frozenset(),
+        size_bytes: int = 0,
+        asked: bool = False,
     ) -> None:
         """Keep a record; returns at once. ``at_s``: seconds since 1970. A round is one word, fit for a file name.
 
-        ``pods``: NAMESPACE/NAME of those that it decided on. ``size_bytes``: about what the recipe holds.
+        ``pods``: NAMESPACE/NAME of those that it decided on. ``size_bytes``: about what the recipe holds. ``asked``: what
+        the engine would do, and no round that placed pods; it is never the latest one.
         """
         if not _ROUND.fullmatch(round) or round == "latest":
             raise ValueError(f"'{round}' cannot name a round")
-        entry = _KeptRecord(round, at_s, recipe, pods, size_bytes)
+        entry = _KeptRecord(round, at_s, recipe, pods, size_bytes, asked)
         with self._changed:
             self._entries.pop(round, None)
             self._entries[round] = entry
@@ -150,7 +161,7 @@ class Records:
         decided on it counts. Nothing is made for this.
         """
         with self._changed:
-            rounds = list(reversed(self._entries)) if round == "latest" else [round]
+            rounds = self._rounds() if round == "latest" else [round]
             found = [r for r in rounds if r in self._entries and (pod is None or pod in self._entries[r].pods)]
         return found[0] if found else None
 
@@ -160,12 +171,16 @@ class Records:
         May take seconds: not for the event loop.
         """
         with self._changed:
-            if round == "latest" and self._entries:
-                round = next(reversed(self._entries))
+            if round == "latest":
+                round = next(iter(self._rounds()), round)
             entry = self._entries.get(round)
         if entry is None:
             return None
         return entry.packed(_pack_here) if packed else record_json(entry(), indent=None).encode()
+
+    def _rounds(self) -> list[str]:
+        """Those that decided, latest first."""
+        return [name for name, entry in reversed(self._entries.items()) if not entry.asked]
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Write what still waits, but no longer than this."""

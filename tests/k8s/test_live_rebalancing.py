@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from plane import Object, Plane, Space, running_plane, wait_for
 from running import STANDARD, Running, Site, running_scheduler, site_of
 
+from flowsched.cli import flowsched
 from flowsched_k8s import names
 from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
 from flowsched_k8s.stays import BARE, LOCAL, NOT_MOVABLE
@@ -105,6 +108,15 @@ def moved(site: Site) -> list[Object]:
     return [e for e in site.space.events() if e["reason"] == names.REBALANCED]
 
 
+def explain(site: Site, record: str, pod: str) -> str:
+    """What ``flowsched explain`` says of a pod from a record that was fetched."""
+    file = site.scheduler.folder / f"{record}.json"
+    file.write_text(json.dumps(site.scheduler.record(record)))
+    result = CliRunner().invoke(flowsched, ["explain", str(file), f"pod/{site.name}/{pod}"])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
 def gang(site: Site, name: str, count: int, cpu: str) -> None:
     for i in range(count):
         site.pod(f"{name}-{i}", cpu=cpu, labels={NAME_LABEL: name, MINIMUM_LABEL: str(count)})
@@ -120,11 +132,13 @@ def test_fragmented_nodes_make_room_for_a_gang(site: Site) -> None:
     there = placed(site, "small", 16)
     assert not homes & there.keys()
     assert max(there.values()) <= 2
-    assert len(moved(site)) == 4, "no more pods than had to"
+    notes = [e["note"] for e in moved(site)]
+    assert len(notes) == 4, ("no more pods than had to", notes)
     event = moved(site)[0]
     assert f"room for pod group {site.name}/wide" in event["note"]
     record = event["note"].rpartition("record ")[2].rstrip(")")
-    assert site.scheduler.record(record)["parts"], "the round that was asked can be explained"
+    explained = explain(site, record, event["regarding"]["name"])
+    assert f"{event['regarding']['name']} is on " in explained or " starts on " in explained
 
 
 CACHE = {
@@ -158,6 +172,8 @@ def test_a_service_near_its_goal_is_relieved(site: Site) -> None:
     record = site.scheduler.record(move["record"])
     (recorded,) = record["parts"][0]["moves"]
     assert (recorded["source"], recorded["machine"], recorded["keeps_work"]) == (crowded, other, False)
+    name = event["regarding"]["name"]
+    assert f"moves from {crowded} to {other}" in explain(site, move["record"], name)
 
 
 def close(site: Site, node: str, closed: bool) -> None:

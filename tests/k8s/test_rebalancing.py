@@ -336,3 +336,25 @@ def test_the_mark_goes_when_a_pod_is_there_or_nobody_wants_the_node_away() -> No
     running.server.now = 1000.0 + 1801.0
     running.look()
     assert [m.node for m in running.marks] == ["free", "used"]
+
+
+def test_room_that_is_held_is_not_for_others_of_the_same_priority() -> None:
+    """Those in the place of the pods that move come while these are still leaving, in one round with those that wait."""
+    nodes = [b.node(f"n{i}", "4") for i in range(3)]
+    running = scheduler(*nodes, *(small(f"small-{i}", f"n{i}") for i in range(3)))
+    gang = {NAME_LABEL: "wide", MINIMUM_LABEL: "1"}
+    running.create(b.pod("wide", cpu="4", labels=gang))
+    running.round()
+    running.server.now += DUE_S
+    plan = running.look()
+    assert plan is not None
+    (move,) = plan.moves
+    running.move()
+    running.deliver()
+    # Both wake: what was free beside the pod that leaves is held.
+    running.create(*(b.pod(f"again-{i}", cpu="2", owner=OWNED) for i in range(3)))
+    running.server.now += 400.0
+    running.round()
+    running.answer_all()
+    homes = [node for name, node in running.where().items() if name.startswith("again")]
+    assert len(homes) == 2 and move.source not in homes

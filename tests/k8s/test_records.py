@@ -39,6 +39,16 @@ def rounds(records: Records) -> list[str]:
     return [kept.round for kept in records.listing()]
 
 
+def test_what_was_only_asked_is_never_the_latest() -> None:
+    records = Records(5)
+    records.add("1", 0.0, dict, pods=frozenset({"a/b"}))
+    records.add("rebalancing-1", 0.0, dict, pods=frozenset({"a/b", "c/d"}), asked=True)
+    assert (records.find("latest"), records.find("latest", "a/b")) == ("1", "1")
+    assert records.find("latest", "c/d") is None
+    assert records.find("rebalancing-1") == "rebalancing-1"
+    records.close()
+
+
 def test_the_last_ones_are_kept() -> None:
     records = Records(keep=2)
     for number in range(5):

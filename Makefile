@@ -17,7 +17,7 @@ endif
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-setup: $(READY) ## make .venv and install flowsched into it with its tools; again only when pyproject.toml changes
+setup: $(READY) ## make .venv, install flowsched into it with its tools, compile the models; again only when pyproject.toml changes
 	@:
 
 demo: setup ## compare the default policies on seven PARSEC jobs beside memcached; the report goes to out/demo
@@ -53,8 +53,7 @@ test: check ## all checks, then all tests; those against a real Kubernetes API s
 	else \
 	  echo "skipped: the tests against a real Kubernetes API server, because Go is not installed"; \
 	fi
-	@$(BIN)/python -c 'from flowsched.round.scheduler import prepare; prepare()' # compiled once, not by every test at the same time
-	@$(BIN)/python -c 'from flowsched.scale.bulk_round import prepare; prepare()'
+	@$(BIN)/flowsched warm-up # compiled once, not by every test at the same time
 	$(BIN)/pytest -n auto $(addprefix --ignore=,$(ALONE))
 	$(BIN)/pytest $(ALONE) # they offer and measure load: other tests beside them would be all that they see
 
@@ -105,10 +104,11 @@ $(READY): pyproject.toml
 	  if [ -z "$$python" ]; then \
 	    echo "flowsched needs Python 3.11 or newer, and there is none among: $(PYTHON)$$old" >&2; exit 1; \
 	  fi; \
-	  echo "setting up .venv (about a minute) …"; \
+	  echo "setting up .venv (a minute, and two more of CPU to compile) …"; \
 	  "$$python" -m venv --clear .venv; \
 	else \
 	  echo "bringing .venv up to date …"; \
 	fi; \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'; \
+	$(BIN)/flowsched warm-up; \
 	touch $@

@@ -44,6 +44,7 @@ from numpy.typing import NDArray
 from benchmarks.service_need import Need
 from flowsched.node import NodeService, NodeTask
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.extras import install_extra
 
 MOST_CONFIGURATIONS = 200_000
 """A machine with more is refused: the linear program would take minutes."""
@@ -239,5 +240,5 @@ def _linprog() -> Any:
     try:
         from scipy.optimize import linprog
     except ImportError:
-        raise BoundError("the bound needs scipy, which is not installed; pip install 'flowsched[solvers]'") from None
+        raise BoundError(f"the bound needs scipy, which is not installed; {install_extra('solvers')}") from None
     return linprog

@@ -1,4 +1,4 @@
-"""The pictures of docs/node-agent-run.md. They need matplotlib (``pip install 'flowsched[plots]'``)."""
+"""The pictures of docs/node-agent-run.md. They need matplotlib (the extra ``plots``)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.node_calibration import SLO_US
 from benchmarks.node_run import Window
+from flowsched_models.extras import install_extra
 
 SIZE = (9.6, 6.4)
 DOTS = 100
@@ -112,7 +113,7 @@ def _save(path: Path, draw: Callable[[Any], None], size: tuple[float, float]) ->
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise SystemExit("the pictures need matplotlib: pip install 'flowsched[plots]'") from None
+        raise SystemExit(f"the pictures need matplotlib; {install_extra('plots')}") from None
     figure = Figure(figsize=size, layout="constrained")
     draw(figure)
     # No version in the file: the same results, the same picture.

@@ -1,10 +1,12 @@
-"""The pictures of docs/performance.md. They need matplotlib (``pip install 'flowsched[plots]'``)."""
+"""The pictures of docs/performance.md. They need matplotlib (the extra ``plots``)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from flowsched_models.extras import install_extra
 
 SIZE = (6.4, 3.8)
 DOTS = 100
@@ -86,7 +88,7 @@ def _save(path: Path, draw: Callable[[Any], None], size: tuple[float, float] = S
     try:
         from matplotlib.figure import Figure
     except ImportError:
-        raise SystemExit("the pictures need matplotlib: pip install 'flowsched[plots]'") from None
+        raise SystemExit(f"the pictures need matplotlib; {install_extra('plots')}") from None
     figure = Figure(figsize=size, layout="constrained")
     draw(figure)
     # No version in the file: the same results, the same picture.

@@ -14,15 +14,20 @@ try:
     import click
 
     from flowsched.support.collector import collect_seldom
+    from flowsched_models.command_line import StrictGroup
+    from flowsched_models.compiled import tell_of_compiling
     from flowsched_models.document import InputError
+    from flowsched_models.extras import extra_with, install_extra
 except KeyboardInterrupt:  # before main can catch it
     print("interrupted", file=sys.stderr)
     raise SystemExit(INTERRUPTED) from None
 
 GROUP = "flowsched.commands"
+COMPILING = "compiling once, about a minute; it is kept in ~/.cache/flowsched (flowsched warm-up does it ahead)"
+"""What stderr says before the first compiled function of this version is made."""
 
 
-class _Commands(click.Group):
+class _Commands(StrictGroup):
     """Loads a sub-command when it is asked for, so that one that cannot be loaded breaks nothing else."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
@@ -39,7 +44,6 @@ class _Commands(click.Group):
 
 @click.group(
     cls=_Commands,
-    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Example: flowsched simulate parsec-memcached-2024 --policy flow --policy fcfs",
 )
 @click.version_option(package_name="flowsched")
@@ -54,6 +58,7 @@ def flowsched() -> None:
 def main() -> None:
     """Run the command line; bad input ends with exit code 2 and no traceback."""
     collect_seldom()
+    tell_of_compiling(lambda: click.echo(COMPILING, err=True))
     try:
         code = flowsched.main(standalone_mode=False)
     except InputError as e:
@@ -65,6 +70,13 @@ def main() -> None:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         code = INTERRUPTED
+    except ModuleNotFoundError as e:
+        extra = extra_with(e.name or "")
+        if extra is None:
+            raise
+        command = " ".join(["flowsched", *sys.argv[1:2]])
+        click.echo(f"{command}: needs {e.name}, which is not installed; {install_extra(extra)}", err=True)
+        code = InputError.exit_code
     except OSError as e:
         click.echo(f"cannot write: {e.strerror or e}", err=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -173,7 +173,7 @@ COMMANDS = [(p.name, args) for p in PAGES for args in commands_of(text_of(p))]
 
 def command_of(words: list[str]) -> tuple[click.Command | None, list[str]]:
     """The command that words begin with, of a group the one inside it, and what follows."""
-    named = re.fullmatch(r"[a-z]+", words[0])
+    named = re.fullmatch(r"[a-z-]+", words[0])
     command = flowsched.get_command(click.Context(flowsched), words[0]) if named else None
     rest = words[1:]
     while isinstance(command, click.Group) and rest and re.fullmatch(r"[a-z-]+", rest[0]) and rest[0][0] != "-":
@@ -576,3 +576,20 @@ def test_a_round_on_a_record_gives_the_same_record(tmp_path: Path) -> None:
         del each["parts"][0]["timings"]
         each["parts"][0]["snapshot"]["catalogue"].pop("source")
     assert other == plain
+
+
+def test_the_readme_measures_with_what_a_reader_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its input is made in the line before, and stress-ng is not needed; the plan is printed, nothing runs."""
+    lines = text_of(HOUSE / "README.md").splitlines()
+    (at,) = [k for k, line in enumerate(lines) if line.startswith("flowsched measure ")]
+    made = re.fullmatch(r"seq \d+ > (\S+)\s+#.*", lines[at - 1])
+    words = shlex.split(lines[at], comments=True)[1:]
+    assert made is not None and made[1] in words
+    (tmp_path / made[1]).write_text("1\n")
+    (tmp_path / words[words.index("--") + 1]).symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+    done = CliRunner().invoke(flowsched, [words[0], "--dry-run", *words[1:]])
+
+    assert done.exit_code == 0, done.output

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
-from flowsched.cluster.snapshot import PlannedStart, Reservation, Snapshot
+from flowsched.cluster.snapshot import MILLI, PlannedStart, Reservation, Snapshot
+from flowsched_models.short_repr import Overview, ShortRepr
+from flowsched_models.text_table import counted
 
 
 @dataclass(frozen=True)
@@ -99,13 +101,13 @@ class Certificate:
 
 
 NO_BOUND = "no bound"
-_NOTHING_PROVED = 1.0 - 1e-6
-"""A relative gap above this: the bound is what the tasks cost alone, which needs no proof."""
+_NOTHING_PROVED = 0.995
+"""A relative gap of this or more is shown as 100 %: the bound says no more than what the tasks cost alone."""
 
 
 def proves_nothing(gap_relative: float) -> bool:
-    """Whether a certificate's bound is no more than what every task would cost with the cluster to itself."""
-    return gap_relative > _NOTHING_PROVED
+    """Whether a certificate's bound is hardly more than what every task would cost with the cluster to itself."""
+    return gap_relative >= _NOTHING_PROVED
 
 
 def gap_words(certificate: Mapping[str, Any]) -> str:
@@ -116,8 +118,8 @@ def gap_words(certificate: Mapping[str, Any]) -> str:
     return f"gap {certificate['gap_absolute']:.4f} ({share})"
 
 
-@dataclass(frozen=True)
-class Decisions:
+@dataclass(frozen=True, repr=False)
+class Decisions(ShortRepr):
     """The outcome of one round. Every pending task is in exactly one of placements and postponements."""
 
     placements: tuple[Placement, ...]
@@ -137,6 +139,13 @@ class Decisions:
     moves: tuple[Move, ...] | None = None
     """To be carried out after the preemptions and before the placements, all at once: two tasks may take each other's
     place. None where nothing ever moves."""
+
+    def overview(self) -> Overview:
+        """How much was decided; a row per placement."""
+        placed, postponed = len(self.placements), len(self.postponements)
+        words = f"of a round: {counted(placed, 'placement')}, {counted(postponed, 'postponement')}"
+        rows = ((p.task, p.machine, p.width_milli / MILLI, p.threads, p.cost) for p in self.placements)
+        return Overview(words, ("task", "machine", "width", "threads", "cost"), rows, len(self.placements))
 
     @cached_property
     def certificate(self) -> Certificate | None:

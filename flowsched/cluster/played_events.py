@@ -16,6 +16,7 @@ from typing import Any
 from flowsched.cluster.decision import Scheduler
 from flowsched.cluster.settings import Settings
 from flowsched_models.document import InputError, Problem
+from flowsched_models.extras import install_extra
 
 PLAYERS = "flowsched.events"
 _GZIP = b"\x1f\x8b"
@@ -118,7 +119,7 @@ def find_player() -> Player:
             message = f"the player of events cannot be loaded: {error}"
         else:
             return player
-    raise InputError([Problem("simulate", None, "", message, "pip install 'flowsched[k8s]'")])
+    raise InputError([Problem("simulate", None, "", message, install_extra("k8s"))])
 
 
 def _count(number: int, noun: str) -> str:

@@ -10,6 +10,8 @@ from flowsched.cluster.resource import without
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.profile import JobProfile
+from flowsched_models.short_repr import Overview, ShortRepr
+from flowsched_models.text_table import counted
 
 SNAPSHOT_VERSION = "flowsched/v1"
 MILLI = 1000
@@ -218,8 +220,8 @@ def cores_beside(machine: Machine, services: Iterable[Service]) -> tuple[int, ..
     return tuple([c for c in range(machine.vcpus) if c not in taken]) if taken else tuple(range(machine.vcpus))
 
 
-@dataclass(frozen=True)
-class Snapshot:
+@dataclass(frozen=True, repr=False)
+class Snapshot(ShortRepr):
     """What one round decides on. Order of machines, running and pending tasks carries no meaning."""
 
     now_s: float
@@ -238,6 +240,15 @@ class Snapshot:
     """Of running tasks that are not in ``running``."""
     share_service_cores: bool = False
     """Whether tasks of little weight may be given services' cores too."""
+
+    def overview(self) -> Overview:
+        """Machines and tasks in numbers; a row per pending task."""
+        words = (
+            f"at {self.now_s:g} s: {counted(len(self.machines), 'machine')}, {counted(len(self.services), 'service')},"
+            f" {len(self.running)} running, {len(self.pending)} pending"
+        )
+        rows = ((t.name, t.profile, t.request_milli / MILLI, t.submit_s, t.priority) for t in self.pending)
+        return Overview(words, ("pending", "profile", "request", "submit_s", "priority"), rows, len(self.pending))
 
     def service_cores(self, machine: str) -> frozenset[int]:
         """Virtual CPUs of a machine that belong to its services."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -292,14 +292,8 @@ def _build(
             offered = ", ".join(format_milli(w) for w in widths[planned.task])
             message = f"{planned.task} does not run at {format_milli(planned.width)} cores"
             problems.add(document.problem((*path, "width"), message, f"its widths: {offered}"))
-    for path, task in tasks.items():
-        if task is not None and task.submit_s > form.now_s:
-            message = f"{task.name} was submitted at {task.submit_s:g} s, after now_s"
-            problems.add(document.problem((*path, "submit_s"), message, f"now_s is {form.now_s:g}"))
-    for path, bound in named_running:
-        if bound.bound_s > form.now_s:
-            message = f"{bound.task.name} was bound at {bound.bound_s:g} s, after now_s"
-            problems.add(document.problem((*path, "bound_s"), message, f"now_s is {form.now_s:g}"))
+    if "now_s" not in checked.broken:
+        _check_moments(problems, document, form, tasks, named_running)
     for path, held in checked.items("reservations", form.reservations):
         refer(problems, document, (*path, "task"), "pending task", held.task, pending_names)
         refer(problems, document, (*path, "machine"), "machine", held.machine, names)
@@ -324,6 +318,30 @@ def _build(
         relation_counts=tuple(RelationCount(c.machine, c.relation, c.members, c.holders) for c in form.relation_counts),
         share_service_cores=form.share_service_cores,
     )
+
+
+def _check_moments(
+    problems: Problems,
+    document: Document,
+    form: SnapshotForm,
+    tasks: Mapping[KeyPath, Task | None],
+    named_running: Sequence[tuple[KeyPath, RunningForm]],
+) -> None:
+    """What has happened is not ahead of the snapshot; a program may start later, as far as the start delay says."""
+    now = f"now_s is {form.now_s:g}"
+    for path, task in tasks.items():
+        if task is not None and task.submit_s > form.now_s:
+            message = f"{task.name} was submitted at {task.submit_s:g} s, after now_s"
+            problems.add(document.problem((*path, "submit_s"), message, now))
+    delay_s = max(form.start_delay.at_submission_s, form.start_delay.after_waiting_s)
+    for path, bound in named_running:
+        if bound.bound_s > form.now_s:
+            message = f"{bound.task.name} was bound at {bound.bound_s:g} s, after now_s"
+            problems.add(document.problem((*path, "bound_s"), message, now))
+        elif bound.moved_s is None and bound.start_s > max(form.now_s, bound.bound_s + delay_s):
+            message = f"{bound.task.name} starts at {bound.start_s:g} s, after now_s"
+            help = f"{now}; after it a task starts at most start_delay ({delay_s:g} s) after its bound_s"
+            problems.add(document.problem((*path, "start_s"), message, help))
 
 
 def _task(

@@ -11,14 +11,15 @@ from flowsched.inspector.damage import told_as_damage
 from flowsched.inspector.explanation import explain as explain_task
 from flowsched.inspector.source import open_account, open_live, refuse_overwriting
 from flowsched.records.record_file import write_record
+from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, Problem
 from flowsched_models.output import make_folder
 from flowsched_models.text_table import printable
 
 
 @click.command(
+    cls=StrictCommand,
     epilog="Examples: flowsched explain out/round.json ferret; flowsched explain --live pod/shop/cart-7",
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("record", required=False, type=click.Path(path_type=Path), metavar="[RECORD]")
 @click.argument("task", required=False, metavar="[TASK]")

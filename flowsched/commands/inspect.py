@@ -11,6 +11,7 @@ from flowsched.inspector.account import Account, Part
 from flowsched.inspector.damage import told_as_damage
 from flowsched.inspector.graph import Graph
 from flowsched.inspector.source import files_of, open_live, open_records, refuse_overwriting
+from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, Problem
 from flowsched_models.output import make_folder, write_whole_bytes
 
@@ -21,10 +22,7 @@ _NETWORK_EXPORTS = "--dot, --graphml, --dimacs, --svg or --png"
 Render = Callable[[], str | bytes]
 
 
-@click.command(
-    epilog="Example: flowsched inspect out/records --html out/records.html",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+@click.command(cls=StrictCommand, epilog="Example: flowsched inspect out/records --html out/records.html")
 @click.argument("record", type=click.Path(path_type=Path), metavar="[RECORD]", required=False)
 @click.option("--all", "everything", is_flag=True, help="Print lists without a limit.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole record.")

@@ -11,15 +11,14 @@ from flowsched.inspector.damage import told_as_damage
 from flowsched.inspector.replay import replay as replay_record
 from flowsched.inspector.source import open_account
 from flowsched.records.record import RECORD_VERSION
+from flowsched_models.command_line import StrictCommand
 from flowsched_models.text_table import printable
 
 DIFFERENT = 4
 """Exit code where decisions differ."""
 
 
-@click.command(
-    epilog="Example: flowsched replay out/round.json", context_settings={"help_option_names": ["-h", "--help"]}
-)
+@click.command(cls=StrictCommand, epilog="Example: flowsched replay out/round.json")
 @click.argument("record", type=click.Path(path_type=Path), metavar="RECORD")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def replay(record: Path, as_json: bool) -> int:

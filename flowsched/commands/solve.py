@@ -22,6 +22,7 @@ from flowsched.round.scheduler import solve as solve_round
 from flowsched.scale import choice
 from flowsched.scale.policy import CostModel
 from flowsched.scale.scheduler import solve_network_round
+from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, Problem, name_help
 from flowsched_models.output import make_folder
 
@@ -33,8 +34,8 @@ SET_HELP = (
 
 
 @click.command(
+    cls=StrictCommand,
     epilog="Example: flowsched solve docs/examples/snapshot.yaml --objective makespan --record out/round.json",
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("snapshot", type=click.Path(path_type=Path), metavar="SNAPSHOT")
 @click.option(

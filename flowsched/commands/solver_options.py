@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import re
 from typing import Any
 
 import click
 
 from flowsched.solvers import SOLVERS, SolverError, installed, make_solver
-
-_SECONDS = {"ms": 1e-3, "s": 1.0, None: 1.0, "m": 60.0, "min": 60.0}
+from flowsched_models.command_line import Seconds
 
 
 class SolverName(click.ParamType[str]):
@@ -34,22 +31,6 @@ class SolverName(click.ParamType[str]):
             problem = error.problems[0]
             self.fail(f"{problem.message}; {problem.help}", param, ctx)
         return name
-
-
-class Seconds(click.ParamType[float]):
-    """``10``, ``10s``, ``500ms``, ``2m``."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Seconds, at least 0."""
-        if isinstance(value, float):
-            return value
-        found = re.fullmatch(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|min)?", str(value).strip())
-        seconds = math.nan if found is None else float(found[1]) * _SECONDS[found[2]]
-        if not math.isfinite(seconds):
-            self.fail(f"'{value}' is not a time; write 10s, 500ms or 2m", param, ctx)
-        return seconds
 
 
 SOLVER = SolverName()

@@ -16,13 +16,14 @@ from flowsched.inspector.whatif import WHAT_IF, what_if
 from flowsched.records.record import RECORD_VERSION
 from flowsched.records.record_file import write_record
 from flowsched.solvers import SOLVERS
+from flowsched_models.command_line import StrictCommand
 from flowsched_models.output import make_folder, write_whole
 from flowsched_models.text_table import printable
 
 
 @click.command(
+    cls=StrictCommand,
     epilog="Example: flowsched whatif out/round.json --drain node-a --add-machine n2d-highcpu-4:spare",
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("record", type=click.Path(path_type=Path), metavar="RECORD")
 @click.option("--drain", multiple=True, metavar="MACHINE", help="Take a machine away; what ran there waits again.")

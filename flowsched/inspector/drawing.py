@@ -1,6 +1,6 @@
 """A drawing of a solved network for papers, as SVG or PNG: layers from left to right, as wide a line as there is flow.
 
-Needs matplotlib (``pip install 'flowsched[plots]'``). Same record, same bytes; readable in black and white.
+Needs matplotlib (the extra ``plots``). Same record, same bytes; readable in black and white.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from flowsched.inspector.excerpt import excerpt, shortened
 from flowsched.inspector.graph import Graph
 from flowsched.inspector.layout import LINE, NOTE, TEXT, Curve, Layout, Rect, lay_out
 from flowsched_models.document import InputError, Problem
+from flowsched_models.extras import install_extra
 from flowsched_models.text_table import when
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def _render(account: Account, part: Part, graph: Graph, which: str, all_arcs: bo
         from matplotlib.figure import Figure
     except ImportError:
         message = "drawing needs matplotlib, which is not installed"
-        raise InputError([Problem(f"--{form}", None, "", message, "pip install 'flowsched[plots]'")]) from None
+        raise InputError([Problem(f"--{form}", None, "", message, install_extra("plots"))]) from None
     with matplotlib.rc_context():
         # Neither the user's own style nor a random salt may change the bytes.
         matplotlib.rcdefaults()

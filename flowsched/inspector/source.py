@@ -12,6 +12,7 @@ from typing import Any
 from flowsched.inspector.account import Account
 from flowsched.records.record_file import ARCHIVE_SUFFIX, load_record, looks_like_record
 from flowsched_models.document import InputError, Problem
+from flowsched_models.extras import install_extra
 
 _NAMED = 3
 """Files that are left out and named."""
@@ -125,11 +126,11 @@ def open_live(
     found = entry_points(group=LIVE_GROUP)
     if not found:
         message = "this installation has nothing that reaches a running scheduler"
-        raise InputError([Problem("--live", None, "", message, "pip install 'flowsched[k8s]'")])
+        raise InputError([Problem("--live", None, "", message, install_extra("k8s"))])
     try:
         fetch = next(iter(found)).load()
     except ImportError as error:
         message = f"what reaches a running scheduler cannot be loaded: {error}"
-        raise InputError([Problem("--live", None, "", message, "pip install 'flowsched[k8s]'")]) from None
+        raise InputError([Problem("--live", None, "", message, install_extra("k8s"))]) from None
     live: LiveRecord = fetch(target, kubeconfig, config)
     return Account(live.record, live.source), live.task

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 
 from flowsched.node.flow_node import FlowNode
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 VERSION = "flowsched/node-decision/v1"
 
@@ -66,6 +68,8 @@ def decision_account(controller: FlowNode) -> dict[str, Any]:
 
 def network_graph(account: Mapping[str, Any]) -> nx.MultiDiGraph[str]:
     """The solved network of an account: nodes with ``supply``; arcs with ``capacity``, ``cost``, ``flow`` and cost terms."""
+    import networkx as nx
+
     network = account["network"]
     names = network["nodes"]
     graph: nx.MultiDiGraph[str] = nx.MultiDiGraph()

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from ortools.linear_solver.python import model_builder
 
 from flowsched.node.arrangement import Arrangement
 from flowsched.node.makespan_prices import MakespanPrices, Regime, Spell
@@ -231,6 +230,8 @@ def _later_s(moment: Moment, pieces: Iterable[Piece]) -> dict[Piece, float]:
 
 def _solve_master(question: _Question) -> NDArray[np.float64]:
     """Seconds [columns] of the best mix; sets the question's prices."""
+    from ortools.linear_solver.python import model_builder  # takes most of a second
+
     model = model_builder.Model()  # type: ignore[no-untyped-call]
     keys = list(question.columns)
     progress = np.stack([question.columns[key][0] for key in keys])

@@ -38,14 +38,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from flowsched.planner.problem import Job, Problem, Site
 from flowsched.planner.robust import Draws, quantile_of
 from flowsched.support.arrays import FloatArray
 from flowsched_models.profile import PhaseOrder
+
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
 
 _UNIT_S = 1e-3
 _WORK = 0.5
@@ -124,6 +127,8 @@ class _Relaxed:
 
     def _least(self, count: int, alone: FloatArray, need: FloatArray, work: float) -> Bound:
         """The least time at which ``count`` jobs can have ended."""
+        from ortools.sat.python import cp_model  # takes most of a second
+
         model = cp_model.CpModel()
         problem = self._problem
         longest = np.where(np.isfinite(alone), alone, 0.0).max() + self._ready.max()

@@ -12,13 +12,15 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations_with_replacement, product
 from math import comb
-
-from ortools.sat.python import cp_model
+from typing import TYPE_CHECKING
 
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.round.assignment import Assignment
 from flowsched.round.round_model import RoundModel
+
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
 
 _SCALE = 1_000_000
 _LARGEST = 2.0**52
@@ -47,6 +49,8 @@ def exact_bound(model: RoundModel, plan: Assignment) -> float | None:
     """The least cost of any plan; None where CP-SAT does not prove it within its limits, or ``plan`` costs too much for
     its whole numbers.
     """
+    from ortools.sat.python import cp_model  # takes most of a second
+
     if model.total(plan) * _SCALE > _LARGEST:
         return None
     counts = _counts(model)

@@ -12,14 +12,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.pairs import pair_costs
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
 
 DETERMINISTIC_LIMIT = 20.0
 """CP-SAT's own measure of work, so that the answer does not depend on the speed of the machine."""
@@ -113,6 +116,8 @@ class ExactLevel:
         # A task that must not wait if any place is free costs more than all else together.
         forced = highest + 1.0
         scale = min(float(_SCALE), _LARGEST / (forced * max(1, len(e.waiting.tasks))))
+        from ortools.sat.python import cp_model  # takes most of a second
+
         model = cp_model.CpModel()
         uses: list[list[cp_model.LinearExprT]] = [[] for _ in self.classes]
         objective: list[cp_model.LinearExprT] = []

@@ -17,6 +17,7 @@ from flowsched_agent.isolation.measured import BenchError, Measured, median_of
 from flowsched_agent.isolation.setting import DEFAULT, SETTINGS, CriticalTask, Setting
 from flowsched_agent.isolation.workers import find_program
 from flowsched_agent.system import System
+from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, Problem, name_help
 from flowsched_models.quantity import QuantityError, parse_duration_us
 from flowsched_models.text_table import text_table
@@ -26,7 +27,7 @@ REFUSED = 3
 
 
 @click.command(
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=StrictCommand,
     epilog="Example: flowsched agent bench-isolation --setting equal --setting deadline --repeat 5",
 )
 @click.option("--runtime", default="4ms", show_default=True, help="CPU time that each job of the critical task needs.")

@@ -1,28 +1,26 @@
 """Compiles the functions of the run-time model's inner loops.
 
-With numba they are compiled at first use (half a minute) and kept in the user's cache folder; without it the same functions
-run as they are written, some forty times slower and with the same results.
+With numba they are compiled at first use (a minute) and kept in the user's cache folder; without it the same functions
+run as they are written, some forty times slower and with the same results. numba is imported when the first of them is
+called: commands that compute nothing do not wait for it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-numba: Any
-try:
-    import numba
-except ImportError:
-    numba = None
 
 SOURCES = ("cell.py", "compiled.py", "held_share.py", "kernel.py", "latency.py", "moment.py", "pace.py", "sharing.py")
 """Files with compiled functions. They call each other, so a change in one makes what was kept of all useless."""
@@ -60,30 +58,129 @@ def remove_unused(kept: Path, before_s: float) -> None:
                     shutil.rmtree(folder, ignore_errors=True)
 
 
+class _Folder:
+    """Where the functions of some files are kept; looked up, and made, when the first of them is called."""
+
+    def __init__(self, sources: Sequence[Path]) -> None:
+        self._sources = sources
+
+    @functools.cached_property
+    def path(self) -> Path | None:
+        """The folder; None where there can be none."""
+        here = Path(__file__).parent
+        return _cache_folder([*(here / name for name in SOURCES), *self._sources])
+
+    @functools.cached_property
+    def writable(self) -> bool:
+        """Whether what is compiled can be kept there."""
+        return self.path is not None and os.access(self.path, os.W_OK)
+
+
+class _Deferred:
+    """A function that becomes a compiled one when it is first called, and every function that it may call with it.
+
+    Compiled code may only name compiled functions, so they take the places of the deferred ones among its module's names.
+    """
+
+    _lock = threading.RLock()
+
+    def __init__(self, function: Callable[..., Any], folder: _Folder) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._folder = folder
+        self._settled: Callable[..., Any] | None = None
+
+    def __call__(self, *values: Any, **named: Any) -> Any:
+        """What the function returns."""
+        return (self._settled or self.settle())(*values, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        """What numba offers beside the call."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.settle(), name)
+
+    def settle(self) -> Callable[..., Any]:
+        """The compiled function, or the function itself where numba cannot be imported."""
+        with self._lock:
+            if self._settled is None:
+                numba, made, open_ = _numba(), dict[_Deferred, Callable[..., Any]](), [self]
+                while open_:
+                    one = open_.pop()
+                    made[one] = one._settled or _made(numba, one._function, one._folder)
+                    open_ += [other for other in one._named().values() if other not in made and other not in open_]
+                for one in made:
+                    one._function.__globals__.update({name: made[other] for name, other in one._named().items()})
+                # Only now: another thread that called one of them before would compile a half-made set.
+                for one, settled in made.items():
+                    one._settled = settled
+        assert self._settled is not None
+        return self._settled
+
+    def _named(self) -> dict[str, _Deferred]:
+        """The deferred functions among the names of the function's module."""
+        return {name: value for name, value in self._function.__globals__.items() if isinstance(value, _Deferred)}
+
+
+@functools.cache
+def _numba() -> Any:
+    """The module, or None where there is none."""
+    try:
+        numba = importlib.import_module("numba")
+    except ImportError:
+        return None
+    with contextlib.suppress(ImportError):  # another numba: compiled without a word
+        events: Any = importlib.import_module("numba.core.event")
+
+        class Listener(events.Listener):  # type: ignore[misc]
+            def on_start(self, event: Any) -> None:  # noqa: ARG002
+                for tell in _tellers:
+                    tell()
+                _tellers.clear()
+
+            def on_end(self, event: Any) -> None:
+                """Nothing is said."""
+
+        events.register("numba:compile", Listener())
+    return numba
+
+
+_tellers: list[Callable[[], None]] = []
+
+
+def tell_of_compiling(tell: Callable[[], None]) -> None:
+    """Call ``tell`` once, just before a function is compiled of which nothing is kept."""
+    _tellers[:] = [tell]
+
+
+def _made(numba: Any, function: Callable[..., Any], folder: _Folder) -> Callable[..., Any]:
+    if numba is None:
+        return function
+    # numba asks for the folder when a function is decorated; other users of numba keep theirs.
+    before = numba.config.CACHE_DIR
+    try:
+        if folder.path is not None:
+            numba.config.CACHE_DIR = str(folder.path)
+        result: Callable[..., Any] = numba.njit(cache=folder.writable, nogil=True)(function)
+        if folder.path is not None and not folder.writable:
+            _read_only(result, function)
+    finally:
+        numba.config.CACHE_DIR = before
+    return result
+
+
 def compiler(sources: Sequence[Path]) -> Callable[[Function], Function]:
     """A decorator for the functions of some files, which may call each other and those of the run-time model.
 
-    What was compiled is kept together, and is made anew once any of the files changes.
+    They must be plain arithmetic over arrays and numbers. What was compiled is kept together, and is made anew once any of
+    the files changes.
     """
-    here = Path(__file__).parent
-    folder = None if numba is None else _cache_folder([*(here / name for name in SOURCES), *sources])
-    writable = folder is not None and os.access(folder, os.W_OK)
+    present = find_spec("numba") is not None
+    folder = _Folder(sources)
 
     def decorate(function: Function) -> Function:
-        """The function, compiled where that is possible. It must be plain arithmetic over arrays and numbers."""
-        if numba is None:
-            return function
-        # numba asks for the folder when a function is decorated; other users of numba keep theirs.
-        before = numba.config.CACHE_DIR
-        try:
-            if folder is not None:
-                numba.config.CACHE_DIR = str(folder)
-            result: Function = numba.njit(cache=writable, nogil=True)(function)
-            if folder is not None and not writable:
-                _read_only(result, function)
-        finally:
-            numba.config.CACHE_DIR = before
-        return result
+        """The function, compiled when it is first called."""
+        return cast("Function", _Deferred(function, folder)) if present else function
 
     return decorate
 

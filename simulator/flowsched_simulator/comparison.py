@@ -8,13 +8,13 @@ from typing import Any
 
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator.baselines import BASELINES, variants_of
-from flowsched_simulator.policies import EngineOptions, schedulers
+from flowsched_simulator.policies import EngineOptions, check_policies, schedulers
 from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Objective, Scenario
 from flowsched_simulator.simulation import Options, Simulation
 
 Report = Callable[[str, str, float, int, int], None]
-"""Called with policy, variant, simulated seconds, jobs ended and jobs in all."""
+"""Called with policy, variant, simulated seconds since the first submission, jobs ended and jobs in all."""
 
 
 def simulate(
@@ -30,8 +30,9 @@ def simulate(
 
     The best has the fewest SLO violations, then the least makespan or mean completion, whichever is the scenario's
     objective: a rule is judged at its best, with hindsight that the rule itself does not have. Where records are kept the
-    best variant runs once more: they are its records only.
+    best variant runs once more: they are its records only. Raises :class:`InputError` for a policy that there is not.
     """
+    check_policies((policy,), "policy")
     options, engine = options or Options(), engine or EngineOptions()
     hosts = hosts or HostFactory(scenario.catalogue)
     if not engine.keep_records or policy not in BASELINES or len(variants_of(policy)) == 1:
@@ -80,7 +81,11 @@ def compare(
     engine: EngineOptions | None = None,
     report: Report | None = None,
 ) -> tuple[Run, ...]:
-    """One run per policy, in the order given. All share the rates that are computed on the way, and nothing else."""
+    """One run per policy, in the order given. All share the rates that are computed on the way, and nothing else.
+
+    Raises :class:`InputError` for policies that there are not, before any runs.
+    """
+    check_policies(tuple(policies), "policy")
     hosts = HostFactory(scenario.catalogue)
     return tuple(
         simulate(scenario, policy, options=options, engine=engine, hosts=hosts, report=report) for policy in policies

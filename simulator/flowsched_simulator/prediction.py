@@ -17,10 +17,11 @@ from flowsched_models.cell import Floats
 from flowsched_models.document import InputError
 from flowsched_models.runtime import HostFactory
 from flowsched_models.uncertainty import interval
+from flowsched_simulator.latency_windows import median
 from flowsched_simulator.replay import Played, placed_services, play, weights_of
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.schedule import Schedule, ScheduledTask
-from flowsched_simulator.truth import Draws
+from flowsched_simulator.truth import Draws, true_world
 from flowsched_simulator.workload import workload
 from flowsched_simulator.world import World
 
@@ -103,7 +104,8 @@ def predict(
     rows: list[_ReplayFigures] = []
     overcommitted: Counter[str] = Counter()
     for r in range(-1, draws):
-        world = World(placed.machines, placed.services, HostFactory(placed.catalogue)) if r < 0 else truth.world(r)
+        nominal = r < 0
+        world = true_world(placed, (), HostFactory(placed.catalogue), 0.0, seed) if nominal else truth.world(r)
         played = play(placed, schedule, tasks, world)
         if r < 0 and played.overcommitted:
             raise InputError(played.overcommitted.values())
@@ -159,7 +161,9 @@ def _row(placed: Scenario, schedule: Schedule, played: Played, world: World, fir
     latency = []
     for service in placed.services:
         p95 = np.array([w.p95_us for w in windows if w.service == service.name])
-        latency.append((float(np.median(p95)), float(p95.max()), float(np.mean(p95 > service.slo_us))))
+        counts = np.array([w.windows for w in windows if w.service == service.name], dtype=np.int64)
+        over = float(counts[p95 > service.slo_us].sum() / counts.sum())
+        latency.append((median(p95, counts), float(p95.max()), over))
     return _ReplayFigures(times, latency)
 
 

@@ -10,9 +10,8 @@ import numpy as np
 
 from flowsched.cluster.decision import Certificate
 from flowsched.cluster.snapshot import MILLI
-
-WINDOW_S = 10.0
-"""Length of the windows over which p95 is reported."""
+from flowsched_models.short_repr import Overview, ShortRepr
+from flowsched_models.text_table import counted
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class JobRun:
     alone_s: float
     """Run time alone on the fastest machine of the cluster at the best width."""
     reason: str = ""
-    """Why it still waited in the last round, for a job that never started, or was preempted."""
+    """Why it never ended: why it still waited in the last round, or that simulated time ended before."""
     earlier: tuple[Stay, ...] = ()
     """Where it ran before, in order; the other values are those of its last start."""
 
@@ -72,7 +71,7 @@ class JobRun:
 
 @dataclass(frozen=True)
 class LatencyWindow:
-    """Time-weighted p95 of a service over one window of at most ten seconds, on the run's clock."""
+    """Time-weighted p95 of a service over ten seconds of the run's clock, or over several such windows where it is equal."""
 
     service: str
     t_s: float
@@ -80,6 +79,8 @@ class LatencyWindow:
     qps: float
     p95_us: float
     slo_us: float
+    windows: int = 1
+    """How many windows of ten seconds it stands for; the last one of a run may be shorter."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,8 @@ class RoundSummary:
     """Tasks that it moved; None where nothing ever moves."""
 
 
-@dataclass(frozen=True)
-class Run:
+@dataclass(frozen=True, repr=False)
+class Run(ShortRepr):
     """One policy on one scenario."""
 
     scenario: str
@@ -111,6 +112,16 @@ class Run:
     latency: tuple[LatencyWindow, ...]
     rounds: tuple[RoundSummary, ...]
     records: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+
+    def overview(self) -> Overview:
+        """Jobs and makespan; a row per job."""
+        variant = f" ({self.variant})" if self.variant else ""
+        ended = sum(j.end_s is not None for j in self.jobs)
+        words = f"of {self.policy}{variant} on {self.scenario}: {ended} of {counted(len(self.jobs), 'job')} ended"
+        if self.jobs and ended == len(self.jobs):
+            words += f", makespan {self.makespan_s:.1f} s"
+        rows = ((j.job, j.machine, j.width_milli / MILLI, j.threads, j.start_s, j.end_s) for j in self.jobs)
+        return Overview(words, ("job", "machine", "request", "threads", "start_s", "end_s"), rows, len(self.jobs))
 
     @property
     def makespan_s(self) -> float:
@@ -127,7 +138,7 @@ class Run:
         """Share of windows whose p95 exceeds the service's goal; 0 where there is no service."""
         if not self.latency:
             return 0.0
-        return sum(w.p95_us > w.slo_us for w in self.latency) / len(self.latency)
+        return sum(w.windows for w in self.latency if w.p95_us > w.slo_us) / sum(w.windows for w in self.latency)
 
     @property
     def worst_p95_us(self) -> float | None:
@@ -207,7 +218,14 @@ class Run:
                 for j in self.jobs
             ],
             "latency": [
-                {"service": w.service, "t_s": w.t_s, "end_s": w.end_s, "qps": w.qps, "p95_us": w.p95_us}
+                {
+                    "service": w.service,
+                    "t_s": w.t_s,
+                    "end_s": w.end_s,
+                    "qps": w.qps,
+                    "p95_us": w.p95_us,
+                    "windows": w.windows,
+                }
                 for w in self.latency
             ],
             "slo_violation_ratio": self.slo_violation_ratio,

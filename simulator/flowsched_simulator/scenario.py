@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from flowsched.cluster.snapshot import Machine, Service, StartDelay, Task
+from flowsched.cluster.snapshot import MILLI, Machine, Service, StartDelay, Task
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.short_repr import Overview, ShortRepr
+from flowsched_models.text_table import counted
 
 
 class Objective(StrEnum):
@@ -29,8 +32,8 @@ class Arrivals:
     """Mean arrivals per minute, for ``poisson``."""
 
 
-@dataclass(frozen=True)
-class Scenario:
+@dataclass(frozen=True, repr=False)
+class Scenario(ShortRepr):
     """Read from YAML by :func:`flowsched_simulator.scenario_file.load_scenario`."""
 
     name: str
@@ -47,7 +50,19 @@ class Scenario:
     task_groups: tuple[TaskGroup, ...] = ()
     share_service_cores: bool = False
     """Whether tasks of little weight may be given services' cores too."""
+    run_time_factors: Mapping[str, float] = field(default_factory=dict)
+    """True over estimated run time of tasks whose ``estimate_s`` differs from their ``runtime_s``, by name."""
     source: str = "<memory>"
+
+    def overview(self) -> Overview:
+        """Machines, services and jobs in numbers; a row per job."""
+        machines, services, jobs = len(self.machines), len(self.services), len(self.tasks)
+        words = (
+            f"{self.name}: {counted(machines, 'machine')}, {counted(services, 'service')}, {counted(jobs, 'job')},"
+            f" objective {self.objective.value}"
+        )
+        rows = ((t.name, t.profile, t.request_milli / MILLI, t.scale, t.submit_s, t.priority) for t in self.tasks)
+        return Overview(words, ("job", "profile", "request", "scale", "submit_s", "priority"), rows, jobs)
 
     def batch_cores(self) -> dict[str, tuple[int, ...]]:
         """By machine, the virtual CPUs that belong to no service."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,9 @@ from flowsched_models.document import (
     read_document,
 )
 from flowsched_models.form import Checked, check_header
+from flowsched_models.profile import JobProfile
 from flowsched_models.quantity import format_memory, format_milli
+from flowsched_simulator.fixed_run_time import fixed_profile
 from flowsched_simulator.form_reader import read_form
 from flowsched_simulator.scenario import Arrivals, Objective, Scenario
 from flowsched_simulator.scenario_form import JobEntry, ScenarioForm, read_arrivals
@@ -137,7 +140,9 @@ class _ScenarioReader:
                 problems.add(document.problem((*path, "name"), message))
         check_room(problems, document, {f.name: p for p, f in named_services}, services, by_name)
         jobs = self._jobs(checked, form)
-        tasks = self._tasks(jobs, catalogue, machine_names)
+        fixed = self._fixed_profiles(jobs, catalogue)
+        catalogue = replace(catalogue, jobs={**catalogue.jobs, **{p.name: p for p in fixed.values()}})
+        tasks = self._tasks(jobs, catalogue, machine_names, fixed)
         relations = self._relations(checked, form)
         groups = self._task_groups(checked, form, jobs)
         # Whether a job fits anywhere can only be said where all machines and services are sound.
@@ -157,6 +162,7 @@ class _ScenarioReader:
             relations=relations,
             task_groups=groups,
             share_service_cores=form.share_service_cores,
+            run_time_factors=_run_time_factors(jobs),
             source=document.source,
         )
 
@@ -208,12 +214,33 @@ class _ScenarioReader:
             self.problems.add(self.document.problem(("jobs",), "a scenario needs at least one job"))
         return entries
 
+    def _fixed_profiles(
+        self, entries: Iterable[JobEntry], catalogue: Catalogue
+    ) -> dict[tuple[str | None, float | None], JobProfile]:
+        """Profiles of jobs with a given run time, by the profile that they name and the run time that policies are told."""
+        found: dict[tuple[str | None, float | None], JobProfile] = {}
+        for entry in entries:
+            form = entry.form
+            self.problems.extend(entry.run_time_problems())
+            if (
+                form.runtime_s is not None
+                and form.told_s is not None
+                and (not form.profile or form.profile in catalogue.jobs)
+            ):
+                found[form.profile, form.told_s] = fixed_profile(catalogue, form.profile, form.told_s)
+        return found
+
     def _tasks(
-        self, entries: Iterable[JobEntry], catalogue: Catalogue, machine_names: Iterable[str]
+        self,
+        entries: Iterable[JobEntry],
+        catalogue: Catalogue,
+        machine_names: Iterable[str],
+        fixed: Mapping[tuple[str | None, float | None], JobProfile],
     ) -> list[tuple[Task, JobEntry]]:
         tasks: list[tuple[Task, JobEntry]] = []
         first: dict[str, JobEntry] = {}
         known_machines = list(machine_names)
+        made = {profile.name for profile in fixed.values()}
         for entry in entries:
             form = entry.form
             for name in form.names():
@@ -238,8 +265,13 @@ class _ScenarioReader:
             known = (self.document.names("relations"), self.document.names("task_groups"))
             bound = bound_values(self.problems, entry.document, entry.path, form, *known)
             profile_path: KeyPath = (*entry.path, "profile")
-            if refer(self.problems, entry.document, profile_path, "job profile", form.profile, catalogue.jobs):
-                tasks += ((task, entry) for task in _tasks_of(entry, catalogue, bound))
+            profile = fixed.get((form.profile, form.told_s))
+            if profile is None and form.profile is not None:
+                named = [name for name in catalogue.jobs if name not in made]
+                if refer(self.problems, entry.document, profile_path, "job profile", form.profile, named):
+                    profile = catalogue.jobs[form.profile]
+            if profile is not None:
+                tasks += ((task, entry) for task in _tasks_of(entry, profile, bound))
         return tasks
 
     def _check_fit(
@@ -273,17 +305,28 @@ class _ScenarioReader:
                     break
 
 
-def _tasks_of(entry: JobEntry, catalogue: Catalogue, bound: Mapping[str, Any]) -> Iterator[Task]:
+def _run_time_factors(entries: Iterable[JobEntry]) -> dict[str, float]:
+    """True over estimated run time, by task, where they differ."""
+    forms = [entry.form for entry in entries]
+    return {
+        name: form.runtime_s / form.told_s
+        for form in forms
+        if form.runtime_s is not None and form.told_s not in (None, form.runtime_s)
+        for name in form.names()
+    }
+
+
+def _tasks_of(entry: JobEntry, profile: JobProfile, bound: Mapping[str, Any]) -> Iterator[Task]:
     form = entry.form
     for name in form.names():
         yield Task(
             name=name,
             job=name,
-            profile=form.profile,
+            profile=profile.name,
             scale=form.scale,
             request_milli=form.request,
             widths_milli=tuple(sorted(set(form.widths or [form.request]))),
-            memory_mib=form.memory if form.memory is not None else catalogue.jobs[form.profile].memory_mib,
+            memory_mib=form.memory if form.memory is not None else profile.memory_mib,
             submit_s=form.submit_s,
             goal_s=form.goal_s,
             priority=form.priority,

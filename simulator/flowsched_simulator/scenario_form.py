@@ -31,7 +31,7 @@ class _JobKeys(Form):
     """The keys of a job by itself."""
 
     name: Name
-    profile: Name
+    profile: Name | None = None
     request: MilliCpu
     widths: Annotated[list[MilliCpu], Field(min_length=1)] | None = None
     scale: Positive = 1.0
@@ -42,10 +42,17 @@ class _JobKeys(Form):
     memory: MemoryMib | None = None
     machines: Annotated[list[Name], Field(min_length=1)] | None = None
     copies: Annotated[int, Field(gt=0, le=MAX_COPIES)] = 1
+    runtime_s: Positive | None = None
+    estimate_s: Positive | None = None
 
 
 class JobForm(BoundForm, _JobKeys):
     """A job in a file."""
+
+    @property
+    def told_s(self) -> float | None:
+        """The run time that policies are told, in seconds; None where it follows from the profile."""
+        return self.runtime_s if self.estimate_s is None else self.estimate_s
 
     def names(self) -> list[str]:
         """The jobs that the entry stands for."""
@@ -117,19 +124,31 @@ class JobEntry:
         """A problem with one value of the job."""
         return self.document.problem((*self.path, key), message, help)
 
+    def run_time_problems(self) -> Iterator[Problem]:
+        """What its profile and its given run time lack or contradict."""
+        form = self.form
+        if form.profile is None and form.runtime_s is None:
+            yield self.problem("profile", "is missing", "name a job profile, or give runtime_s")
+        if form.estimate_s is not None and form.runtime_s is None:
+            yield self.problem("estimate_s", "is for jobs with runtime_s", "add runtime_s, or leave estimate_s out")
+        if form.runtime_s is not None and "scale" in form.model_fields_set:
+            yield self.problem("scale", "has no meaning beside runtime_s, the whole run time", "leave it out")
+
 
 class _RowForm(Form):
     submit_s: NotNegative
     name: Name
-    profile: Name
+    profile: Name | None = None
     request: MilliCpu
     widths: Annotated[list[MilliCpu], Field(min_length=1)] | None = None
     scale: Positive = 1.0
+    runtime_s: Positive | None = None
+    estimate_s: Positive | None = None
 
 
-_REQUIRED = ("submit_s", "name", "profile", "request")
-_COLUMNS = (*_REQUIRED, "widths", "scale")
-_NUMBERS = ("submit_s", "scale")
+_REQUIRED = ("submit_s", "name", "request")
+_COLUMNS = ("submit_s", "name", "profile", "request", "widths", "scale", "runtime_s", "estimate_s")
+_NUMBERS = ("submit_s", "scale", "runtime_s", "estimate_s")
 
 
 def read_arrivals(problems: Problems, path: Path) -> list[JobEntry]:

@@ -30,13 +30,15 @@ IDLE_ROUND_S = 10.0
 """Period of rounds while tasks wait and nothing else is going to happen."""
 IDLE_ROUNDS = 200
 """So many idle rounds in a row without a placement end the run: the scheduler never will."""
+LONGEST_S = 365.0 * 86_400.0
+"""Simulated time ends after a year unless ``Options.max_time_s`` says otherwise: a mistyped scale would never end."""
 _NEVER = float("inf")
 
 RecordSink = Callable[[str, int, Recipe], None]
 """Called with the policy, the number of the round and how to make its record, before the simulation goes on."""
 
 Progress = Callable[[float, int, int], None]
-"""Called with simulated seconds, jobs ended and jobs in all."""
+"""Called with simulated seconds since the first submission, as the makespan counts, jobs ended and jobs in all."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class Options:
     """Whether the run keeps all records, made at once; for short runs. The scheduler must offer them."""
     record_sink: RecordSink | None = field(default=None, repr=False)
     """Where records go instead, one by one."""
+    max_time_s: float = LONGEST_S
+    """Simulated seconds after the first submission at which a run ends, whatever still runs or waits."""
     clock: Callable[[], float] = field(default=time.perf_counter, repr=False)
 
 
@@ -104,6 +108,8 @@ class Simulation:
         self._reasons: dict[str, str] = {}
         self._seen: set[str] = set()
         self._fresh: set[str] = set()
+        self._first_s = min((t.submit_s for t in self._arrivals), default=0.0)
+        self._time_ended = False
 
     def run(self) -> Run:
         """Until every job has ended, or the scheduler refuses to place what is left."""
@@ -115,6 +121,9 @@ class Simulation:
             delivery_s = undelivered[0] if undelivered else _NEVER
             now = min(arrival_s, self._world.next_event_s(), delivery_s, wake_s)
             if now == _NEVER:
+                break
+            if now > self._first_s + self._options.max_time_s:
+                self._now_s, self._time_ended = max(self._now_s, self._first_s + self._options.max_time_s), True
                 break
             self._now_s = now = max(now, self._now_s)
             changed = now >= wake_s
@@ -131,7 +140,7 @@ class Simulation:
                 undelivered = None
                 changed = True
             if changed and self._progress is not None:
-                self._progress(now, len(self._ended_s), len(self._tasks))
+                self._progress(now - self._first_s, len(self._ended_s), len(self._tasks))
             if changed and (self._state.pending or self._moves) and undelivered is None:
                 decisions, solve_ms = self._round()
                 if self._options.charge_scheduling_time and (decisions.placements or decisions.moves):
@@ -283,6 +292,14 @@ class Simulation:
             start_s=bound.start_s if bound else None,
             end_s=self._ended_s.get(task.name),
             alone_s=self._world.alone_s(task, self._scenario.machines, batch_cores),
-            reason="" if bound else self._reasons.get(task.name, ""),
+            reason=self._reason(task.name),
             earlier=tuple(self._stays.get(task.name, ())),
         )
+
+    def _reason(self, task: str) -> str:
+        """Why a job never ended, as far as that is known."""
+        if self._time_ended and task not in self._ended_s:
+            return (
+                f"simulated time ended after {self._options.max_time_s:g} s (max_time_s, --max-time), before this job"
+            )
+        return "" if task in self._bound else self._reasons.get(task, "")

@@ -10,6 +10,7 @@ from flowsched.cluster.cluster_state import service_load
 from flowsched.cluster.snapshot import Service, Task
 from flowsched_models.runtime import HostFactory
 from flowsched_models.uncertainty import drawn_services, job_factors, machine_factors
+from flowsched_simulator.fixed_run_time import EstimatedRunTimes
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.world import ModelError, RunTimeError, World
 
@@ -50,7 +51,7 @@ class Draws:
         """Run-time factors of one draw."""
         jobs = {name: float(factors[draw]) for name, factors in self._jobs.items()}
         machines = {name: float(factors[draw]) for name, factors in self._machines.items()}
-        return _Factors(jobs, machines)
+        return EstimatedRunTimes(self._scenario.run_time_factors, _Factors(jobs, machines))
 
 
 class _Factors:
@@ -69,7 +70,7 @@ def true_world(scenario: Scenario, tasks: Sequence[Task], hosts: HostFactory, er
     if isinstance(error, str):
         return Draws(scenario, tasks, seed, 1).world(0)
     factors = ModelError(error, seed) if isinstance(error, float | int) else error
-    return World(scenario.machines, scenario.services, hosts, factors)
+    return World(scenario.machines, scenario.services, hosts, EstimatedRunTimes(scenario.run_time_factors, factors))
 
 
 def _own(service: Service) -> str:

@@ -14,7 +14,8 @@ from flowsched.cluster.resource import covers
 from flowsched.cluster.snapshot import Machine, Service, Task
 from flowsched_models.execution import Execution
 from flowsched_models.runtime import Host, HostFactory, Resident
-from flowsched_simulator.run import WINDOW_S, LatencyWindow
+from flowsched_simulator.latency_windows import LatencySpans, windows_of
+from flowsched_simulator.run import LatencyWindow
 
 
 class RunTimeError(Protocol):
@@ -62,7 +63,7 @@ class World:
         }
         self._machines: dict[str, Execution[str]] = {name: Execution(host) for name, host in self._hosts.items()}
         self._error: RunTimeError = error or ModelError()
-        self._segments: dict[str, list[tuple[float, float, float]]] = {s.name: [] for s in services}
+        self._stretches = {s.name: LatencySpans() for s in services}
 
     def start(self, task: str, machine: str, resident: Resident, now_s: float) -> None:
         """Put a task on a machine."""
@@ -112,28 +113,14 @@ class World:
         return best
 
     def latency(self, first_s: float, last_s: float) -> tuple[LatencyWindow, ...]:
-        """Time-weighted p95 of every service in windows of ten seconds; the last one may be shorter."""
-        windows = []
+        """Time-weighted p95 of every service in windows of ten seconds, equal ones as one; the last may be shorter."""
+        windows: list[LatencyWindow] = []
         for services in self._services.values():
             for service in services:
-                segments = self._segments[service.name]
-                start = first_s
-                while start < last_s - 1e-9:
-                    end = min(start + WINDOW_S, last_s)
-                    weighted = sum(
-                        max(0.0, min(b, end) - max(a, start)) * p95 for a, b, p95 in segments if b > start and a < end
-                    )
-                    windows.append(
-                        LatencyWindow(
-                            service.name,
-                            start,
-                            end,
-                            service.qps,
-                            weighted / (end - start),
-                            service.slo_us,
-                        )
-                    )
-                    start = end
+                windows += [
+                    LatencyWindow(service.name, w.begin_s, w.end_s, service.qps, w.p95_us, service.slo_us, w.windows)
+                    for w in windows_of(self._stretches[service.name], first_s, last_s)
+                ]
         return tuple(windows)
 
     def _move(self, name: str, to_s: float) -> list[str]:
@@ -141,5 +128,5 @@ class World:
         to_s = max(to_s, machine.now_s)  # events closer than a nanosecond count as one instant
         for service, p95 in zip(self._services[name], machine.p95_us, strict=True):
             if to_s > machine.now_s:
-                self._segments[service.name].append((machine.now_s, to_s, p95))
+                self._stretches[service.name].add(machine.now_s, to_s, float(p95))
         return machine.advance(to_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import replace
 from typing import Any
@@ -14,6 +15,7 @@ from benchmarks.fluid_bound import BoundError, FluidBound, fluid_bound, plain_bo
 from benchmarks.service_need import service_need
 from builders import CATALOGUE, HUNGRY, SCALING, SERIAL, SMALL
 from flowsched.node import LOWEST_WEIGHT, NodeService, NodeTask, TaskGrant
+from flowsched_models.extras import install_extra
 from flowsched_models.machine import MachineType
 from flowsched_simulator.node.machine import NodeMachine
 from flowsched_simulator.node.wave import GivenWave
@@ -112,7 +114,7 @@ def test_without_room_for_jobs_there_is_no_bound() -> None:
 
 def test_without_scipy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.optimize", None)
-    with pytest.raises(BoundError, match=r"pip install 'flowsched\[solvers\]'"):
+    with pytest.raises(BoundError, match=re.escape(install_extra("solvers"))):
         bound([one("scaling")])
 
 

@@ -253,6 +253,39 @@ def test_what_contradicts_itself_is_named(tmp_path: Path) -> None:
     assert "was bound at" in text
 
 
+def test_without_now_s_nothing_is_compared_with_it(tmp_path: Path) -> None:
+    data = dump_snapshot(awkward())
+    assert any(task["submit_s"] > 0 for task in data["pending"])
+    del data["now_s"]
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(data))
+
+    with pytest.raises(InputError) as caught:
+        load_snapshot(path)
+
+    assert [str(problem) for problem in caught.value.problems] == [f"{path}:1: now_s: is missing"]
+
+
+@pytest.mark.parametrize(
+    ("start_s", "taken"), [(99.0, True), (100.0, True), (104.0, True), (104.5, False), (200.0, False)]
+)
+def test_a_program_starts_after_now_only_as_far_as_it_takes_to_start(
+    tmp_path: Path, start_s: float, taken: bool
+) -> None:
+    data = dump_snapshot(load_snapshot(EXAMPLE)) | {"now_s": 100.0}
+    data["start_delay"] = {"at_submission_s": 5.0, "after_waiting_s": 1.0}
+    data["running"][0] |= {"bound_s": 99.0, "start_s": start_s}
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(data))
+
+    if taken:
+        assert load_snapshot(path).running[0].start_s == start_s
+        return
+    message = rf"start_s: \w+ starts at {start_s:g} s, after now_s; now_s is 100; after it .* \(5 s\) after its bound_s"
+    with pytest.raises(InputError, match=message):
+        load_snapshot(path)
+
+
 def test_the_snapshot_in_a_record_is_read_too(tmp_path: Path) -> None:
     snapshot = awkward()
     record = FlowScheduler(make_solver("ortools"), keep_records=True).decide(snapshot).record

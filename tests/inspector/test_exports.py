@@ -32,6 +32,7 @@ from flowsched.network.network import Network, NetworkBuilder
 from flowsched.records.record_file import write_record
 from flowsched.solvers import Status, make_solver
 from flowsched_models.document import InputError
+from flowsched_models.extras import install_extra
 from requirements_on_machine import needs
 
 ODD = ('quo"te', "back\\slash\\N", "<b>&amp;</b>", "line\nend", "bell\a\x00", "Umlaut-Ärger", "}; node", "%s", "")
@@ -415,7 +416,7 @@ def test_an_empty_round_can_be_drawn_and_exported() -> None:
 def test_without_matplotlib_a_drawing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     account = Account(searched(), "sample")
-    with pytest.raises(InputError, match=r"pip install 'flowsched\[plots\]'") as refused:
+    with pytest.raises(InputError, match=re.escape(install_extra("plots"))) as refused:
         render_svg(account, account.parts[0], account.parts[0].first, "first")
     assert str(refused.value).startswith("--svg: drawing needs matplotlib")
 

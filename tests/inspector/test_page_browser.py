@@ -197,7 +197,8 @@ def test_the_network_that_decided_comes_first_with_the_round_in_figures(visit: O
         "task:canneal",
         "task:ferret",
     }
-    assert "At most" in text(page, "#panel") or "No plan is cheaper" in text(page, "#panel")
+    said = ("At most", "No plan is cheaper", "No bound says how far")
+    assert any(words in text(page, "#panel") for words in said)
     assert "its own run time" in text(page, "#panel")
 
 
@@ -746,3 +747,46 @@ def test_without_colour_the_kinds_of_lines_differ(visit: Open) -> None:
     assert dashes(".line.zero") != "none"
     page.click('[data-view="plan"]')
     assert dashes(".line.later") not in ("none", dashes(".line.zero"))
+
+
+# Narrow screens, and what the help says
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "beside"), [(390, False), (1280, True)])
+def test_the_panel_never_covers_the_drawing(
+    browser: Any, tmp_path: Path, width: int, beside: bool, scheme: str
+) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(PAGES["run"](), encoding="utf-8")
+    page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
+    try:
+        page.goto(path.as_uri())
+        page.wait_for_selector("html[data-ready]", state="attached")
+        drawing, panel, legend = (page.locator(each).bounding_box() for each in ("#stages", "#panel", "#legend"))
+        for box in (drawing, legend):
+            apart = box["x"] + box["width"] <= panel["x"] + 1 if beside else box["y"] + box["height"] <= panel["y"] + 1
+            assert apart, (box, panel)
+        assert drawing["width"] > 0.6 * width and drawing["height"] > 200
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == (
+            "rgb(255, 255, 255)" if scheme == "light" else "rgb(20, 23, 27)"
+        )
+    finally:
+        page.close()
+
+
+def test_the_help_leaves_colours_to_the_legend(visit: Open) -> None:
+    """A dashed line's colour says another thing under each colouring, and a line's width another one under Decision."""
+    page = visit("run")
+    page.keyboard.press("?")
+    told = page.locator("#help .sheet").inner_text()
+    page.keyboard.press("Escape")
+
+    assert "its colour says" not in told and "legend below the drawing says what colours mean" in told
+    modes = page.locator("#mode option").all_inner_texts()
+    assert [mode for mode in modes if mode.split()[0].capitalize() not in told] == []
+    page.get_by_role("tab", name="Decision").click()
+    assert "width: cores it gets" in page.locator("#legend").inner_text()
+    assert "under Decision as the cores that a task gets" in told
+    assert "search ended with" not in told, "rounds are decided by passes"

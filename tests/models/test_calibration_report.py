@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import importlib.util
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -148,6 +149,25 @@ def test_drawings_are_svg_with_words_for_those_who_do_not_see_them(whole: Calibr
         assert Tree.fromstring(drawing).tag == "{http://www.w3.org/2000/svg}svg"
         assert b"dc:date" not in drawing
         assert len(picture["alt"] or "") > 30
+
+
+def test_it_leads_with_sentences_and_drawings(whole: Calibration) -> None:
+    html = report_html(whole, "a lab")
+    assert html.index("predicted by") < html.index("<img") < html.index("<table")
+    first, second, *_ = parts_of(whole)
+    assert not first.tables and len(first.said) > 2
+    assert second.pictures and not second.tables
+    goals = [text for text in first.said if "The goal, at most" in text]
+    assert goals and all(re.search(r"is (met|missed)\.$", text) for text in goals)
+
+
+def test_it_is_dark_where_a_reader_has_that(whole: Calibration) -> None:
+    html = report_html(whole, "a lab")
+    _, dark = html.split("@media screen and (prefers-color-scheme: dark) {", 1)
+    assert {"--page", "--ink", "--line"} <= set(re.findall(r"--[a-z]+", dark[: dark.index("* {")]))
+    assert "#ffffff" not in html.split("--page: #ffffff;", 1)[1].split("</style>")[0]
+    assert re.search(r"img \{\s*filter: invert", dark), "drawings are black on white"
+    assert '<meta name="color-scheme" content="light dark">' in html
 
 
 def test_tables_have_captions_and_heads(whole: Calibration) -> None:

@@ -227,3 +227,29 @@ jobs: [{name: b, profile: blackscholes, request: 1}]
     assert done.returncode == 3
     assert "never ended: flow: b" in done.stderr
     assert json.loads(done.stdout)["runs"][0]["makespan_s"] is None
+
+
+ENDLESS = """
+apiVersion: flowsched/v1
+kind: Scenario
+name: endless
+machines: [{name: m, type: e2-standard-4}]
+services:
+  - {name: cache, profile: memcached, machine: m, cores: "0", threads: 1, request: 1, memory: 512Mi, qps: 20K, slo_p95: 1ms,
+     client: mcperf-30k}
+jobs:
+  - {name: short, profile: vips, request: 1}
+  - {name: typo, profile: vips, request: 1, scale: 1e12}
+"""
+
+
+@pytest.mark.parametrize("policy", ["flow", "fcfs", "coco"])
+def test_a_scale_out_of_all_proportion_ends_and_is_named(tmp_path: Path, policy: str) -> None:
+    (tmp_path / "endless.yaml").write_text(ENDLESS)
+
+    done = run("simulate", "endless.yaml", "--policy", policy, "--max-time", "12h", "--json", cwd=tmp_path)
+
+    assert done.returncode == 3
+    told = "simulated time ended after 43200 s (max_time_s, --max-time), before this job"
+    assert f"never ended: {policy}: typo: {told}" in done.stderr
+    assert len(done.stdout) < 20_000, "equal windows are one"

@@ -136,7 +136,7 @@ def test_bad_settings_are_told_together(file: Path) -> None:
     [
         (("--schedule", "s.yaml"), "--schedule: has no meaning on one machine"),
         (("--solver", "ortools"), "--solver: has no meaning on one machine"),
-        (("--time-limit", "3"), "--time-limit: has no meaning on one machine"),
+        (("--time-limit", "3s"), "--time-limit: has no meaning on one machine"),
         (("--policy", "static-1", "--records", "r"), "--records: are kept of flow-node only; add --policy flow-node"),
         (("--keep-rounds", "2"), "--keep-rounds: has no meaning on one machine"),
         (("--charge-scheduling-time",), "--charge-scheduling-time: has no meaning on one machine"),

@@ -240,7 +240,7 @@ def test_sections_follow_the_table_and_further_seeds_are_folded():
     assert "<summary>Seed 0</summary>" not in text
 
 
-@pytest.mark.parametrize(("gap", "shown"), [(1.0, "no bound"), (0.123, "12.3")])
+@pytest.mark.parametrize(("gap", "shown"), [(1.0, "no bound"), (0.9996, "no bound"), (0.994, "99.4"), (0.123, "12.3")])
 def test_a_bound_that_proves_nothing_is_none(gap, shown):
     """100 % of what scheduling can win or lose: the bound is what the tasks cost alone."""
     table = [row(gap_absolute_max=2.384, gap_relative_max=gap, certificate="lagrangian")]

@@ -125,3 +125,22 @@ def test_a_broken_page_would_be_noticed(tmp_path: Path) -> None:
     assert len(broken.console) == 1
     assert "missing is not defined" in broken.console[0]
     assert broken.fetched == "http://nowhere.invalid/a.png"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_page_is_as_wide_as_the_screen(tmp_path: Path, width: int, scheme: str) -> None:
+    """Nothing to pan into: what is wider scrolls by itself."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    path = tmp_path / "report.html"
+    path.write_text(render_report(sample()), encoding="utf-8")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=needs("chromium", "to open the report in a browser"), args=["--no-sandbox"]
+        )
+        page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
+        page.goto(path.as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        caption = page.locator("table.comparison caption").bounding_box()
+        assert caption["x"] + caption["width"] <= width
+        browser.close()

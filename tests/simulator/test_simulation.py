@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,9 +18,10 @@ from flowsched.cluster.decision import Decisions, Placement, Scheduler
 from flowsched.cluster.snapshot import Machine, Service, Snapshot, StartDelay, Task
 from flowsched_models.runtime import HostFactory, Resident
 from flowsched_simulator.baselines import BASELINES, Granting
+from flowsched_simulator.latency_windows import LatencySpan, LatencySpans, median, windows_of
 from flowsched_simulator.run import JobRun, LatencyWindow, RoundSummary, Run
 from flowsched_simulator.scenario import Arrivals, Scenario
-from flowsched_simulator.simulation import Options, Simulation
+from flowsched_simulator.simulation import LONGEST_S, Options, Simulation
 from flowsched_simulator.workload import workload
 from flowsched_simulator.world import ModelError, World
 
@@ -285,11 +287,41 @@ def test_windows_begin_with_the_first_start_and_the_last_may_be_short() -> None:
 
     windows = world.latency(2.0, 27.0)
 
-    assert [w.t_s for w in windows] == [2.0, 12.0, 22.0]
-    assert [w.end_s for w in windows] == [12.0, 22.0, 27.0]
     idle = HostFactory(CATALOGUE).host("small", [service_load(service())]).rates(()).p95_us[0]
-    assert [w.p95_us for w in windows] == pytest.approx([idle] * 3)
-    assert {w.slo_us for w in windows} == {1000.0}
+    assert windows == (LatencyWindow(service().name, 2.0, 27.0, service().qps, idle, 1000.0, 3),)
+
+
+WINDOWED = st.lists(st.tuples(st.floats(0.01, 60.0), st.sampled_from((200.0, 300.0, 700.0))), min_size=1, max_size=12)
+
+
+@given(WINDOWED, st.floats(0.0, 30.0))
+def test_merged_windows_are_windows_of_ten_seconds(parts: list[tuple[float, float]], first_s: float) -> None:
+    stretches, now_s = LatencySpans(), 0.0
+    for length_s, p95 in parts:
+        stretches.add(now_s, now_s + length_s, p95)
+        now_s += length_s
+
+    found = list(windows_of(stretches, first_s, now_s))
+
+    plain, at = [], first_s
+    while at < now_s - 1e-9:
+        end = min(at + 10.0, now_s)
+        parts_of = [max(0.0, min(s.end_s, end) - max(s.begin_s, at)) * s.p95_us for s in stretches]
+        plain.append(sum(parts_of) / (end - at))
+        at = end
+    assert [w.p95_us for w in found for _ in range(w.windows)] == pytest.approx(plain)
+    assert len(found) <= 2 * len(stretches)
+    assert all(one.p95_us != other.p95_us for one, other in pairwise(found))
+    assert [w.end_s for w in found[:-1]] == [w.begin_s for w in found[1:]]
+    if found:
+        values, counts = np.array([w.p95_us for w in found]), np.array([w.windows for w in found])
+        assert median(values, counts) == pytest.approx(np.median(plain))
+
+
+def test_a_long_calm_is_one_window() -> None:
+    stretches = LatencySpans([LatencySpan(0.0, 1e13, 200.0)])
+
+    assert list(windows_of(stretches, 0.0, 1e13)) == [(0.0, 1e13, 200.0, 10**12)]
 
 
 def test_a_window_half_loud_and_half_idle_is_in_the_middle() -> None:
@@ -319,6 +351,8 @@ def test_violations_count_windows() -> None:
     run = Run("s", "p", "", 0, (), (window(0, 999.0), window(1, 1000.0), window(2, 1001.0), window(3, 500.0)), ())
 
     assert run.slo_violation_ratio == 0.25
+    merged = replace(window(2, 1001.0), windows=5)
+    assert replace(run, latency=(window(0, 999.0), merged)).slo_violation_ratio == 5 / 6
     assert run.worst_p95_us == 1001.0
 
 
@@ -356,3 +390,42 @@ def test_a_job_that_never_ended_makes_its_figures_null() -> None:
     keys = ("makespan_s", "mean_completion_s", "p95_completion_s", "mean_waiting_s", "mean_slowdown")
     assert [summary[k] for k in keys] == [None] * 5
     assert json.dumps([values, summary], allow_nan=False)
+
+
+# --- simulated time ---------------------------------------------------------------------------------------
+
+
+def test_simulated_time_ends_where_it_is_said_to() -> None:
+    tasks = [task("short", SERIAL, scale=0.01), task("endless", SERIAL, scale=1e12), task("late", submit_s=5e8)]
+    cluster = machines(3)
+    told: list[float] = []
+
+    run = Simulation(
+        scenario(tasks, cluster, (service(),)), flow(), progress=lambda t, ended, count: told.append(t)
+    ).run()
+
+    by_name = {j.job: j for j in run.jobs}
+    assert by_name["short"].end_s is not None and by_name["endless"].end_s is None and by_name["late"].start_s is None
+    ended = "simulated time ended after 3.1536e+07 s (max_time_s, --max-time), before this job"
+    assert {by_name[name].reason for name in ("endless", "late")} == {ended}
+    assert max(told) <= LONGEST_S
+    assert len(run.latency) < 20, "equal windows are one, however long"
+
+
+def test_time_may_end_earlier() -> None:
+    tasks = [task("a", SERIAL), task("b", submit_s=30.0)]
+
+    run = Simulation(scenario(tasks), flow(), Options(max_time_s=7.0)).run()
+
+    assert [j.end_s for j in run.jobs] == [None, None]
+    assert all("ended after 7 s" in j.reason for j in run.jobs)
+
+
+def test_progress_counts_from_the_first_submission_as_the_makespan_does() -> None:
+    told: list[tuple[float, int]] = []
+    tasks = [task("a", submit_s=100.0), task("b", submit_s=130.0)]
+
+    run = Simulation(scenario(tasks), flow(), progress=lambda t, ended, _: told.append((t, ended))).run()
+
+    assert told[0] == (0.0, 0)
+    assert told[-1] == (pytest.approx(run.makespan_s), 2)

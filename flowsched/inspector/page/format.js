@@ -2,6 +2,8 @@
 
 /** Amounts of cost below this come from rounding to whole solver units, or from the way ties are broken. */
 const TINY = 1e-6;
+/** A relative gap of this or more proves nothing, as in flowsched/cluster/decision.py. */
+const NO_BOUND = 0.995;
 const WHOLE = d3.format(",");
 
 /** A cost or another number: three digits that matter. */

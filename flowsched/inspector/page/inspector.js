@@ -951,14 +951,14 @@ class Inspector {
       [whole(d3.max(parts, (p) => p.machines.length) || 0), "machines"],
     ];
     if (part && part.certificate) {
+      const gap =
+        part.certificate.gap_absolute < 1e-4 * Math.max(1, part.certificate.primal)
+          ? "0"
+          : number(part.certificate.gap_absolute);
+      const to = part.certificate.method === "exact" ? "above the optimum" : "at most above the bound";
       figures.push(
         [number(part.certificate.primal), `${several}cost`],
-        [
-          part.certificate.gap_absolute < 1e-4 * Math.max(1, part.certificate.primal)
-            ? "0"
-            : number(part.certificate.gap_absolute),
-          `${several}${part.certificate.method === "exact" ? "above the optimum" : "at most above the bound"}`,
-        ],
+        part.certificate.gap_relative >= NO_BOUND ? ["no bound", `${several}of the gap`] : [gap, `${several}${to}`],
       );
     }
     const decide = (one) =>

@@ -764,14 +764,16 @@ class Panel {
     const near = c.gap_absolute < 1e-4 * Math.max(1, Math.abs(c.primal));
     const sentence = near
       ? "No plan is cheaper, as far as four digits tell."
-      : `At most ${number(c.gap_absolute)} above the cheapest plan there could be.`;
+      : c.gap_relative >= NO_BOUND
+        ? "No bound says how far the plan is from the cheapest one."
+        : `At most ${number(c.gap_absolute)} above the cheapest plan there could be.`;
     return section(
       "Certificate",
       element("p", { class: "verdict" }, sentence),
       facts([
         ["Cost of the plan", number(c.primal)],
         ["No plan below", number(c.bound)],
-        ["Gap", c.gap_relative > 1 - 1e-6
+        ["Gap", c.gap_relative >= NO_BOUND
           ? "no bound beyond what the tasks cost alone"
           : `${number(c.gap_absolute)}, ${percent(c.gap_relative)} of what scheduling could win or lose`],
         ["Alone in the cluster", number(c.unconstrained), "what it would cost if every task had the cluster to itself"],

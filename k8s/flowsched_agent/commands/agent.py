@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import click
 
-_HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
+from flowsched_models.command_line import StrictCommand, StrictGroup
+
 _ELSEWHERE = {
     "bench-isolation": ("flowsched_agent.bench_isolation", "bench_isolation"),
     "load": ("flowsched_agent.load.command", "load"),
@@ -16,7 +16,7 @@ _ELSEWHERE = {
 """Sub-commands by the module that is imported when they are asked for, and what they are called there."""
 
 
-class _Group(click.Group):
+class _Group(StrictGroup):
     """Loads a sub-command when it is asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -35,7 +35,6 @@ class _Group(click.Group):
     cls=_Group,
     invoke_without_command=True,
     epilog="Example: flowsched agent --config agent.yaml --dry-run --once",
-    context_settings=_HELP,
 )
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="A NodeAgent configuration.")
 @click.option("--dry-run", is_flag=True, help="Read and decide, change nothing.")
@@ -86,7 +85,7 @@ def agent(
     return run_agent(configuration, Wish(duration, once, record))
 
 
-@agent.command(context_settings=_HELP, epilog="Example: flowsched agent restore --state /run/flowsched/agent.json")
+@agent.command(cls=StrictCommand, epilog="Example: flowsched agent restore --state /run/flowsched/agent.json")
 @click.option(
     "--state",
     type=click.Path(path_type=Path),

@@ -12,6 +12,7 @@ from flowsched_agent.load.rows import LoadRow, write_rows
 from flowsched_agent.load.running_load import LoadError, LoadResult, run_load
 from flowsched_agent.load.self_check import bottleneck, describe
 from flowsched_agent.load.steps import LoadStep, parse_steps, steps_of_wave
+from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, Problem
 from flowsched_models.quantity import QuantityError, format_rate, parse_cores, parse_duration_us, parse_rate
 
@@ -20,7 +21,7 @@ DISTURBED = 3
 
 
 @click.command(
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=StrictCommand,
     epilog="Example: flowsched agent load --steps 8K:3,34K:3,8K:3 --keys-per-get 200 --slo 1ms --out rows.csv",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where memcached is.")

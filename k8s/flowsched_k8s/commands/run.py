@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from logging import getLogger
 from pathlib import Path
 
 import click
 
+from flowsched_models.command_line import StrictCommand
+
 
 @click.command(
-    epilog="Example: flowsched run --config flowsched.yaml --kubeconfig ~/.kube/config --dry-run",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=StrictCommand, epilog="Example: flowsched run --config flowsched.yaml --kubeconfig ~/.kube/config --dry-run"
 )
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="A FlowSchedulerConfiguration.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="How to reach the API server.")
@@ -41,6 +43,7 @@ def run(
     from flowsched_k8s.configuration_form import load_configuration
     from flowsched_k8s.logs import set_up_logging
     from flowsched_k8s.process import Process
+    from flowsched_models.compiled import tell_of_compiling
 
     configuration = load_configuration(config)
     logging = configuration.logging
@@ -52,6 +55,8 @@ def run(
         logging=replace(logging, format=logging_format or logging.format, verbosity=max(verbosity, logging.verbosity)),
     )
     set_up_logging(configuration.logging.format, configuration.logging.verbosity)
+    # A log line, as everything else that a running scheduler says.
+    tell_of_compiling(lambda: getLogger(__name__).info("compiling once, about a minute"))
     access = find_access(kubeconfig or configuration.client_connection.kubeconfig)
 
     async def until_stopped() -> int:

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import click
 
+from flowsched_models.command_line import StrictCommand
 
-@click.command(
-    epilog="Example: flowsched snapshot > cluster.yaml && flowsched solve cluster.yaml",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+
+@click.command(cls=StrictCommand, epilog="Example: flowsched snapshot > cluster.yaml && flowsched solve cluster.yaml")
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The scheduler's configuration.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="How to reach the API server.")
 @click.option(

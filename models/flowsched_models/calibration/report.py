@@ -27,6 +27,7 @@ def parts_of(result: Calibration) -> Iterator[ReportPart]:
     """The sections of the report, in their order."""
     yield score_parts.summary(result)
     yield score_parts.against(result)
+    yield score_parts.error_table(result)
     yield score_parts.residuals(result)
     yield score_parts.by_group(result)
     yield score_parts.coverage(result)

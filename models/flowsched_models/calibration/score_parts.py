@@ -45,7 +45,7 @@ class Pair:
 
 
 def summary(result: Calibration) -> ReportPart:
-    """How much was measured, and the errors in one table."""
+    """How much was measured, and how well it is predicted, in sentences."""
     observed = result.observed
     executions = sum(len(p.jobs) for p in observed.played)
     runs = len({p.run for p in observed.played})
@@ -69,13 +69,25 @@ def summary(result: Calibration) -> ReportPart:
             "No group was left out (there is one only, or it was not asked for), so the errors are those of the fit itself:"
             " smaller than what a new group will see."
         )
+    for row in rows:
+        if row[1] == LEFT_OUT or not result.left_out:
+            goal = f" The goal, {row[6]} %, is {'met' if row[7] == 'yes' else 'missed'}." if row[7] else ""
+            errors_there = f"{row[3]} % off in the median of {row[2]}, {row[4]} % at the 90th percentile."
+            said.append(f"{_capital(row[0])}, predicted by {row[1]}: {errors_there}{goal}")
+    return ReportPart("summary", "Summary", tuple(said))
+
+
+def error_table(result: Calibration) -> ReportPart:
+    """The errors of the summary in one table."""
+    rows = summary_rows(result)
+    if not rows:
+        return ReportPart("errors", "Errors in numbers", ("There are no errors to report.",))
     caption = (
         "Absolute errors in per cent of what was measured; bias is the median of the signed errors, above 0 where the model"
         " is too slow. Goals are those that the bundled profiles are held to, for groups left out."
     )
-    return ReportPart(
-        "summary", "Summary", tuple(said), tables=(ReportTable(caption, SUMMARY_HEAD, rows, (0, 1, 6, 7)),)
-    )
+    table = ReportTable(caption, SUMMARY_HEAD, rows, (0, 1, 6, 7))
+    return ReportPart("errors", "Errors in numbers", tables=(table,))
 
 
 def summary_rows(result: Calibration) -> tuple[tuple[str, ...], ...]:

@@ -13,7 +13,9 @@ from flowsched_models.calibration.calibration import Calibration, FitRequest
 from flowsched_models.calibration.calibration import calibrate as fit
 from flowsched_models.calibration.latency_score import errors as latency_errors
 from flowsched_models.calibration.profiles_text import profiles_text
+from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, Problem
+from flowsched_models.extras import install_extra
 from flowsched_models.measurements.load import load_measurements
 from flowsched_models.measurements.machines import machine_files
 from flowsched_models.measurements.measurements import Measurements
@@ -31,10 +33,7 @@ LATENCY_PARTS = (
 )
 
 
-@click.command(
-    epilog="Example: flowsched calibrate data --out my-profiles.yaml --report fit.html",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+@click.command(cls=StrictCommand, epilog="Example: flowsched calibrate data --out my-profiles.yaml --report fit.html")
 @click.argument("data", type=click.Path(path_type=Path), metavar="DATA")
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the profiles."
@@ -110,7 +109,7 @@ def check_extra() -> None:
     missing = [name for name in ("scipy", "matplotlib") if importlib.util.find_spec(name) is None]
     if missing:
         message = f"{' and '.join(missing)} must be installed to calibrate"
-        raise InputError([Problem("flowsched calibrate", None, "", message, "pip install 'flowsched[calibrate]'")])
+        raise InputError([Problem("flowsched calibrate", None, "", message, install_extra("calibrate"))])
 
 
 def read(data: Path, years: str | None, year: str | None, sweeps_of: str | None) -> Measurements:

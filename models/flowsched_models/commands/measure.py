@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, Problem
 from flowsched_models.measuring.clock import MachineClock
 from flowsched_models.measuring.machine_entry import earlier_types, write_machine
@@ -34,8 +35,9 @@ _EXAMPLE_S = 60.0
 
 
 @click.command(
-    context_settings={"help_option_names": ["-h", "--help"], "allow_interspersed_args": False},
-    epilog="Example: flowsched measure --job sort --out data/my-lab -- sort --parallel={threads} big.txt",
+    cls=StrictCommand,
+    context_settings={"allow_interspersed_args": False},
+    epilog="Example: flowsched measure --no-interference --job xz --out data/my-lab -- xz -T+{threads} -k -c numbers.txt",
 )
 @click.option("--job", required=True, metavar="NAME", help="Name of the job, and of its profile later.")
 @click.option("--out", required=True, type=click.Path(path_type=Path), metavar="DATA", help="Folder for the tables.")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, Problem, name_help
 from flowsched_models.measurements.executions import read_executions
 from flowsched_models.measurements.load import TABLES, load_measurements
@@ -28,8 +29,8 @@ OTHER_INPUTS = ("2021", "2022")
 
 
 @click.command(
+    cls=StrictCommand,
     epilog="Example: flowsched validate data --years 2023,2024 --limit-median 6% --limit-p90 24% --limit-p95 12%",
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("data", type=click.Path(path_type=Path), metavar="DATA")
 @click.option(

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from flowsched.cluster.decision import NO_BOUND, proves_nothing
 from flowsched.cluster.snapshot import MILLI
 from flowsched.planner import (
     LEVEL,
@@ -18,6 +19,7 @@ from flowsched.planner import (
     Spread,
     outside,
 )
+from flowsched_models.command_line import Seconds, StrictCommand
 from flowsched_models.document import InputError
 from flowsched_models.document import Problem as Mistake
 from flowsched_models.output import make_folder, write_whole
@@ -34,23 +36,8 @@ _DRAWS, _ROBUST_DRAWS = 400, 64
 """As many as ``predict`` has; and as many as a search that looks at each plan with all of them can afford."""
 
 
-class _Seconds(click.ParamType[float]):
-    """``10``, ``10s``, ``2m``."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, float):
-            return value
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|min)?", str(value).strip())
-        if found is None or float(found[1]) <= 0.0:
-            self.fail(f"'{value}' is not a time; write 10s, 500ms or 2m", param, ctx)
-        return float(found[1]) * {"ms": 1e-3, "s": 1.0, None: 1.0, "m": 60.0, "min": 60.0}[found[2]]
-
-
 @click.command(
-    epilog="Example: flowsched plan parsec-memcached-2024 --weights free --out out/plan.yaml",
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=StrictCommand, epilog="Example: flowsched plan parsec-memcached-2024 --weights free --out out/plan.yaml"
 )
 @click.argument("scenario", metavar="SCENARIO")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the plan as a schedule file.")
@@ -75,7 +62,9 @@ class _Seconds(click.ParamType[float]):
     type=click.IntRange(2, 10_000),
     help=f"Of the models' uncertainty, for all intervals and --robust.  [default: {_DRAWS}; --robust: {_ROBUST_DRAWS}]",
 )
-@click.option("--time-limit", type=_Seconds(), help="Search so long, such as 10s. The result is not reproducible.")
+@click.option(
+    "--time-limit", type=Seconds(above_zero=True), help="Search so long, such as 10s. The result is not reproducible."
+)
 @click.option("--evaluations", type=click.IntRange(0), help="Plans to look at. Default: by the size of the problem.")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the search and of arrivals.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the table.")
@@ -226,7 +215,8 @@ def to_text(outcome: Outcome) -> str:
     for name, p95, goal in plan.p95_us:
         lines.append(f"{name}: p95 at most {p95 / 1000:.2f} ms, goal {goal / 1000:g} ms")
     proof = "" if outcome.bound.solved else " (not solved to its end)"
-    lines.append(f"lower bound: {outcome.bound.value_s:.2f} s{proof}, gap {100 * outcome.gap:.1f} %")
+    gap = NO_BOUND if proves_nothing(outcome.gap) else f"gap {100 * outcome.gap:.1f} %"
+    lines.append(f"lower bound: {outcome.bound.value_s:.2f} s{proof}, {gap}")
     better = f"improved by {100.0 * outcome.better:.1f} %"
     if outcome.played_s is None:
         lines.append(f"start from a round of flow: {outcome.start_s:.2f} s, {better}")

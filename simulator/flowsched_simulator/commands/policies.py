@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, Problem, name_help
 from flowsched_simulator import isolation
 from flowsched_simulator.isolation.policies import SUMMARIES
@@ -32,7 +33,7 @@ _KINDS = {
 }
 
 
-@click.command(epilog="Example: flowsched policies coco", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=StrictCommand, epilog="Example: flowsched policies coco")
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def policies(name: str | None, as_json: bool) -> None:

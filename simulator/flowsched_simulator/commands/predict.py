@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError
 from flowsched_simulator.prediction import predict as predicted
 from flowsched_simulator.prediction_text import lines, plain
@@ -19,10 +20,7 @@ from flowsched_simulator.scenario_file import bundled_scenarios, load_scenario
 from flowsched_simulator.schedule_file import load_schedule
 
 
-@click.command(
-    epilog="Example: flowsched predict group-048 --level 80",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+@click.command(cls=StrictCommand, epilog="Example: flowsched predict group-048 --level 80")
 @click.argument("schedule", metavar="SCHEDULE")
 @click.option("--scenario", metavar="SCENARIO", help="Machines, jobs and profiles.  [default: what the schedule names]")
 @click.option(

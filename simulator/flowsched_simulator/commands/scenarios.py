@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from flowsched_models.command_line import StrictCommand
 from flowsched_simulator import isolation
 from flowsched_simulator.node import scenario_file as node_scenario_file
 from flowsched_simulator.scenario_file import bundled_scenarios
 from flowsched_simulator.schedule_file import bundled_schedules
 
 
-@click.command(epilog="Example: flowsched scenarios", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=StrictCommand, epilog="Example: flowsched scenarios")
 def scenarios() -> None:
     """List the bundled scenarios and the schedules to replay on them, a line each."""
     rows = [*bundled_scenarios(), *bundled_scenarios(node_scenario_file.KIND), *bundled_scenarios(isolation.KIND)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -21,9 +20,11 @@ from flowsched.cluster.settings_form import apply_settings
 from flowsched.commands.solver_options import SOLVER, TIME_LIMIT, TIME_LIMIT_HELP
 from flowsched.planner import PlanRules
 from flowsched.scale import choice
+from flowsched_models.command_line import Seconds, StrictCommand
 from flowsched_models.document import Document, InputError, Problem, read_document
 from flowsched_models.output import make_folder, write_whole
 from flowsched_simulator import isolation
+from flowsched_simulator.commands.run_progress import RunProgress
 from flowsched_simulator.commands.simulate_events import EventsRequest, simulate_events
 from flowsched_simulator.commands.simulate_isolation import simulate_isolation
 from flowsched_simulator.commands.simulate_node import NODE_ONLY, NodeRequest, simulate_on_node
@@ -39,7 +40,7 @@ from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.scenario_file import BUNDLED, find_file, load_scenario, read_scenario, source_of
 from flowsched_simulator.schedule_file import load_schedule
-from flowsched_simulator.simulation import Options
+from flowsched_simulator.simulation import LONGEST_S, Options
 from flowsched_simulator.table import render_table
 from flowsched_simulator.truth import Error
 
@@ -48,8 +49,8 @@ UNFINISHED = 3
 
 
 @click.command(
+    cls=StrictCommand,
     epilog="Example: flowsched simulate parsec-memcached-2024 --policy flow --policy lpt --out out/try",
-    context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.argument("scenario", metavar="SCENARIO")
 @click.option(
@@ -81,6 +82,13 @@ UNFINISHED = 3
     default="0",
     metavar="SIGMA",
     help="Machines differ from the models by a log-normal factor per job and machine; `measured`: as the profiles say.",
+)
+@click.option(
+    "--max-time",
+    type=Seconds(above_zero=True),
+    default=LONGEST_S,
+    show_default="365d",
+    help="Simulated time after which a run ends, whatever still runs.",
 )
 @click.option("--solver", type=SOLVER, default="ortools", show_default=True)
 @click.option("--time-limit", type=TIME_LIMIT, help=TIME_LIMIT_HELP)
@@ -115,6 +123,7 @@ def simulate(
     keep_rounds: int | None,
     charge_scheduling_time: bool,
     model_error: str,
+    max_time: float,
     solver: str,
     time_limit: float | None,
     settings: tuple[str, ...],
@@ -149,7 +158,7 @@ def simulate(
     if kind == node_scenario_file.KIND:
         _refuse(context, _CLUSTER_ONLY, f"has no meaning on one machine, and {document.source} is one")
         request = NodeRequest(policies, seed, folder, as_json, error, settings, qps_interval, load_seed, noise, records)
-        with _RunProgress() as progress:
+        with RunProgress() as progress:
             answer = simulate_on_node(document, request, progress.show)
         for sentence in answer.notes:
             click.echo(f"note: {sentence}", err=True)
@@ -175,6 +184,7 @@ def simulate(
         seed=seed,
         model_error=error,
         charge_scheduling_time=charge_scheduling_time,
+        max_time_s=max_time,
     )
     if schedule is not None:
         needless = {
@@ -182,6 +192,7 @@ def simulate(
             "--records": records,
             "--keep-rounds": keep_rounds,
             "--charge-scheduling-time": charge_scheduling_time,
+            "--max-time": max_time != LONGEST_S,
             "--set": settings,
             "--solver": solver != "ortools",
             "--time-limit": time_limit is not None,
@@ -233,10 +244,10 @@ def _end(unfinished: Sequence[tuple[str, str, str]]) -> None:
 
 
 _NOT_OF_EVENTS = (
-    "schedule", "out", "records", "keep_rounds", "charge_scheduling_time", "model_error", *NODE_ONLY,
+    "schedule", "out", "records", "keep_rounds", "charge_scheduling_time", "model_error", "max_time", *NODE_ONLY,
 )  # fmt: skip
 _OF_OTHERS = ("settings", "solver", "time_limit", "seed")
-_CLUSTER_ONLY = ("schedule", "keep_rounds", "charge_scheduling_time", "solver", "time_limit")
+_CLUSTER_ONLY = ("schedule", "keep_rounds", "charge_scheduling_time", "max_time", "solver", "time_limit")
 
 
 def _folder_of(scenario: str) -> Path:
@@ -303,7 +314,7 @@ def _compared(
     with nullcontext() if folder is None else closing(folder):
         if folder is not None:
             options = replace(options, record_sink=folder.add)
-        with _RunProgress() as progress:
+        with RunProgress() as progress:
             runs = compare(scenario, names, options=options, engine=engine, report=progress.show)
         if folder is not None:
             folder.finish()
@@ -335,42 +346,3 @@ def _write(out: Path, outcome: dict[str, Any]) -> None:
     write_whole(report, render_report(outcome))
     write_whole(out / "result.json", json.dumps(outcome, indent=1) + "\n")
     click.echo(f"report: {report}", err=True)
-
-
-class _RunProgress:
-    """What is going on, on stderr: a line that is written over on a terminal, elsewhere one line per policy."""
-
-    def __init__(self) -> None:
-        self._terminal = sys.stderr.isatty()
-        self._last = ""
-        self._done: dict[str, list[float]] = {}
-
-    def __enter__(self) -> _RunProgress:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._terminal:
-            click.echo("\r" + " " * len(self._last) + "\r", err=True, nl=False)
-        else:
-            self._finish()
-
-    def show(self, policy: str, variant: str, t_s: float, ended: int, count: int) -> None:
-        if self._terminal:
-            name = f"{policy} ({variant})" if variant else policy
-            line = f"{name}: {ended} of {count} jobs done at {t_s:.0f} s"
-            click.echo("\r" + line.ljust(len(self._last)), err=True, nl=False)
-            self._last = line
-            return
-        if policy not in self._done:
-            self._finish()
-        ends = self._done.setdefault(policy, [])
-        if ended == count:
-            ends.append(t_s)
-            jobs = "1 job" if count == 1 else f"{count} jobs"
-            done = f"at {t_s:.0f} s" if len(ends) == 1 else f"in {len(ends)} variants"
-            self._last = f"{policy}: {jobs} done {done}"
-
-    def _finish(self) -> None:
-        if self._last:
-            click.echo(self._last, err=True)
-        self._last = ""

@@ -134,7 +134,8 @@ def _hover(row: Mapping[str, Any], axis: LatencyScale) -> str:
 
 def _words(run: Mapping[str, Any], axis: LatencyScale, rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     highest = max((row["p95_us"] / 1000 for row in rows), default=None)
-    over = sum(is_over(row, axis) for row in rows)
+    over = sum(row.get("windows", 1) for row in rows if is_over(row, axis))
+    windows = sum(row.get("windows", 1) for row in rows)
     limit = f"; {over} over the SLO of {compact(axis.slo_ms)} ms" if axis.slo_ms is not None else ""
-    what = f"{counted(len(rows), 'window')}, highest p95 {fixed(highest, 2)} ms{limit}."
+    what = f"{counted(windows, 'window')}, highest p95 {fixed(highest, 2)} ms{limit}."
     return f"p95 latency of {axis.service} under {run['policy']}", what

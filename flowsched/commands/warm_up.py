@@ -1,0 +1,25 @@
+"""``flowsched warm-up``: compiles what would otherwise be compiled by the first command that needs it."""
+
+from __future__ import annotations
+
+import click
+
+from flowsched_models.command_line import StrictCommand
+from flowsched_models.compiled import tell_of_compiling
+
+
+@click.command("warm-up", cls=StrictCommand, epilog="Example: flowsched warm-up")
+def warm_up() -> None:
+    """Compile the models and the rounds once, some two minutes of CPU, before a command has to wait for it.
+
+    What is compiled is kept in ~/.cache/flowsched, or in $XDG_CACHE_HOME/flowsched. Where all of it is there already, this
+    takes seconds.
+    """
+    # Only what this command needs takes time to import.
+    from flowsched.round import scheduler
+    from flowsched.scale import bulk_round
+
+    tell_of_compiling(lambda: click.echo("compiling once, some two minutes of CPU …", err=True))
+    scheduler.prepare()
+    bulk_round.prepare()
+    click.echo("everything is compiled")

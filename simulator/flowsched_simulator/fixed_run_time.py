@@ -1,0 +1,61 @@
+"""Jobs whose run time is given: profiles that take so long on any number of cores, and what policies are told instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from flowsched_models.catalogue import Catalogue
+from flowsched_models.profile import JobProfile, PhaseOrder
+from flowsched_simulator.world import RunTimeError
+
+_SERIAL = 1.0 - 2.0**-40
+"""All work on one thread, whatever cores there are; a profile's serial fraction is below 1."""
+_LEAST_MEMORY_MIB = 1
+
+
+def fixed_profile(catalogue: Catalogue, base: str | None, run_s: float) -> JobProfile:
+    """A profile that runs ``run_s`` seconds alone on any machine of the catalogue, on any number of cores.
+
+    What it suffers from neighbours and does to them, and its memory, are those of the profile ``base``; without one it
+    does and suffers nothing. It keeps one virtual CPU busy.
+    """
+    name = f"{base or 'fixed'}:{run_s:.12g}s"
+    speed = dict.fromkeys(catalogue.machine_types, 1.0)
+    if base is None:
+        return JobProfile(
+            name,
+            work_s=run_s,
+            serial_fraction=_SERIAL,
+            phase_order=PhaseOrder.SERIAL_FIRST,
+            smt_gain=1.0,
+            sensitivity=0.0,
+            pressure=0.0,
+            memory_mib=_LEAST_MEMORY_MIB,
+            speed=speed,
+            error=0.0,
+        )
+    return replace(
+        catalogue.jobs[base],
+        name=name,
+        work_s=run_s,
+        serial_fraction=_SERIAL,
+        phase_order=PhaseOrder.SERIAL_FIRST,
+        oversubscription=0.0,
+        speed=speed,
+        error=0.0,
+    )
+
+
+@dataclass(frozen=True)
+class EstimatedRunTimes:
+    """Machines on which jobs take longer or shorter than policies are told, by a factor for each."""
+
+    factors: Mapping[str, float]
+    """True over estimated run time, by task; 1 for those that are not named."""
+    error: RunTimeError
+    """What the machines differ by beside that."""
+
+    def factor(self, task: str, machine: str) -> float:
+        """Run time of a task on a machine, relative to what the models say of the estimate."""
+        return self.factors.get(task, 1.0) * self.error.factor(task, machine)

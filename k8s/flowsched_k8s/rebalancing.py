@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -161,11 +161,14 @@ class Rebalancing:
             look.told.append(f"nobody is moved while PodDisruptionBudgets cannot be read: {self._budgets.unreadable}")
             return []
         cache = self._cache
+        before = self._stays
         self._stays = {
             uid: why_stays(entry, cache, self._gangs, now, self._settings.cool_down_s)
             for uid, entry in cache.pods.items()
             if entry.place in cache.nodes
         }
+        changed = [uid for uid, why in self._stays.items() if before.get(uid) != why]
+        self._planner.read_again({cache.pods[uid].place for uid in changed})
         look.stays = Counter(reason for reason in self._stays.values() if reason)
         return [*self._room(now, look), *self._interference(now), *self._empty_nodes(now)]
 
@@ -175,7 +178,6 @@ class Rebalancing:
         if not waiting:
             return
         planner = self._planner
-        planner.read_again()
         planner.look()
         most = planner.work + MOST_WORK
         for what, needed, entries in waiting[:_WAITING]:
@@ -206,6 +208,9 @@ class Rebalancing:
                 for uid in plans
             )
             leaving = [self._cache.pods[uid] for uid in victims]
+            if (problem := self._problem(leaving)) is not None:
+                look.told.append(f"{what}: {problem}")
+                continue
             yield self._elsewhere(Purpose.ROOM, what, leaving, now, gain, nominees=nominees, room_for=plans)
 
     def _waiting(self) -> list[tuple[str, int, list[PodEntry]]]:
@@ -241,12 +246,12 @@ class Rebalancing:
         cache = self._cache
         if not cache.configuration.cost_model.is_flow:
             return
-        able = [cache.pods[uid] for uid, why in self._stays.items() if not why and self._is_task(cache.pods[uid])]
+        able = [e for uid, why in self._stays.items() if not why and (e := cache.pods[uid]).intent.profile is not None]
         able.sort(key=lambda e: e.key)
         if not able:
             return
         start = self._turn * _TASKS % len(able)
-        some = (able[start:] + able[:start])[:_TASKS]
+        some = [e for e in (able[start:] + able[:start])[:_TASKS] if self._is_task(e)]
         self._turn += len(able) > _TASKS
         targets = {e.key.uid: self._takers(e) for e in some}
         given = self._inputs.build(
@@ -269,9 +274,17 @@ class Rebalancing:
                 targets=targets,
             )
 
+    def _problem(self, entries: Iterable[PodEntry]) -> str | None:
+        """Why one of these pods could not be placed again; None if there is no reason but room."""
+        for entry in entries:
+            problem = self._cache.wants(entry).problem
+            if problem is not None:
+                return f"{entry.key} could not be placed again: {problem}"
+        return None
+
     def _is_task(self, entry: PodEntry) -> bool:
         wants = self._cache.wants(entry)
-        return entry.intent.profile is not None and entry.request_milli > 0 and not (wants.holds or wants.joins)
+        return entry.request_milli > 0 and wants.problem is None and not (wants.holds or wants.joins)
 
     def _takers(self, entry: PodEntry) -> tuple[str, ...]:
         """Other nodes that would take a pod now, the emptiest first."""
@@ -280,11 +293,14 @@ class Rebalancing:
         able = verdicts.passes[: fleet.rows] & fleet.alive & fleet.fits(entry.needs)
         if (full := self._inputs.too_many_volumes(entry)) is not None:
             able &= ~full
-        cpu = fleet.free()[:, fleet.resources.index("cpu")]
-        away = {entry.place, *self._emptied}
-        rows = [r for r in fleet.order().tolist() if able[r] and str(fleet.names[r]) not in away]
-        rows.sort(key=lambda r: -int(cpu[r]))
-        return tuple(str(fleet.names[r]) for r in rows[:_TARGETS])
+        for name in (entry.place, *self._emptied):
+            row = fleet.row(name)
+            if row is not None:
+                able[row] = False
+        order = fleet.order()
+        rows = order[able[order]]
+        cpu = fleet.free()[rows, fleet.resources.index("cpu")]
+        return tuple(str(fleet.names[r]) for r in rows[np.argsort(-cpu, kind="stable")[:_TARGETS]])
 
     def _empty_nodes(self, now: float) -> Iterator[MoveQuestion]:
         """Nodes that little is asked of, with the fewest pods first; their pods may go to nodes that stay in use."""
@@ -303,6 +319,7 @@ class Rebalancing:
             and not any(self._stays[e.key.uid] for e in on[name])
             and self._is_little_used(name)
             and not self._too_many({e.key.uid: e.key for e in on[name]})
+            and self._problem(on[name]) is None
         ]
         for name in able[:_NODES]:
             own = self._cache.fleet.row(name)

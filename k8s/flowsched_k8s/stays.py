@@ -21,34 +21,25 @@ EXCLUSIVE_CLAIM = "it has a claim for one pod at a time"
 UNKNOWN_WORK = "it belongs to a Job and has no profile, so nobody knows what it would lose"
 LEAVING = "it is being deleted"
 YOUNG = "it has not run for the cool-down"
-NOT_PLANNABLE = "it could not be placed again"
 
 
 def why_stays(entry: PodEntry, cache: Cache, gangs: Gangs, now: float, cool_down_s: float) -> str:
     """Why a placed pod is not moved; empty if it may be."""
     pod = entry.pod
+    owner = controller_of(pod)
     checks = (
         (LEAVING, pod.metadata.deletion_timestamp is not None),
         (OTHERS, not entry.ours),
         (NOT_MOVABLE, not is_movable(pod)),
-        (BARE, controller_of(pod) is None),
+        (BARE, owner is None),
         (LOCAL, _has_local_files(pod)),
         (GROUPED, gangs.ref(entry) is not None),
+        (LATENCY_SERVICE, entry.intent.service is not None),
+        (EXCLUSIVE_CLAIM, bool(cache.volumes.exclusive(pod))),
+        (UNKNOWN_WORK, entry.intent.profile is None and owner is not None and owner.kind == "Job"),
         (YOUNG, not entry.node or now - max(entry.started_s, entry.created_s) < cool_down_s),
-        (
-            UNKNOWN_WORK,
-            entry.intent.profile is None and (owner := controller_of(pod)) is not None and owner.kind == "Job",
-        ),
     )
-    for reason, holds in checks:
-        if holds:
-            return reason
-    wants = cache.wants(entry)
-    if wants.service is not None:
-        return LATENCY_SERVICE
-    if wants.claims:
-        return EXCLUSIVE_CLAIM
-    return NOT_PLANNABLE if wants.problem is not None else ""
+    return next((reason for reason, holds in checks if holds), "")
 
 
 def controller_of(pod: Pod) -> OwnerReference | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
@@ -178,6 +178,7 @@ class Victims:
         )
         return found if self._as_occupant is None else self._as_occupant(found)
 
-    def read_again(self) -> None:
-        """Which budgets count a pod has changed, or which pods go together: all are looked at again."""
-        self._listed = {name: (-1, pods) for name, (_, pods) in self._listed.items()}
+    def read_again(self, nodes: Collection[str] | None = None) -> None:
+        """What the pods of some nodes are has changed, or of all: which budgets count them, which of them go together."""
+        for name in self._listed.keys() if nodes is None else self._listed.keys() & nodes:
+            self._listed[name] = -1, self._listed[name][1]

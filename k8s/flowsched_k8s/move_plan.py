@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from flowsched.cluster.compaction import part_of
 from flowsched.cluster.settings import Settings
 from flowsched.records.record import Recipe
 from flowsched.round.scheduler import FlowScheduler
@@ -99,7 +100,8 @@ def plan_moves(
 def _relieve(question: MoveQuestion, solver: Solver, settings: RebalancingSettings) -> MovePlan | str:
     """Migration at forecast prices; a moved pod loses its work."""
     given = question.given
-    snapshot = MeasuredPods(given).snapshot(())
+    nodes = {*question.sources.values(), *(name for names in question.targets.values() for name in names)}
+    snapshot = part_of(MeasuredPods(given).snapshot(()), nodes)
     running = tuple(
         replace(r, task=replace(r.task, machines=question.targets.get(r.task.name, ()))) for r in snapshot.running
     )

@@ -23,13 +23,13 @@ from flowsched_k8s.inputs import InputBuilder
 from flowsched_k8s.instructions import Instruction, MovePod, PodKey, TaintNode
 from flowsched_k8s.move_plan import MovePlan, MoveQuestion, Purpose
 from flowsched_k8s.names import AVOIDED, EMPTIED, EVICTION_BY_API
-from flowsched_k8s.objects import Taint
+from flowsched_k8s.objects import Pod, Taint
 from flowsched_k8s.pod_groups import GroupSpec
 from flowsched_k8s.preemption import Occupant, PreemptionPlan
 from flowsched_k8s.queue import Place, PodQueue
 from flowsched_k8s.recorder import Recorder
 from flowsched_k8s.round_input import Nominee, RoundInput
-from flowsched_k8s.stays import NOT_MOVABLE, why_stays
+from flowsched_k8s.stays import NOT_MOVABLE, why_always_stays, why_stays
 from flowsched_k8s.tallies import Tallies
 from flowsched_k8s.victims import Victims
 
@@ -39,9 +39,9 @@ _WAITING = 3
 """Pods or groups that wait and that room is looked for, in one look."""
 _NODES = 4
 """Nodes that are tried for being emptied, in one look."""
-_TASKS = 256
-"""Tasks whose interference is looked at, in one look; the next look is at others."""
-_TARGETS = 64
+_TASKS = 64
+"""Tasks whose interference is looked at, in one look: a half on the nodes with most pressure, the others in turn."""
+_TARGETS = 32
 """Nodes that each of them may go to: the emptiest that would take it."""
 _HALF = 0.5
 """A node is worth emptying if its pods ask for less of its CPU and memory; so the cluster autoscaler has it."""
@@ -91,6 +91,8 @@ class Rebalancing:
         self._planner = Victims(cache, inputs, budgets, self._as_occupant)
         self._stays: dict[str, str] = {}
         """By uid of a placed pod why it may not be moved, as of this look; empty for those that may."""
+        self._always: dict[str, tuple[Pod, str]] = {}
+        """The same as far as it follows from the pod alone, with the pod that it was read from."""
         self._next_s = 0.0
         self._quiet_until_s = 0.0
         self._moving: dict[str, float] = {}
@@ -160,17 +162,25 @@ class Rebalancing:
         if self._budgets.unreadable:
             look.told.append(f"nobody is moved while PodDisruptionBudgets cannot be read: {self._budgets.unreadable}")
             return []
-        cache = self._cache
-        before = self._stays
-        self._stays = {
-            uid: why_stays(entry, cache, self._gangs, now, self._settings.cool_down_s)
-            for uid, entry in cache.pods.items()
-            if entry.place in cache.nodes
-        }
-        changed = [uid for uid, why in self._stays.items() if before.get(uid) != why]
-        self._planner.read_again({cache.pods[uid].place for uid in changed})
+        self._see_who_stays(now)
         look.stays = Counter(reason for reason in self._stays.values() if reason)
         return [*self._room(now, look), *self._interference(now), *self._empty_nodes(now)]
+
+    def _see_who_stays(self, now: float) -> None:
+        """In time with the pods, of which there may be very many."""
+        cache, known = self._cache, self._always
+        stays: dict[str, str] = {}
+        always: dict[str, tuple[Pod, str]] = {}
+        for uid, entry in cache.pods.items():
+            if entry.place in cache.nodes:
+                seen = known.get(uid)
+                if seen is None or seen[0] is not entry.pod:
+                    seen = entry.pod, why_always_stays(entry)
+                always[uid] = seen
+                stays[uid] = seen[1] or why_stays(entry, cache, self._gangs, now, self._settings.cool_down_s)
+        changed = {cache.pods[uid].place for uid, why in stays.items() if self._stays.get(uid) != why}
+        self._planner.read_again(changed)
+        self._stays, self._always = stays, always
 
     def _room(self, now: float, look: Look) -> Iterator[MoveQuestion]:
         """Room for pods and groups that wait, those that wait longest first."""
@@ -247,12 +257,9 @@ class Rebalancing:
         if not cache.configuration.cost_model.is_flow:
             return
         able = [e for uid, why in self._stays.items() if not why and (e := cache.pods[uid]).intent.profile is not None]
-        able.sort(key=lambda e: e.key)
         if not able:
             return
-        start = self._turn * _TASKS % len(able)
-        some = [e for e in (able[start:] + able[:start])[:_TASKS] if self._is_task(e)]
-        self._turn += len(able) > _TASKS
+        some = [e for e in self._some(able) if self._is_task(e)]
         targets = {e.key.uid: self._takers(e) for e in some}
         given = self._inputs.build(
             (),
@@ -273,6 +280,18 @@ class Rebalancing:
                 sources,
                 targets=targets,
             )
+
+    def _some(self, able: Sequence[PodEntry]) -> list[PodEntry]:
+        """Those to look at this time."""
+        able = sorted(able, key=lambda e: e.key)
+        if len(able) <= _TASKS:
+            return able
+        fleet, half = self._cache.fleet, _TASKS // 2
+        rows = [row if (row := fleet.row(e.place)) is not None else 0 for e in able]
+        most = np.argsort(-fleet.pressure()[rows], kind="stable")[:half].tolist()
+        start, self._turn = self._turn % len(able), self._turn + half
+        found = dict.fromkeys([*most, *((start + i) % len(able) for i in range(half))])
+        return [able[i] for i in found]
 
     def _problem(self, entries: Iterable[PodEntry]) -> str | None:
         """Why one of these pods could not be placed again; None if there is no reason but room."""

@@ -23,9 +23,9 @@ LEAVING = "it is being deleted"
 YOUNG = "it has not run for the cool-down"
 
 
-def why_stays(entry: PodEntry, cache: Cache, gangs: Gangs, now: float, cool_down_s: float) -> str:
-    """Why a placed pod is not moved; empty if it may be."""
-    pod = entry.pod
+def why_always_stays(entry: PodEntry) -> str:
+    """Why a pod as it is now is never moved; empty if it may be. Nothing but the pod itself counts."""
+    pod, intent = entry.pod, entry.intent
     owner = controller_of(pod)
     checks = (
         (LEAVING, pod.metadata.deletion_timestamp is not None),
@@ -33,13 +33,19 @@ def why_stays(entry: PodEntry, cache: Cache, gangs: Gangs, now: float, cool_down
         (NOT_MOVABLE, not is_movable(pod)),
         (BARE, owner is None),
         (LOCAL, _has_local_files(pod)),
-        (GROUPED, gangs.ref(entry) is not None),
-        (LATENCY_SERVICE, entry.intent.service is not None),
-        (EXCLUSIVE_CLAIM, bool(cache.volumes.exclusive(pod))),
-        (UNKNOWN_WORK, entry.intent.profile is None and owner is not None and owner.kind == "Job"),
-        (YOUNG, not entry.node or now - max(entry.started_s, entry.created_s) < cool_down_s),
+        (LATENCY_SERVICE, intent.service is not None),
+        (UNKNOWN_WORK, intent.profile is None and owner is not None and owner.kind == "Job"),
     )
     return next((reason for reason, holds in checks if holds), "")
+
+
+def why_stays(entry: PodEntry, cache: Cache, gangs: Gangs, now: float, cool_down_s: float) -> str:
+    """Why a placed pod that may be moved at other times stays now; empty if it may be moved."""
+    if not entry.node or now - max(entry.started_s, entry.created_s) < cool_down_s:
+        return YOUNG
+    if gangs.ref(entry) is not None:
+        return GROUPED
+    return EXCLUSIVE_CLAIM if entry.pod.spec.volumes and cache.volumes.exclusive(entry.pod) else ""
 
 
 def controller_of(pod: Pod) -> OwnerReference | None:

@@ -29,6 +29,7 @@ from flowsched_k8s.neutral import machine_type, with_neutral
 from flowsched_k8s.objects import Meta, Node, Pod
 from flowsched_k8s.pod_groups import PodGroupIndex, group_ref, unsupported_group
 from flowsched_k8s.pod_index import PodIndex
+from flowsched_k8s.quantity import amount
 from flowsched_k8s.readings import core_set, cpu_capacity, created_s, seconds, small_number, static_facts
 from flowsched_k8s.requests import allocatable, granted, pod_requests
 from flowsched_k8s.services import Services
@@ -151,6 +152,9 @@ class Cache:
         room = {**allocatable(node), **self.volumes.limits.of_node(name)}
         for resource, count in self.volumes.left_attached(name).items():
             room[resource] = max(0, room[resource] - count)
+        for resource, text in self.configuration.reserve.items():
+            if resource in room:
+                room[resource] = max(0, room[resource] - amount(resource, text))
         return room
 
     def _recount_attached(self, entry: PodEntry, name: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -29,9 +28,11 @@ from flowsched_k8s.configuration import (
     Rounds,
     ServerSettings,
 )
+from flowsched_k8s.duration import format_duration_s, parse_duration_s
 from flowsched_k8s.engine_form import read_cost_model, read_engine
 from flowsched_k8s.gone_keys import explained
 from flowsched_k8s.names import CONFIG_KIND, CONFIG_VERSION, POOL
+from flowsched_k8s.quantity import whole
 from flowsched_models.document import (
     Document,
     InputError,
@@ -51,41 +52,9 @@ PLACEHOLDERS = ("namespace", "pod", "node")
 LEASE_JITTER = 1.2
 """Retries are spread by up to this factor, so a renewal takes that much longer at worst."""
 
-_LONGEST_S = 366 * 86400.0
-_SHORTEST_S = 1e-6
-_UNITS = {"us": "0.000001", "µs": "0.000001", "μs": "0.000001", "ms": "0.001", "s": "1", "m": "60", "h": "3600"}
-_PART = r"([0-9]+(?:\.[0-9]+)?)(us|µs|μs|ms|s|m|h)"
 _LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 _DNS_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
-
-
-def parse_duration_s(value: Any) -> float:
-    """A duration as Kubernetes writes it (``15s``, ``20ms``, ``1h30m``), in seconds. Raises :class:`QuantityError`."""
-    help = "write it as 15s, 20ms, 5m or 1h30m"
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        raise QuantityError(f"{value} has no unit", f"give a unit: {value}s, {value}ms or {value}m")
-    text = value.strip() if isinstance(value, str) else ""
-    if text.startswith("-"):
-        raise QuantityError(f"a duration must not be negative, but is {shown(value)}", help)
-    if len(text) > 64 or not re.fullmatch(f"(?:{_PART})+", text, re.ASCII):
-        raise QuantityError(f"{shown(value)} is not a duration", help)
-    seconds = float(sum(Decimal(number) * Decimal(_UNITS[unit]) for number, unit in re.findall(_PART, text)))
-    if not _SHORTEST_S <= seconds <= _LONGEST_S:
-        raise QuantityError(f"must be from 1us to a year, but is {shown(value)}")
-    return seconds
-
-
-def format_duration_s(seconds: float) -> str:
-    """The duration that :func:`parse_duration_s` reads back: ``1h30m``, ``15s``, ``20ms``."""
-    exact = Decimal(repr(seconds))
-    if exact < 1:
-        milli = exact * 1000
-        return f"{milli.normalize():f}ms" if milli >= 1 else f"{(milli * 1000).normalize():f}us"
-    minutes, rest = divmod(exact, 60)
-    hours, minutes = divmod(minutes, 60)
-    parts = [f"{hours:f}h" if hours else "", f"{minutes:f}m" if minutes else ""]
-    return "".join(parts) + (f"{rest.normalize():f}s" if rest else "")
 
 
 def _address(value: Any) -> Address:
@@ -117,6 +86,17 @@ def _matching(pattern: re.Pattern[str], what: str, help: str, longest: int) -> B
     return BeforeValidator(look)
 
 
+def _amount(value: Any) -> str:
+    text = str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
+    try:
+        found = whole(text)
+    except ValueError:
+        raise QuantityError(f"{shown(value)} is not a quantity", "write it as 500m, 2 or 1Gi") from None
+    if found < 0:
+        raise QuantityError(f"must not be negative, but is {shown(value)}")
+    return text
+
+
 def _path(value: Any) -> Any:
     value = _as_text(value)
     if isinstance(value, str) and (not value or "\0" in value):
@@ -136,6 +116,7 @@ def _named_model(value: Any) -> Any:
 
 
 Duration = Annotated[float, BeforeValidator(parse_duration_s)]
+Amount = Annotated[str, BeforeValidator(_amount)]
 Place = Annotated[str, BeforeValidator(_path)]
 NamedModel = Annotated[Any, BeforeValidator(_named_model)]
 Listen = Annotated[Any, BeforeValidator(_address)]
@@ -369,6 +350,9 @@ class ConfigurationForm(ConfigForm):
         default_factory=dict,
         description=f'labels a node must have to be ours, such as `{POOL}: "true"`; default: every node',
     )
+    reserve: dict[str, Amount] = _key(
+        "what is left free on every node for [other schedulers](kubernetes.md#a-shared-pool), such as `cpu: 500m`", {}
+    )
     rounds: RoundsForm = Field(default_factory=RoundsForm)
     pod_initial_backoff_seconds: Positive = _key(
         "wait before a pod that failed is tried again; doubles each time", Configuration.pod_initial_backoff_s
@@ -420,6 +404,7 @@ def load_configuration(path: Path | None, namespace_file: Path = NAMESPACE_FILE)
         leader_election=form.leader_election.value(namespace),
         scheduler_names=tuple(p.scheduler_name for p in form.profiles),
         node_selector=dict(form.node_selector),
+        reserve=dict(form.reserve),
         rounds=form.rounds.value(),
         pod_initial_backoff_s=form.pod_initial_backoff_seconds,
         pod_max_backoff_s=form.pod_max_backoff_seconds,

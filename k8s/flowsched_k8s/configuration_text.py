@@ -10,7 +10,8 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from flowsched_k8s.configuration import DEFAULT_NAMESPACE, Configuration
-from flowsched_k8s.configuration_form import ConfigForm, ConfigurationForm, ProfileForm, format_duration_s
+from flowsched_k8s.configuration_form import ConfigForm, ConfigurationForm, ProfileForm
+from flowsched_k8s.duration import format_duration_s
 from flowsched_k8s.engine_form import engine_settings
 from flowsched_k8s.names import CONFIG_KIND, CONFIG_VERSION
 from flowsched_models.quantity import format_memory
@@ -30,6 +31,7 @@ def to_plain(configuration: Configuration) -> dict[str, Any]:
         "leaderElection": _plain(c.leader_election),
         "profiles": [{"schedulerName": name} for name in c.scheduler_names],
         "nodeSelector": dict(c.node_selector),
+        "reserve": dict(c.reserve),
         "rounds": _plain(c.rounds),
         "podInitialBackoffSeconds": c.pod_initial_backoff_s,
         "podMaxBackoffSeconds": c.pod_max_backoff_s,

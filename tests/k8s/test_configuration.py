@@ -19,12 +19,14 @@ from flowsched_k8s.configuration import (
     LeaderElection,
     LoadSettings,
     Logging,
+    RebalancingSettings,
     RecordSettings,
     Rounds,
     ServerSettings,
 )
-from flowsched_k8s.configuration_form import ConfigurationForm, format_duration_s, load_configuration, parse_duration_s
+from flowsched_k8s.configuration_form import ConfigurationForm, load_configuration
 from flowsched_k8s.configuration_text import reference, reference_table, to_plain
+from flowsched_k8s.duration import format_duration_s, parse_duration_s
 from flowsched_k8s.names import CONFIG_KIND, CONFIG_VERSION
 from flowsched_models.document import InputError
 from flowsched_models.quantity import QuantityError
@@ -73,13 +75,18 @@ leaderElection:
   resourceNamespace: elsewhere
 profiles: [{schedulerName: a}, {schedulerName: b}]
 nodeSelector: {flowsched.io/pool: "true"}
+reserve: {cpu: 500m, memory: 1Gi, pods: 2}
 rounds:
   {batchWindow: 5ms, batchLimit: 10, maxPeriod: 1s, unschedulableRetry: 1h30m, reconcileEvery: 1.5m}
 podInitialBackoffSeconds: 2
 podMaxBackoffSeconds: 2.5
 engine: {dueAgeS: 60, slots: 2, shareServiceCores: false, objective: makespan}
 profilesFile: /etc/flowsched/profiles
-features: {volumes: false, podGroups: [scheduling.k8s.io], namespaceSelector: false, preemption: true, resize: true}
+features:
+  {volumes: false, podGroups: [scheduling.k8s.io], namespaceSelector: false, preemption: true, resize: true,
+   rebalancing: true}
+rebalancing:
+  {interval: 30s, price: 0.2, restart: 20s, emptyNodeGain: 1, coolDown: 5m, maxMoves: 3, dryRun: true}
 loadSource:
   {kind: prometheus, url: "https://prometheus:9090/", query: 'rate(queries_total{pod="$pod"}[1m])',
    latencyQuery: p95, interval: 30s, staleAfter: 2m, timeout: 3s}
@@ -93,12 +100,14 @@ dryRun: true
         leader_election=LeaderElection(False, 3, 2, 0.5, "leases", "other", "elsewhere"),
         scheduler_names=("a", "b"),
         node_selector={"flowsched.io/pool": "true"},
+        reserve={"cpu": "500m", "memory": "1Gi", "pods": "2"},
         rounds=Rounds(0.005, 10, 1, 5400, 90),
         pod_initial_backoff_s=2,
         pod_max_backoff_s=2.5,
         engine=replace(Settings(), due_age_s=60, slots=2, share_service_cores=False, objective="makespan"),
         profiles_file=Path("/etc/flowsched/profiles"),
-        features=Features(False, ("scheduling.k8s.io",), False, True, True),
+        features=Features(False, ("scheduling.k8s.io",), False, True, True, True),
+        rebalancing=RebalancingSettings(30, 0.2, 20, 1, 300, 3, True),
         load_source=LoadSettings(
             "prometheus", "https://prometheus:9090", 'rate(queries_total{pod="$pod"}[1m])', "p95", 30, 120, 3
         ),
@@ -145,6 +154,9 @@ def test_the_lease_is_in_our_own_namespace(tmp_path: Path) -> None:
         ("nodeSelector: {pool: true}", 'F:3: nodeSelector.pool: must be text, but is true; write it in quotes: "true"'),
         ("nodeSelector: {'a b': x}", "'a b' cannot be the name of a label"),
         ("nodeSelector: {'/b': x}", "'/b' cannot be the name of a label"),
+        ("reserve: {cpu: much}", "F:3: reserve.cpu: 'much' is not a quantity; write it as 500m, 2 or 1Gi"),
+        ("reserve: {cpu: -1}", "F:3: reserve.cpu: must not be negative, but is -1"),
+        ("reserve: {memory: true}", "F:3: reserve.memory: true is not a quantity; write it as 500m, 2 or 1Gi"),
         ("nodeSelector: {a: 'x y'}", "'x y' cannot be the value of a label"),
         ("rounds: {batchWindow: 10s}", "batchWindow: must not be longer than maxPeriod (5s)"),
         ("rounds: {batchLimit: 0}", "rounds.batchLimit: must be more than 0, but is 0"),

@@ -112,12 +112,16 @@ class Rebalancing:
     # When
 
     def due(self, now: float) -> bool:
-        """Whether it is time to look: nobody has just been moved, and no pod is about to be placed."""
+        """Whether it is time to look: nobody has just been moved, and no pod is about to be placed.
+
+        Pods that have failed and are tried again soon keep nobody from it: in a busy cluster there are always some.
+        """
         if not self._cache.configuration.features.rebalancing or now < max(self._next_s, self._quiet_until_s):
             return False
         self._moving = {uid: until for uid, until in self._moving.items() if until > now}
-        sizes = self._queue.sizes()
-        return not self._moving and not sizes[Place.ACTIVE] and not sizes[Place.BACKOFF]
+        pods = self._cache.pods
+        awaited = any(pods[uid].ours and not pods[uid].place for uid in self._cache.nominated)
+        return not self._moving and not awaited and not self._queue.sizes()[Place.ACTIVE]
 
     def seen(self, entry: PodEntry, now: float) -> None:
         """A pod is told of: one that somebody else evicts keeps this from moving others against them."""
@@ -231,7 +235,7 @@ class Rebalancing:
                 entry.ours
                 and not entry.place
                 and entry.message
-                and self._queue.place(entry.key) is Place.UNSCHEDULABLE
+                and self._queue.place(entry.key) in (Place.UNSCHEDULABLE, Place.BACKOFF)
                 and entry.key.uid not in self._cache.nominated
             ):
                 units.setdefault(self._gangs.ref(entry) or entry.key.uid, []).append(entry)

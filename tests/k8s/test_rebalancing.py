@@ -376,3 +376,16 @@ def test_held_room_is_not_for_others_of_the_same_priority_in_the_same_round() ->
     assert running.given is not None and len(running.given.classes) == 2
     running.plan()
     assert [bind.node for bind in running.end()] == [move.target]
+
+
+def test_a_pod_that_is_tried_again_and_again_gets_room_as_well() -> None:
+    """Where pods come and go, every end wakes those that wait: they are nearly always about to be tried again."""
+    running = scheduler(*fragmented())
+    wait_for_room(running, DUE_S)
+    running.put(b.node("n3", "1"))
+    running.server.now += 20.0
+    running.round()
+    running.put(b.node("n4", "1"))
+    assert running.state.queue.sizes()["backoff"] == 1
+    assert running.state.rebalancing.due(running.now)
+    assert running.look() is not None

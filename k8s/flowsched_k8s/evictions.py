@@ -13,24 +13,14 @@ from flowsched_k8s.entries import PodEntry
 from flowsched_k8s.gangs import Gangs
 from flowsched_k8s.instructions import Evict, Instruction, PodKey
 from flowsched_k8s.notices import Notices
-from flowsched_k8s.pod_groups import GroupRef, GroupSpec
+from flowsched_k8s.pod_groups import GroupRef
 from flowsched_k8s.preemption import PreemptionPlan
 from flowsched_k8s.queue import Cause, PodQueue, Wake
 from flowsched_k8s.recorder import Recorder
 from flowsched_k8s.round_input import Fate, Held
 from flowsched_k8s.tallies import Tallies
-from flowsched_k8s.victims import Victims
+from flowsched_k8s.victims import MOST_WORK, Victims
 from flowsched_k8s.wakeups import Wakeups
-
-MOST_WORK = 40_000
-""":attr:`Victims.work` of one round: planning holds up the event loop, and with it the renewal of the lease.
-
-That is 32 plans for 1,000 nodes with 10,000 pods or eight for 5,000 nodes with 50,000, in about 0.2 s each; where ports or
-relations are in the way it is fewer plans.
-"""
-
-LARGEST_GROUP = 4 * MOST_WORK
-"""Pods of a group that are planned for together, times the nodes."""
 
 
 @dataclass
@@ -148,8 +138,8 @@ class Evictions:
         groups: dict[GroupRef, dict[str, str]] = {}
         for h in held:
             for uid in h.uids:
-                if Cause.GROUP in h.causes:
-                    ref = self._group(uid)
+                ref = self._group(uid)
+                if Cause.GROUP in h.causes or (ref is not None and self._planner.is_bound_to_domain(ref)):
                     if ref is not None:
                         groups.setdefault(ref, {})[uid] = h.message
                     continue
@@ -209,15 +199,8 @@ class Evictions:
             out.later |= messages.keys()
             return
         needed = max(1, self._gangs.missing(next(iter(messages))))
-        spec = self._gangs.spec(ref)
         entries = [self._cache.pods[uid] for uid in messages]
-        if isinstance(spec, GroupSpec) and spec.topology:
-            plans: dict[str, PreemptionPlan] = {}
-            why = "not for groups that are kept in one topology domain"
-        elif needed * len(self._cache.nodes) > LARGEST_GROUP:
-            plans, why = {}, f"not for {needed} pods at a time in a cluster of this size"
-        else:
-            plans, why = self._planner.plan_together(entries, needed, going)
+        plans, why = self._planner.plan_group(ref, entries, needed, going)
         for entry in entries:
             uid, message = entry.key.uid, messages[entry.key.uid]
             if uid in plans:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -65,6 +65,14 @@ class GroupDomains:
         self._taken[best.key][best.number] += best.load
         inside = self._numbered(best.key)[0] == best.number
         return [_only(c, inside) for c in classes]
+
+    def possible(self, topology: GroupTopology) -> Iterator[tuple[str, BoolArray]]:
+        """(label, rows) of every domain that the group may go to, those of the first label first."""
+        for key in topology.keys:
+            domain, number = self._numbered(key)
+            there = {int(domain[row]) for row in topology.placed}
+            if len(there) < 2 and -1 not in there:
+                yield from ((key, domain == n) for n in sorted(there) or range(number))
 
     def _choice(
         self, key: str, topology: GroupTopology, rooms: Sequence[IntArray], counts: Sequence[int]

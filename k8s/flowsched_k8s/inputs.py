@@ -163,7 +163,8 @@ class InputBuilder:
         forecast = self._forecast_groups(entries)
         wholes = [self._class(members, group_priority, forecast) for members in by_class.values()]
         self._careful -= group_priority.keys()
-        wholes = within_domains(cache.fleet, wholes, self._topologies(specs))
+        topologies = {group_name(ref): found for ref in specs if (found := self.topology(ref)) is not None}
+        wholes = within_domains(cache.fleet, wholes, topologies)
         classes = [
             part
             for members, whole in zip(by_class.values(), wholes, strict=True)
@@ -198,15 +199,14 @@ class InputBuilder:
             keep_record=keep_record,
         )
 
-    def _topologies(self, specs: Mapping[GroupRef, GroupSpec]) -> dict[str, GroupTopology]:
-        """By name, the groups whose pods are to be in one domain."""
-        found = {}
-        for ref, spec in specs.items():
-            if spec.topology:
-                there = [self._cache.fleet.row(self._cache.pods[uid].place) for uid in self._gangs.placed(ref)]
-                placed = tuple(row for row in there if row is not None)
-                found[group_name(ref)] = GroupTopology(spec.topology, max(1, spec.minimum - len(there)), placed)
-        return found
+    def topology(self, ref: GroupRef) -> GroupTopology | None:
+        """In which domains the pods of a group may be; None for one that may be anywhere."""
+        spec = self._gangs.spec(ref)
+        if not isinstance(spec, GroupSpec) or not spec.topology:
+            return None
+        there = [self._cache.fleet.row(self._cache.pods[uid].place) for uid in self._gangs.placed(ref)]
+        placed = tuple(row for row in there if row is not None)
+        return GroupTopology(spec.topology, max(1, spec.minimum - len(there)), placed)
 
     def _forecast_groups(self, entries: Sequence[PodEntry]) -> frozenset[GroupRef]:
         """Groups that are placed at forecast prices: some members have profiles, and none has to be priced otherwise."""

@@ -17,7 +17,7 @@ import numpy as np
 from flowsched_k8s.budgets import Budgets
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.entries import NodeEntry, PodEntry
-from flowsched_k8s.evictions import LARGEST_GROUP, MOST_WORK, Evictions
+from flowsched_k8s.evictions import Evictions
 from flowsched_k8s.gangs import Gangs
 from flowsched_k8s.inputs import InputBuilder
 from flowsched_k8s.instructions import Instruction, MovePod, PodKey, TaintNode
@@ -31,7 +31,7 @@ from flowsched_k8s.recorder import Recorder
 from flowsched_k8s.round_input import Nominee, RoundInput
 from flowsched_k8s.stays import NOT_MOVABLE, why_always_stays, why_stays
 from flowsched_k8s.tallies import Tallies
-from flowsched_k8s.victims import Victims
+from flowsched_k8s.victims import MOST_WORK, Victims
 
 LOG = logging.getLogger(__name__)
 
@@ -197,10 +197,8 @@ class Rebalancing:
         for what, needed, entries in waiting[:_WAITING]:
             if planner.work >= most:
                 return
-            if needed * len(self._cache.nodes) > LARGEST_GROUP:
-                look.told.append(f"{what}: {needed} pods at a time are too many in a cluster of this size")
-                continue
-            plans, why = planner.plan_together(entries, needed)
+            ref = self._gangs.ref(entries[0])
+            plans, why = planner.plan_together(entries, 1) if ref is None else planner.plan_group(ref, entries, needed)
             victims = {v.uid: v for plan in plans.values() for v in plan.victims}
             if not plans or not victims:
                 look.told.append(f"{what}: {why or 'there is room'}")
@@ -250,7 +248,7 @@ class Rebalancing:
                     max(1, self._gangs.missing(first.key.uid)),
                     f"room for pod group {ref.namespace}/{ref.name}",
                 )
-                if not isinstance(spec, GroupSpec) or spec.topology or needed > len(entries):
+                if not isinstance(spec, GroupSpec) or needed > len(entries):
                     continue
             found.append((-first.priority, first.waits_since_s, what, needed, entries))
         return [(what, needed, entries) for *_, what, needed, entries in sorted(found, key=lambda f: f[:3])]

@@ -389,3 +389,17 @@ def test_a_pod_that_is_tried_again_and_again_gets_room_as_well() -> None:
     assert running.state.queue.sizes()["backoff"] == 1
     assert running.state.rebalancing.due(running.now)
     assert running.look() is not None
+
+
+def test_a_group_gets_room_in_one_rack() -> None:
+    nodes = [b.node(f"{rack}{i}", "4", labels={"rack": rack}) for rack in "ab" for i in range(2)]
+    running = scheduler(*nodes, *(small(f"small-{n}", n) for n in ("a0", "a1", "b1")), b.node("c0", "4"))
+    gang = {NAME_LABEL: "wide", MINIMUM_LABEL: "2"}
+    rack = {names.GROUP_TOPOLOGY: "rack"}
+    running.create(*(b.pod(f"wide-{i}", cpu="4", labels=gang, annotations=rack) for i in range(2)))
+    running.round()
+    running.server.now += DUE_S
+    plan = running.look()
+    assert plan is not None
+    assert [(m.source, m.target) for m in plan.moves] == [("b1", "c0")], "rack b has one node free already"
+    assert set(running.state.cache.nominated.values()) == {"b0", "b1"}

@@ -280,12 +280,40 @@ def test_room_is_made_for_the_minimum_first_and_then_for_the_others() -> None:
     assert len(asked(running)) == 1
 
 
-def test_a_group_in_one_rack_and_pods_of_a_whole_group_move_nobody() -> None:
+def test_room_for_a_group_in_one_rack_is_made_where_the_fewest_leave() -> None:
+    """Two pods in rack a leave, or three in rack b; one of each would do if the racks did not matter."""
+    nodes = [b.node(f"{rack}{i}", "2", labels={"rack": rack}) for rack in "ab" for i in range(2)]
+    low = [there(f"low-{n}", n, cpu="2") for n in ("a0", "a1")]
+    low += [there(f"low-b0-{i}", "b0", cpu="1") for i in range(2)] + [there("low-b1", "b1", cpu="2")]
+    running = scheduler(*nodes, *low)
+    running.create(*gang(2, annotations={names.GROUP_TOPOLOGY: "rack"}))
+    running.settle(within=5.0)
+    assert asked(running) == ["low-a0", "low-a1"]
+    leave(running, *asked(running))
+    running.settle(within=60.0)
+    assert {running.where()[f"g{i}"] for i in range(2)} == {"a0", "a1"}
+
+
+def test_room_for_a_group_is_made_beside_those_that_run_already() -> None:
+    nodes = [b.node(f"{rack}{i}", "2", labels={"rack": rack}) for rack in "ab" for i in range(2)]
+    labels = {NAME_LABEL: "g", MINIMUM_LABEL: "2"}
+    first = b.pod("g-runs", node="b0", cpu="2", labels=labels, annotations={names.GROUP_TOPOLOGY: "rack"}, priority=10)
+    running = scheduler(*nodes, first, *(there(f"low-{n}", n, cpu="2") for n in ("a0", "a1", "b1")))
+    more = b.pod("g-more", cpu="2", labels=labels, annotations={names.GROUP_TOPOLOGY: "rack"}, priority=10)
+    running.create(more)
+    running.settle(within=5.0)
+    assert asked(running) == ["low-b1"]
+
+
+def test_where_no_rack_can_take_the_group_nobody_leaves() -> None:
     running = full("2", "2")
     running.create(*gang(2, annotations={names.GROUP_TOPOLOGY: names.HOSTNAME}))
     running.settle(within=5.0)
     assert asked(running) == []
-    assert running.conditions("g0")[-1].message.endswith("not for groups that are kept in one topology domain")
+    assert (
+        "preemption: in no topology domain: room can be made for 1 of 2 pods only"
+        in running.conditions("g0")[-1].message
+    )
 
 
 def test_what_a_round_has_no_time_for_the_next_ones_plan(monkeypatch: pytest.MonkeyPatch) -> None:

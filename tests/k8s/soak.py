@@ -410,12 +410,17 @@ class Soak:
             }
             return [p["metadata"]["name"] for p in waiting if p["metadata"]["name"] not in told | self.postponed()]
 
-        for replica in self.replicas:
-            # The last disturbance may have cost the leader its lease after the checks had ended.
-            self._look_at(replica)
+        def settled() -> bool:
+            for replica in self.replicas:
+                # The last disturbance may have cost the leader its lease after the checks had ended.
+                self._look_at(replica)
+            with contextlib.suppress(*AWAY):
+                return not silent()
+            return False
+
         with contextlib.suppress(AssertionError):
-            wait_for(lambda: not silent(), "every pod to have a node or a reason", RECOVERED_WITHIN_S)
-        if forgotten := silent():
+            wait_for(settled, "every pod to have a node or a reason", RECOVERED_WITHIN_S)
+        if not settled() and (forgotten := silent()):
             self.found.violations.append(f"no node and no reason for: {', '.join(forgotten)}")
         self.check_room()
         self.found.counts["bound at the end"] = sum(bool(p["spec"].get("nodeName")) for p in self.space.pods())

@@ -162,6 +162,55 @@ def test_at_most_one_leads_whatever_the_network_does(seed: int, trouble: float, 
         assert len(leaders) == 1, "a leader stays the leader"
 
 
+@pytest.mark.parametrize(("hangs_s", "stays"), [(5.0, True), (20.0, False)])
+def test_a_request_that_hangs_does_not_cost_the_lease(hangs_s: float, stays: bool) -> None:
+    """What comes after it is answered at once: there must be time left to ask again."""
+    world = World(random.Random(1), 0.0)
+    hangs = False
+    asked = world.request
+
+    async def request(*words: Any, timeout: float = 1.0, **named: Any) -> Reply:
+        nonlocal hangs
+        if hangs:
+            hangs = world.now + min(timeout, hangs_s) < began + hangs_s
+            await world.sleep(min(timeout, hangs_s))
+            raise UnreachableError("no answer", sent=True)
+        return await asked(*words, timeout=timeout, **named)
+
+    world.request = request  # type: ignore[method-assign]
+    lost: list[float] = []
+    began = 0.0
+
+    async def run() -> None:
+        nonlocal hangs, began
+        election = Election(
+            world,  # type: ignore[arg-type]
+            namespace="n",
+            name="flowsched",
+            identity="one",
+            times=Times(15.0, 10.0, 2.0),
+            clock=lambda: world.now,
+            now=lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=world.now),
+            sleep=world.sleep,
+            rng=random.Random(1),
+        )
+
+        async def tick() -> None:
+            while True:
+                await world.sleep(1.0)
+
+        ticks = asyncio.create_task(tick())
+        task = asyncio.create_task(election.run(lambda: None, lambda: lost.append(world.now)))
+        await world.run(10.0, lambda: None)
+        hangs, began = True, world.now
+        await world.run(40.0, lambda: None)
+        task.cancel()
+        ticks.cancel()
+
+    asyncio.run(run())
+    assert bool(lost) != stays
+
+
 # On the real API server
 
 

@@ -20,6 +20,8 @@ _log = logging.getLogger(__name__)
 LEASES = "/apis/coordination.k8s.io/v1"
 _SPREAD = 1.2
 """Candidates ask again after one to this many retry periods, so that they do not ask all at once."""
+_ATTEMPTS = 4
+"""A request may hang, as while etcd is away, for so small a part of the deadline that there is time for others."""
 
 
 @dataclass(frozen=True)
@@ -110,11 +112,15 @@ class Election:
         """Return when the leadership is lost."""
         while True:
             await self._sleep(self._times.retry_period)
-            while self.holds() and not await self._tried(self._left()):
+            began = self._clock()
+            while self.holds() and not await self._tried(min(self._left(), self._times.renew_deadline / _ATTEMPTS)):
                 if self.leader != self.identity:
                     self._renewed_at = None
                     break
-                await self._sleep(min(self._times.retry_period, max(self._left(), 0.0)))
+                # A request that hung was pause enough.
+                pause = self._times.retry_period - (self._clock() - began)
+                await self._sleep(max(0.0, min(pause, self._left())))
+                began = self._clock()
             if not self.holds():
                 return
 

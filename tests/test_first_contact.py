@@ -82,7 +82,7 @@ def test_how_an_extra_is_installed_stands_in_one_place() -> None:
         name for name, path in texts.items() if path.is_file() and "install 'flowsched[" in path.read_text("utf-8")
     }
 
-    assert named - {"tests/test_command_line.py"} == set()
+    assert named - {"tests/test_first_contact.py"} == set()
     readme = (HOUSE / "README.md").read_text("utf-8")
     assert install_extra("k8s").rpartition(": ")[2] in readme
     assert {f"| `{extra}` |" in readme for extra in ("k8s", "calibrate", "plots", "solvers")} == {True}

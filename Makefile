@@ -3,6 +3,7 @@
 # Tried in this order; `make PYTHON=/path/to/python` tries that one only.
 PYTHON ?= python3.13 python3.12 python3.11 python3
 BIN := .venv/bin
+INSTALLED := .venv/.installed
 READY := .venv/.ready
 
 # Kubernetes of the control plane, of this minor version instead of the default: make control-plane VERSION=1.35
@@ -20,8 +21,11 @@ help: ## list these targets
 setup: $(READY) ## make .venv, install flowsched into it with its tools, compile the models; again only when pyproject.toml changes
 	@:
 
-demo: setup ## compare the default policies on seven PARSEC jobs beside memcached; the report goes to out/demo
+demo: $(INSTALLED) ## two comparisons of the default policies on PARSEC jobs beside memcached; reports go to out/demo
+	@echo "1 of 2: seven jobs, all at once, on three machines (parsec-memcached-2024)"
 	@$(BIN)/flowsched simulate parsec-memcached-2024 --out out/demo
+	@echo "2 of 2: forty jobs that arrive, and a p95 goal that one kind of them breaks (memcached-tight-goal)"
+	@$(BIN)/flowsched simulate memcached-tight-goal --out out/demo/tight-goal
 
 check: setup ## lint, format, types and the rules of the house
 	$(BIN)/ruff check .
@@ -86,7 +90,7 @@ clean: ## remove all that was made here: .venv, out, builds, caches
 
 FITS := import sys; sys.exit(sys.version_info < (3, 11))
 
-$(READY): pyproject.toml
+$(INSTALLED): pyproject.toml
 	@set -e; \
 	if ! $(BIN)/python -c '$(FITS)' 2>/dev/null || ! $(BIN)/python -c 'import pip' 2>/dev/null; then \
 	  python=; bare=; old=; \
@@ -104,11 +108,17 @@ $(READY): pyproject.toml
 	  if [ -z "$$python" ]; then \
 	    echo "flowsched needs Python 3.11 or newer, and there is none among: $(PYTHON)$$old" >&2; exit 1; \
 	  fi; \
-	  echo "setting up .venv (a minute, and two more of CPU to compile) …"; \
+	  echo "setting up .venv (half a minute beside the downloads) …"; \
 	  "$$python" -m venv --clear .venv; \
 	else \
 	  echo "bringing .venv up to date …"; \
 	fi; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e .; \
+	touch $@
+
+$(READY): $(INSTALLED)
+	@set -e; \
+	echo "installing what developers need, and compiling (two minutes of CPU) …"; \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'; \
 	$(BIN)/flowsched warm-up; \
 	touch $@

@@ -13,7 +13,7 @@ import click
 from benchmarks.engine_text import aligned, bar, bar_lines, mean, number, ratio, spread
 from benchmarks.engine_trees import Tree
 from benchmarks.engine_workloads import Crowd, crowd_document, digest, write
-from flowsched_simulator.baselines import BASELINES
+from flowsched_simulator.baselines import COMPARED
 
 FLOW, OLD = "flow", "old"
 COST_MODELS = ("load-spreading", "flow-network")
@@ -28,7 +28,7 @@ LIMITS = {
 
 def every_scheduler(part: str, old: Path | None) -> tuple[str, ...]:
     """Schedulers that take part by default: the old search not at 300 machines, where it takes hours."""
-    return (FLOW, *((OLD,) if old is not None and part == "sixty" else ()), *BASELINES, *COST_MODELS)
+    return (FLOW, *((OLD,) if old is not None and part == "sixty" else ()), *COMPARED, *COST_MODELS)
 
 
 def measure(
@@ -80,7 +80,7 @@ def workloads(rows: Sequence[dict[str, Any]]) -> Iterator[tuple[float, int, dict
 
 def best_greedy(by_name: dict[str, dict[str, Any]]) -> dict[str, Any] | None:
     """The baseline with the least mean completion, each at its best variant."""
-    done = [r for n, r in by_name.items() if n in BASELINES and r["mean_completion_s"] is not None]
+    done = [r for n, r in by_name.items() if n in COMPARED and r["mean_completion_s"] is not None]
     return min(done, key=lambda r: float(r["mean_completion_s"]), default=None)
 
 

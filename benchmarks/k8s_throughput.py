@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -321,9 +321,9 @@ def control_plane(*arguments: str) -> str:
 
 
 @contextlib.contextmanager
-def running_plane(folder: Path, parts: Sequence[str], qps: int) -> Iterator[dict[str, Any]]:
+def running_plane(folder: Path, parts: Sequence[str], qps: int, *options: str) -> Iterator[dict[str, Any]]:
     """A fresh control plane; its state."""
-    control_plane("up", str(folder), "--parts", ",".join(parts), "--scheduler-qps", str(qps))
+    control_plane("up", str(folder), "--parts", ",".join(parts), "--scheduler-qps", str(qps), *options)
     try:
         yield json.loads((folder / "state.json").read_text())
     finally:
@@ -331,11 +331,8 @@ def running_plane(folder: Path, parts: Sequence[str], qps: int) -> Iterator[dict
 
 
 @contextlib.contextmanager
-def running_flowsched(folder: Path, qps: int, settings: Mapping[str, Any] | None = None) -> Iterator[int]:
-    """flowsched as its manifests would run it: its own ServiceAccount and roles, electing a leader; its pid.
-
-    ``settings``: further keys of its configuration.
-    """
+def running_flowsched(folder: Path, qps: int) -> Iterator[int]:
+    """flowsched as its manifests would run it: its own ServiceAccount and roles, electing a leader; its pid."""
     kubectl = [str(folder / "bin" / "kubectl"), "--kubeconfig", str(folder / "admin.kubeconfig")]
     # What has no place here, such as a monitor of another API, is refused without harm to the rest.
     subprocess.run(
@@ -351,7 +348,6 @@ def running_flowsched(folder: Path, qps: int, settings: Mapping[str, Any] | None
                 "clientConnection": {"qps": qps, "burst": qps},
                 "leaderElection": {"leaderElect": True, "resourceNamespace": "flowsched-system"},
                 "server": {"health": "127.0.0.1:0", "metrics": "127.0.0.1:0"},
-                **(settings or {}),
             }
         )
     )

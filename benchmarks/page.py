@@ -82,6 +82,19 @@ Two things are behind most of these cases.
   moved. Rules that predict nothing lose nothing to that.
 """
 
+BATCH = """
+## The log of a parallel machine
+
+```sh
+python -m benchmarks.batch_log {log}
+```
+
+{jobs} jobs of a machine of {processors} processors, with exact estimates. *Arrivals x 1.3*: all times of submission
+divided by 1.3. The bounded slowdown of a job is max(1, (wait + run) / max(run, 10 s)); the table has its mean and 95th
+percentile over the jobs. Submissions in this log are in fact starts, so hardly a job waits at x 1. An independent simulation
+of one resource, which a test has, gives 44.1 for FCFS and 11.2 for EASY at x 1.3.
+"""
+
 ROUNDS = """
 ## Round time
 
@@ -92,6 +105,49 @@ python -m benchmarks.round_times
 One round with a pending job per machine, half of the cores busy; medians of {rounds} random rounds per size, in ms of CPU
 time. *Passes* and *arcs* are means: arcs of all networks of a round together. Every solver takes the same networks in the
 same run.
+"""
+
+SPEED = """
+## Speed of the simulator
+
+```sh
+python -m benchmarks.simulator_speed
+```
+
+Jobs with fixed run times (exponential, five minutes in the mean) ask for 1, 1, 2 or 4 of a machine's eight cores.
+An event is an arrival or an end of a job. *simpy* is first come, first served with first fit in forty lines of
+[SimPy](https://simpy.readthedocs.io), and *fcfs* the same rule in flowsched's simulator; job by job they wait as long.
+*flow* decides 0.1 s of arrivals at a time by networks and certifies each round. Seconds and memory are those of processes of
+their own.
+"""
+
+AGREEMENT = """
+## Is `kube-default` the real kube-scheduler?
+
+```sh
+python -m benchmarks.kube_default_agreement --nodes {nodes} --pods {pods}
+```
+
+Pods of two seeded streams are created one at a time on a control plane of Kubernetes {kubernetes} with {nodes} nodes
+and bound by the real kube-scheduler, which scores all nodes (`percentageOfNodesToScore: 100`); some are deleted again.
+Before each of them `kube-default` scores the nodes where the pod fits, in the state that the real one's bindings have
+led to. A decision agrees if the chosen node is among those with the best score, or if both find none. *Choices* are the
+decisions with more than one node. *By lot* is the share that would agree if the node were drawn. *Same scores*: choices
+in which no plug-in tells the nodes apart in another way than in the real one's log. *Plug-ins*: those whose real scores
+prefer the chosen node, in choices that do not agree.
+"""
+
+READING_AGREEMENT = """
+The stream `requests` has what the simulator has: requests of CPU, memory and further resources, pods without any,
+machines that a task may not use, tasks apart and evenly spread. The stream `preferences` adds what makes a node better
+or worse without closing it, which `kube-default` does not score: `PreferNoSchedule` taints on one node in four
+(*TaintToleration*, for all pods), preferred nodes (*NodeAffinity*) and neighbours, pods that others need near them
+(*InterPodAffinity*), soft spreading (*PodTopologySpread*) and images (*ImageLocality*). A pod with one container
+without requests beside another that has them counts for more in *NodeResourcesFit* than its requests say; a task of the
+simulator has one container.
+
+Kubernetes 1.36 changed *NodeResourcesBalancedAllocation*: it scores by how much a pod changes the balance of a node,
+and up to 1.35 it scored the balance that the pod leaves. `kube-default` is that of 1.36.
 """
 
 
@@ -106,6 +162,9 @@ def render() -> str:
     bundled = _result("policies-bundled")
     random = _result("policies-random")
     rounds = _result("round_times")
+    batch = _result("batch_log")
+    speed = _result("simulator_speed")
+    agreement = _result("kube-default-agreement")
     return "".join(
         [
             INTRODUCTION,
@@ -119,8 +178,15 @@ def render() -> str:
             LOSSES,
             _fenced(render_losses(random["rows"], 3), None),
             READING_LOSSES,
+            BATCH.format(log=batch["log"], jobs=f"{batch['rows'][0]['jobs']:,}", processors=batch["processors"]),
+            _kept("batch_log.txt", batch),
             ROUNDS.format(rounds=rounds["rows"][0]["rounds"]),
             _kept("round_times.txt", rounds),
+            SPEED,
+            _kept("simulator_speed.txt", speed),
+            AGREEMENT.format(**{name: agreement[name] for name in ("nodes", "pods", "kubernetes")}),
+            _kept("kube-default-agreement.txt", agreement),
+            READING_AGREEMENT,
         ]
     )
 

@@ -117,6 +117,7 @@ class JobError:
 
     sigma: float
     seed: int
+    by_machine = False
 
     def factor(self, task: str, machine: str) -> float:
         """Run time of a task relative to the models, wherever it runs."""

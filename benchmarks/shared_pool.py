@@ -192,9 +192,8 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 @click.option("--rates", default="10,50,100", show_default=True, help="Pods a second for each scheduler.")
 @click.option("--seconds", default=60.0, show_default=True, help="How long pods are counted at each rate.")
 @click.option("--nodes", default=100, show_default=True, type=click.IntRange(1))
-@click.option("--reserve", default="0", show_default=True, help="CPU of every node that flowsched leaves free.")
 @click.option("--keep", is_flag=True, help="Keep the result under benchmarks/results.")
-def main(rates: str, seconds: float, nodes: int, reserve: str, keep: bool) -> None:
+def main(rates: str, seconds: float, nodes: int, keep: bool) -> None:
     """Measure and print a table."""
     rows = []
     for rate in map(float, rates.split(",")):
@@ -203,7 +202,7 @@ def main(rates: str, seconds: float, nodes: int, reserve: str, keep: bool) -> No
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="shared-pool-")))
                 state = stack.enter_context(running_plane(folder, ["kube-scheduler"], 5000))
                 pids = {"kube_scheduler": state["processes"]["kube-scheduler"]["pid"]}
-                pids["flowsched"] = stack.enter_context(running_flowsched(folder, 5000, {"reserve": {"cpu": reserve}}))
+                pids["flowsched"] = stack.enter_context(running_flowsched(folder, 5000))
                 say(f"{rate:g} pods a second for {' and '.join(schedulers)}")
                 try:
                     found = asyncio.run(_measure(folder, rate, seconds, nodes, schedulers, pids))
@@ -217,7 +216,6 @@ def main(rates: str, seconds: float, nodes: int, reserve: str, keep: bool) -> No
         kept = {
             "nodes": nodes,
             "seconds": seconds,
-            "reserve": reserve,
             "rows": rows,
             "machine": machine,
             "load_average": os.getloadavg()[0],

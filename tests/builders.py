@@ -158,6 +158,11 @@ def task(name: str = "t1", profile: JobProfile = SCALING, *, cores: float = 2, *
     return Task(name=name, profile=profile.name, **(values | changes))
 
 
+def lasting(name: str, cores: int, seconds: float, at: float = 0.0, **changes: Any) -> Task:
+    """A task that runs so long alone on its cores of a small machine, all of its work in parallel."""
+    return task(name, SCALING, cores=cores, scale=seconds * cores / SCALING.work_s, submit_s=at, **changes)
+
+
 def running(task: Task, machine: str = "m1", cores: tuple[int, ...] | None = None, **changes: Any) -> Running:
     """A task that runs since time 0 on as many cores as requested, unless it is given other ones."""
     mine = tuple(range(-(-task.request_milli // MILLI))) if cores is None else cores

@@ -1,4 +1,4 @@
-"""The course's raw measurements, where somebody has them: they do not belong to the tree."""
+"""Raw measurements and logs, where they are on the machine: they do not belong to the tree."""
 
 from __future__ import annotations
 
@@ -23,3 +23,15 @@ def cca_data() -> Path:
     if folder is None:
         pytest.skip("the course's measurements are not here; FLOWSCHED_CCA may name their folder")
     return folder
+
+
+def batch_log() -> Path:
+    """The NASA iPSC/860 log of the Parallel Workloads Archive: the file that ``FLOWSCHED_BATCH_LOG`` names, else one in a
+    folder beside the checkout. Skips the test that asks if there is none.
+    """
+    named = os.environ.get("FLOWSCHED_BATCH_LOG")
+    files = [Path(named)] if named else sorted(_HOUSE.parent.glob("*/data/traces/*/NASA-iPSC-1993-3.1-cln.swf.gz"))
+    found = next((file for file in files if file.is_file()), None)
+    if found is None:
+        pytest.skip("the log NASA-iPSC-1993-3.1-cln.swf.gz is not here; FLOWSCHED_BATCH_LOG may name it")
+    return found

@@ -32,6 +32,7 @@ from flowsched_models.document import InputError
 from flowsched_models.form import Form
 from flowsched_simulator import isolation, load_scenario, load_schedule, replay, scenario_form, schedule_file, simulate
 from flowsched_simulator.comparison import result
+from flowsched_simulator.experiment import experiment_form, load_experiment
 from flowsched_simulator.isolation import scenario_form as isolation_form
 from flowsched_simulator.isolation.policies import POLICIES as ISOLATIONS
 from flowsched_simulator.node import scenario_form as node_form
@@ -48,7 +49,7 @@ PLAN = "group-048"
 LAB = Path("lab.yaml")
 SHOP = Path("shop.yaml")
 LOOP = Path("control-loop.yaml")
-KINDS = {"Scenario", "Profiles", "Schedule", "Snapshot", "NodeScenario", "IsolationScenario"}
+KINDS = {"Scenario", "Profiles", "Schedule", "Snapshot", "NodeScenario", "IsolationScenario", "Experiment"}
 
 
 def text_of(page: Path) -> str:
@@ -136,6 +137,8 @@ def test_every_yaml_example_is_a_file_that_loads(example_files: dict[str, str]) 
             assert replay(load_scenario(LAB), load_schedule(Path(name), lambda _: load_scenario(LAB))).makespan_s > 0.0
         elif kind == "NodeScenario":
             assert all(load.wave and load.span for load in load_node_scenario(Path(name)).loads)
+        elif kind == "Experiment":
+            assert len(load_experiment(Path(name)).plan.cases) > 1
         elif kind == "IsolationScenario":
             assert isolation.load_isolation_scenario(Path(name)).tasks
         else:
@@ -221,7 +224,7 @@ def test_every_option_of_plan_is_listed() -> None:
     assert listed == {o for o in options_of(plan) if o.startswith("--")} - {"--help"}
 
 
-@pytest.mark.parametrize("page", ["measuring.md", "predictions.md", "planning.md"])
+@pytest.mark.parametrize("page", ["measuring.md", "predictions.md", "planning.md", "experiments.md"])
 def test_options_named_in_tables_and_sentences_belong_to_some_command(page: str) -> None:
     commands = [flowsched.get_command(click.Context(flowsched), name) for name in flowsched.list_commands(None)]
     known = {option for command in commands if command is not None for option in options_of(command)}
@@ -384,9 +387,12 @@ def test_defaults_of_profiles_are_those_that_are_shown(after: str, form: type[Fo
 
 FORMS: list[tuple[str, type[Form]]] = [
     ("## Scenario", scenario_form.ScenarioForm),
-    ("\nA machine:", scenario_form.MachineForm),
+    ("\nA machine:", scenario_form.MachineEntryForm),
     ("\nA service:", scenario_form.ServiceForm),
     ("\nA job:", scenario_form.JobForm),
+    ("\n`poisson`:", scenario_form.PoissonForm),
+    ("\n`diurnal`,", scenario_form.DiurnalForm),
+    ("\n`bursty`,", scenario_form.BurstyForm),
     ("## Profiles", profiles.ProfilesForm),
     ("\nA job profile:", profiles.JobForm),
     ("\nA service profile:", profiles.ServiceForm),
@@ -408,6 +414,9 @@ FORMS: list[tuple[str, type[Form]]] = [
     ("\nHow a task spends its time, `loop`:", isolation_form.LoopForm),
     ("\nThe fair class, `fair`:", isolation_form.FairForm),
     ("\nThe reservations, `deadline`:", isolation_form.ReservationForm),
+    ("## Experiment", experiment_form.ExperimentForm),
+    ("\nA scenario of an experiment.", experiment_form.CaseForm),
+    ("\nA policy of an experiment:", experiment_form.ContenderForm),
 ]
 HEADER = {"apiVersion", "kind"}
 ON_ONE_MACHINE = [form for _, form in FORMS if form.__module__ in (node_form.__name__, isolation_form.__name__)]

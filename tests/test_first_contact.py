@@ -66,10 +66,11 @@ def test_a_module_that_no_extra_brings_is_a_fault_of_flowsched() -> None:
 def test_every_library_of_an_extra_is_known_by_its_module() -> None:
     extras = {"aiohttp": "k8s", "kubernetes": "k8s", "msgspec": "k8s", "prometheus_client": "k8s"}
     extras |= {"matplotlib": "calibrate", "scipy.optimize": "calibrate", "hypothesis": None, "click": None}
+    extras |= {"joblib": "sweep", "pandas": "sweep", "pyarrow.parquet": "sweep", "dask": "dask"}
 
     assert {module: extra_with(module) for module in extras} == extras
     named = {match[1] for line in requires("flowsched") or () if (match := re.search(r"extra\s*==\s*[\"'](\w+)", line))}
-    assert named == {"calibrate", "dev", "k8s", "plots", "solvers"}
+    assert named == {"calibrate", "dask", "dev", "k8s", "plots", "solvers", "sweep"}
 
 
 def test_how_an_extra_is_installed_stands_in_one_place() -> None:
@@ -209,4 +210,4 @@ def test_warm_up_compiles_rounds_of_both_kinds(monkeypatch: pytest.MonkeyPatch) 
 
     assert (done.exit_code, sorted(called)) == (0, ["bulk rounds", "rounds"])
     makefile = (HOUSE / "Makefile").read_text("utf-8")
-    assert "$(BIN)/flowsched warm-up" in makefile.partition("$(READY): pyproject.toml")[2]
+    assert "$(BIN)/flowsched warm-up" in makefile.partition("$(READY): $(INSTALLED)")[2]

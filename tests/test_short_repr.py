@@ -43,7 +43,7 @@ def test_an_object_of_thousands_of_values_is_a_line_and_a_table_of_twenty_rows()
 
 
 def test_more_rows_are_counted_and_names_are_escaped() -> None:
-    tasks = tuple(replace(SCENARIO.tasks[0], name=f"<b>{k}") for k in range(1234))
+    tasks = tuple(replace(SCENARIO.tasks[0], name=f"<b>{k}", job=f"<b>{k}") for k in range(1234))
     many: Scenario = replace(SCENARIO, tasks=tasks)
 
     html = many._repr_html_()

@@ -27,15 +27,20 @@ Units = Annotated[int, Field(ge=0)]
 """A number of things."""
 
 
-class MachineForm(Form):
-    """A machine in a file. What is left out is as its type has it."""
+class MachineKeys(Form):
+    """What is said of a machine beside its name. What is left out is as its type has it."""
 
-    name: Name
     type: Name
     cpu: MilliCpu | None = None
     memory: MemoryMib | None = None
     labels: dict[str, str] = Field(default_factory=dict)
     resources: dict[str, Units] = Field(default_factory=dict)
+
+
+class MachineForm(MachineKeys):
+    """A machine in a file."""
+
+    name: Name
 
 
 class RelationForm(Form):

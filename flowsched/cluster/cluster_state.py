@@ -20,6 +20,7 @@ from flowsched.cluster.events import (
     TaskWithdrawn,
 )
 from flowsched.cluster.resource import amount_text, covers, missing, without
+from flowsched.cluster.running_tasks import RunningTable
 from flowsched.cluster.snapshot import (
     MILLI,
     Machine,
@@ -33,7 +34,7 @@ from flowsched.cluster.snapshot import (
 )
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.execution import Execution
+from flowsched_models.estimated_executions import EstimatedExecutions
 from flowsched_models.runtime import HostFactory, Resident, ServiceLoad
 
 BELIEF_CEILING = 0.95
@@ -57,7 +58,7 @@ def service_load(service: Service) -> ServiceLoad:
 class _Node:
     machine: Machine
     services: tuple[Service, ...]
-    belief: Execution[str]
+    running: dict[str, Running]
 
 
 class ClusterState:
@@ -87,6 +88,14 @@ class ClusterState:
         self._nodes: dict[str, _Node] = {}
         self._pending: dict[str, Task] = {}
         self._running: dict[str, Running] = {}
+        self._estimates: EstimatedExecutions[str] = EstimatedExecutions(BELIEF_CEILING)
+        self._table = RunningTable(catalogue)
+        self._rows: dict[str, int] = {}
+        """Of running tasks, in both."""
+        self._fleet: tuple[tuple[Machine, ...], tuple[Service, ...]] | None = None
+        """All machines and services; None after a change, until they are asked for."""
+        self._position: dict[str, int] = {}
+        """Of machines in the next snapshot."""
         self._plan: dict[str, PlannedStart] = {}
         self._reservations: tuple[Reservation, ...] = ()
         self._relations = {r.name: r for r in relations}
@@ -104,18 +113,20 @@ class ClusterState:
         if now_s < self._now_s - 1e-9:
             raise ValueError(f"an event of {now_s} s comes after one of {self._now_s} s")
         self._now_s = max(now_s, self._now_s)
+        self._estimates.advance(self._now_s)
         match event:
             case MachineAdded(machine, services):
                 if machine.name in self._nodes:
                     raise ValueError(f"a machine named {machine.name} is there already")
                 host = self._hosts.host(machine.type, (service_load(s) for s in services))
-                self._nodes[machine.name] = _Node(machine, services, Execution(host, now_s, BELIEF_CEILING))
+                self._nodes[machine.name] = _Node(machine, services, {})
+                self._estimates.add(machine.name, host)
+                self._position[machine.name] = len(self._position)
+                self._fleet = None
             case MachineRemoved(name):
                 if name not in self._nodes:
                     raise ValueError(f"{name} was removed but is not in the cluster")
-                del self._nodes[name]
-                self._running = {t: r for t, r in self._running.items() if r.machine != name}
-                self._plan = {t: p for t, p in self._plan.items() if p.machine != name}
+                self._remove(self._nodes.pop(name))
             case TaskSubmitted(task):
                 if task.name in self._pending or task.name in self._running:
                     raise ValueError(f"a task named {task.name} is there already")
@@ -138,22 +149,22 @@ class ClusterState:
                 self._plan = {p.task: p for p in plan}
                 self._reservations = reservations
                 self._rounds += 1
-                self._pending = {t: replace(p, rounds_waited=p.rounds_waited + 1) for t, p in self._pending.items()}
+                self._pending = {t: p.one_round_later() for t, p in self._pending.items()}
 
     def snapshot(self, now_s: float) -> Snapshot:
         """The cluster as it is believed to be at ``now_s``."""
         self._now_s = max(now_s, self._now_s)
-        for node in self._nodes.values():
-            self._believe(node)
-        running = tuple(
-            replace(r, progress=self._nodes[r.machine].belief.progress(name)) for name, r in self._running.items()
-        )
+        self._estimates.advance(self._now_s)
+        if self._fleet is None:
+            nodes = self._nodes.values()
+            self._fleet = tuple([n.machine for n in nodes]), tuple([s for n in nodes for s in n.services])
+        machines, services = self._fleet
         return Snapshot(
             now_s=now_s,
             catalogue=self._catalogue,
-            machines=tuple(n.machine for n in self._nodes.values()),
-            services=tuple(s for n in self._nodes.values() for s in n.services),
-            running=running,
+            machines=machines,
+            services=services,
+            running=self._table.at(self._estimates.progress(), machines),
             pending=tuple(self._pending.values()),
             plan=tuple(p for t, p in self._plan.items() if t in self._pending),
             reservations=tuple(r for r in self._reservations if r.task in self._pending and r.machine in self._nodes),
@@ -169,10 +180,17 @@ class ClusterState:
         """Number of tasks that wait."""
         return len(self._pending)
 
-    def _believe(self, node: _Node) -> None:
-        belief = node.belief
-        while belief.now_s < self._now_s:
-            belief.advance(min(self._now_s, belief.next_event_s()))
+    def _remove(self, node: _Node) -> None:
+        """What runs on a machine that is gone is gone too, and the others move up."""
+        name = node.machine.name
+        for task in node.running:
+            del self._running[task]
+            self._table.drop(self._rows.pop(task))
+        self._estimates.remove(name)
+        self._plan = {t: p for t, p in self._plan.items() if p.machine != name}
+        self._position = {other: i for i, other in enumerate(self._nodes)}
+        self._table.number(self._position)
+        self._fleet = None
 
     def _bind(self, event: TaskBound) -> None:
         task = self._pending.get(event.task)
@@ -191,9 +209,9 @@ class ClusterState:
         )
 
     def _start(self, node: _Node, running: Running, progress: float) -> None:
-        self._believe(node)
         task = running.task
-        node.belief.start(
+        row = self._estimates.start(
+            running.machine,
             task.name,
             Resident(
                 task.profile,
@@ -206,18 +224,18 @@ class ClusterState:
                 running.start_s,
             ),
         )
-        self._running[task.name] = running
+        self._running[task.name] = node.running[task.name] = running
+        self._rows[task.name] = row
+        self._table.put(row, running, self._position[running.machine])
 
     def _stop(self, name: str, what: str) -> tuple[Running, float]:
         """Take a running task off its machine; with the progress that it is believed to have."""
         running = self._running.pop(name, None)
         if running is None:
             raise ValueError(f"{name} {what} but does not run")
-        node = self._nodes[running.machine]
-        self._believe(node)
-        progress = node.belief.progress(name)
-        node.belief.stop(name)
-        return running, progress
+        del self._nodes[running.machine].running[name]
+        self._table.drop(self._rows.pop(name))
+        return running, self._estimates.stop(running.machine, name)
 
     def _preempt(self, name: str, keeps_work: bool) -> None:
         running, progress = self._stop(name, "was preempted")
@@ -263,7 +281,7 @@ class ClusterState:
 
     def _forbid_overcommit(self, node: _Node, width_milli: int, task: Task) -> None:
         """Raise if one more task of this size would make the requests on a machine exceed what it has."""
-        here = [r for r in self._running.values() if r.machine == node.machine.name]
+        here = node.running.values()
         cpu = width_milli + sum(r.width_milli for r in here) + sum(s.width_milli for s in node.services)
         memory = task.memory_mib + sum(r.task.memory_mib for r in here) + sum(s.memory_mib for s in node.services)
         if cpu > node.machine.cpu_milli or memory > node.machine.memory_mib:

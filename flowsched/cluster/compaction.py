@@ -16,6 +16,7 @@ import numpy as np
 
 from flowsched.cluster.cluster_state import service_load
 from flowsched.cluster.resource import covers, without
+from flowsched.cluster.running_tasks import running_on
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Service, Snapshot, Task, cores_beside
 from flowsched.relations.census import Census
 from flowsched.support.arrays import BoolArray
@@ -321,7 +322,7 @@ def part_of(snapshot: Snapshot, names: Collection[str]) -> Snapshot:
         snapshot,
         machines=tuple([m for m in snapshot.machines if m.name in names]),
         services=tuple([s for s in snapshot.services if s.machine in names]),
-        running=tuple([r for r in snapshot.running if r.machine in names]),
+        running=running_on(snapshot, names),
         relation_counts=tuple([c for c in snapshot.relation_counts if c.machine in names]),
     )
 

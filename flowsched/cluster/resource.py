@@ -10,7 +10,7 @@ Amounts = Iterable[tuple[str, int]]
 
 def covers(free: Mapping[str, int], asked: Amounts) -> bool:
     """Whether what is free suffices; a machine without a resource has none of it."""
-    return all(units <= free.get(name, 0) for name, units in asked if units > 0)
+    return not asked or all(units <= free.get(name, 0) for name, units in asked if units > 0)
 
 
 def without(free: Mapping[str, int], *taken: Amounts) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -139,6 +139,14 @@ class Task:
         """The same long-running task, whenever it came and whatever it was asked to reach."""
         return replace(self, submit_s=0.0, goal_s=None, machines=None, min_utility=None, group=None, wishes=())
 
+    def one_round_later(self) -> Task:
+        """The same after one more round has left it waiting. Quicker than ``replace``, and its ``content`` stays."""
+        other = object.__new__(Task)
+        other.__dict__.update(self.__dict__)
+        other.__dict__["rounds_waited"] = self.rounds_waited + 1
+        other.__dict__.pop("timeless", None)
+        return other
+
     def threads_on(self, cores: int, profile: JobProfile) -> int:
         """Threads that it starts on so many cores: of its allowed counts the largest that has a core each, else the
         smallest; then what the program accepts.
@@ -168,6 +176,13 @@ class Running:
     progress: float = 0.0
     moved_s: float | None = None
     """When it was last moved here from another machine."""
+
+    def at(self, progress: float) -> Running:
+        """The same with another progress. Quicker than ``replace``: of thousands of tasks each round has its own."""
+        other = object.__new__(Running)
+        other.__dict__.update(self.__dict__)
+        other.__dict__["progress"] = progress
+        return other
 
 
 @dataclass(frozen=True)
@@ -228,7 +243,7 @@ class Snapshot(ShortRepr):
     catalogue: Catalogue
     machines: tuple[Machine, ...]
     services: tuple[Service, ...] = ()
-    running: tuple[Running, ...] = ()
+    running: Sequence[Running] = ()
     pending: tuple[Task, ...] = ()
     plan: tuple[PlannedStart, ...] = ()
     reservations: tuple[Reservation, ...] = ()

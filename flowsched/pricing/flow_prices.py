@@ -244,14 +244,16 @@ class FlowPrices:
         """Every running task alone on its cores from now on, and the headroom that idle services use."""
         here = self.forecasts.view.groups[group]
         total = self._headroom(group, here.host.rates(()).p95_us)
-        host = self.forecasts.bare_host(group) if self.forecasts.may_share(group) else here.host
-        for running, resident, (elapsed, tau, weight) in zip(
-            here.running, here.residents, self.goals.running[group], strict=True
+        for running, resident, left_s, (elapsed, tau, weight) in zip(
+            here.running,
+            here.residents,
+            self.forecasts.residents_alone_s(group),
+            self.goals.running[group],
+            strict=True,
         ):
             if running.task.endless:
                 total += weight * self._slowness(1.0)
                 continue
-            left_s = host.alone_s(resident.profile, resident.threads, resident.cores, resident.scale, resident.progress)
             total += weight * self.goals.g(elapsed + resident.ready_s + left_s, tau)
         return total
 

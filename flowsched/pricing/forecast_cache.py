@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -72,6 +73,7 @@ class ForecastCache:
         self._light: dict[tuple[int, int, int], bool] = {}
         self._undisturbed: dict[tuple[int, Arrival], float] = {}
         self._bare: dict[str, Host] = {}
+        self._alone_s: dict[int, list[float]] = {}
         self._resourceful = any(c.task.resources for c in view.classes)
         per_machine = (RelationKind.LIMIT, RelationKind.APART)
         self._local = tuple(r for r in view.snapshot.relations if r.key == MACHINE and r.kind in per_machine)
@@ -198,6 +200,18 @@ class ForecastCache:
         return min(
             self.task_left_s(host, cores, task) for cores in (here.batch_cores, tuple(range(here.machine.vcpus)))
         )
+
+    def residents_alone_s(self, group: int) -> list[float]:
+        """Seconds that each running task of a group's machines has left, its cores to itself; infinity without an end."""
+        found = self._alone_s.get(group)
+        if found is None:
+            here = self.view.groups[group]
+            host = self.bare_host(group) if self.may_share(group) else here.host
+            found = self._alone_s[group] = [
+                math.inf if r.task.endless else host.alone_s(s.profile, s.threads, s.cores, s.scale, s.progress)
+                for r, s in zip(here.running, here.residents, strict=True)
+            ]
+        return found
 
     def bare_host(self, group: int) -> Host:
         """A group's machine without services."""

@@ -54,10 +54,12 @@ class Gang(Generic[Members]):
 
 def gangs_of(snapshot: Snapshot, tasks: Sequence[Task]) -> list[Gang[tuple[int, ...]]]:
     """The gangs among the waiting ``tasks`` in the order of the snapshot's groups; members are indices of ``tasks``."""
-    running = Counter(r.task.group for r in snapshot.running)
     waiting: dict[str, list[int]] = {}
     for t, task in enumerate(tasks):
         if task.group is not None:
             waiting.setdefault(task.group, []).append(t)
+    if not waiting:
+        return []
+    running = Counter(r.task.group for r in snapshot.running)
     gangs = [Gang(g, running[g.name], tuple(waiting[g.name])) for g in snapshot.task_groups if g.name in waiting]
     return [gang for gang in gangs if gang.needed > 0]

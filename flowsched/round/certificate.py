@@ -28,50 +28,61 @@ from flowsched.round.round_model import RoundModel
 from flowsched.support.arrays import FloatArray
 
 _STEPS = 60
+_ROUNDING = 1e-12
+"""Relative difference of equal sums that were added up in other ways."""
 
 
 def certify(model: RoundModel, planned: Assignment, decided: Assignment, settings: Settings) -> Certificate:
-    """The certificate of a round: exact for small rounds, Lagrangian otherwise.
+    """The certificate of a round: exact for small rounds and where a bound proves the plan optimal, else Lagrangian.
 
     It is about the plan that passes and improvement ended with; where relations or task groups refused a part of that,
     about what was decided in the end.
     """
-    model, plan = _judged(model, planned, decided)
-    primal = model.total(plan)
+    model, plan, primal = _judged(model, planned, decided)
     view, prices = model.view, model.prices
     residents = sum(prices.resident_least_cost(g) * group.size for g, group in enumerate(view.groups))
     counts = np.array([len(cls.members) for cls in view.classes], np.float64)
     waits = np.array([prices.waiting_cost(c) for c in range(len(view.classes))])
     now, later = _alone_prices(model)
     cheapest = np.minimum(now, later).min(axis=1, initial=np.inf)
-    unconstrained = residents + float(counts @ np.minimum(waits, cheapest))
-    best, rents = _ascend(model, counts, waits, now, later)
-    bound = max(residents + best, unconstrained)
-    method = "lagrangian"
-    small = len(view.tasks) <= settings.exact_tasks and few_colocations(model, settings.exact_limit)
-    optimum = exact_bound(model, plan) if small else None
-    if optimum is not None:
-        bound = max(bound, optimum)
-        method = "exact"
+    bound = unconstrained = residents + float(counts @ np.minimum(waits, cheapest))
+    rents = np.zeros(len(view.groups))
+    if not _reached(primal, bound):
+        best, rents = _ascend(model, counts, waits, now, later)
+        bound = max(bound, residents + best)
+    # A plan that costs no more than a bound is an optimum: there is nothing left to search for.
+    exact = _reached(primal, bound)
+    if not exact and len(view.tasks) <= settings.exact_tasks and few_colocations(model, settings.exact_limit):
+        optimum = exact_bound(model, plan)
+        if optimum is not None:
+            exact = True
+            bound = max(bound, optimum)
     named = {view.groups[g].machine.name: float(rents[g]) for g in np.flatnonzero(rents > 0.0).tolist()}
     looked_at = None if view.candidates is None else sum(group.size for group in view.groups)
-    return Certificate(method, primal, bound, unconstrained, named, looked_at)
+    return Certificate("exact" if exact else "lagrangian", primal, bound, unconstrained, named, looked_at)
 
 
-def _judged(model: RoundModel, planned: Assignment, decided: Assignment) -> tuple[RoundModel, Assignment]:
-    """The first plan that can be carried out, and the model without demands that it was found not to meet."""
-    if model.total(planned) < FORBIDDEN:
-        return model, planned
+def _reached(primal: float, bound: float) -> bool:
+    """Whether a plan costs no more than a bound, but for rounding."""
+    return primal - bound <= _ROUNDING * max(1.0, abs(primal))
+
+
+def _judged(model: RoundModel, planned: Assignment, decided: Assignment) -> tuple[RoundModel, Assignment, float]:
+    """The first plan that can be carried out, the model without demands that it was found not to meet, and what it costs."""
+    primal = model.total(planned)
+    if primal < FORBIDDEN:
+        return model, planned, primal
     starts = [option is not None and option.start_after == 0 for option in decided.options]
     met = replace(model, must_start=frozenset(t for t in model.must_start if starts[t]))
-    if met.total(decided) < FORBIDDEN:
-        return met, decided
+    primal = met.total(decided)
+    if primal < FORBIDDEN:
+        return met, decided, primal
     # What is planned for later counts as there for relations, and need not be possible beside what starts elsewhere now.
     now = decided.copy()
     for t, starting in enumerate(starts):
         if not starting:
             now.move(t, None)
-    return met, now
+    return met, now, met.total(now)
 
 
 def _alone_prices(model: RoundModel) -> tuple[FloatArray, FloatArray]:
@@ -118,16 +129,9 @@ def _least_s(model: RoundModel, group: int, task_class: int) -> float:
 
 def _first_end_s(model: RoundModel, group: int) -> float:
     """No running task of a machine ends before this, in seconds from now."""
-    here = model.view.groups[group]
-    host = model.forecasts.bare_host(group) if model.forecasts.may_share(group) else here.host
-    return min(
-        (
-            s.ready_s + host.alone_s(s.profile, s.threads, s.cores, s.scale, s.progress)
-            for r, s in zip(here.running, here.residents, strict=True)
-            if not r.task.endless
-        ),
-        default=np.inf,
-    )
+    residents = model.view.groups[group].residents
+    alone_s = model.forecasts.residents_alone_s(group)
+    return min((s.ready_s + left_s for s, left_s in zip(residents, alone_s, strict=True)), default=np.inf)
 
 
 def _ascend(

@@ -5,56 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.cluster_state import service_load
+from flowsched.cluster.running_tasks import RunningColumns, columns_of, in_columns
 from flowsched.cluster.settings import Settings
-from flowsched.cluster.snapshot import MILLI, Running, Service, Snapshot, Task, cores_beside
+from flowsched.cluster.snapshot import MILLI, Snapshot, Task
 from flowsched.pricing.goals import REFERENCE_RUN_S
 from flowsched.pricing.sharing_kernel import RUNNING_NUMBERS
+from flowsched.round.cluster_layout import LayoutMemory, Place
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
-from flowsched_models.catalogue import Catalogue
 from flowsched_models.pace_table import PaceTable
-from flowsched_models.profile import PhaseOrder
-from flowsched_models.runtime import Host, HostFactory, Resident
-
-
-@dataclass(frozen=True)
-class ProfileArrays:
-    """What a price without forecasts needs of a profile on each shape of machine: [profiles, shapes] and [profiles]."""
-
-    alone_s: FloatArray
-    """Run time at scale 1 with all batch cores; infinity on a machine without any."""
-    one_core_s: FloatArray
-    serial: FloatArray
-    """Part of the work that runs on one core before all else."""
-    sensitivity: FloatArray
-    pressure: FloatArray
-
-    def rest(self, job: IntArray, shape: IntArray, left: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Seconds at scale 1 that the part of the work that is left takes alone, and those of them on one core, first."""
-        alone_s, one_core_s, serial = self.alone_s[job, shape], self.one_core_s[job, shape], self.serial[job]
-        parallel_s = np.where(np.isfinite(alone_s), alone_s, 0.0) - serial * one_core_s
-        serial_s = np.maximum(0.0, left - (1.0 - serial)) * one_core_s
-        return serial_s + np.minimum(1.0, left / (1.0 - serial)) * parallel_s, serial_s
-
-    def demand(self, job: IntArray, shape: IntArray, left: FloatArray, seconds: FloatArray) -> FloatArray:
-        """Cores that a part of the work keeps busy that takes so many seconds alone."""
-        return left * self.one_core_s[job, shape] / np.maximum(seconds, 1e-9)
-
-
-@dataclass(frozen=True)
-class Place:
-    """A shape of machine: its type and the services that run there."""
-
-    host: Host
-    cores: tuple[int, ...]
-    """Batch cores."""
-    slo_us: tuple[float, ...]
-    """p95 goal of each service."""
+from flowsched_models.runtime import HostFactory, Resident
 
 
 @dataclass
@@ -88,48 +51,17 @@ class ClusterArrays:
     def __init__(self, snapshot: Snapshot, hosts: HostFactory, settings: Settings) -> None:
         """Work out what can be known without a forecast."""
         self.snapshot = snapshot
-        machines = sorted(snapshot.machines, key=lambda m: m.name)
-        self.names = [m.name for m in machines]
-        self.number = {name: i for i, name in enumerate(self.names)}
-        self.hash: IntArray = np.array([crc32(name.encode()) for name in self.names], np.uint64)
-        services: dict[str, list[Service]] = {}
-        for s in snapshot.services:
-            services.setdefault(s.machine, []).append(s)
-        shapes: dict[object, int] = {}
-        self.places: list[Place] = []
-        shape = []
-        for m in machines:
-            here = services.get(m.name, ())
-            loads = tuple([service_load(s) for s in here])
-            goals = tuple([s.slo_us for s in here])
-            at = shapes.get((m.type, m.vcpus, loads, goals))
-            if at is None:
-                at = shapes[m.type, m.vcpus, loads, goals] = len(self.places)
-                self.places.append(Place(hosts.host(m.type, loads), cores_beside(m, here), goals))
-            shape.append(at)
-        self.shape: IntArray = np.array(shape, np.int64)
-        """[machines] position in ``places``."""
-        self.batch_cores: FloatArray = np.array([float(len(p.cores)) for p in self.places])[self.shape]
-        """[machines]"""
-        self.serves: BoolArray = np.array([bool(p.slo_us) for p in self.places])[self.shape]
-        """[machines] whether a latency service runs there."""
-        types = snapshot.catalogue.machine_types
-        self.bandwidth: FloatArray = np.array([types[p.host.machine_type].bandwidth for p in self.places])[self.shape]
-        """[machines] how much pressure does there."""
-        self.jobs = {name: i for i, name in enumerate(snapshot.catalogue.jobs)}
+        layout = self._layout = hosts.attached(LayoutMemory).layout(snapshot, hosts)
+        self.names, self.number, self.hash = layout.names, layout.number, layout.hash
+        self.places, self.shape = layout.places, layout.shape
+        self.batch_cores, self.serves, self.bandwidth = layout.batch_cores, layout.serves, layout.bandwidth
+        self.jobs, self.profiles = layout.jobs, layout.profiles
         self._table = hosts.attached(PaceTable)
-        self.profiles = _profiles(snapshot.catalogue, self.places, self._table)
         self.resources = sorted({name for t in snapshot.pending for name, _ in t.resources})
         """Further resources that waiting tasks ask for."""
-        self.bare = Room(
-            np.array([m.cpu_milli for m in machines], np.int64),
-            np.array([m.memory_mib for m in machines], np.int64),
-            self._units([m.resources for m in machines]),
-        )
+        units = self._units([m.resources for m in layout.machines] if self.resources else [()] * len(layout.machines))
+        self.bare = Room(layout.milli.copy(), layout.memory_mib.copy(), units)
         """Beside services only."""
-        for s in snapshot.services:
-            self.bare.milli[self.number[s.machine]] -= s.width_milli
-            self.bare.memory_mib[self.number[s.machine]] -= s.memory_mib
         self.lasting = self.bare.copy()
         """Beside services and tasks that never end."""
         self.free = self.bare.copy()
@@ -137,7 +69,7 @@ class ClusterArrays:
         self._margin = settings.slo_margin
         self._welcome: dict[tuple[str, tuple[int, ...]], NDArray[np.int8]] = {}
         """By profile and allowed threads, [places]: 1 welcome, 0 not, -1 unknown."""
-        self._book(snapshot.running, settings)
+        self._book(columns_of(snapshot), settings)
 
     def asked(self, task: Task) -> IntArray:
         """[further resources] units that a task asks for."""
@@ -179,35 +111,24 @@ class ClusterArrays:
             return np.zeros(shape, np.int64)
         return np.array([[dict(a).get(name, 0) for name in self.resources] for a in amounts], np.int64).reshape(shape)
 
-    def _book(self, running: Sequence[Running], settings: Settings) -> None:
+    def _running_units(self) -> IntArray:
+        """[running tasks, further resources] that they have."""
+        if not self.resources:
+            return np.zeros((len(self.snapshot.running), 0), np.int64)
+        return self._units([r.task.resources for r in in_columns(self.snapshot)])
+
+    def _book(self, running: RunningColumns, settings: Settings) -> None:
         """What runs, as arrays [machines, most running] that are padded with zeros."""
         now = self.snapshot.now_s
-        self._at: IntArray = np.fromiter((self.number[r.machine] for r in running), np.int64, len(running))
-        columns = np.array(
-            [
-                (
-                    r.width_milli,
-                    r.task.memory_mib,
-                    self.jobs[r.task.profile],
-                    r.task.scale,
-                    1.0 - r.progress,
-                    -1.0 if r.task.goal_s is None else r.task.goal_s,
-                    r.task.weight,
-                    now - r.task.submit_s,
-                    r.task.endless,
-                    r.task.priority,
-                )
-                for r in running
-            ],
-            np.float64,
-        ).reshape(len(running), 10)
-        width, memory, number, scale, left, goal_s, weight, waited_s, stays, priority = columns.T
+        self._at: IntArray = self._layout.row[running.machine]
+        width, memory, scale, weight = running.width_milli, running.memory_mib, running.scale, running.weight
+        left, goal_s, waited_s = 1.0 - running.progress, running.goal_s, now - running.submit_s
         self._milli, self._memory_mib = width.astype(np.int64), memory.astype(np.int64)
-        self._task_units = self._units([r.task.resources for r in running])
-        self._priority: IntArray = priority.astype(np.int64)
+        self._task_units = self._running_units()
+        self._priority: IntArray = running.priority.astype(np.int64)
         at, shape = self._at, self.shape[self._at]
-        job: IntArray = number.astype(np.int64)
-        endless = stays > 0.0
+        job = running.profile
+        endless = running.endless > 0.0
         self.free.take(at, self._milli, self._memory_mib, self._task_units)
         rows = at[endless], self._milli[endless], self._memory_mib[endless], self._task_units[endless]
         self.lasting.take(*rows)
@@ -232,7 +153,7 @@ class ClusterArrays:
         here = at[order]
         self.count: IntArray = np.bincount(at, minlength=len(self.names))
         """[machines] running tasks."""
-        place = np.arange(len(running)) - (np.cumsum(self.count) - self.count)[here]
+        place = np.arange(len(at)) - (np.cumsum(self.count) - self.count)[here]
         self.running: FloatArray = np.zeros((len(self.names), int(self.count.max(initial=0)), RUNNING_NUMBERS))
         """[machines, most running, RUNNING_NUMBERS] by work left, the least first."""
         self.running[here, place] = np.stack(numbers, axis=1)[order]
@@ -241,23 +162,3 @@ class ClusterArrays:
         """Seconds that all running tasks with an end still need on one core each."""
         self.completes = not bool(endless.all())
         """Whether any running task will end by itself."""
-
-
-def _profiles(catalogue: Catalogue, places: Sequence[Place], table: PaceTable) -> ProfileArrays:
-    names = list(catalogue.jobs)
-    shape = (len(names), len(places))
-    alone, one = np.full(shape, np.inf), np.zeros(shape)
-    for p, place in enumerate(places):
-        host, cores = place.host, place.cores
-        for j, name in enumerate(names):
-            if cores:
-                alone[j, p] = table.alone_s(host, cores, name, ())
-                one[j, p] = table.alone_s(host, cores[:1], name, ())
-    jobs = [catalogue.jobs[name] for name in names]
-    return ProfileArrays(
-        alone,
-        one,
-        np.array([p.serial_fraction if p.phase_order is PhaseOrder.SERIAL_FIRST else 0.0 for p in jobs]),
-        np.array([p.sensitivity for p in jobs]),
-        np.array([p.pressure for p in jobs]),
-    )

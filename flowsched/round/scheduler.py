@@ -9,6 +9,8 @@ from functools import partial
 
 from flowsched.cluster.compaction import View
 from flowsched.cluster.decision import Decisions
+from flowsched.cluster.knowledge import Knowledge
+from flowsched.cluster.running_tasks import columns_of
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.pricing.flow_prices import FlowPrices
@@ -40,6 +42,8 @@ _LONE_STARTS = 2
 
 class FlowScheduler:
     """The engine as a scheduler: one solver, the same settings in every round."""
+
+    told = (Knowledge.RUN_TIMES, Knowledge.PROFILES, Knowledge.INTERFERENCE)
 
     def __init__(
         self,
@@ -163,7 +167,7 @@ def begin_round(view: View, hosts: HostFactory, settings: Settings) -> BegunRoun
 def _with_requests(snapshot: Snapshot) -> Snapshot:
     """Every task with a request: forecasts know no program that takes no CPU."""
     pending, running = snapshot.pending, snapshot.running
-    if all(t.widths_milli[0] for t in pending) and all(r.width_milli for r in running):
+    if all(t.widths_milli[0] for t in pending) and bool((columns_of(snapshot).width_milli > 0.0).all()):
         return snapshot
     return replace(
         snapshot,

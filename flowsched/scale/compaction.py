@@ -434,9 +434,10 @@ def largest_sums(widths: tuple[int, ...], tiers: tuple[int, ...], unit: int, top
     sums = np.arange(top + 1)
     for width in widths:
         step = width // unit
-        for start in range(step, top + 1, step):
-            stop = min(start + step, top + 1)
-            reachable[start:stop] |= reachable[start - step : stop - step]
+        # A row for each count of this width: what is reachable stays so with one more of it.
+        padded: BoolArray = np.zeros(-(-(top + 1) // step) * step, dtype=np.bool_)
+        padded[: top + 1] = reachable
+        reachable = np.logical_or.accumulate(padded.reshape(-1, step), axis=0).ravel()[: top + 1]
         if width in tiers:
             answer[tiers.index(width)] = np.maximum.accumulate(np.where(reachable, sums, 0))
     return answer

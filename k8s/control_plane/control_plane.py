@@ -263,10 +263,12 @@ class Plane:
         runtime_config: str = "",
         audit_log: bool = False,
         real_nodes: bool = False,
+        scheduler_scores: bool = False,
     ) -> None:
         """Start a fresh, empty plane; whatever an earlier one left in the folder is forgotten.
 
         ``real_nodes``: kubelets will join it, so nodes are held to what is theirs, as in a real cluster.
+        ``scheduler_scores``: kube-scheduler scores all nodes, however many there are, and logs every score.
         """
         if any(self.alive().values()):
             raise PlaneError(f"a control plane already runs in {self.dir}")
@@ -302,7 +304,7 @@ class Plane:
             "kube-apiserver": lambda: self._start_api(
                 secure, controllers, [f"--authorization-mode={authorizers}", *gates, *served]
             ),
-            "kube-scheduler": lambda: self._start_scheduler(scheduler, scheduler_qps, gates),
+            "kube-scheduler": lambda: self._start_scheduler(scheduler, scheduler_qps, gates, scheduler_scores),
             "kube-controller-manager": lambda: self._start_controllers(run, gates),
             "kwok": self._start_kwok,
         }
@@ -456,7 +458,7 @@ class Plane:
         ]
         self._launch("kube-apiserver", flags, ready=f"{self.state['server']}/readyz")
 
-    def _start_scheduler(self, port: int, qps: int, more: list[str]) -> None:
+    def _start_scheduler(self, port: int, qps: int, more: list[str], scores: bool) -> None:
         kubeconfig = self._config_of("kube-scheduler")
         connection: dict[str, Any] = {"kubeconfig": str(kubeconfig)}
         if qps:
@@ -466,8 +468,10 @@ class Plane:
             "kind": "KubeSchedulerConfiguration",
             "leaderElection": {"leaderElect": False},
             "clientConnection": connection,
+            **({"percentageOfNodesToScore": 100} if scores else {}),
         }
         flags = [
+            *(["-v=10"] if scores else []),
             f"--config={write_private(self.dir / 'kube-scheduler.config', config)}",
             "--bind-address=127.0.0.1",
             f"--secure-port={port}",
@@ -577,6 +581,9 @@ def _parser() -> argparse.ArgumentParser:
             )
             sub.add_argument("--scheduler-qps", type=int, default=0, help="of kube-scheduler (default: its own)")
             sub.add_argument(
+                "--scheduler-scores", action="store_true", help="kube-scheduler scores all nodes and logs every score"
+            )
+            sub.add_argument(
                 "--feature-gates", default="", help="of all Kubernetes parts, such as GenericWorkload=true"
             )
             sub.add_argument(
@@ -603,7 +610,13 @@ def _run(args: argparse.Namespace) -> int:
             raise PlaneError(f"no such part: {', '.join(unknown)} (known: {', '.join(OPTIONAL)})")
         try:
             plane.up(
-                parts, args.scheduler_qps, args.feature_gates, args.runtime_config, args.audit_log, args.real_nodes
+                parts,
+                args.scheduler_qps,
+                args.feature_gates,
+                args.runtime_config,
+                args.audit_log,
+                args.real_nodes,
+                args.scheduler_scores,
             )
         except BaseException:
             plane.down()

@@ -10,10 +10,11 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from flowsched.relations.relation import Relation, RelationKind
 from flowsched_k8s.exclusions import DISK, PORT, exclusions
+from flowsched_k8s.filters import StaticFilter, spread_nodes
 from flowsched_k8s.names import (
     DISK_CONFLICT,
     EXISTING_ANTI_AFFINITY,
@@ -25,6 +26,7 @@ from flowsched_k8s.names import (
 )
 from flowsched_k8s.objects import (
     LabelSelector,
+    Node,
     Pod,
     PodAffinityTerm,
     TopologySpreadConstraint,
@@ -114,6 +116,21 @@ class _Counted:
         return all(t.matches(meta.namespace, labels, namespace_labels) for t in self.tests)
 
 
+@dataclass(frozen=True)
+class _ScopedKey:
+    """A label that only some nodes have: those that one constraint compares."""
+
+    key: str
+    """The node's own label whose values it has."""
+    nodes: StaticFilter
+    """Those that it calls affine."""
+
+    @cached_property
+    def name(self) -> str:
+        digest = hashlib.blake2b(repr(self.nodes.key).encode(), digest_size=5).hexdigest()
+        return f"{self.key}@{digest}"
+
+
 class _Shelf:
     """Relations of one namespace by a label that whoever joins must have, so that few have to be looked at."""
 
@@ -169,6 +186,8 @@ class RelationIndex:
         self._counted: dict[str, _Counted] = {}
         self._texts: dict[str, str] = {}
         self._shelves: dict[str | None, _Shelf] = {}
+        self._scoped: dict[str, _ScopedKey] = {}
+        """By name, spreads whose domains only nodes are in that the constraint compares."""
 
     def declare(self, pod: Pod, namespaces: Mapping[str, Mapping[str, str]]) -> PodRelations:
         """What the pod demands of others, without host ports; its relations are known from now on.
@@ -213,6 +232,15 @@ class RelationIndex:
         counted = self._counted.get(relation)
         return counted is not None and counted.matches(pod, self._namespaces.get(pod.metadata.namespace, {}))
 
+    def has_own_labels(self, relation: str) -> bool:
+        """Whether its domains are by a label that nodes have from :meth:`labels_of`."""
+        return relation in self._scoped
+
+    def labels_of(self, node: Node) -> dict[str, str]:
+        """Labels by which the domains of some declared spreads are told apart; they stand beside the node's own."""
+        own = node.metadata.labels or {}
+        return {s.name: own[s.key] for s in self._scoped.values() if s.nodes.affine(node)}
+
     def describe(self, relation: str) -> str:
         """A relation in words, for records: what it demands, of which pods."""
         return self._texts.get(relation, relation)
@@ -222,6 +250,7 @@ class RelationIndex:
         kept = set(names)
         gone = tuple(sorted(self._counted.keys() - kept))
         for name in gone:
+            self._scoped.pop(name, None)
             for test in self._counted.pop(name).tests[:1]:
                 for place in _shelf_keys(test):
                     shelf = self._shelves.get(place)
@@ -247,16 +276,19 @@ class RelationIndex:
             yield self._register(relation, _Counted((_pod_test(pod, term),)))
 
     def _spread(self, pod: Pod) -> Iterator[Relation]:
-        for constraint in pod.spec.topology_spread_constraints or ():
-            if constraint.when_unsatisfiable == "DoNotSchedule":
-                relation = Relation(
-                    "",
-                    RelationKind.SPREAD,
-                    constraint.topology_key,
-                    skew=constraint.max_skew,
-                    min_domains=constraint.min_domains or 1,
-                )
-                yield self._register(relation, _spread_counted(pod, constraint))
+        for constraint, nodes in spread_nodes(pod):
+            scoped = None if nodes is None else _ScopedKey(constraint.topology_key, nodes)
+            relation = Relation(
+                "",
+                RelationKind.SPREAD,
+                constraint.topology_key if scoped is None else scoped.name,
+                skew=constraint.max_skew,
+                min_domains=constraint.min_domains or 1,
+            )
+            named = self._register(relation, _spread_counted(pod, constraint))
+            if scoped is not None:
+                self._scoped[named.name] = scoped
+            yield named
 
     # Wishes
 
@@ -390,7 +422,9 @@ def _text(relation: Relation, counted: _Counted) -> str:
         f"{'nobody' if t.labels is None else t.labels} in {_shown_namespaces(t)}" for t in counted.tests
     )
     skew = f" (skew {relation.skew})" if relation.kind == RelationKind.SPREAD else ""
-    return f"{_PREFIXES[relation.kind]} by {relation.key}{skew}: pods {about}"
+    key, scoped, _ = relation.key.partition("@")
+    nodes = " of the nodes that it compares" if scoped else ""
+    return f"{_PREFIXES[relation.kind]} by {key}{nodes}{skew}: pods {about}"
 
 
 def _shown_namespaces(test: PodTest) -> str:

@@ -29,7 +29,6 @@ from flowsched_k8s.neutral import machine_type, with_neutral
 from flowsched_k8s.objects import Meta, Node, Pod
 from flowsched_k8s.pod_groups import PodGroupIndex, group_ref, unsupported_group
 from flowsched_k8s.pod_index import PodIndex
-from flowsched_k8s.quantity import amount
 from flowsched_k8s.readings import core_set, cpu_capacity, created_s, seconds, small_number, static_facts
 from flowsched_k8s.requests import allocatable, granted, pod_requests
 from flowsched_k8s.services import Services
@@ -152,9 +151,6 @@ class Cache:
         room = {**allocatable(node), **self.volumes.limits.of_node(name)}
         for resource, count in self.volumes.left_attached(name).items():
             room[resource] = max(0, room[resource] - count)
-        for resource, text in self.configuration.reserve.items():
-            if resource in room:
-                room[resource] = max(0, room[resource] - amount(resource, text))
         return room
 
     def _recount_attached(self, entry: PodEntry, name: str) -> None:
@@ -198,7 +194,7 @@ class Cache:
 
     def _put_machine(self, name: str) -> None:
         entry = self.nodes[name]
-        labels = entry.node.metadata.labels or {}
+        labels = {**(entry.node.metadata.labels or {}), **self.relations.labels_of(entry.node)}
         row = self.fleet.put_machine(name, entry.allocatable, labels, bandwidth=entry.type.bandwidth)
         if row >= len(self.versions):
             more = max(64, 2 * row) - len(self.versions)
@@ -503,6 +499,9 @@ class Cache:
                 continue
             self._declared.add(name)
             self.fleet.declare(relation)
+            if self.relations.has_own_labels(name):
+                for node in self.nodes:
+                    self._put_machine(node)
             counted = [(uid, e) for uid, e in self.pods.items() if self.relations.matches(name, e.pod)]
             self.fleet.enrol(name, [uid for uid, e in counted if e.place])
             for _, entry in counted:

@@ -163,8 +163,6 @@ class Configuration:
     scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
     node_selector: Mapping[str, str] = field(default_factory=dict)
     """Labels that a node must have to be ours; empty: every node."""
-    reserve: Mapping[str, str] = field(default_factory=dict)
-    """Quantities by resource that are left free on every node, for whoever else places pods there."""
     rounds: Rounds = field(default_factory=Rounds)
     pod_initial_backoff_s: float = 1.0
     pod_max_backoff_s: float = 10.0

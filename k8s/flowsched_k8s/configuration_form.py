@@ -32,7 +32,6 @@ from flowsched_k8s.duration import format_duration_s, parse_duration_s
 from flowsched_k8s.engine_form import read_cost_model, read_engine
 from flowsched_k8s.gone_keys import explained
 from flowsched_k8s.names import CONFIG_KIND, CONFIG_VERSION, POOL
-from flowsched_k8s.quantity import whole
 from flowsched_models.document import (
     Document,
     InputError,
@@ -86,17 +85,6 @@ def _matching(pattern: re.Pattern[str], what: str, help: str, longest: int) -> B
     return BeforeValidator(look)
 
 
-def _amount(value: Any) -> str:
-    text = str(value) if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
-    try:
-        found = whole(text)
-    except ValueError:
-        raise QuantityError(f"{shown(value)} is not a quantity", "write it as 500m, 2 or 1Gi") from None
-    if found < 0:
-        raise QuantityError(f"must not be negative, but is {shown(value)}")
-    return text
-
-
 def _path(value: Any) -> Any:
     value = _as_text(value)
     if isinstance(value, str) and (not value or "\0" in value):
@@ -116,7 +104,6 @@ def _named_model(value: Any) -> Any:
 
 
 Duration = Annotated[float, BeforeValidator(parse_duration_s)]
-Amount = Annotated[str, BeforeValidator(_amount)]
 Place = Annotated[str, BeforeValidator(_path)]
 NamedModel = Annotated[Any, BeforeValidator(_named_model)]
 Listen = Annotated[Any, BeforeValidator(_address)]
@@ -350,9 +337,6 @@ class ConfigurationForm(ConfigForm):
         default_factory=dict,
         description=f'labels a node must have to be ours, such as `{POOL}: "true"`; default: every node',
     )
-    reserve: dict[str, Amount] = _key(
-        "what is left free on every node for [other schedulers](kubernetes.md#a-shared-pool), such as `cpu: 500m`", {}
-    )
     rounds: RoundsForm = Field(default_factory=RoundsForm)
     pod_initial_backoff_seconds: Positive = _key(
         "wait before a pod that failed is tried again; doubles each time", Configuration.pod_initial_backoff_s
@@ -404,7 +388,6 @@ def load_configuration(path: Path | None, namespace_file: Path = NAMESPACE_FILE)
         leader_election=form.leader_election.value(namespace),
         scheduler_names=tuple(p.scheduler_name for p in form.profiles),
         node_selector=dict(form.node_selector),
-        reserve=dict(form.reserve),
         rounds=form.rounds.value(),
         pod_initial_backoff_s=form.pod_initial_backoff_seconds,
         pod_max_backoff_s=form.pod_max_backoff_seconds,

@@ -31,7 +31,6 @@ def to_plain(configuration: Configuration) -> dict[str, Any]:
         "leaderElection": _plain(c.leader_election),
         "profiles": [{"schedulerName": name} for name in c.scheduler_names],
         "nodeSelector": dict(c.node_selector),
-        "reserve": dict(c.reserve),
         "rounds": _plain(c.rounds),
         "podInitialBackoffSeconds": c.pod_initial_backoff_s,
         "podMaxBackoffSeconds": c.pod_max_backoff_s,

@@ -7,12 +7,12 @@ Resources, host ports and everything about other pods is the engine's: see :mod:
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from flowsched_k8s.names import AVOIDED, CORDONED, NODE_AFFINITY, TAINTS
-from flowsched_k8s.objects import Node, NodeAffinity, Pod, Taint
+from flowsched_k8s.objects import Node, NodeAffinity, Pod, Taint, TopologySpreadConstraint
 from flowsched_k8s.selector import NodeTerm, NodeTest, node_term, node_test
 from flowsched_k8s.volume_needs import NOTHING, VolumeNeeds
 from flowsched_k8s.volumes import VolumeIndex
@@ -23,6 +23,7 @@ _FULL_WEIGHT = 100
 _CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 _FORBIDDING = ("NoSchedule", "NoExecute")
 _COMPARED = ("Gt", "Lt")
+_MUST = "DoNotSchedule"
 _WHOLE = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
@@ -145,17 +146,40 @@ def static_filter(pod: Pod, volumes: VolumeIndex) -> StaticFilter:
     blocked = next(_unsupported(pod), None) or needs.blocked
     if blocked is not None:
         return StaticFilter(blocked)
-    spec = pod.spec
-    affinity = (spec.affinity.node_affinity if spec.affinity is not None else None) or NodeAffinity()
+    affinity = _node_affinity(pod)
     return StaticFilter(
         None,
-        tuple(sorted((spec.node_selector or {}).items())),
+        _selector(pod),
         node_test(affinity.required) if affinity.required is not None else None,
         tuple(_preferred(affinity)),
         tuple(_tolerances(pod)),
         needs,
         _spread_scope(pod),
     )
+
+
+def spread_nodes(pod: Pod) -> list[tuple[TopologySpreadConstraint, StaticFilter | None]]:
+    """Spread constraints that must hold, each with the nodes that it compares, which its filter calls affine.
+
+    None where all of them compare those of :func:`static_filter`, as they do unless their inclusion policies differ.
+    """
+    hard = _hard(pod)
+    if len({_policies(c) for c in hard}) < 2:
+        return [(c, None) for c in hard]
+    affinity = _node_affinity(pod)
+    required = node_test(affinity.required) if affinity.required is not None else None
+    found: list[tuple[TopologySpreadConstraint, StaticFilter | None]] = []
+    for constraint in hard:
+        by_affinity, by_taints = _policies(constraint)
+        # What a policy ignores is left out, so that pods that differ in that only are compared on the same nodes.
+        nodes = StaticFilter(
+            selector=_selector(pod) if by_affinity else (),
+            required=required if by_affinity else None,
+            tolerances=tuple(_tolerances(pod)) if by_taints else (),
+            spread=SpreadScope(_spread_keys(hard), by_affinity, by_taints),
+        )
+        found.append((constraint, nodes))
+    return found
 
 
 def _unsupported(pod: Pod) -> Iterator[str]:
@@ -168,28 +192,40 @@ def _unsupported(pod: Pod) -> Iterator[str]:
     for index, toleration in enumerate(spec.tolerations or ()):
         if toleration.operator not in ("", "Equal", "Exists", *_COMPARED):
             yield f"spec.tolerations[{index}].operator: {toleration.operator} is not supported by flowsched"
-    policies = set()
     for index, constraint in enumerate(spec.topology_spread_constraints or ()):
-        where = f"spec.topologySpreadConstraints[{index}]"
-        if constraint.when_unsatisfiable == "DoNotSchedule":
-            policies.add(_policies(constraint.node_affinity_policy, constraint.node_taints_policy))
-            if len(policies) > 1:
-                names = "nodeAffinityPolicy and nodeTaintsPolicy"
-                yield f"{where}: {names} that differ from those of an earlier constraint are not supported by flowsched"
-        elif constraint.when_unsatisfiable != "ScheduleAnyway":
-            yield f"{where}.whenUnsatisfiable: {constraint.when_unsatisfiable} is not supported by flowsched"
+        if constraint.when_unsatisfiable not in (_MUST, "ScheduleAnyway"):
+            where = f"spec.topologySpreadConstraints[{index}].whenUnsatisfiable"
+            yield f"{where}: {constraint.when_unsatisfiable} is not supported by flowsched"
 
 
-def _policies(affinity: str | None, taints: str | None) -> tuple[bool, bool]:
-    return (affinity or "Honor") == "Honor", (taints or "Ignore") == "Honor"
+def _selector(pod: Pod) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((pod.spec.node_selector or {}).items()))
+
+
+def _node_affinity(pod: Pod) -> NodeAffinity:
+    return (pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None) or NodeAffinity()
+
+
+def _hard(pod: Pod) -> list[TopologySpreadConstraint]:
+    return [c for c in pod.spec.topology_spread_constraints or () if c.when_unsatisfiable == _MUST]
+
+
+def _policies(constraint: TopologySpreadConstraint) -> tuple[bool, bool]:
+    """Whether only nodes count that the pod's affinity allows, and only those whose taints it tolerates."""
+    return (constraint.node_affinity_policy or "Honor") == "Honor", constraint.node_taints_policy == "Honor"
+
+
+def _spread_keys(hard: Sequence[TopologySpreadConstraint]) -> tuple[str, ...]:
+    return tuple(sorted({c.topology_key for c in hard}))
 
 
 def _spread_scope(pod: Pod) -> SpreadScope:
-    hard = [c for c in pod.spec.topology_spread_constraints or () if c.when_unsatisfiable == "DoNotSchedule"]
-    if not hard:
-        return SpreadScope()
-    keys = tuple(sorted({c.topology_key for c in hard}))
-    return SpreadScope(keys, *_policies(hard[0].node_affinity_policy, hard[0].node_taints_policy))
+    hard = _hard(pod)
+    policies = {_policies(c) for c in hard}
+    if len(policies) > 1:
+        # Each constraint has domains of its own, which other nodes are not in.
+        return SpreadScope(by_affinity=False)
+    return SpreadScope(_spread_keys(hard), *policies.pop()) if hard else SpreadScope()
 
 
 def _preferred(affinity: NodeAffinity) -> list[tuple[int, NodeTerm]]:

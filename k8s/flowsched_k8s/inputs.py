@@ -416,19 +416,22 @@ class InputBuilder:
     def nominees(self) -> tuple[Nominee, ...]:
         """Waiting pods that room is made for on a node of the pool."""
         cache = self._cache
-        found = []
-        for uid, node in cache.nominated.items():
-            entry = cache.pods[uid]
-            if node in cache.nodes and not entry.place:
-                holds: tuple[str, ...] = ()
-                joins: tuple[str, ...] = ()
-                if entry.ours:  # relations of waiting pods of others are not known
-                    wants = cache.wants(entry)
-                    holds = wants.holds
-                    # It is not there yet: no pod may come for its sake.
-                    joins = tuple(name for name in wants.joins if not self._attracts(name))
-                found.append(Nominee(uid, entry.priority, node, entry.needs, holds, joins))
-        return tuple(found)
+        return tuple(
+            self.nominee(entry, node)
+            for uid, node in cache.nominated.items()
+            if node in cache.nodes and not (entry := cache.pods[uid]).place
+        )
+
+    def nominee(self, entry: PodEntry, node: str) -> Nominee:
+        """A waiting pod that room is made for on a node."""
+        holds: tuple[str, ...] = ()
+        joins: tuple[str, ...] = ()
+        if entry.ours:  # relations of waiting pods of others are not known
+            wants = self._cache.wants(entry)
+            holds = wants.holds
+            # It is not there yet: no pod may come for its sake.
+            joins = tuple(name for name in wants.joins if not self._attracts(name))
+        return Nominee(entry.key.uid, entry.priority, node, entry.needs, holds, joins)
 
     def _attracts(self, name: str) -> bool:
         relation = self._cache.fleet.relation(name)

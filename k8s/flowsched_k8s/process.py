@@ -343,9 +343,9 @@ class Process:
         """Look whether running pods should be elsewhere, and ask for their eviction."""
         assert self._engine is not None, "rounds begin once it is made"
         rebalancing, settings = self.state.rebalancing, self.configuration.rebalancing
-        self._dispatch(rebalancing.restore(now))
-        questions = rebalancing.questions(now)
         try:
+            self._dispatch(rebalancing.restore(now))
+            questions = rebalancing.questions(now)
             plan, refused = await asyncio.to_thread(plan_moves, questions, self._solver, self._engine, settings)
         except Exception:  # A fault of ours must not stop the scheduling of pods.
             LOG.exception("rebalancing failed", extra={"look": rebalancing.looks})
@@ -436,8 +436,6 @@ class Process:
             else:
                 if isinstance(instruction, GroupStatus):
                     instruction = replace(instruction, api_version=self._in_tree_version())
-                if isinstance(instruction, MovePod) and self.state.rebalancing.outdated(instruction):
-                    continue
                 result = await self.writer.carry_out(instruction)
                 accepted = result.outcome in (WriteOutcome.DONE, WriteOutcome.DRY)
                 if isinstance(instruction, Evict) and accepted:
@@ -448,8 +446,11 @@ class Process:
                     self._dispatch(self.state.evictions.failed(instruction.pod, result.message, self._clock()))
                 if isinstance(instruction, TaintNode):
                     self._dispatch(self.state.rebalancing.marked(instruction, accepted, result.message))
-                if isinstance(instruction, MovePod) and not accepted:
-                    self._dispatch(self.state.rebalancing.failed(instruction.pod, result.message, self._clock()))
+                if isinstance(instruction, MovePod):
+                    # A pod that is gone already has made room as well.
+                    left = accepted or result.outcome in (WriteOutcome.GONE, WriteOutcome.CONFLICT)
+                    now = self._clock()
+                    self._dispatch(self.state.rebalancing.answered(instruction, left, result.message, now))
                 if isinstance(instruction, Resize):
                     now = self._clock()
                     self._dispatch(self.state.resizes.done(instruction.pod, accepted, result.message, now))

@@ -21,11 +21,11 @@ from flowsched_k8s.evictions import Evictions
 from flowsched_k8s.gangs import Gangs
 from flowsched_k8s.inputs import InputBuilder
 from flowsched_k8s.instructions import Instruction, MovePod, PodKey, TaintNode
-from flowsched_k8s.move_plan import MovePlan, MoveQuestion, Purpose
+from flowsched_k8s.move_plan import MovePlan, MoveQuestion, PlannedMove, Purpose
 from flowsched_k8s.names import AVOIDED, EMPTIED, EVICTION_BY_API
 from flowsched_k8s.objects import Pod, Taint
 from flowsched_k8s.pod_groups import GroupSpec
-from flowsched_k8s.preemption import Occupant, PreemptionPlan
+from flowsched_k8s.preemption import Occupant, PreemptionPlan, is_part_of_node
 from flowsched_k8s.queue import Place, PodQueue
 from flowsched_k8s.recorder import Recorder
 from flowsched_k8s.round_input import Nominee, RoundInput
@@ -62,6 +62,16 @@ class Look:
     """Why nothing is moved, purpose by purpose."""
     stays: Counter[str] = field(default_factory=Counter)
     """Pods that may not be moved, by reason."""
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One eviction of a plan."""
+
+    move: PlannedMove
+    pod: PodKey
+    what: str
+    record: str
 
 
 class Rebalancing:
@@ -103,8 +113,8 @@ class Rebalancing:
         self._turn = 0
         self.looks = 0
         self.last: Look | None = None
-        self._when_marked: list[Instruction] = []
-        """What follows once a node that is to be emptied is marked."""
+        self._steps: deque[_Step] = deque()
+        """Evictions of the plan that are not asked for yet, one after the other."""
         self._moves: deque[dict[str, object]] = deque(maxlen=_MOVED)
         self._emptied: dict[str, float] = {}
         """Nodes that are marked as emptied, and since when, as of this look."""
@@ -207,12 +217,7 @@ class Rebalancing:
                 look.told.append(f"{what}: {broken}")
                 continue
             by_uid = {e.key.uid: e for e in entries}
-            nominees = [
-                Nominee(uid, e.priority, plan.node, e.needs, wants.holds, wants.joins)
-                for uid, plan in plans.items()
-                for e in (by_uid[uid],)
-                for wants in (self._cache.wants(e),)
-            ]
+            nominees = [self._inputs.nominee(by_uid[uid], plan.node) for uid, plan in plans.items()]
             engine = self._cache.configuration.engine
             gain = sum(
                 engine.waiting_weight
@@ -356,7 +361,7 @@ class Rebalancing:
     def _residents(self, node: NodeEntry) -> list[PodEntry]:
         """Pods that keep a node in use: those of DaemonSets and of the node itself do not."""
         pods = [self._cache.pods[uid] for uid in sorted(node.pods)]
-        return [e for e in pods if not _is_part_of_node(e)]
+        return [e for e in pods if not is_part_of_node(e.pod)]
 
     def _is_little_used(self, name: str) -> bool:
         fleet = self._cache.fleet
@@ -442,58 +447,62 @@ class Rebalancing:
             look.told.append(f"{plan.question.what}: {broken}")
             return []
         self._purpose = str(plan.question.purpose)
-        out: list[Instruction] = []
-        dry = self._settings.dry_run or self._cache.configuration.dry_run
-        for m in moves:
-            key = leaving[m.uid]
-            text = (
-                f"{plan.question.what}: {key} leaves {m.source}, {m.target} is the place for it "
-                f"(gain {m.gain:.2f}, price {m.price:.2f}, record {record})"
-            )
-            LOG.info("would move" if dry else "moves", extra={"pod": key, "why": text})
-            done = {"at_s": now, "purpose": self._purpose, "pod": str(key), "from": m.source, "to": m.target}
-            self._moves.append({**done, "gain": m.gain, "price": m.price, "record": record, "dry_run": dry})
-            self._tallies.moves[self._purpose, "dry" if dry else "sent"] += 1
-            if dry:
-                continue
-            event = self._recorder.rebalanced(key, text, now)
-            out += [] if event is None else [event]
-            out.append(MovePod(key))
-            self._moving[m.uid] = now + _PATIENCE_S
-            self._sent.add(m.uid)
-        if not dry and plan.question.purpose is Purpose.EMPTY_NODE:
-            # Once the node is marked: before, the pods in their place would come back to it.
-            self._when_marked = out
+        steps = [_Step(m, leaving[m.uid], plan.question.what, record) for m in moves]
+        if self._settings.dry_run or self._cache.configuration.dry_run:
+            for step in steps:
+                self._note(step, "would move", now)
+            return []
+        self._steps.extend(steps)
+        self._moving = {m.uid: now + _PATIENCE_S for m in moves}
+        self._sent |= self._moving.keys()
+        if plan.question.purpose is Purpose.EMPTY_NODE:
+            # The pods leave once the node is marked: before, those in their place would come back to it.
             return [self._mark(moves[0].source, now)]
-        if not dry and plan.question.room_for:
-            out += self._evictions.make_room(plan.question.room_for, now)
-        return out
+        held = self._evictions.make_room(plan.question.room_for, now)
+        return [*held, *self._next()]
+
+    def _next(self) -> list[Instruction]:
+        """The next eviction; pods that have gone meanwhile need none."""
+        while self._steps and self._steps[0].pod.uid not in self._moving:
+            self._steps.popleft()
+        return [MovePod(self._steps[0].pod)] if self._steps else []
+
+    def _note(self, step: _Step, said: str, now: float) -> str:
+        """Take down a move that is made, or would be; the sentence about it."""
+        move, dry = step.move, said != "moves"
+        text = (
+            f"{step.what}: {step.pod} leaves {move.source}, {move.target} is the place for it "
+            f"(gain {move.gain:.2f}, price {move.price:.2f}, record {step.record})"
+        )
+        LOG.info(said, extra={"pod": step.pod, "why": text})
+        about = {"at_s": now, "purpose": self._purpose, "pod": str(step.pod), "from": move.source, "to": move.target}
+        self._moves.append({**about, "gain": move.gain, "price": move.price, "record": step.record, "dry_run": dry})
+        self._tallies.moves[self._purpose, "dry" if dry else "sent"] += 1
+        return text
 
     def marked(self, mark: TaintNode, accepted: bool, message: str) -> list[Instruction]:
         """A node is marked as emptied, or is not: the pods leave it now, or stay."""
         if not any(t.key == EMPTIED for t in mark.taints):
             return []
-        out, self._when_marked = self._when_marked, []
         if accepted:
-            return out
-        for instruction in out:
-            if isinstance(instruction, MovePod):
-                self.forget(instruction.pod.uid)
+            return self._next()
+        self._steps.clear()
+        self._moving.clear()
         self._tallies.moves[self._purpose, "refused"] += 1
         if self.last is not None:
             self.last.told.append(f"{mark.node} without pods: it could not be marked: {message}")
         return []
 
-    def outdated(self, move: MovePod) -> bool:
-        """Whether a move is not to be sent any more: another one of its plan was refused, or the pod is gone."""
-        return move.pod.uid not in self._moving
-
-    def failed(self, pod: PodKey, message: str, now: float) -> list[Instruction]:
-        """An eviction was refused: the rest of the plan is not carried out, and whoever waits for the room hears of it."""
-        pods = self._cache.pods
-        stay = {uid for uid in self._moving if uid in pods and pods[uid].pod.metadata.deletion_timestamp is None}
-        for uid in {pod.uid, *stay}:
-            self.forget(uid)
+    def answered(self, move: MovePod, accepted: bool, message: str, now: float) -> list[Instruction]:
+        """What the API server says to an eviction. A refusal ends the plan: whoever waits for the room hears of it."""
+        pod = move.pod
+        step = self._steps.popleft() if self._steps and self._steps[0].pod == pod else None
+        if accepted:
+            event = None if step is None else self._recorder.rebalanced(pod, self._note(step, "moves", now), now)
+            return [*([] if event is None else [event]), *self._next()]
+        stay = {pod.uid, *(left.pod.uid for left in self._steps)}
+        self._steps.clear()
+        self._moving = {uid: until for uid, until in self._moving.items() if uid not in stay}
         out = self._evictions.failed(pod, message, now, stay)
         self._tallies.moves[self._purpose, "refused"] += 1
         if self.last is not None:
@@ -522,10 +531,6 @@ def _emptied_s(node: NodeEntry) -> float | None:
     if value is None:
         return None
     return float(value) if value.isdigit() else 0.0
-
-
-def _is_part_of_node(entry: PodEntry) -> bool:
-    return any(o.controller and o.kind in ("DaemonSet", "Node") for o in entry.pod.metadata.owner_references or ())
 
 
 def _with(given: RoundInput, gone: Collection[str], nominees: Sequence[Nominee], closed: Sequence[int]) -> RoundInput:

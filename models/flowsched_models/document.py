@@ -14,6 +14,7 @@ import yaml
 KeyPath = tuple[str | int, ...]
 """Where a value stands in a document: keys and list indices from the top."""
 
+_TOO_DEEP = "the file is nested too deeply"
 MAX_DEPTH = 100
 """No form needs a tenth of it."""
 ALIASED_VALUES = 100_000
@@ -168,7 +169,7 @@ def parse_document(text: str, source: str, path: Path | None = None) -> Document
         raise InputError([_syntax_problem(error, source)]) from None
     except RecursionError:
         # Aliases within aliases nest deeper than the text does.
-        raise InputError([Problem(source, None, "", "the file is nested too deeply")]) from None
+        raise InputError([Problem(source, None, "", _TOO_DEEP)]) from None
     finally:
         if loader is not None:
             loader.dispose()
@@ -187,7 +188,7 @@ def _check_depth(text: str) -> None:
             depth += 1
             if depth > MAX_DEPTH:
                 mark: Any = event.start_mark
-                raise yaml.MarkedYAMLError(problem="the file is nested too deeply", problem_mark=mark)
+                raise yaml.MarkedYAMLError(problem=_TOO_DEEP, problem_mark=mark)
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
@@ -196,6 +197,9 @@ def _syntax_problem(error: yaml.YAMLError, source: str) -> Problem:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     parts = [getattr(error, "context", None), getattr(error, "problem", None)]
     detail = ", ".join(p for p in parts if p) or " ".join(str(error).split())
+    if "maximum nesting depth" in detail:
+        # Some versions of libyaml have a limit of their own, which they reach before ours: they read ahead.
+        detail = _TOO_DEEP
     help = "indent with spaces, not tabs" if "\\t" in detail else ""
     if mark is None:
         return Problem(source, None, "", f"not valid YAML: {detail}", help)

@@ -6,7 +6,7 @@ what it believes of them, and :func:`flowsched_models.forecast.forecast` looks a
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from flowsched_models.runtime import Host, Occupant, Resident
@@ -60,6 +60,31 @@ class Execution(Generic[Key]):
     def progress(self, key: Key) -> float:
         """Share of a job's work that is done."""
         return self._entries[key].progress
+
+    def jobs(self) -> Iterable[Key]:
+        """The jobs on the machine, those first that came first."""
+        return self._entries.keys()
+
+    def progresses(self) -> Iterator[tuple[Key, float]]:
+        """Each job, and the share of its work that is done."""
+        return ((key, entry.progress) for key, entry in self._entries.items())
+
+    def courses(self) -> Iterator[tuple[Key, float, float, float]]:
+        """Each job with its progress, its pace in 1/s up to the next event and the progress that it cannot pass before."""
+        if self._paces is None:
+            self._settle()
+        assert self._paces is not None
+        for key, entry in self._entries.items():
+            pace = self._paces.get(key)
+            yield (
+                (key, entry.progress, 0.0, _NEVER) if pace is None else (key, entry.progress, pace, self._marks[key][1])
+            )
+
+    def resume(self, now_s: float, progress: Mapping[Key, float]) -> None:
+        """Go on at ``now_s``, before the next event, as somebody else followed the ``courses`` until then."""
+        self.now_s = now_s
+        for key, done in progress.items():
+            self._entries[key].progress = done
 
     @property
     def p95_us(self) -> tuple[float, ...]:

@@ -199,6 +199,7 @@ def run_draws(
     kinds = np.zeros(jobs.shape[0], np.int64)
     # The sets of one plan are few: looking them up would cost what it saves.
     memory = no_memory()
+    host = int(np.int64(0))  # a plain 0 is a type of its own, for which all that is called would be compiled once more
     fits = True
     for r in range(factors.shape[0]):
         one = run_once(
@@ -213,7 +214,7 @@ def run_draws(
             own,
             kinds,
             memory,
-            0,
+            host,
             free_cores,
             free_memory,
             start_delay,

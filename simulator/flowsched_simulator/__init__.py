@@ -8,6 +8,7 @@ from flowsched_simulator.replay import replay
 from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.scenario_file import bundled_scenarios, load_scenario
+from flowsched_simulator.scenario_maker import make_scenario
 from flowsched_simulator.schedule_file import bundled_schedules, load_schedule
 from flowsched_simulator.simulation import Options
 
@@ -23,6 +24,7 @@ __all__ = [
     "compare",
     "load_scenario",
     "load_schedule",
+    "make_scenario",
     "replay",
     "simulate",
 ]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from flowsched_models.runtime import HostFactory
-from flowsched_simulator.baselines import BASELINES, variants_of
+from flowsched_simulator.baselines import BASELINES, variant_label, variants_of
 from flowsched_simulator.policies import EngineOptions, check_policies, schedulers
 from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Objective, Scenario
@@ -25,16 +25,26 @@ def simulate(
     engine: EngineOptions | None = None,
     hosts: HostFactory | None = None,
     report: Report | None = None,
+    variant: str | None = None,
 ) -> Run:
-    """One policy on a scenario. Of a baseline's variants (request declared, 1, 2, 4; own or shared cores) the best.
+    """One policy on a scenario. Of a baseline's variants (request declared, 1, 2, 4; own or shared cores) the best, or
+    the one that ``variant`` names, such as ``declared-shared``; policies that have only one way run as they are.
 
     The best has the fewest SLO violations, then the least makespan or mean completion, whichever is the scenario's
     objective: a rule is judged at its best, with hindsight that the rule itself does not have. Where records are kept the
-    best variant runs once more: they are its records only. Raises :class:`InputError` for a policy that there is not.
+    best variant runs once more: they are its records only. Raises :class:`InputError` for a policy or a variant that there
+    is not.
     """
     check_policies((policy,), "policy")
     options, engine = options or Options(), engine or EngineOptions()
     hosts = hosts or HostFactory(scenario.catalogue)
+    if variant is not None:
+        # A policy with a single variant gives it no name.
+        only = {variant_label(variant, "variant"), ""}
+        (run,) = simulate_variants(
+            scenario, policy, options=options, engine=engine, hosts=hosts, report=report, variants=only
+        )
+        return run
     if not engine.keep_records or policy not in BASELINES or len(variants_of(policy)) == 1:
         runs = simulate_variants(scenario, policy, options=options, engine=engine, hosts=hosts, report=report)
         return min(runs, key=lambda run: _rank(run, scenario.objective))
@@ -80,15 +90,21 @@ def compare(
     options: Options | None = None,
     engine: EngineOptions | None = None,
     report: Report | None = None,
+    variant: str | None = None,
 ) -> tuple[Run, ...]:
-    """One run per policy, in the order given. All share the rates that are computed on the way, and nothing else.
+    """One run per policy, in the order given; of baselines the best variant, or ``variant``.
 
-    Raises :class:`InputError` for policies that there are not, before any runs.
+    All share the rates that are computed on the way, and nothing else.
+
+    Raises :class:`InputError` for policies and variants that there are not, before any runs.
     """
     check_policies(tuple(policies), "policy")
+    if variant is not None:
+        variant_label(variant, "variant")
     hosts = HostFactory(scenario.catalogue)
     return tuple(
-        simulate(scenario, policy, options=options, engine=engine, hosts=hosts, report=report) for policy in policies
+        simulate(scenario, policy, options=options, engine=engine, hosts=hosts, report=report, variant=variant)
+        for policy in policies
     )
 
 
@@ -121,7 +137,7 @@ def result(scenario: Scenario, runs: Sequence[Run]) -> dict[str, Any]:
 def _rank(run: Run, objective: Objective) -> tuple[float, float]:
     if objective is Objective.MAKESPAN:
         return run.slo_violation_ratio, run.makespan_s
-    completions = [j.completion_s for j in run.jobs]
+    completions = [j.completion_s for j in run.outcomes]
     if any(c is None for c in completions):
         return run.slo_violation_ratio, float("inf")
     return run.slo_violation_ratio, sum(c for c in completions if c is not None) / max(1, len(completions))

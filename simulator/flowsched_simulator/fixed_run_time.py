@@ -1,4 +1,4 @@
-"""Jobs whose run time is given: profiles that take so long on any number of cores, and what policies are told instead."""
+"""Jobs whose run time is given: profiles that take as long on any number of cores, and what policies are told instead."""
 
 from __future__ import annotations
 
@@ -12,20 +12,25 @@ from flowsched_simulator.world import RunTimeError
 _SERIAL = 1.0 - 2.0**-40
 """All work on one thread, whatever cores there are; a profile's serial fraction is below 1."""
 _LEAST_MEMORY_MIB = 1
+FIXED, GIVEN_RUN_TIME = "fixed", ":1s"
+"""Names of such profiles: ``fixed:1s``, and with another profile's interference ``vips:1s``."""
 
 
-def fixed_profile(catalogue: Catalogue, base: str | None, run_s: float) -> JobProfile:
-    """A profile that runs ``run_s`` seconds alone on any machine of the catalogue, on any number of cores.
+def fixed_profile(catalogue: Catalogue, base: str | None) -> JobProfile:
+    """A profile that at scale 1 runs one second alone on any machine of the catalogue, on any number of cores.
+
+    The ``scale`` of a task is its run time in seconds: tasks of all run times share the profile, so that rates and prices
+    that are remembered by profile serve them all.
 
     What it suffers from neighbours and does to them, and its memory, are those of the profile ``base``; without one it
     does and suffers nothing. It keeps one virtual CPU busy.
     """
-    name = f"{base or 'fixed'}:{run_s:.12g}s"
+    name = f"{base or FIXED}{GIVEN_RUN_TIME}"
     speed = dict.fromkeys(catalogue.machine_types, 1.0)
     if base is None:
         return JobProfile(
             name,
-            work_s=run_s,
+            work_s=1.0,
             serial_fraction=_SERIAL,
             phase_order=PhaseOrder.SERIAL_FIRST,
             smt_gain=1.0,
@@ -38,13 +43,18 @@ def fixed_profile(catalogue: Catalogue, base: str | None, run_s: float) -> JobPr
     return replace(
         catalogue.jobs[base],
         name=name,
-        work_s=run_s,
+        work_s=1.0,
         serial_fraction=_SERIAL,
         phase_order=PhaseOrder.SERIAL_FIRST,
         oversubscription=0.0,
         speed=speed,
         error=0.0,
     )
+
+
+def has_fixed_run_time(profile: JobProfile) -> bool:
+    """Whether a profile takes the same time on any number of cores, as those of :func:`fixed_profile` do."""
+    return profile.serial_fraction >= _SERIAL
 
 
 @dataclass(frozen=True)
@@ -55,6 +65,11 @@ class EstimatedRunTimes:
     """True over estimated run time, by task; 1 for those that are not named."""
     error: RunTimeError
     """What the machines differ by beside that."""
+
+    @property
+    def by_machine(self) -> bool:
+        """Whether the factors of a task may differ from machine to machine."""
+        return self.error.by_machine
 
     def factor(self, task: str, machine: str) -> float:
         """Run time of a task on a machine, relative to what the models say of the estimate."""

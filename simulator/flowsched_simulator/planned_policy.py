@@ -27,6 +27,7 @@ from flowsched.planner.evaluation import Evaluator
 from flowsched.planner.problem import Problem, Seat
 from flowsched.planner.search import default_evaluations
 from flowsched.planner.start import carried
+from flowsched.round.scheduler import FlowScheduler
 from flowsched_models.runtime import HostFactory
 
 NAME = "flow+plan"
@@ -41,6 +42,7 @@ class PlannedScheduler:
     """A scheduler around ``flow``; it serves one run, because it keeps its plan from round to round."""
 
     name = NAME
+    told = FlowScheduler.told
 
     def __init__(
         self,

@@ -30,12 +30,13 @@ from flowsched.planner.evaluation import Evaluator
 from flowsched.planner.objective import Objective as Costs
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import make_solver
+from flowsched_models import document
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator.comparison import simulate
 from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Objective, Scenario
 from flowsched_simulator.simulation import Options
-from flowsched_simulator.workload import workload
+from flowsched_simulator.workload import drawn_workload
 
 
 @dataclass(frozen=True)
@@ -84,12 +85,17 @@ class Outcome:
 
 def snapshot_of(scenario: Scenario, seed: int) -> Snapshot:
     """The scenario before anything starts, all jobs known."""
+    if any(terms.after for terms in scenario.job_terms.values()):
+        message = "a plan cannot hold jobs back until others have ended"
+        hint = "leave `after` out, or simulate instead"
+        raise document.InputError([document.Problem(scenario.source, None, "after", message, hint)])
+    scenario = drawn_workload(scenario, seed)
     return Snapshot(
         now_s=0.0,
         catalogue=scenario.catalogue,
         machines=scenario.machines,
         services=scenario.services,
-        pending=workload(scenario, seed),
+        pending=scenario.tasks,
         start_delay=scenario.start_delay,
         relations=scenario.relations,
         task_groups=scenario.task_groups,
@@ -149,7 +155,7 @@ def make_plan(scenario: Scenario, rules: PlanRules, progress: Watch | None = Non
 def _played(run: Run) -> tuple[Played, ...]:
     """Whoever started in a run."""
     return tuple(
-        Played(j.job, j.machine, j.cores, j.threads, j.width_milli, j.bound_s)
+        Played(j.name, j.machine, j.cores, j.threads, j.width_milli, j.bound_s)
         for j in run.jobs
         if j.machine is not None and j.bound_s is not None
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flowsched.cluster.decision import Scheduler
+from flowsched.cluster.knowledge import Knowledge, knowledge_of
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS, SETTING_NAMES, Readers
 from flowsched.planner import PlanRules
@@ -20,7 +21,13 @@ from flowsched.solvers.limited import limited
 from flowsched_models.document import InputError, Problem, name_help
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator.baseline_record import RecordedBaseline
-from flowsched_simulator.baselines import BASELINES, DESCRIPTIONS, variants_of
+from flowsched_simulator.baselines import (
+    BASELINES,
+    COMPARED,
+    described_baselines,
+    make_baseline,
+    variants_of,
+)
 from flowsched_simulator.plan_rules_form import PLAN_NAMES
 from flowsched_simulator.planned_policy import PlannedScheduler
 from flowsched_simulator.scenario import Scenario
@@ -30,7 +37,7 @@ OUR_PACKAGE = "flowsched"
 FLOW_PLAN = PlannedScheduler.name
 POLICIES: dict[str, str] = {
     FLOW: "flowsched: min-cost flow priced by completion goals, interference and SLO headroom",
-    **DESCRIPTIONS,
+    **{name: BASELINES[name].description for name in COMPARED},
 }
 """Those that are compared unless somebody says which."""
 ON_REQUEST: dict[str, str] = {
@@ -39,15 +46,20 @@ ON_REQUEST: dict[str, str] = {
 """Those that take seconds where the others take milliseconds."""
 
 
+def baselines_on_request() -> dict[str, str]:
+    """Greedy rules that run only if they are asked for, with a line about each; ours and plug-ins'."""
+    return {name: text for name, text in described_baselines().items() if name not in POLICIES}
+
+
 def cost_models() -> dict[str, str]:
     """Policies for clusters of any size, with a line about each: one network of classes and groups; ours and plug-ins'."""
-    taken = {**POLICIES, **ON_REQUEST}
+    taken = {*POLICIES, *ON_REQUEST, *BASELINES}
     return {name: text for name, text in choice.described().items() if name not in taken}
 
 
 def is_cost_model(name: str) -> bool:
     """Whether a policy is one of those; nothing is loaded."""
-    return name not in POLICIES and name not in ON_REQUEST and name in choice.names()
+    return name not in POLICIES and name not in ON_REQUEST and name not in BASELINES and name in choice.names()
 
 
 @dataclass(frozen=True)
@@ -84,25 +96,43 @@ class Description:
     """Its code: ``module:Class``."""
     settings: tuple[tuple[str, Any], ...] = ()
     """Names as ``--set`` takes them, with their defaults; ``inspect.Parameter.empty`` where one must be given."""
+    told: tuple[Knowledge, ...] | None = None
+    """What it is told about tasks and machines; None where it does not say."""
 
 
 def describe(name: str) -> Description:
     """A policy by the name that users know. Raises :class:`InputError` if there is none."""
-    (name,) = check_policies((name,), "NAME")
+    (name,) = _known((name,), "NAME")
     if is_cost_model(name):
         return _describe_network(name)
-    search = name in (FLOW, FLOW_PLAN)
-    kind, settings = ("search", _search_settings(name)) if search else ("baseline", ())
-    code: type = {FLOW: FlowScheduler, FLOW_PLAN: PlannedScheduler, **BASELINES}[name]
-    summary = {**POLICIES, **ON_REQUEST}[name]
+    if name in BASELINES:
+        return _describe_baseline(name)
+    code: type = {FLOW: FlowScheduler, FLOW_PLAN: PlannedScheduler}[name]
     return Description(
-        name, kind, summary, name in ON_REQUEST, OUR_PACKAGE, f"{code.__module__}:{code.__name__}", settings
+        name,
+        "search",
+        {**POLICIES, **ON_REQUEST}[name],
+        name in ON_REQUEST,
+        OUR_PACKAGE,
+        f"{code.__module__}:{code.__name__}",
+        _search_settings(name),
+        knowledge_of(code),
     )
 
 
 def everybody() -> tuple[Description, ...]:
     """All of them, in the order of lists."""
-    return tuple(describe(name) for name in (*POLICIES, *ON_REQUEST, *cost_models()))
+    return tuple(describe(name) for name in (*POLICIES, *ON_REQUEST, *baselines_on_request(), *cost_models()))
+
+
+def _describe_baseline(name: str) -> Description:
+    place, package = BASELINES.place(name), OUR_PACKAGE if BASELINES.is_ours(name) else BASELINES.package(name)
+    try:
+        code = BASELINES[name]
+    except InputError as error:
+        return Description(name, "baseline", error.problems[0].message, True, package, place)
+    summary = code.description
+    return Description(name, "baseline", summary, name not in POLICIES, package, place, told=knowledge_of(code))
 
 
 def _describe_network(name: str) -> Description:
@@ -113,7 +143,7 @@ def _describe_network(name: str) -> Description:
     except InputError as error:
         return Description(name, "network", error.problems[0].message, True, package, place)
     settings = tuple((f"{name}.{setting.name}", setting.default) for setting in notes.settings)
-    return Description(name, "network", notes.summary.rstrip("."), True, package, place, settings)
+    return Description(name, "network", notes.summary.rstrip("."), True, package, place, settings, notes.told)
 
 
 def _search_settings(name: str) -> tuple[tuple[str, Any], ...]:
@@ -128,8 +158,19 @@ def _search_settings(name: str) -> tuple[tuple[str, Any], ...]:
 
 
 def check_policies(names: tuple[str, ...], source: str = "--policy") -> tuple[str, ...]:
-    """The names without repetition; raises :class:`InputError` for those that there are not."""
-    known = dict.fromkeys((*POLICIES, *ON_REQUEST, *choice.names()))
+    """The names without repetition; raises :class:`InputError` for those that there are not, and for broken baselines."""
+    names = _known(names, source)
+    for name in names:
+        if name in BASELINES:
+            try:
+                BASELINES[name]
+            except InputError as error:
+                raise InputError([Problem(source, None, "", p.message, p.help) for p in error.problems]) from error
+    return names
+
+
+def _known(names: tuple[str, ...], source: str) -> tuple[str, ...]:
+    known = dict.fromkeys((*POLICIES, *ON_REQUEST, *BASELINES, *choice.names()))
     problems = [
         Problem(source, None, name, "there is no such policy", name_help(name, known))
         for name in names
@@ -191,7 +232,7 @@ def schedulers_with(
     variants = variants_of(name)
     for granting in variants:
         label = granting.label if len(variants) > 1 else ""
-        baseline = BASELINES[name](granting, seed)
+        baseline = make_baseline(name, granting, seed)
         yield label, RecordedBaseline(baseline, label, settings) if engine.keep_records else baseline
 
 

@@ -22,7 +22,7 @@ from flowsched_simulator.replay import Played, placed_services, play, weights_of
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.schedule import Schedule, ScheduledTask
 from flowsched_simulator.truth import Draws, true_world
-from flowsched_simulator.workload import workload
+from flowsched_simulator.workload import drawn_workload
 from flowsched_simulator.world import World
 
 
@@ -97,8 +97,8 @@ def predict(
 
     Raises :class:`InputError` if requests exceed a machine at some moment as the models say.
     """
-    placed = replace(scenario, services=placed_services(scenario, schedule))
-    tasks = {t.name: t for t in workload(placed, seed)}
+    placed = drawn_workload(replace(scenario, services=placed_services(scenario, schedule)), seed)
+    tasks = {t.name: t for t in placed.tasks}
     first_s = min(tasks[t.job].submit_s for t in schedule.tasks)
     truth = Draws(placed, tuple(tasks.values()), seed, draws)
     rows: list[_ReplayFigures] = []

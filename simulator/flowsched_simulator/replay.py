@@ -14,7 +14,7 @@ from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.schedule import Schedule, ScheduledTask
 from flowsched_simulator.simulation import Options
 from flowsched_simulator.truth import true_world
-from flowsched_simulator.workload import workload
+from flowsched_simulator.workload import drawn_workload, workload
 from flowsched_simulator.world import World
 
 _NEVER = float("inf")
@@ -38,8 +38,9 @@ def replay(scenario: Scenario, schedule: Schedule, options: Options | None = Non
     use it. Raises :class:`InputError` if requests exceed a machine at some moment: such a schedule cannot be placed.
     """
     options = options or Options()
+    scenario = drawn_workload(scenario, options.seed)
     placed = replace(scenario, services=placed_services(scenario, schedule))
-    tasks = {t.name: t for t in workload(scenario, options.seed)}
+    tasks = {t.name: t for t in scenario.tasks}
     world = true_world(
         placed, tuple(tasks.values()), HostFactory(scenario.catalogue), options.model_error, options.seed
     )
@@ -51,7 +52,7 @@ def replay(scenario: Scenario, schedule: Schedule, options: Options | None = Non
     batch_cores = placed.batch_cores()
     jobs = tuple(
         JobRun(
-            job=entry.job,
+            job=tasks[entry.job].job,
             profile=tasks[entry.job].profile,
             machine=entry.machine,
             cores=entry.cores,
@@ -62,6 +63,8 @@ def replay(scenario: Scenario, schedule: Schedule, options: Options | None = Non
             start_s=begun[entry.job],
             end_s=ended[entry.job],
             alone_s=world.alone_s(tasks[entry.job], scenario.machines, batch_cores),
+            deadline_s=scenario.terms_of(tasks[entry.job].job).deadline_s,
+            task="" if entry.job == tasks[entry.job].job else entry.job,
         )
         for entry in schedule.tasks
     )
@@ -140,6 +143,8 @@ def caveats(scenario: Scenario, schedule: Schedule, seed: int = 0) -> tuple[str,
             notes.append(
                 f"{t.job} was measured with 1, 2, 4 and 8 threads only; how long it runs with {t.threads} is a guess"
             )
+    if any(terms.after for terms in scenario.job_terms.values()):
+        notes.append("jobs start when the schedule says so: `after` of the scenario's jobs is not looked at")
     placed = {t.job for t in schedule.tasks}
     absent = [name for name in tasks if name not in placed]
     if absent:

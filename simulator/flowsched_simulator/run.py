@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flowsched.cluster.decision import Certificate
 from flowsched.cluster.snapshot import MILLI
+from flowsched_models.document import InputError, Problem, name_help
 from flowsched_models.short_repr import Overview, ShortRepr
 from flowsched_models.text_table import counted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_INSTANT_S = 1e-9
+"""Times closer than this are one instant."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +40,7 @@ class Stay:
 
 @dataclass(frozen=True)
 class JobRun:
-    """One job, from submission to end. Times in seconds; None: it never started or ended."""
+    """One task of a job, from submission to end; most jobs have one. Times in seconds; None: it never started or ended."""
 
     job: str
     profile: str
@@ -49,6 +58,20 @@ class JobRun:
     """Why it never ended: why it still waited in the last round, or that simulated time ended before."""
     earlier: tuple[Stay, ...] = ()
     """Where it ran before, in order; the other values are those of its last start."""
+    deadline_s: float | None = None
+    """Seconds after submission by which its job had to end."""
+    task: str = ""
+    """Its name, where the job has several tasks or its one task another name."""
+
+    @property
+    def name(self) -> str:
+        """The name of the task."""
+        return self.task or self.job
+
+    @property
+    def missed(self) -> bool | None:
+        """Whether it had a deadline and did not end by then; None without one."""
+        return _missed(self.deadline_s, self.completion_s)
 
     @property
     def completion_s(self) -> float | None:
@@ -67,6 +90,68 @@ class JobRun:
         """Completion time relative to running alone."""
         completion = self.completion_s
         return None if completion is None else completion / self.alone_s
+
+
+@dataclass(frozen=True)
+class JobOutcome:
+    """A job over its tasks: submitted with the first, ended with the last. Figures of runs are over these."""
+
+    job: str
+    tasks: int
+    submit_s: float
+    end_s: float | None
+    """When its last task ended; None if some task never did."""
+    waiting_s: float | None
+    """From submission until the first of its programs runs."""
+    alone_s: float
+    """The longest of its tasks' run times alone: no job ends sooner."""
+    deadline_s: float | None = None
+    """Seconds after submission by which it had to end."""
+
+    @property
+    def completion_s(self) -> float | None:
+        """From submission to its last end."""
+        return None if self.end_s is None else self.end_s - self.submit_s
+
+    @property
+    def slowdown(self) -> float | None:
+        """Completion time relative to all tasks running alone, at once."""
+        completion = self.completion_s
+        return None if completion is None else completion / self.alone_s
+
+    @property
+    def missed(self) -> bool | None:
+        """Whether it had a deadline and did not end by then; None without one."""
+        return _missed(self.deadline_s, self.completion_s)
+
+
+def outcomes_of(runs: Iterable[JobRun]) -> tuple[JobOutcome, ...]:
+    """Jobs over their tasks, in the order of their first."""
+    tasks: dict[str, list[JobRun]] = {}
+    for run in runs:
+        tasks.setdefault(run.job, []).append(run)
+    found = []
+    for job, mine in tasks.items():
+        ends = [run.end_s for run in mine if run.end_s is not None]
+        waits = [run.waiting_s for run in mine if run.waiting_s is not None]
+        found.append(
+            JobOutcome(
+                job,
+                len(mine),
+                min(run.submit_s for run in mine),
+                max(ends) if len(ends) == len(mine) else None,
+                min(waits, default=None),
+                max(run.alone_s for run in mine),
+                mine[0].deadline_s,
+            )
+        )
+    return tuple(found)
+
+
+def _missed(deadline_s: float | None, completion_s: float | None) -> bool | None:
+    if deadline_s is None:
+        return None
+    return completion_s is None or completion_s > deadline_s + _INSTANT_S
 
 
 @dataclass(frozen=True)
@@ -109,6 +194,7 @@ class Run(ShortRepr):
     variant: str
     seed: int
     jobs: tuple[JobRun, ...]
+    """A row per task, and so per job where jobs have one task; :attr:`outcomes` has one per job."""
     latency: tuple[LatencyWindow, ...]
     rounds: tuple[RoundSummary, ...]
     records: tuple[dict[str, Any], ...] = field(default=(), repr=False)
@@ -116,12 +202,18 @@ class Run(ShortRepr):
     def overview(self) -> Overview:
         """Jobs and makespan; a row per job."""
         variant = f" ({self.variant})" if self.variant else ""
-        ended = sum(j.end_s is not None for j in self.jobs)
-        words = f"of {self.policy}{variant} on {self.scenario}: {ended} of {counted(len(self.jobs), 'job')} ended"
-        if self.jobs and ended == len(self.jobs):
+        jobs = self.outcomes
+        ended = sum(j.end_s is not None for j in jobs)
+        words = f"of {self.policy}{variant} on {self.scenario}: {ended} of {counted(len(jobs), 'job')} ended"
+        if jobs and ended == len(jobs):
             words += f", makespan {self.makespan_s:.1f} s"
-        rows = ((j.job, j.machine, j.width_milli / MILLI, j.threads, j.start_s, j.end_s) for j in self.jobs)
+        rows = ((j.name, j.machine, j.width_milli / MILLI, j.threads, j.start_s, j.end_s) for j in self.jobs)
         return Overview(words, ("job", "machine", "request", "threads", "start_s", "end_s"), rows, len(self.jobs))
+
+    @cached_property
+    def outcomes(self) -> tuple[JobOutcome, ...]:
+        """One per job, in the order of their first tasks."""
+        return outcomes_of(self.jobs)
 
     @property
     def makespan_s(self) -> float:
@@ -146,7 +238,7 @@ class Run(ShortRepr):
         return max((w.p95_us for w in self.latency), default=None)
 
     def _per_job(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-        values = [getattr(j, name) for j in self.jobs]
+        values = [getattr(j, name) for j in self.outcomes]
         return np.array([np.inf if v is None else v for v in values], dtype=np.float64)
 
     def _mean(self, name: str) -> float | None:
@@ -159,6 +251,11 @@ class Run(ShortRepr):
         """Sum of a count of the rounds; None where no round has it."""
         values = [value for r in self.rounds if (value := getattr(r, name)) is not None]
         return sum(values) if values else None
+
+    def _missed(self) -> dict[str, int]:
+        """Count of missed deadlines, where some job has one."""
+        known = [job.missed for job in self.outcomes if job.missed is not None]
+        return {"missed": sum(known)} if known else {}
 
     def _changes(self) -> dict[str, int]:
         """Counts of preemptions and moves, where the policy was allowed any."""
@@ -188,9 +285,30 @@ class Run(ShortRepr):
             "gap_absolute_max": max((c.gap_absolute for c in certificates), default=None),
             "gap_relative_max": max((c.gap_relative for c in certificates), default=None),
             "certificate": "+".join(sorted({c.method for c in certificates})) or None,
+            **self._missed(),
             **self._changes(),
             "timings": self._timings(),
         }
+
+    def to_frame(self, table: str = "jobs") -> pd.DataFrame:
+        """A pandas data frame with a row per job, or of another table: ``windows`` (p95 of services), ``rounds``.
+
+        Times in seconds, ``request`` in cores, ``solve_ms`` in milliseconds; ``earlier`` is JSON text.
+        """
+        from flowsched_simulator.run_tables import TABLES, run_frame
+
+        if table not in TABLES:
+            raise InputError([Problem("table", None, table, "there is no such table", name_help(table, TABLES))])
+        return run_frame(self, table)
+
+    def to_parquet(self, folder: str | Path) -> tuple[Path, ...]:
+        """Write the tables of :meth:`to_frame` as Parquet files into a folder; their paths.
+
+        Without ``solve_ms``, so that the same run gives the same bytes.
+        """
+        from flowsched_simulator.run_tables import write_parquet
+
+        return write_parquet(self, Path(folder))
 
     def to_json(self) -> dict[str, Any]:
         """The run as plain data, as ``--json`` prints it."""
@@ -203,6 +321,7 @@ class Run(ShortRepr):
             "jobs": [
                 {
                     "job": j.job,
+                    **({"task": j.task} if j.task else {}),
                     "profile": j.profile,
                     "machine": j.machine,
                     "cores": list(j.cores),
@@ -213,6 +332,7 @@ class Run(ShortRepr):
                     "end_s": j.end_s,
                     "alone_s": _plain(j.alone_s),
                     "slowdown": j.slowdown,
+                    **({} if j.deadline_s is None else {"deadline_s": j.deadline_s, "missed": j.missed}),
                     **({"earlier": [_plain_stay(stay) for stay in j.earlier]} if j.earlier else {}),
                 }
                 for j in self.jobs
@@ -230,6 +350,7 @@ class Run(ShortRepr):
             ],
             "slo_violation_ratio": self.slo_violation_ratio,
             "rounds": len(self.rounds),
+            **self._missed(),
             **self._changes(),
             **({"stopped_rounds": stopped} if (stopped := sum(r.stopped > 0 for r in self.rounds)) else {}),
             "gap": {"max": max(gaps, default=None), "mean": sum(gaps) / len(gaps) if gaps else None},

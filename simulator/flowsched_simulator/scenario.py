@@ -11,6 +11,7 @@ from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.short_repr import Overview, ShortRepr
 from flowsched_models.text_table import counted
+from flowsched_simulator.arrivals import Arrivals
 
 
 class Objective(StrEnum):
@@ -23,13 +24,16 @@ class Objective(StrEnum):
 
 
 @dataclass(frozen=True)
-class Arrivals:
-    """When jobs are submitted."""
+class JobTerms:
+    """What holds for a job as a whole."""
 
-    kind: str = "all-at-once"
-    """``all-at-once`` (each at its own ``submit_s``), ``poisson`` (in the order listed)."""
-    rate_per_minute: float = 0.0
-    """Mean arrivals per minute, for ``poisson``."""
+    deadline_s: float | None = None
+    """Seconds after submission by which it has to end, or None; no policy is told, but for a ``goal_s`` of its tasks."""
+    after: tuple[str, ...] = ()
+    """Jobs that have to end before it is submitted."""
+
+
+_NO_TERMS = JobTerms()
 
 
 @dataclass(frozen=True, repr=False)
@@ -42,7 +46,8 @@ class Scenario(ShortRepr):
     machines: tuple[Machine, ...]
     services: tuple[Service, ...]
     tasks: tuple[Task, ...]
-    """One task per job, named as the job; ``submit_s`` before arrivals are drawn."""
+    """Those of a job have its name as their ``job``; a job's only task is named as the job. ``submit_s`` before arrivals are
+    drawn."""
     objective: Objective = Objective.COMPLETION
     arrivals: Arrivals = field(default_factory=Arrivals)
     start_delay: StartDelay = field(default_factory=StartDelay)
@@ -52,17 +57,25 @@ class Scenario(ShortRepr):
     """Whether tasks of little weight may be given services' cores too."""
     run_time_factors: Mapping[str, float] = field(default_factory=dict)
     """True over estimated run time of tasks whose ``estimate_s`` differs from their ``runtime_s``, by name."""
+    job_terms: Mapping[str, JobTerms] = field(default_factory=dict)
+    """What holds for jobs as a whole, by job, where there is anything."""
+    barriers: frozenset[str] = frozenset()
+    """Jobs whose tasks start together: each has a task group of its own, with its name."""
     source: str = "<memory>"
 
     def overview(self) -> Overview:
         """Machines, services and jobs in numbers; a row per job."""
-        machines, services, jobs = len(self.machines), len(self.services), len(self.tasks)
+        machines, services, jobs = len(self.machines), len(self.services), len({t.job for t in self.tasks})
         words = (
             f"{self.name}: {counted(machines, 'machine')}, {counted(services, 'service')}, {counted(jobs, 'job')},"
             f" objective {self.objective.value}"
         )
         rows = ((t.name, t.profile, t.request_milli / MILLI, t.scale, t.submit_s, t.priority) for t in self.tasks)
-        return Overview(words, ("job", "profile", "request", "scale", "submit_s", "priority"), rows, jobs)
+        return Overview(words, ("job", "profile", "request", "scale", "submit_s", "priority"), rows, len(self.tasks))
+
+    def terms_of(self, job: str) -> JobTerms:
+        """What holds for a job as a whole."""
+        return self.job_terms.get(job, _NO_TERMS)
 
     def batch_cores(self) -> dict[str, tuple[int, ...]]:
         """By machine, the virtual CPUs that belong to no service."""

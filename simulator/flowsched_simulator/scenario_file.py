@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from flowsched.cluster.cluster_form import (
-    bound_values,
+    MachineForm,
     build_machines,
     build_relations,
     build_services,
     check_room,
     plural,
-    refer,
     unique,
 )
-from flowsched.cluster.resource import amount_text, covers
-from flowsched.cluster.snapshot import MILLI, Machine, Service, StartDelay, Task
+from flowsched.cluster.snapshot import Machine, StartDelay
 from flowsched.relations.relation import MACHINE, Relation, TaskGroup
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import (
@@ -33,12 +31,15 @@ from flowsched_models.document import (
     read_document,
 )
 from flowsched_models.form import Checked, check_header
-from flowsched_models.profile import JobProfile
-from flowsched_models.quantity import format_memory, format_milli
-from flowsched_simulator.fixed_run_time import fixed_profile
+from flowsched_simulator.arrivals import Arrivals
+from flowsched_simulator.arrivals_file import read_arrivals, rows_as_entries
+from flowsched_simulator.arrivals_reader import read_process
 from flowsched_simulator.form_reader import read_form
-from flowsched_simulator.scenario import Arrivals, Objective, Scenario
-from flowsched_simulator.scenario_form import JobEntry, ScenarioForm, read_arrivals
+from flowsched_simulator.job_fit import check_fit
+from flowsched_simulator.job_form import JobEntry
+from flowsched_simulator.job_reader import KnownNames, read_jobs
+from flowsched_simulator.scenario import Objective, Scenario
+from flowsched_simulator.scenario_form import MachineEntryForm, ScenarioForm
 
 BUNDLED = Path(__file__).with_name("scenarios")
 KIND = "Scenario"
@@ -62,8 +63,16 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
 
 def read_scenario(document: Document) -> Scenario:
     """The same from a document that is read. Raises :class:`flowsched_models.document.InputError`."""
+    return read_with_entries(document)[0]
+
+
+def read_with_entries(
+    document: Document, rows: Iterable[Mapping[str, Any]] | None = None
+) -> tuple[Scenario, tuple[JobEntry, ...]]:
+    """The same, and the entries of its jobs as they were written. ``rows``: further jobs, as of an arrivals file."""
     check_header(document, KIND)
-    return _ScenarioReader(document).read()
+    reader = _ScenarioReader(document, rows)
+    return reader.read(), tuple(reader.entries)
 
 
 @functools.cache
@@ -115,9 +124,11 @@ def source_of(path: Path, folder: Path) -> str:
 class _ScenarioReader:
     """Reads one scenario and collects what is wrong with it."""
 
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, rows: Iterable[Mapping[str, Any]] | None = None) -> None:
         self.document = document
+        self.rows = rows
         self.problems = Problems()
+        self.entries: list[JobEntry] = []
 
     def read(self) -> Scenario:
         return read_form(
@@ -128,10 +139,13 @@ class _ScenarioReader:
         document, problems = self.document, self.problems
         named_machines = list(checked.items("machines", form.machines))
         named_services = list(checked.items("services", form.services))
-        unique(problems, document, (((*p, "name"), f.name) for p, f in named_machines))
+        every = [((*p, "name"), name) for p, f in named_machines for name in f.names()]
+        unique(problems, document, every)
         unique(problems, document, (((*p, "name"), f.name) for p, f in named_services))
-        machine_names = document.names("machines")
-        machines = build_machines(problems, document, named_machines, catalogue)
+        several = {f.name for _, f in named_machines if f.copies > 1}
+        broken = [name for name in document.names("machines") if name not in several]
+        machine_names = tuple(dict.fromkeys([*broken, *(name for _, name in every)]))
+        machines = self._machines(named_machines, catalogue)
         by_name = {m.name: m for m in machines}
         services = build_services(problems, document, named_services, by_name, machine_names, catalogue)
         for path, service_form in named_services:
@@ -139,32 +153,49 @@ class _ScenarioReader:
                 message = f"a service cannot be called '{service_form.name}': the word has a meaning in schedules"
                 problems.add(document.problem((*path, "name"), message))
         check_room(problems, document, {f.name: p for p, f in named_services}, services, by_name)
-        jobs = self._jobs(checked, form)
-        fixed = self._fixed_profiles(jobs, catalogue)
-        catalogue = replace(catalogue, jobs={**catalogue.jobs, **{p.name: p for p in fixed.values()}})
-        tasks = self._tasks(jobs, catalogue, machine_names, fixed)
+        found = len(problems.found)
+        jobs = self.entries = self._jobs(checked, form)
+        sound = "jobs" not in checked.broken and len(problems.found) == found
+        labels = {m.name: dict(m.labels) for m in machines}
+        known = KnownNames(machine_names, labels, document.names("relations"), document.names("task_groups"))
+        read = read_jobs(problems, jobs, catalogue, known)
+        # After a mistake in it, whether jobs are drawn is not known.
+        known_process = "arrivals" not in checked.broken
+        arrivals = read_process(problems, document, form.arrivals, jobs) if known_process else None
         relations = self._relations(checked, form)
-        groups = self._task_groups(checked, form, jobs)
+        counted = sound and (form.arrivals.process is None or form.arrivals.process.jobs is None)
+        groups = self._task_groups(checked, form, jobs if counted else None)
         # Whether a job fits anywhere can only be said where all machines and services are sound.
-        if {"machines", "services"}.isdisjoint(checked.broken) and len(by_name) == len(form.machines):
-            self._check_fit(tasks, machines, services)
-        poisson = form.arrivals.poisson
+        if {"machines", "services"}.isdisjoint(checked.broken) and len(by_name) == len(every):
+            check_fit(problems, read.tasks, machines, services)
         return Scenario(
             name=form.name,
             description=" ".join(form.description.split()),
-            catalogue=catalogue,
+            catalogue=read.catalogue,
             machines=tuple(machines),
             services=tuple(services),
-            tasks=tuple(task for task, _ in tasks),
+            tasks=tuple(task for task, _ in read.tasks),
             objective=Objective(form.objective),
-            arrivals=Arrivals("poisson", poisson.rate_per_minute) if poisson else Arrivals(),
+            arrivals=arrivals or Arrivals(),
             start_delay=StartDelay(**form.start_delay.model_dump()),
             relations=relations,
-            task_groups=groups,
+            task_groups=(*groups, *read.barriers),
+            barriers=frozenset(group.name for group in read.barriers),
             share_service_cores=form.share_service_cores,
-            run_time_factors=_run_time_factors(jobs),
+            run_time_factors=read.run_time_factors,
+            job_terms=read.terms,
             source=document.source,
         )
+
+    def _machines(self, named: Iterable[tuple[KeyPath, MachineEntryForm]], catalogue: Catalogue) -> list[Machine]:
+        """All machines; those of one entry differ by name only, and have their mistakes reported once."""
+        machines: list[Machine] = []
+        for path, form in named:
+            names = form.names()
+            one = MachineForm.model_construct(**{**form.model_dump(exclude={"copies"}), "name": names[0]})
+            for machine in build_machines(self.problems, self.document, [(path, one)], catalogue):
+                machines += (replace(machine, name=name) for name in names)
+        return machines
 
     def _relations(self, checked: Checked[ScenarioForm], form: ScenarioForm) -> tuple[Relation, ...]:
         """Relations, whose domains some machine must be in."""
@@ -179,17 +210,17 @@ class _ScenarioReader:
         return build_relations(self.problems, self.document, named)
 
     def _task_groups(
-        self, checked: Checked[ScenarioForm], form: ScenarioForm, jobs: Iterable[JobEntry]
+        self, checked: Checked[ScenarioForm], form: ScenarioForm, jobs: Iterable[JobEntry] | None
     ) -> tuple[TaskGroup, ...]:
-        """Task groups, with jobs enough to ever start."""
+        """Task groups, with jobs enough to ever start. ``jobs``: None where they cannot be counted."""
         named = list(checked.items("task_groups", form.task_groups))
         unique(self.problems, self.document, (((*p, "name"), f.name) for p, f in named))
         count: Counter[str | None] = Counter()
-        for entry in jobs:
-            count[entry.form.group] += entry.form.copies
+        for entry in jobs or ():
+            count[entry.form.group] += entry.form.copies * entry.form.tasks
         for path, group in named:
-            if group.minimum > count[group.name] and "jobs" not in checked.broken:
-                has = plural(count[group.name], "job")
+            if jobs is not None and group.minimum > count[group.name]:
+                has = plural(count[group.name], "task")
                 message = f"task group '{group.name}' starts with at least {group.minimum}, and has {has}"
                 help = f"give more jobs 'group: {group.name}', or lower the minimum"
                 self.problems.add(self.document.problem((*path, "minimum"), message, help))
@@ -197,179 +228,15 @@ class _ScenarioReader:
 
     def _jobs(self, checked: Checked[ScenarioForm], form: ScenarioForm) -> list[JobEntry]:
         entries = [JobEntry(f, self.document, path) for path, f in checked.items("jobs", form.jobs)]
-        if form.arrivals.poisson is not None:
-            for entry in entries:
-                if entry.form.submit_s:
-                    message = "has no meaning where arrivals are drawn at random"
-                    self.problems.add(
-                        entry.problem("submit_s", message, "leave it out; jobs arrive in the order listed")
-                    )
+        found = len(self.problems.found)
+        if self.rows is not None:
+            entries += rows_as_entries(self.problems, self.rows, "jobs")
         if form.arrivals.file is not None:
             path = self.document.beside(form.arrivals.file)
             if path.is_file():
                 entries += read_arrivals(self.problems, path)
             else:
                 self.problems.add(self.document.problem(("arrivals", "file"), f"there is no file '{path}'"))
-        elif not entries and "jobs" not in checked.broken:
+        elif not entries and "jobs" not in checked.broken and len(self.problems.found) == found:
             self.problems.add(self.document.problem(("jobs",), "a scenario needs at least one job"))
         return entries
-
-    def _fixed_profiles(
-        self, entries: Iterable[JobEntry], catalogue: Catalogue
-    ) -> dict[tuple[str | None, float | None], JobProfile]:
-        """Profiles of jobs with a given run time, by the profile that they name and the run time that policies are told."""
-        found: dict[tuple[str | None, float | None], JobProfile] = {}
-        for entry in entries:
-            form = entry.form
-            self.problems.extend(entry.run_time_problems())
-            if (
-                form.runtime_s is not None
-                and form.told_s is not None
-                and (not form.profile or form.profile in catalogue.jobs)
-            ):
-                found[form.profile, form.told_s] = fixed_profile(catalogue, form.profile, form.told_s)
-        return found
-
-    def _tasks(
-        self,
-        entries: Iterable[JobEntry],
-        catalogue: Catalogue,
-        machine_names: Iterable[str],
-        fixed: Mapping[tuple[str | None, float | None], JobProfile],
-    ) -> list[tuple[Task, JobEntry]]:
-        tasks: list[tuple[Task, JobEntry]] = []
-        first: dict[str, JobEntry] = {}
-        known_machines = list(machine_names)
-        made = {profile.name for profile in fixed.values()}
-        for entry in entries:
-            form = entry.form
-            for name in form.names():
-                if name in first:
-                    before = first[name]
-                    where = f"{before.document.source}:{before.document.line((*before.path, 'name'))}"
-                    self.problems.add(entry.problem("name", f"the name '{name}' stands twice (first at {where})"))
-                    break
-                first[name] = entry
-            for index, name in enumerate(form.machines or ()):
-                refer(
-                    self.problems,
-                    entry.document,
-                    (*entry.path, "machines", index),
-                    "machine",
-                    name,
-                    known_machines,
-                )
-            widths = form.widths or [form.request]
-            if len(set(widths)) < len(widths):
-                self.problems.add(entry.problem("widths", "names a width twice"))
-            known = (self.document.names("relations"), self.document.names("task_groups"))
-            bound = bound_values(self.problems, entry.document, entry.path, form, *known)
-            profile_path: KeyPath = (*entry.path, "profile")
-            profile = fixed.get((form.profile, form.told_s))
-            if profile is None and form.profile is not None:
-                named = [name for name in catalogue.jobs if name not in made]
-                if refer(self.problems, entry.document, profile_path, "job profile", form.profile, named):
-                    profile = catalogue.jobs[form.profile]
-            if profile is not None:
-                tasks += ((task, entry) for task in _tasks_of(entry, profile, bound))
-        return tasks
-
-    def _check_fit(
-        self, tasks: Iterable[tuple[Task, JobEntry]], machines: Sequence[Machine], services: Iterable[Service]
-    ) -> None:
-        room = _room(machines, services)
-        seen: set[int] = set()
-        for task, entry in tasks:
-            if id(entry) in seen:
-                continue
-            # The copies of an entry differ by name only.
-            seen.add(id(entry))
-            allowed = {n: r for n, r in room.items() if task.machines is None or n in task.machines}
-            able = {m.name for m in machines if covers(dict(m.resources), task.resources)}
-            if task.resources and allowed and not able & allowed.keys():
-                message = (
-                    f"job '{entry.form.name}' needs {amount_text(task.resources)} on one machine; none has that much"
-                )
-                self.problems.add(
-                    entry.problem("resources", message, "ask for less, or add it to a machine's resources")
-                )
-                continue
-            allowed = {n: r for n, r in allowed.items() if n in able}
-            for key, milli, words in (
-                ("widths", task.widths_milli[0], "needs at least"),
-                ("request", task.request_milli, "requests"),
-            ):
-                if allowed and not any(milli <= c and task.memory_mib <= m for c, m in allowed.values()):
-                    key = key if getattr(entry.form, key) is not None else "request"
-                    self.problems.add(entry.problem(*_misfit(entry.form.name, key, words, milli, task, allowed)))
-                    break
-
-
-def _run_time_factors(entries: Iterable[JobEntry]) -> dict[str, float]:
-    """True over estimated run time, by task, where they differ."""
-    forms = [entry.form for entry in entries]
-    return {
-        name: form.runtime_s / form.told_s
-        for form in forms
-        if form.runtime_s is not None and form.told_s not in (None, form.runtime_s)
-        for name in form.names()
-    }
-
-
-def _tasks_of(entry: JobEntry, profile: JobProfile, bound: Mapping[str, Any]) -> Iterator[Task]:
-    form = entry.form
-    for name in form.names():
-        yield Task(
-            name=name,
-            job=name,
-            profile=profile.name,
-            scale=form.scale,
-            request_milli=form.request,
-            widths_milli=tuple(sorted(set(form.widths or [form.request]))),
-            memory_mib=form.memory if form.memory is not None else profile.memory_mib,
-            submit_s=form.submit_s,
-            goal_s=form.goal_s,
-            priority=form.priority,
-            weight=form.weight,
-            machines=tuple(form.machines) if form.machines is not None else None,
-            **bound,
-        )
-
-
-def _room(machines: Iterable[Machine], services: Iterable[Service]) -> dict[str, tuple[int, int]]:
-    """CPU and memory of each machine beside its services."""
-    room = {}
-    placed = list(services)
-    for machine in machines:
-        mine = [s for s in placed if s.machine == machine.name]
-        cpu = machine.cpu_milli - sum(s.width_milli for s in mine)
-        own_cores = machine.vcpus - len({c for s in mine for c in s.cores})
-        memory = machine.memory_mib - sum(s.memory_mib for s in mine)
-        room[machine.name] = (min(cpu, own_cores * MILLI), memory)
-    return room
-
-
-def _misfit(
-    name: str, key: str, words: str, milli: int, task: Task, room: Mapping[str, tuple[int, int]]
-) -> tuple[str, str, str]:
-    """Key, message and help for a job that fits nowhere."""
-    cores = f"{format_milli(milli)} {'core' if milli == MILLI else 'cores'}"
-    among = "" if task.machines is None else " of those it may run on"
-    widest = max(room, key=lambda n: room[n][0])
-    largest = max(room, key=lambda n: room[n][1])
-    if milli > room[widest][0]:
-        message = (
-            f"job '{name}' {words} {cores} on one machine; the widest{among}, {widest}, "
-            f"has {format_milli(room[widest][0])} beside its services"
-        )
-        return key, message, "ask for less, or add a wider machine"
-    memory = format_memory(task.memory_mib)
-    if task.memory_mib > room[largest][1]:
-        message = (
-            f"job '{name}' needs {memory} on one machine; the largest{among}, {largest}, "
-            f"has {format_memory(room[largest][1])} beside its services"
-        )
-        return "memory", message, "ask for less, or add a larger machine"
-    listed = ", ".join(f"{n} {format_milli(c)} and {format_memory(m)}" for n, (c, m) in room.items())
-    message = f"job '{name}' {words} {cores} and {memory} on the same machine; no machine{among} has both free"
-    return key, message, f"beside their services: {listed}"

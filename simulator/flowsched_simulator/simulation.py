@@ -23,8 +23,9 @@ from flowsched.records.record import Recipe
 from flowsched_models.runtime import HostFactory, Resident
 from flowsched_simulator.run import JobRun, RoundSummary, Run, Stay
 from flowsched_simulator.scenario import Scenario
+from flowsched_simulator.submissions import Submissions
 from flowsched_simulator.truth import Error, true_world
-from flowsched_simulator.workload import workload
+from flowsched_simulator.workload import drawn_workload
 
 IDLE_ROUND_S = 10.0
 """Period of rounds while tasks wait and nothing else is going to happen."""
@@ -72,16 +73,16 @@ class Simulation:
         progress: Progress | None = None,
     ) -> None:
         """``hosts`` may be shared by runs on the same profiles, so that rates are computed once."""
-        self._scenario = scenario
+        scenario = self._scenario = drawn_workload(scenario, (options or Options()).seed)
         self._scheduler = scheduler
         self._options = options or Options()
         self._variant = variant
         self._progress = progress
         hosts = hosts or HostFactory(scenario.catalogue)
-        self._tasks = {t.name: t for t in workload(scenario, self._options.seed)}
-        self._arrivals = list(self._tasks.values())
+        self._tasks = {t.name: t for t in scenario.tasks}
+        self._submissions = Submissions(scenario.tasks, scenario.job_terms)
         options = self._options
-        self._world = true_world(scenario, self._arrivals, hosts, options.model_error, options.seed)
+        self._world = true_world(scenario, scenario.tasks, hosts, options.model_error, options.seed)
         self._state = ClusterState(
             scenario.catalogue,
             scenario.start_delay,
@@ -108,16 +109,15 @@ class Simulation:
         self._reasons: dict[str, str] = {}
         self._seen: set[str] = set()
         self._fresh: set[str] = set()
-        self._first_s = min((t.submit_s for t in self._arrivals), default=0.0)
+        self._first_s = self._submissions.next_s() if scenario.tasks else 0.0
         self._time_ended = False
 
     def run(self) -> Run:
         """Until every job has ended, or the scheduler refuses to place what is left."""
-        arrived = 0
         wake_s = _NEVER
         undelivered: tuple[float, Decisions] | None = None
         while True:
-            arrival_s = self._arrivals[arrived].submit_s if arrived < len(self._arrivals) else _NEVER
+            arrival_s = self._submissions.next_s()
             delivery_s = undelivered[0] if undelivered else _NEVER
             now = min(arrival_s, self._world.next_event_s(), delivery_s, wake_s)
             if now == _NEVER:
@@ -130,17 +130,18 @@ class Simulation:
             for task in self._world.advance(now):
                 self._state.apply(TaskFinished(task), now)
                 self._ended_s[task] = now
+                self._submissions.ended(self._tasks[task], now)
                 changed = True
-            while arrived < len(self._arrivals) and self._arrivals[arrived].submit_s <= now:
-                self._state.apply(TaskSubmitted(self._arrivals[arrived]), now)
-                arrived += 1
+            for submitted in self._submissions.take(now):
+                self._state.apply(TaskSubmitted(submitted), now)
+                self._tasks[submitted.name] = submitted
                 changed = True
             if undelivered and now >= undelivered[0]:
                 self._carry_out(undelivered[1])
                 undelivered = None
                 changed = True
             if changed and self._progress is not None:
-                self._progress(now - self._first_s, len(self._ended_s), len(self._tasks))
+                self._progress(now - self._first_s, self._submissions.jobs_ended, self._submissions.jobs)
             if changed and (self._state.pending or self._moves) and undelivered is None:
                 decisions, solve_ms = self._round()
                 if self._options.charge_scheduling_time and (decisions.placements or decisions.moves):
@@ -281,7 +282,7 @@ class Simulation:
     def _job(self, task: Task, batch_cores: dict[str, tuple[int, ...]]) -> JobRun:
         bound = self._bound.get(task.name)
         return JobRun(
-            job=task.name,
+            job=task.job,
             profile=task.profile,
             machine=bound.machine if bound else None,
             cores=bound.cores if bound else (),
@@ -294,6 +295,8 @@ class Simulation:
             alone_s=self._world.alone_s(task, self._scenario.machines, batch_cores),
             reason=self._reason(task.name),
             earlier=tuple(self._stays.get(task.name, ())),
+            deadline_s=self._scenario.terms_of(task.job).deadline_s,
+            task="" if task.name == task.job else task.name,
         )
 
     def _reason(self, task: str) -> str:
@@ -302,4 +305,6 @@ class Simulation:
             return (
                 f"simulated time ended after {self._options.max_time_s:g} s (max_time_s, --max-time), before this job"
             )
+        if held := self._submissions.why_held(self._tasks[task]):
+            return held
         return "" if task in self._bound else self._reasons.get(task, "")

@@ -34,6 +34,7 @@ _COLUMNS: tuple[tuple[str, str, str, _Cell], ...] = (
     ("mean_slowdown", "slow-", "down", _number(2)),
     ("slo_violation_ratio", "over", "SLO %", lambda v: f"{100 * v:.1f}"),
     ("worst_p95_us", "worst", "p95 ms", _optional(lambda v: f"{v / 1000:.2f}")),
+    ("missed", "deadlines", "missed", _optional(str)),
     ("preemptions", "pre-", "empted", _optional(str)),
     ("moves", "", "moves", _optional(str)),
     ("timings.round_ms.p50", "round", "p50 ms", _optional(_number(1))),
@@ -44,11 +45,15 @@ _COLUMNS: tuple[tuple[str, str, str, _Cell], ...] = (
 )
 
 
-def render_table(rows: Sequence[dict[str, Any]]) -> str:
+def render_table(rows: Sequence[dict[str, Any]], *, best: bool = True) -> str:
     """One line per run under two lines of headings; numbers to the right. Columns that say nothing anywhere are left out."""
     cells = [[text(figure(row, key)) for key, _, _, text in _COLUMNS] for row in rows]
     shown = [c for c in range(len(_COLUMNS)) if any(line[c] not in ("", "-") for line in cells)]
-    lines = [[head[1] for head in _COLUMNS], [head[2] for head in _COLUMNS], *cells]
+    lines = [
+        ["" if head[0] == "variant" and not best else head[1] for head in _COLUMNS],
+        [head[2] for head in _COLUMNS],
+        *cells,
+    ]
     widths = {c: max(len(line[c]) for line in lines) for c in shown}
 
     def render(line: Sequence[str]) -> str:

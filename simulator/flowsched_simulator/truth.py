@@ -57,6 +57,8 @@ class Draws:
 class _Factors:
     """Run-time factors of one draw."""
 
+    by_machine = True
+
     def __init__(self, jobs: Mapping[str, float], machines: Mapping[str, float]) -> None:
         self._jobs = jobs
         self._machines = machines

@@ -1,22 +1,75 @@
-"""The tasks of a scenario with the times at which they are submitted."""
+"""The jobs of a scenario as a seed has them: which ones come, and when they are submitted."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from flowsched.cluster.snapshot import Task
+from flowsched_simulator.arrivals import ALL_AT_ONCE, Arrivals, arrival_times, drawn_from
 from flowsched_simulator.scenario import Scenario
 
 
+def drawn_workload(scenario: Scenario, seed: int) -> Scenario:
+    """The scenario with its jobs at fixed times, in the order of submission.
+
+    Arrivals that draw jobs repeat those of the scenario: ``web-1``, ``web-2`` and so on, each with tasks and a gang of its
+    own. Other random arrivals keep the listed order and draw the times.
+    """
+    if not scenario.arrivals.drawn:
+        return replace(scenario, tasks=_in_order(scenario.tasks))
+    drawn = scenario if scenario.arrivals.jobs is None else _mixed(scenario, scenario.arrivals.jobs, seed)
+    jobs = _by_job(drawn.tasks).values()
+    times = arrival_times(scenario.arrivals, len(jobs), seed)
+    tasks = [replace(task, submit_s=float(at)) for job, at in zip(jobs, times, strict=True) for task in job]
+    return replace(drawn, tasks=_in_order(tasks), arrivals=Arrivals(ALL_AT_ONCE))
+
+
 def workload(scenario: Scenario, seed: int) -> tuple[Task, ...]:
-    """Tasks in the order of submission. A Poisson process keeps the listed order and draws the times from ``seed``."""
-    tasks = scenario.tasks
-    if scenario.arrivals.kind == "poisson":
-        rng = np.random.default_rng([seed, 1])
-        gaps = rng.exponential(60.0 / scenario.arrivals.rate_per_minute, size=len(tasks))
-        times = np.cumsum(gaps)
-        tasks = tuple(replace(t, submit_s=float(at)) for t, at in zip(tasks, times, strict=True))
+    """The tasks of :func:`drawn_workload`."""
+    return drawn_workload(scenario, seed).tasks
+
+
+def _by_job(tasks: Sequence[Task]) -> dict[str, list[Task]]:
+    found: dict[str, list[Task]] = {}
+    for task in tasks:
+        found.setdefault(task.job, []).append(task)
+    return found
+
+
+def _in_order(tasks: Sequence[Task]) -> tuple[Task, ...]:
     order = sorted(range(len(tasks)), key=lambda i: (tasks[i].submit_s, i))
     return tuple(tasks[i] for i in order)
+
+
+def _mixed(scenario: Scenario, count: int, seed: int) -> Scenario:
+    """So many jobs, drawn from those of the scenario by their weights."""
+    jobs = _by_job(scenario.tasks)
+    names = list(jobs)
+    groups = {group.name: group for group in scenario.task_groups}
+    times: Counter[str] = Counter()
+    tasks, terms, factors, own_groups = [], {}, {}, []
+    for index in drawn_from([scenario.arrivals.mix.get(name, 1.0) for name in names], count, seed):
+        job = names[index]
+        times[job] += 1
+        name = f"{job}-{times[job]}"
+        own = job in scenario.barriers
+        if own:
+            own_groups.append(replace(groups[job], name=name))
+        if job in scenario.job_terms:
+            terms[name] = scenario.job_terms[job]
+        for task in jobs[job]:
+            copy = replace(task, name=name + task.name.removeprefix(job), job=name, group=name if own else task.group)
+            tasks.append(copy)
+            if task.name in scenario.run_time_factors:
+                factors[copy.name] = scenario.run_time_factors[task.name]
+    shared = tuple(group for group in scenario.task_groups if group.name not in scenario.barriers)
+    return replace(
+        scenario,
+        tasks=tuple(tasks),
+        job_terms=terms,
+        run_time_factors=factors,
+        task_groups=(*shared, *own_groups),
+        barriers=frozenset(group.name for group in own_groups),
+    )

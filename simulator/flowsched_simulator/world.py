@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import Protocol
 
 import numpy as np
@@ -17,9 +18,18 @@ from flowsched_models.runtime import Host, HostFactory, Resident
 from flowsched_simulator.latency_windows import LatencySpans, windows_of
 from flowsched_simulator.run import LatencyWindow
 
+_NEVER = float("inf")
+_Kind = tuple[int, int, tuple[tuple[str, int], ...], tuple[int, ...]]
+"""What the run time of a task alone depends on: identity of the host, memory, further resources, batch cores."""
+
 
 class RunTimeError(Protocol):
     """How far the true machines are from the models."""
+
+    @property
+    def by_machine(self) -> bool:
+        """Whether the factors of a task may differ from machine to machine."""
+        ...
 
     def factor(self, task: str, machine: str) -> float:
         """Run time of a task on a machine, relative to the models."""
@@ -35,6 +45,11 @@ class ModelError:
 
     sigma: float = 0.0
     seed: int = 0
+
+    @property
+    def by_machine(self) -> bool:
+        """Whether the factors of a task may differ from machine to machine."""
+        return self.sigma != 0.0
 
     def factor(self, task: str, machine: str) -> float:
         """Run time of a task on a machine, relative to the models."""
@@ -62,6 +77,15 @@ class World:
             m.name: hosts.host(m.type, [service_load(s) for s in self._services[m.name]]) for m in machines
         }
         self._machines: dict[str, Execution[str]] = {name: Execution(host) for name, host in self._hosts.items()}
+        self._number = {name: i for i, name in enumerate(self._machines)}
+        self._next_s = dict.fromkeys(self._machines, _NEVER)
+        """When anything changes on a machine, as far as it has not been touched since."""
+        self._changes: list[tuple[float, int, str]] = []
+        """The same as a heap: time, number and name of the machine; those that ``_next_s`` does not know are void."""
+        self._touched: dict[str, None] = {}
+        self._alike: tuple[Sequence[Machine], Mapping[_Kind, list[str]]] | None = None
+        """Machines that were asked about last, and which of them are alike."""
+        self._shortest: dict[Hashable, float] = {}
         self._error: RunTimeError = error or ModelError()
         self._stretches = {s.name: LatencySpans() for s in services}
 
@@ -69,6 +93,7 @@ class World:
         """Put a task on a machine."""
         self._move(machine, now_s)
         self._machines[machine].start(task, resident, self._error.factor(task, machine))
+        self._touched[machine] = None
 
     def stop(self, task: str, machine: str, now_s: float) -> float:
         """Take a task off a machine; the share of its work that is done."""
@@ -80,12 +105,23 @@ class World:
 
     def next_event_s(self) -> float:
         """When anything changes on any machine."""
-        return min((m.next_event_s() for m in self._machines.values()), default=float("inf"))
+        for name in self._touched:
+            soonest = self._next_s[name] = self._machines[name].next_event_s()
+            if soonest < _NEVER:
+                heappush(self._changes, (soonest, self._number[name], name))
+        self._touched.clear()
+        while self._changes and self._changes[0][0] != self._next_s[self._changes[0][2]]:
+            heappop(self._changes)
+        return self._changes[0][0] if self._changes else _NEVER
 
     def advance(self, to_s: float) -> list[str]:
         """Move every machine that has something to do by ``to_s``; the tasks that ended, by machine order."""
+        due: set[tuple[int, str]] = set()
+        while self.next_event_s() <= to_s + 1e-9:
+            due.add(heappop(self._changes)[1:])
         finished = []
-        for name, machine in self._machines.items():
+        for _, name in sorted(due):
+            machine = self._machines[name]
             while machine.next_event_s() <= to_s + 1e-9:
                 finished += self._move(name, machine.next_event_s())
         return finished
@@ -97,20 +133,31 @@ class World:
 
     def alone_s(self, task: Task, machines: Sequence[Machine], batch_cores: Mapping[str, tuple[int, ...]]) -> float:
         """Run time of a task alone on the machine, and at the number of cores, where it is fastest."""
-        best = float("inf")
-        for machine in machines:
-            profile = self._hosts[machine.name].catalogue.jobs[task.profile]
-            cores = batch_cores[machine.name]
-            if task.machines is not None and machine.name not in task.machines:
+        if self._alike is None or self._alike[0] is not machines:
+            self._alike = machines, _alike(machines, batch_cores, self._hosts)
+        best = _NEVER
+        for (_, memory_mib, resources, cores), names in self._alike[1].items():
+            if task.memory_mib > memory_mib or (task.resources and not covers(dict(resources), task.resources)):
                 continue
-            if task.memory_mib > machine.memory_mib or not covers(dict(machine.resources), task.resources):
+            open_ = names if task.machines is None else [n for n in names if n in task.machines]
+            if not open_:
                 continue
-            factor = self._error.factor(task.name, machine.name)
-            for n in range(1, len(cores) + 1):
-                threads = task.threads_on(n, profile)
-                time = self._hosts[machine.name].alone_s(task.profile, threads, cores[:n], task.scale)
-                best = min(best, time * factor)
+            alone_s = self._shortest_s(task, self._hosts[open_[0]], cores) * task.scale
+            for name in open_ if self._error.by_machine else open_[:1]:
+                best = min(best, alone_s * self._error.factor(task.name, name))
         return best
+
+    def _shortest_s(self, task: Task, host: Host, cores: tuple[int, ...]) -> float:
+        """Least run time of a task of scale 1 alone on any number of these cores; infinity without any."""
+        key = (id(host), cores, task.profile, task.threads)
+        found = self._shortest.get(key)
+        if found is None:
+            profile = host.catalogue.jobs[task.profile]
+            found = self._shortest[key] = min(
+                (host.alone_s(task.profile, task.threads_on(n, profile), cores[:n]) for n in range(1, len(cores) + 1)),
+                default=_NEVER,
+            )
+        return found
 
     def latency(self, first_s: float, last_s: float) -> tuple[LatencyWindow, ...]:
         """Time-weighted p95 of every service in windows of ten seconds, equal ones as one; the last may be shorter."""
@@ -129,4 +176,15 @@ class World:
         for service, p95 in zip(self._services[name], machine.p95_us, strict=True):
             if to_s > machine.now_s:
                 self._stretches[service.name].add(machine.now_s, to_s, float(p95))
+        self._touched[name] = None
         return machine.advance(to_s)
+
+
+def _alike(
+    machines: Sequence[Machine], batch_cores: Mapping[str, tuple[int, ...]], hosts: Mapping[str, Host]
+) -> dict[_Kind, list[str]]:
+    """Names of machines by kind."""
+    found: dict[_Kind, list[str]] = {}
+    for m in machines:
+        found.setdefault((id(hosts[m.name]), m.memory_mib, m.resources, batch_cores[m.name]), []).append(m.name)
+    return found

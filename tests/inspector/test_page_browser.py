@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from inspected import bulk, on_kubernetes, searched
@@ -352,6 +353,110 @@ def test_tables_sort_and_filter(visit: Open) -> None:
     page.locator("#tables tbody button").first.click()
     assert text(page, "#panel h2") == "shop/huge-0"
     assert "Why" in text(page, "#panel")
+
+
+def address(page: Page) -> dict[str, list[str]]:
+    """What the address says of the view, after a moment for panning to end."""
+    page.wait_for_timeout(300)
+    return parse_qs(urlsplit(page.url).fragment)
+
+
+def test_the_slider_is_an_axis_of_time(visit: Open) -> None:
+    page = visit("run")
+    times = [searched()["now_s"], 60, 90]
+    places = page.locator("#axis line").evaluate_all("all => all.map(one => Number(one.getAttribute('x1')))")
+    spans = [(at - places[0]) / (places[2] - places[0]) for at in places]
+    assert spans == pytest.approx([(time - times[0]) / (90 - times[0]) for time in times], abs=0.01)
+    labels = page.locator("#axis text").all_text_contents()
+    assert "60 s" in labels
+    assert all(label.endswith(" s") for label in labels)
+    bar = page.locator("#slider").bounding_box()
+    page.mouse.click(bar["x"] + places[1], bar["y"] + bar["height"] / 2)
+    expect(page.locator("#position")).to_have_text("2 of 3")
+    assert page.locator("#axis line.here").count() == 1
+    page.locator("#slider").focus()
+    page.keyboard.press("End")
+    expect(page.locator("#position")).to_have_text("3 of 3")
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("#position")).to_have_text("2 of 3")
+
+
+def test_the_slider_covers_the_rounds_of_the_policy_that_is_shown(visit: Open) -> None:
+    page = visit("policies")
+    assert page.locator("#axis line").count() == 2
+    for _ in range(2):
+        page.keyboard.press("n")
+    expect(page.locator("#position")).to_have_text("fcfs 1 of 2")
+    assert page.locator("#axis line").count() == 2
+
+
+def test_dates_are_on_the_axis_of_rounds_that_count_from_1970(browser: Any, tmp_path: Path) -> None:
+    rounds = [Account(later(searched(), n, 2e9 + 60 * n), f"run/flow-{n:04}.npz") for n in range(3)]
+    path = tmp_path / "page.html"
+    path.write_text(render_page(rounds), encoding="utf-8")
+    page = browser.new_page()
+    page.goto(path.as_uri())
+    page.wait_for_selector("html[data-ready]", state="attached")
+    assert any(label.startswith("03:3") for label in page.locator("#axis text").all_text_contents())
+    page.close()
+
+
+def test_the_address_opens_the_same_view(visit: Open, browser: Any) -> None:
+    page = visit("run")
+    page.keyboard.press("n")
+    decision(page)
+    page.locator(".box.task").first.click()
+    page.click("#larger")
+    page.click("#zero")
+    named = address(page)
+    assert named["round"] == ["4"]
+    assert named["view"] == ["plan"]
+    assert named["choose"][0].startswith("task:")
+    assert named["zero"] == ["1"]
+    assert named["zoom"][0].startswith("network ")
+    other = browser.new_page(viewport={"width": 1400, "height": 900})
+    other.goto(page.url)
+    other.wait_for_selector("html[data-ready]", state="attached")
+    assert address(other) == named
+    assert text(other, "#panel") == text(page, "#panel")
+    scale = [float(re.findall(r"scale\(([\d.]+)", transform(one))[0]) for one in (page, other)]
+    assert scale[0] == pytest.approx(scale[1], rel=0.01)
+    other.close()
+
+
+def test_back_and_forward_go_from_view_to_view(visit: Open) -> None:
+    page = visit("run")
+    opened = page.url
+    page.keyboard.press("n")
+    expect(page.locator("#position")).to_have_text("2 of 3")
+    decision(page)
+    page.locator(".box.task").first.click()
+    chosen = page.url
+    page.go_back()
+    expect(page.locator(".box.task.chosen")).to_have_count(0)
+    page.go_back()
+    expect(page.locator('[data-view="first"]')).to_have_attribute("aria-selected", "true")
+    page.go_back()
+    expect(page.locator("#position")).to_have_text("1 of 3")
+    assert page.url == opened
+    for _ in range(3):
+        page.go_forward()
+    expect(page.locator(".box.task.chosen")).to_have_count(1)
+    assert page.url == chosen
+
+
+@pytest.mark.parametrize(
+    "fragment", ["round=99&view=nothing&choose=task:none", "choose={", "zoom=network x,y&part=-1", "%"]
+)
+def test_an_address_that_names_nothing_opens_the_page_as_it_is(browser: Any, files: Any, fragment: str) -> None:
+    page = browser.new_page()
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(f"{files('run').as_uri()}#{fragment}")
+    page.wait_for_selector("html[data-ready]", state="attached")
+    expect(page.locator("#position")).to_have_text("1 of 3")
+    assert complaints == []
+    page.close()
 
 
 def test_rounds_change_by_slider_buttons_and_keys(visit: Open) -> None:

@@ -130,14 +130,10 @@ class ModelScheduler:
     def move(self, index: int = 0, refused: str = "") -> None:
         """The API server is asked for an eviction; the pod begins to go, unless that is refused."""
         key = self.moves.pop(index)
-        if self.state.rebalancing.outdated(MovePod(key)):
-            return
-        if refused:
-            self._carry_out(self.state.rebalancing.failed(key, refused, self.now))
-            return
         pod = self.server.read(key)
-        if pod is not None and pod.metadata.deletion_timestamp is None:
+        if not refused and pod is not None and pod.metadata.deletion_timestamp is None:
             self.server.terminate(pod)
+        self._carry_out(self.state.rebalancing.answered(MovePod(key), not refused, refused, self.now))
 
     # Bindings
 

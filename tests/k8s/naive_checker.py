@@ -78,17 +78,18 @@ class Cluster:
             here = _domain(self.nodes[node], key)
             if here is None:
                 return "spread: no label"
-            counts = {
-                value: 0
-                for n in self.nodes.values()
+            compared = {
+                name: value
+                for name, n in self.nodes.items()
                 if (value := _domain(n, key)) is not None
-                and selected(pod, n)
+                and (constraint.node_affinity_policy == "Ignore" or selected(pod, n))
+                and (constraint.node_taints_policy != "Honor" or tolerated(pod, n))
                 and all(_domain(n, c.topology_key) is not None for c in hard)
             }
+            counts = dict.fromkeys(compared.values(), 0)
             for other, place in self.placed:
-                value = _domain(self.nodes.get(place), key)
-                if value in counts and _counts_for_spread(pod, constraint.label_selector, other):
-                    counts[value] += 1
+                if place in compared and _counts_for_spread(pod, constraint.label_selector, other):
+                    counts[compared[place]] += 1
             own = _counts_for_spread(pod, constraint.label_selector, pod)
             if counts.get(here, 0) + own - min(counts.values(), default=0) > constraint.max_skew:
                 return "spread"
@@ -133,14 +134,19 @@ def static(pod: Pod, node: Node) -> str | None:
         return "cordoned"
     if not selected(pod, node):
         return "node selector"
-    for taint in node.spec.taints or ():
-        tolerated = any(
+    return None if tolerated(pod, node) else "taint"
+
+
+def tolerated(pod: Pod, node: Node) -> bool:
+    """Whether the pod tolerates all taints that keep pods away."""
+    return all(
+        taint.effect not in ("NoSchedule", "NoExecute")
+        or any(
             t.key == taint.key and (t.operator == "Exists" or t.value == taint.value) and t.effect in ("", taint.effect)
             for t in pod.spec.tolerations or ()
         )
-        if taint.effect in ("NoSchedule", "NoExecute") and not tolerated:
-            return "taint"
-    return None
+        for taint in node.spec.taints or ()
+    )
 
 
 def clash(one: Pod, other: Pod) -> bool:

@@ -420,8 +420,11 @@ class Soak:
 
         with contextlib.suppress(AssertionError):
             wait_for(settled, "every pod to have a node or a reason", RECOVERED_WITHIN_S)
-        if not settled() and (forgotten := silent()):
-            self.found.violations.append(f"no node and no reason for: {', '.join(forgotten)}")
+        try:
+            if not settled() and (forgotten := silent()):
+                self.found.violations.append(f"no node and no reason for: {', '.join(forgotten)}")
+        except AWAY as error:
+            self.found.violations.append(f"a replica or the API server does not answer at the end: {error}")
         self.check_room()
         self.found.counts["bound at the end"] = sum(bool(p["spec"].get("nodeName")) for p in self.space.pods())
         for replica in self.replicas:

@@ -75,7 +75,6 @@ leaderElection:
   resourceNamespace: elsewhere
 profiles: [{schedulerName: a}, {schedulerName: b}]
 nodeSelector: {flowsched.io/pool: "true"}
-reserve: {cpu: 500m, memory: 1Gi, pods: 2}
 rounds:
   {batchWindow: 5ms, batchLimit: 10, maxPeriod: 1s, unschedulableRetry: 1h30m, reconcileEvery: 1.5m}
 podInitialBackoffSeconds: 2
@@ -100,7 +99,6 @@ dryRun: true
         leader_election=LeaderElection(False, 3, 2, 0.5, "leases", "other", "elsewhere"),
         scheduler_names=("a", "b"),
         node_selector={"flowsched.io/pool": "true"},
-        reserve={"cpu": "500m", "memory": "1Gi", "pods": "2"},
         rounds=Rounds(0.005, 10, 1, 5400, 90),
         pod_initial_backoff_s=2,
         pod_max_backoff_s=2.5,
@@ -154,9 +152,6 @@ def test_the_lease_is_in_our_own_namespace(tmp_path: Path) -> None:
         ("nodeSelector: {pool: true}", 'F:3: nodeSelector.pool: must be text, but is true; write it in quotes: "true"'),
         ("nodeSelector: {'a b': x}", "'a b' cannot be the name of a label"),
         ("nodeSelector: {'/b': x}", "'/b' cannot be the name of a label"),
-        ("reserve: {cpu: much}", "F:3: reserve.cpu: 'much' is not a quantity; write it as 500m, 2 or 1Gi"),
-        ("reserve: {cpu: -1}", "F:3: reserve.cpu: must not be negative, but is -1"),
-        ("reserve: {memory: true}", "F:3: reserve.memory: true is not a quantity; write it as 500m, 2 or 1Gi"),
         ("nodeSelector: {a: 'x y'}", "'x y' cannot be the value of a label"),
         ("rounds: {batchWindow: 10s}", "batchWindow: must not be longer than maxPeriod (5s)"),
         ("rounds: {batchLimit: 0}", "rounds.batchLimit: must be more than 0, but is 0"),

@@ -22,7 +22,7 @@ from objects_builders import (
 )
 
 from flowsched_k8s import names
-from flowsched_k8s.filters import StaticFilter, static_filter
+from flowsched_k8s.filters import StaticFilter, spread_nodes, static_filter
 from flowsched_k8s.volumes import VolumeIndex
 
 DEDICATED = taint("dedicated", "ml")
@@ -198,18 +198,25 @@ def test_node_inclusion_policies() -> None:
     assert counted({"disk": "ssd"}, [taint("t", effect="PreferNoSchedule")], nodeTaintsPolicy="Honor")
 
 
-def test_policies_that_differ_are_refused_aloud() -> None:
+def test_constraints_whose_policies_differ_compare_nodes_of_their_own() -> None:
     ignoring = spread("rack", {}, nodeAffinityPolicy="Ignore")
-    found = made(topologySpreadConstraints=[spread("zone", {}), ignoring])
-    assert found.blocked is not None and found.blocked.startswith(
-        "spec.topologySpreadConstraints[1]: nodeAffinityPolicy"
-    )
-    assert (
-        made(
-            topologySpreadConstraints=[spread("zone", {}), {**ignoring, "whenUnsatisfiable": "ScheduleAnyway"}]
-        ).blocked
-        is None
-    )
+    constrained = pod(nodeSelector={"disk": "ssd"}, topologySpreadConstraints=[spread("zone", {}), ignoring])
+    found = static_filter(constrained, VolumeIndex())
+    assert found.blocked is None
+    assert found.affine(node())
+    (_, by_zone), (_, by_rack) = spread_nodes(constrained)
+    assert by_zone is not None and by_rack is not None
+    here = {"zone": "a", "rack": "1"}
+    assert not by_zone.affine(node(labels=here)) and by_rack.affine(node(labels=here))
+    assert by_zone.affine(node(labels={**here, "disk": "ssd"}))
+    # A node that lacks the label of any of them is in no domain of either.
+    assert not by_rack.affine(node(labels={"rack": "1"}))
+
+
+def test_wishes_have_no_part_in_which_nodes_are_compared() -> None:
+    soft = spread("rack", {}, hard=False, nodeAffinityPolicy="Ignore")
+    constrained = pod(topologySpreadConstraints=[spread("zone", {}), soft])
+    assert [nodes for _, nodes in spread_nodes(constrained)] == [None]
 
 
 # What is not supported

@@ -996,14 +996,3 @@ def test_tidying_up_knows_no_relation_that_the_fleet_does_not() -> None:
     running.deliver()
     assert decided(running) == {}
     assert running.conditions("gated")[-1].message == f"0/1 nodes are available: 1 {names.POD_ANTI_AFFINITY}."
-
-
-def test_a_reserve_is_left_free_on_every_node() -> None:
-    server = ModelServer()
-    server.put(b.node("n1", "4", "8Gi"))
-    running = ModelScheduler(server, Configuration(reserve={"cpu": "500m", "memory": "1Gi", "example.com/gpu": "1"}))
-    running.create(*(b.pod(f"p{i}", cpu="1", memory="1Gi") for i in range(4)))
-    running.settle()
-    assert len(running.where()) == 3
-    waiting = next(p.metadata.name for p in server.waiting())
-    assert "1 Insufficient cpu" in running.conditions(waiting)[-1].message

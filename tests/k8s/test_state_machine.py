@@ -28,6 +28,7 @@ PICK = st.integers(0, 11)
 Wanted = dict[str, Any]
 APPS = st.sampled_from(("a", "b"))
 KEYS = st.sampled_from((names.HOSTNAME, names.ZONE))
+POLICIES = st.sampled_from(("Honor", "Ignore"))
 
 
 @st.composite
@@ -43,6 +44,18 @@ def relations(draw: st.DrawFn, app: str) -> dict[str, Any]:
             return {"affinity": b.affinity(near=[b.pod_term(draw(KEYS), b.selector(app=draw(APPS)))])}
         case 3:
             return {"topologySpreadConstraints": [b.spread(draw(KEYS), mine, skew=draw(st.integers(1, 2)))]}
+        case 4:
+            both = [
+                b.spread(
+                    key,
+                    mine,
+                    skew=draw(st.integers(1, 2)),
+                    nodeAffinityPolicy=draw(POLICIES),
+                    nodeTaintsPolicy=draw(POLICIES),
+                )
+                for key in (names.HOSTNAME, names.ZONE)
+            ]
+            return {"topologySpreadConstraints": both, "nodeSelector": draw(st.sampled_from(({}, {"disk": "ssd"})))}
         case _:
             return {}
 

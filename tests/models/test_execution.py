@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import CATALOGUE, HUNGRY, LARGE, SCALING, SERIAL, SMALL
+from flowsched_models.estimated_executions import EstimatedExecutions
 from flowsched_models.execution import Execution
 from flowsched_models.forecast import Waiting, forecast
 from flowsched_models.runtime import Host, HostFactory, Resident, ServiceLoad
@@ -303,3 +304,56 @@ def test_the_peak_of_a_service_is_that_of_the_loudest_moment() -> None:
 
     assert idle == host.rates(()).p95_us[0] < now
     assert later.peak_p95_us[0] == pytest.approx(now)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(machines(), min_size=1, max_size=3),
+    st.lists(st.tuples(st.floats(0.0, 9.0), st.sampled_from(("look", "start", "stop", "leave"))), max_size=25),
+)
+def test_machines_that_move_together_do_bit_by_bit_what_each_would_do(
+    given_machines: list[tuple[Host, list[Resident]]], steps: list[tuple[float, str]]
+) -> None:
+    together: EstimatedExecutions[int] = EstimatedExecutions(0.95)
+    each: dict[str, Execution[int]] = {}
+    waiting: list[tuple[str, int, Resident]] = []
+    rows: dict[int, tuple[str, int]] = {}
+
+    def moved(machine: Execution[int]) -> Execution[int]:
+        while machine.now_s < now:
+            machine.advance(min(now, machine.next_event_s()))
+        return machine
+
+    for m, (host, jobs) in enumerate(given_machines):
+        together.add(f"m{m}", host)
+        each[f"m{m}"] = Execution(host, 0.0, 0.95)
+        waiting += [(f"m{m}", 10 * m + k, job) for k, job in enumerate(jobs)]
+    now = 0.0
+    for step, what in steps:
+        now += step
+        together.advance(now)
+        if what == "start" and waiting:
+            name, key, job = waiting.pop()
+            moved(each[name]).start(key, replace(job, ready_s=now + job.ready_s))
+            rows[key] = name, together.start(name, key, replace(job, ready_s=now + job.ready_s))
+        elif what == "stop" and rows:
+            key, (name, _) = rows.popitem()
+            assert moved(each[name]).progress(key) == together.stop(name, key)
+            each[name].stop(key)
+        elif what == "leave" and len(each) > 1:
+            name, _ = each.popitem()
+            together.remove(name)
+            rows = {key: place for key, place in rows.items() if place[0] != name}
+            waiting = [job for job in waiting if job[0] != name]
+        elif what == "look":
+            progress = together.progress()
+            assert {k: progress[row] for k, (_, row) in rows.items()} == {
+                k: moved(each[name]).progress(k) for k, (name, _) in rows.items()
+            }
+            for machine in each.values():
+                moved(machine)
+
+
+def test_estimates_of_machines_need_a_ceiling() -> None:
+    with pytest.raises(ValueError, match="ceiling must be below 1, got 1"):
+        EstimatedExecutions(1.0)

@@ -26,11 +26,12 @@ from builders import (
 )
 from flowsched.cluster.decision import Decisions, Scheduler
 from flowsched.cluster.snapshot import MILLI, Snapshot
-from flowsched_simulator.baselines import BASELINES, DESCRIPTIONS, VARIANTS, Granting, variants_of
-from flowsched_simulator.baselines.baseline import Round, cores_text, pick_cores
+from flowsched_simulator.baselines import BASELINES, VARIANTS, Granting, described_baselines, variants_of
 from flowsched_simulator.baselines.expectation import effective_cores, load_s, run_time_alone_s, spread
+from flowsched_simulator.baselines.greedy_round import Round, cores_text
 from flowsched_simulator.baselines.kube_default import KubeDefault, balanced_score
 from flowsched_simulator.baselines.most_allocated import MostAllocated
+from flowsched_simulator.baselines.room import pick_cores
 
 OWN = Granting("declared", "own")
 SHARED = Granting("declared", "shared")
@@ -63,11 +64,21 @@ def why(decisions: Decisions) -> dict[str, str]:
         ("all-at-once", {"wide", "small"}),
         ("kube-default", {"small"}),
         ("most-allocated", {"small"}),
+        ("easy", {"small"}),
+        ("conservative", {"small"}),
+        ("sjf", {"small"}),
+        ("srpt", {"small"}),
+        ("las", {"small"}),
+        ("tetris", {"small"}),
+        ("wfs", {"small"}),
     ],
 )
 def test_only_strict_order_lets_a_wide_head_block_a_small_task(name: str, started: set[str]) -> None:
+    # `small` ends before `busy` does, so that no reservation of `wide` is delayed; and `busy` has less left than `wide`.
     busy = running(task("busy", cores=2))
-    view = snapshot([task("wide", cores=4), task("small", cores=1, submit_s=1)], running=[busy], now_s=1.0)
+    view = snapshot(
+        [task("wide", cores=4, scale=9.0), task("small", cores=1, submit_s=1, scale=0.1)], running=[busy], now_s=1.0
+    )
 
     assert set(where(decide(name, view))) == started
 
@@ -142,6 +153,13 @@ def test_all_at_once_waits_for_memory() -> None:
         ("kube-default", "m3"),
         ("most-allocated", "m2"),
         ("all-at-once", "m3"),
+        ("easy", "m1"),
+        ("conservative", "m1"),
+        ("sjf", "m3"),
+        ("srpt", "m3"),
+        ("las", "m3"),
+        ("tetris", "m3"),
+        ("wfs", "m3"),
     ],
 )
 @pytest.mark.parametrize("granting", [OWN, SHARED], ids=lambda g: g.label)
@@ -217,10 +235,14 @@ def test_random_reaches_every_machine() -> None:
 @pytest.mark.parametrize(
     ("cores", "memory_mib", "least", "most", "balanced"),
     [
-        (4, 16_000, 0, 100, 100),
-        (2, 8000, 50, 50, 100),
-        (1, 8000, 62, 37, 87),  # (75 + 50) // 2, (25 + 50) // 2, 100 (1 - (0.5 - 0.25) / 2)
-        (3, 1000, 59, 40, 65),  # (25 + 93) // 2, (75 + 6) // 2, 100 (1 - (0.75 - 0.0625) / 2)
+        (4, 16_000, 0, 100, 75),
+        (2, 8000, 50, 50, 75),
+        (1, 8000, 62, 37, 68),  # (75 + 50) // 2, (25 + 50) // 2, 87 after and 100 before: 50 + (50 - 13) // 2
+        (3, 1000, 59, 40, 57),  # (25 + 93) // 2, (75 + 6) // 2, 65 after and 100 before: 50 + (50 - 35) // 2
+        # Without a request for CPU 100m, without one for memory 200 MiB count, but not where balance is judged.
+        (0, 8000, 73, 26, 62),  # (97 + 50) // 2, (2 + 50) // 2, 75 after: 50 + (50 - 25) // 2
+        (2, 0, 74, 25, 62),  # (50 + 98) // 2, (50 + 1) // 2
+        (0, 0, 97, 1, 0),  # (97 + 98) // 2, (2 + 1) // 2
     ],
 )
 def test_kubernetes_scores(cores: int, memory_mib: int, least: int, most: int, balanced: int) -> None:
@@ -230,6 +252,29 @@ def test_kubernetes_scores(cores: int, memory_mib: int, least: int, most: int, b
     assert balanced_score(one, cores * MILLI, room) == balanced
     assert KubeDefault(SHARED).score(one, cores * MILLI, room) == least + balanced
     assert MostAllocated(SHARED).score(one, cores * MILLI, room) == most + balanced
+
+
+def test_kubernetes_prefers_where_a_task_evens_the_shares_out() -> None:
+    # 50 % of CPU and 0 of memory: 75 points; with half of the memory 100. An empty machine would fall to 75.
+    there = running(task("busy", cores=2, memory_mib=0), cores=(0, 1, 2, 3))
+    one = task("one", memory_mib=8000)
+    uneven, even = Round(snapshot([one], machines(2), running=[there]), own_cores=False).rooms
+
+    assert (balanced_score(one, 0, uneven), balanced_score(one, 0, even)) == (87, 62)
+
+
+def test_kubernetes_counts_tasks_without_requests_as_something() -> None:
+    quiet = [running(replace(task(f"quiet-{k}", memory_mib=0), request_milli=0), cores=(0, 1, 2, 3)) for k in range(4)]
+    quiet = [replace(r, width_milli=0) for r in quiet]
+    one = task("one", cores=1, memory_mib=4000)
+    busy, idle = Round(snapshot([one], machines(2), running=quiet), own_cores=False).rooms
+
+    # 4 x 100m are 10 % of the CPU, 4 x 200 MiB 5 % of the memory.
+    scores = [KubeDefault(SHARED).plugin_scores(one, MILLI, room) for room in (busy, idle)]
+    assert scores == [
+        {"NodeResourcesFit": 67, "NodeResourcesBalancedAllocation": 75},
+        {"NodeResourcesFit": 75, "NodeResourcesBalancedAllocation": 75},
+    ]
 
 
 def test_kubernetes_counts_services_as_requested() -> None:
@@ -448,7 +493,8 @@ def test_spread_takes_siblings_last() -> None:
 
 def test_baselines_know_their_names_and_say_what_they_do() -> None:
     assert {n: BASELINES[n](OWN).name for n in BASELINES} == {n: n for n in BASELINES}
-    assert all(DESCRIPTIONS[n] == BASELINES[n].description and "\n" not in DESCRIPTIONS[n] for n in BASELINES)
+    lines = described_baselines()
+    assert all(lines[n] == BASELINES[n].description and "\n" not in lines[n] for n in BASELINES)
 
 
 def test_only_all_at_once_has_a_granting_of_its_own() -> None:
@@ -476,7 +522,9 @@ def test_each_task_once_and_nothing_overcommitted(name: str, granting: Granting,
     answered = [p.task for p in decisions.placements] + [p.task for p in decisions.postponements]
     assert sorted(answered) == sorted(t.name for t in view.pending)
     by_name = {t.name: t for t in view.pending}
-    milli, memory = view.free_milli(), view.free_memory_mib()
+    preempted = {p.task for p in decisions.preemptions or ()}
+    after = replace(view, running=tuple(r for r in view.running if r.task.name not in preempted))
+    milli, memory = after.free_milli(), after.free_memory_mib()
     for p in decisions.placements:
         milli[p.machine] -= p.width_milli
         memory[p.machine] -= by_name[p.task].memory_mib
@@ -503,7 +551,8 @@ def test_own_cores_never_overlap(chosen: Chosen, view: Snapshot) -> None:
     decisions = outcome(chosen, view)
 
     owned = [(p.machine, c) for p in decisions.placements for c in p.cores]
-    running_there = {(r.machine, c) for r in view.running for c in r.cores}
+    preempted = {p.task for p in decisions.preemptions or ()}
+    running_there = {(r.machine, c) for r in view.running for c in r.cores if r.task.name not in preempted}
     assert len(owned) == len(set(owned))
     assert not running_there & set(owned)
     assert all(len(p.cores) == -(-p.width_milli // MILLI) for p in decisions.placements)

@@ -114,7 +114,7 @@ def test_the_forecasts_of_flow_know_it(tmp_path: Path) -> None:
 
     snapshot = load_snapshot(tmp_path / "round.json")
 
-    assert {t.name: t.profile for t in snapshot.pending} == {"a": "fixed:40s", "b": "fixed:400s"}
+    assert {t.name: (t.profile, t.scale) for t in snapshot.pending} == {"a": ("fixed:1s", 40), "b": ("fixed:1s", 400)}
     decisions = solve(snapshot)
     assert [p.task for p in decisions.placements] == ["a"]
     (waits,) = decisions.postponements
@@ -135,7 +135,7 @@ def test_a_file_of_arrivals_has_columns_for_it(tmp_path: Path) -> None:
     )
     given = scenario(tmp_path, ONE + "arrivals: {file: trace.csv}\n")
 
-    assert [t.profile for t in given.tasks] == ["fixed:60s", "vips:45s", "vips"]
+    assert [(t.profile, t.scale) for t in given.tasks] == [("fixed:1s", 60), ("vips:1s", 45), ("vips", 1)]
     assert given.run_time_factors == {"b": 30 / 45}
     assert ran(given, "fcfs")["a"] == pytest.approx(60.0)
 

@@ -72,7 +72,8 @@ def test_bundled_scenario() -> None:
 
 def test_all_bundled_scenarios_load_under_their_own_names() -> None:
     listed = bundled_scenarios()
-    assert [n for n, _ in listed] == ["parsec-memcached-2024", "parsec-memcached-2024-c", "parsec-poisson"]
+    names = ["memcached-tight-goal", "parsec-memcached-2024", "parsec-memcached-2024-c", "parsec-poisson"]
+    assert [n for n, _ in listed] == names
     for name, description in listed:
         assert load_scenario(name).name == name
         assert description
@@ -89,7 +90,8 @@ def test_unknown_bundled_name() -> None:
         load_scenario("parsec-memcached-2042")
     assert str(caught.value) == (
         "parsec-memcached-2042: there is no bundled scenario 'parsec-memcached-2042'; did you mean "
-        "'parsec-memcached-2024'? (known: parsec-memcached-2024, parsec-memcached-2024-c, parsec-poisson), "
+        "'parsec-memcached-2024'? (known: memcached-tight-goal, parsec-memcached-2024, parsec-memcached-2024-c, "
+        "parsec-poisson), "
         "or give a path to a file"
     )
     with pytest.raises(InputError, match="there is no such file"):
@@ -174,7 +176,8 @@ start_delay: {at_submission_s: -1}
         "s.yaml:29: jobs[1].scale: must be more than 0, but is 0",
         "s.yaml:30: jobs[2].machines[0]: there is no machine 'lage'; did you mean 'large'? (known: small, large)",
         "s.yaml:30: jobs[2].widths: names a width twice",
-        "s.yaml:31: arrivals.poison: there is no key 'poison' here; did you mean 'poisson'? (known: poisson, file)",
+        "s.yaml:31: arrivals.poison: there is no key 'poison' here; did you mean 'poisson'? (known: poisson, diurnal, "
+        "bursty, file)",
         "s.yaml:32: start_delay.at_submission_s: must be at least 0, but is -1",
     ]
 
@@ -288,7 +291,7 @@ def test_mistakes_in_an_arrivals_file(tmp_path: Path) -> None:
     csv.write_text("submit_s,nam,profile,request\n")
     assert problems(tmp_path, text) == [
         "a.csv:1: there is no column 'nam'; did you mean 'name'? (known: submit_s, name, profile, request, widths, "
-        "scale, runtime_s, estimate_s)",
+        "scale, runtime_s, estimate_s, goal_s, deadline_s, after, priority, …)",
         "a.csv:1: the column 'name' is missing",
     ]
     csv.unlink()
@@ -374,9 +377,9 @@ def test_what_binds_jobs_must_make_sense(tmp_path: Path) -> None:
     )
     assert problems(tmp_path, text) == [
         "s.yaml:8: relations[0].key: no machine has the label 'zonne'; did you mean 'zone'? (known: machine, zone)",
-        "s.yaml:11: task_groups[0].minimum: task group 'train' starts with at least 3, and has 2 jobs; give more jobs "
+        "s.yaml:11: task_groups[0].minimum: task group 'train' starts with at least 3, and has 2 tasks; give more jobs "
         "'group: train', or lower the minimum",
-        "s.yaml:12: task_groups[1].minimum: task group 'idle' starts with at least 1, and has 0 jobs; give more jobs "
+        "s.yaml:12: task_groups[1].minimum: task group 'idle' starts with at least 1, and has 0 tasks; give more jobs "
         "'group: idle', or lower the minimum",
         "s.yaml:14: jobs[0].relations[0]: there is no relation 'evne'; did you mean 'even'? (known: even, few)",
         "s.yaml:14: jobs[0].group: there is no task group 'trian'; did you mean 'train'? (known: train, idle)",

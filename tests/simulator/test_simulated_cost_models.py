@@ -195,7 +195,9 @@ def test_one_policy_described() -> None:
 def test_all_policies_as_json() -> None:
     result = run("policies", "--json")
     told = {each["name"]: each for each in json.loads(result.output)["policies"]}
-    assert list(told) == [line.split()[0] for line in run("policies").output.splitlines()]
+    heading, *lines = run("policies").output.splitlines()
+    assert heading.split()[0] == "policy"
+    assert list(told) == [line.split()[0] for line in lines]
     assert {each["kind"] for each in told.values()} == {"search", "baseline", "network", "controller", "isolation"}
     assert {"name": "flow-network.waiting", "required": False, "default": "inf"} in told["flow-network"]["settings"]
     assert {"name": "slots", "required": False, "default": 3} in told["flow"]["settings"]

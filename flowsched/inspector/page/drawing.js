@@ -43,7 +43,7 @@ function shading(scene, mode) {
 }
 
 class Drawing {
-  /** act: choose(choice, again), expand(box), hover(thing, x, y, side), leave(). */
+  /** act: choose(choice, again), expand(box), hover(thing, x, y, side), leave(), moved() after panning and zooming. */
   constructor(host, name, act) {
     this.host = host;
     this.act = act;
@@ -57,6 +57,7 @@ class Drawing {
       .on("zoom", (event) => {
         this.world.attr("transform", event.transform);
         if (event.sourceEvent) this.whole = false;
+        if (!this.whole) this.act.moved();
       });
     this.svg.call(this.zoom).on("dblclick.zoom", null);
     this.svg.on("click", (event) => event.target === this.svg.node() && this.act.choose(null));
@@ -261,7 +262,7 @@ class Drawing {
       const noteRoom = textWidth(box.note || "", NOTE_SIZE);
       text(fitted(box.label, box.w - noteRoom - 34 - knob, FONT_SIZE, 600), 9, 18, "label");
       text(box.note || "", box.w - 9 - knob, 18, "note", "end");
-      if (box.empty) text("nobody runs or is planned here", 14, HEAD + 15, "note");
+      if (box.empty) text("nothing runs or is planned here", 14, HEAD + 15, "note");
       return;
     }
     const lift = box.fill !== null && box.fill !== undefined ? -1.5 : 0;
@@ -395,6 +396,7 @@ class Drawing {
     this.svg.attr("viewBox", null);
     this.whole = true;
     this.svg.call(this.zoom.transform, d3.zoomIdentity.translate(x, 8).scale(scale));
+    this.act.moved();
     return scale >= READABLE;
   }
 
@@ -424,6 +426,22 @@ class Drawing {
         .translate((w - (x1 - x0) * scale) / 2 - x0 * scale, Math.max(4, (h - (y1 - y0) * scale) / 2) - y0 * scale)
         .scale(scale),
     );
+  }
+
+  /** Scale, and the point in the middle, in the scene's own units: the same on a screen of another size. */
+  place() {
+    const { k, x, y } = d3.zoomTransform(this.svg.node());
+    const [w, h] = this.size;
+    return [k.toPrecision(4), ...[(w / 2 - x) / k, (h / 2 - y) / k].map((one) => one.toFixed(1))].map(Number).join(",");
+  }
+
+  /** Go to such a place; what is none is nothing to do. */
+  goTo(place) {
+    const [k, x, y] = (place || "").split(",").map(Number);
+    if (![k, x, y].every(Number.isFinite) || k <= 0) return;
+    const [w, h] = this.size;
+    this.whole = false;
+    this.svg.call(this.zoom.transform, d3.zoomIdentity.translate(w / 2 - x * k, h / 2 - y * k).scale(k));
   }
 
   zoomBy(factor) {

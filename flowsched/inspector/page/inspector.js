@@ -115,6 +115,7 @@ class Inspector {
     );
     this.controls();
     if (this.others.length) this.state.compare = "same";
+    this.address = new Address(this);
   }
 
   // --- rounds ---
@@ -268,6 +269,7 @@ class Inspector {
       more: (id) => this.grow(id),
       hover: (thing, x, y) => this.hover(side, thing, x, y),
       leave: () => this.leave(),
+      moved: () => this.address.writeSoon(),
     };
   }
 
@@ -288,6 +290,7 @@ class Inspector {
     if (tables) this.drawTables();
     else this.drawScenes(fit);
     this.tell();
+    this.address.write();
   }
 
   drawScenes(fit) {
@@ -514,7 +517,7 @@ class Inspector {
     const items = [];
     items.push(entry(line("flow base", 2), line("flow base", 8), plan ? "width: cores it gets" : "width: flow"));
     if (mode === "reduced") {
-      items.push(entry(plan ? "chosen" : "in use, reduced cost 0", line("flow base", 5)));
+      items.push(entry(line("flow base", 5), plan ? "chosen" : "in use, reduced cost 0"));
       if (plan) items.push(entry(line("flow later base", 5), "planned for later"));
       else items.push(entry(line("flow full", 7, true), "full: room there has a price"));
       if (high > 0)
@@ -586,6 +589,7 @@ class Inspector {
   openTable(name) {
     this.state.table = name;
     this.drawTables();
+    this.address.write();
     [...at("tables").querySelectorAll("[data-table]")].find((tab) => tab.dataset.table === name).focus();
   }
 
@@ -716,6 +720,7 @@ class Inspector {
     this.state.choice = choice;
     if (choice && this.state.view === "tables") {
       this.tell();
+      this.address.write();
       return;
     }
     this.draw(false);
@@ -866,9 +871,11 @@ class Inspector {
   // --- controls ---
 
   controls() {
-    const slider = at("slider");
-    slider.max = String(this.main.length - 1);
-    slider.addEventListener("input", () => this.goTo(Number(slider.value)));
+    const heads = this.main.map((i) => this.index.rounds[i]);
+    this.timeline = new Timeline(at("slider"), at("axis"), heads, {
+      go: (position) => this.goTo(position),
+      step: (by) => this.step(by),
+    });
     at("previous").addEventListener("click", () => this.step(-1));
     at("next").addEventListener("click", () => this.step(1));
     at("rounds").hidden = this.main.length < 2;
@@ -915,8 +922,7 @@ class Inspector {
   fillControls() {
     const { position } = this.state;
     const head = this.index.rounds[this.main[position]];
-    at("slider").value = String(position);
-    at("slider").setAttribute("aria-valuetext", this.roundName(this.main[position]));
+    this.timeline.show(position, this.roundName(this.main[position]));
     const run = this.main.filter((i) => this.index.rounds[i].track === head.track);
     const which = `${run.indexOf(this.main[position]) + 1} of ${run.length}`;
     at("position").textContent = run.length < this.main.length ? `${head.policy} ${which}` : which;
@@ -1084,7 +1090,7 @@ function start() {
     return;
   }
   const app = new Inspector(JSON.parse(at("index").textContent));
-  app.show();
+  app.address.follow();
 }
 
 start();

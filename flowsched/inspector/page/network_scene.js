@@ -272,7 +272,7 @@ class NetworkScene {
             d3.sum(graph.entering[node], (arc) => graph.tasks(arc)),
             "task",
           )
-        : "nobody",
+        : "none",
       nodes: [node],
       choice: { type: "node", name: graph.label(node) },
       price: this.priceOf(node),

@@ -28,6 +28,8 @@ SCRIPTS = (
     "panel.js",
     "tables.js",
     "search.js",
+    "timeline.js",
+    "address.js",
     "inspector.js",
 )
 """In the order in which they need each other."""

@@ -56,7 +56,7 @@ function planScene(part, options) {
       kind: "unscheduled",
       column: -1,
       label: "waits",
-      note: nowhere ? "not planned for any machine" : "nobody is left without a plan",
+      note: nowhere ? "not planned for any machine" : "no task is left without a plan",
       nodes: [],
       flow: 0,
     });
@@ -130,7 +130,7 @@ function card(part, machine, boxes, wide) {
     note: [type && type !== name ? type : null, size === null ? null : cores(size)]
       .filter(Boolean)
       .join(" · "),
-    aria: `${name}: ${rows.map((row) => `${row.text} ${row.tag}`).join(", ") || "nobody"}`,
+    aria: `${name}: ${rows.map((row) => `${row.text} ${row.tag}`).join(", ") || "none"}`,
     choice: { type: "machine", name },
     nodes: [],
     framed: true,

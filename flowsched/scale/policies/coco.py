@@ -19,6 +19,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from flowsched.cluster.knowledge import Knowledge
 from flowsched.scale.policies.checks import above_zero, number
 from flowsched.scale.policy import ClassPrices, Feature
 from flowsched.scale.task_class import MachineKind, TaskClass
@@ -53,6 +54,7 @@ class CocoPolicy:
     """What is added by the due age: 1 per 0.1 s, as in the source, in 600 s."""
 
     name: ClassVar[str] = "coco"
+    told: ClassVar[tuple[Knowledge, ...]] = (Knowledge.INTERFERENCE,)
 
     def __post_init__(self) -> None:
         """Raises ``ValueError`` for a value that it cannot take."""

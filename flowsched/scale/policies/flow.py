@@ -16,6 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from flowsched.cluster.knowledge import Knowledge
 from flowsched.scale.policies.checks import number
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, Feature
 from flowsched.scale.task_class import MachineKind, TaskClass
@@ -39,6 +40,7 @@ class FlowCostModel:
     """What is added to it by the due age."""
 
     name: ClassVar[str] = "flow-network"
+    told: ClassVar[tuple[Knowledge, ...]] = (Knowledge.RUN_TIMES, Knowledge.INTERFERENCE)
 
     def __post_init__(self) -> None:
         """Raises ``ValueError`` for a value that it cannot take."""

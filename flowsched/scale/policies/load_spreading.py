@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from flowsched.cluster.knowledge import Knowledge
 from flowsched.scale.policies.checks import above_zero, number, yes_or_no
 from flowsched.scale.policy import ClassPrices, Feature
 from flowsched.scale.task_class import MachineKind, TaskClass
@@ -41,6 +42,7 @@ class LoadSpreadingPolicy:
     """What is added to it by the due age."""
 
     name: ClassVar[str] = "load-spreading"
+    told: ClassVar[tuple[Knowledge, ...]] = ()
 
     def __post_init__(self) -> None:
         """Raises ``ValueError`` for a value that it cannot take."""

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from flowsched.cluster.knowledge import Knowledge
 from flowsched.scale.policies.checks import above_zero, number, whole, word
 from flowsched.scale.policies.locality_prices import LocalityPrices
 from flowsched.scale.policy import ClassPrices, Feature
@@ -48,6 +49,7 @@ class QuincyPolicy:
     """The due age of the rounds."""
 
     name: ClassVar[str] = "quincy"
+    told: ClassVar[tuple[Knowledge, ...]] = (Knowledge.INPUT,)
     features: ClassVar[tuple[Feature, ...]] = ()
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from flowsched.cluster.knowledge import Knowledge, knowledge_of
 from flowsched.scale.policy import CostModel, Feature
 from flowsched.support.registry import Registry
 from flowsched_models.document import InputError, Problem, name_help
@@ -61,6 +62,8 @@ class PolicyNotes:
     """The distribution that it comes from; empty for ours."""
     place: str = ""
     """Its code: ``module:Class``."""
+    told: tuple[Knowledge, ...] | None = None
+    """What it is told about tasks and machines; None where it does not say."""
 
 
 def make_cost_model(name: str, **settings: Any) -> CostModel:
@@ -95,7 +98,8 @@ def describe_cost_model(name: str) -> PolicyNotes:
     name = ALIASES.get(name, name)
     factory: PolicyFactory = COST_MODELS[name]
     summary = (inspect.getdoc(factory) or "").partition("\n")[0].strip()
-    return PolicyNotes(name, summary, _settings(factory), COST_MODELS.package(name), COST_MODELS.place(name))
+    package, place = COST_MODELS.package(name), COST_MODELS.place(name)
+    return PolicyNotes(name, summary, _settings(factory), package, place, knowledge_of(factory))
 
 
 def _settings(factory: PolicyFactory) -> tuple[Setting, ...]:

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from flowsched.cluster.knowledge import Knowledge
 from flowsched.scale.policies.checks import above_zero, number
 from flowsched.scale.policy import ClassPrices, Feature
 from flowsched.scale.task_class import MachineKind, TaskClass
@@ -34,6 +35,7 @@ class ShortestJobFirstPolicy:
     """What is added by the due age. Above ``wait_s / shortest_s``, nothing that has just come passes a task of that age."""
 
     name: ClassVar[str] = "shortest-job-first"
+    told: ClassVar[tuple[Knowledge, ...]] = (Knowledge.RUN_TIMES,)
     features: ClassVar[tuple[Feature, ...]] = ()
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from flowsched.cluster.knowledge import Knowledge
 from flowsched.scale.policies.checks import number
 from flowsched.scale.policy import ClassPrices, Feature
 from flowsched.scale.task_class import MachineKind, TaskClass
@@ -29,6 +30,7 @@ class TrivialPolicy:
     """What is added to it by the due age: where room is scarce, those that have waited longer go first."""
 
     name: ClassVar[str] = "trivial"
+    told: ClassVar[tuple[Knowledge, ...]] = ()
     features: ClassVar[tuple[Feature, ...]] = ()
 
     def __post_init__(self) -> None:

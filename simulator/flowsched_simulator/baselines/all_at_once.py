@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.snapshot import Task
-from flowsched_simulator.baselines.baseline import Baseline, Granting, Room, Round, by_arrival
-from flowsched_simulator.baselines.expectation import load_s
+from flowsched_simulator.baselines.baseline import Baseline, by_arrival
+from flowsched_simulator.baselines.granting import Granting
+from flowsched_simulator.baselines.greedy_round import Round
+from flowsched_simulator.baselines.room import Room
 
 EQUAL_WIDTH_MILLI = 100
 """Everybody's request: equal, so that all have the same weight, and small, so that it hardly ever binds."""
@@ -29,6 +32,7 @@ class AllAtOnce(Baseline):
 
     name = "all-at-once"
     description = "Start everything on arrival, where the least work per core is; cores are shared equally"
+    told = (Knowledge.RUN_TIMES,)
     uses_granting = False
 
     def __init__(self, granting: Granting | None = None, seed: int = 0) -> None:
@@ -56,7 +60,6 @@ class AllAtOnce(Baseline):
         """The machine that would run empty first, with the task on it."""
 
         def after(room: Room) -> tuple[float, str]:
-            added_s = load_s(this.snapshot.catalogue, task, room.type, room.batch_cores)
-            return room.load_s + added_s, room.name
+            return this.load_s(room) + this.added_s(task, room), room.name
 
         return min(rooms, key=after)

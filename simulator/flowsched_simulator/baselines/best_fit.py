@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowsched.cluster.snapshot import Task
-from flowsched_simulator.baselines.baseline import Baseline, Room, Round
+from flowsched_simulator.baselines.baseline import Baseline
+from flowsched_simulator.baselines.greedy_round import Round
+from flowsched_simulator.baselines.room import Room
 
 
 class BestFit(Baseline):

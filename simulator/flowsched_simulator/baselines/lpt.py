@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.snapshot import Task
-from flowsched_simulator.baselines.baseline import Baseline, Room, Round, by_arrival, cores_for
-from flowsched_simulator.baselines.expectation import run_time_alone_s, spread
+from flowsched_simulator.baselines.baseline import Baseline, by_arrival, most_free_first
+from flowsched_simulator.baselines.greedy_round import Round
+from flowsched_simulator.baselines.room import Room
 
 
 class LongestProcessingTimeFirst(Baseline):
@@ -24,27 +26,13 @@ class LongestProcessingTimeFirst(Baseline):
 
     name = "lpt"
     description = "Longest processing time first: longest predicted run first, onto the machine with most free cores"
+    told = (Knowledge.RUN_TIMES,)
 
     def order(self, this: Round) -> Sequence[Task]:
         """By priority, then the longest first."""
-        length = {t.name: self._processing_time_s(t, this) for t in this.snapshot.pending}
+        length = {t.name: this.fastest_s(t, self.width_milli(t, this)) for t in this.snapshot.pending}
         return sorted(this.snapshot.pending, key=lambda t: (-t.priority, -length[t.name], by_arrival(t)))
 
     def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:
         """The machine with the most free cores; of equals, the fastest for this task."""
-
-        def preference(room: Room) -> tuple[int, float, str]:
-            return -this.available_milli(room), _run_time_s(task, width_milli, room, this), room.name
-
-        return min(rooms, key=preference)
-
-    def _processing_time_s(self, task: Task, this: Round) -> float:
-        width = self.width_milli(task, this)
-        # One machine of each kind is enough; clusters have many alike.
-        kinds = {(r.type.name, r.batch_cores): r for r in this.possible(task, width)}
-        return min((_run_time_s(task, width, r, this) for r in kinds.values()), default=0.0)
-
-
-def _run_time_s(task: Task, width_milli: int, room: Room, this: Round) -> float:
-    cores = spread(room.type, room.batch_cores, cores_for(width_milli))
-    return run_time_alone_s(this.snapshot.catalogue, task, room.type, cores)
+        return most_free_first(task, width_milli, rooms, this)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from flowsched.cluster.snapshot import Task
-from flowsched_simulator.baselines.baseline import Room
 from flowsched_simulator.baselines.kube_default import (
+    BALANCED,
+    FIT,
     KubeDefault,
     allocation_score,
     balanced_score,
     most_requested,
 )
+from flowsched_simulator.baselines.room import Room
 
 
 class MostAllocated(KubeDefault):
@@ -25,6 +27,9 @@ class MostAllocated(KubeDefault):
     name = "most-allocated"
     description = "kube-scheduler set to bin packing: NodeResourcesFit with MostAllocated, and BalancedAllocation"
 
-    def score(self, task: Task, width_milli: int, room: Room) -> int:
-        """Sum of the scores of both plugins for the task on this machine."""
-        return allocation_score(most_requested, task, width_milli, room) + balanced_score(task, width_milli, room)
+    def plugin_scores(self, task: Task, width_milli: int, room: Room) -> dict[str, int]:
+        """The score of each plugin, by its name, for the task on this machine."""
+        return {
+            FIT: allocation_score(most_requested, task, width_milli, room),
+            BALANCED: balanced_score(task, width_milli, room),
+        }

@@ -5,24 +5,18 @@ from __future__ import annotations
 import inspect
 import json
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
+from flowsched.cluster.knowledge import knowledge_text
 from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, Problem, name_help
 from flowsched_simulator import isolation
 from flowsched_simulator.isolation.policies import SUMMARIES
 from flowsched_simulator.node.policies import NODE_POLICIES, describe_node_policy
-from flowsched_simulator.policies import (
-    ON_REQUEST,
-    OUR_PACKAGE,
-    POLICIES,
-    Description,
-    cost_models,
-    describe,
-    everybody,
-)
+from flowsched_simulator.policies import OUR_PACKAGE, Description, describe, everybody
 
 _KINDS = {
     "search": "forecast prices: passes of min-cost flow over what each job changes on each machine",
@@ -50,13 +44,28 @@ def policies(name: str | None, as_json: bool) -> None:
     elif name is not None:
         click.echo(render_description(_described(name)))
     else:
-        asked_for = {**ON_REQUEST, **cost_models()}
-        listed = {**POLICIES, **{name: f"{text}; only with --policy" for name, text in asked_for.items()}}
-        listed |= {name: f"one machine: {policy.summary}" for name, policy in NODE_POLICIES.items()}
-        listed |= {name: f"isolation: {text}" for name, text in SUMMARIES.items()}
-        width = max(len(name) for name in listed)
-        for each, text in listed.items():
-            click.echo(f"{each.ljust(width)}  {text}")
+        listed = [
+            *((each, text + ("; only with --policy" if each.on_request else "")) for each, text in _lines()),
+            *((about, f"one machine: {about.summary}") for about in map(describe_node_policy, NODE_POLICIES)),
+            *((about, f"isolation: {about.summary}") for about in map(_describe_isolation, SUMMARIES)),
+        ]
+        heads = ("policy", "is told", "")
+        rows = [heads, *((about.name, _told(about), text) for about, text in listed)]
+        widths = [max(len(row[c]) for row in rows) for c in range(2)]
+        for row in rows:
+            click.echo("  ".join((row[0].ljust(widths[0]), row[1].ljust(widths[1]), row[2])).rstrip())
+
+
+def _lines() -> Iterator[tuple[Description, str]]:
+    """Policies of clusters with a line about each; of other packages' it names the package."""
+    for about in everybody():
+        foreign = about.package not in ("", OUR_PACKAGE)
+        yield about, f"{about.summary}; of {about.package}" if foreign else about.summary
+
+
+def _told(about: Description) -> str:
+    """What a policy of clusters is told; controllers of one machine and ways of isolating read what they measure."""
+    return knowledge_text(about.told) if about.kind in ("search", "baseline", "network") else "-"
 
 
 def _described(name: str) -> Description:
@@ -83,6 +92,8 @@ def _describe_isolation(name: str) -> Description:
 def render_description(about: Description) -> str:
     """A policy as text for a terminal."""
     lines = [f"{about.name}: {about.summary}", f"kind: {_KINDS[about.kind]}"]
+    if _told(about) != "-":
+        lines.append(f"is told: {_told(about)}")
     lines.append(f"source: {about.place}" + (f", of {about.package}" if about.package else ", of another package"))
     if about.settings:
         lines.append("settings, as --set takes them, with their defaults:")
@@ -107,6 +118,7 @@ def _plain(about: Description) -> dict[str, Any]:
         "only_with_policy": about.on_request,
         "package": about.package or None,
         "source": about.place,
+        "told": None if about.told is None else [str(each) for each in about.told],
         "settings": [
             {"name": setting, "required": True}
             if default is inspect.Parameter.empty

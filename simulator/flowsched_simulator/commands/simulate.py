@@ -24,6 +24,7 @@ from flowsched_models.command_line import Seconds, StrictCommand
 from flowsched_models.document import Document, InputError, Problem, read_document
 from flowsched_models.output import make_folder, write_whole
 from flowsched_simulator import isolation
+from flowsched_simulator.baselines import BASELINES, variant_label, variants_of
 from flowsched_simulator.commands.run_progress import RunProgress
 from flowsched_simulator.commands.simulate_events import EventsRequest, simulate_events
 from flowsched_simulator.commands.simulate_isolation import simulate_isolation
@@ -59,6 +60,11 @@ UNFINISHED = 3
     multiple=True,
     metavar="NAME",
     help="A policy; repeat for more. Default: all that `flowsched policies` lists without a note.",
+)
+@click.option(
+    "--variant",
+    metavar="NAME",
+    help="What greedy rules grant, such as declared-shared or 4-own. Default: the best of eight, with hindsight.",
 )
 @click.option("--schedule", metavar="FILE", help="Replay a given schedule instead of asking a policy.")
 @click.option(
@@ -115,6 +121,7 @@ def simulate(
     context: click.Context,
     scenario: str,
     policies: tuple[str, ...],
+    variant: str | None,
     schedule: str | None,
     seed: int,
     out: Path | None,
@@ -176,6 +183,11 @@ def simulate(
     message = f"is for scenarios of one machine (kind {node_scenario_file.KIND}), and {document.source} is none"
     _refuse(context, NODE_ONLY, message)
     names = check_policies(_of_clusters(policies) or tuple(POLICIES))
+    if variant is not None:
+        variant_label(variant)
+        if not any(name in BASELINES and len(variants_of(name)) > 1 for name in names):
+            message = f"has no meaning for {', '.join(names)}: greedy rules have variants"
+            raise InputError([Problem("--variant", None, variant, message, "add one, such as --policy fcfs")])
     loaded = read_scenario(document)
     if any(text.partition("=")[0].strip() == "objective" for text in settings):
         hint = f"change 'objective:' in {loaded.source}, or in a copy of it"
@@ -189,6 +201,7 @@ def simulate(
     if schedule is not None:
         needless = {
             "--policy": policies,
+            "--variant": variant,
             "--records": records,
             "--keep-rounds": keep_rounds,
             "--charge-scheduling-time": charge_scheduling_time,
@@ -219,7 +232,7 @@ def simulate(
             raise InputError([Problem("--keep-rounds", None, "", "is for records", "add --records FOLDER")])
         if out is not None:
             make_folder(out)
-        runs = _compared(loaded, names, options, engine, records, keep_rounds)
+        runs = _compared(loaded, names, options, engine, records, keep_rounds, variant)
     outcome = result(loaded, runs)
     if out is None and not as_json:
         out = _folder_of(loaded.name)
@@ -227,12 +240,14 @@ def simulate(
             out = out.with_name(f"{out.name}-schedule")
     if out is not None:
         _write(out, outcome)
-    click.echo(json.dumps(outcome, allow_nan=False) if as_json else render_table(outcome["table"]))
+    click.echo(
+        json.dumps(outcome, allow_nan=False) if as_json else render_table(outcome["table"], best=variant is None)
+    )
     for run in runs:
         if stopped := sum(r.stopped > 0 for r in run.rounds):
             text = f"note: {run.policy}: the time limit struck in {stopped} of {len(run.rounds)} rounds"
             click.echo(f"{text}: another run may differ", err=True)
-    _end([(run.policy, job.job, job.reason) for run in runs for job in run.jobs if job.end_s is None])
+    _end([(run.policy, job.name, job.reason) for run in runs for job in run.jobs if job.end_s is None])
 
 
 def _end(unfinished: Sequence[tuple[str, str, str]]) -> None:
@@ -244,10 +259,10 @@ def _end(unfinished: Sequence[tuple[str, str, str]]) -> None:
 
 
 _NOT_OF_EVENTS = (
-    "schedule", "out", "records", "keep_rounds", "charge_scheduling_time", "model_error", "max_time", *NODE_ONLY,
+    "variant", "schedule", "out", "records", "keep_rounds", "charge_scheduling_time", "model_error", "max_time", *NODE_ONLY,
 )  # fmt: skip
 _OF_OTHERS = ("settings", "solver", "time_limit", "seed")
-_CLUSTER_ONLY = ("schedule", "keep_rounds", "charge_scheduling_time", "max_time", "solver", "time_limit")
+_CLUSTER_ONLY = ("variant", "schedule", "keep_rounds", "charge_scheduling_time", "max_time", "solver", "time_limit")
 
 
 def _folder_of(scenario: str) -> Path:
@@ -306,6 +321,7 @@ def _compared(
     engine: EngineOptions,
     records: Path | None,
     keep_rounds: int | None,
+    variant: str | None,
 ) -> tuple[Run, ...]:
     """One run per policy, their records on disk when it returns."""
     folder = None if records is None else RecordFolder(records, names, keep_rounds)
@@ -315,7 +331,7 @@ def _compared(
         if folder is not None:
             options = replace(options, record_sink=folder.add)
         with RunProgress() as progress:
-            runs = compare(scenario, names, options=options, engine=engine, report=progress.show)
+            runs = compare(scenario, names, options=options, engine=engine, report=progress.show, variant=variant)
         if folder is not None:
             folder.finish()
             click.echo(f"records: {folder.count} in {records}", err=True)

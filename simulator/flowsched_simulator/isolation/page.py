@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined, Template
@@ -15,8 +14,8 @@ from flowsched_simulator.report import svg
 from flowsched_simulator.report.axis import FOOT, draw_time_axis
 from flowsched_simulator.report.number import compact, counted, fixed
 from flowsched_simulator.report.scale import LEFT, WIDTH, TimeScale, even_ticks
+from flowsched_simulator.report.script import text
 
-_TEMPLATES = "flowsched_simulator.report"
 _HEAD, _PLOT = 20.0, 110.0
 _COLUMNS = (
     ("Deviation, % of a core", "deviation", 3),
@@ -47,7 +46,7 @@ def render_report(outcome: Mapping[str, Any]) -> str:
         tasks=tasks,
         deviations=[(row["policy"], _deviations(row, tasks)) for row in runs],
         drawings=[(row["policy"], svg.markup(_draw(n, row, outcome, scale, high))) for n, row in enumerate(runs)],
-        css=Markup(files(_TEMPLATES).joinpath("report.css").read_text(encoding="utf-8")),
+        css=Markup(text("report.css")),
     )
 
 
@@ -85,4 +84,4 @@ def _template() -> Template:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
     )
-    return environment.from_string(files(_TEMPLATES).joinpath("isolation.html.j2").read_text(encoding="utf-8"))
+    return environment.from_string(text("isolation.html.j2"))

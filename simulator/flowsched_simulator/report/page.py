@@ -1,62 +1,33 @@
-"""The page: heading, comparison, and one section per policy."""
+"""The page: the verdict, the comparison, and the runs that its scripts draw."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-from flowsched_simulator.report import svg
-from flowsched_simulator.report.colour import Colour, job_colours, profile_colours
-from flowsched_simulator.report.gantt import Rack, draw_gantt, is_placed, racks, row_heights, run_bars
-from flowsched_simulator.report.latency import LatencyScale, draw_latency, latency_scale, service_rows
-from flowsched_simulator.report.number import compact, core_list, counted, fixed
-from flowsched_simulator.report.scale import TimeScale
+from flowsched_simulator.report.colour import profile_colours
+from flowsched_simulator.report.drawn_data import (
+    DrawnMachine,
+    drawn_data,
+    in_script,
+    is_placed,
+    machines_of,
+    profile_of,
+    task_name,
+)
+from flowsched_simulator.report.number import compact, counted, fixed
+from flowsched_simulator.report.script import FIGURES, script, text
 from flowsched_simulator.report.table import OWN_POLICY, table_columns, table_groups, table_rows
+from flowsched_simulator.report.verdict import ranking, verdict
 
-
-@dataclass(frozen=True)
-class Figure:
-    """The drawings of one run."""
-
-    heading: str
-    facts: str
-    gantt: Markup
-    latencies: tuple[Markup, ...]
-    silent: tuple[str, ...]
-    """Services of which the run has no latency."""
-    waiting: tuple[str, ...]
-    """Jobs that never started."""
-    jobs: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True)
-class Section:
-    """A policy: the figure of its first seed, and those of the others."""
-
-    policy: str
-    variant: str
-    own: bool
-    first: Figure
-    others: tuple[Figure, ...]
-
-
-@dataclass(frozen=True)
-class Frame:
-    """What all figures of a report share, so that they can be compared."""
-
-    cluster: Mapping[str, Any]
-    machines: Sequence[Rack]
-    colours: Mapping[str, Colour]
-    time: TimeScale
-    latencies: Sequence[LatencyScale]
-    rows: Mapping[str, float]
-    """Height of a core's row on each machine, in user units."""
+NAMED = 20
+"""So many jobs that never started are named under a run."""
+SHOWN = 2
+"""Runs that are drawn when the page opens: more are a click away."""
 
 
 def render_report(result: Mapping[str, Any]) -> str:
@@ -66,63 +37,66 @@ def render_report(result: Mapping[str, Any]) -> str:
     microseconds, the time of a round in milliseconds, CPU requests in cores. The same result gives the same
     bytes.
     """
-    runs = result.get("runs", ())
-    frame = _frame(result.get("cluster") or {}, runs)
-    profiles = {_profile(job) for run in runs for job in run.get("jobs", ())}
+    table, cluster = result.get("table", ()), result.get("cluster") or {}
+    runs = _in_order(table, result.get("runs", ()))
+    limits = _limits(cluster, runs)
+    machines = machines_of(cluster, runs)
+    jobs = [job for run in runs for job in run.get("jobs", ())]
+    data = drawn_data(cluster, machines, runs, limits)
+    data["shown"] = _shown(table, runs, result.get("objective") or "")
+    for run, drawn in zip(runs, data["runs"], strict=True):
+        drawn["facts"], drawn["notes"] = _facts(run), _notes(run, limits)
     return _template().render(
         scenario=result.get("scenario") or "",
         description=result.get("description") or "",
         objective=result.get("objective") or "",
-        extent=_extent(frame, runs),
-        groups=table_groups(table_columns(result.get("table", ()))),
-        columns=_columns(result.get("table", ())),
-        rows=table_rows(result.get("table", ())),
-        legend=profile_colours(profiles),
-        has_services=bool(frame.latencies),
-        has_unfinished=any(is_placed(j) and j.get("end_s") is None for run in runs for j in run.get("jobs", ())),
-        sections=_sections(result.get("table", ()), runs, frame),
-        css=Markup(_text("report.css")),
-        js=Markup(_text("report.js")),
+        extent=_extent(machines, runs, len(limits)),
+        verdict=verdict(table, result.get("objective") or ""),
+        groups=table_groups(table_columns(table)),
+        columns=_columns(table),
+        rows=table_rows(table),
+        legend=profile_colours(profile_of(job) for job in jobs),
+        has_runs=bool(runs),
+        has_services=bool(limits),
+        has_unfinished=any(is_placed(job) and job.get("end_s") is None for job in jobs),
+        data=Markup(in_script(data)),
+        css=Markup(text("report.css") + text("figures.css")),
+        js=script(FIGURES if runs else ("sortable.js",)),
     )
 
 
-def _frame(cluster: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> Frame:
-    machines = racks(cluster, runs)
-    colours = job_colours((job["job"], _profile(job)) for run in runs for job in run.get("jobs", ()))
+def _in_order(table: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the runs in the order of the table, then any that it does not have; seeds in their order."""
+    order: dict[tuple[str, str], int] = {}
+    for row in [*table, *runs]:
+        order.setdefault((row["policy"], row.get("variant") or ""), len(order))
+    return sorted(runs, key=lambda run: (order[run["policy"], run.get("variant") or ""], run.get("seed") or 0))
+
+
+def _limits(cluster: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Return the SLO of each service in microseconds, or None for one that only a run knows."""
     limits = {service["name"]: service.get("slo_us") for service in cluster.get("services", ())}
     for run in runs:
         for window in run.get("latency", ()):
             limits.setdefault(window["service"], None)
-    bars = [run_bars(cluster, run, _run_end(run), colours) for run in runs]
-    return Frame(
-        cluster=cluster,
-        machines=machines,
-        colours=colours,
-        time=TimeScale(max((_run_end(run) for run in runs), default=1.0) * 1.01),
-        latencies=[latency_scale(name, slo_us, runs) for name, slo_us in limits.items()],
-        rows=row_heights(machines, bars),
-    )
+    return limits
 
 
-def _run_end(run: Mapping[str, Any]) -> float:
-    """Return the last second of which a run tells anything."""
-    times = [run.get("makespan_s"), *(window["end_s"] for window in run.get("latency", ()))]
-    for job in run.get("jobs", ()):
-        times += [job.get("start_s"), job.get("end_s")]
-    return max((float(time) for time in times if time is not None), default=0.0) or 1.0
+def _shown(table: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]], objective: str) -> list[int]:
+    """Return the runs to open with: flow and the best of the others, or the two best."""
+    best = [policy for policy in ranking(table, objective) if policy != OWN_POLICY]
+    policies = [run["policy"] for run in runs]
+    wanted = [policy for policy in [OWN_POLICY, *best, *policies] if policy in policies]
+    return sorted({policies.index(policy) for policy in list(dict.fromkeys(wanted))[:SHOWN]})
 
 
-def _profile(job: Mapping[str, Any]) -> str:
-    return str(job.get("profile") or job["job"])
-
-
-def _extent(frame: Frame, runs: Sequence[Mapping[str, Any]]) -> str:
+def _extent(machines: Sequence[DrawnMachine], runs: Sequence[Mapping[str, Any]], services: int) -> str:
     jobs = {job["job"] for run in runs for job in run.get("jobs", ())}
-    cores = sum(machine.cores for machine in frame.machines)
+    cores = sum(machine.cores for machine in machines)
     parts = [
         counted(len(jobs), "job"),
-        f"{counted(len(frame.machines), 'machine')} with {counted(cores, 'core')}",
-        counted(len(frame.latencies), "latency service"),
+        f"{counted(len(machines), 'machine')} with {counted(cores, 'core')}",
+        counted(services, "latency service"),
     ]
     return ", ".join(parts)
 
@@ -131,37 +105,6 @@ def _columns(table: Sequence[Mapping[str, Any]]) -> list[tuple[str, bool]]:
     """Return the lower headings, each with whether its column begins a group."""
     columns = table_columns(table)
     return [(column.heading, n == 0 or columns[n - 1].group != column.group) for n, column in enumerate(columns)]
-
-
-def _sections(table: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]], frame: Frame) -> list[Section]:
-    """Return one section per policy and variant, in the order of the table, then any that only runs name."""
-    members: dict[tuple[str, str], list[Figure]] = {(r["policy"], r.get("variant") or ""): [] for r in table}
-    numbered = sorted(enumerate(runs), key=lambda pair: pair[1].get("seed") or 0)
-    for number, run in numbered:
-        key = (run["policy"], run.get("variant") or "")
-        members.setdefault(key, []).append(_figure(number, run, frame))
-    return [
-        Section(policy, variant, policy == OWN_POLICY, figures[0], tuple(figures[1:]))
-        for (policy, variant), figures in members.items()
-        if figures
-    ]
-
-
-def _figure(number: int, run: Mapping[str, Any], frame: Frame) -> Figure:
-    bars = run_bars(frame.cluster, run, _run_end(run), frame.colours)
-    heard = [axis for axis in frame.latencies if service_rows(run, axis.service)]
-    return Figure(
-        heading=f"Seed {run.get('seed', 0)}",
-        facts=_facts(run),
-        gantt=svg.markup(draw_gantt(f"gantt-{number}", run, frame.machines, bars, frame.time, frame.rows)),
-        latencies=tuple(
-            svg.markup(draw_latency(f"latency-{number}-{place}", run, axis, frame.time))
-            for place, axis in enumerate(heard)
-        ),
-        silent=tuple(axis.service for axis in frame.latencies if axis not in heard),
-        waiting=tuple(job["job"] for job in run.get("jobs", ()) if not is_placed(job)),
-        jobs=tuple(_job_row(job) for job in run.get("jobs", ())),
-    )
 
 
 def _facts(run: Mapping[str, Any]) -> str:
@@ -179,19 +122,24 @@ def _facts(run: Mapping[str, Any]) -> str:
     return " · ".join(facts)
 
 
-def _job_row(job: Mapping[str, Any]) -> tuple[str, ...]:
-    return (
-        job["job"],
-        job.get("machine") or "–",
-        core_list(tuple(sorted(set(job.get("cores") or ())))) or "–",
-        compact(job.get("request")),
-        compact(job.get("threads")),
-        fixed(job.get("submit_s"), 1),
-        fixed(job.get("start_s"), 1),
-        fixed(job.get("end_s"), 1),
-        fixed(job.get("alone_s"), 1),
-        fixed(job.get("slowdown"), 2),
-    )
+def _notes(run: Mapping[str, Any], limits: Mapping[str, float | None]) -> list[str]:
+    """Return what the figures of a run do not show."""
+    notes = []
+    heard = {window["service"] for window in run.get("latency", ()) if window.get("p95_us") is not None}
+    silent = [name for name in limits if name not in heard]
+    if not limits:
+        notes.append("This run has no latency service, so there is no latency to show.")
+    elif silent:
+        notes.append(f"No latency was recorded for {_some(silent)} in this run.")
+    waiting = [task_name(job) for job in run.get("jobs", ()) if not is_placed(job)]
+    if waiting:
+        notes.append(f"Never started: {_some(waiting)}.")
+    return notes
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
 
 
 @cache
@@ -199,8 +147,4 @@ def _template() -> Template:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
     )
-    return environment.from_string(_text("report.html.j2"))
-
-
-def _text(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+    return environment.from_string(text("report.html.j2"))

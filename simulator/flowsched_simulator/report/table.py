@@ -35,6 +35,8 @@ class Cell:
     order: str
     """A number, or empty for nothing, which sorts last."""
     best: bool
+    share: float | None = None
+    """Length of its bar, relative to the greatest figure of the column; None where there is nothing to compare."""
 
 
 @dataclass(frozen=True)
@@ -71,16 +73,17 @@ COLUMNS = (
     ),
 )
 
-CHANGES = (
+OPTIONAL = (
+    Column("missed", "Deadlines", "missed", _decimals(0)),
     Column("preemptions", "Changes", "preempted", _decimals(0)),
     Column("moves", "Changes", "moved", _decimals(0)),
 )
-"""Counts that only runs have in which running jobs may be preempted or moved."""
+"""Counts that only runs have in which some job has a deadline, or running jobs may be preempted or moved."""
 
 
 def table_columns(table: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """Return the columns of a table: those of changes only where a run has them."""
-    return [*COLUMNS, *(column for column in CHANGES if any(figure(row, column.key) is not None for row in table))]
+    """Return the columns of a table: optional ones only where a run has them."""
+    return [*COLUMNS, *(column for column in OPTIONAL if any(figure(row, column.key) is not None for row in table))]
 
 
 def table_groups(columns: Sequence[Column]) -> list[tuple[str, int]]:
@@ -114,8 +117,15 @@ def column_cells(column: Column, values: Sequence[float | None]) -> list[Cell]:
     known = [None if value is None or math.isnan(value) else value for value in values]
     texts = [NOTHING if value is None else column.show(value) for value in known]
     best = _best_text([(value, text) for value, text in zip(known, texts, strict=True) if value is not None])
+    finite = [value for value in known if value is not None and math.isfinite(value)]
+    most = max(finite, default=0.0) if best is not None else 0.0
     return [
-        Cell(text, "" if value is None else repr(float(value)), text == best)
+        Cell(
+            text,
+            "" if value is None else repr(float(value)),
+            text == best,
+            value / most if value is not None and most > 0 and 0 <= value <= most else None,
+        )
         for value, text in zip(known, texts, strict=True)
     ]
 

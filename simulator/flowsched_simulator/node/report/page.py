@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined, Template
@@ -13,20 +12,21 @@ from markupsafe import Markup
 
 from flowsched_simulator.node.report.cores import draw_cores
 from flowsched_simulator.node.report.jobs import draw_jobs
+from flowsched_simulator.node.report.latency import HEAD, PLOT, LatencyScale, draw_latency, latency_scale, service_rows
 from flowsched_simulator.node.report.load import MARGIN, LoadScale, draw_load, load_scale
 from flowsched_simulator.node.table import is_noisy, noise_words
 from flowsched_simulator.report import svg
 from flowsched_simulator.report.colour import Colour, job_colours
-from flowsched_simulator.report.latency import HEAD, PLOT, LatencyScale, draw_latency, latency_scale, service_rows
 from flowsched_simulator.report.number import NOTHING, counted, fixed
 from flowsched_simulator.report.scale import TimeScale
+from flowsched_simulator.report.script import MARKS, script, text
 from flowsched_simulator.report.table import Cell, Column, column_cells
+from flowsched_simulator.report.verdict import verdict
 
 OWN_POLICY = "flow-node"
 """The policy whose row is emphasised."""
 _CUT = 2.0
 """p95 is cut at this many times the SLO: what matters here is how near to it a controller keeps."""
-_TEMPLATES = "flowsched_simulator.report"
 
 COLUMNS = (
     Column("makespan_s", "Makespan,\u00a0s", "all jobs", lambda v: fixed(v, 1)),
@@ -93,14 +93,16 @@ def render_node_report(result: Mapping[str, Any]) -> str:
         scenario=result["scenario"],
         description=result["description"],
         extent=_extent(result),
+        # Of several lengths of the load's steps each has its own comparison.
+        verdict="" if several else verdict(runs, "makespan", OWN_POLICY, "points"),
         columns=COLUMNS,
         rows=_comparison(runs, several),
         jobs=[job["job"] for job in runs[0]["jobs"]] if runs else [],
         active=_active(runs, several),
         noise=_noise(runs),
         sections=[_section(number, run, frame, several) for number, run in enumerate(runs)],
-        css=Markup(_text("report.css") + _text("node.css")),
-        js=Markup(_text("report.js")),
+        css=Markup(text("report.css") + text("node.css")),
+        js=script(MARKS),
     )
 
 
@@ -186,8 +188,4 @@ def _template() -> Template:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
     )
-    return environment.from_string(_text("node.html.j2"))
-
-
-def _text(name: str) -> str:
-    return files(_TEMPLATES).joinpath(name).read_text(encoding="utf-8")
+    return environment.from_string(text("node.html.j2"))

@@ -1,0 +1,208 @@
+"""The running tasks of a cluster as a table that events change, and what a snapshot shows of it.
+
+A round of a large cluster looks at few of the tasks that run, and needs numbers alone of the others. So the tasks of a
+snapshot are made when they are asked for, and their numbers are there as arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flowsched.cluster.snapshot import Machine, Running, Snapshot
+from flowsched.support.arrays import FloatArray, IntArray
+from flowsched_models.catalogue import Catalogue
+
+_NO_GOAL = -1.0
+_FIRST_ROWS = 64
+
+
+class RunningColumns(NamedTuple):
+    """Numbers of running tasks, [tasks] each."""
+
+    machine: IntArray
+    """Position in the snapshot's machines."""
+    profile: IntArray
+    """Position in the catalogue's jobs."""
+    progress: FloatArray
+    width_milli: FloatArray
+    memory_mib: FloatArray
+    scale: FloatArray
+    goal_s: FloatArray
+    """Below 0 where the task has none."""
+    weight: FloatArray
+    submit_s: FloatArray
+    endless: FloatArray
+    """1 for a long-running task, else 0."""
+    priority: FloatArray
+
+
+def columns_of(snapshot: Snapshot) -> RunningColumns:
+    """The numbers of all that runs, in the order of :func:`in_columns`."""
+    running = snapshot.running
+    if isinstance(running, RunningTasks) and running.belong_to(snapshot):
+        return running.columns
+    machine = {m.name: i for i, m in enumerate(snapshot.machines)}
+    profile = {name: i for i, name in enumerate(snapshot.catalogue.jobs)}
+    rows = [(machine[r.machine], profile[r.task.profile], r.progress, *_numbers(r)) for r in running]
+    return _columns(np.array(rows, np.float64).reshape(len(rows), len(RunningColumns._fields)))
+
+
+def in_columns(snapshot: Snapshot) -> Sequence[Running]:
+    """All that runs, of any progress, in the order of :func:`columns_of`."""
+    running = snapshot.running
+    if isinstance(running, RunningTasks) and running.belong_to(snapshot):
+        return running.entries
+    return running
+
+
+def running_on(snapshot: Snapshot, machines: Collection[str]) -> tuple[Running, ...]:
+    """What runs on some machines, in the snapshot's order."""
+    running = snapshot.running
+    if isinstance(running, RunningTasks) and running.belong_to(snapshot):
+        return running.on(machines)
+    return tuple([r for r in running if r.machine in machines])
+
+
+def entries_of(running: Sequence[Running]) -> Sequence[Running]:
+    """What runs, in any order and of any progress: to count what it takes, without making each task anew."""
+    return running.entries if isinstance(running, RunningTasks) else running
+
+
+class RunningTasks(Sequence[Running]):
+    """The tasks that run at one moment, in the order in which they came; each is made when it is asked for."""
+
+    def __init__(
+        self,
+        entries: Sequence[Running],
+        came: IntArray,
+        table: FloatArray,
+        machines: tuple[Machine, ...],
+        catalogue: Catalogue,
+    ) -> None:
+        """``entries`` of any progress; ``came``: [entries] numbers that grow with the time at which they came; ``table``:
+        [entries, columns] as in :class:`RunningColumns`.
+        """
+        self.entries = entries
+        """The tasks in the order of the columns, of any progress."""
+        self._came = came
+        self._table = table
+        self._machines = machines
+        self._catalogue = catalogue
+
+    def belong_to(self, snapshot: Snapshot) -> bool:
+        """Whether the columns are about a snapshot's machines and profiles."""
+        return self._machines is snapshot.machines and self._catalogue is snapshot.catalogue
+
+    @cached_property
+    def columns(self) -> RunningColumns:
+        """Their numbers, in the order of ``entries``."""
+        return _columns(self._table)
+
+    def on(self, machines: Collection[str]) -> tuple[Running, ...]:
+        """Those on some machines."""
+        wanted = np.array([m.name in machines for m in self._machines], np.bool_)
+        return self._made(np.flatnonzero(wanted[self.columns.machine])) if len(wanted) else ()
+
+    @cached_property
+    def all(self) -> tuple[Running, ...]:
+        """All of them."""
+        return self._made(np.arange(len(self.entries)))
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @overload
+    def __getitem__(self, index: int) -> Running: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Running, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Running | tuple[Running, ...]:
+        return self.all[index]
+
+    def __iter__(self) -> Iterator[Running]:
+        return iter(self.all)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RunningTasks | tuple) and self.all == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self.all)
+
+    def __repr__(self) -> str:
+        return repr(self.all)
+
+    def _made(self, rows: IntArray) -> tuple[Running, ...]:
+        rows = rows[np.argsort(self._came[rows], kind="stable")]
+        entries, progress = self.entries, self.columns.progress[rows].tolist()
+        return tuple([entries[row].at(done) for row, done in zip(rows.tolist(), progress, strict=True)])
+
+
+class RunningTable:
+    """What runs, by *rows*: small numbers that a task has while it runs, and another one may have later."""
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        """Nothing runs."""
+        self._catalogue = catalogue
+        self._profile = {name: i for i, name in enumerate(catalogue.jobs)}
+        self._entries: NDArray[np.object_] = np.full(0, None, np.object_)
+        """[rows] the tasks; None in rows that are free."""
+        self._table: FloatArray = np.zeros((0, len(RunningColumns._fields)))
+        self._came: IntArray = np.full(0, -1, np.int64)
+        """[rows] when each task came, counted; -1 in rows that are free."""
+        self._count = 0
+
+    def put(self, row: int, running: Running, machine: int) -> None:
+        """A task starts to run; ``machine``: its position among the machines of the next snapshot."""
+        while row >= len(self._entries):
+            more = max(_FIRST_ROWS, len(self._entries))
+            self._entries = np.concatenate([self._entries, np.full(more, None, np.object_)])
+            self._table = np.concatenate([self._table, np.zeros((more, self._table.shape[1]))])
+            self._came = np.concatenate([self._came, np.full(more, -1, np.int64)])
+        self._entries[row] = running
+        self._table[row] = (machine, self._profile[running.task.profile], 0.0, *_numbers(running))
+        self._came[row] = self._count
+        self._count += 1
+
+    def drop(self, row: int) -> None:
+        """The task of a row is gone."""
+        self._entries[row] = None
+        self._came[row] = -1
+
+    def number(self, machines: Mapping[str, int]) -> None:
+        """Machines have new positions."""
+        for row, running in enumerate(self._entries):
+            if running is not None:
+                self._table[row, 0] = machines[running.machine]
+
+    def at(self, progress: FloatArray, machines: tuple[Machine, ...]) -> RunningTasks:
+        """The tasks as they are now. ``progress``: [rows] of each."""
+        rows = np.flatnonzero(self._came >= 0)
+        table = self._table[rows]
+        table[:, RunningColumns._fields.index("progress")] = progress[rows]
+        entries: list[Running] = self._entries[rows].tolist()
+        return RunningTasks(entries, self._came[rows], table, machines, self._catalogue)
+
+
+def _columns(table: FloatArray) -> RunningColumns:
+    machine, profile, *others = np.ascontiguousarray(table.T)
+    return RunningColumns(machine.astype(np.int64), profile.astype(np.int64), *others)
+
+
+def _numbers(r: Running) -> tuple[float, ...]:
+    task = r.task
+    return (
+        r.width_milli,
+        task.memory_mib,
+        task.scale,
+        _NO_GOAL if task.goal_s is None else task.goal_s,
+        task.weight,
+        task.submit_s,
+        task.endless,
+        task.priority,
+    )

@@ -1,0 +1,189 @@
+"""Backfilling: tasks behind those that must wait start where they delay none of the starts that were promised to these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from flowsched.cluster.snapshot import Snapshot, Task
+from flowsched.support.arrays import FloatArray, IntArray
+from flowsched_simulator.baselines.availability import Availability
+from flowsched_simulator.baselines.baseline import Baseline
+from flowsched_simulator.baselines.expectation import left_s
+from flowsched_simulator.baselines.greedy_round import Round, cores_for
+from flowsched_simulator.baselines.room import Room, RoomLayout
+
+
+class BackfillingRound(Round):
+    """A round that keeps reservations. What will be free is worked out when the first of them is made."""
+
+    def __init__(self, snapshot: Snapshot, *, own_cores: bool, seed: int = 0, layout: RoomLayout | None = None) -> None:
+        """Nothing is reserved yet."""
+        super().__init__(snapshot, own_cores=own_cores, seed=seed, layout=layout)
+        self._resources = sorted({name for m in snapshot.machines for name, _ in m.resources})
+        self._availability: Availability | None = None
+        self._begun: list[tuple[int, IntArray, float]] = []
+        self._promises: dict[str, str] = {}
+        """When and where reservations begin, in words, by task."""
+        self.reservations = 0
+        """Reservations so far; that of a task group is one."""
+
+    def candidates(self, task: Task, width_milli: int) -> list[Room]:
+        """Machines where the task fits now and would, by the estimates, delay no reservation."""
+        found = super().candidates(task, width_milli)
+        if self._availability is None or not found:
+            return found
+        now = self._availability.feasible(self._need(task, width_milli), self._lasting_s(task, width_milli, found))[0]
+        return [r for r in found if now[self._row[r.name]]]
+
+    def place(self, task: Task, width_milli: int, room: Room) -> None:
+        """Give the task its share of the machine until its estimated end."""
+        super().place(task, width_milli, room)
+        row, need = self._row[room.name], self._need(task, width_milli)
+        lasting_s = self._delay_s(task) + self.told_s(task, width_milli, room)
+        if self._availability is None:
+            self._begun.append((row, need, self.snapshot.now_s + lasting_s))
+        else:
+            self._availability.take(row, need, self.snapshot.now_s, lasting_s)
+
+    def reserve(self, tasks: Sequence[Task], widths: Sequence[int], needed: int) -> None:
+        """Promise tasks the earliest time at which ``needed`` of them fit together, each the machine that ends it first.
+
+        Machines that a relation closes to a task at present are left out, since nobody knows until when: a task that only
+        a relation keeps waiting has no reservation.
+        """
+        if self._availability is None:
+            self._availability = Availability(self.snapshot.now_s, *self._now())
+        demands = [
+            (task, self._need(task, width), self._lasting_s(task, width, self._open(task, width)))
+            for task, width in zip(tasks, widths, strict=True)
+        ]
+        for start_s in self._starts(demands, needed):
+            trial = self._availability.copy()
+            found: list[tuple[Task, int]] = []
+            for task, need, lasting_s in demands:
+                step = int(np.searchsorted(trial.times, start_s))
+                can = trial.feasible(need, lasting_s)[step]
+                if can.any():
+                    row = int(
+                        np.where(can, lasting_s, np.inf).argmin() if np.isfinite(lasting_s[can]).any() else can.argmax()
+                    )
+                    trial.take(row, need, start_s, float(lasting_s[row]))
+                    found.append((task, row))
+            if len(found) >= needed:
+                self._availability = trial
+                self.reservations += 1
+                for task, row in found:
+                    self._promises[task.name] = f"reserved on {self.rooms[row].name} at {start_s:.1f} s"
+                return
+
+    def attempt(self) -> Callable[[], None]:
+        """Remember how things are; what is returned undoes all placements since."""
+        undo_placements = super().attempt()
+        begun, kept = len(self._begun), None if self._availability is None else self._availability.copy()
+
+        def undo() -> None:
+            undo_placements()
+            del self._begun[begun:]
+            self._availability = kept
+
+        return undo
+
+    def shortage(self, task: Task, width_milli: int) -> str:
+        """Say why the task does not start now, and when it will by the estimates."""
+        could = super().candidates(task, width_milli)
+        if could:
+            promised = ", ".join(f"{name} ({words})" for name, words in list(self._promises.items())[:1])
+            where = "machine" if len(could) == 1 else "machines"
+            reason = f"would fit on {len(could)} {where} now, and delay a reservation there: first of all {promised}"
+        else:
+            reason = super().shortage(task, width_milli)
+        promise = self._promises.get(task.name)
+        return f"{reason}; {promise}" if promise else reason
+
+    @cached_property
+    def _row(self) -> dict[str, int]:
+        return {room.name: row for row, room in enumerate(self.rooms)}
+
+    def _starts(self, demands: Sequence[tuple[Task, IntArray, FloatArray]], needed: int) -> list[float]:
+        """Times, ascending, at which enough of these tasks could start if each had all that is free to itself."""
+        assert self._availability is not None
+        able = np.zeros(len(self._availability.times), dtype=np.int64)
+        for _, need, lasting_s in demands:
+            able += self._availability.feasible(need, lasting_s).any(axis=1)
+        return [float(t) for t in self._availability.times[able >= needed]]
+
+    def _open(self, task: Task, width_milli: int) -> list[Room]:
+        return [r for r in self.possible(task, width_milli) if self.census.refusal(task, r.name) is None]
+
+    def _need(self, task: Task, width_milli: int) -> IntArray:
+        """[R] millicores, memory, cores of its own, and further resources of a task."""
+        cores = cores_for(width_milli) if self.own_cores else 0
+        units = dict(task.resources)
+        others = (units.get(name, 0) for name in self._resources)
+        return np.array([width_milli, task.memory_mib, cores, *others], dtype=np.int64)
+
+    def _lasting_s(self, task: Task, width_milli: int, rooms: Sequence[Room]) -> FloatArray:
+        """[M] how long a task would hold its share of each machine; NaN, which fits nowhere, on other ones."""
+        lasting = np.full(len(self.rooms), np.nan)
+        delay_s = self._delay_s(task)
+        for room in rooms:
+            lasting[self._row[room.name]] = delay_s + self.told_s(task, width_milli, room)
+        return lasting
+
+    def _delay_s(self, task: Task) -> float:
+        delay = self.snapshot.start_delay
+        return delay.after_waiting_s if task.submit_s < self.snapshot.now_s else delay.at_submission_s
+
+    def _now(self) -> tuple[IntArray, list[tuple[int, IntArray, float]]]:
+        """What is free now, and when what runs gives its share back."""
+        free = np.array(
+            [
+                [
+                    room.free_milli,
+                    room.free_memory_mib,
+                    len(room.unowned) if self.own_cores else 0,
+                    *(room.free_resources.get(name, 0) for name in self._resources),
+                ]
+                for room in self.rooms
+            ],
+            dtype=np.int64,
+        ).reshape(len(self.rooms), 3 + len(self._resources))
+        ends = list(self._begun)
+        now_s = self.snapshot.now_s
+        for r in self.snapshot.running:
+            row = self._row[r.machine]
+            need = self._need(r.task, r.width_milli)
+            need[2] = len(r.cores) if self.own_cores else 0
+            ends.append((row, need, now_s + left_s(self.snapshot.catalogue, r, self.rooms[row].type, now_s)))
+        return free, ends
+
+
+class Backfilling(Baseline):
+    """Order of arrival, with reservations for the first tasks that must wait: ``depth`` of them.
+
+    A task may start now where it fits and, by the estimates, ends before the reserved share of the machine is needed, or
+    leaves it free. Reservations are made anew in each round, in the order of the queue, so that tasks that end early pull
+    them forward. A task group has one reservation for as many of its members as have to start together. Estimates are of
+    run times alone: see :func:`flowsched_simulator.baselines.expectation.left_s`.
+    """
+
+    depth: int | None
+    """How many tasks, or task groups, have a reservation; None for all."""
+
+    def round_of(self, snapshot: Snapshot) -> BackfillingRound:
+        """A round without reservations."""
+        return BackfillingRound(snapshot, own_cores=self.has_own_cores(), seed=self.seed, layout=self.layout)
+
+    def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:
+        """The machine that would end it first; of equals, the first by name."""
+        return min(rooms, key=lambda r: (this.told_s(task, width_milli, r), r.name))
+
+    def held_up(self, tasks: Sequence[Task], needed: int, group: str | None, this: Round) -> str:  # noqa: ARG002
+        """Reserve the earliest start, unless enough others have one. Those behind wait for nothing else."""
+        assert isinstance(this, BackfillingRound)
+        if self.depth is None or this.reservations < self.depth:
+            this.reserve(tasks, [self.width_milli(t, this) for t in tasks], needed)
+        return ""

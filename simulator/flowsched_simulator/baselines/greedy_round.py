@@ -1,0 +1,358 @@
+"""One round of a baseline: a working copy of the cluster, what fits where, and the decisions so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from flowsched.cluster.decision import Decisions, Placement, Postponement, Preemption
+from flowsched.cluster.resource import amount_text, covers, without
+from flowsched.cluster.snapshot import MILLI, Machine, Running, Snapshot, Task
+from flowsched.relations.census import Census, demand_text
+from flowsched.support.arrays import BoolArray, IntArray
+from flowsched_simulator.baselines.expectation import load_s, spread, told_s
+from flowsched_simulator.baselines.room import NO_CPU_MILLI, Room, RoomLayout, pick_cores
+
+
+class Round:
+    """A working copy of the cluster in one round, and the decisions so far."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        *,
+        own_cores: bool,
+        seed: int = 0,
+        preemptive: bool = False,
+        layout: RoomLayout | None = None,
+    ) -> None:
+        """Copy what the snapshot says is free; the snapshot itself stays as it is.
+
+        ``preemptive``: whether running tasks may be preempted at all. ``layout``: the one of an earlier round, if it serves.
+        """
+        self.snapshot = snapshot
+        self.own_cores = own_cores
+        self.layout = layout if layout is not None and layout.serves(snapshot) else RoomLayout(snapshot)
+        self.rooms = self.layout.rooms(snapshot)
+        self.census = Census.of(snapshot)
+        self.preemptive = preemptive
+        self._seed = seed
+        self._placements: list[Placement] = []
+        self._postponements: list[Postponement] = []
+        self._preemptions: list[Preemption] = []
+        self._preempted: set[str] = set()
+        self._told_s: dict[tuple[object, ...], float] = {}
+        self._loads_s: dict[str, float] | None = None
+        self._nowhere: set[tuple[object, ...]] = set()
+        """Demands that no machine has room for, whatever else is placed."""
+        self._shortages: dict[tuple[object, ...], str] = {}
+        """What is short for a demand, until something is placed."""
+        self._has_cores = self.layout.capacity[:, 2] > 0
+
+    @cached_property
+    def _machines(self) -> dict[str, Machine]:
+        return {m.name: m for m in self.snapshot.machines}
+
+    @cached_property
+    def _tasks(self) -> dict[str, Task]:
+        return {t.name: t for t in self.snapshot.pending}
+
+    @cached_property
+    def _running_on(self) -> dict[str, list[Running]]:
+        found: dict[str, list[Running]] = {}
+        for r in self.snapshot.running:
+            found.setdefault(r.machine, []).append(r)
+        return found
+
+    @cached_property
+    def rng(self) -> np.random.Generator:
+        """Chance that depends on the seed and the round alone: the same snapshot meets the same fate."""
+        return np.random.default_rng([self._seed, self.snapshot.round, max(0, round(self.snapshot.now_s * 1000))])
+
+    def width_milli(self, task: Task, request_milli: int) -> int:
+        """The request, or the widest that fits somewhere if the request fits on no machine even when idle."""
+        widest = self._widest_milli(task)
+        if widest <= 0 or request_milli <= widest:
+            return max(NO_CPU_MILLI, request_milli)
+        if not self.own_cores:
+            return widest
+        # A program that accepts only 1, 2, 4, ... threads would leave the remaining cores of its own idle.
+        profile = self.snapshot.catalogue.jobs[task.profile]
+        return min(widest, profile.threads_for(cores_for(widest)) * MILLI)
+
+    def allowed(self, task: Task) -> list[Room]:
+        """Machines that the task may run on, by name."""
+        return self._among(task, None)
+
+    def possible(self, task: Task, width_milli: int) -> list[Room]:
+        """Machines where the task would fit if no other task were there."""
+        rooms = self._among(task, self._enough(self.layout.capacity, task, width_milli))
+        return [r for r in rooms if covers(r.capacity_resources, task.resources)]
+
+    def is_possible(self, task: Task, width_milli: int) -> bool:
+        """Whether the task would fit anywhere if no other task were there."""
+        return width_milli <= self._widest_milli(task)
+
+    def candidates(self, task: Task, width_milli: int) -> list[Room]:
+        """Machines where the task fits now, by name."""
+        demand = _demand(task, width_milli)
+        if demand in self._nowhere:
+            return []
+        found = self._among(task, self._enough(self.layout.free, task, width_milli))
+        if not found:
+            self._nowhere.add(demand)
+        if task.resources:
+            found = [r for r in found if covers(r.free_resources, task.resources)]
+        if not self.census.concerns(task):
+            return found
+        return [r for r in found if self.census.refusal(task, r.name) is None]
+
+    def has_room(self, task: Task, width_milli: int, room: Room) -> bool:
+        """Whether the task fits on a machine now, whatever relations and its user say."""
+        return (
+            width_milli <= room.free_milli
+            and task.memory_mib <= room.free_memory_mib
+            and width_milli <= self.available_milli(room)
+            and covers(room.free_resources, task.resources)
+        )
+
+    def available_milli(self, room: Room) -> int:
+        """The widest request that the machine can take now, whatever its memory."""
+        if not room.batch_cores:
+            return 0
+        return min(room.free_milli, len(room.unowned) * MILLI) if self.own_cores else room.free_milli
+
+    def place(self, task: Task, width_milli: int, room: Room) -> None:
+        """Give the task its share of the machine."""
+        cores = pick_cores(room, cores_for(width_milli)) if self.own_cores else room.batch_cores
+        threads = task.threads_on(len(cores), self.snapshot.catalogue.jobs[task.profile])
+        room.free_milli -= width_milli
+        room.free_memory_mib -= task.memory_mib
+        room.without_cpu += width_milli <= NO_CPU_MILLI
+        room.without_memory += not task.memory_mib
+        room.free_resources = without(room.free_resources, task.resources)
+        room.busy = room.busy | set(cores)
+        self.layout.handed_out(room)
+        self._shortages.clear()
+        if self._loads_s is not None:
+            self._loads_s[room.name] += self.added_s(task, room)
+        self.census.add(task, room.name)
+        self._placements.append(Placement(task.name, room.name, width_milli, threads, cores))
+
+    def load_s(self, room: Room) -> float:
+        """Work believed to be left on a machine: seconds until it, all batch cores busy, has done it."""
+        if self._loads_s is None:
+            rooms = {r.name: r for r in self.rooms}
+            self._loads_s = dict.fromkeys(rooms, 0.0)
+            # By name, so that sums do not depend on an order that carries no meaning.
+            for r in sorted(self.snapshot.running, key=lambda r: r.task.name):
+                if rooms[r.machine].batch_cores:
+                    self._loads_s[r.machine] += max(0.0, 1.0 - r.progress) * self.added_s(r.task, rooms[r.machine])
+            for p in self._placements:
+                self._loads_s[p.machine] += self.added_s(self._tasks[p.task], rooms[p.machine])
+        return self._loads_s[room.name]
+
+    def added_s(self, task: Task, room: Room) -> float:
+        """By how much a task adds to the load of a machine."""
+        return load_s(self.snapshot.catalogue, task, room.type, room.batch_cores)
+
+    def told_s(self, task: Task, width_milli: int, room: Room) -> float:
+        """Seconds from start to end, as policies are told, of what is left of a task with so much of an idle machine."""
+        key = (
+            task.profile,
+            task.scale,
+            task.done,
+            task.run_s,
+            task.endless,
+            width_milli,
+            room.type.name,
+            room.batch_cores,
+        )
+        found = self._told_s.get(key)
+        if found is None:
+            cores = spread(room.type, room.batch_cores, cores_for(width_milli))
+            found = self._told_s[key] = told_s(self.snapshot.catalogue, task, room.type, cores)
+        return found
+
+    def fastest_s(self, task: Task, width_milli: int) -> float:
+        """The same on the fastest of all machines that could ever take the task; 0 where there is none."""
+        # One machine of each kind is enough; clusters have many alike.
+        kinds = {(r.type.name, r.batch_cores): r for r in self.possible(task, width_milli)}
+        return min((self.told_s(task, width_milli, r) for r in kinds.values()), default=0.0)
+
+    def machine(self, name: str) -> Machine:
+        """A machine by its name."""
+        return self._machines[name]
+
+    def is_placed(self, task: Task) -> bool:
+        """Whether the round has given the task a place."""
+        return any(p.task == task.name for p in reversed(self._placements))
+
+    def granted_cores(self, room: Room) -> set[int]:
+        """Cores of a machine that this round has given to tasks."""
+        return {c for p in self._placements if p.machine == room.name for c in p.cores}
+
+    def residents(self, room: Room) -> list[Running]:
+        """Tasks that ran on the machine before this round and still do, by name."""
+        found = [r for r in self._running_on.get(room.name, ()) if r.task.name not in self._preempted]
+        return sorted(found, key=lambda r: r.task.name)
+
+    def preempt(self, resident: Running, room_for: Task) -> None:
+        """Let a running task wait again; its work is kept."""
+        self._preempted.add(resident.task.name)
+        self._preemptions.append(Preemption(resident.task.name, resident.machine, room_for.name, 0.0, keeps_work=True))
+        (room,) = (r for r in self.rooms if r.name == resident.machine)
+        room.free_milli += resident.width_milli
+        room.free_memory_mib += resident.task.memory_mib
+        room.without_cpu -= resident.width_milli <= NO_CPU_MILLI
+        room.without_memory -= not resident.task.memory_mib
+        for name, units in resident.task.resources:
+            room.free_resources = {**room.free_resources, name: room.free_resources.get(name, 0) + units}
+        room.busy = {c for r in self.residents(room) for c in r.cores} | self.granted_cores(room)
+        self.layout.handed_out(room)
+        self._nowhere.clear()
+        self._shortages.clear()
+
+    def attempt(self) -> Callable[[], None]:
+        """Remember how things are; what is returned undoes all placements since."""
+        rooms, free = tuple(replace(r) for r in self.rooms), self.layout.free.copy()
+        census = self.census.copy()
+        placed = len(self._placements)
+
+        def undo() -> None:
+            self.rooms = rooms
+            self.layout.free[:] = free
+            self._nowhere.clear()
+            self._shortages.clear()
+            self._loads_s = None
+            self.census = census
+            del self._placements[placed:]
+
+        return undo
+
+    def postpone(self, task: Task, reason: str) -> None:
+        """Let the task wait."""
+        waited_s = max(0.0, self.snapshot.now_s - task.submit_s)
+        self._postponements.append(Postponement(task.name, reason, waited_s))
+
+    def shortage(self, task: Task, width_milli: int) -> str:
+        """Say why the task fits nowhere now, with numbers."""
+        if self.census.concerns(task):
+            return self._shortage(task, width_milli)
+        demand = _demand(task, width_milli)
+        if demand not in self._shortages:
+            self._shortages[demand] = self._shortage(task, width_milli)
+        return self._shortages[demand]
+
+    def _shortage(self, task: Task, width_milli: int) -> str:
+        allowed = self.allowed(task)
+        if not allowed:
+            names = ", ".join(task.machines or ()) or "no machine"
+            return f"may run on {names} only; none of the cluster's {len(self.rooms)} machines is among these"
+        if not self.is_possible(task, width_milli):
+            return self._impossibility(task, width_milli, allowed)
+        cpu, memory = cores_text(width_milli), f"{task.memory_mib} MiB"
+        most_cpu = max(self.available_milli(r) for r in allowed)
+        if most_cpu < width_milli:
+            return f"needs {cpu} on one machine; {_emptiest(allowed)} has {_number(most_cpu)} free"
+        most_memory = max(r.free_memory_mib for r in allowed)
+        if most_memory < task.memory_mib:
+            return f"needs {memory} on one machine; {_emptiest(allowed)} has {most_memory} MiB free"
+        both = [r for r in allowed if self.available_milli(r) >= width_milli and r.free_memory_mib >= task.memory_mib]
+        roomy = [r for r in both if covers(r.free_resources, task.resources)]
+        if both and not roomy:
+            return (
+                f"needs {amount_text(task.resources)} on one machine beside {cpu} and {memory}; no machine has all free"
+            )
+        if roomy:
+            refusals = [r for room in roomy if (r := self.census.refusal(task, room.name)) is not None]
+            return f"every machine with room is closed to it by {demand_text(refusals[0])}"
+        best = max((r for r in allowed if self.available_milli(r) >= width_milli), key=lambda r: r.free_memory_mib)
+        return (
+            f"needs {cpu} and {memory} on the same machine; {best.name} has "
+            f"{_number(self.available_milli(best))} and only {best.free_memory_mib} MiB free"
+        )
+
+    def decisions(self) -> Decisions:
+        """The outcome of the round."""
+        return Decisions(
+            placements=tuple(self._placements),
+            postponements=tuple(self._postponements),
+            preemptions=tuple(self._preemptions) if self.preemptive else None,
+        )
+
+    def _impossibility(self, task: Task, width_milli: int, allowed: Sequence[Room]) -> str:
+        memory = max(r.capacity_memory_mib for r in allowed)
+        if memory < task.memory_mib:
+            return (
+                f"needs {task.memory_mib} MiB on one machine; the largest of {len(allowed)} offers "
+                f"{max(0, memory)} MiB even when idle"
+            )
+        short = [r for r in allowed if not covers(r.capacity_resources, task.resources)]
+        if len(short) == len(allowed):
+            return (
+                f"needs {amount_text(task.resources)} on one machine; none of {len(allowed)} offers that even when idle"
+            )
+        cpu = self._widest_milli(task)
+        return (
+            f"needs {cores_text(width_milli)} and {task.memory_mib} MiB on one machine; with that much "
+            f"memory the largest of {len(allowed)} offers {_number(max(0, cpu))} even when idle"
+        )
+
+    def _enough(self, left: IntArray, task: Task, width_milli: int) -> BoolArray:
+        """[machines] whether a task fits into what is left, but for further resources."""
+        enough: BoolArray = (left[:, 0] >= width_milli) & (left[:, 1] >= task.memory_mib) & self._has_cores
+        return enough & (left[:, 2] * MILLI >= width_milli) if self.own_cores else enough
+
+    def _among(self, task: Task, wanted: BoolArray | None) -> list[Room]:
+        """Those of the wanted machines, of all without any, that the task may run on, by name."""
+        rooms = self.rooms if wanted is None else [self.rooms[row] for row in np.flatnonzero(wanted).tolist()]
+        if task.machines is None:
+            return list(rooms)
+        names = set(task.machines)
+        return [r for r in rooms if r.name in names]
+
+    def _widest_milli(self, task: Task) -> int:
+        """The widest request that an idle machine could take; 0 where none could."""
+        known, key = self.layout.widest_milli, (task.machines, task.memory_mib, task.resources, self.own_cores)
+        if key not in known:
+            known[key] = max((self._capacity_milli(r) for r in self._roomy(task)), default=0)
+        return known[key]
+
+    def _roomy(self, task: Task) -> list[Room]:
+        return [
+            r
+            for r in self.allowed(task)
+            if task.memory_mib <= r.capacity_memory_mib and covers(r.capacity_resources, task.resources)
+        ]
+
+    def _capacity_milli(self, room: Room) -> int:
+        if not room.batch_cores:
+            return 0
+        return min(room.capacity_milli, len(room.batch_cores) * MILLI) if self.own_cores else room.capacity_milli
+
+
+def _demand(task: Task, width_milli: int) -> tuple[object, ...]:
+    """What tasks share that fit on the same machines, relations aside."""
+    return width_milli, task.memory_mib, task.resources, task.machines
+
+
+def cores_for(width_milli: int) -> int:
+    """Whole cores that hold a request."""
+    return -(-width_milli // MILLI)
+
+
+def cores_text(width_milli: int) -> str:
+    """For example ``1 core``, ``2.5 cores``."""
+    return f"{_number(width_milli)} core{'' if width_milli == MILLI else 's'}"
+
+
+def _number(milli: int) -> str:
+    return f"{milli / MILLI:.10g}"
+
+
+def _emptiest(rooms: Collection[Room]) -> str:
+    return f"the emptiest of {len(rooms)}" if len(rooms) > 1 else next(r.name for r in rooms)

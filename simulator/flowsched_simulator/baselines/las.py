@@ -1,0 +1,54 @@
+"""Least attained service first."""
+
+from __future__ import annotations
+
+from flowsched.cluster.snapshot import MILLI, Running, Task
+from flowsched_simulator.baselines.granting import Granting
+from flowsched_simulator.baselines.greedy_round import Round
+from flowsched_simulator.baselines.preemptive import Preemptive, Urgency
+
+FIRST_QUEUE_CORE_S = 100.0
+"""Core-seconds of service up to which a task is in the first queue."""
+QUEUE_FACTOR = 10.0
+"""By how much more each further queue holds."""
+
+
+class LeastAttainedService(Preemptive):
+    """The tasks that were served least run; run times need not be known.
+
+    The rule: foreground-background, as surveyed by M. Nuyens, A. Wierman, "The Foreground-Background Queue: A Survey",
+    Performance Evaluation 65(3-4), 2008, pp. 286-307. Service is requested cores times seconds, and comes in classes, as in
+    J. Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI 2019 (discretized two-dimensional
+    LAS): tasks of a queue of less service stop those of a queue of more; in one queue, first come, first served, and what
+    runs stays. The bounds of the queues rise by a factor, as in M. Chowdhury, I. Stoica, "Efficient Coflow Scheduling
+    Without Prior Knowledge", SIGCOMM 2015. Queues are looked at whenever a task arrives or ends.
+    """
+
+    name = "las"
+    description = (
+        "Least attained service first, in queues: tasks that were served longer are preempted, and keep their work"
+    )
+
+    def __init__(self, granting: Granting, seed: int = 0) -> None:
+        """Nothing has been served."""
+        super().__init__(granting, seed)
+        self._served: dict[str, dict[float, float]] = {}
+        """Core-seconds of tasks that were stopped, by task and start."""
+
+    def urgency(self, task: Task, running: Running | None, this: Round) -> Urgency:
+        """The number of its queue."""
+        served = sum(self._served.get(task.name, {}).values())
+        served += 0.0 if running is None else _service(running, this)
+        queue, bound = 0, FIRST_QUEUE_CORE_S
+        while served > bound:
+            queue, bound = queue + 1, bound * QUEUE_FACTOR
+        return (float(queue),)
+
+    def stopped(self, resident: Running, this: Round) -> None:
+        """Remember how long it was served, once for each of its starts."""
+        self._served.setdefault(resident.task.name, {})[resident.start_s] = _service(resident, this)
+
+
+def _service(running: Running, this: Round) -> float:
+    """Core-seconds since its last start."""
+    return max(0.0, this.snapshot.now_s - running.start_s) * running.width_milli / MILLI

@@ -1,0 +1,120 @@
+"""The baselines by name: ours, and those that other packages announce."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from flowsched.cluster.decision import Decisions, Scheduler
+from flowsched.cluster.snapshot import Snapshot
+from flowsched.scale.policies import ALIASES, COST_MODELS
+from flowsched.support.registry import Registry
+from flowsched_models.document import InputError, Problem
+from flowsched_simulator.baselines.baseline import Baseline
+from flowsched_simulator.baselines.granting import VARIANTS, Granting
+
+GROUP = "flowsched.baselines"
+"""Entry points of this group are baselines of other packages: ``name = "module:Class"``."""
+_HERE = "flowsched_simulator.baselines"
+_COMPARED = {
+    "fcfs": f"{_HERE}.fcfs:FirstComeFirstServed",
+    "best-fit": f"{_HERE}.best_fit:BestFit",
+    "lpt": f"{_HERE}.lpt:LongestProcessingTimeFirst",
+    "random": f"{_HERE}.random_fit:RandomFit",
+    "all-at-once": f"{_HERE}.all_at_once:AllAtOnce",
+    "kube-default": f"{_HERE}.kube_default:KubeDefault",
+    "most-allocated": f"{_HERE}.most_allocated:MostAllocated",
+}
+_ON_REQUEST = {
+    "easy": f"{_HERE}.easy:EasyBackfilling",
+    "conservative": f"{_HERE}.conservative:ConservativeBackfilling",
+    "sjf": f"{_HERE}.sjf:ShortestJobFirst",
+    "srpt": f"{_HERE}.srpt:ShortestRemainingProcessingTime",
+    "las": f"{_HERE}.las:LeastAttainedService",
+    "tetris": f"{_HERE}.tetris:Tetris",
+    "wfs": f"{_HERE}.wfs:WeightedFairSharing",
+}
+COMPARED: tuple[str, ...] = tuple(_COMPARED)
+"""Those that are compared unless it is said which."""
+_OTHER_POLICIES = frozenset(
+    {"flow", "flow+plan", *ALIASES, *(name for name in COST_MODELS if COST_MODELS.is_ours(name))}
+)
+"""Names that no baseline may have."""
+
+
+def _check(name: str, loaded: Any, package: str) -> None:
+    """Raise for what is no baseline that can be made."""
+    what = f"the baseline '{name}' of {package}"
+    if not (inspect.isclass(loaded) and issubclass(loaded, Baseline)):
+        help = f"its entry point should name a subclass of {Baseline.__module__}.{Baseline.__name__}"
+        raise _error(f"{what} is {loaded!r}", help)
+    missing = sorted(loaded.__abstractmethods__)
+    missing += [member for member in ("name", "description") if not isinstance(getattr(loaded, member, None), str)]
+    if missing:
+        raise _error(f"{what} lacks {' and '.join(missing)}", f"see {Baseline.__module__}.{Baseline.__name__}")
+    if loaded.name != name:
+        raise _error(f"{what} calls itself '{loaded.name}'", "give its class and its entry point the same name")
+
+
+def _error(message: str, help: str) -> InputError:
+    return InputError([Problem("baselines", None, "", message, help)])
+
+
+BASELINES = Registry("baseline", GROUP, {**_COMPARED, **_ON_REQUEST}, _check, _error, _OTHER_POLICIES)
+"""Called with a granting and a seed, each makes a scheduler. Looking one up loads it."""
+
+
+def described_baselines() -> dict[str, str]:
+    """A line about each; of one that cannot be loaded, why."""
+    found = {}
+    for name in BASELINES:
+        try:
+            text = str(BASELINES[name].description)
+        except InputError as error:
+            found[name] = error.problems[0].message
+            continue
+        package = BASELINES.package(name)
+        found[name] = f"{text}; of {package}" if package else text
+    return found
+
+
+def make_baseline(name: str, granting: Granting, seed: int) -> Scheduler:
+    """A baseline as a scheduler; what goes wrong in one of another package is one sentence, an :class:`InputError`."""
+    if BASELINES.is_ours(name):
+        baseline: Scheduler = BASELINES[name](granting, seed)
+        return baseline
+    return _GuardedBaseline(name, granting, seed)
+
+
+class _GuardedBaseline:
+    """A baseline of another package."""
+
+    def __init__(self, name: str, granting: Granting, seed: int) -> None:
+        """Make it. Raises :class:`InputError` where that fails."""
+        self.name = name
+        kind = BASELINES[name]
+        with self._told("cannot be made"):
+            self._inner: Scheduler = kind(granting, seed)
+
+    def decide(self, snapshot: Snapshot) -> Decisions:
+        """What it decides. Raises :class:`InputError` where it fails."""
+        with self._told(f"fails in the round at {snapshot.now_s:g} s"):
+            return self._inner.decide(snapshot)
+
+    @contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except InputError:
+            raise
+        except Exception as error:  # other people's code: anything may go wrong
+            package = BASELINES.package(self.name) or "another package"
+            message = f"the baseline '{self.name}' of {package} {what} ({type(error).__name__}: {error})"
+            raise _error(message, f"its code is {BASELINES.place(self.name)}") from error
+
+
+def variants_of(baseline: str) -> tuple[Granting, ...]:
+    """Grantings that make a difference to a baseline; a single one for those that have their own."""
+    return VARIANTS if BASELINES[baseline].uses_granting else (Granting("declared", "shared"),)

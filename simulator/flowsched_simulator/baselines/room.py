@@ -1,0 +1,190 @@
+"""What each machine has left while a round hands it out, and which of its cores a task gets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flowsched.cluster.resource import without
+from flowsched.cluster.running_tasks import entries_of
+from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, cores_beside
+from flowsched_models.machine import MachineType
+from flowsched_simulator.baselines.expectation import sibling_map
+
+NO_CPU_MILLI = 1
+"""A task that requests no CPU is placed with this much."""
+
+
+@dataclass
+class Room:
+    """What one machine has left, while a round hands it out."""
+
+    machine: Machine
+    type: MachineType
+    service_cores: frozenset[int]
+    batch_cores: tuple[int, ...]
+    capacity_milli: int
+    """What tasks could request here with no other task around: the services' requests are subtracted."""
+    capacity_memory_mib: int
+    free_milli: int
+    free_memory_mib: int
+    busy: set[int]
+    """Cores that a task may use already."""
+    capacity_resources: Mapping[str, int] = field(default_factory=dict)
+    free_resources: Mapping[str, int] = field(default_factory=dict)
+    """Units of further resources that nobody asked for."""
+    without_cpu: int = 0
+    without_memory: int = 0
+    """Tasks and services here that request no CPU, or no memory; rules may count them as more than nothing."""
+
+    @property
+    def name(self) -> str:
+        """The machine's name."""
+        return self.machine.name
+
+    @property
+    def unowned(self) -> tuple[int, ...]:
+        """Batch cores that no task has, ascending."""
+        busy = self.busy
+        return tuple([c for c in self.batch_cores if c not in busy]) if busy else self.batch_cores
+
+
+def pick_cores(room: Room, count: int) -> tuple[int, ...]:
+    """Pick cores that no task has, so that hardware threads meet on a physical core as little as possible.
+
+    Best is a core with an idle sibling, or none; then the sibling of a core picked before, which slows only
+    the task itself; then that of another task's; a service's last, because its latency would pay.
+    """
+    sibling = sibling_map(room.type)
+    picked: list[int] = []
+    free = list(room.unowned)
+    if not sibling:
+        return tuple(free[:count])
+
+    def disturbance(core: int) -> tuple[int, int]:
+        other = sibling.get(core)
+        if other in room.service_cores:
+            return 3, core
+        if other in room.busy:
+            return 2, core
+        return int(other in picked), core
+
+    for _ in range(count):
+        best = min(free, key=disturbance)
+        free.remove(best)
+        picked.append(best)
+    return tuple(sorted(picked))
+
+
+class RoomLayout:
+    """All machines by name with what services and running tasks leave free, kept from round to round.
+
+    Only rooms where a task came or went, or that a round handed out of, are worked out again.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        """Of a snapshot's machines and services, without what runs."""
+        self._of = snapshot.catalogue, snapshot.machines, snapshot.services
+        self._idle = _idle_rooms(snapshot)
+        self._row = {room.name: row for row, room in enumerate(self._idle)}
+        self._rooms = [_copied(room) for room in self._idle]
+        self._here: list[dict[int, Running]] = [{} for _ in self._idle]
+        """[machines] what runs there, by identity."""
+        self._running: dict[int, Running] = {}
+        """By identity; they are kept, so that no other one gets the same."""
+        self._handed: set[int] = set()
+        count = len(self._idle)
+        self.free = np.zeros((count, 3), np.int64)
+        """[machines, 3] milli-CPU, MiB and batch cores that no task has."""
+        self.capacity = np.zeros((count, 3), np.int64)
+        """[machines, 3] the same with no task around."""
+        for row, room in enumerate(self._idle):
+            self.capacity[row] = self.free[row] = _left(room)
+        self.widest_milli: dict[tuple[object, ...], int] = {}
+        """The widest request that an idle machine takes, by what else a task asks for."""
+
+    def serves(self, snapshot: Snapshot) -> bool:
+        """Whether a snapshot has the same machines and services."""
+        catalogue, machines, services = self._of
+        return snapshot.catalogue is catalogue and snapshot.machines is machines and snapshot.services is services
+
+    def rooms(self, snapshot: Snapshot) -> tuple[Room, ...]:
+        """The rooms of a snapshot, for one round to hand out."""
+        running = {id(r): r for r in entries_of(snapshot.running)}
+        changed = self._handed
+        for key in self._running.keys() - running.keys():
+            row = self._row[self._running[key].machine]
+            del self._here[row][key]
+            changed.add(row)
+        for key in running.keys() - self._running.keys():
+            row = self._row[running[key].machine]
+            self._here[row][key] = running[key]
+            changed.add(row)
+        for row in changed:
+            self._rooms[row] = room = _beside(self._idle[row], self._here[row].values())
+            self.free[row] = _left(room)
+        self._running, self._handed = running, set()
+        return tuple(self._rooms)
+
+    def handed_out(self, room: Room) -> None:
+        """Take note that a round has changed a room, which is worked out again for the next one."""
+        row = self._row[room.name]
+        self._handed.add(row)
+        self.free[row] = _left(room)
+
+
+def _left(room: Room) -> tuple[int, int, int]:
+    return room.free_milli, room.free_memory_mib, len(room.unowned)
+
+
+def _beside(idle: Room, running: Iterable[Running]) -> Room:
+    """A room with what runs there."""
+    room = _copied(idle)
+    for r in running:
+        room.free_milli -= r.width_milli
+        room.free_memory_mib -= r.task.memory_mib
+        if r.task.resources:
+            room.free_resources = without(room.free_resources, r.task.resources)
+        room.without_cpu += r.width_milli <= NO_CPU_MILLI
+        room.without_memory += not r.task.memory_mib
+        room.busy.update(r.cores)
+    return room
+
+
+def _idle_rooms(snapshot: Snapshot) -> list[Room]:
+    """By name."""
+    here: dict[str, list[Service]] = {m.name: [] for m in snapshot.machines}
+    for s in snapshot.services:
+        here[s.machine].append(s)
+    rooms = []
+    for m in sorted(snapshot.machines, key=lambda m: m.name):
+        services = here[m.name]
+        milli = m.cpu_milli - sum(s.width_milli for s in services)
+        memory_mib = m.memory_mib - sum(s.memory_mib for s in services)
+        room = Room(
+            machine=m,
+            type=snapshot.catalogue.machine_types[m.type],
+            service_cores=frozenset(c for s in services for c in s.cores),
+            batch_cores=cores_beside(m, services),
+            capacity_milli=milli,
+            capacity_memory_mib=memory_mib,
+            free_milli=milli,
+            free_memory_mib=memory_mib,
+            busy=set(),
+            capacity_resources=dict(m.resources),
+            free_resources=dict(m.resources),
+            without_cpu=sum(s.width_milli <= NO_CPU_MILLI for s in services),
+            without_memory=sum(not s.memory_mib for s in services),
+        )
+        rooms.append(room)
+    return rooms
+
+
+def _copied(room: Room) -> Room:
+    """The same, to be taken from. Quicker than ``replace``."""
+    other = object.__new__(Room)
+    other.__dict__.update(room.__dict__)
+    other.busy = set()
+    return other

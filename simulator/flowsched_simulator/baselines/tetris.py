@@ -1,0 +1,97 @@
+"""Tetris: packing by alignment, with a preference for what is nearly done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from flowsched.cluster.knowledge import Knowledge
+from flowsched.cluster.snapshot import Task
+from flowsched.support.arrays import FloatArray
+from flowsched_simulator.baselines.baseline import Baseline, by_arrival
+from flowsched_simulator.baselines.greedy_round import Round
+from flowsched_simulator.baselines.room import Room
+
+
+class Tetris(Baseline):
+    """The task whose demands are most like what a machine has free, and which has little work, goes first.
+
+    The rule: R. Grandl, G. Ananthanarayanan, S. Kandula, S. Rao, A. Akella, "Multi-Resource Packing for Cluster
+    Schedulers", SIGCOMM 2014, section 3: of all tasks that fit somewhere and all these machines, the pair with the highest
+    ``a - epsilon p``. ``a`` is the dot product of the task's demands and what is free on the machine, CPU, memory and all
+    other resources as shares of the machine's. ``p`` is the task's remaining work, the sum of those shares of an average
+    machine times its run time; ``epsilon`` the mean ``a`` over the mean ``p`` of what waits. A task that fits nowhere blocks
+    nothing. Tasks of higher priority come first.
+    """
+
+    name = "tetris"
+    description = "Tetris: highest alignment of demands with what is free, less remaining work; all resources"
+    told = (Knowledge.RUN_TIMES,)
+
+    def turns(self, waiting: Sequence[Task], this: Round) -> Iterator[Task]:
+        """The best pair of each moment; at last, in order of arrival, what fits nowhere."""
+        for priority in sorted({t.priority for t in waiting}, reverse=True):
+            yield from self._best_first([t for t in waiting if t.priority == priority], this)
+
+    def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:  # noqa: ARG002
+        """The machine that is aligned best; of equals, the first by name."""
+        return min(rooms, key=lambda r: (-alignment(task, width_milli, r), r.name))
+
+    def _best_first(self, waiting: Sequence[Task], this: Round) -> Iterator[Task]:
+        waiting = sorted(waiting, key=by_arrival)
+        widths = [self.width_milli(t, this) for t in waiting]
+        work = np.array([self._work(t, w, this) for t, w in zip(waiting, widths, strict=True)])
+        scores = np.array(
+            [[self._pair(t, w, r, this) for r in this.rooms] for t, w in zip(waiting, widths, strict=True)]
+        )
+        fits = np.isfinite(scores)
+        mean_work = float(work[np.isfinite(work)].mean()) if np.isfinite(work).any() else 0.0
+        epsilon = float(scores[fits].mean()) / mean_work if fits.any() and mean_work > 0.0 else 0.0
+        # What has no end comes after all that has one.
+        penalty = np.where(np.isfinite(work), epsilon * work, np.inf)
+        left = np.ones(len(waiting), dtype=np.bool_)
+        while left.any():
+            best = scores.max(axis=1, initial=-np.inf)
+            able = left & np.isfinite(best)
+            if not able.any():
+                break
+            value = np.where(able, best - penalty, -np.inf)
+            t = int(value.argmax()) if np.isfinite(value).any() else int(able.argmax())
+            left[t] = False
+            before = [r.free_milli for r in this.rooms], [r.free_memory_mib for r in this.rooms]
+            yield waiting[t]
+            for m, room in enumerate(this.rooms):
+                if (room.free_milli, room.free_memory_mib) != (before[0][m], before[1][m]):
+                    for k in np.flatnonzero(left):
+                        scores[k, m] = self._pair(waiting[k], widths[k], room, this)
+        yield from (task for task, waits in zip(waiting, left, strict=True) if waits)
+
+    def _pair(self, task: Task, width_milli: int, room: Room, this: Round) -> float:
+        """The alignment where the task fits by its demands; relations are looked at when its turn comes."""
+        return alignment(task, width_milli, room) if this.has_room(task, width_milli, room) else -np.inf
+
+    def _work(self, task: Task, width_milli: int, this: Round) -> float:
+        able = this.possible(task, width_milli)
+        if not able:
+            return 0.0
+        demand = np.mean([_shares(task, width_milli, room)[0].sum() for room in able])
+        return float(demand) * this.fastest_s(task, width_milli)
+
+
+def alignment(task: Task, width_milli: int, room: Room) -> float:
+    """Dot product of a task's demands and what is free on a machine, both as shares of what the machine has."""
+    demand, free = _shares(task, width_milli, room)
+    return float(demand @ free)
+
+
+def _shares(task: Task, width_milli: int, room: Room) -> tuple[FloatArray, FloatArray]:
+    units = dict(task.resources)
+    names = list(room.capacity_resources)
+    has = np.array(
+        [room.machine.cpu_milli, room.machine.memory_mib, *(room.capacity_resources[n] for n in names)], float
+    )
+    demand = np.array([width_milli, task.memory_mib, *(units.get(n, 0) for n in names)], float)
+    free = np.array([room.free_milli, room.free_memory_mib, *(room.free_resources.get(n, 0) for n in names)], float)
+    has = np.maximum(has, 1.0)
+    return demand / has, free / has

@@ -1,0 +1,179 @@
+"""``flowsched sweep``: runs an experiment, which may be killed and goes on where it was."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from flowsched_models.command_line import StrictCommand
+from flowsched_models.document import InputError, Problem
+from flowsched_models.output import make_folder
+from flowsched_models.text_table import counted
+from flowsched_simulator.commands.sweep_progress import SweepProgress, duration
+
+FAILED = 3
+"""Exit code when some runs failed, or have jobs that never ended."""
+
+
+class _Percent(click.ParamType[float]):
+    """``2%`` or ``0.5%``."""
+
+    name = "percent"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """As a share."""
+        if isinstance(value, float):
+            return value
+        found = re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", str(value))
+        if found is None or not 0.0 < float(found[1]) <= 100.0:
+            self.fail(f"'{value}' is not a percentage above 0; write 2%", param, ctx)
+        return float(found[1]) / 100.0
+
+
+class _Share(click.ParamType[tuple[int, int]]):
+    """``3/10``: the fourth tenth."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        """Index and number of shares."""
+        if isinstance(value, tuple):
+            return value
+        found = re.fullmatch(r"(\d+)/(\d+)", str(value).strip())
+        if found is None or not int(found[1]) < int(found[2]):
+            self.fail(f"'{value}' is not a share; of ten shares the first is 0/10 and the last 9/10", param, ctx)
+        return int(found[1]), int(found[2])
+
+
+@click.command(cls=StrictCommand, epilog="Example: flowsched sweep docs/examples/experiment.yaml --out out/first")
+@click.argument("experiment", metavar="EXPERIMENT", type=click.Path(path_type=Path))
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="Folder for runs, results and the report. Default: out/NAME."
+)
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Runs at once. Default: one for each core.")
+@click.option(
+    "--backend", default="local", show_default=True, help="local: processes of this machine; dask: a cluster."
+)
+@click.option("--address", metavar="URL", help="Address of the Dask scheduler, such as tcp://10.0.0.1:8786.")
+@click.option(
+    "--until",
+    type=_Percent(),
+    metavar="2%",
+    help="Add seeds until the 95% interval of every paired difference to the reference is within so much of its mean.",
+)
+@click.option(
+    "--max-seeds",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    help="With --until: no more seeds than these.",
+)
+@click.option("--share", type=_Share(), metavar="I/N", help="Do only the I-th of N shares of the runs, I from 0.")
+@click.option("--dry-run", is_flag=True, help="Say what would run and about how long, and run nothing of it.")
+@click.option(
+    "--report/--no-report", "with_report", default=True, show_default=True, help="Write report.html and plots."
+)
+@click.pass_context
+def sweep(
+    context: click.Context,
+    experiment: Path,
+    out: Path | None,
+    jobs: int | None,
+    backend: str,
+    address: str | None,
+    until: float | None,
+    max_seeds: int,
+    share: tuple[int, int] | None,
+    dry_run: bool,
+    with_report: bool,
+) -> None:
+    """Run EXPERIMENT (a file): scenarios x policies x settings x seeds, on all cores.
+
+    Every run is kept in a file of its own when it is done. A sweep that was stopped, or killed, goes on with the same
+    command; one that was changed runs what is new. At the end the folder has results/ (tables as Parquet, which depend on
+    seeds only), timings/, plots/ and report.html.
+    """
+    from flowsched_simulator.experiment.experiment import default_folder
+    from flowsched_simulator.experiment.experiment_file import load_experiment
+    from flowsched_simulator.experiment.sweep import Sweep
+
+    if share is not None and until is not None:
+        raise InputError([Problem("--share", None, "", "has no meaning with --until", "leave one of them out")])
+    plan = load_experiment(experiment).plan
+    folder = out or default_folder(plan.name)
+    with SweepProgress() as progress:
+        made = Sweep(plan, folder, jobs=jobs, backend=backend, address=address, share=share, report=progress.show)
+        if not dry_run:
+            make_folder(folder)
+        expected = _tell_estimate(made, folder)
+        if dry_run:
+            return
+        if until is not None:
+            failures = made.run_until(until, max_seeds, expected)
+        else:
+            failures = made.run(expected)
+    for failure in failures:
+        case, label, seed = failure.key
+        click.echo(f"failed: {case}, {label}, seed {seed}: {failure.message}", err=True)
+    if failures:
+        click.echo(f"there are no results: {counted(len(failures), 'run')} failed; the others are kept", err=True)
+        context.exit(FAILED)
+    if made.lacking():
+        text = f"this share is done; {counted(made.lacking(), 'run')} of other shares are missing"
+        click.echo(f"{text}. The sweep that does the last one writes the results", err=True)
+        return
+    _finish(context, folder, with_report)
+
+
+def _tell_estimate(made: Any, folder: Path) -> Any:
+    """Say what is going to run, and about how long it takes; the estimate."""
+    plan = made.plan
+    every, pending = made.mine(plan.seeds), made.pending(plan.seeds)
+    click.echo(f"{plan.overview().words} -> {folder}", err=True)
+    if foreign := made.foreign(plan.seeds):
+        kept = counted(foreign, "finished run")
+        click.echo(
+            f"note: {kept} in {folder} have another configuration or version; they stay, and are not used", err=True
+        )
+    if not pending:
+        click.echo(f"all {counted(len(every), 'run')} are done", err=True)
+        return None
+    expected = made.estimate()
+    cores = made.cores()
+    about = duration(expected.total_s(pending) / min(cores, len(pending)))
+    done = (
+        f"{len(every) - len(pending)} of them are done; the others take" if len(pending) < len(every) else "they take"
+    )
+    click.echo(f"{done} about {about} on {counted(cores, 'core')}, by {expected.how}", err=True)
+    return expected
+
+
+def _finish(context: click.Context, folder: Path, with_report: bool) -> None:
+    """Statistics on standard output, the report beside the results."""
+    from flowsched_simulator.experiment.comparison_text import results_text
+    from flowsched_simulator.experiment.results import load_results
+
+    results = load_results(folder)
+    if with_report:
+        from flowsched_simulator.experiment.sweep_report import write_report
+
+        click.echo(f"report: {write_report(results)}", err=True)
+    click.echo(results_text(results))
+    runs = results.to_frame()
+    _tell_unfinished(context, runs[runs["unfinished"] > 0])
+
+
+def _tell_unfinished(context: click.Context, runs: Any) -> None:
+    rows: Sequence[Any] = list(runs.itertuples())
+    for row in rows[:10]:
+        click.echo(
+            f"never ended: {row.case}, {row.policy}, seed {row.seed}: {counted(row.unfinished, 'job')}", err=True
+        )
+    if len(rows) > 10:
+        click.echo(f"never ended: jobs of {len(rows) - 10} more runs", err=True)
+    if rows:
+        context.exit(FAILED)

@@ -1,0 +1,87 @@
+"""A policy as it takes part in an experiment: with its settings, and of a baseline the variant."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings_form import apply_settings
+from flowsched.planner import PlanRules
+from flowsched.scale import choice
+from flowsched_simulator.baselines import BASELINES, variant_label, variants_of
+from flowsched_simulator.plan_rules_form import apart, apply_plan_rules
+from flowsched_simulator.policies import EngineOptions, check_policies, is_cost_model, readers
+
+BEST = "best"
+"""Of a baseline's variants the best of each run, with hindsight, as ``simulate`` does."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """What is compared with the others."""
+
+    label: str
+    """Unique in an experiment; what tables and plots show."""
+    policy: str
+    settings: tuple[str, ...] = ()
+    """``KEY=VALUE`` texts, as ``simulate --set`` takes them."""
+    variant: str = BEST
+    """Of a baseline: ``best``, or the label of one variant. Policies without variants ignore it."""
+
+    def engine(self) -> EngineOptions:
+        """The options of the engine. Raises :class:`InputError` for settings that the policy does not take."""
+        names = (self.policy,)
+        rest, network = choice.apart(self.settings, [name for name in names if is_cost_model(name)])
+        own, plan = apart(tuple(rest))
+        return EngineOptions(
+            apply_settings(Settings(), own, "settings", readers=readers(names, network)),
+            plan=apply_plan_rules(PlanRules(), plan, "settings"),
+            network_settings=network,
+        )
+
+    def variants(self) -> set[str] | None:
+        """Labels of the variants to run; None for all."""
+        if self.policy not in BASELINES or self.variant == BEST or len(variants_of(self.policy)) == 1:
+            return None
+        return {self.variant}
+
+
+def named_variant(text: str) -> str:
+    """The label of a variant, from the label itself or in short: ``declared-shared``, ``4-own``, ``best``.
+
+    Raises :class:`InputError` for one that there is not.
+    """
+    return BEST if text == BEST else variant_label(text, "variant", [BEST])
+
+
+def contenders_of(
+    label: str, policy: str, settings: Sequence[str], grid: Mapping[str, Sequence[str]], variant: str
+) -> tuple[Contender, ...]:
+    """A contender for every point of a grid of settings (texts by key), of which a policy takes those keys that it reads.
+
+    Raises :class:`InputError` for a policy or settings that there are not.
+    """
+    (policy,) = check_policies((policy,), "policies")
+    read = read_by(policy)
+    keys = [key for key in grid if key in read]
+    made = []
+    for values in itertools.product(*(grid[key] for key in keys)):
+        point = tuple(f"{key}={value}" for key, value in zip(keys, values, strict=True))
+        varied = [text for key, text in zip(keys, point, strict=True) if len(grid[key]) > 1]
+        made.append(Contender(" ".join((label, *varied)), policy, (*settings, *point), named_variant(variant)))
+    for each in made:
+        each.engine()
+    return tuple(made)
+
+
+def read_by(policy: str) -> tuple[str, ...]:
+    """The settings that a policy reads, as ``--set`` takes them."""
+    read = readers((policy,), {})
+    return tuple(key for key in (*read.plain, *read.own) if key != "objective")
+
+
+def with_variant(contender: Contender, variant: str) -> Contender:
+    """The same in another variant."""
+    return replace(contender, variant=named_variant(variant))

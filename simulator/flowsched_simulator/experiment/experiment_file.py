@@ -1,0 +1,185 @@
+"""Experiments in YAML: the file, the scenarios that it names, and all mistakes at once."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from flowsched_models.document import Document, InputError, KeyPath, Problem, Problems, read_document
+from flowsched_models.form import Checked, check, check_header
+from flowsched_models.quantity import QuantityError
+from flowsched_simulator.experiment.contender import Contender, contenders_of
+from flowsched_simulator.experiment.experiment import Experiment, make_plan, plan_problems, setting_text
+from flowsched_simulator.experiment.experiment_form import CaseForm, ContenderForm, ExperimentForm
+from flowsched_simulator.experiment.scenario_case import LOAD, MODEL_ERROR, ScenarioCase, make_case
+from flowsched_simulator.experiment.variation import varied
+from flowsched_simulator.scenario import Scenario
+from flowsched_simulator.scenario_file import BUNDLED, find_file, read_scenario, source_of
+from flowsched_simulator.scenario_file import KIND as SCENARIO
+from flowsched_simulator.simulation import LONGEST_S
+
+KIND = "Experiment"
+_PLACEHOLDERS: Mapping[str, Any] = {
+    "apiVersion": "flowsched/v1",
+    "kind": KIND,
+    "name": "unnamed",
+    "scenarios": [],
+    "policies": [],
+    "seeds": (1,),
+}
+
+
+def load_experiment(path: str | Path) -> Experiment:
+    """An experiment file. Raises :class:`InputError` with all mistakes of the file and of the scenarios that it names."""
+    document = read_document(Path(path))
+    check_header(document, KIND)
+    return _ExperimentReader(document).read()
+
+
+class _ExperimentReader:
+    """Reads one experiment and collects what is wrong with it."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.problems = Problems()
+        self._documents: dict[Path, Document] = {}
+        self._scenarios: dict[str, Scenario] = {}
+
+    def read(self) -> Experiment:
+        checked = check(self.document, ExperimentForm, placeholders=_PLACEHOLDERS)
+        self.problems.extend(checked.problems)
+        form = checked.value
+        if form is None:
+            self.problems.raise_any()
+            raise AssertionError("a form is missing without a problem")
+        cases = [case for path, each in checked.items("scenarios", form.scenarios) for case in self._cases(path, each)]
+        grid = {key: [setting_text(value) for value in values] for key, values in form.settings.items()}
+        contenders = self._contenders(checked, form, grid)
+        if not checked.broken & {"policies", "settings"}:
+            whole = not self.problems.found
+            reference = form.reference if whole else None
+            for found in plan_problems(
+                "", cases, contenders, form.seeds, grid if whole else {}, reference, form.metric
+            ):
+                key: KeyPath = tuple(found.key.split(".", 1))
+                self.problems.add(self.document.problem(key, found.message, found.help))
+        self.problems.raise_any()
+        longest_s = form.max_time_s if form.max_time_s is not None else LONGEST_S
+        about = " ".join(form.description.split())
+        return Experiment.of(
+            make_plan(form.name, cases, contenders, form.seeds, form.reference, form.metric, longest_s, about)
+        )
+
+    def _contenders(
+        self, checked: Checked[ExperimentForm], form: ExperimentForm, grid: Mapping[str, list[str]]
+    ) -> list[Contender]:
+        made: list[Contender] = []
+        for path, each in checked.items("policies", form.policies):
+            made += self._of_policy(path, each, grid, form.variant)
+        return made
+
+    def _of_policy(
+        self, path: KeyPath, form: ContenderForm, grid: Mapping[str, list[str]], variant: str
+    ) -> tuple[Contender, ...]:
+        own = [f"{key}={setting_text(value)}" for key, value in form.set.items()]
+        others = {key: values for key, values in grid.items() if key not in form.set}
+        try:
+            return contenders_of(form.name or form.policy, form.policy, own, others, form.variant or variant)
+        except InputError as error:
+            for problem in error.problems:
+                place = self._place(path, form, problem)
+                text = f"'{problem.key}' {problem.message}" if problem.message.startswith("is ") else problem.message
+                self.problems.add(self.document.problem(place, text, problem.help))
+            return ()
+
+    def _place(self, path: KeyPath, form: ContenderForm, problem: Problem) -> KeyPath:
+        """Where in the file the cause of a problem stands."""
+        if problem.source == "variant":
+            return (*path, "variant") if form.variant is not None else ("variant",)
+        if problem.source == "policies":
+            return path
+        key = problem.key.partition("=")[0].split(",")[0]
+        return (*path, "set", key) if key in form.set else ("settings", key)
+
+    def _cases(self, path: KeyPath, form: CaseForm) -> Iterator[ScenarioCase]:
+        """A case for every combination of what is varied, with the values in its name."""
+        try:
+            source = self._document(form.scenario)
+        except InputError as error:
+            for problem in error.problems:
+                at = (*path, "scenario") if (*path, "scenario") in self.document.lines else path
+                self.problems.add(self.document.problem(at, problem.message, problem.help))
+            return
+        changes = {key: value if isinstance(value, list) else [value] for key, value in form.change.items()}
+        axes: dict[str, list[Any]] = {
+            **changes,
+            LOAD: form.load if form.load is not None else [None],
+            MODEL_ERROR: list(form.model_error),
+            "machine_copies": form.machine_copies,
+            "job_copies": form.job_copies,
+        }
+        for values in itertools.product(*axes.values()):
+            point = dict(zip(axes, values, strict=True))
+            scenario = self._varied(path, source, {key: point[key] for key in changes})
+            if scenario is None:
+                return  # one complaint, not one for every combination
+            own = [f"{_short(key)}={_shown(value)}" for key, value in point.items() if len(axes[key]) > 1]
+            name = " ".join((form.name or scenario.name, *own))
+            try:
+                yield make_case(
+                    scenario,
+                    name,
+                    load=point[LOAD],
+                    model_error=point[MODEL_ERROR],
+                    machine_copies=point["machine_copies"],
+                    job_copies=point["job_copies"],
+                    changes={key: _plain(point[key]) for key in changes},
+                )
+            except ValueError as error:
+                hint = "give it arrivals over time, such as {poisson: {rate_per_minute: 6}}, or leave load out"
+                self.problems.add(self.document.problem((*path, LOAD), f"cannot be set: {error}", hint))
+                return
+
+    def _document(self, name: str) -> Document:
+        beside = self.document.beside(name)
+        path = beside if beside.is_file() else find_file(name, BUNDLED, "scenario", SCENARIO)
+        if path not in self._documents:
+            self._documents[path] = read_document(path, source_of(path, BUNDLED))
+            check_header(self._documents[path], SCENARIO)
+        return self._documents[path]
+
+    def _varied(self, path: KeyPath, source: Document, changes: Mapping[str, Any]) -> Scenario | None:
+        """A scenario with some keys changed; None after a complaint."""
+        known = f"{source.source} {changes!r}"
+        if known in self._scenarios:
+            return self._scenarios[known]
+        try:
+            self._scenarios[known] = read_scenario(varied(source, changes))
+        except QuantityError as error:
+            key = next((key for key in changes if f"'{key}'" in error.message), "")
+            self.problems.add(self.document.problem((*path, "change", key), error.message, error.help))
+            return None
+        except InputError as error:
+            if not changes:
+                self.problems.extend(error.problems)
+            for problem in error.problems if changes else ():
+                message = f"{problem.key}: {problem.message}" if problem.key else problem.message
+                of = f"in {source.source}, changed: "
+                self.problems.add(self.document.problem((*path, "change"), of + message, problem.help))
+            return None
+        return self._scenarios[known]
+
+
+def _short(key: str) -> str:
+    """The end of a path, which tells enough."""
+    return key.rpartition(".")[2]
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value).replace(" ", "")
+
+
+def _plain(value: Any) -> float | str | bool | None:
+    return value if value is None or isinstance(value, str | bool | int | float) else str(value)

@@ -1,0 +1,108 @@
+"""The form of an experiment file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from flowsched_models.form import Form, Name, Positive, PositiveInt
+from flowsched_models.quantity import QuantityError, shown
+from flowsched_simulator.experiment.contender import BEST
+from flowsched_simulator.experiment.scenario_case import MAX_SIGMA
+
+MOST_SEEDS = 100_000
+
+
+def _listed(value: Any) -> Any:
+    """One value is a list of one."""
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _entry(key: str) -> BeforeValidator:
+    """A name alone stands for an entry with nothing but that."""
+    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+
+
+def _seeds(value: Any) -> Any:
+    """``1..30``, one number, or a list of both."""
+    found: list[int] = []
+    for each in _listed(value):
+        span = re.fullmatch(r"\s*(\d+)\s*\.\.\s*(\d+)\s*", each) if isinstance(each, str) else None
+        if span is not None:
+            first, last = int(span[1]), int(span[2])
+            if last < first or last - first >= MOST_SEEDS:
+                raise QuantityError(f"{each} is not a range of 1 to {MOST_SEEDS} seeds", "write 1..30")
+            found += range(first, last + 1)
+        elif isinstance(each, int) and not isinstance(each, bool) and each >= 0:
+            found.append(each)
+        else:
+            raise QuantityError(f"{shown(each)} is neither a seed nor a range of seeds", "write 1..30, or [1, 2, 3]")
+    if len(set(found)) < len(found):
+        raise QuantityError("a seed stands twice", "write 1..30, or [1, 2, 3]")
+    return tuple(found)
+
+
+def _errors(value: Any) -> Any:
+    for each in _listed(value):
+        number = isinstance(each, int | float) and not isinstance(each, bool)
+        if each != "measured" and not (number and 0.0 <= each <= MAX_SIGMA):
+            raise QuantityError(f"{shown(each)} is not a number from 0 to {MAX_SIGMA:g}", "or: measured")
+    return [each if isinstance(each, str) else float(each) for each in _listed(value)]
+
+
+Loads = Annotated[list[Positive], BeforeValidator(_listed), Field(min_length=1)]
+Copies = Annotated[list[Annotated[PositiveInt, Field(le=1000)]], BeforeValidator(_listed), Field(min_length=1)]
+Errors = Annotated[list[float | Literal["measured"]], BeforeValidator(_errors), Field(min_length=1)]
+_EXACT: list[float | Literal["measured"]] = [0.0]
+SettingValue = float | int | str | bool | None
+
+
+class CaseForm(Form):
+    """A scenario, and what is varied in it."""
+
+    scenario: str
+    name: Name | None = None
+    load: Loads | None = None
+    model_error: Errors = Field(default_factory=lambda: _EXACT)
+    machine_copies: Copies = Field(default_factory=lambda: [1])
+    job_copies: Copies = Field(default_factory=lambda: [1])
+    change: dict[str, Any] = Field(default_factory=dict)
+
+
+class ContenderForm(Form):
+    """A policy with settings of its own."""
+
+    policy: Name
+    name: Name | None = None
+    set: dict[str, SettingValue] = Field(default_factory=dict)
+    variant: str | None = None
+
+
+class ExperimentForm(Form):
+    """An experiment file."""
+
+    api_version: Literal["flowsched/v1"] = Field(alias="apiVersion")
+    kind: Literal["Experiment"]
+    name: Name
+    description: str = ""
+    scenarios: Annotated[list[Annotated[CaseForm, _entry("scenario")]], Field(min_length=1)]
+    policies: Annotated[list[Annotated[ContenderForm, _entry("policy")]], Field(min_length=1)]
+    settings: dict[str, Annotated[list[SettingValue], BeforeValidator(_listed), Field(min_length=1)]] = Field(
+        default_factory=dict
+    )
+    seeds: Annotated[tuple[int, ...], BeforeValidator(_seeds), Field(min_length=1)] = tuple(range(1, 11))
+    variant: str = BEST
+    reference: str | None = None
+    metric: str | None = None
+    max_time_s: Positive | None = None
+
+
+def spelt(values: Iterable[int]) -> str:
+    """Seeds as a file has them: ``1..30`` where they follow each other."""
+    found = list(values)
+    if len(found) > 2 and found == list(range(found[0], found[-1] + 1)):
+        return f"{found[0]}..{found[-1]}"
+    return ", ".join(map(str, found))

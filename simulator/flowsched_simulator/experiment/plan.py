@@ -1,0 +1,70 @@
+"""What an experiment consists of when its scenarios, policies and settings are resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from flowsched_models.short_repr import Overview, ShortRepr
+from flowsched_models.text_table import counted
+from flowsched_simulator.experiment.contender import Contender
+from flowsched_simulator.experiment.planned_run import PlannedRun, scenario_digest
+from flowsched_simulator.experiment.scenario_case import ScenarioCase
+from flowsched_simulator.simulation import LONGEST_S
+
+
+@dataclass(frozen=True, repr=False)
+class Plan(ShortRepr):
+    """Cases x contenders x seeds, and what decides."""
+
+    name: str
+    cases: tuple[ScenarioCase, ...]
+    contenders: tuple[Contender, ...]
+    seeds: tuple[int, ...]
+    reference: str
+    """Label of the contender that the others are compared with."""
+    metric: str
+    """What decides: a figure of runs of which less is better, of :data:`METRICS`."""
+    max_time_s: float = LONGEST_S
+    description: str = ""
+
+    def overview(self) -> Overview:
+        """Cases, policies and seeds in numbers."""
+        parts = (counted(len(self.cases), "scenario"), counted(len(self.contenders), "policy", "policies"))
+        seeds = counted(len(self.seeds), "seed")
+        return Overview(f"{self.name}: {len(self.runs(self.seeds))} runs ({' x '.join((*parts, seeds))})")
+
+    def runs(self, seeds: Iterable[int]) -> list[PlannedRun]:
+        """All runs with these seeds, in the order of the tables: by case, contender and seed."""
+        made = [
+            PlannedRun(case, contender, seed, self.max_time_s)
+            for case in self.cases
+            for contender in self.contenders
+            for seed in dict.fromkeys(seeds)
+        ]
+        return sorted(made, key=lambda run: run.key)
+
+    def told(self) -> dict[str, Any]:
+        """What results are read with: names, order and factors, as plain data."""
+        return {
+            "format": "flowsched/experiment/v1",
+            "name": self.name,
+            "description": self.description,
+            "reference": self.reference,
+            "metric": self.metric,
+            "cases": [
+                {
+                    "case": c.name,
+                    "scenario": c.scenario.name,
+                    "about": c.scenario.description,
+                    "digest": scenario_digest(c.scenario),
+                    "factors": dict(c.factors),
+                }
+                for c in self.cases
+            ],
+            "policies": [
+                {"label": c.label, "policy": c.policy, "settings": list(c.settings), "variant": c.variant}
+                for c in self.contenders
+            ],
+        }

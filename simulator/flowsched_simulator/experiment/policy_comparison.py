@@ -1,0 +1,117 @@
+"""Two policies compared in one case by one metric, and the sentence about it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from flowsched_models.text_table import counted
+from flowsched_simulator.experiment.metric import METRICS, Metric
+from flowsched_simulator.experiment.paired import LEVEL, PairedDifference, holm
+
+BETTER, WORSE, OPEN = "better", "worse", "open"
+
+
+@dataclass(frozen=True)
+class PolicyComparison:
+    """``policy`` minus ``reference``. Of every metric less is better."""
+
+    case: str
+    policy: str
+    reference: str
+    metric: str
+    difference: PairedDifference
+    p_adjusted: float | None = None
+    """By Holm, over all comparisons that are shown together with this metric."""
+    among: int = 1
+    """How many those are."""
+
+    @property
+    def verdict(self) -> str:
+        """``better`` or ``worse`` than the reference, or ``open`` where chance may have made the difference."""
+        if self.p_adjusted is None or self.p_adjusted >= LEVEL or not self.difference.mean:
+            return OPEN
+        return BETTER if self.difference.mean < 0.0 else WORSE
+
+    def sentence(self) -> str:
+        """Which is better by how much, or that it is not decided."""
+        found, metric = self.difference, METRICS.get(self.metric, Metric(self.metric))
+        own, other, by = self.policy, self.reference, f"by {metric.words}"
+        lost = f" ({counted(found.lost, 'seed')} left out: a job never ended)" if found.lost else ""
+        if found.mean is None:
+            return f"{self.case}: {own} and {other} cannot be compared {by}: no seed has a figure of both{lost}."
+        amount = _amount(found, metric)
+        if found.low is None:
+            return f"{self.case}: {own} against {other} {by}: {amount} with one seed, which decides nothing{lost}."
+        if found.mean == 0.0 and found.low == found.high:
+            return f"{self.case}: {own} and {other} are equal {by} in all {found.seeds} seeds{lost}."
+        alike = found.low == found.high
+        shown = f"the same in all {found.seeds} seeds" if alike else _seeds_and_interval(found, metric)
+        measured = f"{amount} ({shown})"
+        if self.verdict != OPEN:
+            return f"{self.case}: {own} is {self.verdict} than {other} {by}: {measured}{lost}."
+        many = f"; not significant after correction for {self.among} comparisons" if _excludes_zero(found) else ""
+        return f"{self.case}: not decided whether {own} or {other} is better {by}: {measured}{many}{lost}."
+
+
+def _seeds_and_interval(found: PairedDifference, metric: Metric) -> str:
+    return f"{_between(found, metric)}, {counted(found.seeds, 'seed')}"
+
+
+def _excludes_zero(found: PairedDifference) -> bool:
+    return found.low is not None and found.high is not None and not found.low <= 0.0 <= found.high
+
+
+def adjusted(found: Sequence[PolicyComparison]) -> list[PolicyComparison]:
+    """The same with p values adjusted for their number, metric by metric."""
+    places: dict[str, list[int]] = {}
+    for place, each in enumerate(found):
+        places.setdefault(each.metric, []).append(place)
+    made = list(found)
+    for own in places.values():
+        for place, p in zip(own, holm([found[place].difference.p for place in own]), strict=True):
+            made[place] = replace(found[place], p_adjusted=p, among=len(own))
+    return made
+
+
+def _amount(found: PairedDifference, metric: Metric) -> str:
+    """The mean difference: in per cent of the reference, or in units of the metric where the reference is 0 or a share."""
+    if _in_points(found, metric):
+        assert found.mean is not None
+        unit = "percentage points" if metric.unit == "%" else metric.unit or "in the mean"
+        return f"{found.mean * metric.factor:+.3g} {unit}"
+    return f"{100 * (found.relative or 0.0):+.1f} %"
+
+
+def _between(found: PairedDifference, metric: Metric) -> str:
+    if _in_points(found, metric):
+        assert found.low is not None and found.high is not None
+        return f"95 % interval {found.low * metric.factor:+.3g} to {found.high * metric.factor:+.3g}"
+    return f"95 % interval {100 * (found.relative_low or 0.0):+.1f} to {100 * (found.relative_high or 0.0):+.1f} %"
+
+
+def _in_points(found: PairedDifference, metric: Metric) -> bool:
+    return metric.unit == "%" or not found.reference_mean
+
+
+def amount_text(found: PolicyComparison) -> str:
+    """The mean difference as a text with its unit."""
+    metric = METRICS.get(found.metric, Metric(found.metric))
+    return "-" if found.difference.mean is None else _amount(found.difference, metric)
+
+
+def difference_cells(found: PolicyComparison) -> list[str]:
+    """Mean difference, interval and p value as texts, in the units of the sentence."""
+    metric = METRICS.get(found.metric, Metric(found.metric))
+    told = found.difference
+    if told.mean is None:
+        return ["-", "-", "-", "-"]
+    interval = "-" if told.low is None else _between(told, metric).removeprefix("95 % interval ")
+    p = "-" if found.p_adjusted is None else ("<0.001" if found.p_adjusted < 0.001 else f"{found.p_adjusted:.3f}")
+    wilcoxon = told.p_wilcoxon
+    return [
+        _amount(told, metric),
+        interval,
+        p,
+        "-" if wilcoxon is None else ("<0.001" if wilcoxon < 0.001 else f"{wilcoxon:.3f}"),
+    ]

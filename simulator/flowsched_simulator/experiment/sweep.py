@@ -1,0 +1,178 @@
+"""Runs what an experiment lacks, and gathers its results when nothing is lacking."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from flowsched_simulator.experiment.estimate import Estimate, estimate
+from flowsched_simulator.experiment.finished_run import RunFailure
+from flowsched_simulator.experiment.gathering import gather
+from flowsched_simulator.experiment.paired import PairedDifference, paired_difference
+from flowsched_simulator.experiment.plan import Plan
+from flowsched_simulator.experiment.planned_run import PlannedRun
+from flowsched_simulator.experiment.run_store import RunStore
+from flowsched_simulator.experiment.workers import check_backend, check_installed, workers
+
+LEAST_SEEDS = 5
+"""By the intervals of fewer it is not decided when to stop."""
+
+SweepReport = Callable[[int, int, float | None], None]
+"""Called with runs done, runs in all, and about how many seconds are left (None: not known)."""
+
+
+class Sweep:
+    """The runs of a plan in a folder. Runs that are done there already are not done again."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        folder: Path,
+        *,
+        jobs: int | None = None,
+        backend: str = "local",
+        address: str | None = None,
+        share: tuple[int, int] | None = None,
+        report: SweepReport | None = None,
+    ) -> None:
+        """``share``: do only every n-th run, beginning with the i-th; (0, 10) is the first tenth."""
+        check_installed()
+        check_backend(backend, address)
+        self.plan = plan
+        self.folder = folder
+        self.store = RunStore(folder)
+        self._where = backend, jobs, address
+        self._share = share
+        self._report = report
+        self._figures: dict[str, dict[str, Any]] = {}
+
+    def mine(self, seeds: Iterable[int]) -> list[PlannedRun]:
+        """The runs of this share, all of one seed before those of the next."""
+        every = sorted(self.plan.runs(seeds), key=lambda run: (run.seed, run.key))
+        if self._share is None:
+            return every
+        index, count = self._share
+        return every[index::count]
+
+    def pending(self, seeds: Iterable[int]) -> list[PlannedRun]:
+        """Those that are not done."""
+        done = self.store.digests()
+        return [run for run in self.mine(seeds) if run.digest not in done]
+
+    def foreign(self, seeds: Iterable[int]) -> int:
+        """How many finished runs of the folder belong to other configurations, and are left alone."""
+        return len(self.store.digests() - {run.digest for run in self.plan.runs(seeds)})
+
+    def lacking(self) -> int:
+        """How many runs of all shares are not done."""
+        return len({run.digest for run in self.plan.runs(self.plan.seeds)} - self.store.digests())
+
+    def cores(self) -> int:
+        """How many runs are done at once."""
+        backend, jobs, address = self._where
+        if jobs is not None:
+            return jobs
+        with workers(backend, jobs, address) as (count, _):
+            return count
+
+    def estimate(self) -> Estimate:
+        """How long the pending runs take, measured."""
+        return estimate(self.pending(self.plan.seeds), self.mine(self.plan.seeds), self.store)
+
+    def run(self, expected: Estimate | None = None) -> list[RunFailure]:
+        """Do the pending runs, and gather the results if none is lacking; the runs that failed."""
+        with self.store.locked("" if self._share is None else f"{self._share[0]}/{self._share[1]}"):
+            failures = self._do(self.pending(self.plan.seeds), expected)
+            self.gather_if_complete(self.plan.seeds)
+        return failures
+
+    def run_until(self, width: float, most_seeds: int, expected: Estimate | None = None) -> list[RunFailure]:
+        """Add seeds until every paired difference is known to ``width`` of the reference's mean, half of the interval.
+
+        Every case has the same seeds. A rule that stops by the width makes intervals a little too narrow where seeds are few
+        (Chow and Robbins 1965, Annals of Mathematical Statistics 36); there are therefore :data:`LEAST_SEEDS` at least.
+        """
+        seeds = list(self.plan.seeds)
+        with self.store.locked():
+            while True:
+                if len(seeds) < LEAST_SEEDS:
+                    seeds += _further(seeds, LEAST_SEEDS - len(seeds))
+                failures = self._do(self.pending(seeds), expected)
+                if failures:
+                    return failures
+                missing = self._seeds_missing(seeds, width)
+                count = min(missing, len(seeds), most_seeds - len(seeds))
+                if count <= 0:
+                    break
+                seeds += _further(seeds, count)
+            self.gather_if_complete(seeds)
+        return []
+
+    def differences(self, seeds: Sequence[int]) -> list[PairedDifference]:
+        """Every case and policy against the reference, by the metric of the plan."""
+        values: dict[tuple[str, str], dict[int, float | None]] = {}
+        for run in self.plan.runs(seeds):
+            figure = self._figure(run)
+            values.setdefault(run.key[:2], {})[run.seed] = figure
+        return [
+            paired_difference(values[case, label], values[case, self.plan.reference])
+            for case, label in values
+            if label != self.plan.reference
+        ]
+
+    def gather_if_complete(self, seeds: Iterable[int]) -> bool:
+        """Write ``results`` and ``timings`` if all runs of all shares are done."""
+        runs = self.plan.runs(seeds)
+        if not {run.digest for run in runs} <= self.store.digests():
+            return False
+        gather(self.plan, runs, self.store, self.folder)
+        return True
+
+    def _do(self, pending: Sequence[PlannedRun], expected: Estimate | None) -> list[RunFailure]:
+        if not pending:
+            return []
+        failures: list[RunFailure] = []
+        backend, jobs, address = self._where
+        with workers(backend, jobs, address) as (_, do):
+            began, done_s = time.monotonic(), 0.0
+            weights = {run.digest: 1.0 if expected is None else expected.seconds.get(run.key, 1.0) for run in pending}
+            total_s = sum(weights.values())
+            self._tell(0, len(pending), None)
+            for count, answer in enumerate(do(pending), start=1):
+                if isinstance(answer, RunFailure):
+                    failures.append(answer)
+                else:
+                    self.store.write(answer)
+                    done_s += weights[answer.digest]
+                left = (time.monotonic() - began) * (total_s / done_s - 1.0) if done_s else None
+                self._tell(count, len(pending), left)
+        return sorted(failures, key=lambda failure: failure.key)
+
+    def _tell(self, done: int, total: int, left_s: float | None) -> None:
+        if self._report is not None:
+            self._report(done, total, left_s)
+
+    def _figure(self, run: PlannedRun) -> float | None:
+        if run.digest not in self._figures:
+            self._figures[run.digest] = dict(self.store.read(run.digest).figures)
+        value = self._figures[run.digest].get(self.plan.metric)
+        return None if value is None else float(value)
+
+    def _seeds_missing(self, seeds: Sequence[int], width: float) -> int:
+        """About how many seeds more make all intervals narrow enough; 0 where they are."""
+        missing = 0
+        for difference in self.differences(seeds):
+            half = difference.relative_half_width
+            if half is None or half <= width:
+                continue
+            missing = max(missing, math.ceil(len(seeds) * min(4.0, (half / width) ** 2)) - len(seeds), 1)
+        return missing
+
+
+def _further(seeds: Sequence[int], count: int) -> list[int]:
+    """The next seeds after the largest."""
+    first = max(seeds, default=0) + 1
+    return list(range(first, first + count))

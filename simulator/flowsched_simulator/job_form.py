@@ -1,0 +1,107 @@
+"""The form of a job: an item of a scenario, or a row of its arrivals file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from flowsched.cluster.cluster_form import BoundForm
+from flowsched_models.document import Document, KeyPath, Problem
+from flowsched_models.form import Form, MemoryMib, MilliCpu, Name, NotNegative, Positive
+
+MAX_COPIES = 100_000
+
+
+class _JobKeys(Form):
+    """The keys of a job by itself."""
+
+    name: Name
+    profile: Name | None = None
+    request: MilliCpu
+    widths: Annotated[list[MilliCpu], Field(min_length=1)] | None = None
+    scale: Positive = 1.0
+    runtime_s: Positive | None = None
+    estimate_s: Positive | None = None
+    submit_s: NotNegative = 0.0
+    goal_s: Positive | None = None
+    deadline_s: Positive | None = None
+    after: list[Name] = Field(default_factory=list)
+    priority: int = 0
+    weight: Positive = 1.0
+    memory: MemoryMib | None = None
+    machines: Annotated[list[Name], Field(min_length=1)] | None = None
+    machine_labels: dict[str, str] = Field(default_factory=dict)
+    copies: Annotated[int, Field(gt=0, le=MAX_COPIES)] = 1
+    mix: Positive | None = None
+    tasks: Annotated[int, Field(gt=0, le=MAX_COPIES)] = 1
+    barrier: bool = False
+
+
+class JobForm(BoundForm, _JobKeys):
+    """A job in a file."""
+
+    @property
+    def told_s(self) -> float | None:
+        """The run time that policies are told, in seconds; None where it follows from the profile."""
+        return self.runtime_s if self.estimate_s is None else self.estimate_s
+
+    def names(self) -> list[str]:
+        """The jobs that the entry stands for."""
+        if self.copies == 1:
+            return [self.name]
+        return [f"{self.name}-{k}" for k in range(1, self.copies + 1)]
+
+    def task_names(self, job: str) -> list[str]:
+        """The tasks of one of these jobs."""
+        return [job] if self.tasks == 1 else [f"{job}/{k}" for k in range(1, self.tasks + 1)]
+
+    @property
+    def has_barrier(self) -> bool:
+        """Whether each of its jobs has several tasks that start together."""
+        return self.barrier and self.tasks > 1
+
+
+class ArrivalForm(JobForm):
+    """A job in an arrivals file: the same keys, and a time of submission."""
+
+    submit_s: NotNegative
+
+
+@dataclass(frozen=True)
+class JobEntry:
+    """A job with its place: an item of the scenario, or a row of its arrivals file."""
+
+    form: JobForm
+    document: Document
+    path: KeyPath
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        """Its keys and values as they were written."""
+        value: Any = self.document.data
+        for part in self.path:
+            value = value[part]
+        return dict(value)
+
+    def problem(self, key: str, message: str, help: str = "") -> Problem:
+        """A problem with one value of the job."""
+        return self.document.problem((*self.path, key), message, help)
+
+    def run_time_problems(self) -> Iterator[Problem]:
+        """What its profile and its given run time lack or contradict."""
+        form = self.form
+        if form.profile is None and form.runtime_s is None:
+            yield self.problem("profile", "is missing", "name a job profile, or give runtime_s")
+        if form.estimate_s is not None and form.runtime_s is None:
+            yield self.problem("estimate_s", "is for jobs with runtime_s", "add runtime_s, or leave estimate_s out")
+        if form.runtime_s is not None and "scale" in form.model_fields_set:
+            yield self.problem("scale", "has no meaning beside runtime_s, the whole run time", "leave it out")
+
+    def barrier_problems(self) -> Iterator[Problem]:
+        """What its barrier contradicts."""
+        if self.form.has_barrier and self.form.group is not None:
+            message = "a job with a barrier is a group of its own"
+            yield self.problem("group", message, "leave out barrier to start with the group, or group to start alone")

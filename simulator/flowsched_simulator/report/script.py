@@ -1,0 +1,37 @@
+"""The scripts and styles of a page, from the files of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.resources import files
+
+from markupsafe import Markup
+
+FIGURES = (
+    "format.js",
+    "tip.js",
+    "sortable.js",
+    "course.js",
+    "time_view.js",
+    "picture.js",
+    "gestures.js",
+    "run_view.js",
+    "line_chart.js",
+    "latency_chart.js",
+    "schedule.js",
+    "job_table.js",
+    "report.js",
+)
+"""What draws the runs of a cluster on canvases, in the order in which the files need each other."""
+MARKS = ("tip.js", "sortable.js", "marks.js")
+"""What a page with drawings in SVG needs: tips, and tables that can be sorted."""
+
+
+def script(names: Sequence[str]) -> Markup:
+    """Return files of ``scripts`` as one script with names of its own."""
+    return Markup("".join(['"use strict";\n(() => {\n', *(text(f"scripts/{name}") for name in names), "})();\n"]))
+
+
+def text(name: str) -> str:
+    """Return a file of this package."""
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")

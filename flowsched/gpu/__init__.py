@@ -1,0 +1,1 @@
+"""Tasks that share GPUs: shapes, machines as arrays, and what fits where."""

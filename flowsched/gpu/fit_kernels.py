@@ -1,0 +1,83 @@
+"""Compiled inner loops of what fits where, and of booking it.
+
+Fit is not additive over devices: 460 and 380 milli left on two devices do not take a share of 810.
+So devices are kept apart.
+"""
+
+from __future__ import annotations
+
+from flowsched.gpu.compiled import compiled
+from flowsched.gpu.device_arrays import DeviceArrays
+from flowsched.gpu.shapes import WHOLE_MILLI, ShapeArrays
+from flowsched.support.arrays import IntArray
+
+
+@compiled
+def free_devices(row: IntArray) -> int:
+    """How many devices of a machine nobody uses. ``row`` [D]: milli left on each."""
+    free = 0
+    for d in range(len(row)):
+        if row[d] == WHOLE_MILLI:
+            free += 1
+    return free
+
+
+@compiled
+def fullest_device(row: IntArray, share: int) -> int:
+    """The device with the least left among those that have ``share`` milli; the first of equals, -1 for none."""
+    best = -1
+    for d in range(len(row)):
+        if row[d] >= share and (best < 0 or row[d] < row[best]):
+            best = d
+    return best
+
+
+@compiled
+def devices_fit(row: IntArray, count: int, share: int) -> bool:
+    """Whether devices with ``row`` [D] milli left take ``count`` times ``share`` milli, each from a device of its own."""
+    if count == 0:
+        return True
+    found = 0
+    for d in range(len(row)):
+        if row[d] >= share:  # a whole share fits a free device only
+            found += 1
+            if found >= count:
+                return True
+    return False
+
+
+@compiled
+def model_fits(m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays) -> bool:
+    """Whether machine m has GPUs that shape s may run on, however full; true for a shape without GPUs."""
+    if shapes.count[s] == 0:
+        return True
+    return bool(machines.model[m] >= 0 and shapes.allowed[s, machines.model[m]])
+
+
+@compiled
+def fits(m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays) -> bool:
+    """Whether machine m takes a task of shape s now: CPU, memory, GPU model, and devices."""
+    if machines.cpu[m] < shapes.cpu[s] or machines.memory[m] < shapes.memory[s]:
+        return False
+    return model_fits(m, s, machines, shapes) and devices_fit(machines.devices[m], shapes.count[s], shapes.share[s])
+
+
+@compiled
+def take(m: int, s: int, device: int, machines: DeviceArrays, shapes: ShapeArrays) -> None:
+    """Book a task of shape s on machine m, where it must fit.
+
+    A share comes from ``device``; whole GPUs are the first free ones, whatever ``device`` says.
+    """
+    machines.cpu[m] -= shapes.cpu[s]
+    machines.memory[m] -= shapes.memory[s]
+    open_ = shapes.count[s]
+    if open_ == 0:
+        return
+    row = machines.devices[m]
+    if shapes.share[s] < WHOLE_MILLI:
+        row[device] -= shapes.share[s]
+        return
+    for d in range(len(row)):
+        if open_ > 0 and row[d] == WHOLE_MILLI:
+            row[d] = 0
+            open_ -= 1

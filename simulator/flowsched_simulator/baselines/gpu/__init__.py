@@ -1,0 +1,1 @@
+"""Published rules that place one task at a time where GPUs are shared."""

@@ -19,7 +19,7 @@ class GpuShape:
     """What one task asks for.
 
     ``count`` GPUs and ``share_milli`` of each: a task takes either a share of one GPU or whole ones, as in the trace of Weng
-    et al., "Beware of Fragmentation", USENIX ATC 2023, section 2. CPU only: both are 0.
+    et al., "Beware of Fragmentation", USENIX ATC 2023. CPU only: both are 0.
     """
 
     cpu_milli: int

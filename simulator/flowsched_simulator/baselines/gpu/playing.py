@@ -1,0 +1,46 @@
+"""A list of arrivals played with a rule: each is placed at once or dropped for good, and nothing ever leaves."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from flowsched.gpu.device_arrays import DeviceArrays
+from flowsched.gpu.shapes import shape_arrays
+from flowsched.support.arrays import IntArray
+from flowsched_simulator.baselines.gpu.rule import GpuOutlook, GpuRule
+
+
+@dataclass(frozen=True, eq=False)
+class GpuPlacements:
+    """Where N arrivals went."""
+
+    machine: IntArray
+    """[N] row of the machine; -1 for what was dropped."""
+    device: IntArray
+    """[N] device of a share; -1 for whole GPUs, which took the first free ones, and without a GPU."""
+    cpu_s: float
+    """CPU time of all decisions and of what the rule began with, without compiling."""
+
+
+def play_arrivals(rule: GpuRule, outlook: GpuOutlook, arrivals: IntArray) -> GpuPlacements:
+    """Play ``arrivals`` [N], positions in ``outlook.shapes``, on its machines, which stay as they are.
+
+    Ties go to a random order of the machines, drawn from the seed once, as in the published experiments.
+    """
+    order = np.random.default_rng(outlook.seed).permutation(len(outlook.machines.cpu))
+    outlook = replace(outlook, machines=outlook.machines.permuted(order))
+    _timed(rule, outlook, arrivals[:0])  # compiles, or reads what is kept
+    machine, device, cpu_s = _timed(rule, outlook, arrivals)
+    return GpuPlacements(np.where(machine >= 0, order[machine], -1), device, cpu_s)
+
+
+def _timed(rule: GpuRule, outlook: GpuOutlook, arrivals: IntArray) -> tuple[IntArray, IntArray, float]:
+    shapes = shape_arrays(outlook.shapes, outlook.models)
+    machines: DeviceArrays = outlook.machines.copy()
+    machine, device = np.full(len(arrivals), -1, dtype=np.int64), np.full(len(arrivals), -1, dtype=np.int64)
+    began = time.process_time()
+    rule.loop(arrivals, machines, shapes, rule.start(outlook), machine, device)
+    return machine, device, time.process_time() - began

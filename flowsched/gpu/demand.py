@@ -1,0 +1,49 @@
+"""The demand for GPUs that is expected: which shapes of task come, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from flowsched.gpu.shapes import GpuShape
+from flowsched.support.arrays import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Demand:
+    """Shapes and the share of all arrivals that each of them is."""
+
+    shapes: tuple[GpuShape, ...]
+    shares: FloatArray
+    """Of each shape; their sum is 1."""
+
+    @property
+    def mean_gpus(self) -> float:
+        """GPUs that an arrival asks for on average."""
+        return float(self.shares @ gpus_of(self.shapes))
+
+    def sampled(self, arrivals: int, rng: np.random.Generator) -> Demand:
+        """The shares of that many future arrivals, drawn from these."""
+        return Demand(self.shapes, rng.multinomial(arrivals, self.shares) / arrivals)
+
+
+def gpus_of(shapes: Iterable[GpuShape]) -> FloatArray:
+    """GPUs that a task of each shape asks for: count times share."""
+    return np.array([shape.count * shape.share_milli / 1000.0 for shape in shapes])
+
+
+def demand_of(arrivals: Iterable[GpuShape]) -> Demand:
+    """What has come so far, as an expectation of what will come; shapes in an order of their own.
+
+    Raises ``ValueError`` where nothing has come.
+    """
+    counts: dict[GpuShape, int] = {}
+    for shape in arrivals:
+        counts[shape] = counts.get(shape, 0) + 1
+    if not counts:
+        raise ValueError("a demand is learnt from arrivals, and there are none")
+    shapes = tuple(sorted(counts, key=lambda s: (s.count, s.share_milli, s.cpu_milli, s.memory_mib, s.models)))
+    numbers = np.array([counts[shape] for shape in shapes], dtype=np.float64)
+    return Demand(shapes, numbers / numbers.sum())

@@ -1,0 +1,213 @@
+"""Compiled inner loops of what a machine is worth to the expected demand, and of what a task takes from that.
+
+The value of a machine is the least, over prices of a core and of a GiB, of what its CPU and memory cost and of what its
+devices hold beside them: the Lagrangian of the machine's own knapsack. C columns: samples of the demand times pairs of such
+prices, all pairs of a sample side by side.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from flowsched.gpu.compiled import compiled
+from flowsched.gpu.device_arrays import DeviceArrays
+from flowsched.gpu.fit_kernels import fits, free_devices, take
+from flowsched.gpu.shapes import WHOLE_MILLI, ShapeArrays
+from flowsched.support.arrays import FloatArray, IntArray
+
+CELL = 10
+"""Milli of a cell of a device, as in :mod:`flowsched.gpu.device_patterns`."""
+LANES = 8
+"""Columns that are looked at together; a sample has a multiple of them."""
+_HIGH = 1 << 40
+
+
+class ValueTables(NamedTuple):
+    """What devices are worth, for K models and S shapes. All prices in devices."""
+
+    core: FloatArray
+    """[C] price of a core."""
+    gib: FloatArray
+    """[C] price of a GiB; so high that no minimum is there where a pair of prices is not allowed."""
+    taken: FloatArray
+    """[S, C] what a shape's CPU and memory cost."""
+    partial: FloatArray
+    """[K, cells + 1, C] by model and cells left on a device that somebody uses."""
+    whole: FloatArray
+    """[K, D + 1, C] by model and number of free devices."""
+    least: IntArray
+    """[S] steps below which no price of a shape lies; the look for the cheapest machine stops where one has it."""
+    samples: int
+    step: float
+    """Prices that differ by less are equal."""
+
+
+class ValueState(NamedTuple):
+    """What is kept of M machines between decisions. R: rows, one for each machine and one for each kind of empty machine."""
+
+    row: IntArray
+    """[M] its row: that of its kind until something runs on it, then its own."""
+    base: FloatArray
+    """[R, C] cost of what is left on a machine."""
+    value: FloatArray
+    """[R, samples]"""
+    version: IntArray
+    """[R] raised with each change."""
+    priced: IntArray
+    """[S, R] version for which the price holds; -1: none."""
+    price: IntArray
+    """[S, R] in steps."""
+    device: IntArray
+    """[S, R] the device of that price; -1 for whole ones."""
+
+
+@compiled
+def refresh(m: int, row: int, machines: DeviceArrays, tables: ValueTables, state: ValueState) -> None:
+    """Work out the value of machine m anew, in a row."""
+    state.version[row] += 1
+    base, columns, model = state.base[row], len(tables.core), machines.model[m]
+    cores, gib = machines.cpu[m] / 1000.0, machines.memory[m] / 1024.0
+    for c in range(columns):
+        base[c] = tables.core[c] * cores + tables.gib[c] * gib
+    if model >= 0:
+        devices = machines.devices[m]
+        for d in range(len(devices)):
+            if CELL <= devices[d] < WHOLE_MILLI:
+                held = tables.partial[model, devices[d] // CELL]
+                for c in range(columns):
+                    base[c] += held[c]
+        unused = tables.whole[model, free_devices(devices)]
+        for c in range(columns):
+            base[c] += unused[c]
+    width = columns // tables.samples
+    for j in range(tables.samples):
+        least = np.inf
+        for c in range(j * width, (j + 1) * width):
+            least = min(least, base[c])
+        state.value[row, j] = least
+
+
+@compiled
+def value_left(
+    base: FloatArray, taken: FloatArray, gone: FloatArray, left: FloatArray, also: FloatArray, first: int, last: int
+) -> float:
+    """The least over some columns when CPU and memory are taken, a device's worth is gone and others are left."""
+    # Side by side, so that a processor takes several at once.
+    a = b = c = d = e = f = g = h = np.inf
+    for i in range(first, last, LANES):
+        a = min(a, base[i] - taken[i] - gone[i] + left[i] + also[i])
+        b = min(b, base[i + 1] - taken[i + 1] - gone[i + 1] + left[i + 1] + also[i + 1])
+        c = min(c, base[i + 2] - taken[i + 2] - gone[i + 2] + left[i + 2] + also[i + 2])
+        d = min(d, base[i + 3] - taken[i + 3] - gone[i + 3] + left[i + 3] + also[i + 3])
+        e = min(e, base[i + 4] - taken[i + 4] - gone[i + 4] + left[i + 4] + also[i + 4])
+        f = min(f, base[i + 5] - taken[i + 5] - gone[i + 5] + left[i + 5] + also[i + 5])
+        g = min(g, base[i + 6] - taken[i + 6] - gone[i + 6] + left[i + 6] + also[i + 6])
+        h = min(h, base[i + 7] - taken[i + 7] - gone[i + 7] + left[i + 7] + also[i + 7])
+    return min(min(min(a, b), min(c, d)), min(min(e, f), min(g, h)))
+
+
+@compiled
+def price_on(
+    m: int, s: int, device: int, machines: DeviceArrays, shapes: ShapeArrays, tables: ValueTables, state: ValueState
+) -> float:
+    """What machine m loses in value to a task of shape s, the mean over the samples.
+
+    A share is taken from ``device``, whole devices from the free ones.
+    """
+    row, model, count, share = state.row[m], max(machines.model[m], 0), shapes.count[s], shapes.share[s]
+    nothing = tables.partial[model, 0]
+    gone, left, also = nothing, nothing, nothing
+    if count > 0:
+        devices = machines.devices[m]
+        if device >= 0 and devices[device] < WHOLE_MILLI:
+            gone = tables.partial[model, devices[device] // CELL]
+            left = tables.partial[model, (devices[device] - share) // CELL]
+        else:
+            free = free_devices(devices)
+            gone, left = tables.whole[model, free], tables.whole[model, free - count]
+            if share < WHOLE_MILLI:
+                also = tables.partial[model, (WHOLE_MILLI - share) // CELL]
+    base, taken, width, total = state.base[row], tables.taken[s], len(tables.core) // tables.samples, 0.0
+    for j in range(tables.samples):
+        total += state.value[row, j] - value_left(base, taken, gone, left, also, j * width, (j + 1) * width)
+    return total / tables.samples
+
+
+@compiled
+def price_place(
+    m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays, tables: ValueTables, state: ValueState
+) -> None:
+    """Price a machine that takes a task of shape s, on the device where it costs least, and keep it."""
+    best, chosen = np.inf, -1
+    if shapes.count[s] != 1 or shapes.share[s] == WHOLE_MILLI:
+        best = price_on(m, s, -1, machines, shapes, tables, state)
+    else:
+        devices = machines.devices[m]
+        for d in range(len(devices)):
+            known = devices[d] < shapes.share[s]
+            for e in range(d):
+                known = known or devices[e] == devices[d]
+            if not known:
+                price = price_on(m, s, d, machines, shapes, tables, state)
+                if price < best:
+                    best, chosen = price, d
+    row = state.row[m]
+    state.price[s, row] = int(np.floor(best / tables.step + 0.5))
+    state.device[s, row] = chosen
+    state.priced[s, row] = state.version[row]
+
+
+@compiled
+def cheapest(s: int, machines: DeviceArrays, shapes: ShapeArrays, tables: ValueTables, state: ValueState) -> int:
+    """The machine with the lowest price among those that take a task of shape s, the first of equals; -1 for none."""
+    best, chosen = _HIGH, -1
+    for m in range(len(machines.cpu)):
+        row = state.row[m]
+        known = state.priced[s, row] == state.version[row]
+        if (known and state.price[s, row] >= best) or not fits(m, s, machines, shapes):
+            continue
+        if not known:
+            price_place(m, s, machines, shapes, tables, state)
+        if state.price[s, row] < best:
+            best, chosen = state.price[s, row], m
+            if best <= tables.least[s]:
+                break
+    return chosen
+
+
+@compiled
+def place(
+    s: int, machines: DeviceArrays, shapes: ShapeArrays, tables: ValueTables, state: ValueState
+) -> tuple[int, int]:
+    """Book a task of shape s where it costs least: machine and device, -1 and -1 where it fits nowhere."""
+    m = cheapest(s, machines, shapes, tables, state)
+    if m < 0:
+        return -1, -1
+    device = state.device[s, state.row[m]]
+    take(m, s, device, machines, shapes)
+    state.row[m] = m
+    refresh(m, m, machines, tables, state)
+    return m, device
+
+
+@compiled
+def place_all(
+    arrivals: IntArray,
+    machines: DeviceArrays,
+    shapes: ShapeArrays,
+    tables: ValueTables,
+    state: ValueState,
+    where: IntArray,
+    device: IntArray,
+) -> None:
+    """Place tasks one after the other; one that fits nowhere is left out.
+
+    Args:
+        arrivals: [N] shapes.
+        where: [N] becomes the machine of each, -1 for none.
+        device: [N] becomes the device that a share was taken from, -1 for whole ones.
+    """
+    for n in range(len(arrivals)):
+        where[n], device[n] = place(arrivals[n], machines, shapes, tables, state)

@@ -35,3 +35,15 @@ def batch_log() -> Path:
     if found is None:
         pytest.skip("the log NASA-iPSC-1993-3.1-cln.swf.gz is not here; FLOWSCHED_BATCH_LOG may name it")
     return found
+
+
+def openb_folder() -> Path:
+    """The openb trace of shared GPUs: the folder that ``FLOWSCHED_OPENB`` names, else a ``data/traces/openb`` in a folder
+    beside the checkout. Skips the test that asks if there is none.
+    """
+    named = os.environ.get("FLOWSCHED_OPENB")
+    folders = [Path(named)] if named else sorted(_HOUSE.parent.glob("*/data/traces/openb"))
+    found = next((folder for folder in folders if folder.is_dir()), None)
+    if found is None:
+        pytest.skip("the openb trace is not here; FLOWSCHED_OPENB may name its folder")
+    return found

@@ -16,7 +16,7 @@ from flowsched_simulator.baselines.gpu.compiled import compiled
 from flowsched_simulator.baselines.gpu.play_kernels import KeptScores
 
 
-class Draws(NamedTuple):
+class UniformDraws(NamedTuple):
     """Numbers drawn beforehand, from 0 to 1, used in turn; from the start again when they end."""
 
     uniform: FloatArray
@@ -25,7 +25,7 @@ class Draws(NamedTuple):
 
 
 @compiled
-def one_of(marked: BoolArray, state: Draws) -> int:
+def one_of(marked: BoolArray, state: UniformDraws) -> int:
     """A random position of those marked; -1 where none is."""
     total = 0
     for i in range(len(marked)):
@@ -44,7 +44,7 @@ def one_of(marked: BoolArray, state: Draws) -> int:
 
 
 @compiled
-def score_alike(m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays, state: Draws) -> int:  # noqa: ARG001
+def score_alike(m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays, state: UniformDraws) -> int:  # noqa: ARG001
     """All machines where the task fits are alike."""
     return 0
 

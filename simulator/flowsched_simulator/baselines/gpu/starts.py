@@ -8,7 +8,7 @@ from flowsched.gpu.shapes import WHOLE_MILLI, GpuShape, shape_arrays
 from flowsched.support.arrays import FloatArray, IntArray
 from flowsched_simulator.baselines.gpu.clustering_kernels import HostedKinds
 from flowsched_simulator.baselines.gpu.fgd_kernels import FragmentationTables, rescore_all_fgd
-from flowsched_simulator.baselines.gpu.random_kernels import Draws
+from flowsched_simulator.baselines.gpu.random_kernels import UniformDraws
 from flowsched_simulator.baselines.gpu.rule import GpuOutlook
 
 TYPICAL_SHARE = 0.95
@@ -16,9 +16,9 @@ TYPICAL_SHARE = 0.95
 _DRAWS = 1 << 16
 
 
-def draws(outlook: GpuOutlook) -> Draws:
+def draws(outlook: GpuOutlook) -> UniformDraws:
     """Of Random."""
-    return Draws(np.random.default_rng([outlook.seed, 1]).random(_DRAWS), np.zeros(1, dtype=np.int64))
+    return UniformDraws(np.random.default_rng([outlook.seed, 1]).random(_DRAWS), np.zeros(1, dtype=np.int64))
 
 
 def hosted_kinds(outlook: GpuOutlook) -> HostedKinds:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ from flowsched.support.arrays import FloatArray
 
 
 @dataclass(frozen=True, eq=False)
-class Demand:
+class GpuDemand:
     """Shapes and the share of all arrivals that each of them is."""
 
     shapes: tuple[GpuShape, ...]
@@ -24,9 +24,9 @@ class Demand:
         """GPUs that an arrival asks for on average."""
         return float(self.shares @ gpus_of(self.shapes))
 
-    def sampled(self, arrivals: int, rng: np.random.Generator) -> Demand:
+    def sampled(self, arrivals: int, rng: np.random.Generator) -> GpuDemand:
         """The shares of that many future arrivals, drawn from these."""
-        return Demand(self.shapes, rng.multinomial(arrivals, self.shares) / arrivals)
+        return GpuDemand(self.shapes, rng.multinomial(arrivals, self.shares) / arrivals)
 
 
 def gpus_of(shapes: Iterable[GpuShape]) -> FloatArray:
@@ -34,16 +34,13 @@ def gpus_of(shapes: Iterable[GpuShape]) -> FloatArray:
     return np.array([shape.count * shape.share_milli / 1000.0 for shape in shapes])
 
 
-def demand_of(arrivals: Iterable[GpuShape]) -> Demand:
-    """What has come so far, as an expectation of what will come; shapes in an order of their own.
+def demand_of(counts: Mapping[GpuShape, int]) -> GpuDemand:
+    """What has come so far, by shape, as an expectation of what will come; shapes in an order of their own.
 
     Raises ``ValueError`` where nothing has come.
     """
-    counts: dict[GpuShape, int] = {}
-    for shape in arrivals:
-        counts[shape] = counts.get(shape, 0) + 1
-    if not counts:
+    total = sum(counts.values())
+    if total <= 0:
         raise ValueError("a demand is learnt from arrivals, and there are none")
     shapes = tuple(sorted(counts, key=lambda s: (s.count, s.share_milli, s.cpu_milli, s.memory_mib, s.models)))
-    numbers = np.array([counts[shape] for shape in shapes], dtype=np.float64)
-    return Demand(shapes, numbers / numbers.sum())
+    return GpuDemand(shapes, np.array([counts[shape] for shape in shapes]) / total)

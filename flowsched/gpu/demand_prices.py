@@ -8,15 +8,16 @@ Programming Approach to the Cutting-Stock Problem", Operations Research 9, 1961)
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from flowsched.gpu.demand import Demand, gpus_of
+from flowsched.gpu.demand import GpuDemand, gpus_of
 from flowsched.gpu.device_arrays import DeviceArrays
 from flowsched.gpu.device_patterns import CELLS, best_pattern, cells_of
-from flowsched.gpu.device_pools import SLOTS, DevicePools, asks_for_models, pooled
+from flowsched.gpu.device_pools import SLOTS, asks_for_models, pooled
 from flowsched.gpu.shapes import GpuShape, shape_arrays
 from flowsched.support.arrays import FloatArray
 
@@ -33,6 +34,8 @@ NEXT_ARRIVALS = 150
 _MOST_ROUNDS = 100
 """Of column generation; some ten are needed."""
 _EPSILON = 1e-7
+_WAYS = ("use_dual_simplex: false", "use_dual_simplex: true", "use_preprocessing: false")
+"""Of the solver, the usual one first."""
 
 
 class PriceProgram:
@@ -43,14 +46,15 @@ class PriceProgram:
 
     def __init__(self, machines: DeviceArrays, models: Sequence[str], shapes: Sequence[GpuShape]) -> None:
         """Build it. ``models`` are the names behind the machines' indices."""
-        from ortools.linear_solver import pywraplp
-
         self._shapes = tuple(shapes)
         self.arrays = shape_arrays(shapes, models)
         self.pools = pooled(machines, self.arrays, asks_for_models(shapes))
         self.worth = np.where(self.arrays.count > 0, gpus_of(shapes), CPU_TASK_WORTH)
         self.capacity = int(self.pools.gpus.sum())
-        self._solver = pywraplp.Solver.CreateSolver("GLOP")
+        linear_solver = importlib.import_module(
+            "ortools.linear_solver.pywraplp"
+        )  # takes a while: whoever has GPUs waits
+        self._solver: Any = linear_solver.Solver.CreateSolver("GLOP")
         shared = (self.arrays.count == 1) & (self.arrays.share < CELLS * 10)
         cells = cells_of(self.arrays.share)
         self._sizes = np.unique(cells[shared])
@@ -83,7 +87,7 @@ class PriceProgram:
             sizes = [solver.Constraint(-endless, 0.0) for _ in self._sizes]
             self._device_rows.append(devices)
             self._size_rows.append(sizes)
-            for t in np.flatnonzero(pools.takes[:, pool]):
+            for t in np.flatnonzero(pools.takes[:, pool]).tolist():
                 placed = solver.NumVar(0.0, endless, "")
                 self._rows[t].SetCoefficient(placed, -1.0)
                 cpu.SetCoefficient(placed, float(arrays.cpu[t]) / 1000.0)
@@ -112,7 +116,7 @@ class PriceProgram:
             self._size_rows[pool][size].SetCoefficient(cut, -float(counts[size]))
         return True
 
-    def expected_prices(self, demand: Demand, seen: int | None, rng: np.random.Generator) -> FloatArray:
+    def expected_prices(self, demand: GpuDemand, seen: int | None, rng: np.random.Generator) -> FloatArray:
         """[SAMPLES, shapes] prices in equally likely futures.
 
         The value of a machine takes each shape that has a price for one of which there are enough. So in each future only
@@ -129,7 +133,7 @@ class PriceProgram:
         come = rng.multinomial(NEXT_ARRIVALS, demand.shares, size=SAMPLES) > 0
         return np.stack([self.prices(future) for future in futures]) * come
 
-    def prices(self, demand: Demand, load: float = LOAD) -> FloatArray:
+    def prices(self, demand: GpuDemand, load: float = LOAD) -> FloatArray:
         """Price of each shape, in devices, scaled so that the demand is worth on average what it asks for.
 
         Raises ``RuntimeError`` where the solver fails, which it has no reason to.
@@ -156,7 +160,7 @@ class PriceProgram:
             objective.SetCoefficient(parts[-1], float(usual) / LEVELS[-1])
         return found
 
-    def _expect(self, demand: Demand, load: float) -> None:
+    def _expect(self, demand: GpuDemand, load: float) -> None:
         arrivals = load * self.capacity / max(demand.mean_gpus, _EPSILON)
         for parts, share in zip(self._parts, demand.shares, strict=True):
             below = 0.0
@@ -167,11 +171,20 @@ class PriceProgram:
     def _solve(self) -> None:
         """Solve it, and add patterns until none that is missing would help."""
         for _ in range(_MOST_ROUNDS):
-            status = self._solver.Solve()
-            if status != self._solver.OPTIMAL:
-                raise RuntimeError(f"the price program has no optimum (status {status})")
+            self._solve_once()
             if not len(self._sizes) or not self._improved():
                 return
+
+    def _solve_once(self) -> None:
+        """Solve it as it is. Now and then the simplex method loses its way, and another one of it does not."""
+        for way in _WAYS:
+            self._solver.SetSolverSpecificParametersAsString(way)
+            status = self._solver.Solve()
+            self._solver.SetSolverSpecificParametersAsString(_WAYS[0])
+            if status == self._solver.OPTIMAL:
+                return
+            self._solver.Reset()
+        raise RuntimeError(f"the price program has no optimum (status {status})")
 
     def _improved(self) -> bool:
         # Duals are read before anything is added: a program that changed has none until it is solved again.

@@ -46,7 +46,8 @@ def pooled(machines: DeviceArrays, shapes: ShapeArrays, by_model: bool) -> Devic
     pools = int(pool.max()) + 1 if len(pool) else 0
 
     def total(values: IntArray | FloatArray) -> FloatArray:
-        return np.bincount(pool, weights=values * numbers, minlength=pools)
+        found: FloatArray = np.bincount(pool, weights=values * numbers, minlength=pools)
+        return found
 
     holds = (
         (shapes.cpu[:, None] <= cpu)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from flowsched.gpu.device_arrays import DeviceArrays
@@ -19,10 +17,15 @@ GIB_PRICES = (0.0, 0.001, 0.002, 0.004, 0.008, 0.016, 0.03, 0.06)
 STEP = 0.04
 """Prices that differ by less are equal: as fine as FGD's score, one per cent of its sigmoid."""
 FORBIDDEN_PRICE = 1e6
+"""Of a GiB, where a pair of prices is not allowed."""
+_HIGH = 1 << 40
 
 
 def value_tables(prices: FloatArray, shapes: ShapeArrays, most_devices: int, step: float = STEP) -> ValueTables:
-    """Tables for some sets of prices of the shapes, [samples, S]: each is an equally likely future."""
+    """Tables for some sets of prices of the shapes, [samples, S]: each is an equally likely future.
+
+    With :func:`for_shapes` they serve other shapes than those of the demand.
+    """
     core, gib = (grid.reshape(-1) for grid in np.meshgrid(CORE_PRICES, GIB_PRICES, indexing="ij"))
     cores, gibs = shapes.cpu / 1000.0, shapes.memory / 1024.0
     taken = core[:, None] * cores + gib[:, None] * gibs  # [grid, S]
@@ -69,10 +72,18 @@ def value_tables(prices: FloatArray, shapes: ShapeArrays, most_devices: int, ste
     )
 
 
+def for_shapes(tables: ValueTables, shapes: ShapeArrays) -> ValueTables:
+    """The same values of machines, with what tasks of other shapes take."""
+    cost = np.outer(shapes.cpu / 1000.0, tables.core) + np.outer(shapes.memory / 1024.0, np.minimum(tables.gib, 1.0))
+    return tables._replace(taken=cost, least=np.full(len(shapes.cpu), -_HIGH, dtype=np.int64))
+
+
 def value_state(machines: DeviceArrays, tables: ValueTables) -> ValueState:
     """The values of machines as they are now; no place is priced yet."""
     count, shapes = len(machines.cpu), len(tables.least)
-    kinds = np.concatenate([np.stack([machines.model, machines.cpu, machines.memory], axis=1), machines.devices], axis=1)
+    kinds = np.concatenate(
+        [np.stack([machines.model, machines.cpu, machines.memory], axis=1), machines.devices], axis=1
+    )
     _, first, kind = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
     rows = count + len(first)
     state = ValueState(

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from flowsched.cluster.gpus import WHOLE_MILLI
 from flowsched.support.arrays import BoolArray, IntArray
 
-WHOLE_MILLI = 1000
-"""A whole GPU."""
+__all__ = ["WHOLE_MILLI", "GpuShape", "ShapeArrays", "shape_arrays"]
 
 
 @dataclass(frozen=True, order=True)

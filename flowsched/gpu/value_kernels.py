@@ -136,23 +136,34 @@ def price_on(
 
 
 @compiled
+def best_device(
+    m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays, tables: ValueTables, state: ValueState
+) -> tuple[float, int]:
+    """What machine m, which takes a task of shape s, loses in value where it loses least, and the device of that.
+
+    The device is -1 for whole ones.
+    """
+    if shapes.count[s] != 1 or shapes.share[s] == WHOLE_MILLI:
+        return price_on(m, s, -1, machines, shapes, tables, state), -1
+    best, chosen = np.inf, -1
+    devices = machines.devices[m]
+    for d in range(len(devices)):
+        known = devices[d] < shapes.share[s]
+        for e in range(d):
+            known = known or devices[e] == devices[d]
+        if not known:
+            price = price_on(m, s, d, machines, shapes, tables, state)
+            if price < best:
+                best, chosen = price, d
+    return best, chosen
+
+
+@compiled
 def price_place(
     m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays, tables: ValueTables, state: ValueState
 ) -> None:
     """Price a machine that takes a task of shape s, on the device where it costs least, and keep it."""
-    best, chosen = np.inf, -1
-    if shapes.count[s] != 1 or shapes.share[s] == WHOLE_MILLI:
-        best = price_on(m, s, -1, machines, shapes, tables, state)
-    else:
-        devices = machines.devices[m]
-        for d in range(len(devices)):
-            known = devices[d] < shapes.share[s]
-            for e in range(d):
-                known = known or devices[e] == devices[d]
-            if not known:
-                price = price_on(m, s, d, machines, shapes, tables, state)
-                if price < best:
-                    best, chosen = price, d
+    best, chosen = best_device(m, s, machines, shapes, tables, state)
     row = state.row[m]
     state.price[s, row] = int(np.floor(best / tables.step + 0.5))
     state.device[s, row] = chosen
@@ -204,10 +215,46 @@ def place_all(
 ) -> None:
     """Place tasks one after the other; one that fits nowhere is left out.
 
-    Args:
-        arrivals: [N] shapes.
-        where: [N] becomes the machine of each, -1 for none.
-        device: [N] becomes the device that a share was taken from, -1 for whole ones.
+    Of ``arrivals`` [N], shapes, ``where`` [N] becomes the machine, -1 for none, and ``device`` [N] the device that a share
+    was taken from, -1 for whole ones.
     """
     for n in range(len(arrivals)):
         where[n], device[n] = place(arrivals[n], machines, shapes, tables, state)
+
+
+@compiled
+def price_everywhere(
+    machines: DeviceArrays, shapes: ShapeArrays, tables: ValueTables, state: ValueState, prices: FloatArray
+) -> None:
+    """Into ``prices`` [S, M] what each machine loses to a task of each shape; infinity where it does not fit."""
+    for s in range(len(shapes.cpu)):
+        for m in range(len(machines.cpu)):
+            prices[s, m] = np.inf
+            if fits(m, s, machines, shapes):
+                prices[s, m] = best_device(m, s, machines, shapes, tables, state)[0]
+
+
+@compiled
+def place_together(
+    m: int,
+    arrivals: IntArray,
+    machines: DeviceArrays,
+    shapes: ShapeArrays,
+    tables: ValueTables,
+    state: ValueState,
+    device: IntArray,
+) -> float:
+    """Book tasks of some shapes on machine m one after the other; what it loses, infinity if one does not fit.
+
+    Of ``arrivals`` [N], shapes, ``device`` [N] becomes the device that a share was taken from, -1 for whole ones.
+    """
+    total = 0.0
+    for n in range(len(arrivals)):
+        if not fits(m, arrivals[n], machines, shapes):
+            return np.inf
+        price, device[n] = best_device(m, arrivals[n], machines, shapes, tables, state)
+        take(m, arrivals[n], device[n], machines, shapes)
+        state.row[m] = m
+        refresh(m, m, machines, tables, state)
+        total += price
+    return total

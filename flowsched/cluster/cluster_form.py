@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus, TaskGpus
 from flowsched.cluster.snapshot import MILLI, Machine, Service
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched_models.catalogue import Catalogue
@@ -27,6 +28,26 @@ Units = Annotated[int, Field(ge=0)]
 """A number of things."""
 
 
+class MachineGpusForm(Form):
+    """The GPUs of a machine in a file."""
+
+    model: Name
+    count: PositiveInt
+    memory: MemoryMib | None = None
+
+    def value(self) -> MachineGpus:
+        """The plain value."""
+        return MachineGpus(self.model, self.count, self.memory)
+
+
+class TaskGpusForm(Form):
+    """GPUs that a task asks for, in a file: ``{count: 2}``, ``{share: 470m}``, ``{models: [V100, P100]}``."""
+
+    count: PositiveInt | None = None
+    share: MilliCpu | None = None
+    models: Annotated[list[Name], Field(min_length=1)] | None = None
+
+
 class MachineKeys(Form):
     """What is said of a machine beside its name. What is left out is as its type has it."""
 
@@ -35,6 +56,7 @@ class MachineKeys(Form):
     memory: MemoryMib | None = None
     labels: dict[str, str] = Field(default_factory=dict)
     resources: dict[str, Units] = Field(default_factory=dict)
+    gpus: MachineGpusForm | None = None
 
 
 class MachineForm(MachineKeys):
@@ -66,6 +88,7 @@ class BoundForm(Form):
     """What binds a task to machines and to other tasks: the same keys for jobs and for tasks."""
 
     resources: dict[str, Units] = Field(default_factory=dict)
+    gpus: TaskGpusForm | None = None
     relations: list[Name] = Field(default_factory=list)
     holds: list[Name] = Field(default_factory=list)
     joins: list[Name] = Field(default_factory=list)
@@ -153,7 +176,8 @@ def build_machines(
         memory = form.memory if form.memory is not None else kind.memory_mib
         labels = tuple(form.labels.items())
         resources = tuple(sorted(form.resources.items()))
-        machines.append(Machine(form.name, form.type, cpu, memory, vcpus, labels, resources))
+        gpus = None if form.gpus is None else form.gpus.value()
+        machines.append(Machine(form.name, form.type, cpu, memory, vcpus, labels, resources, gpus))
     return machines
 
 
@@ -202,12 +226,44 @@ def bound_values(
         problems.add(document.problem((*path, "threads"), "names a number twice"))
     return {
         "resources": tuple(sorted((name, units) for name, units in form.resources.items() if units)),
+        "gpus": _task_gpus(problems, document, (*path, "gpus"), form.gpus),
         "holds": tuple(dict.fromkeys((*form.relations, *form.holds))),
         "joins": tuple(dict.fromkeys((*form.relations, *form.joins))),
         "group": form.group,
         "threads": tuple(sorted(set(form.threads or ()))),
         "min_utility": form.min_utility,
     }
+
+
+def _task_gpus(problems: Problems, document: Document, path: KeyPath, form: TaskGpusForm | None) -> TaskGpus | None:
+    if form is None:
+        return None
+    share = WHOLE_MILLI if form.share is None else form.share
+    if share > WHOLE_MILLI:
+        message = f"a share is a part of one GPU, at most 1, but is {format_milli(share)}"
+        problems.add(document.problem((*path, "share"), message, "ask for whole GPUs with count"))
+        return None
+    if form.share is not None and form.count is not None and form.count > 1 and share < WHOLE_MILLI:
+        message = f"asks for {format_milli(share)} of {form.count} GPUs each; a share is a part of a single GPU"
+        problems.add(document.problem((*path, "share"), message, "leave out count, or ask for whole GPUs"))
+        return None
+    return TaskGpus(form.count or 1, share, tuple(sorted(set(form.models or ()))))
+
+
+def check_models(
+    problems: Problems,
+    document: Document,
+    asked: Iterable[tuple[KeyPath, TaskGpus | None]],
+    machines: Iterable[Machine],
+) -> None:
+    """Report GPU models that no machine has."""
+    known = {m.gpus.model for m in machines if m.gpus is not None}
+    for path, gpus in asked:
+        for index, model in enumerate(() if gpus is None else gpus.models):
+            if model not in known:
+                has = name_help(model, known) if known else "no machine has GPUs; say gpus: {model: …, count: …} of one"
+                message = f"no machine has the GPU model '{model}'"
+                problems.add(document.problem((*path, "gpus", "models", index), message, has))
 
 
 def build_services(

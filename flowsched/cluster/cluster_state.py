@@ -19,6 +19,7 @@ from flowsched.cluster.events import (
     TaskSubmitted,
     TaskWithdrawn,
 )
+from flowsched.cluster.gpus import left_beside, suits, taken
 from flowsched.cluster.resource import amount_text, covers, missing, without
 from flowsched.cluster.running_tasks import RunningTable
 from flowsched.cluster.snapshot import (
@@ -199,12 +200,21 @@ class ClusterState:
         node = self._nodes.get(event.machine)
         if node is None:
             raise ValueError(f"{event.task} was bound to {event.machine}, which is not in the cluster")
-        self._forbid_overcommit(node, event.width_milli, task)
+        self._forbid_overcommit(node, event.width_milli, task, event.devices)
         del self._pending[event.task]
         self._plan.pop(event.task, None)
         self._start(
             node,
-            Running(task, event.machine, event.width_milli, event.threads, event.cores, self._now_s, event.start_s),
+            Running(
+                task,
+                event.machine,
+                event.width_milli,
+                event.threads,
+                event.cores,
+                self._now_s,
+                event.start_s,
+                devices=event.devices,
+            ),
             task.done,
         )
 
@@ -252,12 +262,12 @@ class ClusterState:
         left = [(move, *self._stop(move.task, "was moved")) for move in moves]
         for move, running, progress in left:
             node = self._nodes[move.machine]
-            self._forbid_overcommit(node, move.width_milli, running.task)
+            self._forbid_overcommit(node, move.width_milli, running.task, move.devices)
             progress = progress if move.keeps_work else 0.0
             done = 0.0 if running.task.endless else progress
             place = move.machine, move.width_milli, move.threads, move.cores
             task = replace(running.task, done=done)
-            moved = Running(task, *place, running.bound_s, move.start_s, moved_s=self._now_s)
+            moved = Running(task, *place, running.bound_s, move.start_s, moved_s=self._now_s, devices=move.devices)
             self._start(node, moved, progress)
 
     def _finish(self, name: str) -> None:
@@ -279,7 +289,7 @@ class ClusterState:
         if unknown:
             raise ValueError(f"{task.name} names {unknown[0]}, which is not there")
 
-    def _forbid_overcommit(self, node: _Node, width_milli: int, task: Task) -> None:
+    def _forbid_overcommit(self, node: _Node, width_milli: int, task: Task, devices: tuple[int, ...]) -> None:
         """Raise if one more task of this size would make the requests on a machine exceed what it has."""
         here = node.running.values()
         cpu = width_milli + sum(r.width_milli for r in here) + sum(s.width_milli for s in node.services)
@@ -294,3 +304,21 @@ class ClusterState:
             if not covers(left, task.resources):
                 short = amount_text(missing(left, task.resources))
                 raise ValueError(f"{node.machine.name} would be overcommitted: {short} more than are free")
+        if task.gpus is not None:
+            self._forbid_shared_devices(node, task, devices)
+
+    def _forbid_shared_devices(self, node: _Node, task: Task, devices: tuple[int, ...]) -> None:
+        """Raise unless the devices are those of a machine that suits the task, and have as much left as it asks for."""
+        gpus, wanted = node.machine.gpus, task.gpus
+        assert wanted is not None, "the task asks for GPUs"
+        if gpus is None or not suits(gpus, wanted):
+            raise ValueError(f"{task.name} asks for {wanted}, which {node.machine.name} does not have")
+        if len(set(devices)) != wanted.count or not all(0 <= d < gpus.count for d in devices):
+            raise ValueError(
+                f"{task.name} asks for {wanted} and was given the devices {devices} of {node.machine.name}"
+            )
+        left = left_beside(gpus, ((r.task.gpus, r.devices) for r in node.running.values()))
+        if min(taken(left, wanted, devices)) < 0:
+            raise ValueError(
+                f"{node.machine.name} would be overcommitted: device {devices} has less left than {wanted}"
+            )

@@ -15,6 +15,7 @@ from operator import itemgetter
 import numpy as np
 
 from flowsched.cluster.cluster_state import service_load
+from flowsched.cluster.gpus import MachineGpus, TaskGpus, has_devices, left_beside, suits
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.running_tasks import running_on
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Service, Snapshot, Task, cores_beside
@@ -26,6 +27,8 @@ from flowsched_models.runtime import Host, HostFactory, Resident
 LARGE_GROUP = 32
 """Groups with more members than this, and than there are tasks to place, are searched by as many members as there are
 tasks: no plan uses more of them. Smaller ones are searched whole."""
+_NO_GPUS = MachineGpus("", 0)
+"""Stands for none where machines are compared, beside what says that there is none."""
 ENDLESS_WORK_S = 1e10
 """Single-thread seconds that a task without an end is forecast with: beyond every other completion."""
 
@@ -58,6 +61,8 @@ class MachineGroup:
     free_milli: int
     free_memory_mib: int
     free_resources: Mapping[str, int] = field(default_factory=dict)
+    devices_left: tuple[int, ...] = ()
+    """What is left of each GPU, in thousandths, the fullest first: members differ in the numbers of the devices."""
     spares: tuple[str, ...] = ()
     """Names of further members, which no plan of this round needs."""
 
@@ -149,6 +154,7 @@ class View:
                 machine.memory_mib,
                 machine.vcpus,
                 machine.resources,
+                machine.gpus,
                 group.batch_cores,
                 tuple([(s.slo_us, s.memory_mib) for s in group.services]),
                 tuple([_running_order(r, self.snapshot.now_s) for r in group.endless]),
@@ -223,12 +229,21 @@ class View:
         )
 
     def has_resources(self, task: Task, group: int) -> bool:
-        """Whether a machine of the group ever has the further resources that a task asks for."""
+        """Whether a machine of the group ever has the further resources and the GPUs that a task asks for."""
+        here = self.groups[group]
+        if task.gpus is not None and not _has_gpus(here, task.gpus):
+            return False
         if not task.resources:
             return True
-        here = self.groups[group]
         whole = without(dict(here.machine.resources), *(r.task.resources for r in here.endless))
         return covers(whole, task.resources)
+
+
+def _has_gpus(here: MachineGroup, wanted: TaskGpus) -> bool:
+    if not suits(here.machine.gpus, wanted):
+        return False
+    stay = [(r.task.gpus, r.devices) for r in here.endless]
+    return has_devices(left_beside(here.machine.gpus, stay), wanted)
 
 
 def compact(snapshot: Snapshot, hosts: HostFactory, candidates: Candidates | None = None) -> View:
@@ -251,6 +266,7 @@ def compact(snapshot: Snapshot, hosts: HostFactory, candidates: Candidates | Non
     free = snapshot.free_milli()
     free_memory = snapshot.free_memory_mib()
     free_resources = snapshot.free_resources()
+    devices_left = {name: tuple(sorted(left)) for name, left in snapshot.devices_left().items()}
     lists = {names for t in tasks for names in (t.machines, t.spread_over) if names is not None}
     named_lists = [frozenset(names) for names in sorted(lists)]
     wishes = [dict(w) for w in sorted({t.wishes for t in tasks if t.wishes})]
@@ -280,6 +296,8 @@ def compact(snapshot: Snapshot, hosts: HostFactory, candidates: Candidates | Non
             tuple([machine.name in names for names in named_lists]),
             tuple([costs.get(machine.name, 0.0) for costs in wishes]),
             tuple(sorted(machine.resources)),
+            machine.gpus is not None,
+            (machine.gpus or _NO_GPUS, devices_left.get(machine.name, ())),
             tuple(sorted(counted.get(machine.name, ()))),
         )
         keyed.append((key, machine.name, machine, here, loads))
@@ -309,6 +327,7 @@ def compact(snapshot: Snapshot, hosts: HostFactory, candidates: Candidates | Non
                 free[name],
                 free_memory[name],
                 free_resources[name],
+                devices_left.get(name, ()),
                 tuple(keyed[i][1] for i in rows if keyed[i][1] not in searched) if len(searched) < len(rows) else (),
             )
         )

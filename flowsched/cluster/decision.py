@@ -23,6 +23,8 @@ class Placement:
     cores: tuple[int, ...]
     cost: float = 0.0
     terms: Mapping[str, float] = field(default_factory=dict)
+    devices: tuple[int, ...] = ()
+    """GPUs that it takes, or takes a share of."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,8 @@ class Move:
     price: float
     """What it had to gain."""
     keeps_work: bool = True
+    devices: tuple[int, ...] = ()
+    """GPUs that it takes there, or takes a share of."""
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,8 @@ class TaskBound:
     threads: int
     cores: tuple[int, ...]
     start_s: float
+    devices: tuple[int, ...] = ()
+    """GPUs that it has, or has a share of."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class TaskMove:
     cores: tuple[int, ...]
     start_s: float
     keeps_work: bool = True
+    devices: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ class Settings:
     the last to finish."""
     headroom_weight: float = 0.05
     """Price of a latency service's headroom: this times u/(1 - u), u = p95 over its goal."""
+    gpu_weight: float = 1.0
+    """Price of the value that GPUs lose for the demand that is expected: this for each device."""
     slo_margin: float = 1.0
     """A placement predicted to bring p95 above this share of the goal is forbidden."""
     slots: int = 3

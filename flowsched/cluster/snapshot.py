@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from flowsched.cluster.gpus import MachineGpus, TaskGpus, left_beside
 from flowsched.cluster.resource import without
+from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.profile import JobProfile
@@ -15,6 +17,8 @@ from flowsched_models.text_table import counted
 
 SNAPSHOT_VERSION = "flowsched/v1"
 MILLI = 1000
+_NO_GPUS = TaskGpus()
+"""Stands for none where tasks are compared, beside what says that there is none."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,8 @@ class Machine:
     labels: tuple[tuple[str, str], ...] = ()
     resources: tuple[tuple[str, int], ...] = ()
     """Further allocatable resources, in whole units."""
+    gpus: MachineGpus | None = None
+    """Its GPUs as devices."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +109,8 @@ class Task:
     """Where that input is: machine label, value, and the share of it that machines with that label hold, 0 to 1."""
     wishes: tuple[tuple[str, float], ...] = ()
     """Machines that it would rather not have, by name, and what each of them costs more. All cost models read them."""
+    gpus: TaskGpus | None = None
+    """What it asks for of GPUs as devices."""
 
     @cached_property
     def content(self) -> tuple[object, ...]:
@@ -132,6 +140,8 @@ class Task:
             self.weight,
             self.done,
             self.wishes,
+            self.gpus is not None,
+            self.gpus or _NO_GPUS,
         )
 
     @cached_property
@@ -176,6 +186,8 @@ class Running:
     progress: float = 0.0
     moved_s: float | None = None
     """When it was last moved here from another machine."""
+    devices: tuple[int, ...] = ()
+    """Numbers of the machine's GPUs that it has, or has a share of; ascending."""
 
     def at(self, progress: float) -> Running:
         """The same with another progress. Quicker than ``replace``: of thousands of tasks each round has its own."""
@@ -255,6 +267,9 @@ class Snapshot(ShortRepr):
     """Of running tasks that are not in ``running``."""
     share_service_cores: bool = False
     """Whether tasks of little weight may be given services' cores too."""
+    gpu_demand: tuple[tuple[GpuShape, int], ...] = ()
+    """How many tasks of each shape came so far, or are declared to come, where machines have GPUs: what places are kept
+    for. Empty: what runs and waits."""
 
     def overview(self) -> Overview:
         """Machines and tasks in numbers; a row per pending task."""
@@ -298,3 +313,14 @@ class Snapshot(ShortRepr):
             if r.task.resources:
                 free[r.machine] = without(free[r.machine], r.task.resources)
         return free
+
+    def devices_left(self) -> dict[str, tuple[int, ...]]:
+        """What is left of each GPU, in thousandths, by machine; of those with GPUs."""
+        there: dict[str, list[tuple[TaskGpus | None, tuple[int, ...]]]] = {
+            m.name: [] for m in self.machines if m.gpus is not None
+        }
+        if there:
+            for r in self.running:
+                if r.task.gpus is not None:
+                    there[r.machine].append((r.task.gpus, r.devices))
+        return {m.name: left_beside(m.gpus, there[m.name]) for m in self.machines if m.gpus is not None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
+from flowsched.cluster.gpus import MachineGpus, TaskGpus
 from flowsched.cluster.snapshot import SNAPSHOT_VERSION, Machine, RelationCount, Running, Service, Snapshot, Task
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched_models.catalogue import Catalogue
@@ -81,7 +82,19 @@ def _dump_machine(machine: Machine) -> dict[str, Any]:
         "vcpus": machine.vcpus,
         "labels": dict(machine.labels),
         **({"resources": dict(machine.resources)} if machine.resources else {}),
+        **({} if machine.gpus is None else {"gpus": _dump_machine_gpus(machine.gpus)}),
     }
+
+
+def _dump_machine_gpus(gpus: MachineGpus) -> dict[str, Any]:
+    memory = {} if gpus.memory_mib is None else {"memory": format_memory(gpus.memory_mib)}
+    return {"model": gpus.model, "count": gpus.count, **memory}
+
+
+def dump_task_gpus(gpus: TaskGpus) -> dict[str, Any]:
+    """What a task asks for, as it stands in a file."""
+    asked: dict[str, Any] = {"share": f"{gpus.share_milli}m"} if gpus.is_share else {"count": gpus.count}
+    return {**asked, "models": list(gpus.models)} if gpus.models else asked
 
 
 def _dump_relation(relation: Relation) -> dict[str, Any]:
@@ -167,6 +180,8 @@ def _dump_task(task: Task) -> dict[str, Any]:
         data["locality"] = [{"label": label, "value": value, "share": share} for label, value, share in task.locality]
     if task.wishes:
         data["wishes"] = dict(task.wishes)
+    if task.gpus is not None:
+        data["gpus"] = dump_task_gpus(task.gpus)
     return data
 
 
@@ -181,4 +196,5 @@ def _dump_running(running: Running) -> dict[str, Any]:
         "start_s": running.start_s,
         "progress": running.progress,
         **({} if running.moved_s is None else {"moved_s": running.moved_s}),
+        **({"devices": list(running.devices)} if running.devices else {}),
     }

@@ -20,11 +20,14 @@ from flowsched.cluster.cluster_form import (
     build_relations,
     build_services,
     check_cores,
+    check_models,
     check_room,
+    plural,
     read_profiles,
     refer,
     unique,
 )
+from flowsched.cluster.gpus import WHOLE_MILLI, suits, taken, untouched
 from flowsched.cluster.snapshot import (
     SNAPSHOT_VERSION,
     Machine,
@@ -126,6 +129,7 @@ class RunningForm(Form):
     start_s: Moment
     progress: Annotated[float, Field(ge=0, le=1)] = 0.0
     moved_s: Moment | None = None
+    devices: list[Annotated[int, Field(ge=0)]] = Field(default_factory=list)
 
 
 class PlannedForm(Form):
@@ -272,6 +276,7 @@ def _build(
     names_to_hold = (document.names("relations"), document.names("task_groups"))
     bound_by = {p: bound_values(problems, document, p, f, *names_to_hold) for p, f in all_tasks}
     tasks = {p: _task(problems, document, p, f, catalogue, names, bound_by[p]) for p, f in all_tasks}
+    check_models(problems, document, ((p, t.gpus) for p, t in tasks.items() if t is not None), machines)
     running: list[Running] = []
     places: list[KeyPath] = []
     for path, bound in named_running:
@@ -402,6 +407,7 @@ def _running(form: RunningForm, task: Task) -> Running:
         start_s=form.start_s,
         progress=form.progress,
         moved_s=form.moved_s,
+        devices=tuple(sorted(form.devices)),
     )
 
 
@@ -417,6 +423,7 @@ def _check_running(
     cpu = {m.name: m.cpu_milli for m in machines.values()}
     memory = {m.name: m.memory_mib for m in machines.values()}
     further = {m.name: dict(m.resources) for m in machines.values()}
+    devices = {m.name: untouched(m.gpus) for m in machines.values()}
     owner: dict[tuple[str, int], str] = {}
     for service in services:
         cpu[service.machine] -= service.width_milli
@@ -450,3 +457,39 @@ def _check_running(
             if before >= 0 and before < units:
                 message = f"requests on {name} exceed its {has} {resource} by {units - before}"
                 problems.add(document.problem((*path, "task", "resources", resource), message))
+        devices[name] = _check_devices(problems, document, path, bound, machines[name], devices[name])
+
+
+def _check_devices(
+    problems: Problems, document: Document, path: KeyPath, bound: Running, machine: Machine, left: tuple[int, ...]
+) -> tuple[int, ...]:
+    """What is left of a machine's GPUs beside a running task too; whatever it cannot have is reported."""
+    wanted, name = bound.task.gpus, bound.task.name
+    if wanted is None:
+        if bound.devices:
+            message = f"{name} has devices of {machine.name} and asks for no GPUs"
+            problems.add(document.problem((*path, "devices"), message, "say in its task which gpus it asks for"))
+        return left
+    if not suits(machine.gpus, wanted):
+        has = "no GPUs" if machine.gpus is None else f"{machine.gpus.count} of model {machine.gpus.model}"
+        message = f"{name} asks for {wanted}; {machine.name}, where it runs, has {has}"
+        problems.add(document.problem((*path, "task", "gpus"), message))
+        return left
+    if len(set(bound.devices)) != wanted.count:
+        message = f"{name} asks for {wanted} and has {plural(len(set(bound.devices)), 'device')}"
+        help = f"say which of the devices 0 to {len(left) - 1} of {machine.name} it has, as devices: [0]"
+        problems.add(document.problem((*path, "devices"), message, help))
+        return left
+    if max(bound.devices) >= len(left):
+        message = f"there is no device {max(bound.devices)} on {machine.name}, which has 0 to {len(left) - 1}"
+        problems.add(document.problem((*path, "devices"), message))
+        return left
+    rest = taken(left, wanted, bound.devices)
+    over = [d for d in bound.devices if rest[d] < 0]
+    if over:
+        message = (
+            f"tasks on {machine.name} have {format_milli(WHOLE_MILLI - rest[over[0]])} of device {over[0]} together"
+        )
+        problems.add(document.problem((*path, "devices"), message))
+        return left
+    return rest

@@ -9,11 +9,10 @@ from flowsched.cluster.compaction import View
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.inspector.restored_round import RestoredRound
 from flowsched.pricing.flow_prices import FlowPrices
-from flowsched.pricing.forecast_cache import ForecastCache
+from flowsched.pricing.forecast_cache import forecast_cache
 from flowsched.round.candidates import look
 from flowsched.round.gang import RoundGang, fit_now
 from flowsched.round.reservation import settle_overdue
-from flowsched_models.pace_table import PaceTable
 from flowsched_models.runtime import HostFactory
 
 
@@ -107,5 +106,5 @@ def _patient(snapshot: Snapshot) -> Snapshot:
 def _open(opened: RestoredRound, snapshot: Snapshot) -> DrainedCluster:
     hosts = HostFactory(snapshot.catalogue)
     view = look(snapshot, hosts, opened.settings)
-    forecasts = ForecastCache(view, opened.settings.share_service_cores, hosts.attached(PaceTable))
+    forecasts = forecast_cache(view, opened.settings, hosts)
     return DrainedCluster(view, FlowPrices(forecasts, opened.settings))

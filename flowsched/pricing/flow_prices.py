@@ -36,6 +36,8 @@ from flowsched.support.arrays import FloatArray, IntArray
 FORBIDDEN = float("inf")
 PREFERENCE = "preference"
 """The term of wishes that are not met."""
+GPU_VALUE = "gpu_value"
+"""The term of what a machine's GPUs are worth less to the expected demand."""
 _SLOWEST = 4.0
 """No machine and no neighbours make a task more than so many times slower than one core of its best machine."""
 
@@ -116,6 +118,7 @@ class FlowPrices:
         self.wishes: FloatArray = _wishes(view) if like is None else like.wishes
         """[classes, groups] what a task would rather not pay there: its wishes that the group's machines do not meet."""
         self._wished = bool(self.wishes.any())
+        self.gpus = forecasts.gpus
         self._cost: list[dict[Colocation, float]] = [{} for _ in view.groups]
         # Forecasts know no goal, where no job's completion is too late to be of use.
         self._forecast: list[dict[Colocation, Forecast]] = [{} for _ in view.groups] if like is None else like._forecast
@@ -166,7 +169,7 @@ class FlowPrices:
     ) -> None:
         """Take over what was forecast elsewhere of a machine, with its running tasks first; nothing if they may not meet."""
         if colocation not in self._cost[group] and self.forecasts.possible(group, colocation):
-            cost = cost + self._unmet(group, colocation) if self._keeps_goals(group, peak_us) else FORBIDDEN
+            cost = cost + self._of_place(group, colocation) if self._keeps_goals(group, peak_us) else FORBIDDEN
             self._keep(group, colocation, cost, ends_s, bound_s, peak_us)
 
     def forecast(self, group: int, colocation: Colocation) -> Forecast | None:
@@ -176,7 +179,8 @@ class FlowPrices:
 
     def machine_terms(self, group: int, colocation: Colocation, member: int) -> Mapping[str, float]:
         """What the ``member``-th arriving task of a co-location adds to its machine's cost: own run time undisturbed,
-        interference suffered, interference caused, wait for its start, SLO headroom, and wishes that are not met.
+        interference suffered, interference caused, wait for its start, SLO headroom, wishes that are not met, and the value
+        of GPUs.
 
         Tasks of later starts that could not come without it, as they wait for its end, are left out of the sum.
         """
@@ -203,13 +207,15 @@ class FlowPrices:
         delayed = self.goals.penalty(arrival, with_it.starts_s[member] + begin + alone_s)
         headroom = self._headroom(group, with_it.peak_p95_us) - self._headroom(group, without.peak_p95_us)
         unmet = self._unmet(group, (arrival,))
+        lost = 0.0 if self.gpus is None else self.gpus.cost(group, colocation) - self.gpus.cost(group, others)
         terms = {
             "run_time": undisturbed,
             "wait_for_slot": delayed - undisturbed,
             "interference_suffered": own - delayed,
-            "interference_caused": total - own - headroom - unmet,
+            "interference_caused": total - own - headroom - unmet - lost,
             "slo_headroom": headroom,
             **({PREFERENCE: unmet} if unmet else {}),
+            **({} if self.gpus is None else {GPU_VALUE: lost}),
         }
         # Differences of equal sums leave a few bits that mean nothing.
         return {name: value if abs(value) > 1e-12 else 0.0 for name, value in terms.items()}
@@ -224,7 +230,7 @@ class FlowPrices:
         return sum(self.waiting_terms(task_class).values())
 
     def waiting_terms(self, task_class: int) -> Mapping[str, float]:
-        """Penalty and W, and the wish that would cost most."""
+        """Penalty and W, the wish that would cost most, and the dearest GPUs."""
         found = self._waiting.get(task_class)
         if found is None:
             found = self._waiting[task_class] = self._price_waiting(task_class)
@@ -283,7 +289,7 @@ class FlowPrices:
         """Cost of a machine whose forecast is known already, from prices with another goal."""
         if colocation and not self._keeps_goals(group, forecast.peak_p95_us):
             return FORBIDDEN
-        total = self._headroom(group, forecast.peak_p95_us) + self._unmet(group, colocation)
+        total = self._headroom(group, forecast.peak_p95_us) + self._of_place(group, colocation)
         for end, (elapsed, tau, weight) in zip(forecast.residents_s, self.goals.running[group], strict=True):
             total += weight * self.goals.g(elapsed + end, tau)
         for arrival, end in zip(colocation, forecast.arrivals_s, strict=True):
@@ -427,7 +433,7 @@ class FlowPrices:
         forecasts.made += len(asked)
         for b, colocation in enumerate(asked):
             end = there + len(colocation)
-            total = float(cost[b]) + self._unmet(group, colocation)
+            total = float(cost[b]) + self._of_place(group, colocation)
             self._keep(group, colocation, total, ends[b, :end].tolist(), bound[b, :end].tolist(), peak[b].tolist())
 
     def _keep(
@@ -446,6 +452,10 @@ class FlowPrices:
             self._forecast[group][colocation] = Forecast(
                 tuple(ends_s[:there]), tuple(ends_s[there:]), tuple(bound_s[there:]), tuple(peak_us[:services])
             )
+
+    def _of_place(self, group: int, colocation: Colocation) -> float:
+        """What arriving tasks cost whatever runs there: wishes that a group does not meet, and the value of its GPUs."""
+        return self._unmet(group, colocation) + (0.0 if self.gpus is None else self.gpus.cost(group, colocation))
 
     def _unmet(self, group: int, colocation: Colocation) -> float:
         """What the arriving tasks' wishes that a group does not meet cost."""
@@ -510,6 +520,8 @@ class FlowPrices:
         growth = self.settings.waiting_weight * (min(1.0, age / due) if due > 0.0 else 1.0)
         worst = float(self.wishes[task_class].max(initial=0.0)) if self._wished else 0.0
         unmet = {PREFERENCE: worst} if worst else {}
+        if self.gpus is not None:
+            unmet[GPU_VALUE] = float(self.gpus.worst[task_class])
         if self.goal_s is not None:
             dearer, weights = self._above_any_place
             own = self.goals.weight[task_class] / max(weights, 1e-12)
@@ -540,7 +552,8 @@ class FlowPrices:
         weights += sum(
             w * g.size for g, known in zip(view.groups, self.goals.running, strict=True) for _, _, w in known
         )
-        wishes = float((self.wishes.max(axis=1, initial=0.0) * [len(c.members) for c in view.classes]).sum())
+        dearest = self.wishes.max(axis=1, initial=0.0) + (0.0 if self.gpus is None else self.gpus.worst)
+        wishes = float((dearest * [len(c.members) for c in view.classes]).sum())
         return 1.0 + weights * self.goals.g(last_s, self.goal_s or 1.0) + wishes, weights
 
 

@@ -12,15 +12,17 @@ import numpy as np
 
 from flowsched.cluster.compaction import View, long_running_resident
 from flowsched.cluster.resource import covers, without
-from flowsched.cluster.snapshot import MILLI, Task
+from flowsched.cluster.settings import Settings
+from flowsched.cluster.snapshot import MILLI, Snapshot, Task
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.forecast_kernel import CORES as JOB_CORES
 from flowsched.pricing.forecast_kernel import DONE, JOB_NUMBERS, LONG_RUNNING, MEMORY_MIB, READY_S, SCALE
+from flowsched.pricing.gpu_prices import GpuMemory, GpuPrices, gpu_prices
 from flowsched.relations.relation import MACHINE, RelationKind
 from flowsched.support.arrays import FloatArray, IntArray
 from flowsched_models.forecast import forecast
 from flowsched_models.pace_table import PaceTable
-from flowsched_models.runtime import Host, Resident
+from flowsched_models.runtime import Host, HostFactory, Resident
 
 Answer = TypeVar("Answer")
 
@@ -46,9 +48,10 @@ class ForecastCache:
     where the snapshot lets.
     """
 
-    def __init__(self, view: View, shares: bool, table: PaceTable) -> None:
-        """Register what runs; ``table`` outlives the round."""
+    def __init__(self, view: View, shares: bool, table: PaceTable, gpus: GpuPrices | None = None) -> None:
+        """Register what runs; ``table`` outlives the round. ``gpus``: where machines or tasks have any."""
         self.view = view
+        self.gpus = gpus
         self.table = table
         self.made = 0
         """Number of forecasts made."""
@@ -91,8 +94,8 @@ class ForecastCache:
             here = view.groups[g]
             m = here.machine
             services = tuple((s.slo_us, s.width_milli, s.memory_mib) for s in here.services)
-            stay = tuple((r.width_milli, r.task.memory_mib, r.task.resources) for r in here.endless)
-            place = (int(self.hosts[g]), m.cpu_milli, m.memory_mib, m.vcpus, m.resources, here.batch_cores)
+            stay = tuple((r.width_milli, r.task.memory_mib, r.task.resources, r.task.gpus) for r in here.endless)
+            place = (int(self.hosts[g]), m.cpu_milli, m.memory_mib, m.vcpus, m.resources, m.gpus, here.batch_cores)
             shapes.append((*place, services, stay))
         return self.table.number(("shapes", self.shares, *shapes))
 
@@ -263,7 +266,8 @@ class ForecastCache:
             task = cls.task
             if task.endless:
                 continue
-            key = (task.profile, task.scale, task.widths_milli[0], task.memory_mib, task.resources, task.machines)
+            asked = (task.widths_milli[0], task.memory_mib, task.resources, task.gpus, task.machines)
+            key = (task.profile, task.scale, *asked)
             if key not in known:
                 known[key] = self.remembered(c, ("one core", *key), partial(self._on_one_core_s, c))
             total += len(cls.members) * (1.0 - task.done) * known[key]
@@ -314,6 +318,9 @@ class ForecastCache:
             return False
         if self._resourceful and not self._resources_suffice(group, colocation):
             return False
+        gpus = self.gpus
+        if gpus is not None and any(gpus.asks(a.task_class) for a in colocation) and not gpus.fits(group, colocation):
+            return False
         return not self._local or self._may_meet(group, colocation)
 
     def _factors(self, group: int, residents: Sequence[Resident], colocation: Colocation) -> tuple[float, ...]:
@@ -361,6 +368,14 @@ class ForecastCache:
             elif _meetings(name, [*there, *joining]) > _meetings(name, there):
                 return False
         return True
+
+
+def forecast_cache(
+    view: View, settings: Settings, hosts: HostFactory, snapshot: Snapshot | None = None
+) -> ForecastCache:
+    """The forecasts of a round. ``snapshot``: what GPUs are worth, if not to the view's demand and machines."""
+    gpus = gpu_prices(view, settings.gpu_weight, hosts.attached(GpuMemory), snapshot)
+    return ForecastCache(view, settings.share_service_cores, hosts.attached(PaceTable), gpus)
 
 
 def _meetings(name: str, tasks: list[Task]) -> int:

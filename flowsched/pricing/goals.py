@@ -163,5 +163,6 @@ def _place_key(task: Task) -> tuple[object, ...]:
         task.widths_milli[0],
         task.memory_mib,
         task.resources,
+        task.gpus,
         task.machines,
     )

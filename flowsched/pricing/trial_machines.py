@@ -10,8 +10,7 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Running, Service, Snapshot, Task
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
-from flowsched.pricing.forecast_cache import ForecastCache
-from flowsched_models.pace_table import PaceTable
+from flowsched.pricing.forecast_cache import forecast_cache
 from flowsched_models.runtime import HostFactory
 
 _TINY = 1e-9
@@ -71,7 +70,7 @@ class TrialMachines:
             ),
             hosts,
         )
-        forecasts = ForecastCache(self.view, settings.share_service_cores, hosts.attached(PaceTable))
+        forecasts = forecast_cache(self.view, settings, hosts, snapshot)
         own = FlowPrices(forecasts, settings)
         self.prices = own if goal_s is None else own.with_goal(max(goal_s, 1e-3))
         self.group = {

@@ -23,7 +23,7 @@ from flowsched.cluster.snapshot import Reservation, Snapshot
 from flowsched.cluster.snapshot_dump import dump_snapshot
 from flowsched.network.network import Network
 from flowsched.pricing.flow_prices import FlowPrices
-from flowsched.pricing.forecast_cache import ForecastCache
+from flowsched.pricing.forecast_cache import forecast_cache
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.candidates import look
 from flowsched.round.certificate import certify
@@ -35,7 +35,6 @@ from flowsched.round.passes import NO_PASS, Deciding, Pass
 from flowsched.round.repair import Repair
 from flowsched.round.round_model import RoundModel
 from flowsched.solvers import Solver, Status
-from flowsched_models.pace_table import PaceTable
 from flowsched_models.runtime import HostFactory
 
 RECORD_VERSION = "flowsched/v3"
@@ -118,7 +117,7 @@ def rebuild_model(
     """A round's prices and constraints from what they were made of, nothing shared with the round itself."""
     hosts = HostFactory(snapshot.catalogue)
     view = look(snapshot, hosts, settings)
-    forecasts = ForecastCache(view, settings.share_service_cores, hosts.attached(PaceTable))
+    forecasts = forecast_cache(view, settings, hosts)
     prices = FlowPrices(forecasts, settings)
     if goal_s is not None:
         # As the round does: a goal of 0 comes from rounds in which no task has an end.

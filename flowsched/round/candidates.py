@@ -81,7 +81,7 @@ class _Draw:
         asked = cluster.asked(task)
         open_ = self._open(task)
         fits = open_ & cluster.lasting.fits(task, asked)
-        now = fits & cluster.free.fits(task, asked)
+        now = fits & cluster.free.fits(task, asked) & cluster.has_devices(task)
         rank = _mixed(cluster.hash, crc32(repr((self.snapshot.round, kind)).encode()))
         drawn = max(DRAWN, 2 * wanted)
         rows = np.concatenate([_first(now, rank, drawn), _first(fits & ~now, rank, drawn)])
@@ -98,7 +98,7 @@ class _Draw:
 
     def _open(self, task: Task) -> BoolArray:
         """[machines] where a task may run at all."""
-        open_ = self.cluster.batch_cores > 0.0
+        open_ = (self.cluster.batch_cores > 0.0) & self.cluster.suits(task)
         if task.machines is not None:
             listed = np.zeros(len(open_), np.bool_)
             number = self.cluster.number
@@ -219,7 +219,8 @@ class _Draw:
                 if (i := cluster.number.get(name)) is not None:
                     wish[i] = cost
             price, price_now = price + wish[rows], price_now + wish[rows]
-        return price, price_now
+        lost = cluster.gpu_costs(task, rows)
+        return price + lost, price_now + lost
 
 
 def _mixed(values: IntArray, seed: int) -> IntArray:

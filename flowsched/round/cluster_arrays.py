@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.gpus import suits
 from flowsched.cluster.running_tasks import RunningColumns, columns_of, in_columns
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import MILLI, Snapshot, Task
+from flowsched.gpu.shapes import GpuShape
 from flowsched.pricing.goals import REFERENCE_RUN_S
+from flowsched.pricing.gpu_prices import GpuMemory, MachineWorth, as_devices, shape_of
 from flowsched.pricing.sharing_kernel import RUNNING_NUMBERS
 from flowsched.round.cluster_layout import LayoutMemory, Place
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -67,9 +71,63 @@ class ClusterArrays:
         self.free = self.bare.copy()
         """Beside all that runs."""
         self._margin = settings.slo_margin
+        self._gpu_memory, self._gpu_weight = hosts.attached(GpuMemory), settings.gpu_weight
+        self._gpu_losses: dict[GpuShape, FloatArray] = {}
         self._welcome: dict[tuple[str, tuple[int, ...]], NDArray[np.int8]] = {}
         """By profile and allowed threads, [places]: 1 welcome, 0 not, -1 unknown."""
         self._book(columns_of(snapshot), settings)
+
+    def suits(self, task: Task) -> BoolArray:
+        """[machines] that have the GPU model and the devices that a task asks for, however full they are."""
+        wanted = task.gpus
+        if wanted is None:
+            return np.ones(len(self.names), np.bool_)
+        return np.array([suits(m.gpus, wanted) for m in self._layout.machines], np.bool_)
+
+    def has_devices(self, task: Task) -> BoolArray:
+        """[machines] on which a task that asks for GPUs finds them free now; all for one that does not."""
+        wanted = task.gpus
+        if wanted is None:
+            return np.ones(len(self.names), np.bool_)
+        found: BoolArray = (self._devices_left >= wanted.share_milli).sum(axis=1) >= wanted.count
+        return found
+
+    @cached_property
+    def _left(self) -> dict[str, tuple[int, ...]]:
+        """What is left of each GPU, by machine."""
+        return self.snapshot.devices_left()
+
+    @cached_property
+    def _devices_left(self) -> IntArray:
+        """[machines, devices] thousandths; 0 where there is no device."""
+        most = max((len(devices) for devices in self._left.values()), default=0)
+        found: IntArray = np.zeros((len(self.names), most), np.int64)
+        for name, devices in self._left.items():
+            found[self.number[name], : len(devices)] = devices
+        return found
+
+    def gpu_costs(self, task: Task, rows: IntArray) -> FloatArray:
+        """[rows] what the GPUs of some machines make a task cost there, the dearest price where it does not fit now."""
+        if not self._left:
+            return np.zeros(len(rows))
+        shape = shape_of(task)
+        if shape not in self._gpu_losses:
+            found = self._machine_worth.losses((shape,))[0]
+            worst = np.where(np.isfinite(found), found, 0.0).max(initial=0.0)
+            self._gpu_losses[shape] = self._gpu_weight * np.where(np.isfinite(found), found, worst)
+        return self._gpu_losses[shape][rows]
+
+    @cached_property
+    def _machine_worth(self) -> MachineWorth:
+        left, worth = self._left, self._gpu_memory.worth(self.snapshot)
+        machines = as_devices(
+            self.free.milli,
+            self.free.memory_mib,
+            [m.gpus for m in self._layout.machines],
+            [left.get(name, ()) for name in self.names],
+            worth.models,
+        )
+        return MachineWorth(worth, machines)
 
     def asked(self, task: Task) -> IntArray:
         """[further resources] units that a task asks for."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from flowsched.cluster.compaction import MachineGroup
 from flowsched.cluster.decision import Placement, Postponement
+from flowsched.cluster.gpus import TaskGpus, has_devices, suits
 from flowsched.cluster.resource import amount_text, covers
 from flowsched.cluster.snapshot import PlannedStart, Reservation, Task
 from flowsched.pricing.arrival import Arrival
@@ -29,13 +31,23 @@ def placements(deciding: Deciding) -> tuple[Placement, ...]:
         model.prices.machine_costs(model.view.group_of[m], (colocation, *without))
     view = model.view
     bound = []
+    devices: dict[int, list[tuple[int, ...]]] = {}
+    for m in plan.arrived():
+        g = view.group_of[m]
+        if model.prices.gpus is not None and view.groups[g].devices_left:
+            devices[m] = model.prices.gpus.devices(view.machines[m].name, g, plan.colocation(m))
+    given: dict[tuple[int, Arrival], int] = {}
     for task, option in enumerate(plan.options):
         if option is None or option.start_after > 0:
             continue
         g = view.group_of[option.machine]
         colocation = plan.colocation(option.machine)
         c = view.class_of[task]
-        member = colocation.index(Arrival(c, 0, option.width_milli, option.shared))
+        arrival = Arrival(c, 0, option.width_milli, option.shared)
+        member = colocation.index(arrival)
+        # Of equal arrivals each has devices of its own.
+        turn = given.get((option.machine, arrival), 0)
+        given[option.machine, arrival] = turn + 1
         terms = model.prices.machine_terms(g, colocation, member)
         cores, threads = model.forecasts.place(g, colocation[member])
         bound.append(
@@ -47,6 +59,7 @@ def placements(deciding: Deciding) -> tuple[Placement, ...]:
                 cores,
                 sum(terms.values()),
                 terms,
+                devices[option.machine][member + turn] if option.machine in devices else (),
             )
         )
     return tuple(bound)
@@ -131,6 +144,7 @@ def _has_room(model: RoundModel, group: int, task: Task) -> bool:
         here.free_milli >= task.widths_milli[0]
         and here.free_memory_mib >= task.memory_mib
         and covers(here.free_resources, task.resources)
+        and (task.gpus is None or (suits(here.machine.gpus, task.gpus) and has_devices(here.devices_left, task.gpus)))
     )
 
 
@@ -167,6 +181,8 @@ def _why_unscheduled(deciding: Deciding, plan: Assignment, task: int, reservatio
         free = "".join(
             f" and {group.free_resources.get(name, 0)} {name}" for name, units in wanted.resources if units > 0
         )
+        if wanted.gpus is not None:
+            return f"{needs}; {_most_devices([view.groups[g] for g in large], wanted.gpus)}"
         return (
             f"{needs}; the emptiest, "
             f"{group.machine.name}, has {count_cores(group.free_milli)} and {group.free_memory_mib} MiB{free} free"
@@ -182,6 +198,13 @@ def _why_unscheduled(deciding: Deciding, plan: Assignment, task: int, reservatio
             return f"its utility now would be {best:.2f} at best, below the {wanted.min_utility:g} that it demands"
         return "every machine with room has a latency service whose p95 goal it would break"
     return f"{waiting}; no machine has room for it beside those that start now or are planned"
+
+
+def _most_devices(suited: Sequence[MachineGroup], wanted: TaskGpus) -> str:
+    """What is left on the GPUs of the machine that comes closest to what a task asks for."""
+    most = max(suited, key=lambda g: (sum(left >= wanted.share_milli for left in g.devices_left), max(g.devices_left)))
+    left = ", ".join(f"{milli}m" for milli in sorted(most.devices_left, reverse=True))
+    return f"of the machines that suit it {most.machine.name} has most left: {left} of its GPUs"
 
 
 def _refused_everywhere(model: RoundModel, plan: Assignment, task: int, roomy: list[int]) -> Relation | None:
@@ -219,4 +242,5 @@ def _from_now(seconds: float) -> str:
 
 def _further(task: Task) -> str:
     text = amount_text(task.resources)
-    return f" and {text}" if text else ""
+    gpus = "" if task.gpus is None else f" and {task.gpus}"
+    return f"{f' and {text}' if text else ''}{gpus}"

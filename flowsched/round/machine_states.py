@@ -6,6 +6,8 @@ first of them, stands for all, so options are forecast once for each distinct st
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from flowsched.cluster.snapshot import MILLI
@@ -67,6 +69,13 @@ class MachineStates:
     def planned(self, machine: int) -> Colocation:
         """What is planned on a machine."""
         return self._planned.get(machine, ())
+
+    def gpu_plans(self) -> Iterator[tuple[int, Colocation]]:
+        """What is planned on machines with GPUs, where anything is."""
+        groups = self.prices.forecasts.view.groups
+        for m, colocation in self._planned.items():
+            if colocation and groups[self.group_of[m]].devices_left:
+                yield m, colocation
 
     def plan(self, machine: int, colocation: Colocation) -> tuple[int, int] | None:
         """Make ``colocation`` what is planned on a machine.

@@ -113,7 +113,7 @@ class Options:
             rows,
             prices.type_of[rows],
             prices.class_goals[rows],
-            prices.wishes[rows[:, None], states.group_of],
+            self._of_place(rows),
             states.representative,
             states.shape,
             self._rows,
@@ -152,6 +152,18 @@ class Options:
         prices.forecasts.made += made
         self.cut_short += short
         return [ClassOptions(*each) for each in zip(price, start_after, variant, end_s, start_s, strict=True)]
+
+    def _of_place(self, rows: IntArray) -> FloatArray:
+        """[classes, machines] what a place costs whatever runs there: wishes that it does not meet, the value of GPUs."""
+        states, prices = self.states, self.prices
+        cost: FloatArray = prices.wishes[rows[:, None], states.group_of]
+        if prices.gpus is not None:
+            cost = cost + prices.gpus.price[rows[:, None], states.group_of]
+            for m, planned in states.gpu_plans():
+                for i, c in enumerate(rows.tolist()):
+                    cost[i, m] = prices.wishes[c, states.group_of[m]]
+                    cost[i, m] += prices.gpus.marginal(int(states.group_of[m]), planned, c)[0]
+        return cost
 
     def arrival(self, task_class: int, options: ClassOptions, machine: int) -> Arrival:
         """The cheapest option of a class on a machine as an arrival."""

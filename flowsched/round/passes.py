@@ -133,6 +133,8 @@ class Deciding:
         for i, task in enumerate(tasks):
             if view.tasks[task].resources:
                 self._keep_resources(task, open_now[i], open_later[i])
+            if view.tasks[task].gpus is not None:
+                self._keep_devices(task, open_now[i], open_later[i])
         return open_now, open_later
 
     def class_options(self, tasks: Sequence[int], wanted: int, budget: Budget) -> list[ClassOptions]:
@@ -188,6 +190,17 @@ class Deciding:
                 arrival = _arrival(c, PlacementOption(m, after, 0 if after == 0 else width))
                 others = self.plan.colocation(m, without=task)
                 mask[m] = model.forecasts.possible(view.group_of[m], joined(others, arrival))
+
+    def _keep_devices(self, task: int, open_now: BoolArray, open_later: BoolArray) -> None:
+        view, states, gpus = self.model.view, self.options.states, self.model.prices.gpus
+        assert gpus is not None, "a task asks for GPUs"
+        c = view.class_of[task]
+        able = [view.has_resources(view.classes[c].task, g) for g in range(len(view.groups))]
+        open_later &= np.array(able, np.bool_)[states.group_of]
+        open_now &= gpus.fits_now[c, states.group_of]
+        for m, planned in states.gpu_plans():
+            if open_now[m]:
+                open_now[m] = gpus.marginal(int(states.group_of[m]), planned, c)[1]
 
     @cached_property
     def _units(self) -> tuple[list[str], IntArray, IntArray]:

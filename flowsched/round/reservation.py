@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from flowsched.cluster.compaction import View
+from flowsched.cluster.gpus import TaskGpus, suits
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Task
@@ -116,9 +117,14 @@ def _holds(view: View, reservations: tuple[Reservation, ...] | list[Reservation]
 def _and_also(hold: Hold | None, task: Task, width_milli: int, start_s: float) -> Hold:
     """A hold that is large enough for one more task."""
     if hold is None:
-        return Hold(width_milli, task.memory_mib, start_s, dict(task.resources))
+        return Hold(width_milli, task.memory_mib, start_s, dict(task.resources), _asked(task))
     more = without(hold.resources, tuple((name, -units) for name, units in task.resources))
-    return Hold(hold.width_milli + width_milli, hold.memory_mib + task.memory_mib, max(hold.start_s, start_s), more)
+    memory = hold.memory_mib + task.memory_mib
+    return Hold(hold.width_milli + width_milli, memory, max(hold.start_s, start_s), more, (*hold.gpus, *_asked(task)))
+
+
+def _asked(task: Task) -> tuple[TaskGpus, ...]:
+    return () if task.gpus is None else (task.gpus,)
 
 
 def _still_suits(view: View, prices: FlowPrices, reservation: Reservation) -> bool:
@@ -161,6 +167,7 @@ def _could_take(view: View, prices: FlowPrices, task: int, machine: int) -> bool
     fits = cpu >= wanted.widths_milli[0] and memory >= wanted.memory_mib
     allowed = view.allowed(c, machine) and bool(here.batch_cores) and prices.welcome(g, c)
     enough = not wanted.resources or covers(dict(here.machine.resources), wanted.resources)
+    enough &= wanted.gpus is None or suits(here.machine.gpus, wanted.gpus)
     return fits and allowed and enough and _permitted(view.census, view, wanted, machine)
 
 

@@ -14,7 +14,7 @@ from flowsched.cluster.running_tasks import columns_of
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.pricing.flow_prices import FlowPrices
-from flowsched.pricing.forecast_cache import ForecastCache
+from flowsched.pricing.forecast_cache import forecast_cache
 from flowsched.records.record import COST_MODEL, RoundTrace, round_record
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.candidates import look
@@ -147,7 +147,7 @@ class BegunRound:
 
 def begin_round(view: View, hosts: HostFactory, settings: Settings) -> BegunRound:
     """Prices with each task's own goal, and what overdue tasks and gangs ask for."""
-    forecasts = ForecastCache(view, settings.share_service_cores, hosts.attached(PaceTable))
+    forecasts = forecast_cache(view, settings, hosts)
     prices = FlowPrices(forecasts, settings)
     overdue = settle_overdue(view, prices, settings)
     gangs = settle_gangs(view, prices, overdue.must_start, overdue.holds, overdue.seed)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus, TaskGpus, suits
 from flowsched.cluster.resource import amount_text, covers
 from flowsched.cluster.snapshot import MILLI, Machine, Service, Task
 from flowsched_models.document import Problems
@@ -26,7 +28,7 @@ def check_fit(
     seen: set[int] = set()
     fitting: set[tuple[object, ...]] = set()
     for task, entry in tasks:
-        demand = (task.widths_milli[0], task.request_milli, task.memory_mib, task.resources, task.machines)
+        demand = (task.widths_milli[0], task.request_milli, task.memory_mib, task.resources, task.machines, task.gpus)
         # The copies of an entry differ by name only, and so do most jobs of a trace.
         if id(entry) in seen or demand in fitting:
             continue
@@ -39,6 +41,12 @@ def check_fit(
             problems.add(entry.problem("resources", message, "ask for less, or add it to a machine's resources"))
             continue
         allowed = {n: r for n, r in allowed.items() if n in able}
+        if task.gpus is not None and allowed:
+            able = {m.name for m in machines if suits(m.gpus, task.gpus)}
+            if not able & allowed.keys():
+                problems.add(entry.problem("gpus", *_without_gpus(entry.form.name, task, machines)))
+                continue
+            allowed = {n: r for n, r in allowed.items() if n in able}
         for key, milli, words in (
             ("widths", task.widths_milli[0], "needs at least"),
             ("request", task.request_milli, "requests"),
@@ -49,6 +57,23 @@ def check_fit(
                 break
         else:
             fitting.add(demand)
+
+
+def _without_gpus(name: str, task: Task, machines: Sequence[Machine]) -> tuple[str, str]:
+    """Message and help for a job that no machine has the GPUs for."""
+    wanted = task.gpus
+    assert wanted is not None, "it asks for GPUs"
+    known = sorted({m.gpus.model for m in machines if m.gpus is not None})
+    message = f"job '{name}' needs {wanted} on one machine"
+    if not known:
+        return f"{message}; no machine has GPUs", "say of a machine gpus: {model: V100, count: 8}"
+    among = "" if task.machines is None else " that it may run on"
+    if wanted.models and not set(wanted.models) & set(known):
+        return f"{message}; no machine has that model", f"the models here are {', '.join(known)}"
+    most = max(
+        (m.gpus.count for m in machines if m.gpus is not None and suits(m.gpus, replace(wanted, count=1))), default=0
+    )
+    return f"{message}; the machines{among} have {most} at most", "ask for fewer, or add a machine with more"
 
 
 def _check_barriers(
@@ -82,8 +107,15 @@ def _times(machine: Machine, room: tuple[int, int], task: Task, milli: int) -> i
         room[0] // milli if milli else _MANY,
         room[1] // task.memory_mib if task.memory_mib else _MANY,
         *(dict(machine.resources).get(name, 0) // units for name, units in task.resources if units > 0),
+        _MANY if task.gpus is None else _times_on_gpus(machine.gpus, task.gpus),
     )
     return max(0, most)
+
+
+def _times_on_gpus(gpus: MachineGpus | None, wanted: TaskGpus) -> int:
+    if gpus is None or not suits(gpus, wanted):
+        return 0
+    return gpus.count * (WHOLE_MILLI // wanted.share_milli) // wanted.count
 
 
 def _room(machines: Iterable[Machine], services: Iterable[Service]) -> dict[str, tuple[int, int]]:

@@ -192,7 +192,8 @@ class _ScenarioReader:
         machines: list[Machine] = []
         for path, form in named:
             names = form.names()
-            one = MachineForm.model_construct(**{**form.model_dump(exclude={"copies"}), "name": names[0]})
+            keys = {key: value for key, value in form if key != "copies"}
+            one = MachineForm.model_construct(**{**keys, "name": names[0]})
             for machine in build_machines(self.problems, self.document, [(path, one)], catalogue):
                 machines += (replace(machine, name=name) for name in names)
         return machines

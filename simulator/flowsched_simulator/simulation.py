@@ -201,6 +201,7 @@ class Simulation:
             placement.threads,
             placement.cores,
             self._now_s + wait,
+            placement.devices,
         )
         self._state.apply(bound, self._now_s)
         self._bound_s[task.name] = self._now_s
@@ -240,7 +241,16 @@ class Simulation:
 
     def _move(self, moves: Sequence[Move]) -> None:
         found = tuple(
-            TaskMove(m.task, m.machine, m.width_milli, m.threads, m.cores, self._now_s + m.pause_s, m.keeps_work)
+            TaskMove(
+                m.task,
+                m.machine,
+                m.width_milli,
+                m.threads,
+                m.cores,
+                self._now_s + m.pause_s,
+                m.keeps_work,
+                m.devices,
+            )
             for m in moves
         )
         if not found:

@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from flowsched.cluster.cluster_state import service_load
+from flowsched.cluster.gpus import MachineGpus, suits
 from flowsched.cluster.resource import covers
 from flowsched.cluster.snapshot import Machine, Service, Task
 from flowsched_models.execution import Execution
@@ -19,7 +20,7 @@ from flowsched_simulator.latency_windows import LatencySpans, windows_of
 from flowsched_simulator.run import LatencyWindow
 
 _NEVER = float("inf")
-_Kind = tuple[int, int, tuple[tuple[str, int], ...], tuple[int, ...]]
+_Kind = tuple[int, int, tuple[tuple[str, int], ...], MachineGpus | None, tuple[int, ...]]
 """What the run time of a task alone depends on: identity of the host, memory, further resources, batch cores."""
 
 
@@ -136,8 +137,10 @@ class World:
         if self._alike is None or self._alike[0] is not machines:
             self._alike = machines, _alike(machines, batch_cores, self._hosts)
         best = _NEVER
-        for (_, memory_mib, resources, cores), names in self._alike[1].items():
+        for (_, memory_mib, resources, gpus, cores), names in self._alike[1].items():
             if task.memory_mib > memory_mib or (task.resources and not covers(dict(resources), task.resources)):
+                continue
+            if task.gpus is not None and not suits(gpus, task.gpus):
                 continue
             open_ = names if task.machines is None else [n for n in names if n in task.machines]
             if not open_:
@@ -186,5 +189,6 @@ def _alike(
     """Names of machines by kind."""
     found: dict[_Kind, list[str]] = {}
     for m in machines:
-        found.setdefault((id(hosts[m.name]), m.memory_mib, m.resources, batch_cores[m.name]), []).append(m.name)
+        kind = (id(hosts[m.name]), m.memory_mib, m.resources, m.gpus, batch_cores[m.name])
+        found.setdefault(kind, []).append(m.name)
     return found

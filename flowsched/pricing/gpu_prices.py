@@ -1,0 +1,273 @@
+"""What GPUs make a place cost: the value that a machine loses for the demand that is expected, and what fits on devices."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus, TaskGpus
+from flowsched.cluster.snapshot import Snapshot, Task
+from flowsched.gpu.demand import demand_of
+from flowsched.gpu.demand_prices import PriceProgram
+from flowsched.gpu.device_arrays import NO_DEVICE, NO_MODEL, DeviceArrays, device_arrays
+from flowsched.gpu.device_value import for_shapes, value_state, value_tables
+from flowsched.gpu.shapes import GpuShape, shape_arrays
+from flowsched.gpu.value_kernels import ValueTables, place_together, price_everywhere
+from flowsched.pricing.arrival import Arrival, Colocation, joined
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from flowsched.cluster.compaction import View
+
+SEED = 20231
+"""Draws the futures over which prices are averaged: the same demand has the same prices."""
+_MOST_SHAPES = 500
+"""Of the demand's shapes the most frequent are priced; each is a row of the price program."""
+
+
+def shape_of(task: Task) -> GpuShape:
+    """A task as the demand sees it, at its narrowest width."""
+    gpus = task.gpus
+    if gpus is None:
+        return GpuShape(task.widths_milli[0], task.memory_mib, 0, 0)
+    return GpuShape(task.widths_milli[0], task.memory_mib, gpus.count, gpus.share_milli, gpus.models)
+
+
+def expected_demand(snapshot: Snapshot) -> Sequence[tuple[GpuShape, int]]:
+    """Shapes with the arrivals of each: what the snapshot says of the past, else what runs and waits."""
+    if snapshot.gpu_demand:
+        return snapshot.gpu_demand
+    counts: dict[GpuShape, int] = {}
+    for task in (*(r.task for r in snapshot.running), *snapshot.pending):
+        shape = shape_of(task)
+        counts[shape] = counts.get(shape, 0) + 1
+    return sorted(counts.items())
+
+
+@dataclass(frozen=True, eq=False)
+class GpuWorth:
+    """What GPUs are worth to a demand."""
+
+    tables: ValueTables
+    models: tuple[str, ...]
+    """Names of GPU models by their indices."""
+    shapes: tuple[GpuShape, ...]
+    """Of the demand."""
+    prices: FloatArray
+    """[shapes] mean price of each, in devices."""
+
+
+class GpuMemory:
+    """What GPUs were worth last; it outlives a round."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self._key: Hashable = None
+        self._worth: GpuWorth | None = None
+
+    def worth(self, snapshot: Snapshot) -> GpuWorth:
+        """What the GPUs of a snapshot are worth to its demand."""
+        demand = expected_demand(snapshot)
+        idle = tuple(sorted((m.gpus, m.cpu_milli, m.memory_mib) for m in snapshot.machines if m.gpus is not None))
+        key = (tuple(demand), idle)
+        if key != self._key or self._worth is None:
+            self._key, self._worth = key, _worth(demand, idle)
+        return self._worth
+
+
+def _worth(demand: Sequence[tuple[GpuShape, int]], idle: Sequence[tuple[MachineGpus, int, int]]) -> GpuWorth:
+    models = tuple(sorted({gpus.model for gpus, _, _ in idle}))
+    machines = device_arrays(
+        [cpu for _, cpu, _ in idle],
+        [memory for _, _, memory in idle],
+        [gpus.count for gpus, _, _ in idle],
+        [models.index(gpus.model) for gpus, _, _ in idle],
+    )
+    frequent = sorted(demand, key=lambda pair: (-pair[1], pair[0]))[:_MOST_SHAPES]
+    known = demand_of(dict(frequent))
+    most = max((gpus.count for gpus, _, _ in idle), default=0)
+    if idle and known.mean_gpus > 0.0:
+        program = PriceProgram(machines, models, known.shapes)
+        prices = program.expected_prices(known, sum(count for _, count in frequent), np.random.default_rng(SEED))
+    else:
+        prices = np.zeros((1, len(known.shapes)))
+    tables = value_tables(prices, shape_arrays(known.shapes, models), most)
+    return GpuWorth(tables, models, known.shapes, prices.mean(axis=0))
+
+
+class MachineWorth:
+    """What tasks cost machines as they are now, in devices."""
+
+    def __init__(self, worth: GpuWorth, machines: DeviceArrays) -> None:
+        """``machines`` as they are; nothing is priced yet."""
+        self._worth = worth
+        self._machines = machines
+        self._state = value_state(machines, worth.tables)
+
+    def losses(self, shapes: Sequence[GpuShape]) -> FloatArray:
+        """[shapes, machines] what each machine loses to a task of a shape; infinity where it does not fit."""
+        arrays = shape_arrays(shapes, self._worth.models)
+        found = np.full((len(shapes), len(self._machines.cpu)), np.inf)
+        if found.size:
+            price_everywhere(self._machines, arrays, for_shapes(self._worth.tables, arrays), self._state, found)
+        positive: FloatArray = np.maximum(found, 0.0)
+        return positive
+
+
+def as_devices(
+    free_milli: Sequence[int] | IntArray,
+    free_memory_mib: Sequence[int] | IntArray,
+    gpus: Sequence[MachineGpus | None],
+    left: Sequence[Sequence[int]],
+    models: Sequence[str],
+) -> DeviceArrays:
+    """Machines as the kernels take them; ``left``: of each device, empty where there is none."""
+    devices = np.full((len(left), max((len(one) for one in left), default=0)), NO_DEVICE, dtype=np.int64)
+    for row, one in zip(devices, left, strict=True):
+        row[: len(one)] = one
+    numbers = {model: i for i, model in enumerate(models)}
+    return DeviceArrays(
+        np.array(free_milli, dtype=np.int64),
+        np.array(free_memory_mib, dtype=np.int64),
+        np.array([NO_MODEL if one is None else numbers[one.model] for one in gpus], dtype=np.int64),
+        devices,
+    )
+
+
+class GpuPrices:
+    """The GPU part of the prices of a round, for the classes and groups of a view. Costs are in units of the objective.
+
+    Later starts cost what the dearest place does: who knows which devices are free then.
+    """
+
+    def __init__(self, view: View, weight: float, worth: GpuWorth) -> None:
+        """Price every class on every group as it runs now."""
+        self._view = view
+        self._weight = weight
+        self.worth = worth
+        models = worth.models
+        self.shapes = [shape_of(c.task) for c in view.classes]
+        """Of each class."""
+        self._wanted: list[TaskGpus | None] = [c.task.gpus for c in view.classes]
+        self._arrays = shape_arrays(self.shapes, models)
+        self._tables = for_shapes(worth.tables, self._arrays)
+        groups = view.groups
+        self._state = as_devices(
+            [g.free_milli for g in groups],
+            [g.free_memory_mib for g in groups],
+            [g.machine.gpus for g in groups],
+            [g.devices_left for g in groups],
+            models,
+        )
+        found = MachineWorth(worth, self._state).losses(self.shapes)
+        self.fits_now: BoolArray = np.isfinite(found)
+        """[classes, groups] whether a task fits beside what runs: CPU, memory and devices."""
+        worst = np.where(self.fits_now, found, 0.0).max(axis=1, initial=0.0)
+        self.price: FloatArray = weight * np.where(self.fits_now, found, worst[:, None])
+        """[classes, groups] what a task costs there, the dearest price where it does not fit now."""
+        self.worst: FloatArray = weight * worst
+        """[classes] the dearest price of each: what waiting is above, so that nobody waits for a better device."""
+        self._known: list[dict[Colocation, tuple[float, bool]]] = [{} for _ in view.groups]
+
+    def asks(self, task_class: int) -> bool:
+        """Whether a class asks for GPUs."""
+        return self._wanted[task_class] is not None
+
+    def fits(self, group: int, colocation: Colocation) -> bool:
+        """Whether all that start now find devices on a machine of the group, and all that start later ever could."""
+        later = {a.task_class for a in colocation if a.start_after > 0}
+        if not all(self._view.has_resources(self._view.classes[c].task, group) for c in later if self.asks(c)):
+            return False
+        return self._together(group, colocation)[1]
+
+    def cost(self, group: int, colocation: Colocation) -> float:
+        """What these arrivals cost a machine of the group."""
+        return self._together(group, colocation)[0]
+
+    def marginal(self, group: int, colocation: Colocation, task_class: int) -> tuple[float, bool]:
+        """What one more task of a class that starts now costs beside a plan, and whether it finds devices."""
+        if not colocation:
+            return float(self.price[task_class, group]), bool(self.fits_now[task_class, group])
+        one = Arrival(task_class, 0, self.shapes[task_class].cpu_milli)
+        total, fits = self._together(group, joined(colocation, one))
+        if not fits:
+            return float(self.worst[task_class]), False
+        return min(float(self.worst[task_class]), max(0.0, total - self.cost(group, colocation))), True
+
+    def left_on(self, group: int) -> tuple[int, ...]:
+        """What is left of each GPU on the group's representative machine, by the number of the device."""
+        return self._left.get(self._view.groups[group].machine.name, ())
+
+    def devices(self, machine: str, group: int, colocation: Colocation) -> list[tuple[int, ...]]:
+        """The devices of each arrival that starts now on a machine, in the order of the co-location; empty for others."""
+        found: list[tuple[int, ...]] = [()] * len(colocation)
+        left = np.array(self._left[machine], dtype=np.int64)
+        state = self._scratch(group)
+        state.devices[0, : len(left)] = left
+        order = self._order(colocation)
+        chosen = np.full(len(order), -1, dtype=np.int64)
+        values = value_state(state, self._tables)
+        for n, i in enumerate(order):
+            c = colocation[i].task_class
+            wanted = self._wanted[c]
+            free = np.flatnonzero(state.devices[0] == WHOLE_MILLI)
+            place_together(0, np.array([c]), state, self._arrays, self._tables, values, chosen[n : n + 1])
+            if wanted is not None:
+                taken = free[: wanted.count] if not wanted.is_share else chosen[n : n + 1]
+                found[i] = tuple(int(d) for d in taken)
+        return found
+
+    @cached_property
+    def _left(self) -> dict[str, tuple[int, ...]]:
+        return self._view.snapshot.devices_left()
+
+    def _order(self, colocation: Colocation) -> list[int]:
+        """Arrivals that start now in the order in which they are given devices: whole ones first, then large shares."""
+        now = [i for i, a in enumerate(colocation) if a.start_after == 0]
+        return sorted(
+            now,
+            key=lambda i: (
+                -self.shapes[colocation[i].task_class].count,
+                -self.shapes[colocation[i].task_class].share_milli,
+                colocation[i],
+            ),
+        )
+
+    def _scratch(self, group: int) -> DeviceArrays:
+        return self._state.permuted(np.array([group]))
+
+    def _together(self, group: int, colocation: Colocation) -> tuple[float, bool]:
+        found = self._known[group].get(colocation)
+        if found is None:
+            found = self._known[group][colocation] = self._price(group, colocation)
+        return found
+
+    def _price(self, group: int, colocation: Colocation) -> tuple[float, bool]:
+        later = sum(float(self.price[a.task_class, group]) for a in colocation if a.start_after > 0)
+        now = np.array([colocation[i].task_class for i in self._order(colocation)], dtype=np.int64)
+        if not len(now):
+            return later, True
+        most = float(self.worst[now].sum())
+        if len(now) == 1:
+            return later + float(self.price[now[0], group]), bool(self.fits_now[now[0], group])
+        state = self._scratch(group)
+        chosen = np.full(len(now), -1, dtype=np.int64)
+        loss = place_together(0, now, state, self._arrays, self._tables, value_state(state, self._tables), chosen)
+        if not np.isfinite(loss):
+            return later + most, False
+        return later + min(most, max(0.0, self._weight * loss)), True
+
+
+def gpu_prices(view: View, weight: float, memory: GpuMemory, snapshot: Snapshot | None = None) -> GpuPrices | None:
+    """The GPU prices of a round; None where neither machines nor tasks have anything to do with GPUs.
+
+    ``snapshot``: what the worth of GPUs is worked out from, if not from the view's.
+    """
+    concerned = any(g.machine.gpus is not None for g in view.groups) or any(
+        c.task.gpus is not None for c in view.classes
+    )
+    return GpuPrices(view, weight, memory.worth(snapshot or view.snapshot)) if concerned else None

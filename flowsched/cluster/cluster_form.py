@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus, TaskGpus
 from flowsched.cluster.snapshot import MILLI, Machine, Service
+from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import Document, InputError, KeyPath, Problems, name_help
@@ -21,11 +22,21 @@ from flowsched_models.quantity import (
     format_memory,
     format_milli,
     format_rate,
+    parse_milli,
 )
 from flowsched_models.service import LatencyCurve, ServiceProfile
 
 Units = Annotated[int, Field(ge=0)]
 """A number of things."""
+
+
+def _parse_request(value: Any) -> int:
+    """CPU in cores or thousandths; 0 is allowed, as pods may request no CPU."""
+    return 0 if value in (0, "0", "0m") and not isinstance(value, bool) else parse_milli(value)
+
+
+Request = Annotated[int, BeforeValidator(_parse_request)]
+"""A task's CPU request: programs write snapshots of clusters where pods ask for none."""
 
 
 class MachineGpusForm(Form):
@@ -46,6 +57,15 @@ class TaskGpusForm(Form):
     count: PositiveInt | None = None
     share: MilliCpu | None = None
     models: Annotated[list[Name], Field(min_length=1)] | None = None
+
+
+class GpuDemandForm(Form):
+    """A shape of task that is expected where there are GPUs, in a file."""
+
+    request: Request
+    memory: MemoryMib = 0
+    gpus: TaskGpusForm | None = None
+    count: PositiveInt = 1
 
 
 class MachineKeys(Form):
@@ -248,6 +268,22 @@ def _task_gpus(problems: Problems, document: Document, path: KeyPath, form: Task
         problems.add(document.problem((*path, "share"), message, "leave out count, or ask for whole GPUs"))
         return None
     return TaskGpus(form.count or 1, share, tuple(sorted(set(form.models or ()))))
+
+
+def build_gpu_demand(
+    problems: Problems, document: Document, forms: Iterable[tuple[KeyPath, GpuDemandForm]], machines: Iterable[Machine]
+) -> tuple[tuple[GpuShape, int], ...]:
+    """Shapes of tasks that are expected, with how many of each."""
+    counts: dict[GpuShape, int] = {}
+    asked: list[tuple[KeyPath, TaskGpus | None]] = []
+    for path, form in forms:
+        gpus = _task_gpus(problems, document, (*path, "gpus"), form.gpus)
+        asked.append((path, gpus))
+        wanted = (0, 0) if gpus is None else (gpus.count, gpus.share_milli, gpus.models)
+        shape = GpuShape(form.request, form.memory, *wanted)
+        counts[shape] = counts.get(shape, 0) + form.count
+    check_models(problems, document, asked, machines)
+    return tuple(sorted(counts.items()))
 
 
 def check_models(

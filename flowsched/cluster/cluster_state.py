@@ -33,6 +33,7 @@ from flowsched.cluster.snapshot import (
     StartDelay,
     Task,
 )
+from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.estimated_executions import EstimatedExecutions
@@ -78,10 +79,12 @@ class ClusterState:
         relations: Iterable[Relation] = (),
         task_groups: Iterable[TaskGroup] = (),
         share_service_cores: bool = False,
+        gpu_demand: Iterable[tuple[GpuShape, int]] = (),
     ) -> None:
         """An empty cluster; ``hosts`` may be shared so that rates are computed once.
 
         ``relations`` and ``task_groups`` are all that tasks may name; ``share_service_cores`` as in :class:`Snapshot`.
+        ``gpu_demand`` is what tasks are declared to ask for; empty: learnt from those that come.
         """
         self._catalogue = catalogue
         self._start_delay = start_delay or StartDelay()
@@ -102,6 +105,9 @@ class ClusterState:
         self._relations = {r.name: r for r in relations}
         self._task_groups = {g.name: g for g in task_groups}
         self._share_service_cores = share_service_cores
+        self._gpu_demand = tuple(gpu_demand)
+        self._come: Counter[GpuShape] | None = None if self._gpu_demand else Counter()
+        """Tasks so far by shape; None where the demand is declared."""
         self._ended: Counter[str] = Counter()
         self._now_s = 0.0
         self._rounds = 0
@@ -133,6 +139,7 @@ class ClusterState:
                     raise ValueError(f"a task named {task.name} is there already")
                 self._forbid_unknown_names(task)
                 self._pending[task.name] = task
+                self._learn_demand(task)
             case TaskBound():
                 self._bind(event)
             case TaskPreempted(name, keeps_work):
@@ -174,7 +181,18 @@ class ClusterState:
             relations=tuple(self._relations.values()),
             task_groups=tuple(self._group_now(g) for g in self._task_groups.values()),
             share_service_cores=self._share_service_cores,
+            gpu_demand=self._gpu_demand,
         )
+
+    def _learn_demand(self, task: Task) -> None:
+        """Count a task. The demand that rounds know is that of the last time when twice as many had come as before: it
+        settles, and each change of it costs a while.
+        """
+        if self._come is None or not any(node.machine.gpus is not None for node in self._nodes.values()):
+            return
+        self._come[task.gpu_shape] += 1
+        if self._come.total().bit_count() == 1:
+            self._gpu_demand = tuple(sorted(self._come.items()))
 
     @property
     def pending(self) -> int:

@@ -145,6 +145,14 @@ class Task:
         )
 
     @cached_property
+    def gpu_shape(self) -> GpuShape:
+        """The task as the demand for GPUs sees it, at its narrowest width."""
+        gpus = self.gpus
+        if gpus is None:
+            return GpuShape(self.widths_milli[0], self.memory_mib, 0, 0)
+        return GpuShape(self.widths_milli[0], self.memory_mib, gpus.count, gpus.share_milli, gpus.models)
+
+    @cached_property
     def timeless(self) -> Task:
         """The same long-running task, whenever it came and whatever it was asked to reach."""
         return replace(self, submit_s=0.0, goal_s=None, machines=None, min_utility=None, group=None, wishes=())

@@ -7,6 +7,7 @@ from typing import Any
 
 from flowsched.cluster.gpus import MachineGpus, TaskGpus
 from flowsched.cluster.snapshot import SNAPSHOT_VERSION, Machine, RelationCount, Running, Service, Snapshot, Task
+from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.profiles import dump_catalogue
@@ -24,6 +25,8 @@ def dump_snapshot(snapshot: Snapshot) -> dict[str, Any]:
         bound["relation_counts"] = [_dump_count(c) for c in snapshot.relation_counts]
     if snapshot.share_service_cores:
         bound["share_service_cores"] = True
+    if snapshot.gpu_demand:
+        bound["gpu_demand"] = [dump_demand(shape, count) for shape, count in snapshot.gpu_demand]
     return {
         "apiVersion": SNAPSHOT_VERSION,
         "kind": "Snapshot",
@@ -89,6 +92,18 @@ def _dump_machine(machine: Machine) -> dict[str, Any]:
 def _dump_machine_gpus(gpus: MachineGpus) -> dict[str, Any]:
     memory = {} if gpus.memory_mib is None else {"memory": format_memory(gpus.memory_mib)}
     return {"model": gpus.model, "count": gpus.count, **memory}
+
+
+def dump_demand(shape: GpuShape, count: int) -> dict[str, Any]:
+    """A shape that came, and how often, as it stands in a file."""
+    data: dict[str, Any] = {
+        "request": _cores(shape.cpu_milli),
+        "memory": format_memory(shape.memory_mib),
+        "count": count,
+    }
+    if shape.count:
+        data["gpus"] = dump_task_gpus(TaskGpus(shape.count, shape.share_milli, shape.models))
+    return data
 
 
 def dump_task_gpus(gpus: TaskGpus) -> dict[str, Any]:

@@ -7,15 +7,18 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from flowsched.cluster.cluster_form import (
     BoundForm,
+    GpuDemandForm,
     MachineForm,
     RelationForm,
+    Request,
     ServiceForm,
     TaskGroupForm,
     bound_values,
+    build_gpu_demand,
     build_machines,
     build_relations,
     build_services,
@@ -58,18 +61,9 @@ from flowsched_models.form import (
     check_header,
 )
 from flowsched_models.profiles import CatalogueForm, catalogue_problems
-from flowsched_models.quantity import format_cores, format_memory, format_milli, parse_milli
+from flowsched_models.quantity import format_cores, format_memory, format_milli
 
 _PLACEHOLDERS: Mapping[str, Any] = {"apiVersion": SNAPSHOT_VERSION, "kind": "Snapshot", "now_s": 0.0}
-
-
-def _parse_request(value: Any) -> int:
-    """CPU in cores or thousandths; 0 is allowed, as pods may request no CPU."""
-    return 0 if value in (0, "0", "0m") and not isinstance(value, bool) else parse_milli(value)
-
-
-Request = Annotated[int, BeforeValidator(_parse_request)]
-"""A task's CPU request: programs write snapshots of clusters where pods ask for none."""
 
 
 class LocalityForm(Form):
@@ -187,6 +181,7 @@ class SnapshotForm(Form):
     task_groups: list[TaskGroupForm] = Field(default_factory=list)
     relation_counts: list[RelationCountForm] = Field(default_factory=list)
     share_service_cores: bool = False
+    gpu_demand: list[GpuDemandForm] = Field(default_factory=list)
 
 
 def load_snapshot(path: str | Path) -> Snapshot:
@@ -322,6 +317,7 @@ def _build(
         task_groups=tuple(TaskGroup(g.name, g.minimum, g.deadline_s) for _, g in named_groups),
         relation_counts=tuple(RelationCount(c.machine, c.relation, c.members, c.holders) for c in form.relation_counts),
         share_service_cores=form.share_service_cores,
+        gpu_demand=build_gpu_demand(problems, document, checked.items("gpu_demand", form.gpu_demand), machines),
     )
 
 

@@ -11,6 +11,7 @@ from decimal import Decimal
 from math import inf
 from typing import Any
 
+from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus, TaskGpus
 from flowsched.cluster.snapshot import (
     Machine,
     PlannedStart,
@@ -22,6 +23,7 @@ from flowsched.cluster.snapshot import (
     StartDelay,
     Task,
 )
+from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched_models.profiles import CatalogueForm
 from flowsched_models.quantity import parse_cores, parse_duration_us
@@ -53,7 +55,29 @@ def read_plain_snapshot(plain: Mapping[str, Any]) -> Snapshot:
             for c in plain.get("relation_counts", ())
         ),
         share_service_cores=plain.get("share_service_cores", False),
+        gpu_demand=tuple(_demand(d) for d in plain.get("gpu_demand", ())),
     )
+
+
+def _demand(plain: Mapping[str, Any]) -> tuple[GpuShape, int]:
+    gpus = _task_gpus(plain) or TaskGpus()
+    asked = (gpus.count, gpus.share_milli, gpus.models) if "gpus" in plain else (0, 0)
+    return GpuShape(milli_of(plain["request"]), _mib(plain["memory"]), *asked), plain["count"]
+
+
+def _task_gpus(plain: Mapping[str, Any]) -> TaskGpus | None:
+    gpus = plain.get("gpus")
+    if gpus is None:
+        return None
+    share = milli_of(gpus["share"]) if "share" in gpus else WHOLE_MILLI
+    return TaskGpus(gpus.get("count", 1), share, tuple(gpus.get("models", ())))
+
+
+def _machine_gpus(plain: Mapping[str, Any]) -> MachineGpus | None:
+    gpus = plain.get("gpus")
+    if gpus is None:
+        return None
+    return MachineGpus(gpus["model"], gpus["count"], _mib(gpus["memory"]) if "memory" in gpus else None)
 
 
 def _machine(plain: Mapping[str, Any]) -> Machine:
@@ -65,6 +89,7 @@ def _machine(plain: Mapping[str, Any]) -> Machine:
         plain["vcpus"],
         tuple(plain["labels"].items()),
         tuple(plain.get("resources", {}).items()),
+        _machine_gpus(plain),
     )
 
 
@@ -94,6 +119,7 @@ def _running(plain: Mapping[str, Any]) -> Running:
         plain["start_s"],
         plain["progress"],
         plain.get("moved_s"),
+        tuple(plain.get("devices", ())),
     )
 
 
@@ -128,6 +154,7 @@ def _task(plain: Mapping[str, Any]) -> Task:
         input_mb=plain.get("input_mb", 0.0),
         locality=tuple((place["label"], place["value"], place["share"]) for place in plain.get("locality", ())),
         wishes=tuple(plain.get("wishes", {}).items()),
+        gpus=_task_gpus(plain),
     )
 
 

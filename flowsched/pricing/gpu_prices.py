@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus, TaskGpus
-from flowsched.cluster.snapshot import Snapshot, Task
+from flowsched.cluster.snapshot import Snapshot
 from flowsched.gpu.demand import demand_of
 from flowsched.gpu.demand_prices import PriceProgram
 from flowsched.gpu.device_arrays import NO_DEVICE, NO_MODEL, DeviceArrays, device_arrays
@@ -29,21 +29,13 @@ _MOST_SHAPES = 500
 """Of the demand's shapes the most frequent are priced; each is a row of the price program."""
 
 
-def shape_of(task: Task) -> GpuShape:
-    """A task as the demand sees it, at its narrowest width."""
-    gpus = task.gpus
-    if gpus is None:
-        return GpuShape(task.widths_milli[0], task.memory_mib, 0, 0)
-    return GpuShape(task.widths_milli[0], task.memory_mib, gpus.count, gpus.share_milli, gpus.models)
-
-
 def expected_demand(snapshot: Snapshot) -> Sequence[tuple[GpuShape, int]]:
     """Shapes with the arrivals of each: what the snapshot says of the past, else what runs and waits."""
     if snapshot.gpu_demand:
         return snapshot.gpu_demand
     counts: dict[GpuShape, int] = {}
     for task in (*(r.task for r in snapshot.running), *snapshot.pending):
-        shape = shape_of(task)
+        shape = task.gpu_shape
         counts[shape] = counts.get(shape, 0) + 1
     return sorted(counts.items())
 
@@ -150,7 +142,7 @@ class GpuPrices:
         self._weight = weight
         self.worth = worth
         models = worth.models
-        self.shapes = [shape_of(c.task) for c in view.classes]
+        self.shapes = [c.task.gpu_shape for c in view.classes]
         """Of each class."""
         self._wanted: list[TaskGpus | None] = [c.task.gpus for c in view.classes]
         self._arrays = shape_arrays(self.shapes, models)

@@ -337,8 +337,11 @@ def finite_or_none(value: float) -> float | None:
 
 
 def plain_value(value: Any) -> dict[str, Any]:
-    """A dataclass as JSON has it: tuples become lists."""
-    return {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(value).items()}
+    """A dataclass as JSON has it: tuples become lists. What takes no GPUs does not say so."""
+    plain = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(value).items()}
+    if plain.get("devices") == []:
+        del plain["devices"]
+    return plain
 
 
 Recipe = Callable[[], Mapping[str, Any]]

@@ -16,7 +16,7 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import MILLI, Snapshot, Task
 from flowsched.gpu.shapes import GpuShape
 from flowsched.pricing.goals import REFERENCE_RUN_S
-from flowsched.pricing.gpu_prices import GpuMemory, MachineWorth, as_devices, shape_of
+from flowsched.pricing.gpu_prices import GpuMemory, MachineWorth, as_devices
 from flowsched.pricing.sharing_kernel import RUNNING_NUMBERS
 from flowsched.round.cluster_layout import LayoutMemory, Place
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -110,7 +110,7 @@ class ClusterArrays:
         """[rows] what the GPUs of some machines make a task cost there, the dearest price where it does not fit now."""
         if not self._left:
             return np.zeros(len(rows))
-        shape = shape_of(task)
+        shape = task.gpu_shape
         if shape not in self._gpu_losses:
             found = self._machine_worth.losses((shape,))[0]
             worst = np.where(np.isfinite(found), found, 0.0).max(initial=0.0)

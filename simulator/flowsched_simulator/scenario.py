@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from flowsched.cluster.snapshot import MILLI, Machine, Service, StartDelay, Task
+from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.short_repr import Overview, ShortRepr
@@ -61,6 +62,8 @@ class Scenario(ShortRepr):
     """What holds for jobs as a whole, by job, where there is anything."""
     barriers: frozenset[str] = frozenset()
     """Jobs whose tasks start together: each has a task group of its own, with its name."""
+    gpu_demand: tuple[tuple[GpuShape, int], ...] = ()
+    """Shapes of tasks that are expected where there are GPUs, with how many of each; empty: learnt from those that come."""
     source: str = "<memory>"
 
     def overview(self) -> Overview:

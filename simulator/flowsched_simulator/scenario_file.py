@@ -11,6 +11,7 @@ from typing import Any
 
 from flowsched.cluster.cluster_form import (
     MachineForm,
+    build_gpu_demand,
     build_machines,
     build_relations,
     build_services,
@@ -182,6 +183,9 @@ class _ScenarioReader:
             task_groups=(*groups, *read.barriers),
             barriers=frozenset(group.name for group in read.barriers),
             share_service_cores=form.share_service_cores,
+            gpu_demand=build_gpu_demand(
+                self.problems, self.document, checked.items("gpu_demand", form.gpu_demand), machines
+            ),
             run_time_factors=read.run_time_factors,
             job_terms=read.terms,
             source=document.source,

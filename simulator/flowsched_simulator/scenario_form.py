@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from flowsched.cluster.cluster_form import MachineKeys, RelationForm, ServiceForm, TaskGroupForm
+from flowsched.cluster.cluster_form import GpuDemandForm, MachineKeys, RelationForm, ServiceForm, TaskGroupForm
 from flowsched_models.form import Form, Name, NotNegative, Positive
 from flowsched_models.quantity import QuantityError, shown
 from flowsched_simulator.arrivals import DAY_S
@@ -99,3 +99,4 @@ class ScenarioForm(Form):
     relations: list[RelationForm] = Field(default_factory=list)
     task_groups: list[TaskGroupForm] = Field(default_factory=list)
     share_service_cores: bool = True
+    gpu_demand: list[GpuDemandForm] = Field(default_factory=list)

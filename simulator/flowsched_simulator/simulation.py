@@ -90,6 +90,7 @@ class Simulation:
             relations=scenario.relations,
             task_groups=scenario.task_groups,
             share_service_cores=scenario.share_service_cores,
+            gpu_demand=scenario.gpu_demand,
         )
         for machine in scenario.machines:
             services = tuple(s for s in scenario.services if s.machine == machine.name)

@@ -84,6 +84,8 @@ def _check_stages(part: Mapping[str, Any], where: str, tasks: Collection[str], m
                 raise ShapeError(f"{there}.pass is {entry['pass']}, and there are {len(passes)} passes")
 
 
+_TASK_GPUS = object_with({}, {"count": is_count, "share": is_quantity, "models": TEXTS})
+
 _TASK = object_with(
     {
         "name": is_text,
@@ -111,6 +113,7 @@ _TASK = object_with(
         "rounds_waited": is_count,
         "preemptions": is_count,
         "done": is_number,
+        "gpus": _TASK_GPUS,
     },
 )
 
@@ -129,7 +132,10 @@ _SNAPSHOT = object_with(
                     "vcpus": at_most(MOST_THREADS),
                     "labels": values_of(is_text),
                 },
-                {"resources": values_of(is_whole)},
+                {
+                    "resources": values_of(is_whole),
+                    "gpus": object_with({"model": is_text, "count": at_most(MOST_THREADS)}, {"memory": is_quantity}),
+                },
             )
         ),
         "services": list_of(
@@ -160,7 +166,7 @@ _SNAPSHOT = object_with(
                     "start_s": is_number,
                     "progress": is_number,
                 },
-                {"moved_s": or_null(is_number)},
+                {"moved_s": or_null(is_number), "devices": WHOLES},
             )
         ),
         "pending": list_of(_TASK),
@@ -184,6 +190,9 @@ _SNAPSHOT = object_with(
             object_with({"machine": is_text, "relation": is_text}, {"members": is_count, "holders": is_count})
         ),
         "share_service_cores": is_flag,
+        "gpu_demand": list_of(
+            object_with({"request": is_quantity, "memory": is_quantity, "count": is_count}, {"gpus": _TASK_GPUS})
+        ),
     },
 )
 
@@ -214,7 +223,8 @@ _FLOW_PART = object_with(
                     "cores": WHOLES,
                     "cost": is_number,
                     "terms": TERMS,
-                }
+                },
+                {"devices": WHOLES},
             )
         ),
         "postponements": list_of(

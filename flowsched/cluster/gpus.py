@@ -87,6 +87,14 @@ def taken(left: Sequence[int], wanted: TaskGpus, devices: Iterable[int]) -> tupl
     return tuple(rest)
 
 
+def given_back(left: Sequence[int], wanted: TaskGpus, devices: Iterable[int]) -> tuple[int, ...]:
+    """What is left of each device once a task is gone."""
+    rest = list(left)
+    for device in devices:
+        rest[device] += wanted.share_milli
+    return tuple(rest)
+
+
 def untouched(gpus: MachineGpus | None) -> tuple[int, ...]:
     """What is left of each device of an idle machine."""
     return () if gpus is None else (WHOLE_MILLI,) * gpus.count

@@ -23,6 +23,7 @@ class BackfillingRound(Round):
         """Nothing is reserved yet."""
         super().__init__(snapshot, own_cores=own_cores, seed=seed, layout=layout)
         self._resources = sorted({name for m in snapshot.machines for name, _ in m.resources})
+        self._has_gpus = any(m.gpus is not None for m in snapshot.machines)
         self._availability: Availability | None = None
         self._begun: list[tuple[int, IntArray, float]] = []
         self._promises: dict[str, str] = {}
@@ -122,7 +123,10 @@ class BackfillingRound(Round):
         """[R] millicores, memory, cores of its own, and further resources of a task."""
         cores = cores_for(width_milli) if self.own_cores else 0
         units = dict(task.resources)
-        others = (units.get(name, 0) for name in self._resources)
+        others = [units.get(name, 0) for name in self._resources]
+        if self._has_gpus:
+            # Of all devices together: a reservation may begin too early where they are in pieces, and is made anew then.
+            others.append(0 if task.gpus is None else task.gpus.milli)
         return np.array([width_milli, task.memory_mib, cores, *others], dtype=np.int64)
 
     def _lasting_s(self, task: Task, width_milli: int, rooms: Sequence[Room]) -> FloatArray:
@@ -146,11 +150,12 @@ class BackfillingRound(Round):
                     room.free_memory_mib,
                     len(room.unowned) if self.own_cores else 0,
                     *(room.free_resources.get(name, 0) for name in self._resources),
+                    *([sum(room.devices)] if self._has_gpus else ()),
                 ]
                 for room in self.rooms
             ],
             dtype=np.int64,
-        ).reshape(len(self.rooms), 3 + len(self._resources))
+        ).reshape(len(self.rooms), 3 + len(self._resources) + self._has_gpus)
         ends = list(self._begun)
         now_s = self.snapshot.now_s
         for r in self.snapshot.running:

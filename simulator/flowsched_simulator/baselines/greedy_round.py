@@ -9,12 +9,13 @@ from functools import cached_property
 import numpy as np
 
 from flowsched.cluster.decision import Decisions, Placement, Postponement, Preemption
+from flowsched.cluster.gpus import TaskGpus, given_back, suits, taken
 from flowsched.cluster.resource import amount_text, covers, without
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Snapshot, Task
 from flowsched.relations.census import Census, demand_text
 from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_simulator.baselines.expectation import load_s, spread, told_s
-from flowsched_simulator.baselines.room import NO_CPU_MILLI, Room, RoomLayout, pick_cores
+from flowsched_simulator.baselines.room import NO_CPU_MILLI, Room, RoomLayout, fullest_devices, has_gpus, pick_cores
 
 
 class Round:
@@ -51,6 +52,8 @@ class Round:
         self._shortages: dict[tuple[object, ...], str] = {}
         """What is short for a demand, until something is placed."""
         self._has_cores = self.layout.capacity[:, 2] > 0
+        self.pick_devices: Callable[[Room, Task], tuple[int, ...]] = fullest_devices
+        """Which GPUs of a machine a task takes."""
 
     @cached_property
     def _machines(self) -> dict[str, Machine]:
@@ -90,7 +93,7 @@ class Round:
     def possible(self, task: Task, width_milli: int) -> list[Room]:
         """Machines where the task would fit if no other task were there."""
         rooms = self._among(task, self._enough(self.layout.capacity, task, width_milli))
-        return [r for r in rooms if covers(r.capacity_resources, task.resources)]
+        return [r for r in rooms if covers(r.capacity_resources, task.resources) and _suits(r, task)]
 
     def is_possible(self, task: Task, width_milli: int) -> bool:
         """Whether the task would fit anywhere if no other task were there."""
@@ -106,6 +109,8 @@ class Round:
             self._nowhere.add(demand)
         if task.resources:
             found = [r for r in found if covers(r.free_resources, task.resources)]
+        if task.gpus is not None:
+            found = [r for r in found if has_gpus(r, task.gpus)]
         if not self.census.concerns(task):
             return found
         return [r for r in found if self.census.refusal(task, r.name) is None]
@@ -117,6 +122,7 @@ class Round:
             and task.memory_mib <= room.free_memory_mib
             and width_milli <= self.available_milli(room)
             and covers(room.free_resources, task.resources)
+            and has_gpus(room, task.gpus)
         )
 
     def available_milli(self, room: Room) -> int:
@@ -134,13 +140,17 @@ class Round:
         room.without_cpu += width_milli <= NO_CPU_MILLI
         room.without_memory += not task.memory_mib
         room.free_resources = without(room.free_resources, task.resources)
+        devices = self.pick_devices(room, task)
+        if task.gpus is not None:
+            room.devices = taken(room.devices, task.gpus, devices)
         room.busy = room.busy | set(cores)
         self.layout.handed_out(room)
         self._shortages.clear()
         if self._loads_s is not None:
             self._loads_s[room.name] += self.added_s(task, room)
         self.census.add(task, room.name)
-        self._placements.append(Placement(task.name, room.name, width_milli, threads, cores))
+        placement = Placement(task.name, room.name, width_milli, threads, cores, devices=tuple(sorted(devices)))
+        self._placements.append(placement)
 
     def load_s(self, room: Room) -> float:
         """Work believed to be left on a machine: seconds until it, all batch cores busy, has done it."""
@@ -211,6 +221,8 @@ class Round:
         room.without_memory -= not resident.task.memory_mib
         for name, units in resident.task.resources:
             room.free_resources = {**room.free_resources, name: room.free_resources.get(name, 0) + units}
+        if resident.task.gpus is not None:
+            room.devices = given_back(room.devices, resident.task.gpus, resident.devices)
         room.busy = {c for r in self.residents(room) for c in r.cores} | self.granted_cores(room)
         self.layout.handed_out(room)
         self._nowhere.clear()
@@ -267,6 +279,8 @@ class Round:
             return (
                 f"needs {amount_text(task.resources)} on one machine beside {cpu} and {memory}; no machine has all free"
             )
+        if roomy and task.gpus is not None and not any(has_gpus(r, task.gpus) for r in roomy):
+            return f"needs {task.gpus} on one machine beside {cpu} and {memory}; {_most_left(roomy, task.gpus)}"
         if roomy:
             refusals = [r for room in roomy if (r := self.census.refusal(task, room.name)) is not None]
             return f"every machine with room is closed to it by {demand_text(refusals[0])}"
@@ -296,6 +310,8 @@ class Round:
             return (
                 f"needs {amount_text(task.resources)} on one machine; none of {len(allowed)} offers that even when idle"
             )
+        if task.gpus is not None and not any(_suits(r, task) for r in allowed):
+            return f"needs {task.gpus} on one machine; none of {len(allowed)} has that even when idle"
         cpu = self._widest_milli(task)
         return (
             f"needs {cores_text(width_milli)} and {task.memory_mib} MiB on one machine; with that much "
@@ -317,7 +333,8 @@ class Round:
 
     def _widest_milli(self, task: Task) -> int:
         """The widest request that an idle machine could take; 0 where none could."""
-        known, key = self.layout.widest_milli, (task.machines, task.memory_mib, task.resources, self.own_cores)
+        asked = (task.machines, task.memory_mib, task.resources, task.gpus)
+        known, key = self.layout.widest_milli, (*asked, self.own_cores)
         if key not in known:
             known[key] = max((self._capacity_milli(r) for r in self._roomy(task)), default=0)
         return known[key]
@@ -326,7 +343,9 @@ class Round:
         return [
             r
             for r in self.allowed(task)
-            if task.memory_mib <= r.capacity_memory_mib and covers(r.capacity_resources, task.resources)
+            if task.memory_mib <= r.capacity_memory_mib
+            and covers(r.capacity_resources, task.resources)
+            and _suits(r, task)
         ]
 
     def _capacity_milli(self, room: Room) -> int:
@@ -337,7 +356,21 @@ class Round:
 
 def _demand(task: Task, width_milli: int) -> tuple[object, ...]:
     """What tasks share that fit on the same machines, relations aside."""
-    return width_milli, task.memory_mib, task.resources, task.machines
+    return width_milli, task.memory_mib, task.resources, task.machines, task.gpus
+
+
+def _suits(room: Room, task: Task) -> bool:
+    """Whether a machine has the GPUs that a task asks for, however full they are."""
+    return task.gpus is None or suits(room.machine.gpus, task.gpus)
+
+
+def _most_left(rooms: Sequence[Room], wanted: TaskGpus) -> str:
+    """What the machine has left that comes closest to what a task asks for."""
+    suited = [r for r in rooms if suits(r.machine.gpus, wanted)]
+    if not suited:
+        return "none with that much free has such GPUs"
+    most = max(suited, key=lambda r: (sum(left >= wanted.share_milli for left in r.devices), max(r.devices)))
+    return f"{most.name} has {', '.join(f'{left}m' for left in sorted(most.devices, reverse=True))} of its GPUs left"
 
 
 def cores_for(width_milli: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
+from flowsched.cluster.gpus import given_back, has_devices, suits
 from flowsched.cluster.resource import covers
 from flowsched.cluster.snapshot import MILLI, Running, Snapshot, Task
 from flowsched_simulator.baselines.baseline import Baseline, by_arrival, most_free_first
@@ -88,6 +89,12 @@ def _leaving(task: Task, width_milli: int, room: Room, ranked: Sequence[Running]
         units = dict(room.free_resources)
         for name, count in (pair for r in gone for pair in r.task.resources):
             units[name] = units.get(name, 0) + count
+        devices = room.devices
+        for r in gone:
+            if r.task.gpus is not None:
+                devices = given_back(devices, r.task.gpus, r.devices)
+        if task.gpus is not None and not (suits(room.machine.gpus, task.gpus) and has_devices(devices, task.gpus)):
+            return False
         memory_mib = room.free_memory_mib + sum(r.task.memory_mib for r in gone)
         return width_milli <= free_milli and task.memory_mib <= memory_mib and covers(units, task.resources)
 

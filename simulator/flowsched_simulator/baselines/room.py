@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from flowsched.cluster.gpus import TaskGpus, fullest, has_devices, suits, taken, untouched
 from flowsched.cluster.resource import without
 from flowsched.cluster.running_tasks import entries_of
-from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, cores_beside
+from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, cores_beside
 from flowsched_models.machine import MachineType
 from flowsched_simulator.baselines.expectation import sibling_map
 
@@ -35,6 +36,8 @@ class Room:
     capacity_resources: Mapping[str, int] = field(default_factory=dict)
     free_resources: Mapping[str, int] = field(default_factory=dict)
     """Units of further resources that nobody asked for."""
+    devices: tuple[int, ...] = ()
+    """What is left of each GPU, in thousandths."""
     without_cpu: int = 0
     without_memory: int = 0
     """Tasks and services here that request no CPU, or no memory; rules may count them as more than nothing."""
@@ -49,6 +52,16 @@ class Room:
         """Batch cores that no task has, ascending."""
         busy = self.busy
         return tuple([c for c in self.batch_cores if c not in busy]) if busy else self.batch_cores
+
+
+def has_gpus(room: Room, wanted: TaskGpus | None) -> bool:
+    """Whether what a task asks for of GPUs is left on a machine."""
+    return wanted is None or (suits(room.machine.gpus, wanted) and has_devices(room.devices, wanted))
+
+
+def fullest_devices(room: Room, task: Task) -> tuple[int, ...]:
+    """The devices that a task takes where its rule does not say which: the fullest that hold it."""
+    return () if task.gpus is None else fullest(room.devices, task.gpus)
 
 
 def pick_cores(room: Room, count: int) -> tuple[int, ...]:
@@ -147,6 +160,8 @@ def _beside(idle: Room, running: Iterable[Running]) -> Room:
         room.free_memory_mib -= r.task.memory_mib
         if r.task.resources:
             room.free_resources = without(room.free_resources, r.task.resources)
+        if r.task.gpus is not None:
+            room.devices = taken(room.devices, r.task.gpus, r.devices)
         room.without_cpu += r.width_milli <= NO_CPU_MILLI
         room.without_memory += not r.task.memory_mib
         room.busy.update(r.cores)
@@ -175,6 +190,7 @@ def _idle_rooms(snapshot: Snapshot) -> list[Room]:
             busy=set(),
             capacity_resources=dict(m.resources),
             free_resources=dict(m.resources),
+            devices=untouched(m.gpus),
             without_cpu=sum(s.width_milli <= NO_CPU_MILLI for s in services),
             without_memory=sum(not s.memory_mib for s in services),
         )

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from flowsched.cluster.gpus import WHOLE_MILLI
 from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.snapshot import Task
 from flowsched.support.arrays import FloatArray
@@ -89,9 +90,17 @@ def _shares(task: Task, width_milli: int, room: Room) -> tuple[FloatArray, Float
     units = dict(task.resources)
     names = list(room.capacity_resources)
     has = np.array(
-        [room.machine.cpu_milli, room.machine.memory_mib, *(room.capacity_resources[n] for n in names)], float
+        [
+            room.machine.cpu_milli,
+            room.machine.memory_mib,
+            *(room.capacity_resources[n] for n in names),
+            WHOLE_MILLI * len(room.devices),
+        ],
+        float,
     )
-    demand = np.array([width_milli, task.memory_mib, *(units.get(n, 0) for n in names)], float)
-    free = np.array([room.free_milli, room.free_memory_mib, *(room.free_resources.get(n, 0) for n in names)], float)
+    gpus = 0 if task.gpus is None else task.gpus.milli
+    demand = np.array([width_milli, task.memory_mib, *(units.get(n, 0) for n in names), gpus], float)
+    others = [room.free_resources.get(n, 0) for n in names]
+    free = np.array([room.free_milli, room.free_memory_mib, *others, sum(room.devices)], float)
     has = np.maximum(has, 1.0)
     return demand / has, free / has

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from flowsched.cluster.gpus import WHOLE_MILLI
 from flowsched.cluster.snapshot import Task
 from flowsched_simulator.baselines.baseline import Baseline, by_arrival
 from flowsched_simulator.baselines.greedy_round import Round
@@ -64,6 +65,8 @@ def _total(this: Round) -> dict[str, float]:
     for room in this.rooms:
         total["cpu"] += room.capacity_milli
         total["memory"] += room.capacity_memory_mib
+        if room.devices:
+            total["GPUs"] = total.get("GPUs", 0.0) + WHOLE_MILLI * len(room.devices)
         for name, units in room.capacity_resources.items():
             total[f"resource {name}"] = total.get(f"resource {name}", 0.0) + units
     return total
@@ -71,5 +74,7 @@ def _total(this: Round) -> dict[str, float]:
 
 def _add(shares: dict[str, float], task: Task, width_milli: int, total: dict[str, float]) -> None:
     amounts = {"cpu": width_milli, "memory": task.memory_mib} | {f"resource {n}": u for n, u in task.resources}
+    if task.gpus is not None:
+        amounts["GPUs"] = task.gpus.milli
     for name, amount in amounts.items():
         shares[name] = shares.get(name, 0.0) + amount / max(1.0, total.get(name, 0.0))

@@ -14,6 +14,8 @@ class Knowledge(StrEnum):
     """How a run time changes with the number of cores, so that the policy can choose it."""
     INTERFERENCE = "interference"
     """What tasks and services that share a machine do to each other."""
+    DEMAND = "the demand"
+    """Which shapes of task come, and how often."""
     INPUT = "places of input"
     """Which machines or racks hold the data that a task reads."""
     FUTURE = "the future"

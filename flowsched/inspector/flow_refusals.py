@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from flowsched.cluster.gpus import left_beside, suits, untouched
 from flowsched.cluster.snapshot import Task
 from flowsched.inspector import pod_facts, refusals
 from flowsched.inspector.flow_task import FlowTask
@@ -16,6 +17,9 @@ from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.relations.census import Census
 from flowsched.relations.relation import RelationKind
 from flowsched.support.arrays import BoolArray, IntArray
+
+GPU = "GPUs"
+"""Stands among resources for devices that have as much left as a task asks for of each."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class _Machines:
     names: tuple[str, ...]
     allowed: BoolArray
     cores: BoolArray
+    suits: BoolArray
+    """Where there are GPUs of a model that it may run on, if it asks for any."""
     known: BoolArray
     free: IntArray
     """What is free once all that starts now is there."""
@@ -60,6 +66,9 @@ def refused(task: FlowTask) -> Refused:
     resources = ["cpu", "memory", *asked]
     units = dict(own.resources)
     asks = [task.width_milli, own.memory_mib, *(units[name] for name in asked)]
+    if own.gpus is not None:
+        resources.append(GPU)
+        asks.append(own.gpus.count)
     found = _look(task, names, asked, asks)
     lacks = [
         refusals.Check(refusals.insufficient(r), found.known & (found.free[:, k] < asks[k]))
@@ -71,12 +80,13 @@ def refused(task: FlowTask) -> Refused:
         *refusals.by_reason(names, away),
         refusals.Check(refusals.SELECTOR, ~found.allowed & ~unlisted),
         refusals.Check(refusals.NO_CORES, ~found.cores & ~unlisted),
+        refusals.Check(refusals.GPU_MODEL, ~found.suits & ~unlisted),
         *related,
         *lacks,
         *(refusals.Check(reason, _mask(names, rows)) for reason, rows in sorted(found.by_price.items())),
     ]
     table = refusals.tabulate(names, checks)
-    candidates = found.allowed & found.cores
+    candidates = found.allowed & found.cores & found.suits
     short = refusals.shortage(names, resources, asks, found.free, found.whole, candidates, found.sizes)
     short["units"] = {"cpu": "milli", "memory": "MiB"}
     short["stays"] = _stays(task, short)
@@ -98,6 +108,7 @@ def _look(task: FlowTask, names: tuple[str, ...], asked: Sequence[str], asks: Se
         names,
         allowed=np.zeros(count, dtype=np.bool_),
         cores=np.zeros(count, dtype=np.bool_),
+        suits=np.zeros(count, dtype=np.bool_),
         known=np.array([name in opened.group_number for name in names], dtype=np.bool_),
         free=np.zeros(shape, dtype=np.int64),
         whole=np.zeros(shape, dtype=np.int64),
@@ -111,6 +122,8 @@ def _look(task: FlowTask, names: tuple[str, ...], asked: Sequence[str], asks: Se
         others: Colocation = () if m is None else task.others_on(m)
         found.allowed[i] = own.machines is None or name in own.machines
         found.cores[i] = bool(view.groups[g].batch_cores)
+        gpus = view.groups[g].machine.gpus
+        found.suits[i] = own.gpus is None or suits(gpus, replace(own.gpus, count=1))
         found.free[i], found.whole[i], found.sizes[i] = _room(task, g, others, asked)
         refusal = census.refusal(own, name)
         if refusal is not None:
@@ -118,7 +131,7 @@ def _look(task: FlowTask, names: tuple[str, ...], asked: Sequence[str], asks: Se
             role = "holds" if holds and not _only_joined(census, refusal.name, own, name) else "joins"
             missing = census.domain(refusal, name) is None
             found.by_relation.setdefault(refusals.refused_by(refusal, role, missing), []).append(i)
-        elif found.allowed[i] and found.cores[i] and (found.free[i] >= asks).all():
+        elif found.allowed[i] and found.cores[i] and found.suits[i] and (found.free[i] >= asks).all():
             why = _closed(task, g, m, others)
             if why is not None:
                 found.by_price.setdefault(why, []).append(i)
@@ -190,6 +203,15 @@ def _room(
         free.append(here.free_resources.get(name, 0) - taken)
         whole.append(dict(here.machine.resources).get(name, 0) - kept)
         size.append(dict(here.machine.resources).get(name, 0))
+    wanted, gpus = view.tasks[task.number].gpus, task.restored.model.prices.gpus
+    if wanted is not None and gpus is not None:
+        kept_devices = left_beside(here.machine.gpus, [(r.task.gpus, r.devices) for r in stay])
+        for left, column in (
+            (gpus.left_after(group, colocation), free),
+            (kept_devices, whole),
+            (untouched(here.machine.gpus), size),
+        ):
+            column.append(sum(milli >= wanted.share_milli for milli in left))
     return free, whole, size
 
 

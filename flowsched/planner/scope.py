@@ -17,4 +17,6 @@ def outside(snapshot: Snapshot) -> tuple[str, ...]:
         found.append("tasks without an end")
     if any(t.min_utility is not None for t in snapshot.pending):
         found.append("least utilities (min_utility)")
+    if any(t.gpus is not None for t in tasks):
+        found.append("GPUs as devices")
     return tuple(found)

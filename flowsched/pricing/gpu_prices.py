@@ -194,6 +194,14 @@ class GpuPrices:
         """What is left of each GPU on the group's representative machine, by the number of the device."""
         return self._left.get(self._view.groups[group].machine.name, ())
 
+    def left_after(self, group: int, colocation: Colocation) -> tuple[int, ...]:
+        """What is left of each GPU of the group's machines once those have come that start now; sorted, as in the group."""
+        state = self._scratch(group)
+        now = np.array([colocation[i].task_class for i in self._order(colocation)], dtype=np.int64)
+        chosen = np.full(len(now), -1, dtype=np.int64)
+        place_together(0, now, state, self._arrays, self._tables, value_state(state, self._tables), chosen)
+        return tuple(int(left) for left in state.devices[0] if left != NO_DEVICE)
+
     def devices(self, machine: str, group: int, colocation: Colocation) -> list[tuple[int, ...]]:
         """The devices of each arrival that starts now on a machine, in the order of the co-location; empty for others."""
         found: list[tuple[int, ...]] = [()] * len(colocation)

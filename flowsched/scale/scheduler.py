@@ -75,6 +75,13 @@ class NetworkScheduler:
         """The name by which users choose the policy."""
         return user_name(self._policy.name)
 
+    def _forbid_devices(self, snapshot: Snapshot) -> None:
+        tasks = (*snapshot.pending, *(r.task for r in snapshot.running))
+        asking = next((t.name for t in tasks if t.gpus is not None), None)
+        if asking is not None:
+            message = f"{asking} asks for GPUs as devices, which cost models do not know"
+            raise InputError([Problem("--policy", None, self.name, message, "flow and the baselines do")])
+
     def decide(self, snapshot: Snapshot) -> Decisions:
         """One round. Raises :class:`InputError` for what network rounds cannot keep and for a policy that fails or whose
         prices are none, and ``RuntimeError`` if the solver refuses a network.
@@ -82,6 +89,7 @@ class NetworkScheduler:
         timer = StageTimer(self._clock)
         began = self._clock()
         timer.start("snapshot")
+        self._forbid_devices(snapshot)
         take_stopped(self._solver)
         try:
             ledger = self._roster.follow(snapshot)

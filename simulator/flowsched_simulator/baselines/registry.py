@@ -35,6 +35,12 @@ _ON_REQUEST = {
     "las": f"{_HERE}.las:LeastAttainedService",
     "tetris": f"{_HERE}.tetris:Tetris",
     "wfs": f"{_HERE}.wfs:WeightedFairSharing",
+    "gpu-fgd": f"{_HERE}.gpu_rules:GpuFgd",
+    "gpu-best-fit": f"{_HERE}.gpu_rules:GpuBestFit",
+    "gpu-packing": f"{_HERE}.gpu_rules:GpuPacking",
+    "gpu-clustering": f"{_HERE}.gpu_rules:GpuClustering",
+    "gpu-dot-prod": f"{_HERE}.gpu_rules:GpuDotProd",
+    "gpu-random": f"{_HERE}.gpu_rules:GpuRandom",
 }
 COMPARED: tuple[str, ...] = tuple(_COMPARED)
 """Those that are compared unless it is said which."""

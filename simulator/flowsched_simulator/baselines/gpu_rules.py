@@ -1,0 +1,154 @@
+"""The published rules for shared GPUs as baselines: in order of arrival, each task where its rule has it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from flowsched.cluster.gpus import fullest
+from flowsched.cluster.knowledge import Knowledge
+from flowsched.cluster.snapshot import Snapshot, Task
+from flowsched.gpu.device_arrays import NO_DEVICE, NO_MODEL, DeviceArrays
+from flowsched.gpu.shapes import GpuShape, shape_arrays
+from flowsched.support.arrays import IntArray
+from flowsched_simulator.baselines.baseline import Baseline
+from flowsched_simulator.baselines.granting import Granting
+from flowsched_simulator.baselines.greedy_round import Round
+from flowsched_simulator.baselines.room import Room
+
+
+class _GpuRuleBaseline(Baseline):
+    """Order of arrival; what does not fit is skipped, and the rule chooses among the machines where a task fits.
+
+    Of machines that are equal to the rule, the first in an order that the seed draws, as in the published experiments.
+    """
+
+    rule: ClassVar[str]
+    """Its name in the registry of rules."""
+
+    def __init__(self, granting: Granting, seed: int = 0) -> None:
+        """``seed`` draws the order of ties."""
+        super().__init__(granting, seed)
+        self._device: dict[str, int] = {}
+
+    def round_of(self, snapshot: Snapshot) -> Round:
+        """A round in which shares go to the devices that the rule says."""
+        this = super().round_of(snapshot)
+        this.pick_devices = self._devices
+        self._device.clear()
+        return this
+
+    def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:
+        """The machine that the rule places the task on, if no other were there to choose from."""
+        from flowsched_simulator.baselines.gpu.registry import GPU_RULES
+        from flowsched_simulator.baselines.gpu.rule import GpuOutlook
+
+        rule = GPU_RULES[self.rule]
+        rank = {name: i for i, name in enumerate(self._order(tuple(r.name for r in this.rooms)))}
+        ranked = sorted(rooms, key=lambda r: rank[r.name])
+        models = tuple(sorted({m.gpus.model for m in this.snapshot.machines if m.gpus is not None}))
+        mine = task.at_least(width_milli).gpu_shape
+        demand = _demand(this.snapshot)
+        demand.setdefault(mine, 0)
+        shapes = tuple(demand)
+        frequency: IntArray = np.array(list(demand.values()), dtype=np.int64)
+        seed = int(this.rng.integers(2**31))
+        outlook = GpuOutlook(_arrays(ranked, models), models, shapes, frequency, seed)
+        arrays = shape_arrays(shapes, models)
+        state = rule.start(outlook)
+        for row, room in enumerate(ranked):
+            for shape in self._hosted(room, this):
+                if shape in demand:
+                    rule.placed(row, shapes.index(shape), outlook.machines, arrays, state)
+        row, device = rule.choose(shapes.index(mine), outlook.machines, arrays, state)
+        if row < 0:
+            return ranked[0]
+        self._device[task.name] = int(device)
+        return ranked[row]
+
+    def _devices(self, room: Room, task: Task) -> tuple[int, ...]:
+        if task.gpus is None:
+            return ()
+        device = self._device.get(task.name, -1)
+        return (device,) if task.gpus.is_share and device >= 0 else fullest(room.devices, task.gpus)
+
+    def _order(self, names: tuple[str, ...]) -> list[str]:
+        return [names[i] for i in np.random.default_rng([self.seed, 7]).permutation(len(names))]
+
+    def _hosted(self, room: Room, this: Round) -> list[GpuShape]:
+        return [r.task.gpu_shape for r in this.residents(room) if r.task.gpus is not None]
+
+
+def _demand(snapshot: Snapshot) -> dict[GpuShape, int]:
+    """What came so far, by shape."""
+    if snapshot.gpu_demand:
+        return dict(snapshot.gpu_demand)
+    tasks = (*(r.task for r in snapshot.running), *snapshot.pending)
+    return dict(sorted(Counter(t.gpu_shape for t in tasks).items()))
+
+
+def _arrays(rooms: Sequence[Room], models: Sequence[str]) -> DeviceArrays:
+    devices = np.full((len(rooms), max((len(r.devices) for r in rooms), default=0)), NO_DEVICE, dtype=np.int64)
+    for row, room in zip(devices, rooms, strict=True):
+        row[: len(room.devices)] = room.devices
+    gpus = [room.machine.gpus for room in rooms]
+    return DeviceArrays(
+        np.array([r.free_milli for r in rooms], dtype=np.int64),
+        np.array([r.free_memory_mib for r in rooms], dtype=np.int64),
+        np.array([NO_MODEL if one is None else models.index(one.model) for one in gpus], dtype=np.int64),
+        devices,
+    )
+
+
+class GpuFgd(_GpuRuleBaseline):
+    """Fragmentation gradient descent: Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with
+    Fragmentation Gradient Descent", USENIX ATC 2023, section 4.
+    """
+
+    name = "gpu-fgd"
+    description = "FGD: where the expected fragmentation of GPUs grows least"
+    rule = "FGD"
+    told = (Knowledge.DEMAND,)
+
+
+class GpuBestFit(_GpuRuleBaseline):
+    """BestFit of the same comparison: the least left over CPU and GPU."""
+
+    name = "gpu-best-fit"
+    description = "BestFit over CPU and GPU: the machine with the least left"
+    rule = "BestFit"
+
+
+class GpuPacking(_GpuRuleBaseline):
+    """GpuPacking of the same comparison."""
+
+    name = "gpu-packing"
+    description = "GpuPacking: used devices before free ones, and those before idle machines"
+    rule = "GpuPacking"
+
+
+class GpuClustering(_GpuRuleBaseline):
+    """GpuClustering of the same comparison."""
+
+    name = "gpu-clustering"
+    description = "GpuClustering: tasks of one kind together, on the fullest such machine"
+    rule = "GpuClustering"
+
+
+class GpuDotProd(_GpuRuleBaseline):
+    """DotProd of the same comparison."""
+
+    name = "gpu-dot-prod"
+    description = "DotProd: the machine whose free CPU and GPU are least aligned with the task"
+    rule = "DotProd"
+
+
+class GpuRandom(_GpuRuleBaseline):
+    """Random of the same comparison: order of arrival, any machine, any device."""
+
+    name = "gpu-random"
+    description = "Order of arrival, any machine and any device where the task fits"
+    rule = "Random"

@@ -7,6 +7,7 @@ from typing import Any
 from flowsched.cluster.snapshot import Task
 from flowsched.inspector.comparison import plain_terms
 from flowsched.inspector.flow_task import FlowTask
+from flowsched.inspector.gpu_facts import gpu_facts
 from flowsched.inspector.moves import by_machine, cheapest, here, moves_of, waiting_move
 from flowsched.inspector.sharing import shared_services
 
@@ -44,6 +45,7 @@ def placed_facts(task: FlowTask) -> dict[str, Any]:
         "makespan": task.makespan,
         "neighbours": _neighbours(task, placed.machine),
         "services": _services(task, placed.machine),
+        "gpus": gpu_facts(task),
         "shared": shared_services(task.part, task.opened, placed.machine, placed.cores or ()),
     }
 

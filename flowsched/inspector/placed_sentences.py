@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flowsched.inspector.gpu_facts import gpu_sentences
 from flowsched.inspector.task_sentences import (
     SHOWN,
     class_sentences,
@@ -25,6 +26,7 @@ def placed_sentences(facts: Facts) -> list[str]:
     lines = [f"{title} starts on {place['machine']}{shape_text(place)}: cost {cost_text(place['cost'])}."]
     if place["terms"]:
         lines.append(f"Its cost: {terms_text(place['terms'])}.")
+    lines += gpu_sentences(facts.get("gpus"))
     lines += shared_cores(facts)
     lines += stage_sentences(facts)
     lines += _why_now(facts)

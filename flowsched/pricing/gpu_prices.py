@@ -140,7 +140,7 @@ class GpuPrices:
         """Price every class on every group as it runs now."""
         self._view = view
         self._weight = weight
-        self.worth = worth
+        self.worth: GpuWorth = worth
         models = worth.models
         self.shapes = [c.task.gpu_shape for c in view.classes]
         """Of each class."""

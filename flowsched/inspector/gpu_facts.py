@@ -1,0 +1,86 @@
+"""What the GPUs of its place cost a task of a round of flow, beside what the task is worth to the demand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowsched.cluster.gpus import TaskGpus
+from flowsched.gpu.shapes import GpuShape
+from flowsched.inspector.flow_task import FlowTask
+from flowsched.pricing.flow_prices import GPU_VALUE
+from flowsched.pricing.gpu_prices import GpuWorth
+
+_SAME = 0.02
+"""Costs that differ by less, in devices, are the same to a reader."""
+
+
+def gpu_facts(task: FlowTask) -> dict[str, Any] | None:
+    """Of a task that starts with GPUs: what it asks for, its devices, its worth, its cost in devices, and the share that a
+    hole would have held which it breaks. None without GPUs, or where the models cannot say.
+    """
+    placed = task.placed
+    if placed is None or task.opened is None:
+        return None
+    model, own = task.opened.model, task.opened.task(task.name)
+    prices = model.prices.gpus
+    if own.gpus is None or prices is None:
+        return None
+    entry = next(p for p in task.part.plain["placements"] if p["task"] == task.name)
+    devices = [int(d) for d in entry.get("devices", ())]
+    weight = task.opened.settings.gpu_weight
+    cost = None if weight <= 0.0 else float(placed.terms.get(GPU_VALUE, 0.0)) / weight
+    worth = _worth_of(own.gpu_shape, prices.worth)
+    dearer = cost is not None and worth is not None and cost > worth + _SAME
+    return {
+        "asks": str(own.gpus),
+        "devices": devices,
+        "worth": worth,
+        "cost": cost,
+        "breaks": _broken(task, own.gpus, devices) if dearer and own.gpus.is_share and devices else None,
+    }
+
+
+def gpu_sentences(facts: dict[str, Any] | None) -> list[str]:
+    """The facts in words."""
+    if facts is None:
+        return []
+    numbers = ", ".join(str(d) for d in facts["devices"])
+    lines = f"It asks for {facts['asks']} and gets device{'s' * (len(facts['devices']) > 1)} {numbers}"
+    if facts["cost"] is None:
+        return [f"{lines}."]
+    if facts["worth"] is None:
+        return [f"{lines}; that costs {facts['cost']:.2f} of a GPU that the expected demand could have used."]
+    words = f"{lines}. To the expected demand such a task is worth {facts['worth']:.2f} of a GPU; here it costs "
+    if facts["cost"] <= facts["worth"] + _SAME:
+        return [f"{words}no more."]
+    broken = "" if facts["breaks"] is None else f", because it breaks a hole that would have held {facts['breaks']}m"
+    return [f"{words}{facts['cost']:.2f}{broken}."]
+
+
+def _worth_of(shape: GpuShape, worth: GpuWorth) -> float | None:
+    """The price of a shape of the demand; of one that is not among them, the mean of those that ask for as many GPUs."""
+    found = [float(p) for s, p in zip(worth.shapes, worth.prices, strict=True) if s == shape]
+    alike = found or [
+        float(p)
+        for s, p in zip(worth.shapes, worth.prices, strict=True)
+        if (s.count, s.share_milli, s.models) == (shape.count, shape.share_milli, shape.models)
+    ]
+    return sum(alike) / len(alike) if alike else None
+
+
+def _broken(task: FlowTask, wanted: TaskGpus, devices: list[int]) -> int | None:
+    """The largest share of the demand that the device would have held without the task, and does not with it."""
+    opened = task.restored
+    prices = opened.model.prices.gpus
+    assert task.placed is not None and prices is not None, "it is placed on a device"
+    name = task.placed.machine
+    left = list(opened.model.view.snapshot.devices_left()[name])
+    for other in task.part.plain["placements"]:
+        gpus = opened.task(other["task"]).gpus
+        if other["machine"] == name and gpus is not None:
+            for device in other.get("devices", ()):
+                left[device] -= gpus.share_milli
+    after = left[devices[0]]
+    before = after + wanted.share_milli
+    shares = [s.share_milli for s, p in zip(prices.worth.shapes, prices.worth.prices, strict=True) if p > 0.0]
+    return max((share for share in shares if after < share <= before and share != wanted.share_milli), default=None)

@@ -17,12 +17,14 @@ from flowsched_models.document import Document, InputError, KeyPath, Problems, n
 from flowsched_models.form import CoreSet, DurationUs, Form, MemoryMib, MilliCpu, Moment, Name, PositiveInt, Rate
 from flowsched_models.profiles import load_catalogue
 from flowsched_models.quantity import (
+    QuantityError,
     format_cores,
     format_duration_us,
     format_memory,
     format_milli,
     format_rate,
     parse_milli,
+    shown,
 )
 from flowsched_models.service import LatencyCurve, ServiceProfile
 
@@ -51,12 +53,46 @@ class MachineGpusForm(Form):
         return MachineGpus(self.model, self.count, self.memory)
 
 
+def _parse_share(value: Any) -> int:
+    """A part of one GPU, in thousandths."""
+    try:
+        return parse_milli(value)
+    except QuantityError:
+        raise QuantityError(
+            f"{shown(value)} is not a share of a GPU", "write a share as 0.47, or thousandths of a GPU as 470m"
+        ) from None
+
+
+GpuShare = Annotated[int, BeforeValidator(_parse_share)]
+
+
 class TaskGpusForm(Form):
     """GPUs that a task asks for, in a file: ``{count: 2}``, ``{share: 470m}``, ``{models: [V100, P100]}``."""
 
     count: PositiveInt | None = None
-    share: MilliCpu | None = None
+    share: GpuShare | None = None
     models: Annotated[list[Name], Field(min_length=1)] | None = None
+
+
+def _gpus_in_a_cell(value: Any) -> Any:
+    """``count=2 models=V100|P100``, as it stands in a cell of a table, as YAML would have it."""
+    if not isinstance(value, str):
+        return value
+    found: dict[str, Any] = {}
+    for word in value.split():
+        key, equals, text = word.partition("=")
+        if not (key and equals and text):
+            raise QuantityError(
+                f"{shown(value)} is not what GPUs are asked for by", "write share=470m, or count=2 models=V100|P100"
+            )
+        found[key] = text.split("|") if key == "models" else text
+    if str(found.get("count", "")).isdigit():
+        found["count"] = int(found["count"])
+    return found
+
+
+AskedGpus = Annotated[TaskGpusForm | None, BeforeValidator(_gpus_in_a_cell)]
+"""GPUs that a task asks for, or none."""
 
 
 class GpuDemandForm(Form):
@@ -64,7 +100,7 @@ class GpuDemandForm(Form):
 
     request: Request
     memory: MemoryMib = 0
-    gpus: TaskGpusForm | None = None
+    gpus: AskedGpus = None
     count: PositiveInt = 1
 
 
@@ -108,7 +144,7 @@ class BoundForm(Form):
     """What binds a task to machines and to other tasks: the same keys for jobs and for tasks."""
 
     resources: dict[str, Units] = Field(default_factory=dict)
-    gpus: TaskGpusForm | None = None
+    gpus: AskedGpus = None
     relations: list[Name] = Field(default_factory=list)
     holds: list[Name] = Field(default_factory=list)
     joins: list[Name] = Field(default_factory=list)

@@ -32,7 +32,7 @@ def value_tables(prices: FloatArray, shapes: ShapeArrays, most_devices: int, ste
     without = shapes.count == 0
     allowed = np.stack([(taken[:, without] >= row[without] - 1e-9).all(axis=1) for row in prices])
     net = prices[:, None, :] - taken  # [samples, grid, S]
-    columns = net.reshape(-1, len(cores)).T  # [S, C]
+    columns = net.transpose(2, 0, 1).reshape(len(cores), len(prices) * len(core))  # [S, C]
     models = shapes.allowed.shape[1]
     width = columns.shape[1]
     partial = np.zeros((models, CELLS + 1, width))

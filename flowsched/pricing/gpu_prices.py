@@ -80,15 +80,17 @@ def _worth(demand: Sequence[tuple[GpuShape, int]], idle: Sequence[tuple[MachineG
         [models.index(gpus.model) for gpus, _, _ in idle],
     )
     frequent = sorted(demand, key=lambda pair: (-pair[1], pair[0]))[:_MOST_SHAPES]
-    known = demand_of(dict(frequent))
+    shapes = tuple(shape for shape, _ in frequent)
     most = max((gpus.count for gpus, _, _ in idle), default=0)
-    if idle and known.mean_gpus > 0.0:
+    if idle and any(shape.count for shape in shapes):
+        known = demand_of(dict(frequent))
+        shapes = known.shapes
         program = PriceProgram(machines, models, known.shapes)
         prices = program.expected_prices(known, sum(count for _, count in frequent), np.random.default_rng(SEED))
     else:
-        prices = np.zeros((1, len(known.shapes)))
-    tables = value_tables(prices, shape_arrays(known.shapes, models), most)
-    return GpuWorth(tables, models, known.shapes, prices.mean(axis=0))
+        prices = np.zeros((1, len(shapes)))
+    tables = value_tables(prices, shape_arrays(shapes, models), most)
+    return GpuWorth(tables, models, shapes, prices.mean(axis=0))
 
 
 class MachineWorth:

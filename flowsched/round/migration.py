@@ -72,6 +72,7 @@ def migrate(
                 found.gain,
                 found.price,
                 settings.keeps_migrated_work,
+                to.devices,
             )
         )
         gone.add(to.task.name)
@@ -116,6 +117,7 @@ def _best_move(
             cores=cores[n],
             start_s=ready_s,
             moved_s=snapshot.now_s,
+            devices=room.devices_for(movable[i].task, n),
             progress=movable[i].progress if settings.keeps_migrated_work else 0.0,
         )
         for i, n in pairs

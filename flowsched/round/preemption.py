@@ -71,7 +71,7 @@ def started(snapshot: Snapshot, task: Task, placement: Placement) -> Running:
     wait = delay.at_submission_s if task.submit_s >= snapshot.now_s else delay.after_waiting_s
     now = snapshot.now_s
     place = placement.machine, placement.width_milli, placement.threads, placement.cores
-    return Running(task, *place, now, now + wait, task.done)
+    return Running(task, *place, now, now + wait, task.done, devices=placement.devices)
 
 
 def single(task: Task) -> bool:
@@ -154,7 +154,7 @@ class _Work:
             return []  # with room somewhere, it waits on purpose, or for a p95 goal
         for highest in sorted({v.task.priority for v in lower}):
             some = [v for v in lower if v.task.priority <= highest]
-            able = self._room.fitting(task, self._room.freed_by(some)) & open_
+            able = self._room.fitting(task, some) & open_
             if not able.any():
                 continue
             choices = self._choices(task, some, {self._room.names[m] for m in np.flatnonzero(able)})
@@ -239,7 +239,6 @@ class _Work:
         g = priced.trial_group(trial)
         cores, threads = priced.prices.forecasts.place(g, arrival)
         terms = priced.prices.machine_terms(g, (arrival,), 0)
-        placement = Placement(task.name, choice[2], arrival.width_milli, threads, cores, sum(terms.values()), terms)
         lost = []
         for victim in choice[4]:
             name = victim.task.name
@@ -254,6 +253,9 @@ class _Work:
                 lost.append(name)
             else:
                 state.preemptions.append(preemption)
+        cost = sum(terms.values())
+        devices = self._room.devices_for(task, choice[2])
+        placement = Placement(task.name, choice[2], arrival.width_milli, threads, cores, cost, terms, devices)
         running = started(state.snapshot, task, placement)
         state.placements[task.name] = placement
         state.taken_back.pop(task.name, None)

@@ -96,12 +96,16 @@ def _text(name: str, value: Any) -> str | None:
     if value is None:
         return None
     if isinstance(value, Mapping):
-        return _words(name, [(str(key), f"{key}={_text(name, each)}") for key, each in value.items()])
+        return _words(name, [(str(key), f"{key}={_in_a_mapping(name, each)}") for key, each in value.items()])
     if isinstance(value, list | tuple):
         return _words(name, [("", str(_text(name, each))) for each in value])
     if isinstance(value, bool):
         return "true" if value else "false"
     return repr(value) if isinstance(value, float) else str(value)
+
+
+def _in_a_mapping(name: str, value: Any) -> str:
+    return "|".join(str(_text(name, each)) for each in value) if isinstance(value, list) else str(_text(name, value))
 
 
 def _words(name: str, words: Sequence[tuple[str, str]]) -> str:

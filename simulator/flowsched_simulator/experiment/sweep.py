@@ -62,9 +62,23 @@ class Sweep:
         done = self.store.digests()
         return [run for run in self.mine(seeds) if run.digest not in done]
 
+    def further_seeds(self) -> list[int]:
+        """Seeds after those of the plan with which runs of it are done, as :meth:`run_until` adds them."""
+        done, found = self.store.digests(), list[int]()
+        while done:
+            (seed,) = _further([*self.plan.seeds, *found], 1)
+            if not any(run.digest in done for run in self.plan.runs([seed])):
+                break
+            found.append(seed)
+        return found
+
+    def finished(self, seeds: Iterable[int]) -> int:
+        """How many runs with these seeds are done."""
+        return len({run.digest for run in self.plan.runs(seeds)} & self.store.digests())
+
     def foreign(self, seeds: Iterable[int]) -> int:
-        """How many finished runs of the folder belong to other configurations, and are left alone."""
-        return len(self.store.digests() - {run.digest for run in self.plan.runs(seeds)})
+        """How many finished runs of the folder are none with these seeds, and are left alone."""
+        return len(self.store.digests()) - self.finished(seeds)
 
     def lacking(self) -> int:
         """How many runs of all shares are not done."""
@@ -78,9 +92,9 @@ class Sweep:
         with workers(backend, jobs, address) as (count, _):
             return count
 
-    def estimate(self) -> Estimate:
-        """How long the pending runs take, measured."""
-        return estimate(self.pending(self.plan.seeds), self.mine(self.plan.seeds), self.store)
+    def estimate(self, seeds: Sequence[int]) -> Estimate:
+        """How long the pending runs with these seeds take, measured."""
+        return estimate(self.pending(seeds), self.mine(seeds), self.store)
 
     def run(self, expected: Estimate | None = None) -> list[RunFailure]:
         """Do the pending runs, and gather the results if none is lacking; the runs that failed."""
@@ -95,11 +109,9 @@ class Sweep:
         Every case has the same seeds. A rule that stops by the width makes intervals a little too narrow where seeds are few
         (Chow and Robbins 1965, Annals of Mathematical Statistics 36); there are therefore :data:`LEAST_SEEDS` at least.
         """
-        seeds = list(self.plan.seeds)
+        seeds = self.first_seeds()
         with self.store.locked():
             while True:
-                if len(seeds) < LEAST_SEEDS:
-                    seeds += _further(seeds, LEAST_SEEDS - len(seeds))
                 failures = self._do(self.pending(seeds), expected)
                 if failures:
                     return failures
@@ -110,6 +122,11 @@ class Sweep:
                 seeds += _further(seeds, count)
             self.gather_if_complete(seeds)
         return []
+
+    def first_seeds(self) -> list[int]:
+        """Those that :meth:`run_until` begins with: of the plan, and so many more that there are :data:`LEAST_SEEDS`."""
+        seeds = list(self.plan.seeds)
+        return seeds + _further(seeds, max(0, LEAST_SEEDS - len(seeds)))
 
     def differences(self, seeds: Sequence[int]) -> list[PairedDifference]:
         """Every case and policy against the reference, by the metric of the plan."""

@@ -69,9 +69,8 @@ class _Share(click.ParamType[tuple[int, int]]):
 @click.option(
     "--max-seeds",
     type=click.IntRange(1),
-    default=100,
-    show_default=True,
-    help="With --until: no more seeds than these.",
+    metavar="N",
+    help="With --until: no more seeds than these, 5 at least. Default: 100.",
 )
 @click.option("--share", type=_Share(), metavar="I/N", help="Do only the I-th of N shares of the runs, I from 0.")
 @click.option("--dry-run", is_flag=True, help="Say what would run and about how long, and run nothing of it.")
@@ -87,7 +86,7 @@ def sweep(
     backend: str,
     address: str | None,
     until: float | None,
-    max_seeds: int,
+    max_seeds: int | None,
     share: tuple[int, int] | None,
     dry_run: bool,
     with_report: bool,
@@ -100,11 +99,12 @@ def sweep(
     """
     from flowsched_simulator.experiment.experiment import default_folder
     from flowsched_simulator.experiment.experiment_file import load_experiment
-    from flowsched_simulator.experiment.sweep import Sweep
+    from flowsched_simulator.experiment.sweep import Sweep, check_most_seeds
 
     if share is not None and until is not None:
         raise InputError([Problem("--share", None, "", "has no meaning with --until", "leave one of them out")])
     plan = load_experiment(experiment).plan
+    check_most_seeds(plan, until, max_seeds)
     folder = out or default_folder(plan.name)
     with SweepProgress() as progress:
         made = Sweep(plan, folder, jobs=jobs, backend=backend, address=address, share=share, report=progress.show)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from flowsched_models.document import InputError, Problem
+from flowsched_models.text_table import counted
 from flowsched_simulator.experiment.estimate import Estimate, estimate
 from flowsched_simulator.experiment.finished_run import RunFailure
 from flowsched_simulator.experiment.gathering import gather
@@ -19,6 +21,8 @@ from flowsched_simulator.experiment.workers import check_backend, check_installe
 
 LEAST_SEEDS = 5
 """By the intervals of fewer it is not decided when to stop."""
+USUAL_MOST_SEEDS = 100
+"""Where nobody says when to stop adding seeds."""
 
 SweepReport = Callable[[int, int, float | None], None]
 """Called with runs done, runs in all, and about how many seconds are left (None: not known)."""
@@ -103,12 +107,17 @@ class Sweep:
             self.gather_if_complete(self.plan.seeds)
         return failures
 
-    def run_until(self, width: float, most_seeds: int, expected: Estimate | None = None) -> list[RunFailure]:
+    def run_until(
+        self, width: float, most_seeds: int | None = None, expected: Estimate | None = None
+    ) -> list[RunFailure]:
         """Add seeds until every paired difference is known to ``width`` of the reference's mean, half of the interval.
 
+        ``most_seeds``: :data:`USUAL_MOST_SEEDS` unless given; raises :class:`InputError` if it begins with more already.
         Every case has the same seeds. A rule that stops by the width makes intervals a little too narrow where seeds are few
         (Chow and Robbins 1965, Annals of Mathematical Statistics 36); there are therefore :data:`LEAST_SEEDS` at least.
         """
+        check_most_seeds(self.plan, width, most_seeds)
+        most_seeds = most_seeds or USUAL_MOST_SEEDS
         seeds = self.first_seeds()
         with self.store.locked():
             while True:
@@ -187,6 +196,25 @@ class Sweep:
                 continue
             missing = max(missing, math.ceil(len(seeds) * min(4.0, (half / width) ** 2)) - len(seeds), 1)
         return missing
+
+
+def check_most_seeds(plan: Plan, until: float | None, most_seeds: int | None) -> None:
+    """Raise :class:`InputError` for a limit of seeds that limits nothing, or that the first seeds break already."""
+    if most_seeds is None:
+        return
+    if until is None:
+        message, help = "has no meaning without --until", "add --until 2%, or leave it out"
+    elif most_seeds < len(plan.seeds):
+        message = f"allows {counted(most_seeds, 'seed')}, but the experiment has {len(plan.seeds)}"
+        help = f"write --max-seeds {max(LEAST_SEEDS, len(plan.seeds))} or more, or name fewer seeds in the experiment"
+    elif most_seeds < LEAST_SEEDS:
+        message = (
+            f"allows {counted(most_seeds, 'seed')}, but intervals of fewer than {LEAST_SEEDS} do not tell when to stop"
+        )
+        help = f"write --max-seeds {LEAST_SEEDS} or more, or leave out --until"
+    else:
+        return
+    raise InputError([Problem("--max-seeds", None, "", message, help)])
 
 
 def _further(seeds: Sequence[int], count: int) -> list[int]:

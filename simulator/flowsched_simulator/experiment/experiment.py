@@ -49,6 +49,7 @@ class Experiment:
         grid = {key: [setting_text(value) for value in values] for key, values in (settings or {}).items()}
         contenders = _collected(problems, policies, lambda policy: _contenders(policy, grid, variant))
         found = [each for group in contenders for each in group]
+        problems += empty_problems(name, scenarios, policies)
         problems += plan_problems(name, cases, found, tuple(seeds), grid, reference, metric)
         if problems:
             raise InputError(problems)
@@ -114,6 +115,15 @@ def make_plan(
     reference = reference or (FLOW if FLOW in labels else labels[0])
     metric = metric or default_metric(cases[0].scenario)
     return Plan(name, tuple(cases), tuple(contenders), seeds, reference, metric, max_time_s, description)
+
+
+def empty_problems(name: str, scenarios: Sequence[object], policies: Sequence[object]) -> list[Problem]:
+    """Scenarios or policies of which none is given; ``key`` of each problem is the key of the file."""
+    return [
+        Problem(name, None, key, "must not be empty", f"name one {one} at least")
+        for key, one, given in (("scenarios", "scenario", scenarios), ("policies", "policy", policies))
+        if not given
+    ]
 
 
 def plan_problems(

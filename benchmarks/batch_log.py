@@ -26,6 +26,7 @@ from flowsched.cluster.snapshot import MILLI, Machine, Task
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError, Problem
 from flowsched_models.machine import MachineType
+from flowsched_models.text_table import text_table
 from flowsched_simulator import Run, Scenario, simulate
 from flowsched_simulator.fixed_run_time import fixed_profile
 from flowsched_simulator.policies import check_policies
@@ -182,8 +183,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         ]
         for row in rows
     ]
-    widths = [max(len(line[c]) for line in lines) for c in range(len(lines[0]))]
-    return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(text_table(lines, left=(), indent=""))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from flowsched.scale.demand import Demand
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.reasons import Closing
 from flowsched.solvers import make_solver
+from flowsched_models.text_table import text_table
 
 RESULTS = Path(__file__).parent / "results"
 SIZES_MILLI = (4000, 8000, 16000)
@@ -226,8 +227,7 @@ def table(rows: list[dict[str, Any]]) -> str:
                 f"{row['gap_relative']:.3f}",
             ]
         )
-    widths = [max(len(line[c]) for line in lines) for c in range(len(heads))]
-    return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(text_table(lines, left=(), indent=""))
 
 
 if __name__ == "__main__":

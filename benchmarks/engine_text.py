@@ -7,16 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from flowsched_models.text_table import text_table
+
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:
     """Columns of equal width, the first to the left."""
-    widths = [max(len(line[c]) for line in lines) for c in range(len(lines[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(w) if c == 0 else cell.rjust(w) for c, (cell, w) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
+    return "\n".join(text_table(lines, indent=""))
 
 
 def number(value: float | None, digits: int = 1) -> str:

@@ -15,6 +15,7 @@ import click
 from benchmarks.machine import describe_machine
 from benchmarks.rounds import measure, resized
 from benchmarks.rounds_presets import PRESETS
+from flowsched_models.text_table import text_table
 
 RESULTS = Path(__file__).parent / "results"
 USES = "0.5,0.7,0.8,0.85,0.9,0.93,0.96,0.98,0.99"
@@ -74,8 +75,7 @@ def table(rows: list[dict[str, Any]]) -> str:
                 f"{row['p50_ms']:.2f}",
             ]
         )
-    widths = [max(len(line[c]) for line in lines) for c in range(len(heads))]
-    return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(text_table(lines, left=(), indent=""))
 
 
 if __name__ == "__main__":

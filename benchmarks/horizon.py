@@ -17,6 +17,7 @@ import numpy as np
 
 from benchmarks.variations import NAMES, scaled
 from flowsched.cluster.settings import Settings
+from flowsched_models.text_table import text_table
 from flowsched_simulator import EngineOptions, Scenario, load_scenario, simulate
 
 RESULTS = Path(__file__).parent / "results"
@@ -81,8 +82,7 @@ def table(rows: list[dict[str, Any]]) -> str:
                 f"{row['scaled_mean_completion_percent']:+.1f}",
             ]
         )
-    widths = [max(len(line[c]) for line in lines) for c in range(len(heads))]
-    return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(text_table(lines, left=(), indent=""))
 
 
 if __name__ == "__main__":

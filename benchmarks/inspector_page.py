@@ -32,6 +32,7 @@ from flowsched.records.record import record_head
 from flowsched.scale.bulk_round import place
 from flowsched.scale.demand import Demand
 from flowsched.solvers import make_solver
+from flowsched_models.text_table import text_table
 
 RESULTS = Path(__file__).parent / "results"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -209,13 +210,7 @@ def table(rows: list[dict[str, Any]]) -> str:
                 "-" if row["unfold_ms"] is None else f"{row['unfold_ms']:,.0f}",
             ]
         )
-    widths = [max(len(line[c]) for line in lines) for c in range(len(heads))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(w) if c == 0 else cell.rjust(w) for c, (cell, w) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
-    )
+    return "\n".join(text_table(lines, indent=""))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from flowsched_k8s.instructions import Bind, Evict, Instruction
 from flowsched_k8s.planning import make_engine, plan_round
 from flowsched_k8s.state import SchedulerState
 from flowsched_models.profiles import load_catalogue
+from flowsched_models.text_table import text_table
 
 T = TypeVar("T")
 RESULTS = Path(__file__).parent / "results"
@@ -252,8 +253,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         shown = (f"{row[stage]:.3f}" for stage in STAGES)
         lines.append([row["shape"], str(row["replicas"]), str(row["nodes"]), *shown])
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    return "\n".join("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(text_table(lines, left=(), indent=""))
 
 
 if __name__ == "__main__":

@@ -35,6 +35,7 @@ import msgspec
 import numpy as np
 
 from benchmarks.machine import describe_machine
+from flowsched_models.text_table import text_table
 
 HOUSE = Path(__file__).parent.parent
 CONTROL_PLANE = HOUSE / "k8s" / "control_plane" / "control_plane.py"
@@ -544,8 +545,7 @@ def table(summary: dict[str, Any], runs: Sequence[Run]) -> str:
                 values = [run.entries[name][figure] for run in runs if name in run.entries]
                 cells.append(f"{entry[figure]:.4g} [{min(values):.4g}, {max(values):.4g}]")
             lines.append([name, *cells])
-    widths = [max(len(line[c]) for line in lines) for c in range(len(lines[0]))]
-    rows = ["  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+    rows = text_table(lines, left=(), indent="")
     raw = [run.raw_binds_per_s for run in runs]
     rows.append(f"raw binds per s: {summary['raw_binds_per_s']:.4g} [{min(raw):.4g}, {max(raw):.4g}]")
     return "\n".join(rows)

@@ -21,6 +21,7 @@ from benchmarks.node_modes import Mode, set_up
 from flowsched_agent.load.running_load import LoadResult, run_load
 from flowsched_agent.load.self_check import bottleneck
 from flowsched_agent.load.steps import LoadStep
+from flowsched_models.text_table import text_table
 
 LOW, HIGH = 0.26, 0.8
 """Of what one core serves at most: 8,000 and 25,000 of 31,000. A core of its own is enough for both, a shared one is not."""
@@ -231,9 +232,7 @@ def table(outcomes: Iterable[Outcome]) -> str:
                 _listed([run.agent_cpu_s for run in runs], "{:.2f}"),
             )
         )
-    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
-    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join(text)
+    return "\n".join(text_table(lines, left=range(len(head)), indent=""))
 
 
 def write_windows(path: Path, windows: Iterable[Window]) -> None:

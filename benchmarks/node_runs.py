@@ -30,6 +30,7 @@ from flowsched_models.measurements.controlled_run import ControlledRun
 from flowsched_models.measurements.load import load_measurements
 from flowsched_models.measurements.measurements import Measurements
 from flowsched_models.profiles import load_catalogue
+from flowsched_models.text_table import text_table
 
 RESULTS = Path(__file__).with_name("results")
 YEARS = ("2023", "2024")
@@ -221,7 +222,7 @@ def _makespans(groups: Sequence[GroupResult]) -> list[str]:
         for played in (g.played_s, g.unseen_s):
             row += [f"{fmean(played):.1f}", f"{100.0 * (fmean(played) / measured - 1.0):+.1f}"]
         rows.append(row)
-    return _aligned(rows)
+    return text_table(rows, indent="")
 
 
 def _active(groups: Sequence[GroupResult]) -> list[str]:
@@ -230,18 +231,7 @@ def _active(groups: Sequence[GroupResult]) -> list[str]:
     for g in groups:
         rows.append([g.group, *(f"{g.active[j][0]:.1f} {g.active[j][1]:.1f} {g.unseen_active[j]:.1f}" for j in jobs)])
     off = [f"{median(100.0 * abs(g.unseen_active[j] / g.active[j][0] - 1.0) for g in groups):.1f}" for j in jobs]
-    return _aligned([*rows, ["unseen, median error %", *off]])
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[c]) for row in rows) for c in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [
-            cell.ljust(w) if c == 0 else cell.rjust(w) for c, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
+    return text_table([*rows, ["unseen, median error %", *off]], indent="")
 
 
 def as_json(group: GroupResult) -> dict[str, object]:

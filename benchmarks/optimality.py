@@ -25,6 +25,7 @@ from flowsched.scale.exact import ExactLevel
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.small_round import bound_prices
 from flowsched.solvers import make_solver
+from flowsched_models.text_table import text_table
 
 RESULTS = Path(__file__).parent / "results"
 USES = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
@@ -192,13 +193,7 @@ def table(outcome: dict[str, Any]) -> str:
 
 def columns(lines: list[list[str]]) -> str:
     """Cells in columns, the first one left."""
-    widths = [max(len(line[c]) for line in lines) for c in range(len(lines[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
-    )
+    return "\n".join(text_table(lines, indent=""))
 
 
 if __name__ == "__main__":

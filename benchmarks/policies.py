@@ -25,6 +25,7 @@ from benchmarks.random_scenario import Recipe, random_scenario
 from benchmarks.variations import NAMES, variations
 from flowsched.cluster.settings import Settings
 from flowsched_models.profiles import load_catalogue
+from flowsched_models.text_table import text_table
 from flowsched_simulator import POLICIES, EngineOptions, Options, Run, load_scenario, load_schedule, replay, simulate
 from flowsched_simulator.comparison import simulate_variants
 
@@ -192,8 +193,7 @@ def interval(values: np.ndarray[Any, Any], draws: int = 10_000) -> tuple[float, 
 
 
 def _aligned(lines: list[list[str]]) -> str:
-    widths = [max(len(line[c]) for line in lines) for c in range(len(lines[0]))]
-    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return "\n".join(text_table(lines, left=range(len(lines[0])), indent=""))
 
 
 if __name__ == "__main__":

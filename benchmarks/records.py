@@ -37,6 +37,7 @@ from flowsched.scale.bulk_round import place
 from flowsched.scale.demand import Demand
 from flowsched.solvers import Solver, make_solver
 from flowsched_k8s.round_account import Filtered, RoundAccount
+from flowsched_models.text_table import text_table
 
 RESULTS = Path(__file__).parent / "results"
 MACHINES = 12_500
@@ -282,8 +283,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     ]
     heads += ["record KiB", "make ms", "written", "dropped"]
     lines = [heads, *([*_texts(row)] for row in rows)]
-    widths = [max(len(line[c]) for line in lines) for c in range(len(heads))]
-    return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(text_table(lines, left=(), indent=""))
 
 
 def _texts(row: dict[str, Any]) -> Iterator[str]:

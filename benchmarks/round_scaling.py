@@ -21,6 +21,7 @@ import numpy as np
 from benchmarks.machine import describe_machine
 from benchmarks.rounds import measure, resized
 from benchmarks.rounds_presets import PRESETS
+from flowsched_models.text_table import text_table
 
 RESULTS = Path(__file__).parent / "results"
 SIZES = "100,300,1000,3000,12500,30000,100000"
@@ -103,8 +104,7 @@ def table(outcome: dict[str, Any]) -> str:
                 *(f"{ms[name]:.1f}" if name in ms else "-" for name in others),
             ]
         )
-    widths = [max(len(line[c]) for line in lines) for c in range(len(heads))]
-    text = "\n".join("  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in lines)
+    text = "\n".join(text_table(lines, left=(), indent=""))
     found = outcome["slopes"]
     named = {
         "all": "over all sizes",

@@ -25,6 +25,7 @@ from flowsched.round.scheduler import FlowScheduler, begin_round, decide
 from flowsched.solvers import SOLVERS, make_solver
 from flowsched_models.profiles import load_catalogue
 from flowsched_models.runtime import HostFactory
+from flowsched_models.text_table import text_table
 
 RESULTS = Path(__file__).parent / "results"
 TYPES = ("n2d-highcpu-2", "n2d-highmem-4", "e2-standard-8")
@@ -152,8 +153,7 @@ def table(rows: list[dict[str, Any]]) -> str:
                 *(f"{ms:.2f}" for ms in figures),
             ]
         )
-    widths = [max(len(line[c]) for line in lines) for c in range(len(heads))]
-    return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(text_table(lines, left=(), indent=""))
 
 
 def _percentile(values: list[float], q: float) -> float:

@@ -28,6 +28,7 @@ from flowsched.network.dimacs_file import render_network
 from flowsched.network.network import IntArray, Network
 from flowsched.solvers import SOLVERS, Status, installed, make_solver
 from flowsched.solvers.feasible import quick_flow
+from flowsched_models.text_table import text_table
 
 RESULTS = Path(__file__).parent / "results"
 LEMON = "lemon"
@@ -257,8 +258,7 @@ def table(rows: list[dict[str, Any]]) -> str:
                 f"-{100 * row['bound_below']:.1f} %",
             ]
         )
-    widths = [max(len(line[c]) for line in lines) for c in range(len(lines[0]))]
-    return "\n".join("  ".join(cell.rjust(w) for cell, w in zip(line, widths, strict=True)) for line in lines)
+    return "\n".join(text_table(lines, left=(), indent=""))
 
 
 if __name__ == "__main__":

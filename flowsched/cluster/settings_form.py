@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 
 from flowsched.cluster.settings import Settings
 from flowsched_models.document import InputError, Problem, nearest
+from flowsched_models.quantity import QuantityError, number_help
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "objective": ("makespan", "completion"),
@@ -95,8 +96,8 @@ def apply_settings(
             continue
         try:
             changes[key] = _parse(key, value.strip(), known[key])
-        except ValueError as e:
-            problems.append(Problem(source, None, key, str(e), ""))
+        except QuantityError as error:
+            problems.append(Problem(source, None, key, error.message, error.help))
     for key, choices in CHOICES.items():
         if key in changes and changes[key] not in choices:
             message = f"there is no {key} '{changes[key]}'"
@@ -144,7 +145,7 @@ def _meant(key: str, listed: Sequence[str]) -> list[str]:
 def _parse(key: str, text: str, kind: type) -> object:
     if kind is bool:
         if text.lower() not in TRUE:
-            raise ValueError(f"'{text}' is neither true nor false")
+            raise QuantityError(f"'{text}' is neither true nor false")
         return TRUE[text.lower()]
     if kind is str:
         return text
@@ -153,7 +154,7 @@ def _parse(key: str, text: str, kind: type) -> object:
     try:
         number = kind(text)
     except ValueError:
-        raise ValueError(f"'{text}' is not {what}") from None
+        raise QuantityError(f"'{text}' is not {what}", number_help(key, text, whole=kind is int)) from None
     if not least <= number <= most:
-        raise ValueError(f"{text} is not {what} from {least:g} to {most:g}")
+        raise QuantityError(f"{text} is not {what} from {least:g} to {most:g}")
     return number

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+from flowsched_models.quantity import SECONDS_IN
+
 _HELP = {"help_option_names": ["-h", "--help"]}
 
 
@@ -71,4 +72,4 @@ class Seconds(click.ParamType[float]):
             self.fail(f"'{value}' has no unit; write {text}s, {text}ms or {text}m", param, ctx)
         if self._above_zero and number == 0.0:
             self.fail(f"'{value}' must be more than 0; write 10s, 500ms or 2m", param, ctx)
-        return number * _SECONDS[found[2] or "s"]
+        return number * SECONDS_IN[found[2] or "s"]

@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from flowsched_models.document import Document, InputError, KeyPath, Problem, name_help, nearest
 from flowsched_models.quantity import (
     QuantityError,
+    number_help,
     parse_cores,
     parse_duration_us,
     parse_memory,
@@ -206,7 +207,7 @@ def _words(error: Any) -> tuple[str, str]:
         cause = context.get("error")
         return (cause.message, cause.help) if isinstance(cause, QuantityError) else (str(cause), "")
     if kind in _TYPES:
-        return f"must be {_TYPES[kind]}, but is {shown(value)}", ""
+        return f"must be {_TYPES[kind]}, but is {shown(value)}", _type_help(error)
     if kind in _LIMITS:
         name, words = _LIMITS[kind]
         return f"must be {words} {context[name]:g}, but is {shown(value)}", ""
@@ -219,6 +220,17 @@ def _words(error: Any) -> tuple[str, str]:
         return "must not be empty", ""
     text = str(error["msg"])
     return text[:1].lower() + text[1:], ""
+
+
+def _type_help(error: Any) -> str:
+    """The cure of a text where a number is wanted; other types have none that is not in the message."""
+    value, wanted = error.get("input"), _TYPES[error["type"]]
+    if not isinstance(value, str) or wanted not in ("a number", "a whole number"):
+        return ""
+    if value.isascii() and value.isdigit():
+        return f"write {value}, without quotes"
+    key = next((part for part in reversed(error["loc"]) if isinstance(part, str)), "")
+    return number_help(key, value, whole=wanted == "a whole number")
 
 
 def _keys(model: type[Form], path: KeyPath) -> list[str]:

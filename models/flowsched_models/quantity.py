@@ -12,6 +12,10 @@ MAX_CORE = 4095
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
 _MEMORY_UNITS = {"Ki": Decimal(1) / 1024, "Mi": Decimal(1), "Gi": Decimal(1024), "Ti": Decimal(1024**2)}
 _DURATION_UNITS = {"us": 1, "µs": 1, "μs": 1, "ms": 1000, "s": 1_000_000}
+SECONDS_IN = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+"""Units of longer times. Files have such times as numbers of seconds, command lines with their unit."""
+_KEYS_OF_TIMES = (("_s", "seconds", 1.0), ("Seconds", "seconds", 1.0), ("_us", "microseconds", 1e-6))
+"""By how a key ends: its unit in words, and in seconds."""
 _RATE_UNITS = {"": 1, "K": 1000, "k": 1000, "M": 1_000_000}
 
 
@@ -37,6 +41,28 @@ def shown(value: Any) -> str:
     if isinstance(value, str):
         return f"'{value}'" if len(value) <= 60 else f"'{value[:57]}…'"
     return str(value)
+
+
+def number_help(key: str, text: str, whole: bool = False) -> str:
+    """How to write as a number what was written with a unit, or in per cent. Empty where that is not known.
+
+    ``whole``: only whole numbers will do.
+    """
+    found = re.fullmatch(rf"\s*({_NUMBER})\s*([a-z]+|%)\s*", text, re.ASCII)
+    if found is None:
+        return ""
+    try:
+        number, unit = _decimal(found[1]), found[2]
+    except QuantityError:
+        return ""
+    words, in_s = next(((words, in_s) for end, words, in_s in _KEYS_OF_TIMES if key.endswith(end)), ("", 1.0))
+    if words and unit in SECONDS_IN:
+        number, help = number * Decimal(str(SECONDS_IN[unit])) / Decimal(str(in_s)), f"{key} is in {words}: write {{}}"
+    elif unit == "%" and not words:
+        number, help = number / 100, "write {}"
+    else:
+        return ""
+    return "" if whole and number != int(number) else help.format(_plainly(number))
 
 
 def parse_words(text: str | None) -> tuple[str, ...]:
@@ -204,6 +230,12 @@ def parse_rate(value: Any) -> float:
 def format_rate(qps: float) -> str:
     """A load for a message: ``30K``."""
     return f"{qps / 1000:g}K" if qps >= 1000 else f"{qps:g}"
+
+
+def _plainly(number: Decimal) -> str:
+    """Without zeros at the end, and without an exponent unless it would be long."""
+    text = f"{number.normalize():f}"
+    return text if len(text) <= 12 else f"{float(number):g}"
 
 
 def _decimal(text: str) -> Decimal:

@@ -10,10 +10,10 @@ _FIRST_DATE_S, _LAST_DATE_S = 1e9, 1e11
 """No simulation lasts thirty years."""
 
 
-def text_table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:
+def text_table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,), indent: str = INDENT) -> list[str]:
     """Rows as lines with aligned columns; ``left``: columns that are text, the others are numbers and stand to the right.
 
-    The first row is the head.
+    The first row is the head. ``indent`` begins every line.
     """
     if not rows:
         return []
@@ -25,7 +25,7 @@ def text_table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> lis
             (text if c == last else text.ljust(widths[c])) if c in left else text.rjust(widths[c])
             for c, text in enumerate(row)
         ]
-        lines.append((INDENT + INDENT.join(cells)).rstrip())
+        lines.append((indent + INDENT.join(cells)).rstrip())
     return lines
 
 

@@ -9,6 +9,7 @@ same ones.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,14 +31,19 @@ def normals(seed: int, kind: str, name: str, count: int) -> Floats:
     return np.random.default_rng(words).standard_normal(count)
 
 
+def factors(error: float, normal: Floats) -> Floats:
+    """``exp(error z)`` of each z. Not by numpy's, whose last bit depends on the processor, and a run on the last bit."""
+    return np.array([math.exp(error * z) for z in normal.tolist()])
+
+
 def machine_factors(catalogue: Catalogue, machine: str, machine_type: str, seed: int, count: int) -> Floats:
     """[count] factors of one machine on the run times of all its jobs."""
-    return np.exp(catalogue.machine_types[machine_type].error * normals(seed, "machine", machine, count))
+    return factors(catalogue.machine_types[machine_type].error, normals(seed, "machine", machine, count))
 
 
 def job_factors(catalogue: Catalogue, job: str, profile: str, seed: int, count: int) -> Floats:
     """[count] factors of one job on its own run time, wherever it runs."""
-    return np.exp(catalogue.jobs[profile].error * normals(seed, "job", job, count))
+    return factors(catalogue.jobs[profile].error, normals(seed, "job", job, count))
 
 
 def drawn_services(
@@ -46,8 +52,8 @@ def drawn_services(
     """The profile of one placed service in each of ``count`` draws."""
     profile = catalogue.services[load.profile]
     error = profile.error_of(profile.curve_or_estimate(load.threads, len(load.cores)))
-    latency = np.exp(error * normals(seed, "latency", service, count)).tolist()
-    capacity = np.exp(profile.capacity_error * normals(seed, "capacity", service, count)).tolist()
+    latency = factors(error, normals(seed, "latency", service, count)).tolist()
+    capacity = factors(profile.capacity_error, normals(seed, "capacity", service, count)).tolist()
     known = profile.capacity_factor.get(machine_type, 1.0)
     return tuple(
         replace(

@@ -16,6 +16,7 @@ from flowsched.cluster.resource import covers
 from flowsched.cluster.snapshot import Machine, Service, Task
 from flowsched_models.execution import Execution
 from flowsched_models.runtime import Host, HostFactory, Resident
+from flowsched_models.uncertainty import factors
 from flowsched_simulator.latency_windows import LatencySpans, windows_of
 from flowsched_simulator.run import LatencyWindow
 
@@ -57,7 +58,7 @@ class ModelError:
         if self.sigma == 0.0:
             return 1.0
         words = [self.seed, zlib.crc32(task.encode()), zlib.crc32(machine.encode())]
-        return float(np.exp(self.sigma * np.random.default_rng(words).standard_normal()))
+        return float(factors(self.sigma, np.random.default_rng(words).standard_normal(1))[0])
 
 
 class World:

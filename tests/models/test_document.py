@@ -271,3 +271,39 @@ def test_quantities() -> None:
     assert [parse_rate(v) for v in (30000, "30K", "15.0K", "1.5M", 0)] == [30000, 30000, 15000, 1.5e6, 0]
     assert [format_milli(m) for m in (1000, 900, 2500)] == ["1", "0.9", "2.5"]
     assert [format_duration_us(us) for us in (140, 1000, 2.5e6)] == ["140 us", "1 ms", "2.5 s"]
+
+
+class Times(Form):
+    runtime_s: float
+    a_us: float = 0.0
+    max_wait: int = Field(1, alias="maxWaitSeconds")
+    loads: list[float] = Field(default_factory=list)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("runtime_s: 60s", "runtime_s: must be a number, but is '60s'; runtime_s is in seconds: write 60"),
+        ("runtime_s: 1.5 h", "runtime_s: must be a number, but is '1.5 h'; runtime_s is in seconds: write 5400"),
+        ("runtime_s: 2m", "runtime_s: must be a number, but is '2m'; runtime_s is in seconds: write 120"),
+        ("runtime_s: 10min", "runtime_s: must be a number, but is '10min'; runtime_s is in seconds: write 600"),
+        ("runtime_s: 250ms", "runtime_s: must be a number, but is '250ms'; runtime_s is in seconds: write 0.25"),
+        ("runtime_s: '60'", "runtime_s: must be a number, but is '60'; write 60, without quotes"),
+        ("runtime_s: 5%", "runtime_s: must be a number, but is '5%'"),
+        ("runtime_s: soon", "runtime_s: must be a number, but is 'soon'"),
+        ("runtime_s: 6e301s", "runtime_s: must be a number, but is '6e301s'"),
+        ("runtime_s: [60s]", "runtime_s: must be a number, but is a list"),
+        ("a_us: 1ms", "a_us: must be a number, but is '1ms'; a_us is in microseconds: write 1000"),
+        (
+            "maxWaitSeconds: 2m",
+            "maxWaitSeconds: must be a whole number, but is '2m'; maxWaitSeconds is in seconds: write 120",
+        ),
+        ("maxWaitSeconds: 2ms", "maxWaitSeconds: must be a whole number, but is '2ms'"),
+        ("loads: [1, 60%]", "loads[1]: must be a number, but is '60%'; write 0.6"),
+        ("loads: [1h]", "loads[0]: must be a number, but is '1h'"),
+    ],
+)
+def test_a_text_where_a_number_is_wanted_gets_told_the_number(text: str, message: str) -> None:
+    whole = text if text.startswith("runtime_s") else f"runtime_s: 1\n{text}"
+    (problem,) = check(parse_document(whole, "f.yaml"), Times).problems
+    assert str(problem) == f"f.yaml:{whole.count(chr(10)) + 1}: {message}"

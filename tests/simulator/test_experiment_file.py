@@ -109,6 +109,64 @@ def test_all_mistakes_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
     assert "study.yaml:11: seeds: 30..1 is not a range of 1 to 100000 seeds; write 1..30" in told
 
 
+def test_mistakes_of_a_scenario_come_with_those_of_the_entry_and_of_the_rest(tmp_path: Path) -> None:
+    (tmp_path / "shop.yaml").write_text(
+        "apiVersion: flowsched/v1\nkind: Scenario\nname: shop\n"
+        "machines: [{name: m, type: x64}]\n"
+        "jobs: [{name: j, runtime_s: 20s, request: 1}]\n"
+    )
+    found = problems_of(
+        tmp_path,
+        "scenarios:\n"
+        "  - {scenario: shop.yaml, load: many}\n"
+        "  - {scenario: nowhere, copies: 2}\n"
+        "  - {scenario: shop.yaml, load: few, change: {'machines[0].type': n2d-highmem-4}}\n"
+        "polices: [flow]\n"
+        "metric: speed\n"
+        "max_time_s: 2h\n",
+    )
+    assert [each.partition(";")[0] for each in found] == [
+        "study.yaml:5: scenarios[0].load[0]: must be a number, but is 'many'",
+        "study.yaml:6: scenarios[1].copies: there is no key 'copies' here",
+        "study.yaml:6: scenarios[1].scenario: there is no bundled scenario 'nowhere'",
+        "study.yaml:7: scenarios[2].load[0]: must be a number, but is 'few'",
+        "study.yaml:8: polices: there is no key 'polices' here",
+        "study.yaml:9: metric: there is no metric 'speed'",
+        "study.yaml:10: max_time_s: must be a number, but is '2h'",
+        "shop.yaml:4: machines[0].type: there is no machine type 'x64'",
+        "shop.yaml:5: jobs[0].runtime_s: must be a number, but is '20s'",
+    ]
+
+
+def test_mistakes_of_a_policy_come_with_those_of_scenarios_and_reference(tmp_path: Path) -> None:
+    found = problems_of(
+        tmp_path,
+        "scenarios: [nowhere]\npolicies: [{policy: flo, nam: f}, {policy: fcfs, set: [1]}, lpt, lpt]\nreference: lp\n",
+    )
+    assert [each.partition(";")[0] for each in found] == [
+        "study.yaml:4: scenarios[0]: there is no bundled scenario 'nowhere'",
+        "study.yaml:5: policies[0].nam: there is no key 'nam' here",
+        "study.yaml:5: policies[1].set: must be a mapping of 'key: value' pairs, but is a list",
+        "study.yaml:5: policies[0]: there is no such policy",
+        "study.yaml:5: policies: the name 'lpt' stands twice",
+    ]
+    found = problems_of(tmp_path, "scenarios: [nowhere]\npolicies: [flow]\nreference: lp\nsettings: {slotz: 1}\n")
+    assert [each.partition(";")[0] for each in found] == [
+        "study.yaml:4: scenarios[0]: there is no bundled scenario 'nowhere'",
+        "study.yaml:6: reference: no policy of this experiment is called 'lp'",
+        "study.yaml:7: settings.slotz: no policy of this experiment reads this setting",
+    ]
+
+
+def test_an_experiment_of_nothing_is_refused(tmp_path: Path) -> None:
+    words = ["scenarios: must not be empty; name one scenario at least", "policies: must not be empty; name one policy"]
+    found = problems_of(tmp_path, "scenarios: []\npolicies: []\n")
+    assert len(found) == 2 and all(part in each for part, each in zip(words, found, strict=True))
+    with pytest.raises(InputError) as error:
+        Experiment([], [])
+    assert all(part in str(error.value) for part in words)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

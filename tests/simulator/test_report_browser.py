@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib.image import imread
 
 from flowsched_simulator.report import render_report
 from requirements_on_machine import needs
@@ -360,3 +362,30 @@ def test_the_page_is_as_wide_as_the_screen(browser: Any, tmp_path: Path, width: 
     caption = page.locator("table.comparison caption").bounding_box()
     assert caption["x"] + caption["width"] <= width
     page.close()
+
+
+def shade(page: Any, edge: str) -> float:
+    """By how much an edge of the comparison, at the head of its table, differs from the ground of the page."""
+    box = page.locator(".scroll:has(table.comparison)").bounding_box()
+    x = box["x"] + (1 if edge == "left" else box["width"] - 3)
+    clip = {"x": x, "y": box["y"] + 3, "width": 2, "height": 2}
+    pixels = imread(io.BytesIO(page.screenshot(clip=clip, full_page=True)))[..., :3]
+    ground = imread(io.BytesIO(page.screenshot(clip={"x": 0, "y": 0, "width": 2, "height": 2})))[..., :3]
+    return float(abs(pixels - ground).max())
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_table_that_is_wider_than_the_screen_is_shaded_where_there_is_more(
+    browser: Any, tmp_path: Path, scheme: str
+) -> None:
+    page = opened(browser, tmp_path, sample(), viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    table = page.locator(".scroll:has(table.comparison)")
+    assert table.evaluate("(each) => each.scrollWidth > each.clientWidth")
+    assert shade(page, "right") > 0.1 and shade(page, "left") < 0.02
+    table.evaluate("(each) => { each.scrollLeft = each.scrollWidth; }")
+    assert shade(page, "left") > 0.1 and shade(page, "right") < 0.02
+    page.close()
+
+    wide = opened(browser, tmp_path, sample(), viewport={"width": 1280, "height": 844}, color_scheme=scheme)
+    assert shade(wide, "right") < 0.02 and shade(wide, "left") < 0.02
+    wide.close()

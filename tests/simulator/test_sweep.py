@@ -212,6 +212,50 @@ def test_until_adds_seeds_until_the_difference_is_known_well_enough(folder: Path
     assert len(seeds) >= 5 and seeds == tuple(range(1, len(seeds) + 1))
 
 
+def test_until_takes_no_limit_that_its_first_seeds_break(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    (tmp_path / "experiment.yaml").write_text(EXPERIMENT.replace("1..30", "1..2"))
+    experiment = load_experiment(tmp_path / "experiment.yaml")
+    words = "--max-seeds: allows 4 seeds, but intervals of fewer than 5 do not tell when to stop; write --max-seeds 5"
+    with pytest.raises(InputError, match=words):
+        Sweep(experiment.plan, tmp_path / "out", jobs=1).run_until(0.2, 4)
+    with pytest.raises(InputError, match="has no meaning without --until"):
+        experiment.run(tmp_path / "out", jobs=1, most_seeds=40)
+    assert not (tmp_path / "out").exists()
+
+
+def test_runs_with_seeds_that_until_added_are_told_from_those_of_other_configurations(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    path = tmp_path / "experiment.yaml"
+    text = EXPERIMENT.replace("1..30", "1..2").replace("[flow, fcfs, best-fit, lpt]", "[fcfs, lpt]")
+    path.write_text(text)
+    assert Sweep(load_experiment(path).plan, tmp_path / "out", jobs=1).run_until(0.9, 5) == []
+
+    def told(*args: str) -> str:
+        command = ["sweep", str(path), "--out", str(tmp_path / "out"), "--no-report", *args]
+        done = CliRunner().invoke(flowsched, command)
+        assert done.exit_code == 0, done.output
+        return done.stderr
+
+    assert "4 runs (1 scenario x 2 policies x 2 seeds) -> " in told()
+    assert "note: 6 finished runs in " in told() and "that the experiment does not name (3..5)" in told()
+    assert "they stay, and only --until uses them" in told() and "configuration" not in told()
+    assert load_results(tmp_path / "out").seeds == (1, 2)
+    until = told("--until", "90%")
+    assert "10 runs (1 scenario x 2 policies x 5 seeds), and more seeds until intervals are within 90 % -> " in until
+    assert "all 10 runs are done" in until and "note:" not in until
+    assert load_results(tmp_path / "out").seeds == (1, 2, 3, 4, 5)
+
+    # Another scenario, and a gap between the seeds: whose runs those are cannot be told.
+    (tmp_path / "tiny.yaml").write_text(TINY.replace("runtime_s: 60", "runtime_s: 61"))
+    changed = told("--dry-run")
+    assert "note: 10 finished runs in " in changed and "are of other seeds, configurations or versions" in changed
+    assert "--until" not in changed
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    path.write_text(text.replace("1..2", "3"))
+    assert "note: 4 finished runs in " in told("--dry-run") and "(4, 5)" in told("--dry-run")
+
+
 def test_the_command_says_what_it_does_and_takes_no_step_on_a_dry_run(folder: Path, tmp_path: Path) -> None:
     def run(*args: str) -> tuple[int, str, str]:
         done = CliRunner().invoke(flowsched, ["sweep", str(folder / "experiment.yaml"), *args])
@@ -236,6 +280,11 @@ def test_the_command_says_what_it_does_and_takes_no_step_on_a_dry_run(folder: Pa
         (["--share", "0/2", "--until", "2%"], "has no meaning with --until"),
         (["--share", "2/2"], "of two shares"),
         (["--until", "2"], "write 2%"),
+        (["--max-seeds", "40"], "--max-seeds: has no meaning without --until; add --until 2%, or leave it out"),
+        (
+            ["--until", "2%", "--max-seeds", "29"],
+            "--max-seeds: allows 29 seeds, but the experiment has 30; write --max-seeds 30 or more, or name fewer seeds",
+        ),
     ],
 )
 def test_wrong_options_are_refused(folder: Path, args: list[str], words: str) -> None:

@@ -108,6 +108,17 @@ def test_plots_are_the_same_bytes_each_time(results: Results, page: Path) -> Non
         assert all(plot.to_bytes(kind) == files[f"{plot.name}.{kind}"] for kind in ("svg", "pdf"))
 
 
+def test_the_legend_of_a_plot_lies_beside_its_lines_and_labels(results: Results) -> None:
+    for plot in (results.plot_cdf("slowdown", "base"), results.plot_against_load(), results.plot_gain("model_error")):
+        plot.figure.draw_without_rendering()
+        (legend,) = plot.figure.legends
+        box = legend.get_window_extent()
+        drawn = plot.axes.get_tightbbox()
+        assert drawn is not None and plot.axes.get_legend() is None
+        assert box.y1 <= drawn.y0 and box.y0 >= 0.0 and box.x1 <= plot.figure.bbox.x1
+        assert len(legend.get_texts()) == (2 if plot.name.startswith("gain") else 3)
+
+
 def test_the_page_leads_with_the_verdict_and_asks_for_nothing_beside_itself(page: Path) -> None:
     text = page.read_text()
     assert text.index("What was found") < text.index("<table")

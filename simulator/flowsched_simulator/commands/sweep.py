@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,8 @@ class _Share(click.ParamType[tuple[int, int]]):
 @click.option(
     "--max-seeds",
     type=click.IntRange(1),
-    default=100,
-    show_default=True,
-    help="With --until: no more seeds than these.",
+    metavar="N",
+    help="With --until: no more seeds than these, 5 at least. Default: 100.",
 )
 @click.option("--share", type=_Share(), metavar="I/N", help="Do only the I-th of N shares of the runs, I from 0.")
 @click.option("--dry-run", is_flag=True, help="Say what would run and about how long, and run nothing of it.")
@@ -86,7 +86,7 @@ def sweep(
     backend: str,
     address: str | None,
     until: float | None,
-    max_seeds: int,
+    max_seeds: int | None,
     share: tuple[int, int] | None,
     dry_run: bool,
     with_report: bool,
@@ -99,17 +99,18 @@ def sweep(
     """
     from flowsched_simulator.experiment.experiment import default_folder
     from flowsched_simulator.experiment.experiment_file import load_experiment
-    from flowsched_simulator.experiment.sweep import Sweep
+    from flowsched_simulator.experiment.sweep import Sweep, check_most_seeds
 
     if share is not None and until is not None:
         raise InputError([Problem("--share", None, "", "has no meaning with --until", "leave one of them out")])
     plan = load_experiment(experiment).plan
+    check_most_seeds(plan, until, max_seeds)
     folder = out or default_folder(plan.name)
     with SweepProgress() as progress:
         made = Sweep(plan, folder, jobs=jobs, backend=backend, address=address, share=share, report=progress.show)
         if not dry_run:
             make_folder(folder)
-        expected = _tell_estimate(made, folder)
+        expected = _tell_estimate(made, folder, until)
         if dry_run:
             return
         if until is not None:
@@ -129,20 +130,17 @@ def sweep(
     _finish(context, folder, with_report)
 
 
-def _tell_estimate(made: Any, folder: Path) -> Any:
+def _tell_estimate(made: Any, folder: Path, until: float | None) -> Any:
     """Say what is going to run, and about how long it takes; the estimate."""
-    plan = made.plan
+    plan = made.plan if until is None else replace(made.plan, seeds=tuple(made.first_seeds()))
     every, pending = made.mine(plan.seeds), made.pending(plan.seeds)
-    click.echo(f"{plan.overview().words} -> {folder}", err=True)
-    if foreign := made.foreign(plan.seeds):
-        kept = counted(foreign, "finished run")
-        click.echo(
-            f"note: {kept} in {folder} have another configuration or version; they stay, and are not used", err=True
-        )
+    more = "" if until is None else f", and more seeds until intervals are within {100 * until:g} %"
+    click.echo(f"{plan.overview().words}{more} -> {folder}", err=True)
+    _tell_unused(made, folder, until is not None)
     if not pending:
         click.echo(f"all {counted(len(every), 'run')} are done", err=True)
         return None
-    expected = made.estimate()
+    expected = made.estimate(plan.seeds)
     cores = made.cores()
     about = duration(expected.total_s(pending) / min(cores, len(pending)))
     done = (
@@ -150,6 +148,20 @@ def _tell_estimate(made: Any, folder: Path) -> Any:
     )
     click.echo(f"{done} about {about} on {counted(cores, 'core')}, by {expected.how}", err=True)
     return expected
+
+
+def _tell_unused(made: Any, folder: Path, adds_seeds: bool) -> None:
+    """Say which finished runs of the folder take no part in the results, and why."""
+    from flowsched_simulator.experiment.experiment_form import spelt
+
+    further = made.further_seeds()
+    if further and not adds_seeds:
+        runs = counted(made.finished(further), "finished run")
+        text = f"{runs} in {folder} have seeds that the experiment does not name ({spelt(further)})"
+        click.echo(f"note: {text}; they stay, and only --until uses them", err=True)
+    if foreign := made.foreign([*made.plan.seeds, *further]):
+        text = f"{counted(foreign, 'finished run')} in {folder} are of other seeds, configurations or versions"
+        click.echo(f"note: {text}; they stay, and are not used", err=True)
 
 
 def _finish(context: click.Context, folder: Path, with_report: bool) -> None:

@@ -49,6 +49,7 @@ class Experiment:
         grid = {key: [setting_text(value) for value in values] for key, values in (settings or {}).items()}
         contenders = _collected(problems, policies, lambda policy: _contenders(policy, grid, variant))
         found = [each for group in contenders for each in group]
+        problems += empty_problems(name, scenarios, policies)
         problems += plan_problems(name, cases, found, tuple(seeds), grid, reference, metric)
         if problems:
             raise InputError(problems)
@@ -72,19 +73,20 @@ class Experiment:
         backend: str = "local",
         address: str | None = None,
         until: float | None = None,
-        most_seeds: int = 100,
+        most_seeds: int | None = None,
         report: Callable[[int, int, float | None], None] | None = None,
     ) -> Results:
         """Run what is not done yet, and return the results; the same experiment goes on in the same folder.
 
         ``out``: default ``out/NAME``. ``jobs``: processes, all cores unless given. ``backend``: ``local``, or ``dask`` with
         the ``address`` of its scheduler. ``until``: adds seeds until the 95 % interval of every paired difference is within
-        so much of the reference's mean (0.02: 2 %), ``most_seeds`` at most. ``report`` is called with runs done, runs in
-        all, and about how many seconds are left.
+        so much of the reference's mean (0.02: 2 %), ``most_seeds`` at most (100 unless given). ``report`` is called with
+        runs done, runs in all, and about how many seconds are left.
         """
         from flowsched_simulator.experiment.results import load_results
-        from flowsched_simulator.experiment.sweep import Sweep
+        from flowsched_simulator.experiment.sweep import Sweep, check_most_seeds
 
+        check_most_seeds(self.plan, until, most_seeds)
         folder = Path(out) if out is not None else default_folder(self.plan.name)
         sweep = Sweep(self.plan, folder, jobs=jobs, backend=backend, address=address, report=report)
         failures = sweep.run() if until is None else sweep.run_until(until, most_seeds)
@@ -113,6 +115,15 @@ def make_plan(
     reference = reference or (FLOW if FLOW in labels else labels[0])
     metric = metric or default_metric(cases[0].scenario)
     return Plan(name, tuple(cases), tuple(contenders), seeds, reference, metric, max_time_s, description)
+
+
+def empty_problems(name: str, scenarios: Sequence[object], policies: Sequence[object]) -> list[Problem]:
+    """Scenarios or policies of which none is given; ``key`` of each problem is the key of the file."""
+    return [
+        Problem(name, None, key, "must not be empty", f"name one {one} at least")
+        for key, one, given in (("scenarios", "scenario", scenarios), ("policies", "policy", policies))
+        if not given
+    ]
 
 
 def plan_problems(

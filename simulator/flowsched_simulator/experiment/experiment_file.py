@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from flowsched_models.document import Document, InputError, KeyPath, Problem, Problems, read_document
-from flowsched_models.form import Checked, check, check_header
+from flowsched_models.form import Checked, Form, check, check_header
 from flowsched_models.quantity import QuantityError
 from flowsched_simulator.experiment.contender import Contender, contenders_of
-from flowsched_simulator.experiment.experiment import Experiment, make_plan, plan_problems, setting_text
+from flowsched_simulator.experiment.experiment import (
+    Experiment,
+    empty_problems,
+    make_plan,
+    plan_problems,
+    setting_text,
+)
 from flowsched_simulator.experiment.experiment_form import CaseForm, ContenderForm, ExperimentForm
 from flowsched_simulator.experiment.scenario_case import LOAD, MODEL_ERROR, ScenarioCase, make_case
 from flowsched_simulator.experiment.variation import varied
+from flowsched_simulator.policies import check_policies
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.scenario_file import BUNDLED, find_file, read_scenario, source_of
 from flowsched_simulator.scenario_file import KIND as SCENARIO
@@ -56,21 +63,55 @@ class _ExperimentReader:
             raise AssertionError("a form is missing without a problem")
         cases = [case for path, each in checked.items("scenarios", form.scenarios) for case in self._cases(path, each)]
         grid = {key: [setting_text(value) for value in values] for key, values in form.settings.items()}
+        wrong_before = len(self.problems.found)
         contenders = self._contenders(checked, form, grid)
-        if not checked.broken & {"policies", "settings"}:
-            whole = not self.problems.found
-            reference = form.reference if whole else None
-            for found in plan_problems(
-                "", cases, contenders, form.seeds, grid if whole else {}, reference, form.metric
-            ):
-                key: KeyPath = tuple(found.key.split(".", 1))
-                self.problems.add(self.document.problem(key, found.message, found.help))
+        # A policy that is left out may be the reference, or be the one that reads a setting.
+        whole = len(self.problems.found) == wrong_before and not checked.broken & {"policies", "settings"}
+        self._judge_left_out(checked, form)
+        empty = empty_problems("", form.scenarios, form.policies)
+        found = [each for each in empty if each.key not in checked.broken]
+        found += plan_problems(
+            "", cases, contenders, form.seeds, grid if whole else {}, form.reference if whole else None, form.metric
+        )
+        for each in found:
+            self._add_at(tuple(each.key.split(".", 1)), each)
         self.problems.raise_any()
         longest_s = form.max_time_s if form.max_time_s is not None else LONGEST_S
         about = " ".join(form.description.split())
         return Experiment.of(
             make_plan(form.name, cases, contenders, form.seeds, form.reference, form.metric, longest_s, about)
         )
+
+    def _add_at(self, place: KeyPath, problem: Problem) -> None:
+        """A problem of what the file names, at its place in the file."""
+        self.problems.add(self.document.problem(place, problem.message, problem.help))
+
+    def _judge_left_out(self, checked: Checked[ExperimentForm], form: ExperimentForm) -> None:
+        """What entries name that have mistakes of their own, and are left out for them."""
+        for path, entry in self._left_out(checked, "scenarios", form.scenarios):
+            name = entry.get("scenario")
+            source = self._document(path, name) if isinstance(name, str) else None
+            # Changes may mend what the scenario alone has wrong.
+            if source is not None and not entry.get("change"):
+                self._varied(path, source, {})
+        for path, entry in self._left_out(checked, "policies", form.policies):
+            name = entry.get("policy")
+            if isinstance(name, str):
+                try:
+                    check_policies((name,), "policies")
+                except InputError as error:
+                    for problem in error.problems:
+                        self._add_at(path, problem)
+
+    def _left_out(
+        self, checked: Checked[ExperimentForm], section: str, forms: Sequence[Form]
+    ) -> Iterator[tuple[KeyPath, Mapping[str, Any]]]:
+        """The entries of a list that have mistakes."""
+        given = self.document.data.get(section)
+        kept = {path for path, _ in checked.items(section, forms)}
+        for position, entry in enumerate(given if isinstance(given, list) else ()):
+            if (section, position) not in kept and isinstance(entry, dict):
+                yield (section, position), entry
 
     def _contenders(
         self, checked: Checked[ExperimentForm], form: ExperimentForm, grid: Mapping[str, list[str]]
@@ -105,12 +146,8 @@ class _ExperimentReader:
 
     def _cases(self, path: KeyPath, form: CaseForm) -> Iterator[ScenarioCase]:
         """A case for every combination of what is varied, with the values in its name."""
-        try:
-            source = self._document(form.scenario)
-        except InputError as error:
-            for problem in error.problems:
-                at = (*path, "scenario") if (*path, "scenario") in self.document.lines else path
-                self.problems.add(self.document.problem(at, problem.message, problem.help))
+        source = self._document(path, form.scenario)
+        if source is None:
             return
         changes = {key: value if isinstance(value, list) else [value] for key, value in form.change.items()}
         axes: dict[str, list[Any]] = {
@@ -142,7 +179,17 @@ class _ExperimentReader:
                 self.problems.add(self.document.problem((*path, LOAD), f"cannot be set: {error}", hint))
                 return
 
-    def _document(self, name: str) -> Document:
+    def _document(self, path: KeyPath, name: str) -> Document | None:
+        """The scenario that an entry names; None after a complaint."""
+        try:
+            return self._read_document(name)
+        except InputError as error:
+            at = (*path, "scenario") if (*path, "scenario") in self.document.lines else path
+            for problem in error.problems:
+                self._add_at(at, problem)
+            return None
+
+    def _read_document(self, name: str) -> Document:
         beside = self.document.beside(name)
         path = beside if beside.is_file() else find_file(name, BUNDLED, "scenario", SCENARIO)
         if path not in self._documents:

@@ -88,8 +88,8 @@ class ExperimentForm(Form):
     kind: Literal["Experiment"]
     name: Name
     description: str = ""
-    scenarios: Annotated[list[Annotated[CaseForm, _entry("scenario")]], Field(min_length=1)]
-    policies: Annotated[list[Annotated[ContenderForm, _entry("policy")]], Field(min_length=1)]
+    scenarios: list[Annotated[CaseForm, _entry("scenario")]]
+    policies: list[Annotated[ContenderForm, _entry("policy")]]
     settings: dict[str, Annotated[list[SettingValue], BeforeValidator(_listed), Field(min_length=1)]] = Field(
         default_factory=dict
     )

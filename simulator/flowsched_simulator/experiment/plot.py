@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,10 @@ INK, GRID = "#1b1e23", "#e3e6ea"
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#d55e00", "#cc79a7", "#56b4e9", "#8a8f98")
 """Told apart under the common kinds of colour blindness (after Okabe and Ito)."""
 _DASHES = ("-", "--", ":", "-.")
-_SIZE_IN = (5.2, 3.3)
+_SIZE_IN = (5.2, 3.2)
+"""Without the legend."""
+_KEY_IN, _LETTER_IN, _ROW_IN = 0.6, 0.07, 0.17
+"""Of the legend: a line with what is around it, a letter of its label, a row."""
 _METADATA: dict[str, dict[str, Any]] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}, "png": {}}
 STYLE: Any = {
     "axes.edgecolor": INK,
@@ -70,11 +74,16 @@ class Plot:
         }
 
     def finish(self) -> Plot:
-        """Add the legend when all lines are there."""
+        """Add the legend when all lines are there: below the axes, where it hides none of them."""
         import matplotlib as mpl
 
-        with mpl.rc_context(STYLE):
-            self.axes.legend()
+        handles, labels = self.axes.get_legend_handles_labels()
+        if labels:
+            width, height = _SIZE_IN
+            columns = max(1, int(width / (_KEY_IN + _LETTER_IN * max(map(len, labels)))))
+            self.figure.set_size_inches(width, height + _ROW_IN * math.ceil(len(labels) / columns))
+            with mpl.rc_context(STYLE):
+                self.figure.legend(handles, labels, loc="outside lower left", ncols=columns)
         return self
 
     def to_bytes(self, kind: str) -> bytes:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from flowsched_models.document import InputError, Problem
+from flowsched_models.text_table import counted
 from flowsched_simulator.experiment.estimate import Estimate, estimate
 from flowsched_simulator.experiment.finished_run import RunFailure
 from flowsched_simulator.experiment.gathering import gather
@@ -19,6 +21,8 @@ from flowsched_simulator.experiment.workers import check_backend, check_installe
 
 LEAST_SEEDS = 5
 """By the intervals of fewer it is not decided when to stop."""
+USUAL_MOST_SEEDS = 100
+"""Where nobody says when to stop adding seeds."""
 
 SweepReport = Callable[[int, int, float | None], None]
 """Called with runs done, runs in all, and about how many seconds are left (None: not known)."""
@@ -62,9 +66,23 @@ class Sweep:
         done = self.store.digests()
         return [run for run in self.mine(seeds) if run.digest not in done]
 
+    def further_seeds(self) -> list[int]:
+        """Seeds after those of the plan with which runs of it are done, as :meth:`run_until` adds them."""
+        done, found = self.store.digests(), list[int]()
+        while done:
+            (seed,) = _further([*self.plan.seeds, *found], 1)
+            if not any(run.digest in done for run in self.plan.runs([seed])):
+                break
+            found.append(seed)
+        return found
+
+    def finished(self, seeds: Iterable[int]) -> int:
+        """How many runs with these seeds are done."""
+        return len({run.digest for run in self.plan.runs(seeds)} & self.store.digests())
+
     def foreign(self, seeds: Iterable[int]) -> int:
-        """How many finished runs of the folder belong to other configurations, and are left alone."""
-        return len(self.store.digests() - {run.digest for run in self.plan.runs(seeds)})
+        """How many finished runs of the folder are none with these seeds, and are left alone."""
+        return len(self.store.digests()) - self.finished(seeds)
 
     def lacking(self) -> int:
         """How many runs of all shares are not done."""
@@ -78,9 +96,9 @@ class Sweep:
         with workers(backend, jobs, address) as (count, _):
             return count
 
-    def estimate(self) -> Estimate:
-        """How long the pending runs take, measured."""
-        return estimate(self.pending(self.plan.seeds), self.mine(self.plan.seeds), self.store)
+    def estimate(self, seeds: Sequence[int]) -> Estimate:
+        """How long the pending runs with these seeds take, measured."""
+        return estimate(self.pending(seeds), self.mine(seeds), self.store)
 
     def run(self, expected: Estimate | None = None) -> list[RunFailure]:
         """Do the pending runs, and gather the results if none is lacking; the runs that failed."""
@@ -89,17 +107,20 @@ class Sweep:
             self.gather_if_complete(self.plan.seeds)
         return failures
 
-    def run_until(self, width: float, most_seeds: int, expected: Estimate | None = None) -> list[RunFailure]:
+    def run_until(
+        self, width: float, most_seeds: int | None = None, expected: Estimate | None = None
+    ) -> list[RunFailure]:
         """Add seeds until every paired difference is known to ``width`` of the reference's mean, half of the interval.
 
+        ``most_seeds``: :data:`USUAL_MOST_SEEDS` unless given; raises :class:`InputError` if it begins with more already.
         Every case has the same seeds. A rule that stops by the width makes intervals a little too narrow where seeds are few
         (Chow and Robbins 1965, Annals of Mathematical Statistics 36); there are therefore :data:`LEAST_SEEDS` at least.
         """
-        seeds = list(self.plan.seeds)
+        check_most_seeds(self.plan, width, most_seeds)
+        most_seeds = most_seeds or USUAL_MOST_SEEDS
+        seeds = self.first_seeds()
         with self.store.locked():
             while True:
-                if len(seeds) < LEAST_SEEDS:
-                    seeds += _further(seeds, LEAST_SEEDS - len(seeds))
                 failures = self._do(self.pending(seeds), expected)
                 if failures:
                     return failures
@@ -110,6 +131,11 @@ class Sweep:
                 seeds += _further(seeds, count)
             self.gather_if_complete(seeds)
         return []
+
+    def first_seeds(self) -> list[int]:
+        """Those that :meth:`run_until` begins with: of the plan, and so many more that there are :data:`LEAST_SEEDS`."""
+        seeds = list(self.plan.seeds)
+        return seeds + _further(seeds, max(0, LEAST_SEEDS - len(seeds)))
 
     def differences(self, seeds: Sequence[int]) -> list[PairedDifference]:
         """Every case and policy against the reference, by the metric of the plan."""
@@ -170,6 +196,25 @@ class Sweep:
                 continue
             missing = max(missing, math.ceil(len(seeds) * min(4.0, (half / width) ** 2)) - len(seeds), 1)
         return missing
+
+
+def check_most_seeds(plan: Plan, until: float | None, most_seeds: int | None) -> None:
+    """Raise :class:`InputError` for a limit of seeds that limits nothing, or that the first seeds break already."""
+    if most_seeds is None:
+        return
+    if until is None:
+        message, help = "has no meaning without --until", "add --until 2%, or leave it out"
+    elif most_seeds < len(plan.seeds):
+        message = f"allows {counted(most_seeds, 'seed')}, but the experiment has {len(plan.seeds)}"
+        help = f"write --max-seeds {max(LEAST_SEEDS, len(plan.seeds))} or more, or name fewer seeds in the experiment"
+    elif most_seeds < LEAST_SEEDS:
+        message = (
+            f"allows {counted(most_seeds, 'seed')}, but intervals of fewer than {LEAST_SEEDS} do not tell when to stop"
+        )
+        help = f"write --max-seeds {LEAST_SEEDS} or more, or leave out --until"
+    else:
+        return
+    raise InputError([Problem("--max-seeds", None, "", message, help)])
 
 
 def _further(seeds: Sequence[int], count: int) -> list[int]:

@@ -153,3 +153,13 @@ def test_without_readers_every_setting_is_read() -> None:
     assert apply_settings(Settings(), ["slots=1", "slots=2"]).slots == 2
     with pytest.raises(InputError, match=r"'nosuch\.zzz'; known: objective, "):
         apply_settings(Settings(), ["nosuch.zzz=1"])
+
+
+def test_a_setting_in_seconds_with_a_unit_gets_told_the_number() -> None:
+    with pytest.raises(InputError) as caught:
+        apply_settings(Settings(), ["due_age_s=2m", "pass_share=20%", "slots=many"])
+    assert [str(problem) for problem in caught.value.problems] == [
+        "--set: due_age_s: '2m' is not a number; due_age_s is in seconds: write 120",
+        "--set: pass_share: '20%' is not a number; write 0.2",
+        "--set: slots: 'many' is not a whole number",
+    ]

@@ -92,9 +92,7 @@ def untouched(gpus: MachineGpus | None) -> tuple[int, ...]:
     return () if gpus is None else (WHOLE_MILLI,) * gpus.count
 
 
-def left_beside(
-    gpus: MachineGpus | None, there: Iterable[tuple[TaskGpus | None, Sequence[int]]]
-) -> tuple[int, ...]:
+def left_beside(gpus: MachineGpus | None, there: Iterable[tuple[TaskGpus | None, Sequence[int]]]) -> tuple[int, ...]:
     """What is left of each device beside tasks with the devices that they have."""
     left = untouched(gpus)
     for wanted, devices in there:

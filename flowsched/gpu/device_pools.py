@@ -46,7 +46,7 @@ def pooled(machines: DeviceArrays, shapes: ShapeArrays, by_model: bool) -> Devic
     pools = int(pool.max()) + 1 if len(pool) else 0
 
     def total(values: IntArray | FloatArray) -> FloatArray:
-        found: FloatArray = np.bincount(pool, weights=values * numbers, minlength=pools)
+        found: FloatArray = np.bincount(pool, weights=values * numbers, minlength=pools).astype(np.float64)
         return found
 
     holds = (

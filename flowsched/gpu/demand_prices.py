@@ -145,12 +145,14 @@ class PriceProgram:
 
         Raises ``RuntimeError`` where the solver fails, which it has no reason to.
         """
-        self._expect(demand, load)
+        # What can never run is no demand: nothing is to be kept for it, and nothing of the load is it.
+        shares = np.where(self.pools.takes.any(axis=1), demand.shares, 0.0)
+        self._expect(shares, load)
         self._solve()
         found = np.array([max(0.0, row.dual_value()) for row in self._rows])
-        found[~self.pools.takes.any(axis=1)] = 0.0  # they never run, so nothing is to be kept for them
-        total = float(demand.shares @ found)
-        return found * (float(demand.shares @ self.worth) / total) if total > 0.0 else self.worth.copy()
+        found[~self.pools.takes.any(axis=1)] = 0.0
+        total = float(shares @ found)
+        return found * (float(shares @ self.worth) / total) if total > 0.0 else self.worth * (shares > 0.0)
 
     def bound(self, counts: FloatArray | IntArray) -> float:
         """Most GPUs that can be allocated if of each shape that many tasks come and any may be left out.
@@ -173,9 +175,9 @@ class PriceProgram:
             objective.SetCoefficient(parts[-1], float(usual) / LEVELS[-1])
         return found
 
-    def _expect(self, demand: GpuDemand, load: float) -> None:
-        arrivals = load * self.capacity / max(demand.mean_gpus, _EPSILON)
-        for parts, share in zip(self._parts, demand.shares, strict=True):
+    def _expect(self, shares: FloatArray, load: float) -> None:
+        arrivals = load * self.capacity / max(float(shares @ gpus_of(self._shapes)), _EPSILON)
+        for parts, share in zip(self._parts, shares, strict=True):
             below = 0.0
             for part, level in zip(parts, LEVELS, strict=True):
                 part.SetUb(arrivals * float(share) * (level - below))

@@ -16,10 +16,10 @@ import numpy as np
 
 from flowsched.gpu.demand import GpuDemand, gpus_of
 from flowsched.gpu.device_arrays import DeviceArrays
-from flowsched.gpu.device_patterns import CELLS, best_pattern, cells_of
+from flowsched.gpu.device_patterns import CELL_MILLI, CELLS, best_pattern, cells_of
 from flowsched.gpu.device_pools import SLOTS, asks_for_models, pooled
 from flowsched.gpu.shapes import GpuShape, shape_arrays
-from flowsched.support.arrays import FloatArray
+from flowsched.support.arrays import FloatArray, IntArray
 
 LEVELS = (0.5, 0.7, 0.8, 0.85, 0.9, 0.93, 0.96, 0.98, 1.0)
 """Parts of a shape's arrivals at which the gain of more of them falls: up to the first by 1 / 0.5, the last by 1 / 1."""
@@ -34,8 +34,12 @@ NEXT_ARRIVALS = 150
 _MOST_ROUNDS = 100
 """Of column generation; some ten are needed."""
 _EPSILON = 1e-7
-_WAYS = ("use_dual_simplex: false", "use_dual_simplex: true", "use_preprocessing: false")
-"""Of the solver, the usual one first."""
+_WAYS = (
+    "use_dual_simplex: false use_preprocessing: true",
+    "use_dual_simplex: true use_preprocessing: true",
+    "use_dual_simplex: false use_preprocessing: false",
+)
+"""Of the solver, the usual one first. All say the same things, since what one does not say stays as it was."""
 
 
 class PriceProgram:
@@ -55,7 +59,10 @@ class PriceProgram:
             "ortools.linear_solver.pywraplp"
         )  # takes a while: whoever has GPUs waits
         self._solver: Any = linear_solver.Solver.CreateSolver("GLOP")
-        shared = (self.arrays.count == 1) & (self.arrays.share < CELLS * 10)
+        parameters = linear_solver.MPSolverParameters
+        self._onwards, self._anew = parameters(), parameters()
+        self._anew.SetIntegerParam(parameters.INCREMENTALITY, parameters.INCREMENTALITY_OFF)
+        shared = (self.arrays.count == 1) & (self.arrays.share < CELLS * CELL_MILLI)
         cells = cells_of(self.arrays.share)
         self._sizes = np.unique(cells[shared])
         self._size_of = np.where(shared, np.searchsorted(self._sizes, cells), -1)
@@ -98,8 +105,8 @@ class PriceProgram:
                 elif asked:
                     devices.SetCoefficient(placed, float(asked))
                     for size, row in zip(SLOTS, slots, strict=True):
-                        if asked > size // 2:
-                            row.SetCoefficient(placed, float(-(-asked // size)))
+                        if asked >= size:
+                            row.SetCoefficient(placed, float(asked // size))
             for size, cells in enumerate(self._sizes):
                 alone = np.zeros(len(self._sizes), dtype=np.int64)
                 alone[size] = CELLS // cells
@@ -138,15 +145,22 @@ class PriceProgram:
 
         Raises ``RuntimeError`` where the solver fails, which it has no reason to.
         """
-        self._expect(demand, load)
+        # What can never run is no demand: nothing is to be kept for it, and nothing of the load is it.
+        shares = np.where(self.pools.takes.any(axis=1), demand.shares, 0.0)
+        self._expect(shares, load)
         self._solve()
         found = np.array([max(0.0, row.dual_value()) for row in self._rows])
-        found[~self.pools.takes.any(axis=1)] = 0.0  # they never run, so nothing is to be kept for them
-        total = float(demand.shares @ found)
-        return found * (float(demand.shares @ self.worth) / total) if total > 0.0 else self.worth.copy()
+        found[~self.pools.takes.any(axis=1)] = 0.0
+        total = float(shares @ found)
+        return found * (float(shares @ self.worth) / total) if total > 0.0 else self.worth * (shares > 0.0)
 
-    def bound(self, counts: FloatArray) -> float:
-        """Most GPUs that can be allocated if of each shape that many tasks come and any may be left out."""
+    def bound(self, counts: FloatArray | IntArray) -> float:
+        """Most GPUs that can be allocated if of each shape that many tasks come and any may be left out.
+
+        Raises ``ValueError`` for shares that are no multiples of 10 milli: patterns count them as if they were.
+        """
+        if (self.arrays.share % CELL_MILLI).any():
+            raise ValueError(f"a bound needs shares in multiples of {CELL_MILLI} milli")
         for parts, many in zip(self._parts, counts, strict=True):
             for part in parts[:-1]:
                 part.SetUb(0.0)
@@ -154,36 +168,36 @@ class PriceProgram:
         worth, objective = gpus_of(self._shapes), self._solver.Objective()
         for parts, gpus in zip(self._parts, worth, strict=True):
             objective.SetCoefficient(parts[-1], float(gpus))
-        self._solve()
+        if not self._solve():
+            raise RuntimeError(f"the bound is not known after {_MOST_ROUNDS} rounds of column generation")
         found = float(objective.Value())
         for parts, usual in zip(self._parts, self.worth, strict=True):
             objective.SetCoefficient(parts[-1], float(usual) / LEVELS[-1])
         return found
 
-    def _expect(self, demand: GpuDemand, load: float) -> None:
-        arrivals = load * self.capacity / max(demand.mean_gpus, _EPSILON)
-        for parts, share in zip(self._parts, demand.shares, strict=True):
+    def _expect(self, shares: FloatArray, load: float) -> None:
+        arrivals = load * self.capacity / max(float(shares @ gpus_of(self._shapes)), _EPSILON)
+        for parts, share in zip(self._parts, shares, strict=True):
             below = 0.0
             for part, level in zip(parts, LEVELS, strict=True):
                 part.SetUb(arrivals * float(share) * (level - below))
                 below = level
 
-    def _solve(self) -> None:
-        """Solve it, and add patterns until none that is missing would help."""
+    def _solve(self) -> bool:
+        """Solve it, and add patterns until none that is missing would help. False if that took too many rounds."""
         for _ in range(_MOST_ROUNDS):
             self._solve_once()
             if not len(self._sizes) or not self._improved():
-                return
+                return True
+        return False
 
     def _solve_once(self) -> None:
         """Solve it as it is. Now and then the simplex method loses its way, and another one of it does not."""
         for way in _WAYS:
             self._solver.SetSolverSpecificParametersAsString(way)
-            status = self._solver.Solve()
-            self._solver.SetSolverSpecificParametersAsString(_WAYS[0])
+            status = self._solver.Solve(self._onwards if way == _WAYS[0] else self._anew)
             if status == self._solver.OPTIMAL:
                 return
-            self._solver.Reset()
         raise RuntimeError(f"the price program has no optimum (status {status})")
 
     def _improved(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flowsched.gpu.compiled import compiled
 from flowsched.gpu.device_arrays import DeviceArrays
@@ -17,11 +18,17 @@ from flowsched.gpu.fit_kernels import fits, free_devices, take
 from flowsched.gpu.shapes import WHOLE_MILLI, ShapeArrays
 from flowsched.support.arrays import FloatArray, IntArray
 
+SmallArray = NDArray[np.int32]
+
 CELL = 10
 """Milli of a cell of a device, as in :mod:`flowsched.gpu.device_patterns`."""
 LANES = 8
 """Columns that are looked at together; a sample has a multiple of them."""
-_HIGH = 1 << 40
+DEAREST = 1 << 30
+"""Steps that no price reaches."""
+_ROUNDING = 1e-9
+AT_LEAST = -2
+"""In place of a device: the price is not known, but not below what stands there."""
 
 
 class ValueTables(NamedTuple):
@@ -30,63 +37,86 @@ class ValueTables(NamedTuple):
     core: FloatArray
     """[C] price of a core."""
     gib: FloatArray
-    """[C] price of a GiB; so high that no minimum is there where a pair of prices is not allowed."""
+    """[C] price of a GiB."""
     taken: FloatArray
     """[S, C] what a shape's CPU and memory cost."""
     partial: FloatArray
-    """[K, cells + 1, C] by model and cells left on a device that somebody uses."""
+    """[kinds of models, cells + 1, C] by kind and cells left on a device that somebody uses."""
     whole: FloatArray
-    """[K, D + 1, C] by model and number of free devices."""
-    least: IntArray
-    """[S] steps below which no price of a shape lies; the look for the cheapest machine stops where one has it."""
+    """[kinds of models, D + 1, C] by kind and number of free devices."""
+    first: IntArray
+    """[samples + 1] the first column of each sample, and the number of columns."""
+    least: SmallArray
+    """[S] steps below which no price of a shape is."""
+    at_least: FloatArray
+    """[S, samples + 1] what a place costs a shape at least: the sum over samples from one on. The last is 0."""
+    kind: IntArray
+    """[K] which of ``partial`` and ``whole`` is a model's: models that the same shapes may run on share theirs."""
     samples: int
     step: float
     """Prices that differ by less are equal."""
 
 
 class ValueState(NamedTuple):
-    """What is kept of M machines between decisions. R: rows, one for each machine and one for each kind of empty machine."""
+    """What is kept of M machines between decisions.
+
+    R: rows, one for each machine and one for each of the E kinds of machines at first, in this order.
+    """
 
     row: IntArray
-    """[M] its row: that of its kind until something runs on it, then its own."""
+    """[M] its row: that of its kind until something changes on it, then its own."""
     base: FloatArray
     """[R, C] cost of what is left on a machine."""
     value: FloatArray
     """[R, samples]"""
-    version: IntArray
-    """[R] raised with each change."""
-    priced: IntArray
-    """[S, R] version for which the price holds; -1: none."""
-    price: IntArray
-    """[S, R] in steps."""
-    device: IntArray
-    """[S, R] the device of that price; -1 for whole ones."""
+    price: SmallArray
+    """[S, M] in steps; ``DEAREST`` where a shape does not fit."""
+    device: SmallArray
+    """[S, M] the device of that price; -1 for whole ones; ``AT_LEAST`` where the price may be higher."""
+    kind_price: SmallArray
+    """[S, E] in steps, of a machine that is as it was at first; -1 where nobody has asked."""
+    kind_device: SmallArray
+    """[S, E] the device of that price."""
 
 
 @compiled
-def refresh(m: int, row: int, machines: DeviceArrays, tables: ValueTables, state: ValueState) -> None:
+def revalue(m: int, row: int, machines: DeviceArrays, tables: ValueTables, state: ValueState) -> None:
     """Work out the value of machine m anew, in a row."""
-    state.version[row] += 1
     base, columns, model = state.base[row], len(tables.core), machines.model[m]
     cores, gib = machines.cpu[m] / 1000.0, machines.memory[m] / 1024.0
     for c in range(columns):
         base[c] = tables.core[c] * cores + tables.gib[c] * gib
     if model >= 0:
-        devices = machines.devices[m]
+        devices, kind = machines.devices[m], tables.kind[model]
         for d in range(len(devices)):
             if CELL <= devices[d] < WHOLE_MILLI:
-                held = tables.partial[model, devices[d] // CELL]
+                held = tables.partial[kind, devices[d] // CELL]
                 for c in range(columns):
                     base[c] += held[c]
-        unused = tables.whole[model, free_devices(devices)]
+        unused = tables.whole[kind, free_devices(devices)]
         for c in range(columns):
             base[c] += unused[c]
-    width = columns // tables.samples
     for j in range(tables.samples):
         least = np.inf
-        for c in range(j * width, (j + 1) * width):
+        for c in range(tables.first[j], tables.first[j + 1]):
             least = min(least, base[c])
         state.value[row, j] = least
+
+
+@compiled
+def forget_prices(m: int, tables: ValueTables, state: ValueState) -> None:
+    """No price of machine m is known any more."""
+    for s in range(len(tables.least)):
+        state.price[s, m] = tables.least[s]
+        state.device[s, m] = AT_LEAST
+
+
+@compiled
+def refresh(m: int, machines: DeviceArrays, tables: ValueTables, state: ValueState) -> None:
+    """Machine m has changed."""
+    state.row[m] = m
+    revalue(m, m, machines, tables, state)
+    forget_prices(m, tables, state)
 
 
 @compiled
@@ -110,41 +140,58 @@ def value_left(
 
 @compiled
 def price_on(
-    m: int, s: int, device: int, machines: DeviceArrays, shapes: ShapeArrays, tables: ValueTables, state: ValueState
+    m: int,
+    s: int,
+    device: int,
+    limit: float,
+    machines: DeviceArrays,
+    shapes: ShapeArrays,
+    tables: ValueTables,
+    state: ValueState,
 ) -> float:
-    """What machine m loses in value to a task of shape s, the mean over the samples.
+    """What machine m loses in value to a task of shape s, the mean over the samples; infinity if it is ``limit`` or more.
 
     A share is taken from ``device``, whole devices from the free ones.
     """
-    row, model, count, share = state.row[m], max(machines.model[m], 0), shapes.count[s], shapes.share[s]
-    nothing = tables.partial[model, 0]
+    row, kind, count, share = state.row[m], tables.kind[max(machines.model[m], 0)], shapes.count[s], shapes.share[s]
+    nothing = tables.partial[kind, 0]
     gone, left, also = nothing, nothing, nothing
     if count > 0:
         devices = machines.devices[m]
         if device >= 0 and devices[device] < WHOLE_MILLI:
-            gone = tables.partial[model, devices[device] // CELL]
-            left = tables.partial[model, (devices[device] - share) // CELL]
+            gone = tables.partial[kind, devices[device] // CELL]
+            left = tables.partial[kind, (devices[device] - share) // CELL]
         else:
             free = free_devices(devices)
-            gone, left = tables.whole[model, free], tables.whole[model, free - count]
+            gone, left = tables.whole[kind, free], tables.whole[kind, free - count]
             if share < WHOLE_MILLI:
-                also = tables.partial[model, (WHOLE_MILLI - share) // CELL]
-    base, taken, width, total = state.base[row], tables.taken[s], len(tables.core) // tables.samples, 0.0
+                also = tables.partial[kind, (WHOLE_MILLI - share) // CELL]
+    base, taken, total = state.base[row], tables.taken[s], 0.0
     for j in range(tables.samples):
-        total += state.value[row, j] - value_left(base, taken, gone, left, also, j * width, (j + 1) * width)
+        first, last = tables.first[j], tables.first[j + 1]
+        total += state.value[row, j] - value_left(base, taken, gone, left, also, first, last)
+        # Most machines are not the cheapest one, and a few samples tell.
+        if total + tables.at_least[s, j + 1] >= limit * tables.samples:
+            return np.inf
     return total / tables.samples
 
 
 @compiled
 def best_device(
-    m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays, tables: ValueTables, state: ValueState
+    m: int,
+    s: int,
+    limit: float,
+    machines: DeviceArrays,
+    shapes: ShapeArrays,
+    tables: ValueTables,
+    state: ValueState,
 ) -> tuple[float, int]:
     """What machine m, which takes a task of shape s, loses in value where it loses least, and the device of that.
 
-    The device is -1 for whole ones.
+    The device is -1 for whole ones. Infinity if every loss is ``limit`` or more.
     """
     if shapes.count[s] != 1 or shapes.share[s] == WHOLE_MILLI:
-        return price_on(m, s, -1, machines, shapes, tables, state), -1
+        return price_on(m, s, -1, limit, machines, shapes, tables, state), -1
     best, chosen = np.inf, -1
     devices = machines.devices[m]
     for d in range(len(devices)):
@@ -152,39 +199,67 @@ def best_device(
         for e in range(d):
             known = known or devices[e] == devices[d]
         if not known:
-            price = price_on(m, s, d, machines, shapes, tables, state)
+            price = price_on(m, s, d, min(limit, best), machines, shapes, tables, state)
             if price < best:
                 best, chosen = price, d
     return best, chosen
 
 
 @compiled
+def in_steps(price: float, step: float) -> int:
+    """A price, rounded."""
+    return int(min(np.floor(price / step + 0.5), DEAREST - 1))
+
+
+@compiled
 def price_place(
-    m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays, tables: ValueTables, state: ValueState
+    m: int,
+    s: int,
+    under: int,
+    machines: DeviceArrays,
+    shapes: ShapeArrays,
+    tables: ValueTables,
+    state: ValueState,
 ) -> None:
-    """Price a machine that takes a task of shape s, on the device where it costs least, and keep it."""
-    best, chosen = best_device(m, s, machines, shapes, tables, state)
-    row = state.row[m]
-    state.price[s, row] = int(np.floor(best / tables.step + 0.5))
-    state.device[s, row] = chosen
-    state.priced[s, row] = state.version[row]
+    """Price a machine for a task of shape s, on the device where it costs least, and keep it.
+
+    From ``under`` steps on, the price is not worked out: it is kept that it is not less.
+    """
+    kind = state.row[m] - len(machines.cpu)
+    if not fits(m, s, machines, shapes):
+        state.price[s, m], state.device[s, m] = DEAREST, -1
+    elif kind >= 0:
+        if state.kind_price[s, kind] < 0:
+            best, chosen = best_device(m, s, np.inf, machines, shapes, tables, state)
+            state.kind_price[s, kind], state.kind_device[s, kind] = in_steps(best, tables.step), chosen
+        state.price[s, m], state.device[s, m] = state.kind_price[s, kind], state.kind_device[s, kind]
+    else:
+        limit = (under - 0.5) * tables.step + _ROUNDING
+        best, chosen = best_device(m, s, limit, machines, shapes, tables, state)
+        if best == np.inf:
+            state.price[s, m], state.device[s, m] = under, AT_LEAST
+        else:
+            state.price[s, m], state.device[s, m] = in_steps(best, tables.step), chosen
 
 
 @compiled
 def cheapest(s: int, machines: DeviceArrays, shapes: ShapeArrays, tables: ValueTables, state: ValueState) -> int:
     """The machine with the lowest price among those that take a task of shape s, the first of equals; -1 for none."""
-    best, chosen = _HIGH, -1
-    for m in range(len(machines.cpu)):
-        row = state.row[m]
-        known = state.priced[s, row] == state.version[row]
-        if (known and state.price[s, row] >= best) or not fits(m, s, machines, shapes):
+    best, chosen = DEAREST, -1
+    prices, devices = state.price[s], state.device[s]
+    # Prices that are known come first: the others need not be worked out where they are above.
+    for m in range(len(prices)):
+        if prices[m] < best and devices[m] != AT_LEAST:
+            best, chosen = prices[m], m
+    for m in range(len(prices)):
+        if prices[m] > best or devices[m] != AT_LEAST:
             continue
-        if not known:
-            price_place(m, s, machines, shapes, tables, state)
-        if state.price[s, row] < best:
-            best, chosen = state.price[s, row], m
-            if best <= tables.least[s]:
-                break
+        # Of equals the first wins.
+        under = best + 1 if m < chosen else best
+        if prices[m] < under:
+            price_place(m, s, under, machines, shapes, tables, state)
+            if prices[m] < under and devices[m] != AT_LEAST:
+                best, chosen = prices[m], m
     return chosen
 
 
@@ -196,10 +271,9 @@ def place(
     m = cheapest(s, machines, shapes, tables, state)
     if m < 0:
         return -1, -1
-    device = state.device[s, state.row[m]]
+    device = state.device[s, m]
     take(m, s, device, machines, shapes)
-    state.row[m] = m
-    refresh(m, m, machines, tables, state)
+    refresh(m, machines, tables, state)
     return m, device
 
 
@@ -231,7 +305,7 @@ def price_everywhere(
         for m in range(len(machines.cpu)):
             prices[s, m] = np.inf
             if fits(m, s, machines, shapes):
-                prices[s, m] = best_device(m, s, machines, shapes, tables, state)[0]
+                prices[s, m] = best_device(m, s, np.inf, machines, shapes, tables, state)[0]
 
 
 @compiled
@@ -252,9 +326,8 @@ def place_together(
     for n in range(len(arrivals)):
         if not fits(m, arrivals[n], machines, shapes):
             return np.inf
-        price, device[n] = best_device(m, arrivals[n], machines, shapes, tables, state)
+        price, device[n] = best_device(m, arrivals[n], np.inf, machines, shapes, tables, state)
         take(m, arrivals[n], device[n], machines, shapes)
-        state.row[m] = m
-        refresh(m, m, machines, tables, state)
+        refresh(m, machines, tables, state)
         total += price
     return total

@@ -35,6 +35,7 @@ from flowsched.gpu.device_arrays import device_arrays
 from flowsched.gpu.shapes import GpuShape
 from flowsched_models.document import InputError
 from flowsched_simulator.baselines.gpu.playing import GpuPlacements, play_arrivals
+from flowsched_simulator.baselines.gpu.registry import GPU_RULES
 from measured_data import openb_folder
 
 SEEDS = range(42, 52)
@@ -82,7 +83,7 @@ def test_the_published_averages_come_out(default: OpenbExperiment, name: str) ->
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_placements_on_the_trace_hold_up_to_other_arithmetic(default: OpenbExperiment, name: str) -> None:
     outlook, arrivals = default.outlook(42), default.arrivals(42)
-    placed = play_arrivals(POLICIES[name], outlook, arrivals)
+    placed = play_arrivals(GPU_RULES[name], outlook, arrivals)
 
     assert faults(outlook.machines, outlook.models, outlook.shapes, arrivals, placed.machine, placed.device) == []
 
@@ -93,7 +94,7 @@ def test_placements_on_the_trace_hold_up_to_other_arithmetic(default: OpenbExper
 )
 def test_whole_curves_are_the_published_ones(name: str, policy: str) -> None:
     """Also with restricted models, and of a list that asks for more than 130 %."""
-    experiment, rule = load(name, SEEDS, openb_folder()), POLICIES[policy]
+    experiment, rule = load(name, SEEDS, openb_folder()), GPU_RULES[policy]
     runs = [play_arrivals(rule, experiment.outlook(seed), experiment.arrivals(seed)) for seed in SEEDS]
     curves = [experiment.curve(seed, run) for seed, run in zip(SEEDS, runs, strict=True)]
     with gzip.open(openb_folder() / PUBLISHED_CURVES, "rt") as lines:
@@ -254,7 +255,8 @@ def test_the_command_prints_json_and_a_table(small: Path) -> None:
 
     shown = CliRunner().invoke(main, [*words, "--policy", "FGD"])
     assert shown.exit_code == 0, shown.output
-    assert [line.split()[0] for line in shown.stdout.splitlines() if line.strip()] == ["small:", "policy", "FGD"]
+    words_first = [line.split()[0] for line in shown.stdout.splitlines() if line.strip()]
+    assert words_first == ["small:", "policy", "FGD", "no", "Times"]
 
 
 @pytest.mark.parametrize("seeds", ["", "a", "5..3", "1,1", "-1"])

@@ -23,14 +23,25 @@ class GpuPlacements:
     """[N] device of a share; -1 for whole GPUs, which took the first free ones, and without a GPU."""
     cpu_s: float
     """CPU time of all decisions and of what the rule began with, without compiling."""
+    prices_s: float = 0.0
+    """CPU time of working out prices, which can be done beside the decisions."""
+    price_sets: int = 0
+    """How often prices were worked out."""
 
 
-def play_arrivals(rule: GpuRule, outlook: GpuOutlook, arrivals: IntArray) -> GpuPlacements:
+def random_order(outlook: GpuOutlook) -> IntArray:
+    """Machines in a random order, drawn from the seed: how the published experiments break ties."""
+    return np.random.default_rng(outlook.seed).permutation(len(outlook.machines.cpu))
+
+
+def play_arrivals(
+    rule: GpuRule, outlook: GpuOutlook, arrivals: IntArray, order: IntArray | None = None
+) -> GpuPlacements:
     """Play ``arrivals`` [N], positions in ``outlook.shapes``, on its machines, which stay as they are.
 
-    Ties go to a random order of the machines, drawn from the seed once, as in the published experiments.
+    Ties go to the first machine in ``order``, positions of machines; in a random one if there is none.
     """
-    order = np.random.default_rng(outlook.seed).permutation(len(outlook.machines.cpu))
+    order = random_order(outlook) if order is None else order
     outlook = replace(outlook, machines=outlook.machines.permuted(order))
     _timed(rule, outlook, arrivals[:0])  # compiles, or reads what is kept
     machine, device, cpu_s = _timed(rule, outlook, arrivals)

@@ -38,6 +38,8 @@ class GpuOutlook:
     """[S] how many tasks of the list that arrivals are drawn from have each shape."""
     seed: int
     """Of random choices."""
+    names: tuple[str, ...] = ()
+    """Of the machines; the published rules read none."""
 
     def groups(self) -> tuple[tuple[GpuShape, ...], IntArray]:
         """Shapes that differ in CPU or GPUs, without memory and models; and [S] the position of each shape among them."""

@@ -131,6 +131,8 @@ def play_policy(
         "us_per_placement": 1e6 * sum(run.cpu_s for run in runs) / max(arrived, 1),
         "curve": {str(percent): round(spread["mean"], 3) for percent, spread in spreads.items()},
     }
+    if moves := sum(len(run.moves) for run in runs):
+        figures["moves"] = moves / len(runs)
     if sets := sum(run.price_sets for run in runs):
         figures["s_per_set_of_prices"] = sum(run.prices_s for run in runs) / sets
         figures["sets_of_prices"] = sets / len(runs)
@@ -139,7 +141,7 @@ def play_policy(
 
 def faults_of(outlook: GpuOutlook, arrivals: IntArray, run: GpuPlacements) -> list[str]:
     """What other arithmetic finds wrong in a run."""
-    return faults(outlook.machines, outlook.models, outlook.shapes, arrivals, run.machine, run.device)
+    return faults(outlook.machines, outlook.models, outlook.shapes, arrivals, run.machine, run.device, run.moves)
 
 
 def _spread(values: FloatArray) -> dict[str, float]:
@@ -206,6 +208,7 @@ def _seeds(context: click.Context, parameter: click.Parameter, value: str) -> tu
     type=click.Choice(TIES),
     help="Which of equally good machines ours take: by a hash of the name (default), or the first that is listed.",
 )
+@click.option("--moves", is_flag=True, help="Also ours with one task moved aside for each that fits nowhere.")
 @click.option("--data", type=click.Path(path_type=Path), help=f"Folder of the trace, else what {VARIABLE} names.")
 @click.option("--check", is_flag=True, help="Also go through every placement by other arithmetic.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
@@ -216,6 +219,7 @@ def main(
     names: tuple[str, ...],
     orders: tuple[str, ...],
     ties: tuple[str, ...],
+    moves: bool,
     data: Path | None,
     check: bool,
     as_json: bool,
@@ -230,7 +234,8 @@ def main(
     except InputError as error:
         raise click.UsageError("\n".join(str(p) for p in error.problems)) from error
     played = {}
-    for label, policy, order in _variants(names or tuple(POLICIES), orders or ("random",), ties or TIES[:1]):
+    variants = _variants(names or tuple(POLICIES), orders or ("random",), ties or TIES[:1], moves)
+    for label, policy, order in variants:
         played[label] = play_policy(experiment, policy, check, order)
         click.echo(f"{label}: {len(seeds)} runs", err=True)
     outcome = {
@@ -248,30 +253,38 @@ def main(
 
 
 def _variants(
-    names: Sequence[str], orders: Sequence[str], ties: Sequence[str]
+    names: Sequence[str], orders: Sequence[str], ties: Sequence[str], moves: bool
 ) -> Iterator[tuple[str, GpuRule | ValuePolicy, str]]:
     """What is played: a label, the policy, and how machines are listed. Labels say what differs."""
     for name in names:
         policy = POLICIES[name]
-        own = ties if isinstance(policy, ValuePolicy) else ("",)
-        for tie, order in itertools.product(own, orders):
-            said = [name, f"nodes {order}" if len(orders) > 1 else "", f"ties {tie}" if len(own) > 1 else ""]
-            chosen = replace(policy, ties=tie) if isinstance(policy, ValuePolicy) else policy
-            yield ", ".join(part for part in said if part), chosen, order
+        own = [(name, policy)]
+        if isinstance(policy, ValuePolicy):
+            moving = (False, True) if moves else (False,)
+            own = [
+                (
+                    name + (f", ties {tie}" if len(ties) > 1 else "") + (", moves" if move else ""),
+                    replace(policy, ties=tie, moves=move),
+                )
+                for tie, move in itertools.product(ties, moving)
+            ]
+        for (label, chosen), order in itertools.product(own, orders):
+            yield label + (f", nodes {order}" if len(orders) > 1 else ""), chosen, order
 
 
 def table(outcome: Mapping[str, Any], known: Mapping[str, float]) -> str:
     """A line for each policy; ``known``: published allocation at 100 % arrived."""
     head = ["policy", *(f"at {percent} %" for percent in ARRIVED), "published at 100 %", "us a placement"]
-    lines = [[*head, "s a set of prices"]]
+    lines = [[*head, "s a set of prices", "moves"]]
     for name, figures in outcome["policies"].items():
         spreads = [figures["allocation"].get(str(percent)) for percent in ARRIVED]
         cells = [f"{spread['mean']:.2f} ± {spread['std']:.2f}" if spread else "" for spread in spreads]
         per_set = figures.get("s_per_set_of_prices")
         cells += [f"{known[name]:.2f}" if name in known else "", f"{figures['us_per_placement']:.1f}"]
-        lines.append([name, *cells, "" if per_set is None else f"{per_set:.2f}"])
+        moves = figures.get("moves")
+        lines.append([name, *cells, *("" if value is None else f"{value:.2f}" for value in (per_set, moves))])
     limits = [outcome["bound"].get(str(percent)) for percent in ARRIVED]
-    lines.append(["no policy exceeds", *("" if limit is None else f"{limit:.2f}" for limit in limits), "", "", ""])
+    lines.append(["no policy exceeds", *("" if limit is None else f"{limit:.2f}" for limit in limits), *[""] * 4])
     seeds = outcome["seeds"]
     title = f"{outcome['list']}: allocated GPUs in % of all, by % arrived; mean ± deviation over {len(seeds)} orders"
     times = f"Times are of the CPU. {measured_on(outcome['machine'])}"

@@ -21,16 +21,36 @@ def faults(
     arrivals: IntArray,
     machine_of: IntArray,
     device_of: IntArray,
+    moves: IntArray | None = None,
 ) -> list[str]:
     """What is wrong in the placements of N arrivals on machines that are empty at first; all arrays [N].
 
     ``machine_of`` is -1 for what was dropped, ``device_of`` counts for shares only: whole GPUs are the first free devices.
+    ``moves``: rows of an arrival, another one that was moved aside for it, and the machine and device of that from then on.
     """
     cpu, memory, devices = machines.cpu.copy(), machines.memory.copy(), machines.devices.copy()
     right_model = [_right_model(machines, models, shape) for shape in shapes]
-    found = []
+    found, now = [], dict[int, tuple[int, int]]()
+    aside = {} if moves is None else {int(row[0]): row[1:].tolist() for row in moves}
+    if moves is not None and len(aside) < len(moves):
+        found.append("more than one task was moved for one arrival")
     for i, (s, m, device) in enumerate(zip(arrivals.tolist(), machine_of.tolist(), device_of.tolist(), strict=True)):
         shape = shapes[s]
+        if i in aside:
+            moved, target, new = aside[i]
+            other, (old, was) = shapes[arrivals[moved]], now[moved]
+            if other.share_milli == 1000:
+                found.append(f"arrival {moved} was moved, though it has whole GPUs")
+            for there, slot, sign in ((old, was, 1), (target, new, -1)):
+                cpu[there] += sign * other.cpu_milli
+                memory[there] += sign * other.memory_mib
+                if other.count:
+                    devices[there, slot] += sign * other.share_milli
+            here = devices[target, new] if other.count else 0
+            if min(cpu[target], memory[target], here) < 0 or not right_model[arrivals[moved]][target]:
+                found.append(f"arrival {moved} was moved to machine {target}, which does not take it")
+            now[moved] = (target, new)
+        now[i] = (m, device)
         if m < 0:
             enough = (devices >= shape.share_milli).sum(axis=1) >= shape.count if shape.count else True
             fitting = np.flatnonzero(enough & right_model[s] & (cpu >= shape.cpu_milli) & (memory >= shape.memory_mib))

@@ -10,6 +10,7 @@ import numpy as np
 from flowsched.gpu.demand import GpuDemand
 from flowsched.gpu.demand_prices import PriceProgram
 from flowsched.gpu.device_value import value_state, value_tables
+from flowsched.gpu.move_kernels import place_all_moving
 from flowsched.gpu.shapes import ShapeArrays, shape_arrays
 from flowsched.gpu.tie_order import tie_order
 from flowsched.gpu.value_kernels import ValueTables, place_all
@@ -30,12 +31,16 @@ class ValuePolicy:
     """Whether the shares of the list are known beforehand, as they are to FGD; otherwise they are learnt from arrivals."""
     ties: str = "hash"
     """Of equally good machines the first: by a hash of their names, or as they are given."""
+    moves: bool = False
+    """Whether one task may be moved aside for each that fits nowhere."""
 
     def play(self, outlook: GpuOutlook, arrivals: IntArray, order: IntArray) -> GpuPlacements:
         """Play ``arrivals`` [N], positions in ``outlook.shapes``; ``order``: how the machines are listed, positions."""
         if self.ties == "hash":
             order = order[tie_order([outlook.names[m] for m in order])]
-        game = _Game(replace(outlook, machines=outlook.machines.permuted(order)), arrivals)
+        game = _Game(
+            replace(outlook, machines=outlook.machines.permuted(order)), arrivals, len(arrivals) if self.moves else 0
+        )
         rng = np.random.default_rng([outlook.seed, 2])
         if self.told:
             game.play(game.prices(outlook.frequency, None, rng), len(arrivals))
@@ -47,18 +52,20 @@ class ValuePolicy:
                 if game.played < len(arrivals):
                     counts = np.bincount(arrivals[: game.played], minlength=len(outlook.shapes))
                     prices, until = game.prices(counts, game.played, rng), 2 * until
-        machine = np.where(game.machine >= 0, order[game.machine], -1)
-        return GpuPlacements(machine, game.device, game.cpu_s, game.prices_s, game.price_sets)
+        machine, moves = np.where(game.machine >= 0, order[game.machine], -1), game.moves[: game.made]
+        moves[:, 2] = order[moves[:, 2]]
+        return GpuPlacements(machine, game.device, game.cpu_s, game.prices_s, game.price_sets, moves)
 
 
 class _Game:
     """One run, as far as it has come."""
 
-    def __init__(self, outlook: GpuOutlook, arrivals: IntArray) -> None:
+    def __init__(self, outlook: GpuOutlook, arrivals: IntArray, most_moves: int) -> None:
         self._outlook, self._arrivals = outlook, arrivals
         self._empty, self._machines = outlook.machines, outlook.machines.copy()
         self._shapes: ShapeArrays = shape_arrays(outlook.shapes, outlook.models)
-        self.machine, self.device = (np.full(len(arrivals), -1, dtype=np.int64) for _ in range(2))
+        self.machine, self.device, self._at, self._on = np.full((4, len(arrivals)), -1, dtype=np.int64)
+        self.moves, self.made = np.zeros((most_moves, 4), dtype=np.int64), 0
         self.played, self.cpu_s, self.prices_s, self.price_sets = 0, 0.0, 0.0, 0
 
     def prices(self, counts: IntArray, seen: int | None, rng: np.random.Generator) -> FloatArray:
@@ -84,12 +91,24 @@ class _Game:
         self.played = min(until, len(self._arrivals))
 
     def _step(self, tables: ValueTables, first: int, last: int) -> None:
-        place_all(
-            self._arrivals[first:last],
+        state = value_state(self._machines, tables)
+        machine, device = self.machine, self.device
+        if not len(self.moves):
+            part = slice(first, last)
+            place_all(self._arrivals[part], self._machines, self._shapes, tables, state, machine[part], device[part])
+            return
+        self.made = place_all_moving(
+            first,
+            min(last, len(self._arrivals)),
+            self._arrivals,
             self._machines,
             self._shapes,
             tables,
-            value_state(self._machines, tables),
-            self.machine[first:last],
-            self.device[first:last],
+            state,
+            machine,
+            device,
+            self._at,
+            self._on,
+            self.moves,
+            self.made,
         )

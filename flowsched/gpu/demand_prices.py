@@ -146,13 +146,14 @@ class PriceProgram:
         Raises ``RuntimeError`` where the solver fails, which it has no reason to.
         """
         # What can never run is no demand: nothing is to be kept for it, and nothing of the load is it.
-        shares = np.where(self.pools.takes.any(axis=1), demand.shares, 0.0)
+        runs = self.pools.takes.any(axis=1)
+        shares = np.where(runs, demand.shares, 0.0)
         self._expect(shares, load)
         self._solve()
         found = np.array([max(0.0, row.dual_value()) for row in self._rows])
-        found[~self.pools.takes.any(axis=1)] = 0.0
+        found[~runs] = 0.0
         total = float(shares @ found)
-        return found * (float(shares @ self.worth) / total) if total > 0.0 else self.worth * (shares > 0.0)
+        return found * (float(shares @ self.worth) / total) if total > 0.0 else self.worth * runs
 
     def bound(self, counts: FloatArray | IntArray) -> float:
         """Most GPUs that can be allocated if of each shape that many tasks come and any may be left out.

@@ -7,12 +7,12 @@ import numpy as np
 from flowsched.gpu.device_arrays import DeviceArrays
 from flowsched.gpu.device_patterns import CELLS, cells_of
 from flowsched.gpu.shapes import WHOLE_MILLI, ShapeArrays
-from flowsched.gpu.value_kernels import AT_LEAST, CELL, LANES, ValueState, ValueTables, revalue
+from flowsched.gpu.value_kernels import AT_LEAST, CELL, LANES, ValueState, ValueTables, revalue_rows
 from flowsched.support.arrays import FloatArray
 
 CORE_PRICES = (0.0, 0.004, 0.008, 0.015, 0.025, 0.035, 0.05, 0.065, 0.085, 0.11, 0.15, 0.2, 0.3, 0.5)
 """Prices of a core that are tried, in devices."""
-GIB_PRICES = (0.0, 0.001, 0.002, 0.004, 0.008, 0.016, 0.03, 0.06)
+GIB_PRICES = (0.0, 0.002, 0.008, 0.03)
 """Prices of a GiB that are tried, in devices."""
 STEP = 0.04
 """Prices that differ by less are equal: as fine as FGD's score, one per cent of its sigmoid."""
@@ -118,17 +118,20 @@ def value_state(machines: DeviceArrays, tables: ValueTables) -> ValueState:
     kinds = np.concatenate(
         [np.stack([machines.model, machines.cpu, machines.memory], axis=1), machines.devices], axis=1
     )
-    _, first, kind = np.unique(kinds, axis=0, return_index=True, return_inverse=True)
-    rows, small = count + len(first), np.int32
+    _, first, kind, alike = np.unique(kinds, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    several = alike > 1
+    # A machine that is like no other has its own row from the beginning.
+    number = np.where(several, count + np.cumsum(several) - 1, first)[kind.reshape(-1)]
+    shared = first[several]
+    rows, small = count + len(shared), np.int32
     state = ValueState(
-        row=count + kind.reshape(-1),
+        row=number,
         base=np.zeros((rows, len(tables.core))),
         value=np.zeros((rows, tables.samples)),
         price=np.repeat(tables.least[:, None], count, axis=1),
         device=np.full((shapes, count), AT_LEAST, dtype=small),
-        kind_price=np.full((shapes, len(first)), -1, dtype=small),
-        kind_device=np.full((shapes, len(first)), -1, dtype=small),
+        kind_price=np.full((shapes, len(shared)), -1, dtype=small),
+        kind_device=np.full((shapes, len(shared)), -1, dtype=small),
     )
-    for number, m in enumerate(first):
-        revalue(int(m), count + number, machines, tables, state)
+    revalue_rows(np.concatenate([first[~several], shared]), machines, tables, state)
     return state

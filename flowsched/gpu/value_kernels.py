@@ -60,11 +60,11 @@ class ValueTables(NamedTuple):
 class ValueState(NamedTuple):
     """What is kept of M machines between decisions.
 
-    R: rows, one for each machine and one for each of the E kinds of machines at first, in this order.
+    R: rows, one for each machine and one for each of the E kinds of which there are several at first, in this order.
     """
 
     row: IntArray
-    """[M] its row: that of its kind until something changes on it, then its own."""
+    """[M] its row: that of its kind until something changes on it, or its own."""
     base: FloatArray
     """[R, C] cost of what is left on a machine."""
     value: FloatArray
@@ -101,6 +101,13 @@ def revalue(m: int, row: int, machines: DeviceArrays, tables: ValueTables, state
         for c in range(tables.first[j], tables.first[j + 1]):
             least = min(least, base[c])
         state.value[row, j] = least
+
+
+@compiled
+def revalue_rows(some: IntArray, machines: DeviceArrays, tables: ValueTables, state: ValueState) -> None:
+    """Work out the values of the rows that some machines have."""
+    for m in some:
+        revalue(m, state.row[m], machines, tables, state)
 
 
 @compiled

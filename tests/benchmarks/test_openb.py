@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,18 @@ from hypothesis import strategies as st
 
 sys.path.append(str(Path(__file__).parent.parent.parent))  # benchmarks are no part of what is installed
 
-from benchmarks.openb import ARRIVED, POLICIES, OpenbExperiment, load, main, play_policy
+from benchmarks.openb import (
+    ARRIVED,
+    NODE_ORDERS,
+    POLICIES,
+    OpenbExperiment,
+    bounds,
+    faults_of,
+    load,
+    main,
+    play,
+    play_policy,
+)
 from benchmarks.openb import PUBLISHED as PUBLISHED_CURVES
 from benchmarks.openb_checks import faults
 from benchmarks.openb_trace import (
@@ -31,14 +43,19 @@ from benchmarks.openb_trace import (
     read_pods,
     stored_orders,
 )
+from benchmarks.openb_value import ValuePolicy
 from flowsched.gpu.device_arrays import device_arrays
 from flowsched.gpu.shapes import GpuShape
 from flowsched_models.document import InputError
 from flowsched_simulator.baselines.gpu.playing import GpuPlacements, play_arrivals
 from flowsched_simulator.baselines.gpu.registry import GPU_RULES
+from flowsched_simulator.baselines.gpu.rule import GpuOutlook
+from gpu_cases import MODELS, sized_shapes, used_machines
 from measured_data import openb_folder
 
 SEEDS = range(42, 52)
+LISTED = np.arange(1213)
+"""The machines of the trace as they are listed."""
 NODE_LINES = "sn,cpu_milli,memory_mib,gpu,model\nn-0,8000,100,2,T4\nn-1,4000,100,0,\nn-2,8000,100,4,G2\n"
 POD_LINES = (
     "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"
@@ -102,6 +119,86 @@ def test_whole_curves_are_the_published_ones(name: str, policy: str) -> None:
     known = {int(row["arrived_pct"]): float(row["alloc_mean"]) for row in rows}
     for percent in range(1, 131):
         assert np.mean([curve[percent] for curve in curves]) == pytest.approx(known[percent], abs=0.3), percent
+
+
+@pytest.mark.parametrize(
+    ("name", "policy", "at_95", "at_100"),
+    [
+        ("default", "gpu-value", 94.9, 95.9),
+        ("default", "gpu-value-online", 94.9, 95.4),
+        ("gpuspec33", "gpu-value", 90.5, 87.84 + 0.2),
+        ("multigpu50", "gpu-value", 94.0, 97.09 + 0.2),
+    ],
+)
+def test_our_policy_allocates_more_than_the_published_ones(name: str, policy: str, at_95: float, at_100: float) -> None:
+    """Two orders here, ten in the kept results. By other arithmetic nothing is overcommitted or dropped that fits."""
+    experiment = load(name, (42, 43), openb_folder())
+    figures = play_policy(experiment, POLICIES[policy], check=True)
+    assert figures["allocation"]["95"]["mean"] >= at_95
+    assert figures["allocation"]["100"]["mean"] >= at_100
+
+
+def test_nothing_exceeds_the_bound_on_the_trace() -> None:
+    experiment = load("default", (42,), openb_folder())
+    most, figures = bounds(experiment), play_policy(experiment, POLICIES["gpu-value"])["allocation"]
+    assert most.keys() == {str(percent) for percent in ARRIVED}
+    # Curves are of values that are rounded to 0.01.
+    assert all(figures[percent]["mean"] <= limit + 0.005 for percent, limit in most.items())
+    assert most["100"] - figures["100"]["mean"] < 1.0
+
+
+def test_it_does_not_matter_to_ours_how_machines_are_listed(default: OpenbExperiment) -> None:
+    ours, arrivals = POLICIES["gpu-value"], default.arrivals(42)
+    runs = [play(ours, default.outlook(42), arrivals, order) for order in NODE_ORDERS]
+    assert all(np.array_equal(run.machine, runs[0].machine) for run in runs[1:])
+    assert all(np.array_equal(run.device, runs[0].device) for run in runs[1:])
+
+
+def test_the_same_seed_decides_the_same(default: OpenbExperiment) -> None:
+    for told in (True, False):
+        first, again = (ValuePolicy(told).play(default.outlook(42), default.arrivals(42), LISTED) for _ in range(2))
+        assert np.array_equal(first.machine, again.machine)
+        assert np.array_equal(first.device, again.device)
+
+
+def test_what_knows_nothing_beforehand_learns_nothing_from_the_list(default: OpenbExperiment) -> None:
+    """Not even which shapes there are: the list may hold others, and other frequencies."""
+    policy, arrivals = ValuePolicy(told=False), default.arrivals(42)[:250]
+    outlook = default.outlook(42)
+    never = GpuShape(1000, 1000, 1, 370, ("T4",))
+    other = replace(
+        outlook,
+        shapes=(*outlook.shapes, never),
+        frequency=np.append(outlook.frequency[::-1], 10_000),
+    )
+    runs = [policy.play(known, arrivals, LISTED) for known in (outlook, other)]
+    assert np.array_equal(runs[0].machine, runs[1].machine)
+
+
+@given(data=st.data())
+def test_moves_aside_are_sound(data: st.DataObject) -> None:
+    shapes = tuple(sorted(data.draw(st.lists(sized_shapes(), min_size=1, max_size=4, unique=True))))
+    used = data.draw(used_machines(4))
+    machines = device_arrays(used.cpu, used.memory, used.gpus() + 1, np.maximum(used.model, 0))
+    arrivals = np.array(data.draw(st.lists(st.integers(0, len(shapes) - 1), max_size=25)), dtype=np.int64)
+    names = tuple(f"n-{m}" for m in range(len(machines.cpu)))
+    outlook = GpuOutlook(machines, MODELS, shapes, np.ones(len(shapes), dtype=np.int64), 1, names)
+
+    run = ValuePolicy(told=True, moves=True).play(outlook, arrivals, np.arange(len(names)))
+
+    assert faults_of(outlook, arrivals, run) == []
+    assert all(run.machine[n] >= 0 for n in run.moves[:, 0])
+
+
+def test_a_task_is_moved_aside_for_one_that_fits_nowhere() -> None:
+    """Two halves are on different devices; what needs a whole one comes."""
+    shapes = (GpuShape(0, 0, 1, 500), GpuShape(1, 0, 1, 500), GpuShape(1, 0, 1, 1000))
+    machines = device_arrays([1, 1], [0, 0], [1, 1], [0, 0])
+    outlook = GpuOutlook(machines, MODELS, shapes, np.ones(3, dtype=np.int64), 1, ("a", "b"))
+    arrivals = np.array([0, 1, 0, 0, 2])
+    without, moving = (ValuePolicy(told=True, moves=m).play(outlook, arrivals, np.arange(2)) for m in (False, True))
+    assert faults_of(outlook, arrivals, moving) == []
+    assert (moving.machine >= 0).sum() >= (without.machine >= 0).sum()
 
 
 @pytest.mark.parametrize(("name", "seed"), [(name, seed) for name in ("default", "multigpu50") for seed in SEEDS])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -18,7 +18,7 @@ class GpuPlacements:
     """Where N arrivals went."""
 
     machine: IntArray
-    """[N] row of the machine; -1 for what was dropped."""
+    """[N] row of the machine where it was placed at first; -1 for what was dropped."""
     device: IntArray
     """[N] device of a share; -1 for whole GPUs, which took the first free ones, and without a GPU."""
     cpu_s: float
@@ -27,6 +27,8 @@ class GpuPlacements:
     """CPU time of working out prices, which can be done beside the decisions."""
     price_sets: int = 0
     """How often prices were worked out."""
+    moves: IntArray = field(default_factory=lambda: np.zeros((0, 4), dtype=np.int64))
+    """[moves, 4] for which arrival, the arrival that was moved aside, its machine and device from then on."""
 
 
 def random_order(outlook: GpuOutlook) -> IntArray:

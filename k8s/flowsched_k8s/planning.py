@@ -17,10 +17,11 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import PlannedStart, Reservation
 from flowsched.records.record import Recipe
 from flowsched.round.scheduler import FlowScheduler
-from flowsched.scale.bulk_input import bulk_settings
+from flowsched.scale.bulk_input import bulk_settings, input_of_fleet
 from flowsched.scale.bulk_outcome import BulkOutcome
-from flowsched.scale.bulk_round import decide, place, prepare
+from flowsched.scale.bulk_round import decide, prepare
 from flowsched.scale.demand import Demand
+from flowsched.scale.lone_task import decide_lone
 from flowsched.scale.policy import CostModel
 from flowsched.scale.reasons import Cause as LeftCause
 from flowsched.scale.snapshot_input import input_of_snapshot
@@ -282,16 +283,17 @@ class _Round:
         began = self.clock()
         demands = [self._demand(c) for c in classes]
         groups = {c.group for c in classes if c.group is not None}
-        outcome = place(
+        given = input_of_fleet(
             self.fleet,
             demands,
             [g for g in self.given.groups if g.name in groups],
             self.given.group_members,
-            solver=self.solver,
-            settings=bulk_settings(self.given.settings),
-            clock=self.clock,
-            keep_record=self.given.keep_record,
+            bulk_settings(self.given.settings),
         )
+        outcome: BulkOutcome | None = None
+        for way in (decide_lone, decide):
+            outcome = outcome or way(given, solver=self.solver, clock=self.clock, keep_record=self.given.keep_record)
+        assert outcome is not None, "the second way decides everything"
         self.timings["wide"] += (self.clock() - began) * 1e3
         if outcome.record is not None:
             self.parts.append(partial(outcome.record, priority))

@@ -23,7 +23,7 @@ from flowsched.scale.places import Places
 from flowsched.scale.round import SPREAD
 from flowsched.scale.task_class import TaskClass
 from flowsched.solvers import Solver, make_solver
-from flowsched.support.arrays import BoolArray, FloatArray, IntArray
+from flowsched.support.arrays import FloatArray, IntArray
 
 _NEAR = 1e-6
 """A round tells prices apart that differ by less than this, but not in all of its steps."""
@@ -99,14 +99,14 @@ class _Prices:
     def __init__(self, given: BulkInput) -> None:
         self.given = given
         self.demand = demand = given.demands[0]
-        self.needs = np.array([demand.needs.get(r, 0) for r in given.resources], dtype=np.int64)
+        self.needs: IntArray = np.array([demand.needs.get(r, 0) for r in given.resources], dtype=np.int64)
         self.places = Places(demand.allowed, demand.eligible, demand.slowness, demand.preference)
         self.extra = self.places.extra(len(given.names))
         policy = BulkPrices(given.demands)
         paid = policy.price(TaskClass(demand.name, 0, (), demand.sensitivity, demand.pressure), given.kinds)
         self.features = policy.features
         self.coefficients = paid.coefficients
-        self.effects = np.rint(paid.effects * FIXED).astype(np.int64)
+        self.effects: IntArray = np.rint(paid.effects * FIXED).astype(np.int64)
         self.factors = np.array([policy.factors(kind) for kind in given.kinds])
 
     def cheapest(self) -> int | None:
@@ -156,9 +156,9 @@ class _Prices:
         for f in range(len(self.coefficients)):
             price += self.coefficients[f] * self.factors[given.kind, f] * readings[:, f] * (1.0 / FIXED)
         price += self.extra
-        room: BoolArray = ((self.needs <= 0) | (free >= self.needs)).all(axis=1)
-        bears: BoolArray = ((self.effects == 0) | (readings + self.effects <= given.limits)).all(axis=1)
-        return np.where(room & bears, price, np.inf)
+        lacks = (self.needs > 0) & (free < self.needs)
+        hurts = (self.effects != 0) & (readings + self.effects > given.limits)
+        return np.where(lacks.any(axis=1) | hurts.any(axis=1), np.inf, price)
 
     def _ranks(self, free: IntArray, spread: bool) -> FloatArray:
         given = self.given

@@ -12,6 +12,7 @@ import gc
 import json
 import logging
 import os
+import random
 import signal
 import socket
 import sys
@@ -124,7 +125,8 @@ class Process:
         self._leave = leave
         self._profiles = ProfilesFile(configuration.profiles_file) if configuration.profiles_file else None
         catalogue = self._first_profiles()
-        self.state = SchedulerState(configuration, catalogue)
+        self.identity = identity or f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
+        self.state = SchedulerState(configuration, catalogue, random.Random(self.identity))
         self.metrics = Metrics(version("flowsched"), configuration.scheduler_names)
         limits = configuration.client_connection
         self.connection = Connection(
@@ -134,7 +136,6 @@ class Process:
             user_agent=f"flowsched/{version('flowsched')}",
             on_request=self._count_request,
         )
-        self.identity = identity or f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
         lease = configuration.leader_election
         self.election = Election(
             self.connection,

@@ -155,13 +155,18 @@ def runners_up(closing: Closing, classes: IntArray, machines: IntArray) -> tuple
     for c in np.unique(classes).tolist():
         mine = np.flatnonzero(classes == c)
         price = np.where(_open(closing, c), closing.prices(c), np.inf)
-        order = np.lexsort((tie, price)) if len(price) <= 2 else _first_two(price, tie)
-        best, second = order[0] if len(order) else -1, order[1] if len(order) > 1 else -1
+        best, second = cheapest_two(price, tie)
         chosen = np.where(machines[mine] == best, second, best)
         there = (chosen >= 0) & np.isfinite(price[chosen])
         rival[mine[there]] = chosen[there]
         cost[mine[there]] = price[chosen[there]]
     return rival, cost
+
+
+def cheapest_two(price: FloatArray, tie: FloatArray) -> tuple[int, int]:
+    """The two cheapest machines, ties by rank; -1 where there are not as many."""
+    order = np.lexsort((tie, price)) if len(price) <= 2 else _first_two(price, tie)
+    return int(order[0]) if len(order) else -1, int(order[1]) if len(order) > 1 else -1
 
 
 def _first_two(price: FloatArray, tie: FloatArray) -> IntArray:

@@ -82,7 +82,8 @@ class MetricsUpdater:
         metrics.decided(took)
         for phase, ms in result.timings_ms.items():
             metrics.phase(phase, ms / 1e3)
-        metrics.solved(solver, "full", result.solve_ms / 1e3)
+        if result.solve_ms > 0.0:
+            metrics.solved(solver, "full", result.solve_ms / 1e3)
         nodes = {k.removeprefix("nodes_"): n for k, n in result.counts.items() if k.startswith("nodes_")}
         arcs = {k.removeprefix("arcs_"): n for k, n in result.counts.items() if k.startswith("arcs_")}
         if nodes:

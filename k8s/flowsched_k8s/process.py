@@ -1,7 +1,7 @@
 """The running scheduler: watches feed the state machine, rounds run in a thread, its instructions are carried out.
 
-One event loop does all input and output; only a round's arithmetic happens elsewhere, on a copy. Losing the lease ends the
-process: every write asks right before it is sent whether we still lead.
+One event loop does all input and output; a round's arithmetic happens elsewhere, on a copy, unless it is shorter than the
+way to a thread and back. Losing the lease ends the process: every write asks right before it is sent whether we still lead.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import gc
 import json
 import logging
 import os
+import random
 import signal
 import socket
 import sys
@@ -53,7 +54,7 @@ from flowsched_k8s.load_reader import LoadReader
 from flowsched_k8s.metrics import Metrics
 from flowsched_k8s.metrics_updater import MetricsUpdater
 from flowsched_k8s.move_plan import plan_moves
-from flowsched_k8s.planning import make_engine, plan_any_round
+from flowsched_k8s.planning import is_quick, make_engine, plan_any_round
 from flowsched_k8s.pod_groups import IN_TREE
 from flowsched_k8s.profiles_file import ProfilesFile, Refused
 from flowsched_k8s.records import Records
@@ -124,7 +125,8 @@ class Process:
         self._leave = leave
         self._profiles = ProfilesFile(configuration.profiles_file) if configuration.profiles_file else None
         catalogue = self._first_profiles()
-        self.state = SchedulerState(configuration, catalogue)
+        self.identity = identity or f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
+        self.state = SchedulerState(configuration, catalogue, random.Random(self.identity))
         self.metrics = Metrics(version("flowsched"), configuration.scheduler_names)
         limits = configuration.client_connection
         self.connection = Connection(
@@ -134,7 +136,6 @@ class Process:
             user_agent=f"flowsched/{version('flowsched')}",
             on_request=self._count_request,
         )
-        self.identity = identity or f"{socket.gethostname()}_{os.getpid()}_{os.urandom(4).hex()}"
         lease = configuration.leader_election
         self.election = Election(
             self.connection,
@@ -324,7 +325,10 @@ class Process:
         began = time.perf_counter()
         assert self._engine is not None, "rounds begin once it is made"
         try:
-            result = await asyncio.to_thread(plan_any_round, given, self._solver, self._engine)
+            if is_quick(given):
+                result = plan_any_round(given, self._solver, self._engine)
+            else:
+                result = await asyncio.to_thread(plan_any_round, given, self._solver, self._engine)
         except Exception as error:  # A fault of ours must not stop the scheduling of other pods.
             LOG.exception("a round failed", extra={"round": given.number})
             self._dispatch(self.state.round_failed(given, f"{type(error).__name__}: {error}", self._clock()))

@@ -8,6 +8,7 @@ between :meth:`PodQueue.take` and :meth:`PodQueue.done` or :meth:`PodQueue.reque
 from __future__ import annotations
 
 import heapq
+import random
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,10 @@ ATTEMPT_FAILED = "ScheduleAttemptFailure"
 BACKOFF_COMPLETE = "BackoffComplete"
 TIMED_OUT = "UnschedulableTimeout"
 POSTPONED = "Postponed"
+
+
+LONGEST = 1.25
+"""A backoff is at most so many times as long as without chance."""
 
 
 class Place(StrEnum):
@@ -168,6 +173,8 @@ class _QueuedPod:
     attempts: int = 0
     failures: int = 0
     failed_s: float = 0.0
+    longer: float = 1.0
+    """How many times as long as usual the backoff of the last failure is."""
     causes: frozenset[Cause] = frozenset()
     like: Hashable = None
     taken_at_wake: int = 0
@@ -236,12 +243,18 @@ class PodQueue:
         max_backoff_s: float = 10.0,
         unschedulable_retry_s: float = 300.0,
         postpone_s: float = 1.0,
+        rng: random.Random | None = None,
     ) -> None:
-        """``postpone_s`` is how long a postponed pod waits unless its outcome names a time."""
+        """``postpone_s`` is how long a postponed pod waits unless its outcome names a time.
+
+        With ``rng``, the backoff after an error or a lost race is up to a quarter longer: pods that failed together are not
+        all back in one moment, in which another scheduler on the same nodes tries its own again.
+        """
         self._initial_backoff_s = initial_backoff_s
         self._max_backoff_s = max_backoff_s
         self._unschedulable_retry_s = unschedulable_retry_s
         self._postpone_s = postpone_s
+        self._rng = rng
         self._entries: dict[PodKey, _QueuedPod] = {}
         self._ordered = {place: _Ordered() for place in (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE)}
         self._sizes: Counter[Place] = Counter()
@@ -363,7 +376,7 @@ class PodQueue:
         if key in self._entries:
             return
         entry = self._entries[key] = _QueuedPod(key, priority, created_s, created_s)
-        entry.failures, entry.failed_s = max(1, failures), now
+        entry.failures, entry.failed_s, entry.longer = max(1, failures), now, self._draw()
         self._delay(entry, now, self._backoff_end(entry), ATTEMPT_FAILED)
 
     def done(self, key: PodKey) -> None:
@@ -396,7 +409,9 @@ class PodQueue:
         self._leave(entry)
         if outcome is not AttemptOutcome.POSTPONED:
             entry.failures += failed
+            # Those that found no room wait for a change, and are best decided together when it comes.
             entry.failed_s = now
+            entry.longer = 1.0 if outcome is AttemptOutcome.UNSCHEDULABLE else self._draw()
         if entry.gated:
             self._enter(entry, Place.GATED, GATED)
         elif outcome is AttemptOutcome.POSTPONED:
@@ -532,7 +547,10 @@ class PodQueue:
     def _backoff_end(self, entry: _QueuedPod) -> float:
         # The exponent is capped: no float holds two to the power of a stubborn pod's failures.
         doublings = min(max(entry.failures - 1, 0), 63)
-        return entry.failed_s + min(self._initial_backoff_s * 2.0**doublings, self._max_backoff_s)
+        return entry.failed_s + entry.longer * min(self._initial_backoff_s * 2.0**doublings, self._max_backoff_s)
+
+    def _draw(self) -> float:
+        return 1.0 if self._rng is None else self._rng.uniform(1.0, LONGEST)
 
     # Changes while pods are in flight
 

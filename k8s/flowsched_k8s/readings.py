@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import lru_cache
 
 from flowsched_k8s.objects import Node
 from flowsched_k8s.quantity import cpu_milli
@@ -42,6 +43,7 @@ def small_number(text: str, otherwise: int) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 4 and int(text) > 0 else otherwise
 
 
+@lru_cache(maxsize=4096)
 def core_set(text: str) -> tuple[int, ...]:
     """The virtual CPUs that an annotation lists; none if it is no list."""
     try:

@@ -137,7 +137,9 @@ class Records:
             if self._writer is not None:
                 self._hand_over(entry, self._writer)
             self._make_room()
-            self._changed.notify_all()
+            # Rounds are frequent, and waking a thread holds up the one that is on.
+            if self._next_to_pack() is not None:
+                self._changed.notify_all()
 
     def dropped(self) -> dict[str, int]:
         """How many records were not kept as configured, by why: ``busy`` is a folder that was too slow, ``failed`` one

@@ -6,6 +6,7 @@ No input or output happens here and no clock is read, so that every situation ca
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Sequence
 
 from flowsched.cluster.snapshot import PlannedStart, Reservation
@@ -57,8 +58,8 @@ _REJECTIONS = ("NodeAffinity", "NodePorts", "UnexpectedAdmissionError")
 class SchedulerState:
     """See the module. Methods return instructions; the caller carries all of them out, in order."""
 
-    def __init__(self, configuration: Configuration, catalogue: Catalogue) -> None:
-        """An empty cluster; nothing is decided before :meth:`activate`."""
+    def __init__(self, configuration: Configuration, catalogue: Catalogue, rng: random.Random | None = None) -> None:
+        """An empty cluster; nothing is decided before :meth:`activate`. ``rng``: draws how long backoffs are."""
         self.configuration = configuration
         self.cache = Cache(configuration, catalogue)
         rounds = configuration.rounds
@@ -67,6 +68,7 @@ class SchedulerState:
             max_backoff_s=configuration.pod_max_backoff_s,
             unschedulable_retry_s=rounds.unschedulable_retry_s,
             postpone_s=rounds.max_period_s,
+            rng=rng,
         )
         self.recorder = Recorder()
         self.gangs = Gangs(self.cache)

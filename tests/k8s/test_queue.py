@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -16,6 +17,7 @@ from flowsched_k8s.queue import (
     BACKOFF_COMPLETE,
     GATES_GONE,
     HELPS,
+    LONGEST,
     POD_ADDED,
     TIMED_OUT,
     AttemptOutcome,
@@ -439,3 +441,42 @@ def test_reason_texts_have_causes() -> None:
     assert causes_of([names.TAINTS, names.SPREAD_NO_LABEL]) == {Cause.TAINTS, Cause.SPREAD}
     assert causes_of(["waiting for gang quorum 3/4"]) == {Cause.OTHER}
     assert causes_of([]) == frozenset()
+
+
+def retried_at(seed: int | None, outcome: AttemptOutcome, count: int = 20) -> list[float]:
+    """When pods that failed together at 0 s are tried again."""
+    queue = PodQueue(initial_backoff_s=1.0, rng=None if seed is None else random.Random(seed))
+    names = [f"pod-{i:02d}" for i in range(count)]
+    for name in names:
+        queue.add(key(name), 0.0)
+    for taken in queue.take(0.0):
+        queue.requeue(taken, 0.0, outcome)
+    queue.wake(Wake.ANY, 0.0)
+    times: list[float] = []
+    while len(times) < count:
+        at = queue.next_wake(times[-1] if times else 0.0)
+        assert at is not None
+        times += [at] * len(queue.take(at))
+    return times
+
+
+@pytest.mark.parametrize("outcome", [AttemptOutcome.RETRY, AttemptOutcome.ERROR])
+def test_pods_that_failed_together_do_not_all_come_back_at_once(outcome: AttemptOutcome) -> None:
+    times = retried_at(7, outcome)
+    assert len(set(times)) == len(times)
+    assert min(times) >= 1.0 and max(times) <= LONGEST
+    assert times == retried_at(7, outcome), "the same seed draws the same"
+    assert set(retried_at(None, outcome)) == {1.0}
+
+
+def test_pods_that_found_no_room_come_back_together() -> None:
+    assert set(retried_at(7, AttemptOutcome.UNSCHEDULABLE)) == {1.0}
+
+
+def test_a_lost_binding_is_tried_again_at_a_moment_of_its_own() -> None:
+    queue = PodQueue(initial_backoff_s=1.0, rng=random.Random(7))
+    for name in ("a", "b"):
+        queue.restore(key(name), 0.0, priority=0, created_s=0.0, failures=1)
+    first = queue.next_wake(0.0)
+    assert first is not None and 1.0 <= first <= LONGEST
+    assert len(queue.take(first)) == 1

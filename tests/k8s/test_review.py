@@ -301,7 +301,8 @@ def test_pods_that_no_node_could_take_count_as_attempts() -> None:
 
 def test_the_solver_is_timed() -> None:
     running = scheduler(b.node("n1"))
-    running.create(b.pod("p", cpu="1"))
+    # A pod that is alone needs no solver.
+    running.create(b.pod("p", cpu="1"), b.pod("q", cpu="1"))
     given, _ = running.state.begin_round(running.now)
     assert given is not None
     ticks = iter(range(10_000))

@@ -1,0 +1,134 @@
+"""A lone task gets the place, at the price and with the runner-up, that an ordinary round gives it."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from bulk_world import NAMES, Box, Kind, World, worlds
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flowsched.cluster.settings import Settings
+from flowsched.records.record_file import record_json
+from flowsched.scale.bulk_input import BulkInput, bulk_settings, input_of_fleet
+from flowsched.scale.bulk_round import decide
+from flowsched.scale.lone_task import LoneRecord, decide_lone
+from flowsched.scale.round import PACK, SPREAD
+from flowsched.solvers import make_solver
+
+SOLVER = make_solver("ortools")
+
+
+def of(world: World, scoring: str = SPREAD) -> BulkInput:
+    fleet = world.fleet()
+    how = replace(bulk_settings(Settings()), scoring=scoring)
+    return input_of_fleet(fleet, world.demands(fleet), world.groups, world.running_members, how)
+
+
+def willing(kind: Kind) -> Kind:
+    """One task that takes any place, as pods without a profile do."""
+    any_place = float("inf")
+    return replace(kind, count=1, waiting_cost=any_place, max_cost=any_place, holds=(), joins=(), group=None)
+
+
+@st.composite
+def lone_worlds(draw: st.DrawFn) -> World:
+    """A random world in which one task waits."""
+    world = draw(worlds(groups=False).filter(lambda w: w.kinds and w.boxes))
+    boxes = world.boxes
+    if draw(st.booleans()):
+        # Equal machines: ties decide.
+        alike = replace(boxes[0], bandwidth=1.0)
+        boxes = tuple(replace(alike, name=name) for name in NAMES[: draw(st.integers(1, 7))])
+        world = replace(world, running=tuple((k, m) for k, m in world.running if k.needs["cpu"] == 0))
+    return replace(world, boxes=boxes, kinds=(willing(world.kinds[0]),))
+
+
+@given(lone_worlds(), st.sampled_from((SPREAD, PACK)))
+@settings(max_examples=300, deadline=None)
+def test_a_lone_task_is_placed_as_a_round_places_it(world: World, scoring: str) -> None:
+    lone = decide_lone(of(world, scoring), solver=SOLVER)
+    whole = decide(of(world, scoring), solver=SOLVER)
+    if lone is None:
+        return
+    assert lone.placements == whole.placements
+    assert not lone.left and not whole.left
+    assert list(lone.placements[0].terms) == list(whole.placements[0].terms)
+
+
+def cluster(count: int, rng: np.random.Generator) -> World:
+    """Machines that are partly full, of three sizes."""
+    sizes = [{"cpu": 1000 * n, "memory": 4 * n << 30, "pods": 110} for n in (2, 4, 8)]
+    boxes = tuple(Box(f"n{i:03d}", sizes[i % 3], {}) for i in range(count))
+    running = tuple(
+        (
+            Kind(
+                f"r{i}",
+                1,
+                sensitivity=0.0898,
+                pressure=0.0033 * int(rng.integers(1, 4)),
+                needs={"cpu": int(rng.integers(1, 8)) * 100, "memory": int(rng.integers(1, 9)) << 27},
+            ),
+            box.name,
+        )
+        for i, box in enumerate(boxes)
+        for _ in range(int(rng.integers(0, 4)))
+    )
+    return World(
+        boxes,
+        (),
+        running,
+        (Kind("k", 1, {"cpu": 100, "memory": 100 << 20, "pods": 1}, sensitivity=0.0898, pressure=0.003257),),
+    )
+
+
+@pytest.mark.parametrize("scoring", [SPREAD, PACK])
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 100])
+def test_in_clusters_of_plain_machines_it_is_always_taken(count: int, scoring: str) -> None:
+    for seed in range(10):
+        world = cluster(count, np.random.default_rng(seed))
+        lone = decide_lone(of(world, scoring), solver=SOLVER)
+        assert lone is not None
+        assert lone.placements == decide(of(world, scoring), solver=SOLVER).placements
+
+
+def test_its_record_is_the_one_of_the_round_and_can_be_made_elsewhere() -> None:
+    given_input = of(cluster(10, np.random.default_rng(1)))
+    lone = decide_lone(given_input, solver=SOLVER, keep_record=True)
+    whole = decide(given_input, solver=SOLVER, keep_record=True)
+    assert lone is not None and lone.record is not None and whole.record is not None
+    part = dict(pickle.loads(pickle.dumps(lone.record))(0))
+    assert record_json({**part, "timings": {}}) == record_json({**whole.record(0), "timings": {}})
+    assert lone.certificate == whole.certificate
+
+
+def test_a_record_that_contradicts_the_decision_is_not_made() -> None:
+    given_input = of(cluster(3, np.random.default_rng(1)))
+    whole = decide(given_input, solver=SOLVER)
+    other = replace(whole.placements[0], machine="n000" if whole.placements[0].machine != "n000" else "n001")
+    with pytest.raises(RuntimeError, match="was decided for a lone task"):
+        LoneRecord(given_input, "ortools", other).part(0)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Kind("k", 2, {"cpu": 1}),
+        Kind("k", 1, {"cpu": 1}, max_cost=0.5),
+        Kind("k", 1, {"cpu": 1}, waiting_cost=0.5),
+        Kind("k", 1, {"cpu": 9}),
+        Kind("k", 1, {"cpu": 1}, slowness={"a": 0.25, "b": 0.25 + 1e-9}),
+    ],
+    ids=["two", "limited", "may wait", "no room", "almost equal"],
+)
+def test_what_is_not_plain_is_left_to_the_round(kind: Kind) -> None:
+    boxes = tuple(Box(name, {"cpu": 8}, {}) for name in "ab")
+    assert decide_lone(of(World(boxes, kinds=(kind,))), solver=SOLVER) is None
+
+
+def test_machines_of_different_kinds_at_one_price_are_left_to_the_round() -> None:
+    boxes = Box("a", {"cpu": 8}, {}), Box("b", {"cpu": 8}, {}, bandwidth=0.5)
+    assert decide_lone(of(World(boxes, kinds=(Kind("k", 1, {"cpu": 1}),))), solver=SOLVER) is None

@@ -339,7 +339,8 @@ class ConfigurationForm(ConfigForm):
     )
     rounds: RoundsForm = Field(default_factory=RoundsForm)
     pod_initial_backoff_seconds: Positive = _key(
-        "wait before a pod that failed is tried again; doubles each time, and is up to a quarter longer after an error", Configuration.pod_initial_backoff_s
+        "wait before a pod that failed is tried again; doubles each time, and is up to a quarter longer after an error",
+        Configuration.pod_initial_backoff_s,
     )
     pod_max_backoff_seconds: Positive = _key("longest such wait", Configuration.pod_max_backoff_s)
     engine: dict[str, Any] = Field(

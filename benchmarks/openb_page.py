@@ -37,8 +37,8 @@ Written by `python -m benchmarks.openb_page` from the results kept under [benchm
 1,213 machines with 6,212 GPUs are empty at first. Pods arrive one at a time, until they have asked for 130 % of all
 GPUs. Each is placed at once or dropped for good, and none ever leaves. The orders of arrival are those of the
 publication (seeds 42 to 51). Nobody drops what fits. The figure is allocated GPUs in % of all, at so many % that have
-arrived. At 95 %, nothing need be dropped yet; a rule can raise its figure at 100 % by losing tasks of eight GPUs
-before, so both are told.
+arrived. A rule can raise its figure at 100 % by losing tasks of eight GPUs before; so 95 % is told too, where next to
+nothing need be dropped yet if any machine may take any pod.
 
 The trace is Alibaba's (cluster-trace-gpu-v2023, Apache-2.0), and is no part of this repository. `{VARIABLE}` names
 its folder: node list, pod lists, and if they are there the published orders and curves; orders that are not there are

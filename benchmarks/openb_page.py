@@ -91,6 +91,34 @@ the prices leave next to nothing for moves to win; where models are restricted, 
 search for a move costs more time than all else together, since it looks at every task that is placed.
 """
 
+IN_ROUNDS = """
+## In rounds of flow
+
+`flow` adds the same price to those of [forecasts](how-it-works.md): the value that a machine loses, times
+`gpu_weight` for each device. So a place is chosen for what it does to run times and services first, and among places
+that are equal in that for what it leaves of GPUs. Tasks without GPUs pay too where they take CPU or memory that the
+GPUs of a machine need. Waiting costs more than the dearest GPUs that have room, so that nobody waits for a better
+device. A later start costs what the dearest place does: which devices will be free then is not known.
+
+The demand is learnt: it is that of all tasks so far, taken anew when twice as many have come as the last time, or
+what [`gpu_demand`](files.md#gpus) declares. It stands in the snapshot, so that a round depends on nothing else and
+replays byte for byte. Every pass lets one task arrive at a machine and prices the machines that changed again; a
+round of more than 128 machines ranks its [candidates](how-it-works.md#candidates) by this price too. Priorities,
+gangs, relations, reservations and preemption know devices: who is preempted for a whole GPU is everybody on that GPU
+and nobody else.
+
+`flowsched explain` says it in words:
+
+```text
+It asks for 470m of a GPU and gets device 2.
+To the expected demand such a task is worth 0.44 of a GPU; here it costs no more.
+```
+
+What is not there: on Kubernetes GPUs stay counts of a resource (`nvidia.com/gpu`); pictures have no lanes for
+devices; a move gains nothing from devices that it frees; the speed of a job does not depend on the model of its GPU;
+no run of the openb trace through whole rounds has been measured, only the study above, which places one task at a
+time with the same prices.
+"""
 REST = """
 ## What did not work
 
@@ -130,7 +158,7 @@ def render() -> str:
     for name, told in LISTS.items():
         parts.append(f"\n### {name}\n\n{told}\n" + table_of(name, f"--list {name} --keep {name}"))
         parts.append(f"\n![Allocation by what has arrived, {name}](images/gpus-{name}.png)\n")
-    parts += [METHOD, ORDERS]
+    parts += [METHOD, IN_ROUNDS, ORDERS]
     orders = "--node-order random --node-order given --node-order reversed --node-order many --node-order few"
     for name in LISTS:
         words = f"--list {name} --seeds 42..44 --policy FGD --policy gpu-value {orders} --ties hash --ties given"

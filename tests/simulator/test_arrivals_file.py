@@ -20,8 +20,12 @@ HEAD = """apiVersion: flowsched/v1
 kind: Scenario
 name: columns
 machines:
-  - {name: m1, type: e2-standard-8, labels: {disk: ssd}, resources: {nvidia.com/gpu: 2, fpga: 1}}
-  - {name: m2, type: e2-standard-8}
+  - name: m1
+    type: e2-standard-8
+    labels: {disk: ssd}
+    resources: {nvidia.com/gpu: 2, fpga: 1}
+    gpus: {model: V100, count: 2}
+  - {name: m2, type: e2-standard-8, gpus: {model: P100, count: 2}}
 relations: [{name: few, kind: limit, most: 3}, {name: far, kind: apart}]
 task_groups: [{name: train, minimum: 3}]
 """
@@ -42,6 +46,7 @@ FULL: dict[str, Any] = {
     "machines": ["m1", "m2"],
     "copies": 3,
     "resources": {"nvidia.com/gpu": 1, "fpga": 1},
+    "gpus": {"count": 2, "models": ["P100", "V100"]},
     "relations": ["few"],
     "holds": ["far"],
     "joins": ["far", "few"],
@@ -63,7 +68,7 @@ JOBS = (FULL, GIVEN)
 
 def cell(value: Any) -> str:
     if isinstance(value, dict):
-        return " ".join(f"{key}={amount}" for key, amount in value.items())
+        return " ".join(f"{key}={'|'.join(v) if isinstance(v, list) else v}" for key, v in value.items())
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

@@ -26,6 +26,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "goal_factor": (1e-3, 1e6),
     "length_weight": (0.0, 10.0),
     "headroom_weight": (0.0, 1e6),
+    "gpu_weight": (0.0, 1e6),
     "slo_margin": (1e-3, 1e3),
     "slots": (1, 16),
     "pass_share": (0.0, 1.0),

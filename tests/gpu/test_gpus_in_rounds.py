@@ -17,6 +17,7 @@ from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.events import MachineAdded, MachineRemoved, TaskBound, TaskSubmitted
 from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus, TaskGpus
 from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings_form import apply_settings
 from flowsched.cluster.snapshot import Machine, Snapshot, Task
 from flowsched.cluster.snapshot_dump import dump_snapshot
 from flowsched.cluster.snapshot_file import load_snapshot
@@ -328,3 +329,14 @@ def test_prices_are_those_of_the_demand_and_not_of_the_order_of_machines() -> No
     whole = [d for devices in left(state.snapshot(9.0)).values() for d in devices]
     assert min(whole) >= 0
     assert sum(r.task.gpus is not None for r in state.snapshot(9.0).running) >= 8
+
+
+def test_the_weight_of_gpus_may_be_set() -> None:
+    """Without it, what the demand could have used of a machine decides nothing."""
+    assert apply_settings(Settings(), ["gpu_weight=0"]).gpu_weight == 0.0
+    with pytest.raises(InputError, match="is not a number from 0"):
+        apply_settings(Settings(), ["gpu_weight=-1"])
+    state = cluster(machine("a", 2))
+    state.apply(TaskSubmitted(task("t", TaskGpus(share_milli=300))), 0.0)
+    (placed,) = scheduler(gpu_weight=0.0).decide(state.snapshot(0.0)).placements
+    assert placed.terms["gpu_value"] == 0.0

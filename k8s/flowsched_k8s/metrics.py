@@ -170,6 +170,7 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry if registry is not None else CollectorRegistry()
         self._gauges: dict[str, Gauge] = {}
+        self._had_network = False
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
         for family in FAMILIES:
@@ -274,8 +275,17 @@ class Metrics:
         """A solver was called; mode is ``full`` or ``incremental``."""
         self._histograms["flowsched_solve_duration_seconds"].labels(backend, mode).observe(seconds)
 
+    def not_solved(self, backend: str) -> None:
+        """A round called no solver: the families of solves and networks are there with nothing in them all the same, so
+        that a board of a cluster whose pods come one at a time has no gaps.
+        """
+        self._histograms["flowsched_solve_duration_seconds"].labels(backend, "full")
+        if not self._had_network:
+            self.graph({"sink": 0}, {"class": 0})
+
     def graph(self, nodes: Mapping[str, int], arcs: Mapping[str, int]) -> None:
         """Size of the last network by kind of node and of arc."""
+        self._had_network = True
         for name, sizes in (("flowsched_graph_nodes", nodes), ("flowsched_graph_arcs", arcs)):
             gauge = self._gauges[name]
             gauge.clear()

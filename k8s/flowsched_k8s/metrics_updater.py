@@ -84,6 +84,8 @@ class MetricsUpdater:
             metrics.phase(phase, ms / 1e3)
         if result.solve_ms > 0.0:
             metrics.solved(solver, "full", result.solve_ms / 1e3)
+        else:
+            metrics.not_solved(solver)
         nodes = {k.removeprefix("nodes_"): n for k, n in result.counts.items() if k.startswith("nodes_")}
         arcs = {k.removeprefix("arcs_"): n for k, n in result.counts.items() if k.startswith("arcs_")}
         if nodes:

@@ -23,8 +23,10 @@ from test_snapshot_decisions import job
 from test_state import scheduler
 
 from flowsched.cli import flowsched
+from flowsched.cluster.gpus import TaskGpus
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation
+from flowsched.gpu.shapes import GpuShape
 from flowsched_k8s import event_file
 from flowsched_k8s.event_file import EventFile, EventReader, numbered
 from flowsched_k8s.event_player import play
@@ -73,6 +75,14 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return PLAIN if inner[1] is Any else st.dictionaries(TEXT, values(inner[1]), max_size=3)
     if issubclass(kind, Enum):
         return st.sampled_from(kind)
+    if kind in (TaskGpus, GpuShape):
+        # What no task can ask for has no value.
+        asked = [{"count": st.integers(1, 64), "share_milli": st.just(1000)}]
+        asked.append({"count": st.just(1), "share_milli": st.integers(1, 1000)})
+        more = {"models": values(tuple[str, ...])}
+        if kind is GpuShape:
+            more |= {"cpu_milli": st.integers(0, 1 << 40), "memory_mib": st.integers(0, 1 << 40)}
+        return st.one_of([st.builds(kind, **each, **more) for each in asked])
     assert is_dataclass(kind), kind
     hints = {k: v for k, v in get_type_hints(kind).items() if get_origin(v) is not ClassVar}
     return st.builds(kind, **{f.name: values(hints[f.name]) for f in fields(kind)})

@@ -72,7 +72,8 @@ class GpuMemory:
 
 
 def _worth(demand: Sequence[tuple[GpuShape, int]], idle: Sequence[tuple[MachineGpus, int, int]]) -> GpuWorth:
-    models = tuple(sorted({gpus.model for gpus, _, _ in idle}))
+    # Of machines without GPUs too, the kernels look up the values of a model.
+    models = tuple(sorted({gpus.model for gpus, _, _ in idle})) or ("none",)
     machines = device_arrays(
         [cpu for _, cpu, _ in idle],
         [memory for _, _, memory in idle],

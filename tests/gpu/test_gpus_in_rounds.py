@@ -180,7 +180,7 @@ def worlds(draw: st.DrawFn) -> tuple[list[Machine], list[Task]]:
     return machines, tasks
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(worlds(), st.data())
 def test_no_device_is_overcommitted_and_the_same_is_decided_again(
     world: tuple[list[Machine], list[Task]], data: st.DataObject
@@ -340,3 +340,12 @@ def test_the_weight_of_gpus_may_be_set() -> None:
     state.apply(TaskSubmitted(task("t", TaskGpus(share_milli=300))), 0.0)
     (placed,) = scheduler(gpu_weight=0.0).decide(state.snapshot(0.0)).placements
     assert placed.terms["gpu_value"] == 0.0
+
+
+def test_where_no_machine_has_gpus_a_task_that_asks_for_one_waits_and_others_start() -> None:
+    state = cluster(machine("a", 0))
+    state.apply(TaskSubmitted(task("asks", TaskGpus(1))), 0.0)
+    state.apply(TaskSubmitted(task("plain", None)), 0.0)
+    found = decided(state)
+    assert [p.task for p in found.placements] == ["plain"]
+    assert "1 GPU" in found.postponements[0].reason

@@ -36,7 +36,7 @@ Written by `python -m benchmarks.openb_page` from the results kept under [benchm
 
 1,213 machines with 6,212 GPUs are empty at first. Pods arrive one at a time, until they have asked for 130 % of all
 GPUs. Each is placed at once or dropped for good, and none ever leaves. The orders of arrival are those of the
-publication (seeds 42 to 51). Nobody drops what fits. The figure is allocated GPUs in % of all, at so many % that have
+publication (seeds 42 to 51). What fits is never dropped. The figure is allocated GPUs in % of all, at so many % that have
 arrived. A rule can raise its figure at 100 % by losing tasks of eight GPUs before; so 95 % is told too, where next to
 nothing need be dropped yet if any machine may take any pod.
 
@@ -97,15 +97,15 @@ IN_ROUNDS = """
 `flow` adds the same price to those of [forecasts](how-it-works.md): the value that a machine loses, times
 `gpu_weight` for each device. So a place is chosen for what it does to run times and services first, and among places
 that are equal in that for what it leaves of GPUs. Tasks without GPUs pay too where they take CPU or memory that the
-GPUs of a machine need. Waiting costs more than the dearest GPUs that have room, so that nobody waits for a better
+GPUs of a machine need. Waiting costs more than the dearest GPUs that have room, so that no task waits for a better
 device. A later start costs what the dearest place does: which devices will be free then is not known.
 
 The demand is learnt: it is that of all tasks so far, taken anew when twice as many have come as the last time, or
 what [`gpu_demand`](files.md#gpus) declares. It stands in the snapshot, so that a round depends on nothing else and
 replays byte for byte. Every pass lets one task arrive at a machine and prices the machines that changed again; a
 round of more than 128 machines ranks its [candidates](how-it-works.md#candidates) by this price too. Priorities,
-gangs, relations, reservations and preemption know devices: who is preempted for a whole GPU is everybody on that GPU
-and nobody else.
+gangs, relations, reservations and preemption know devices: for a whole GPU all tasks on that GPU are
+preempted and no others.
 
 `flowsched explain` says it in words:
 
@@ -135,7 +135,7 @@ Tried by hand; nothing of it is kept but the ties above.
 
 - **Restricted models, nothing known.** In single orders of `gpuspec33`, `gpu-value-online` fills machines of a model
   that few ask for with tasks that could run anywhere, because the program finds that model in no short supply: over
-  the whole run there is enough for both, but whoever may run anywhere comes first. That is the deviation in its row.
+  the whole run there is enough for both, but tasks that may run anywhere come first. That is the deviation in its row.
   It is above FGD all the same.
 - Parameters (load, futures, 150 arrivals, step) were chosen by looking at these lists, and are the same for all.
 - The bound pools machines; how much of the distance to it can be had is not known.
@@ -183,7 +183,7 @@ def kept(name: str) -> dict[str, Any]:
 
 
 def draw(path: Path, outcome: Mapping[str, Any]) -> None:
-    """Curves from 80 % arrived on: before, nearly everything fits for everybody."""
+    """Curves from 80 % arrived on: before, nearly everything fits under all rules."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

@@ -71,7 +71,7 @@ def has_devices(left: Sequence[int], wanted: TaskGpus) -> bool:
 
 
 def fullest(left: Sequence[int], wanted: TaskGpus) -> tuple[int, ...]:
-    """The devices that a task takes where nobody says which: of those that hold it the fullest, the first of equals.
+    """The devices that a task takes where it is not said which: of those that hold it the fullest, the first of equals.
 
     Empty where it does not fit.
     """

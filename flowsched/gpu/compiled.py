@@ -10,6 +10,6 @@ _HERE = Path(__file__).parent
 
 # The tuples that kernels take are part of what is compiled.
 SOURCES = (_HERE / "device_arrays.py", _HERE / "shapes.py", *sorted(_HERE.glob("*kernels.py")))
-"""Whoever compiles functions that call these names them too."""
+"""For compilers of functions that call these."""
 
 compiled = compiler(SOURCES)

@@ -57,7 +57,7 @@ class PriceProgram:
         self.capacity = int(self.pools.gpus.sum())
         linear_solver = importlib.import_module(
             "ortools.linear_solver.pywraplp"
-        )  # takes a while: whoever has GPUs waits
+        )  # takes a while, and is needed with GPUs only
         self._solver: Any = linear_solver.Solver.CreateSolver("GLOP")
         parameters = linear_solver.MPSolverParameters
         self._onwards, self._anew = parameters(), parameters()

@@ -14,7 +14,7 @@ from flowsched.support.arrays import IntArray
 
 @compiled
 def free_devices(row: IntArray) -> int:
-    """How many devices of a machine nobody uses. ``row`` [D]: milli left on each."""
+    """How many devices of a machine are unused. ``row`` [D]: milli left on each."""
     free = 0
     for d in range(len(row)):
         if row[d] == WHOLE_MILLI:

@@ -53,7 +53,7 @@ class ShapeArrays(NamedTuple):
     """[S] milli."""
     memory: IntArray
     """[S] MiB."""
-    count: IntArray  # type: ignore[assignment]  # it hides the method of tuples, which nobody asks here
+    count: IntArray  # type: ignore[assignment]  # it hides the method of tuples, which is not called here
     """[S] GPUs."""
     share: IntArray
     """[S] milli of each of them."""

@@ -13,7 +13,7 @@ from flowsched.support.arrays import IntArray
 def tie_order(names: Sequence[str]) -> IntArray:
     """Positions of the machines in an order that looks random, and is that of their names alone.
 
-    In the order in which somebody lists machines, those of one kind often stand together, and then ties would fill one kind
+    In the order of a list of machines, those of one kind often stand together, and then ties would fill one kind
     first: whole machines of eight GPUs, for instance, that single ones would do as well for. Nothing but a name counts, so
     that machines which come, go or are listed otherwise change nothing among the others.
     """

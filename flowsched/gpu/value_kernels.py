@@ -41,7 +41,7 @@ class ValueTables(NamedTuple):
     taken: FloatArray
     """[S, C] what a shape's CPU and memory cost."""
     partial: FloatArray
-    """[kinds of models, cells + 1, C] by kind and cells left on a device that somebody uses."""
+    """[kinds of models, cells + 1, C] by kind and cells left on a device that is used."""
     whole: FloatArray
     """[kinds of models, D + 1, C] by kind and number of free devices."""
     first: IntArray
@@ -74,7 +74,7 @@ class ValueState(NamedTuple):
     device: SmallArray
     """[S, M] the device of that price; -1 for whole ones; ``AT_LEAST`` where the price may be higher."""
     kind_price: SmallArray
-    """[S, E] in steps, of a machine that is as it was at first; -1 where nobody has asked."""
+    """[S, E] in steps, of a machine that is as it was at first; -1 where it was not asked for."""
     kind_device: SmallArray
     """[S, E] the device of that price."""
 

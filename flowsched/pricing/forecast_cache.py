@@ -13,7 +13,7 @@ import numpy as np
 from flowsched.cluster.compaction import View, long_running_resident
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.settings import Settings
-from flowsched.cluster.snapshot import MILLI, Snapshot, Task
+from flowsched.cluster.snapshot import MILLI, Task
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.forecast_kernel import CORES as JOB_CORES
 from flowsched.pricing.forecast_kernel import DONE, JOB_NUMBERS, LONG_RUNNING, MEMORY_MIB, READY_S, SCALE
@@ -370,11 +370,9 @@ class ForecastCache:
         return True
 
 
-def forecast_cache(
-    view: View, settings: Settings, hosts: HostFactory, snapshot: Snapshot | None = None
-) -> ForecastCache:
-    """The forecasts of a round. ``snapshot``: what GPUs are worth, if not to the view's demand and machines."""
-    gpus = gpu_prices(view, settings.gpu_weight, hosts.attached(GpuMemory), snapshot)
+def forecast_cache(view: View, settings: Settings, hosts: HostFactory, *, trial: bool = False) -> ForecastCache:
+    """The forecasts of a round, or of a ``trial`` in it, for which GPUs are worth what they are in the round."""
+    gpus = gpu_prices(view, settings.gpu_weight, hosts.attached(GpuMemory), as_before=trial)
     return ForecastCache(view, settings.share_service_cores, hosts.attached(PaceTable), gpus)
 
 

@@ -61,6 +61,11 @@ class GpuMemory:
         self._key: Hashable = None
         self._worth: GpuWorth | None = None
 
+    @property
+    def last(self) -> GpuWorth | None:
+        """What they were worth when it was asked last."""
+        return self._worth
+
     def worth(self, snapshot: Snapshot) -> GpuWorth:
         """What the GPUs of a snapshot are worth to its demand."""
         demand = expected_demand(snapshot)
@@ -136,7 +141,7 @@ def as_devices(
 class GpuPrices:
     """The GPU part of the prices of a round, for the classes and groups of a view. Costs are in units of the objective.
 
-    Later starts cost what the dearest place does: who knows which devices are free then.
+    Later starts cost what the dearest place does: which devices are free then is not known.
     """
 
     def __init__(self, view: View, weight: float, worth: GpuWorth) -> None:
@@ -165,7 +170,7 @@ class GpuPrices:
         self.price: FloatArray = weight * np.where(self.fits_now, found, worst[:, None])
         """[classes, groups] what a task costs there, the dearest price where it does not fit now."""
         self.worst: FloatArray = weight * worst
-        """[classes] the dearest price of each: what waiting is above, so that nobody waits for a better device."""
+        """[classes] the dearest price of each: what waiting is above, so that no task waits for a better device."""
         self._known: list[dict[Colocation, tuple[float, bool]]] = [{} for _ in view.groups]
 
     def asks(self, task_class: int) -> bool:
@@ -265,12 +270,15 @@ class GpuPrices:
         return later + min(most, max(0.0, self._weight * loss)), True
 
 
-def gpu_prices(view: View, weight: float, memory: GpuMemory, snapshot: Snapshot | None = None) -> GpuPrices | None:
+def gpu_prices(view: View, weight: float, memory: GpuMemory, *, as_before: bool = False) -> GpuPrices | None:
     """The GPU prices of a round; None where neither machines nor tasks have anything to do with GPUs.
 
-    ``snapshot``: what the worth of GPUs is worked out from, if not from the view's.
+    ``as_before``: GPUs are worth what they were last, whatever the view's machines are: it is a trial of the same round.
     """
     concerned = any(g.machine.gpus is not None for g in view.groups) or any(
         c.task.gpus is not None for c in view.classes
     )
-    return GpuPrices(view, weight, memory.worth(snapshot or view.snapshot)) if concerned else None
+    if not concerned:
+        return None
+    known = memory.last if as_before else None
+    return GpuPrices(view, weight, known or memory.worth(view.snapshot))

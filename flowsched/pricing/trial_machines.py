@@ -70,7 +70,7 @@ class TrialMachines:
             ),
             hosts,
         )
-        forecasts = forecast_cache(self.view, settings, hosts, snapshot)
+        forecasts = forecast_cache(self.view, settings, hosts, trial=True)
         own = FlowPrices(forecasts, settings)
         self.prices = own if goal_s is None else own.with_goal(max(goal_s, 1e-3))
         self.group = {

@@ -2,7 +2,7 @@
 
 A bulk round puts it on the cheapest machine with room, and of equal ones on the first by rank. That takes two looks at the
 machines; a round's ledger, groups and network take two milliseconds however small it is. Whatever is not that plain is left
-to the round, and so is the record: it is made by that round when somebody asks.
+to the round, and so is the record: it is made by that round when it is asked for.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from flowsched.cluster.decision import Certificate, Decisions, Placement, Postponement
 from flowsched.cluster.settings import Settings
-from flowsched.cluster.snapshot import Machine, Reservation, Snapshot
+from flowsched.cluster.snapshot import Machine, Reservation, Snapshot, Task
 from flowsched.scale.changed_round import ChangedRound, changed_round, started_of
 from flowsched.scale.changes import History, change_running
 from flowsched.scale.choice import GuardedCostModel, user_name
@@ -34,6 +34,14 @@ from flowsched_models.document import InputError, Problem
 from flowsched_models.runtime import HostFactory
 
 _USUAL = Settings()
+
+
+def forbid_devices(policy: str, tasks: Iterable[Task]) -> None:
+    """Raise :class:`InputError` where a task asks for GPUs as devices, which no cost model of bulk rounds knows."""
+    asking = next((t.name for t in tasks if t.gpus is not None), None)
+    if asking is not None:
+        message = f"{asking} asks for GPUs as devices, which cost models do not know"
+        raise InputError([Problem("--policy", None, policy, message, "flow and the baselines do")])
 
 
 class NetworkScheduler:
@@ -75,13 +83,6 @@ class NetworkScheduler:
         """The name by which users choose the policy."""
         return user_name(self._policy.name)
 
-    def _forbid_devices(self, snapshot: Snapshot) -> None:
-        tasks = (*snapshot.pending, *(r.task for r in snapshot.running))
-        asking = next((t.name for t in tasks if t.gpus is not None), None)
-        if asking is not None:
-            message = f"{asking} asks for GPUs as devices, which cost models do not know"
-            raise InputError([Problem("--policy", None, self.name, message, "flow and the baselines do")])
-
     def decide(self, snapshot: Snapshot) -> Decisions:
         """One round. Raises :class:`InputError` for what network rounds cannot keep and for a policy that fails or whose
         prices are none, and ``RuntimeError`` if the solver refuses a network.
@@ -89,7 +90,7 @@ class NetworkScheduler:
         timer = StageTimer(self._clock)
         began = self._clock()
         timer.start("snapshot")
-        self._forbid_devices(snapshot)
+        forbid_devices(self.name, (*snapshot.pending, *(r.task for r in snapshot.running)))
         take_stopped(self._solver)
         try:
             ledger = self._roster.follow(snapshot)

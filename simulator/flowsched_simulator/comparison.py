@@ -8,7 +8,7 @@ from typing import Any
 
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator.baselines import BASELINES, variant_label, variants_of
-from flowsched_simulator.policies import EngineOptions, check_policies, schedulers
+from flowsched_simulator.policies import EngineOptions, check_devices, check_policies, schedulers
 from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Objective, Scenario
 from flowsched_simulator.simulation import Options, Simulation
@@ -101,6 +101,7 @@ def compare(
     check_policies(tuple(policies), "policy")
     if variant is not None:
         variant_label(variant, "variant")
+    check_devices(policies, scenario.tasks)
     hosts = HostFactory(scenario.catalogue)
     return tuple(
         simulate(scenario, policy, options=options, engine=engine, hosts=hosts, report=report, variant=variant)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,12 +10,13 @@ from flowsched.cluster.decision import Scheduler
 from flowsched.cluster.knowledge import Knowledge, knowledge_of
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS, SETTING_NAMES, Readers
+from flowsched.cluster.snapshot import Task
 from flowsched.planner import PlanRules
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale import choice
 from flowsched.scale.policies import COST_MODELS, describe_cost_model
 from flowsched.scale.round import RoundSettings
-from flowsched.scale.scheduler import NetworkScheduler
+from flowsched.scale.scheduler import NetworkScheduler, forbid_devices
 from flowsched.solvers import make_solver
 from flowsched.solvers.limited import limited
 from flowsched_models.document import InputError, Problem, name_help
@@ -167,6 +168,14 @@ def check_policies(names: tuple[str, ...], source: str = "--policy") -> tuple[st
             except InputError as error:
                 raise InputError([Problem(source, None, "", p.message, p.help) for p in error.problems]) from error
     return names
+
+
+def check_devices(names: Sequence[str], tasks: Iterable[Task]) -> None:
+    """Raise :class:`InputError` before anybody runs where a policy does not know the GPUs that tasks ask for."""
+    tasks = tuple(tasks)
+    for name in names:
+        if is_cost_model(name):
+            forbid_devices(name, tasks)
 
 
 def _known(names: tuple[str, ...], source: str) -> tuple[str, ...]:

@@ -22,12 +22,14 @@ from flowsched.cluster.snapshot import Machine, Snapshot, Task
 from flowsched.cluster.snapshot_dump import dump_snapshot
 from flowsched.cluster.snapshot_file import load_snapshot
 from flowsched.inspector.plain_snapshot import read_plain_snapshot
+from flowsched.pricing.gpu_prices import GpuMemory
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import make_solver
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError
 from flowsched_models.machine import MachineType
-from flowsched_simulator import Options, make_scenario, simulate
+from flowsched_models.runtime import HostFactory
+from flowsched_simulator import Options, compare, make_scenario, simulate
 from flowsched_simulator.fixed_run_time import fixed_profile
 
 _TYPES = Catalogue({}, {}, {"any": MachineType("any", 16, 1)})
@@ -132,6 +134,20 @@ def test_preemption_knows_devices() -> None:
     # Half a device each: both of one device go, and not one of each.
     assert placed.devices == running[min(gone)]
     assert {name for name, devices in running.items() if devices == placed.devices} == gone
+
+
+def test_trials_of_a_round_leave_what_gpus_are_worth() -> None:
+    """Who makes room is tried on copies of machines: they are no more GPUs, and no price program is solved for them."""
+    state = cluster(machine("a", 2))
+    for n in range(4):
+        state.apply(TaskSubmitted(task(f"low-{n}", TaskGpus(share_milli=500))), 0.0)
+    decided(state)
+    state.apply(TaskSubmitted(task("high", TaskGpus(1), priority=5)), 1.0)
+    snapshot, hosts = state.snapshot(1.0), HostFactory(CATALOGUE)
+    worth = hosts.attached(GpuMemory).worth(snapshot)
+    rounds = FlowScheduler(make_solver("ortools"), Settings(preemption="lower-priority"), hosts=hosts)
+    assert rounds.decide(snapshot).preemptions
+    assert hosts.attached(GpuMemory).last is worth
 
 
 def test_a_gang_of_64_gpus_on_eight_machines_beside_shares_and_a_machine_that_leaves() -> None:
@@ -268,6 +284,10 @@ def test_what_nobody_can_have_is_told_with_its_place(tmp_path: Path) -> None:
 def test_cost_models_say_that_they_do_not_know_devices() -> None:
     with pytest.raises(InputError, match="asks for GPUs as devices, which cost models do not know"):
         simulate(scenario(JOBS), "coco")
+    ran: list[object] = []
+    with pytest.raises(InputError, match="asks for GPUs as devices"):
+        compare(scenario(JOBS), ["flow", "coco"], report=lambda *what: ran.append(what))
+    assert not ran, "nobody runs before"
 
 
 def snapshot_file(folder: Path, **running: Any) -> Path:

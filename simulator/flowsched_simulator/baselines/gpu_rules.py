@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -11,8 +10,8 @@ import numpy as np
 from flowsched.cluster.gpus import fullest
 from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.snapshot import Snapshot, Task
-from flowsched.gpu.device_arrays import NO_DEVICE, NO_MODEL, DeviceArrays
 from flowsched.gpu.shapes import GpuShape, shape_arrays
+from flowsched.pricing.gpu_prices import as_devices, expected_demand
 from flowsched.support.arrays import IntArray
 from flowsched_simulator.baselines.baseline import Baseline
 from flowsched_simulator.baselines.granting import Granting
@@ -51,12 +50,19 @@ class _GpuRuleBaseline(Baseline):
         ranked = sorted(rooms, key=lambda r: rank[r.name])
         models = tuple(sorted({m.gpus.model for m in this.snapshot.machines if m.gpus is not None}))
         mine = task.at_least(width_milli).gpu_shape
-        demand = _demand(this.snapshot)
+        demand = dict(expected_demand(this.snapshot))
         demand.setdefault(mine, 0)
         shapes = tuple(demand)
         frequency: IntArray = np.array(list(demand.values()), dtype=np.int64)
         seed = int(this.rng.integers(2**31))
-        outlook = GpuOutlook(_arrays(ranked, models), models, shapes, frequency, seed)
+        machines = as_devices(
+            [r.free_milli for r in ranked],
+            [r.free_memory_mib for r in ranked],
+            [r.machine.gpus for r in ranked],
+            [r.devices for r in ranked],
+            models,
+        )
+        outlook = GpuOutlook(machines, models, shapes, frequency, seed)
         arrays = shape_arrays(shapes, models)
         state = rule.start(outlook)
         for row, room in enumerate(ranked):
@@ -80,27 +86,6 @@ class _GpuRuleBaseline(Baseline):
 
     def _hosted(self, room: Room, this: Round) -> list[GpuShape]:
         return [r.task.gpu_shape for r in this.residents(room) if r.task.gpus is not None]
-
-
-def _demand(snapshot: Snapshot) -> dict[GpuShape, int]:
-    """What came so far, by shape."""
-    if snapshot.gpu_demand:
-        return dict(snapshot.gpu_demand)
-    tasks = (*(r.task for r in snapshot.running), *snapshot.pending)
-    return dict(sorted(Counter(t.gpu_shape for t in tasks).items()))
-
-
-def _arrays(rooms: Sequence[Room], models: Sequence[str]) -> DeviceArrays:
-    devices = np.full((len(rooms), max((len(r.devices) for r in rooms), default=0)), NO_DEVICE, dtype=np.int64)
-    for row, room in zip(devices, rooms, strict=True):
-        row[: len(room.devices)] = room.devices
-    gpus = [room.machine.gpus for room in rooms]
-    return DeviceArrays(
-        np.array([r.free_milli for r in rooms], dtype=np.int64),
-        np.array([r.free_memory_mib for r in rooms], dtype=np.int64),
-        np.array([NO_MODEL if one is None else models.index(one.model) for one in gpus], dtype=np.int64),
-        devices,
-    )
 
 
 class GpuFgd(_GpuRuleBaseline):

@@ -33,7 +33,15 @@ from flowsched_simulator.comparison import compare, result
 from flowsched_simulator.node import scenario_file as node_scenario_file
 from flowsched_simulator.node.policies import NODE_POLICIES
 from flowsched_simulator.plan_rules_form import apart, apply_plan_rules
-from flowsched_simulator.policies import FLOW_PLAN, POLICIES, EngineOptions, check_policies, is_cost_model, readers
+from flowsched_simulator.policies import (
+    FLOW_PLAN,
+    POLICIES,
+    EngineOptions,
+    check_devices,
+    check_policies,
+    is_cost_model,
+    readers,
+)
 from flowsched_simulator.record_folder import RecordFolder
 from flowsched_simulator.replay import caveats, placed_services, replay
 from flowsched_simulator.report import render_report
@@ -189,6 +197,7 @@ def simulate(
             message = f"has no meaning for {', '.join(names)}: greedy rules have variants"
             raise InputError([Problem("--variant", None, variant, message, "add one, such as --policy fcfs")])
     loaded = read_scenario(document)
+    check_devices(names, loaded.tasks)
     if any(text.partition("=")[0].strip() == "objective" for text in settings):
         hint = f"change 'objective:' in {loaded.source}, or in a copy of it"
         raise InputError([Problem("--set", None, "objective", "a scenario has its own objective", hint)])

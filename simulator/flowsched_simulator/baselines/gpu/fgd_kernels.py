@@ -44,7 +44,7 @@ class FragmentationTables(NamedTuple):
     """[S] shapes with the same CPU and GPUs have the same scores."""
     cpu: IntArray
     """[groups] milli."""
-    count: IntArray  # type: ignore[assignment]  # it hides the method of tuples, which nobody asks here
+    count: IntArray  # type: ignore[assignment]  # it hides the method of tuples, which is not called here
     """[groups] GPUs."""
     share: IntArray
     """[groups] milli of each."""

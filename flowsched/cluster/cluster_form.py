@@ -47,10 +47,11 @@ class MachineGpusForm(Form):
     model: Name
     count: PositiveInt
     memory: MemoryMib | None = None
+    topology: Name | None = None
 
     def value(self) -> MachineGpus:
         """The plain value."""
-        return MachineGpus(self.model, self.count, self.memory)
+        return MachineGpus(self.model, self.count, self.memory, self.topology or "")
 
 
 def _parse_share(value: Any) -> int:
@@ -233,8 +234,21 @@ def build_machines(
         labels = tuple(form.labels.items())
         resources = tuple(sorted(form.resources.items()))
         gpus = None if form.gpus is None else form.gpus.value()
+        if gpus is not None and gpus.topology:
+            _check_topology(problems, document, (*path, "gpus"), gpus, catalogue)
         machines.append(Machine(form.name, form.type, cpu, memory, vcpus, labels, resources, gpus))
     return machines
+
+
+def _check_topology(
+    problems: Problems, document: Document, path: KeyPath, gpus: MachineGpus, catalogue: Catalogue
+) -> None:
+    known = catalogue.gpu_topologies
+    if refer(problems, document, (*path, "topology"), "GPU topology", gpus.topology, known):
+        there = known[gpus.topology].count
+        if there != gpus.count:
+            message = f"topology {gpus.topology} links {there} devices, but there are {gpus.count}"
+            problems.add(document.problem((*path, "count"), message))
 
 
 _ONLY_FOR = {"most": "limit", "skew": "spread", "min_domains": "spread"}

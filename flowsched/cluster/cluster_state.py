@@ -19,7 +19,7 @@ from flowsched.cluster.events import (
     TaskSubmitted,
     TaskWithdrawn,
 )
-from flowsched.cluster.gpus import left_beside, suits, taken
+from flowsched.cluster.gpus import left_beside, suits, taken, use_of
 from flowsched.cluster.resource import amount_text, covers, missing, without
 from flowsched.cluster.running_tasks import RunningTable
 from flowsched.cluster.snapshot import (
@@ -250,6 +250,7 @@ class ClusterState:
                 task.memory_mib,
                 progress,
                 running.start_s,
+                gpus=use_of(self._catalogue, task.profile, node.machine.gpus, task.gpus, running.devices),
             ),
         )
         self._running[task.name] = node.running[task.name] = running

@@ -15,7 +15,7 @@ from operator import itemgetter
 import numpy as np
 
 from flowsched.cluster.cluster_state import service_load
-from flowsched.cluster.gpus import MachineGpus, TaskGpus, has_devices, left_beside, suits
+from flowsched.cluster.gpus import MachineGpus, TaskGpus, has_devices, left_beside, suits, use_of
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.running_tasks import running_on
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Service, Snapshot, Task, cores_beside
@@ -322,7 +322,7 @@ def compact(snapshot: Snapshot, hosts: HostFactory, candidates: Candidates | Non
                 hosts.host(machine.type, loads),
                 tuple(services[name]),
                 here,
-                tuple([_resident(r, snapshot) for r in here]),
+                tuple([_resident(r, snapshot, machine) for r in here]),
                 cores_beside(machine, services[name]),
                 free[name],
                 free_memory[name],
@@ -361,7 +361,7 @@ def _running_order(r: Running, now_s: float) -> tuple[object, ...]:
     return (r.task.content, r.progress, r.start_s, r.width_milli, r.threads, r.cores)
 
 
-def _resident(r: Running, snapshot: Snapshot) -> Resident:
+def _resident(r: Running, snapshot: Snapshot, machine: Machine) -> Resident:
     ready_s = max(0.0, r.start_s - snapshot.now_s)
     resident = Resident(
         r.task.profile,
@@ -372,6 +372,7 @@ def _resident(r: Running, snapshot: Snapshot) -> Resident:
         r.task.memory_mib,
         r.progress,
         ready_s,
+        gpus=use_of(snapshot.catalogue, r.task.profile, machine.gpus, r.task.gpus, r.devices),
     )
     return long_running_resident(resident, snapshot) if r.task.endless else resident
 

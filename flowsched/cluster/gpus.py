@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from flowsched_models.catalogue import Catalogue
+from flowsched_models.gpu_profile import NO_GPU_PROFILE, NO_GPUS, GpuUse
+
 WHOLE_MILLI = 1000
 """A whole device, in thousandths."""
 
@@ -21,6 +24,8 @@ class MachineGpus:
     count: int
     memory_mib: int | None = None
     """Of each device; nothing depends on it yet."""
+    topology: str = ""
+    """Name of how they are linked, in the catalogue; empty where that is not known."""
 
 
 @dataclass(frozen=True, order=True)
@@ -98,6 +103,21 @@ def given_back(left: Sequence[int], wanted: TaskGpus, devices: Iterable[int]) ->
 def untouched(gpus: MachineGpus | None) -> tuple[int, ...]:
     """What is left of each device of an idle machine."""
     return () if gpus is None else (WHOLE_MILLI,) * gpus.count
+
+
+def use_of(
+    catalogue: Catalogue, profile: str, gpus: MachineGpus | None, wanted: TaskGpus | None, devices: Sequence[int] = ()
+) -> GpuUse:
+    """Where a task's GPUs are on a machine, as far as its speed depends on it; without ``devices`` the best linked ones,
+    undisturbed.
+    """
+    known = catalogue.jobs[profile].gpus
+    if gpus is None or wanted is None or known is NO_GPU_PROFILE:
+        return NO_GPUS
+    topology = catalogue.gpu_topologies.get(gpus.topology)
+    if not devices:
+        return known.best_use(gpus.model, topology, min(wanted.count, gpus.count))
+    return known.use(gpus.model, topology, devices)
 
 
 def left_beside(gpus: MachineGpus | None, there: Iterable[tuple[TaskGpus | None, Sequence[int]]]) -> tuple[int, ...]:

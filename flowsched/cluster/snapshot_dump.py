@@ -63,12 +63,14 @@ def used_profiles(snapshot: Snapshot) -> Catalogue:
     jobs = {r.task.profile for r in snapshot.running} | {t.profile for t in snapshot.pending}
     services = {s.profile for s in snapshot.services}
     types = {m.type for m in snapshot.machines}
+    topologies = {m.gpus.topology for m in snapshot.machines if m.gpus is not None}
     whole = snapshot.catalogue
     return Catalogue(
         jobs={n: p for n, p in whole.jobs.items() if n in jobs},
         services={n: p for n, p in whole.services.items() if n in services},
         machine_types={n: p for n, p in whole.machine_types.items() if n in types},
         source=whole.source,
+        gpu_topologies={n: t for n, t in whole.gpu_topologies.items() if n in topologies},
     )
 
 
@@ -91,7 +93,8 @@ def _dump_machine(machine: Machine) -> dict[str, Any]:
 
 def _dump_machine_gpus(gpus: MachineGpus) -> dict[str, Any]:
     memory = {} if gpus.memory_mib is None else {"memory": format_memory(gpus.memory_mib)}
-    return {"model": gpus.model, "count": gpus.count, **memory}
+    topology = {"topology": gpus.topology} if gpus.topology else {}
+    return {"model": gpus.model, "count": gpus.count, **memory, **topology}
 
 
 def dump_demand(shape: GpuShape, count: int) -> dict[str, Any]:

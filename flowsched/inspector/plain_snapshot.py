@@ -77,7 +77,8 @@ def _machine_gpus(plain: Mapping[str, Any]) -> MachineGpus | None:
     gpus = plain.get("gpus")
     if gpus is None:
         return None
-    return MachineGpus(gpus["model"], gpus["count"], _mib(gpus["memory"]) if "memory" in gpus else None)
+    memory = _mib(gpus["memory"]) if "memory" in gpus else None
+    return MachineGpus(gpus["model"], gpus["count"], memory, gpus.get("topology", ""))
 
 
 def _machine(plain: Mapping[str, Any]) -> Machine:

@@ -298,7 +298,8 @@ class ForecastCache:
         task = self.view.classes[arrival.task_class].task
         cores, threads = self.place(group, arrival)
         weight = arrival.width_milli / MILLI
-        resident = Resident(task.profile, task.scale, threads, cores, weight, task.memory_mib, task.done)
+        gpus = use_of(self.view.snapshot.catalogue, task.profile, self.view.groups[group].machine.gpus, task.gpus)
+        resident = Resident(task.profile, task.scale, threads, cores, weight, task.memory_mib, task.done, gpus=gpus)
         return long_running_resident(resident, self.view.snapshot) if task.endless else resident
 
     def possible(self, group: int, colocation: Colocation) -> bool:

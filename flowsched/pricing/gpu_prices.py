@@ -69,7 +69,8 @@ class GpuMemory:
     def worth(self, snapshot: Snapshot) -> GpuWorth:
         """What the GPUs of a snapshot are worth to its demand."""
         demand = expected_demand(snapshot)
-        idle = tuple(sorted((m.gpus, m.cpu_milli, m.memory_mib) for m in snapshot.machines if m.gpus is not None))
+        found = ((m.gpus, m.cpu_milli, m.memory_mib) for m in snapshot.machines if m.gpus is not None)
+        idle = tuple(sorted(found, key=repr))
         key = (tuple(demand), idle)
         if key != self._key or self._worth is None:
             self._key, self._worth = key, _worth(demand, idle)

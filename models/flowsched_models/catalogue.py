@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from flowsched_models.gpu_topology import GpuTopology
 from flowsched_models.machine import MachineType
 from flowsched_models.profile import JobProfile
 from flowsched_models.service import ServiceProfile
@@ -20,6 +21,7 @@ class Catalogue(ShortRepr):
     services: Mapping[str, ServiceProfile]
     machine_types: Mapping[str, MachineType]
     source: str = "<memory>"
+    gpu_topologies: Mapping[str, GpuTopology] = field(default_factory=dict)
 
     def overview(self) -> Overview:
         """Profiles in numbers; a row per job."""

@@ -23,7 +23,11 @@ SERIAL, PARALLEL, MIXED = 0, 1, 2
 
 # Columns of a job's row.
 WORK, PHI, SERIAL_FIRST, THREADS, WEIGHT, GAIN, SENSITIVITY, PRESSURE, THREADING, PROGRESS, READY, MEMORY = range(12)
-JOB_COLUMNS = 12
+PLACES, PLACE_COLUMNS = 12, 3
+"""From here on, for each kind of place at which jobs that use GPUs disturb each other: a job's sensitivity, its pressure,
+and the bits of the places where it is (as a number; 0: it uses none). Kinds: sockets, devices, the machine's network."""
+PLACE_KINDS = 3
+JOB_COLUMNS = PLACES + PLACE_KINDS * PLACE_COLUMNS
 # Columns of a service's row; from CURVE on the parameters of its latency.
 BUSY, SERVICE_WEIGHT, SERVICE_PRESSURE, SERVERS, CURVE = range(5)
 

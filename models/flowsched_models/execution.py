@@ -165,5 +165,5 @@ class Execution(Generic[Key]):
 def _canonical(occupants: list[Occupant]) -> tuple[Occupant, ...]:
     """One order for equal sets, so that their rates are computed once."""
     if len(occupants) > 1:
-        occupants.sort(key=lambda o: (o.profile, o.stage, o.weight, o.threads, o.cores))
+        occupants.sort(key=lambda o: (o.profile, o.stage, o.weight, o.threads, o.cores, o.gpus))
     return tuple(occupants)

@@ -12,6 +12,8 @@ import numpy as np
 from flowsched_models.cell import (
     CURVE,
     JOB_COLUMNS,
+    PLACE_COLUMNS,
+    PLACES,
     PRESSURE,
     SENSITIVITY,
     SERVICE_PRESSURE,
@@ -65,6 +67,17 @@ class PaceMemory(NamedTuple):
 
 
 @compiled
+def _felt_at(i: int, place: int, users: Ints, jobs: Floats) -> float:
+    """How many times slower a job is for those that use GPUs at the same places, of one kind of place."""
+    pressure = 0.0
+    for k in users:
+        if k < jobs.shape[0] and k != i and int(jobs[i, place + 2]) & int(jobs[k, place + 2]):
+            pressure += jobs[k, place + 1]
+    felt: float = 1.0 + jobs[i, place] * pressure
+    return felt
+
+
+@compiled
 def paces(
     users: Ints,
     stage: Ints,
@@ -90,6 +103,9 @@ def paces(
         if i < count:
             felt = 1.0 + jobs[i, SENSITIVITY] * max(0.0, pressure - jobs[i, PRESSURE] * busy[i])
             pace[i] = speed[i] / (jobs[i, WORK] * felt * jobs[i, THREADING])
+            for place in range(PLACES, JOB_COLUMNS, PLACE_COLUMNS):
+                if jobs[i, place + 2] > 0.0:
+                    pace[i] /= _felt_at(i, place, users, jobs)
     for k in range(services.shape[0]):
         others = max(0.0, pressure - services[k, SERVICE_PRESSURE] * busy[count + k])
         p95[k] = _p95_us(services[k, CURVE:], others, weight_share[k])

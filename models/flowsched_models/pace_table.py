@@ -15,6 +15,7 @@ import numpy as np
 
 from flowsched_models.cell import CURVE, JOB_COLUMNS
 from flowsched_models.forecast import forecast
+from flowsched_models.gpu_profile import GpuUse
 from flowsched_models.latency import LATENCY_COLUMNS
 from flowsched_models.pace import PaceMemory
 from flowsched_models.runtime import Host, Resident
@@ -29,7 +30,7 @@ _MOST_HOSTS = 1024
 """A table with more kinds or hosts starts anew: loads that are measured are never twice the same."""
 
 Answer = TypeVar("Answer")
-_Kind = tuple[int, str, int, tuple[int, ...], float, float | None]
+_Kind = tuple[int, str, int, tuple[int, ...], float, float | None, GpuUse]
 
 
 class PaceTable:
@@ -81,7 +82,7 @@ class PaceTable:
 
     def kind(self, host: int, resident: Resident) -> int:
         """The number of a kind of job on a registered host: profile, threads, cores, weight and limit tell kinds apart."""
-        key = (host, resident.profile, resident.threads, resident.cores, resident.weight, resident.limit)
+        key = (host, resident.profile, resident.threads, resident.cores, resident.weight, resident.limit, resident.gpus)
         found = self._kinds.get(key)
         if found is None:
             found = self._kinds[key] = len(self._kinds)
@@ -199,4 +200,12 @@ def _copy(to: np.ndarray, what: np.ndarray) -> None:
 
 def _at_the_beginning(resident: Resident) -> Resident:
     """What paces depend on: neither the amount of work nor how much of it is done."""
-    return Resident(resident.profile, 1.0, resident.threads, resident.cores, resident.weight, limit=resident.limit)
+    return Resident(
+        resident.profile,
+        1.0,
+        resident.threads,
+        resident.cores,
+        resident.weight,
+        limit=resident.limit,
+        gpus=resident.gpus,
+    )

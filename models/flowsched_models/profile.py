@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from flowsched_models.gpu_profile import NO_GPU_PROFILE, GpuProfile
+
 NEVER_MEASURED = 0.5
 """``error`` of a profile that does not say how well it was measured: two runs in three within a factor of 1.65."""
 
@@ -46,6 +48,8 @@ class JobProfile:
     """Whether the program accepts only 1, 2, 4, 8, … threads."""
     speed: Mapping[str, float] = field(default_factory=dict)
     """Speed by machine type, relative to the reference type; types that are not named use their own default."""
+    gpus: GpuProfile = NO_GPU_PROFILE
+    """What GPUs do to its speed; nothing where that was never measured."""
     error: float = NEVER_MEASURED
     """Standard deviation of the logarithm of measured over predicted run time."""
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field
 
 from flowsched_models.catalogue import Catalogue
@@ -23,6 +24,8 @@ from flowsched_models.form import (
     check,
     check_header,
 )
+from flowsched_models.gpu_profile import NO_GPU_PROFILE, Contention, GpuProfile
+from flowsched_models.gpu_topology import GpuLinks, GpuTopology
 from flowsched_models.machine import HOST_ERROR, MachineType
 from flowsched_models.neutral import with_neutral_job
 from flowsched_models.profile import NEVER_MEASURED, JobProfile, PhaseOrder
@@ -31,10 +34,62 @@ from flowsched_models.service import LatencyCurve, OtherMachine, ServiceProfile
 from flowsched_models.window_noise import WindowNoise
 
 BUNDLED = Path(__file__).with_name("data") / "profiles.yaml"
+TOPOLOGIES = BUNDLED.with_name("gpu_topologies.yaml")
 BUNDLED_SOURCE = "bundled profiles.yaml"
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(min_length=1)]
+DeviceNumber = Annotated[int, Field(ge=0)]
+
+
+class ContentionForm(Form):
+    """How jobs at one place disturb each other, in a file."""
+
+    sensitivity: NotNegative = 0.0
+    pressure: NotNegative = 0.0
+
+    def value(self) -> Contention:
+        """The plain value."""
+        return Contention(self.sensitivity, self.pressure)
+
+
+class GpuProfileForm(Form):
+    """What GPUs do to a job's speed, in a file."""
+
+    speed: dict[Name, Annotated[float, Field(gt=0, le=1)]] = Field(default_factory=dict)
+    links: dict[Name, Annotated[float, Field(ge=1)]] = Field(default_factory=dict)
+    communication: NotNegative = 0.0
+    socket: ContentionForm = ContentionForm()
+    device: ContentionForm = ContentionForm()
+    network: ContentionForm = ContentionForm()
+
+    def value(self) -> GpuProfile:
+        """The plain value."""
+        places = self.socket.value(), self.device.value(), self.network.value()
+        return GpuProfile(self.speed, self.links, self.communication, *places)
+
+
+class GpuLinksForm(Form):
+    """Links of one class, in a file."""
+
+    link_class: Name = Field(alias="class")
+    weight: Positive
+    between: Annotated[
+        list[Annotated[list[DeviceNumber | Name], Field(min_length=2, max_length=2)]], Field(min_length=1)
+    ]
+
+
+class GpuTopologyForm(Form):
+    """How the GPUs of a kind of machine are linked, in a file."""
+
+    source: Text | None = None
+    sockets: Annotated[list[Annotated[list[DeviceNumber], Field(min_length=1)]], Field(min_length=1)]
+    links: Annotated[list[GpuLinksForm], Field(min_length=1)]
+
+    def topology(self, name: str) -> GpuTopology:
+        """The plain value."""
+        links = tuple(GpuLinks(one.link_class, one.weight, tuple((a, b) for a, b in one.between)) for one in self.links)
+        return GpuTopology(name, tuple(tuple(socket) for socket in self.sockets), links)
 
 
 class JobForm(Form):
@@ -51,13 +106,15 @@ class JobForm(Form):
     oversubscription: NotNegative = 0.0
     threads_power_of_two: bool = False
     speed: dict[str, Positive] = Field(default_factory=dict)
+    gpus: GpuProfileForm | None = None
     error: NotNegative = NEVER_MEASURED
 
     def profile(self, name: str) -> JobProfile:
         """The plain value."""
-        plain = self.model_dump(exclude={"source", "memory", "phase_order"})
+        plain = self.model_dump(exclude={"source", "memory", "phase_order", "gpus"})
         order = PhaseOrder(self.phase_order)
-        return JobProfile(name=name, memory_mib=self.memory, phase_order=order, **plain)
+        gpus = NO_GPU_PROFILE if self.gpus is None else self.gpus.value()
+        return JobProfile(name=name, memory_mib=self.memory, phase_order=order, gpus=gpus, **plain)
 
 
 class OtherMachineForm(Form):
@@ -148,12 +205,13 @@ class MachineTypeForm(Form):
 
 
 class CatalogueForm(Form):
-    """The three kinds of profiles by name, as they stand in a profiles file and inside other files."""
+    """The kinds of profiles by name, as they stand in a profiles file and inside other files."""
 
     source: Text | None = None
     jobs: dict[Name, JobForm] = Field(default_factory=dict)
     services: dict[Name, ServiceForm] = Field(default_factory=dict)
     machine_types: dict[Name, MachineTypeForm] = Field(default_factory=dict)
+    gpu_topologies: dict[Name, GpuTopologyForm] = Field(default_factory=dict)
 
     def catalogue(self, source: str) -> Catalogue:
         """The plain value."""
@@ -162,6 +220,7 @@ class CatalogueForm(Form):
             services={n: f.profile(n) for n, f in self.services.items()},
             machine_types={n: f.profile(n) for n, f in self.machine_types.items()},
             source=self.source or source,
+            gpu_topologies={n: f.topology(n) for n, f in self.gpu_topologies.items()},
         )
 
 
@@ -191,8 +250,9 @@ def load_catalogue(path: Path | None = None, extra: Sequence[Path] = ()) -> Cata
 def _bundled() -> Catalogue:
     found = Problems()
     catalogue = _read(BUNDLED, BUNDLED_SOURCE, found, None)
+    topologies = _read(TOPOLOGIES, "bundled gpu_topologies.yaml", found, None).gpu_topologies
     found.raise_any()
-    return catalogue
+    return replace(catalogue, gpu_topologies=topologies)
 
 
 def _read(path: Path, source: str, found: Problems, below: Catalogue | None) -> Catalogue:
@@ -217,6 +277,7 @@ def merged(below: Catalogue | None, above: Catalogue) -> Catalogue:
         services={**below.services, **above.services},
         machine_types={**below.machine_types, **above.machine_types},
         source=f"{below.source} + {above.source}",
+        gpu_topologies={**below.gpu_topologies, **above.gpu_topologies},
     )
 
 
@@ -228,10 +289,11 @@ def catalogue_problems(
     sources_required: bool,
 ) -> Iterator[Problem]:
     """What the form alone cannot see. ``machine_types``: the known ones, or None to allow any name."""
-    sections: dict[str, Mapping[str, JobForm | ServiceForm | MachineTypeForm]] = {
+    sections: dict[str, Mapping[str, JobForm | ServiceForm | MachineTypeForm | GpuTopologyForm]] = {
         "jobs": form.jobs,
         "services": form.services,
         "machine_types": form.machine_types,
+        "gpu_topologies": form.gpu_topologies,
     }
     if sources_required:
         for section, entries in sections.items():
@@ -269,6 +331,34 @@ def catalogue_problems(
                 f"must be even where virtual CPUs come in pairs (smt), but is {machine.vcpus}",
             )
 
+    for name, topology in form.gpu_topologies.items():
+        yield from _topology_problems(document, (*base, "gpu_topologies", name), topology)
+
+
+def _topology_problems(document: Document, path: KeyPath, form: GpuTopologyForm) -> Iterator[Problem]:
+    devices = [device for socket in form.sockets for device in socket]
+    if sorted(devices) != list(range(len(devices))):
+        numbers = ", ".join(map(str, devices))
+        message = f"must have each of the {len(devices)} devices once, numbered from 0, but has {numbers}"
+        yield document.problem((*path, "sockets"), message)
+        return
+    classes = [links.link_class for links in form.links]
+    for index, links in enumerate(form.links):
+        if classes.index(links.link_class) < index:
+            message = f"a second entry for links of class '{links.link_class}'"
+            yield document.problem((*path, "links", index, "class"), message, "write all links of a class in one entry")
+        for number, ends in enumerate(links.between):
+            for end in ends:
+                if isinstance(end, int) and end >= len(devices):
+                    message = f"there is no device {end}; there are {len(devices)}, numbered from 0"
+                    yield document.problem((*path, "links", index, "between", number), message)
+                    return
+    topology = form.topology("")
+    apart = np.argwhere(~np.isfinite(topology.distance))
+    if len(apart):
+        one, other = apart[0].tolist()
+        yield document.problem((*path, "links"), f"no links lead from device {one} to device {other}")
+
 
 def dump_catalogue(catalogue: Catalogue) -> dict[str, Any]:
     """Plain data that :class:`CatalogueForm` reads back to an equal catalogue."""
@@ -282,6 +372,9 @@ def dump_catalogue(catalogue: Catalogue) -> dict[str, Any]:
     jobs = {}
     for name, job in catalogue.jobs.items():
         jobs[name] = plain(job) | {"phase_order": job.phase_order.value, "speed": dict(job.speed)}
+        del jobs[name]["gpus"]
+        if job.gpus != NO_GPU_PROFILE:
+            jobs[name]["gpus"] = _dump_gpu_profile(job.gpus)
     services = {}
     for name, service in catalogue.services.items():
         services[name] = plain(service) | {
@@ -290,4 +383,27 @@ def dump_catalogue(catalogue: Catalogue) -> dict[str, Any]:
             "window_noise": [plain(n) for n in service.window_noise],
         }
     types = {name: plain(machine) for name, machine in catalogue.machine_types.items()}
-    return {"source": catalogue.source, "jobs": jobs, "services": services, "machine_types": types}
+    data = {"source": catalogue.source, "jobs": jobs, "services": services, "machine_types": types}
+    if catalogue.gpu_topologies:
+        data["gpu_topologies"] = {name: _dump_topology(t) for name, t in catalogue.gpu_topologies.items()}
+    return data
+
+
+def _dump_gpu_profile(gpus: GpuProfile) -> dict[str, Any]:
+    places = {"socket": gpus.socket, "device": gpus.device, "network": gpus.network}
+    return {
+        "speed": dict(gpus.speed),
+        "links": dict(gpus.links),
+        "communication": gpus.communication,
+        **{place: contention._asdict() for place, contention in places.items()},
+    }
+
+
+def _dump_topology(topology: GpuTopology) -> dict[str, Any]:
+    return {
+        "sockets": [list(socket) for socket in topology.sockets],
+        "links": [
+            {"class": links.link_class, "weight": links.weight, "between": [list(ends) for ends in links.between]}
+            for links in topology.links
+        ],
+    }

@@ -14,6 +14,9 @@ when anybody comes, goes or changes phase.
   weights: more threads than cores give no larger share. What a neighbour leaves is used.
 - *SMT.* A thread whose sibling is busy runs at ``1 - (1 - g)/2``.
 - *Interference.* ``D_j = 1 + s_j q sum_i P_i u_i`` over the neighbours i, services included; ``u_i`` their busy CPUs.
+- *GPUs.* ``W_j`` grows by the links between a job's devices and shrinks with their speed; ``v`` is divided by
+  ``1 + s_j sum_i p_i`` over the jobs i that use the same sockets, the same devices, or GPUs over the machine's network, each
+  kind of place with its own s and p (:mod:`flowsched_models.gpu_profile`).
 """
 
 from __future__ import annotations
@@ -32,15 +35,18 @@ from flowsched_models.cell import (
     BUSY,
     CURVE,
     JOB_COLUMNS,
+    PLACES,
     PRESSURE,
     SERVERS,
     SERVICE_PRESSURE,
     SERVICE_WEIGHT,
+    WORK,
     Bools,
     Floats,
     Ints,
     cells_of,
 )
+from flowsched_models.gpu_profile import NO_GPUS, GpuUse
 from flowsched_models.latency import LATENCY_COLUMNS
 from flowsched_models.pace import rates_now
 from flowsched_models.profile import PhaseOrder
@@ -76,6 +82,7 @@ class Occupant(NamedTuple):
     """CPU weight, in cores requested."""
     limit: float | None = None
     """CPU limit in cores, or None."""
+    gpus: GpuUse = NO_GPUS
 
     @property
     def parallelism(self) -> float:
@@ -103,6 +110,7 @@ class Resident:
     """When its program runs, on the clock of the execution; it holds its request before and uses no CPU."""
     limit: float | None = None
     """CPU limit in cores, or None."""
+    gpus: GpuUse = NO_GPUS
 
 
 Course = tuple[Occupant, Occupant, float]
@@ -209,8 +217,12 @@ class Host:
                     0.0,
                     0.0,
                     0.0,
+                    *(0.0,) * (JOB_COLUMNS - PLACES),
                 ]
             )
+            if occupant.gpus != NO_GPUS:
+                row[WORK] *= occupant.gpus.slowdown
+                row[PLACES:] = job.gpus.places(occupant.gpus)
             if len(self._rows) >= _MOST_RATES:
                 self._rows.clear()
             self._rows[occupant] = row
@@ -286,7 +298,7 @@ class Host:
 
     def course(self, resident: Resident) -> Course:
         """The two stages of a job on this host, and the progress at which it passes from one to the other."""
-        key = (resident.profile, resident.threads, resident.cores, resident.weight, resident.limit)
+        key = (resident.profile, resident.threads, resident.cores, resident.weight, resident.limit, resident.gpus)
         found = self._courses.get(key)
         if found is None:
             first, last = (Occupant(key[0], self.stage(key[0], progress), *key[1:]) for progress in (0.0, 1.0))
@@ -394,8 +406,8 @@ class HostFactory:
         return found
 
 
-def _occupant_key(o: Occupant) -> tuple[str, int, int, tuple[int, ...], float, float]:
-    return (o.profile, int(o.stage), o.threads, o.cores, o.weight, -1.0 if o.limit is None else o.limit)
+def _occupant_key(o: Occupant) -> tuple[str, int, int, tuple[int, ...], float, float, GpuUse]:
+    return (o.profile, int(o.stage), o.threads, o.cores, o.weight, -1.0 if o.limit is None else o.limit, o.gpus)
 
 
 def _mean(values: Mapping[Occupant, Sequence[float]]) -> dict[Occupant, float]:

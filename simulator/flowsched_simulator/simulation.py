@@ -18,6 +18,7 @@ from flowsched.cluster.events import (
     TasksMoved,
     TaskSubmitted,
 )
+from flowsched.cluster.gpus import use_of
 from flowsched.cluster.snapshot import MILLI, Task
 from flowsched.records.record import Recipe
 from flowsched_models.runtime import HostFactory, Resident
@@ -96,6 +97,7 @@ class Simulation:
             services = tuple(s for s in scenario.services if s.machine == machine.name)
             self._state.apply(MachineAdded(machine, services), 0.0)
         self._bound: dict[str, TaskBound | TaskMove] = {}
+        self._gpus = {m.name: m.gpus for m in scenario.machines}
         self._stays: dict[str, list[Stay]] = {}
         self._done: dict[str, float] = {}
         self._again = False
@@ -220,6 +222,7 @@ class Simulation:
             task.memory_mib,
             progress,
             bound.start_s,
+            gpus=use_of(self._scenario.catalogue, task.profile, self._gpus[bound.machine], task.gpus, bound.devices),
         )
         self._world.start(task.name, bound.machine, resident, self._now_s)
 

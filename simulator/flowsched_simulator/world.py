@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from flowsched.cluster.cluster_state import service_load
-from flowsched.cluster.gpus import MachineGpus, suits
+from flowsched.cluster.gpus import MachineGpus, suits, use_of
 from flowsched.cluster.resource import covers
 from flowsched.cluster.snapshot import Machine, Service, Task
 from flowsched_models.execution import Execution
@@ -146,7 +146,9 @@ class World:
             open_ = names if task.machines is None else [n for n in names if n in task.machines]
             if not open_:
                 continue
-            alone_s = self._shortest_s(task, self._hosts[open_[0]], cores) * task.scale
+            host = self._hosts[open_[0]]
+            slowdown = use_of(host.catalogue, task.profile, gpus, task.gpus).slowdown
+            alone_s = self._shortest_s(task, host, cores) * task.scale * slowdown
             for name in open_ if self._error.by_machine else open_[:1]:
                 best = min(best, alone_s * self._error.factor(task.name, name))
         return best

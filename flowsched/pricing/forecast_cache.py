@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from flowsched.cluster.compaction import View, long_running_resident
+from flowsched.cluster.gpus import use_of
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import MILLI, Task

@@ -266,7 +266,11 @@ def compact(snapshot: Snapshot, hosts: HostFactory, candidates: Candidates | Non
     free = snapshot.free_milli()
     free_memory = snapshot.free_memory_mib()
     free_resources = snapshot.free_resources()
-    devices_left = {name: tuple(sorted(left)) for name, left in snapshot.devices_left().items()}
+    linked = {m.name for m in snapshot.machines if m.gpus is not None and m.gpus.topology}
+    # Where links tell devices apart it matters which of them are left, and who has which.
+    devices_left = {
+        name: left if name in linked else tuple(sorted(left)) for name, left in snapshot.devices_left().items()
+    }
     lists = {names for t in tasks for names in (t.machines, t.spread_over) if names is not None}
     named_lists = [frozenset(names) for names in sorted(lists)]
     wishes = [dict(w) for w in sorted({t.wishes for t in tasks if t.wishes})]
@@ -298,6 +302,7 @@ def compact(snapshot: Snapshot, hosts: HostFactory, candidates: Candidates | Non
             tuple(sorted(machine.resources)),
             machine.gpus is not None,
             (machine.gpus or _NO_GPUS, devices_left.get(machine.name, ())),
+            tuple([r.devices for r in here]) if machine.name in linked else (),
             tuple(sorted(counted.get(machine.name, ()))),
         )
         keyed.append((key, machine.name, machine, here, loads))

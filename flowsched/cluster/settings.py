@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+WORTH, TOPOLOGY, TOPOLOGY_WORTH = "worth", "topology", "topology-worth"
+"""Values of ``gpu_sets``."""
 QUIET_S = 600.0
 """A task that moved less long ago moved a short while ago."""
 HYSTERESIS = 2.0
@@ -30,6 +32,13 @@ class Settings:
     """Price of a latency service's headroom: this times u/(1 - u), u = p95 over its goal."""
     gpu_weight: float = 1.0
     """Price of the value that GPUs lose for the demand that is expected: this for each device."""
+    gpu_sets: str = WORTH
+    """What devices make a place cost: ``worth``, what they are worth to the demand; ``topology``, how far they are from one
+    another, how their jobs disturb each other and what is left free of the sockets; ``topology-worth``, with what the sets
+    that are left are worth to the demand in place of the last."""
+    gpu_postpones: bool = False
+    """Whether a task waits while every set of devices is of less utility than it demands (``min_utility``); by topology
+    only."""
     slo_margin: float = 1.0
     """A placement predicted to bring p95 above this share of the goal is forbidden."""
     slots: int = 3
@@ -94,6 +103,11 @@ class Settings:
     the same: those of a thousand drawn ones that are the cheapest by a price without a forecast. 0: all machines, always."""
     share_service_cores: bool = True
     """Give light tasks services' cores too where that is cheaper, and the snapshot lets."""
+
+    @property
+    def prices_completions(self) -> bool:
+        """Whether it matters when tasks are done; if not, the oldest comes first."""
+        return self.eps > 0.0 or self.beta > 0.0
 
     @property
     def preempts(self) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
-from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings import TOPOLOGY, TOPOLOGY_WORTH, WORTH, Settings
 from flowsched_models.document import InputError, Problem, nearest
 from flowsched_models.quantity import QuantityError, number_help
 
 CHOICES: dict[str, tuple[str, ...]] = {
     "objective": ("makespan", "completion"),
     "assign": ("flow", "greedy", "none"),
+    "gpu_sets": (WORTH, TOPOLOGY, TOPOLOGY_WORTH),
     "scoring": ("spread", "pack"),
     "preemption": ("none", "lower-priority"),
     "preempted_work": ("lost", "kept"),
@@ -22,7 +23,7 @@ TRUE = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no
 """What may be typed for yes and no."""
 RANGES: dict[str, tuple[float, float]] = {
     "eps": (0.0, 1e6),
-    "beta": (1e-6, 1e6),
+    "beta": (0.0, 1e6),
     "goal_factor": (1e-3, 1e6),
     "length_weight": (0.0, 10.0),
     "headroom_weight": (0.0, 1e6),

@@ -7,13 +7,14 @@ free of its sockets, each over its worst case. Utility is 1 less this cost, on t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
 from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus, TaskGpus
+from flowsched.gpu.set_demand import SetDemand
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.gpu_topology import GpuTopology
 
@@ -54,6 +55,8 @@ class TopologyCost:
 
     catalogue: Catalogue
     gpus: MachineGpus
+    demand: SetDemand | None = None
+    """What is left free is left for: fragmentation costs what it is worth less to it. None: the free share of equation 5."""
 
     @cached_property
     def topology(self) -> GpuTopology:
@@ -77,7 +80,11 @@ class TopologyCost:
         spread = known.communication / MOST_COMMUNICATION * topology.spread(devices) / worst if worst else 0.0
         slower = self.interference([*there, GpuJob(profile, tuple(devices))])
         interference = slower / self.worst_interference if self.worst_interference else 0.0
-        return SetTerms(WEIGHT * spread, WEIGHT * interference, WEIGHT * self.free_share(left, devices))
+        if self.demand is None:
+            left_free = WEIGHT * self.free_share(left, devices)
+        else:
+            left_free = self._worth(_mask(left)) - self._worth(_mask(left, devices))
+        return SetTerms(WEIGHT * spread, WEIGHT * interference, left_free)
 
     def interference(self, jobs: Sequence[GpuJob]) -> float:
         """``I - 1``: how much slower than alone the jobs of a machine are, in the mean."""
@@ -103,27 +110,50 @@ class TopologyCost:
         )
         return sum(shares) / len(sockets)
 
-    def sets(self, wanted: TaskGpus, left: Sequence[int]) -> list[tuple[int, ...]]:
-        """Sets of devices that a task could take, one of each kind: equal ones are alike in links, sockets and what is left.
-
-        Empty where it does not fit.
+    def worth(self, left: Sequence[int]) -> float:
+        """``V``: what the devices that are whole and free spare the expected demand in distance, if they are given away
+        in the best disjoint sets.
         """
+        return self._worth(_mask(left))
+
+    def _worth(self, free: int) -> float:
+        found = self._worths.get(free)
+        if found is None:
+            found = self._worths[free] = self._best_sets(free)
+        return found
+
+    @cached_property
+    def _worths(self) -> dict[int, float]:
+        return {0: 0.0}
+
+    def _best_sets(self, free: int) -> float:
+        devices = [d for d in range(self.gpus.count) if free >> d & 1]
+        first, others = devices[0], devices[1:]
+        best = self._worth(free & ~(1 << first))
+        for count in [] if self.demand is None else [n for n, _ in self.demand.share if n <= len(devices)]:
+            for more in combinations(others, count - 1):
+                mask = sum(1 << d for d in (first, *more))
+                best = max(best, self._spared((first, *more)) + self._worth(free & ~mask))
+        return best
+
+    def _spared(self, devices: Sequence[int]) -> float:
+        """What tasks of the demand that take a set are spared beside those that take the worst one."""
+        worst = self.topology.worst_spread(len(devices)) if self.topology.links else 0.0
+        if not worst or self.demand is None:
+            return 0.0
+        weight = WEIGHT * self.demand.weight(len(devices)) / MOST_COMMUNICATION
+        return weight * (1.0 - self.topology.spread(devices) / worst)
+
+    def sets(self, wanted: TaskGpus, left: Sequence[int]) -> Iterator[tuple[int, ...]]:
+        """Sets of devices that a task could take, in the order of their numbers; none where it does not fit."""
         able = [device for device, milli in enumerate(left) if milli >= wanted.share_milli]
-        found: dict[object, tuple[int, ...]] = {}
-        for devices in combinations(able, wanted.count):
-            found.setdefault(self._kind(devices, left), devices)
-        return list(found.values())
-
-    def _kind(self, devices: Sequence[int], left: Sequence[int]) -> object:
-        topology = self.topology
-        touched = tuple(sorted((s, left[device]) for device in devices for s in [topology.socket_of[device]]))
-        spread = topology.spread(devices) if topology.links else 0.0
-        return touched, spread, topology.slowest_class(devices) if topology.links else None
+        return combinations(able, wanted.count)
 
 
-def machine_costs(catalogue: Catalogue, machines: Iterable[MachineGpus]) -> Mapping[MachineGpus, TopologyCost]:
-    """The costs of each kind of GPUs."""
-    return {gpus: TopologyCost(catalogue, gpus) for gpus in dict.fromkeys(machines)}
+def _mask(left: Sequence[int], taken: Iterable[int] = ()) -> int:
+    """Bits of the devices that are whole and free."""
+    gone = set(taken)
+    return sum(1 << d for d, milli in enumerate(left) if milli == WHOLE_MILLI and d not in gone)
 
 
 def _neighbours(sizes: Sequence[int], spanning: int) -> float:

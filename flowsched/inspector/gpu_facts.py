@@ -7,8 +7,7 @@ from typing import Any
 from flowsched.cluster.gpus import TaskGpus
 from flowsched.gpu.shapes import GpuShape
 from flowsched.inspector.flow_task import FlowTask
-from flowsched.pricing.flow_prices import GPU_VALUE
-from flowsched.pricing.gpu_prices import GpuWorth
+from flowsched.pricing.gpu_prices import GpuPrices, GpuWorth
 
 _SAME = 0.02
 """Costs that differ by less, in devices, are the same to a reader."""
@@ -23,12 +22,12 @@ def gpu_facts(task: FlowTask) -> dict[str, Any] | None:
         return None
     model, own = task.opened.model, task.opened.task(task.name)
     prices = model.prices.gpus
-    if own.gpus is None or prices is None:
+    if own.gpus is None or not isinstance(prices, GpuPrices):
         return None
     entry = next(p for p in task.part.plain["placements"] if p["task"] == task.name)
     devices = [int(d) for d in entry.get("devices", ())]
     weight = task.opened.settings.gpu_weight
-    cost = None if weight <= 0.0 else float(placed.terms.get(GPU_VALUE, 0.0)) / weight
+    cost = None if weight <= 0.0 else float(placed.terms.get(prices.term, 0.0)) / weight
     worth = _worth_of(own.gpu_shape, prices.worth)
     dearer = cost is not None and worth is not None and cost > worth + _SAME
     return {
@@ -72,7 +71,7 @@ def _broken(task: FlowTask, wanted: TaskGpus, devices: list[int]) -> int | None:
     """The largest share of the demand that the device would have held without the task, and does not with it."""
     opened = task.restored
     prices = opened.model.prices.gpus
-    assert task.placed is not None and prices is not None, "it is placed on a device"
+    assert task.placed is not None and isinstance(prices, GpuPrices), "it is placed on a device"
     name = task.placed.machine
     left = list(opened.model.view.snapshot.devices_left()[name])
     for other in task.part.plain["placements"]:

@@ -36,8 +36,6 @@ from flowsched.support.arrays import FloatArray, IntArray
 FORBIDDEN = float("inf")
 PREFERENCE = "preference"
 """The term of wishes that are not met."""
-GPU_VALUE = "gpu_value"
-"""The term of what a machine's GPUs are worth less to the expected demand."""
 _SLOWEST = 4.0
 """No machine and no neighbours make a task more than so many times slower than one core of its best machine."""
 
@@ -215,7 +213,7 @@ class FlowPrices:
             "interference_caused": total - own - headroom - unmet - lost,
             "slo_headroom": headroom,
             **({PREFERENCE: unmet} if unmet else {}),
-            **({} if self.gpus is None else {GPU_VALUE: lost}),
+            **({} if self.gpus is None else {self.gpus.term: lost}),
         }
         # Differences of equal sums leave a few bits that mean nothing.
         return {name: value if abs(value) > 1e-12 else 0.0 for name, value in terms.items()}
@@ -521,7 +519,7 @@ class FlowPrices:
         worst = float(self.wishes[task_class].max(initial=0.0)) if self._wished else 0.0
         unmet = {PREFERENCE: worst} if worst else {}
         if self.gpus is not None:
-            unmet[GPU_VALUE] = float(self.gpus.worst[task_class])
+            unmet[self.gpus.term] = float(self.gpus.waiting[task_class])
         if self.goal_s is not None:
             dearer, weights = self._above_any_place
             own = self.goals.weight[task_class] / max(weights, 1e-12)

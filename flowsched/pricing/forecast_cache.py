@@ -13,12 +13,14 @@ import numpy as np
 from flowsched.cluster.compaction import View, long_running_resident
 from flowsched.cluster.gpus import use_of
 from flowsched.cluster.resource import covers, without
-from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings import WORTH, Settings
 from flowsched.cluster.snapshot import MILLI, Task
 from flowsched.pricing.arrival import Arrival, Colocation
+from flowsched.pricing.device_prices import DevicePrices
 from flowsched.pricing.forecast_kernel import CORES as JOB_CORES
 from flowsched.pricing.forecast_kernel import DONE, JOB_NUMBERS, LONG_RUNNING, MEMORY_MIB, READY_S, SCALE
-from flowsched.pricing.gpu_prices import GpuMemory, GpuPrices, gpu_prices
+from flowsched.pricing.gpu_prices import GpuMemory, GpuPrices, concerns_devices
+from flowsched.pricing.topology_prices import SetMemory, TopologyPrices
 from flowsched.relations.relation import MACHINE, RelationKind
 from flowsched.support.arrays import FloatArray, IntArray
 from flowsched_models.forecast import forecast
@@ -49,7 +51,7 @@ class ForecastCache:
     where the snapshot lets.
     """
 
-    def __init__(self, view: View, shares: bool, table: PaceTable, gpus: GpuPrices | None = None) -> None:
+    def __init__(self, view: View, shares: bool, table: PaceTable, gpus: DevicePrices | None = None) -> None:
         """Register what runs; ``table`` outlives the round. ``gpus``: where machines or tasks have any."""
         self.view = view
         self.gpus = gpus
@@ -374,7 +376,13 @@ class ForecastCache:
 
 def forecast_cache(view: View, settings: Settings, hosts: HostFactory, *, trial: bool = False) -> ForecastCache:
     """The forecasts of a round, or of a ``trial`` in it, for which GPUs are worth what they are in the round."""
-    gpus = gpu_prices(view, settings.gpu_weight, hosts.attached(GpuMemory), as_before=trial)
+    gpus: DevicePrices | None = None
+    if concerns_devices(view) and settings.gpu_sets != WORTH:
+        gpus = TopologyPrices(view, settings, hosts.attached(SetMemory))
+    elif concerns_devices(view):
+        memory = hosts.attached(GpuMemory)
+        known = memory.last if trial else None
+        gpus = GpuPrices(view, settings.gpu_weight, known or memory.worth(view.snapshot))
     return ForecastCache(view, settings.share_service_cores, hosts.attached(PaceTable), gpus)
 
 

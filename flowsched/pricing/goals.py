@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings import WORTH, Settings
 from flowsched.cluster.snapshot import Task
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.forecast_cache import ForecastCache
@@ -98,6 +98,8 @@ class Goals:
         one that is overdue.
         """
         task = self._forecasts.view.classes[task_class].task
+        if self._settings.gpu_sets != WORTH and task.gpus is not None:
+            return float("inf")  # what it demands is that of its devices
         if task.min_utility is None or self.age[task_class] > self._settings.due_age_s:
             return float("inf")
         return self._own_tau[task_class] * (1.0 - task.min_utility + 1e-12) - self.age[task_class]

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus, TaskGpus
+from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.gpu.demand import demand_of
 from flowsched.gpu.demand_prices import PriceProgram
@@ -17,8 +16,9 @@ from flowsched.gpu.device_arrays import NO_DEVICE, NO_MODEL, DeviceArrays, devic
 from flowsched.gpu.device_value import for_shapes, value_state, value_tables
 from flowsched.gpu.shapes import GpuShape, shape_arrays
 from flowsched.gpu.value_kernels import ValueTables, place_together, price_everywhere
-from flowsched.pricing.arrival import Arrival, Colocation, joined
-from flowsched.support.arrays import BoolArray, FloatArray, IntArray
+from flowsched.pricing.arrival import Arrival, Colocation
+from flowsched.pricing.device_prices import DevicePrices
+from flowsched.support.arrays import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from flowsched.cluster.compaction import View
@@ -139,21 +139,17 @@ def as_devices(
     )
 
 
-class GpuPrices:
-    """The GPU part of the prices of a round, for the classes and groups of a view. Costs are in units of the objective.
+class GpuPrices(DevicePrices):
+    """Prices by what devices are worth to the demand."""
 
-    Later starts cost what the dearest place does: which devices are free then is not known.
-    """
+    term = "gpu_value"
 
     def __init__(self, view: View, weight: float, worth: GpuWorth) -> None:
         """Price every class on every group as it runs now."""
-        self._view = view
+        super().__init__(view)
         self._weight = weight
         self.worth: GpuWorth = worth
         models = worth.models
-        self.shapes = [c.task.gpu_shape for c in view.classes]
-        """Of each class."""
-        self._wanted: list[TaskGpus | None] = [c.task.gpus for c in view.classes]
         self._arrays = shape_arrays(self.shapes, models)
         self._tables = for_shapes(worth.tables, self._arrays)
         groups = view.groups
@@ -165,43 +161,11 @@ class GpuPrices:
             models,
         )
         found = MachineWorth(worth, self._state).losses(self.shapes)
-        self.fits_now: BoolArray = np.isfinite(found)
-        """[classes, groups] whether a task fits beside what runs: CPU, memory and devices."""
+        self.fits_now = np.isfinite(found)
         worst = np.where(self.fits_now, found, 0.0).max(axis=1, initial=0.0)
-        self.price: FloatArray = weight * np.where(self.fits_now, found, worst[:, None])
-        """[classes, groups] what a task costs there, the dearest price where it does not fit now."""
-        self.worst: FloatArray = weight * worst
-        """[classes] the dearest price of each: what waiting is above, so that no task waits for a better device."""
-        self._known: list[dict[Colocation, tuple[float, bool]]] = [{} for _ in view.groups]
-
-    def asks(self, task_class: int) -> bool:
-        """Whether a class asks for GPUs."""
-        return self._wanted[task_class] is not None
-
-    def fits(self, group: int, colocation: Colocation) -> bool:
-        """Whether all that start now find devices on a machine of the group, and all that start later ever could."""
-        later = {a.task_class for a in colocation if a.start_after > 0}
-        if not all(self._view.has_resources(self._view.classes[c].task, group) for c in later if self.asks(c)):
-            return False
-        return self._together(group, colocation)[1]
-
-    def cost(self, group: int, colocation: Colocation) -> float:
-        """What these arrivals cost a machine of the group."""
-        return self._together(group, colocation)[0]
-
-    def marginal(self, group: int, colocation: Colocation, task_class: int) -> tuple[float, bool]:
-        """What one more task of a class that starts now costs beside a plan, and whether it finds devices."""
-        if not colocation:
-            return float(self.price[task_class, group]), bool(self.fits_now[task_class, group])
-        one = Arrival(task_class, 0, self.shapes[task_class].cpu_milli)
-        total, fits = self._together(group, joined(colocation, one))
-        if not fits:
-            return float(self.worst[task_class]), False
-        return min(float(self.worst[task_class]), max(0.0, total - self.cost(group, colocation))), True
-
-    def left_on(self, group: int) -> tuple[int, ...]:
-        """What is left of each GPU on the group's representative machine, by the number of the device."""
-        return self._left.get(self._view.groups[group].machine.name, ())
+        self.price = weight * np.where(self.fits_now, found, worst[:, None])
+        # Waiting is above the dearest place, so that no task waits for a better device.
+        self.worst = self.waiting = weight * worst
 
     def left_after(self, group: int, colocation: Colocation) -> tuple[int, ...]:
         """What is left of each GPU of the group's machines once those have come that start now; sorted, as in the group."""
@@ -230,56 +194,17 @@ class GpuPrices:
                 found[i] = tuple(int(d) for d in taken)
         return found
 
-    @cached_property
-    def _left(self) -> dict[str, tuple[int, ...]]:
-        return self._view.snapshot.devices_left()
-
-    def _order(self, colocation: Colocation) -> list[int]:
-        """Arrivals that start now in the order in which they are given devices: whole ones first, then large shares."""
-        now = [i for i, a in enumerate(colocation) if a.start_after == 0]
-        return sorted(
-            now,
-            key=lambda i: (
-                -self.shapes[colocation[i].task_class].count,
-                -self.shapes[colocation[i].task_class].share_milli,
-                colocation[i],
-            ),
-        )
-
     def _scratch(self, group: int) -> DeviceArrays:
         return self._state.permuted(np.array([group]))
 
-    def _together(self, group: int, colocation: Colocation) -> tuple[float, bool]:
-        found = self._known[group].get(colocation)
-        if found is None:
-            found = self._known[group][colocation] = self._price(group, colocation)
-        return found
-
-    def _price(self, group: int, colocation: Colocation) -> tuple[float, bool]:
-        later = sum(float(self.price[a.task_class, group]) for a in colocation if a.start_after > 0)
-        now = np.array([colocation[i].task_class for i in self._order(colocation)], dtype=np.int64)
-        if not len(now):
-            return later, True
-        most = float(self.worst[now].sum())
-        if len(now) == 1:
-            return later + float(self.price[now[0], group]), bool(self.fits_now[now[0], group])
+    def _loss(self, group: int, now: Sequence[Arrival]) -> float | None:
         state = self._scratch(group)
         chosen = np.full(len(now), -1, dtype=np.int64)
-        loss = place_together(0, now, state, self._arrays, self._tables, value_state(state, self._tables), chosen)
-        if not np.isfinite(loss):
-            return later + most, False
-        return later + min(most, max(0.0, self._weight * loss)), True
+        classes = np.array([a.task_class for a in now], dtype=np.int64)
+        loss = place_together(0, classes, state, self._arrays, self._tables, value_state(state, self._tables), chosen)
+        return self._weight * loss if np.isfinite(loss) else None
 
 
-def gpu_prices(view: View, weight: float, memory: GpuMemory, *, as_before: bool = False) -> GpuPrices | None:
-    """The GPU prices of a round; None where neither machines nor tasks have anything to do with GPUs.
-
-    ``as_before``: GPUs are worth what they were last, whatever the view's machines are: it is a trial of the same round.
-    """
-    concerned = any(g.machine.gpus is not None for g in view.groups) or any(
-        c.task.gpus is not None for c in view.classes
-    )
-    if not concerned:
-        return None
-    known = memory.last if as_before else None
-    return GpuPrices(view, weight, known or memory.worth(view.snapshot))
+def concerns_devices(view: View) -> bool:
+    """Whether machines or tasks of a view have anything to do with GPUs."""
+    return any(g.machine.gpus is not None for g in view.groups) or any(c.task.gpus is not None for c in view.classes)

@@ -10,14 +10,16 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched.cluster.gpus import suits
+from flowsched.cluster.gpus import TaskGpus, suits
 from flowsched.cluster.running_tasks import RunningColumns, columns_of, in_columns
-from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings import WORTH, Settings
 from flowsched.cluster.snapshot import MILLI, Snapshot, Task
 from flowsched.gpu.shapes import GpuShape
+from flowsched.gpu.topology_cost import GpuJob
 from flowsched.pricing.goals import REFERENCE_RUN_S
 from flowsched.pricing.gpu_prices import GpuMemory, MachineWorth, as_devices
 from flowsched.pricing.sharing_kernel import RUNNING_NUMBERS
+from flowsched.pricing.topology_prices import MachineSets, SetMemory, demand_for, devices_now
 from flowsched.round.cluster_layout import LayoutMemory, Place
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 from flowsched_models.pace_table import PaceTable
@@ -71,6 +73,8 @@ class ClusterArrays:
         self.free = self.bare.copy()
         """Beside all that runs."""
         self._margin = settings.slo_margin
+        self._settings, self._hosts = settings, hosts
+        self._set_costs: dict[tuple[str, TaskGpus], FloatArray] = {}
         self._gpu_memory, self._gpu_weight = hosts.attached(GpuMemory), settings.gpu_weight
         self._gpu_losses: dict[GpuShape, FloatArray] = {}
         self._welcome: dict[tuple[str, tuple[int, ...]], NDArray[np.int8]] = {}
@@ -110,12 +114,34 @@ class ClusterArrays:
         """[rows] what the GPUs of some machines make a task cost there, the dearest price where it does not fit now."""
         if not self._left:
             return np.zeros(len(rows))
+        if task.gpus is not None and self._sets is not None:
+            key = task.profile, task.gpus
+            if key not in self._set_costs:
+                self._set_costs[key] = self._sets.costs(task.profile, task.gpus)
+            return self._set_costs[key][rows]
         shape = task.gpu_shape
         if shape not in self._gpu_losses:
             found = self._machine_worth.losses((shape,))[0]
             worst = np.where(np.isfinite(found), found, 0.0).max(initial=0.0)
             self._gpu_losses[shape] = self._gpu_weight * np.where(np.isfinite(found), found, worst)
         return self._gpu_losses[shape][rows]
+
+    @cached_property
+    def _sets(self) -> MachineSets | None:
+        """Sets of devices of each machine; None where these are priced by their worth."""
+        if self._settings.gpu_sets == WORTH:
+            return None
+        there: dict[str, list[GpuJob]] = {}
+        for running in in_columns(self.snapshot):
+            if running.devices:
+                there.setdefault(running.machine, []).append(GpuJob(running.task.profile, running.devices))
+        memory = self._hosts.attached(SetMemory)
+        memory.begin(self.snapshot.catalogue, demand_for(self.snapshot, self._settings))
+        states = [
+            devices_now(m.gpus, self._left.get(name, ()), there.get(name, ()))
+            for m, name in zip(self._layout.machines, self.names, strict=True)
+        ]
+        return MachineSets(memory, states)
 
     @cached_property
     def _machine_worth(self) -> MachineWorth:

@@ -53,8 +53,12 @@ class FlowScheduler:
         hosts: HostFactory | None = None,
         keep_records: bool = False,
         clock: Callable[[], float] = time.perf_counter,
+        name: str = COST_MODEL,
     ) -> None:
-        """``hosts`` may be shared with others that use the same profiles; ``clock`` only times stages."""
+        """``hosts`` may be shared with others that use the same profiles; ``clock`` only times stages. ``name``: what a
+        policy with settings of its own is called.
+        """
+        self._name = name
         self._solver = solver
         self._settings = settings or Settings()
         self._hosts = hosts
@@ -64,8 +68,8 @@ class FlowScheduler:
 
     @property
     def name(self) -> str:
-        """The cost model's name."""
-        return COST_MODEL
+        """The policy's name."""
+        return self._name
 
     def decide(self, snapshot: Snapshot) -> Decisions:
         """One round."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from flowsched.cluster.decision import Scheduler
 from flowsched.cluster.knowledge import Knowledge, knowledge_of
-from flowsched.cluster.settings import Settings
+from flowsched.cluster.settings import TOPOLOGY, TOPOLOGY_WORTH, Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS, SETTING_NAMES, Readers
 from flowsched.cluster.snapshot import Task
 from flowsched.planner import PlanRules
@@ -45,6 +45,31 @@ ON_REQUEST: dict[str, str] = {
     FLOW_PLAN: "flow, and a searched plan of everything that waits on top: cores, threads, widths, start order",
 }
 """Those that take seconds where the others take milliseconds."""
+
+
+TOPOLOGY_POLICIES: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "topo-aware": (
+        "flow priced by how a task's GPUs are linked, the interference at their sockets, and what is left free of these",
+        {"gpu_sets": TOPOLOGY},
+    ),
+    "topo-aware-p": (
+        "topo-aware, and a task waits while every set of GPUs is of less utility than it demands",
+        {"gpu_sets": TOPOLOGY, "gpu_postpones": True},
+    ),
+    "topo-worth-p": (
+        "topo-aware-p, with what is left free priced by what it spares the tasks that are expected",
+        {"gpu_sets": TOPOLOGY_WORTH, "gpu_postpones": True},
+    ),
+}
+"""Policies that are flow with some settings: those of M. Amaral's thesis (UPC, 2019, chapter 4), and one with prices from
+demand. Completions have no price, and nothing is planned for later."""
+_ONLY_PLACES: Mapping[str, Any] = {"eps": 0.0, "beta": 0.0, "slots": 1, "waiting_weight": 0.01}
+ON_REQUEST.update({name: text for name, (text, _) in TOPOLOGY_POLICIES.items()})
+
+
+def is_flow(name: str) -> bool:
+    """Whether a policy is flow, with whatever settings."""
+    return name == FLOW or name in TOPOLOGY_POLICIES
 
 
 def baselines_on_request() -> dict[str, str]:
@@ -108,7 +133,7 @@ def describe(name: str) -> Description:
         return _describe_network(name)
     if name in BASELINES:
         return _describe_baseline(name)
-    code: type = {FLOW: FlowScheduler, FLOW_PLAN: PlannedScheduler}[name]
+    code: type = FlowScheduler if is_flow(name) else PlannedScheduler
     return Description(
         name,
         "search",
@@ -116,7 +141,7 @@ def describe(name: str) -> Description:
         name in ON_REQUEST,
         OUR_PACKAGE,
         f"{code.__module__}:{code.__name__}",
-        _search_settings(name),
+        () if name in TOPOLOGY_POLICIES else _search_settings(name),
         knowledge_of(code),
     )
 
@@ -200,8 +225,8 @@ def readers(names: Sequence[str], network_settings: Mapping[str, Sequence[tuple[
     own = [typed for name in networks for typed in choice.own_settings(name)]
     if FLOW_PLAN in names:
         own += PLAN_NAMES
-    if FLOW in names or FLOW_PLAN in names:
-        unread = {"objective", *(CHANGE_SETTINGS if FLOW not in names and not networks else ())}
+    if FLOW_PLAN in names or any(is_flow(name) for name in names):
+        unread = {"objective", *(CHANGE_SETTINGS if not any(is_flow(name) for name in names) and not networks else ())}
         return Readers(tuple(names), tuple(name for name in SETTING_NAMES if name not in unread), tuple(own))
     plain = dict.fromkeys(setting for policy in networks.values() for setting in choice.plain_settings(policy.features))
     return Readers(tuple(names), tuple(plain), tuple(own), f"settings of {FLOW} need --policy {FLOW}")
@@ -223,11 +248,14 @@ def schedulers_with(
     if name == FLOW_PLAN:
         # A plan is for all that waits: what runs stays.
         settings = replace(settings, preemption=Settings().preemption, migration_moves=0)
-    if name in (FLOW, FLOW_PLAN):
-        keep = engine.keep_records and name == FLOW
+    if is_flow(name) or name == FLOW_PLAN:
+        keep = engine.keep_records and is_flow(name)
         solver = limited(make_solver(engine.solver), engine.time_limit_s)
-        flow = FlowScheduler(solver, settings, hosts=hosts, keep_records=keep)
-        if name == FLOW:
+        if name in TOPOLOGY_POLICIES:
+            settings = replace(settings, **{**_ONLY_PLACES, **TOPOLOGY_POLICIES[name][1]})
+        label = name if is_flow(name) else FLOW
+        flow = FlowScheduler(solver, settings, hosts=hosts, keep_records=keep, name=label)
+        if is_flow(name):
             yield "", flow
             return
         margin = min(engine.plan.slo_margin, settings.slo_margin)

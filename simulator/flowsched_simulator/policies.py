@@ -63,7 +63,14 @@ TOPOLOGY_POLICIES: dict[str, tuple[str, Mapping[str, Any]]] = {
 }
 """Policies that are flow with some settings: those of M. Amaral's thesis (UPC, 2019, chapter 4), and one with prices from
 demand. Completions have no price, and nothing is planned for later."""
-_ONLY_PLACES: Mapping[str, Any] = {"eps": 0.0, "beta": 0.0, "slots": 1, "waiting_weight": 0.01}
+_ONLY_PLACES: Mapping[str, Any] = {
+    "eps": 0.0,
+    "beta": 0.0,
+    "slots": 1,
+    "waiting_weight": 0.01,
+    "improved_tasks": 0,
+    "pass_share": 0.1,
+}
 ON_REQUEST.update({name: text for name, (text, _) in TOPOLOGY_POLICIES.items()})
 
 

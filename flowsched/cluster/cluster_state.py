@@ -19,7 +19,7 @@ from flowsched.cluster.events import (
     TaskSubmitted,
     TaskWithdrawn,
 )
-from flowsched.cluster.gpus import left_beside, suits, taken, use_of
+from flowsched.cluster.gpus import DevicesNow, suits, taken, use_of
 from flowsched.cluster.resource import amount_text, covers, missing, without
 from flowsched.cluster.running_tasks import RunningTable
 from flowsched.cluster.snapshot import (
@@ -94,6 +94,8 @@ class ClusterState:
         self._running: dict[str, Running] = {}
         self._estimates: EstimatedExecutions[str] = EstimatedExecutions(BELIEF_CEILING)
         self._table = RunningTable(catalogue)
+        self._devices: dict[str, DevicesNow] = {}
+        """Of machines with GPUs."""
         self._rows: dict[str, int] = {}
         """Of running tasks, in both."""
         self._fleet: tuple[tuple[Machine, ...], tuple[Service, ...]] | None = None
@@ -130,6 +132,8 @@ class ClusterState:
                 self._estimates.add(machine.name, host)
                 self._position[machine.name] = len(self._position)
                 self._fleet = None
+                if machine.gpus is not None:
+                    self._devices[machine.name] = DevicesNow.idle(machine.gpus)
             case MachineRemoved(name):
                 if name not in self._nodes:
                     raise ValueError(f"{name} was removed but is not in the cluster")
@@ -172,7 +176,7 @@ class ClusterState:
             catalogue=self._catalogue,
             machines=machines,
             services=services,
-            running=self._table.at(self._estimates.progress(), machines),
+            running=self._table.at(self._estimates.progress(), machines, self._devices.copy()),
             pending=tuple(self._pending.values()),
             plan=tuple(p for t, p in self._plan.items() if t in self._pending),
             reservations=tuple(r for r in self._reservations if r.task in self._pending and r.machine in self._nodes),
@@ -206,6 +210,7 @@ class ClusterState:
             del self._running[task]
             self._table.drop(self._rows.pop(task))
         self._estimates.remove(name)
+        self._devices.pop(name, None)
         self._plan = {t: p for t, p in self._plan.items() if p.machine != name}
         self._position = {other: i for i, other in enumerate(self._nodes)}
         self._table.number(self._position)
@@ -253,6 +258,9 @@ class ClusterState:
                 gpus=use_of(self._catalogue, task.profile, node.machine.gpus, task.gpus, running.devices),
             ),
         )
+        if task.gpus is not None:
+            now = self._devices[running.machine]
+            self._devices[running.machine] = now.with_task(task.profile, task.gpus, running.devices)
         self._running[task.name] = node.running[task.name] = running
         self._rows[task.name] = row
         self._table.put(row, running, self._position[running.machine])
@@ -264,6 +272,10 @@ class ClusterState:
             raise ValueError(f"{name} {what} but does not run")
         del self._nodes[running.machine].running[name]
         self._table.drop(self._rows.pop(name))
+        task = running.task
+        if task.gpus is not None:
+            now = self._devices[running.machine]
+            self._devices[running.machine] = now.without_task(task.profile, task.gpus, running.devices)
         return running, self._estimates.stop(running.machine, name)
 
     def _preempt(self, name: str, keeps_work: bool) -> None:
@@ -336,7 +348,7 @@ class ClusterState:
             raise ValueError(
                 f"{task.name} asks for {wanted} and was given the devices {devices} of {node.machine.name}"
             )
-        left = left_beside(gpus, ((r.task.gpus, r.devices) for r in node.running.values()))
+        left = self._devices[node.machine.name].left
         if min(taken(left, wanted, devices)) < 0:
             raise ValueError(
                 f"{node.machine.name} would be overcommitted: device {devices} has less left than {wanted}"

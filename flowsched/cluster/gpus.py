@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.gpu_profile import NO_GPU_PROFILE, NO_GPUS, GpuUse
@@ -118,6 +120,48 @@ def use_of(
     if not devices:
         return known.best_use(gpus.model, topology, min(wanted.count, gpus.count))
     return known.use(gpus.model, topology, devices)
+
+
+class GpuJob(NamedTuple):
+    """A task with the devices that it has on a machine."""
+
+    profile: str
+    devices: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class DevicesNow:
+    """The GPUs of a machine as they are. It knows its hash: equal states of many machines are looked up in each round."""
+
+    gpus: MachineGpus
+    left: tuple[int, ...]
+    """Of each device, in thousandths."""
+    jobs: tuple[GpuJob, ...] = ()
+    """In order of profile and devices."""
+
+    @classmethod
+    def idle(cls, gpus: MachineGpus) -> DevicesNow:
+        """Nobody has any."""
+        return cls(gpus, untouched(gpus))
+
+    def with_task(self, profile: str, wanted: TaskGpus, devices: Sequence[int]) -> DevicesNow:
+        """Once one more task has some."""
+        jobs = tuple(sorted((*self.jobs, GpuJob(profile, tuple(devices)))))
+        return DevicesNow(self.gpus, taken(self.left, wanted, devices), jobs)
+
+    def without_task(self, profile: str, wanted: TaskGpus, devices: Sequence[int]) -> DevicesNow:
+        """Once a task has given them back."""
+        jobs = list(self.jobs)
+        jobs.remove(GpuJob(profile, tuple(devices)))
+        return DevicesNow(self.gpus, given_back(self.left, wanted, devices), tuple(jobs))
+
+    def __hash__(self) -> int:
+        """Of all that it holds."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.gpus, self.left, self.jobs))
 
 
 def left_beside(gpus: MachineGpus | None, there: Iterable[tuple[TaskGpus | None, Sequence[int]]]) -> tuple[int, ...]:

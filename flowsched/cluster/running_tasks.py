@@ -13,6 +13,7 @@ from typing import NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.cluster.gpus import DevicesNow
 from flowsched.cluster.snapshot import Machine, Running, Snapshot
 from flowsched.support.arrays import FloatArray, IntArray
 from flowsched_models.catalogue import Catalogue
@@ -83,10 +84,12 @@ class RunningTasks(Sequence[Running]):
         table: FloatArray,
         machines: tuple[Machine, ...],
         catalogue: Catalogue,
+        devices_now: Mapping[str, DevicesNow],
     ) -> None:
         """``entries`` of any progress; ``came``: [entries] numbers that grow with the time at which they came; ``table``:
-        [entries, columns] as in :class:`RunningColumns`.
+        [entries, columns] as in :class:`RunningColumns`; ``devices_now`` by machine, of those with GPUs.
         """
+        self.devices_now = devices_now
         self.entries = entries
         """The tasks in the order of the columns, of any progress."""
         self._came = came
@@ -180,13 +183,15 @@ class RunningTable:
             if running is not None:
                 self._table[row, 0] = machines[running.machine]
 
-    def at(self, progress: FloatArray, machines: tuple[Machine, ...]) -> RunningTasks:
-        """The tasks as they are now. ``progress``: [rows] of each."""
+    def at(
+        self, progress: FloatArray, machines: tuple[Machine, ...], devices_now: Mapping[str, DevicesNow]
+    ) -> RunningTasks:
+        """The tasks as they are now, and the devices that they leave. ``progress``: [rows] of each."""
         rows = np.flatnonzero(self._came >= 0)
         table = self._table[rows]
         table[:, RunningColumns._fields.index("progress")] = progress[rows]
         entries: list[Running] = self._entries[rows].tolist()
-        return RunningTasks(entries, self._came[rows], table, machines, self._catalogue)
+        return RunningTasks(entries, self._came[rows], table, machines, self._catalogue, devices_now)
 
 
 def _columns(table: FloatArray) -> RunningColumns:

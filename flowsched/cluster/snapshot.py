@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Protocol, runtime_checkable
 
-from flowsched.cluster.gpus import MachineGpus, TaskGpus, left_beside
+from flowsched.cluster.gpus import DevicesNow, MachineGpus, TaskGpus
 from flowsched.cluster.resource import without
 from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import Relation, TaskGroup
@@ -205,6 +206,16 @@ class Running:
         return other
 
 
+@runtime_checkable
+class KeepsDevices(Protocol):
+    """Running tasks that know what they leave of the GPUs of their machines."""
+
+    devices_now: Mapping[str, DevicesNow]
+
+    def belong_to(self, snapshot: Snapshot) -> bool:
+        """Whether they are those of a snapshot."""
+
+
 @dataclass(frozen=True)
 class RelationCount:
     """Tasks on a machine that a relation counts and that the snapshot does not list: their room is off the machine."""
@@ -324,11 +335,14 @@ class Snapshot(ShortRepr):
 
     def devices_left(self) -> dict[str, tuple[int, ...]]:
         """What is left of each GPU, in thousandths, by machine; of those with GPUs."""
-        there: dict[str, list[tuple[TaskGpus | None, tuple[int, ...]]]] = {
-            m.name: [] for m in self.machines if m.gpus is not None
-        }
-        if there:
-            for r in self.running:
-                if r.task.gpus is not None:
-                    there[r.machine].append((r.task.gpus, r.devices))
-        return {m.name: left_beside(m.gpus, there[m.name]) for m in self.machines if m.gpus is not None}
+        return {name: now.left for name, now in self.devices_now().items()}
+
+    def devices_now(self) -> Mapping[str, DevicesNow]:
+        """The GPUs of each machine that has any as they are."""
+        if isinstance(self.running, KeepsDevices) and self.running.belong_to(self):
+            return self.running.devices_now
+        found = {m.name: DevicesNow.idle(m.gpus) for m in self.machines if m.gpus is not None}
+        for r in self.running if found else ():
+            if r.task.gpus is not None:
+                found[r.machine] = found[r.machine].with_task(r.task.profile, r.task.gpus, r.devices)
+        return found

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
-from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus, TaskGpus
+from flowsched.cluster.gpus import WHOLE_MILLI, GpuJob, MachineGpus, TaskGpus
 from flowsched.gpu.set_demand import SetDemand
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.gpu_topology import GpuTopology
@@ -22,13 +22,6 @@ WEIGHT = 0.33
 """Of each of the three terms (section 4.3.1 of the thesis)."""
 MOST_COMMUNICATION = 4.0
 """Weight of the edges of a job graph at the smallest batch."""
-
-
-class GpuJob(NamedTuple):
-    """A job with the devices that it has on a machine."""
-
-    profile: str
-    devices: tuple[int, ...]
 
 
 class SetTerms(NamedTuple):

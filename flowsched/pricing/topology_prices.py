@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from flowsched.cluster.gpus import MachineGpus, TaskGpus, taken
+from flowsched.cluster.gpus import DevicesNow, MachineGpus, TaskGpus, taken
 from flowsched.cluster.settings import TOPOLOGY_WORTH, Settings
 from flowsched.cluster.snapshot import Snapshot
 from flowsched.gpu.set_demand import SetDemand, set_demand
-from flowsched.gpu.topology_cost import GpuJob, SetTerms, TopologyCost
+from flowsched.gpu.topology_cost import SetTerms, TopologyCost
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.device_prices import DevicePrices
 from flowsched.support.arrays import FloatArray, IntArray
@@ -30,19 +30,6 @@ class SetChoice(NamedTuple):
 
     devices: tuple[int, ...]
     terms: SetTerms
-
-
-class DevicesNow(NamedTuple):
-    """The GPUs of a machine as they are: all that the cost of a set depends on beside the job."""
-
-    gpus: MachineGpus
-    left: tuple[int, ...]
-    jobs: tuple[GpuJob, ...]
-
-    def after(self, profile: str, wanted: TaskGpus, devices: tuple[int, ...]) -> DevicesNow:
-        """Once one more job has come."""
-        jobs = tuple(sorted((*self.jobs, GpuJob(profile, devices))))
-        return DevicesNow(self.gpus, taken(self.left, wanted, devices), jobs)
 
 
 class SetMemory:
@@ -117,14 +104,8 @@ class TopologyPrices(DevicePrices):
         memory.begin(snapshot.catalogue, demand_for(snapshot, settings))
         self._memory = memory
         self._profiles = [c.task.profile for c in view.classes]
-        self._now = [
-            devices_now(
-                group.machine.gpus,
-                self.left_on(g),
-                [GpuJob(r.task.profile, r.devices) for r in group.running if r.devices],
-            )
-            for g, group in enumerate(view.groups)
-        ]
+        states = snapshot.devices_now()
+        self._now = [states.get(group.machine.name) for group in view.groups]
         shape = len(view.classes), len(view.groups)
         found = np.zeros(shape)
         sets = MachineSets(memory, self._now)
@@ -148,7 +129,7 @@ class TopologyPrices(DevicePrices):
             choice = None if now is None or wanted is None else self._memory.best(now, self._profiles[c], wanted)
             if choice is not None and now is not None and wanted is not None:
                 found[i] = choice
-                now = now.after(self._profiles[c], wanted, choice.devices)
+                now = now.with_task(self._profiles[c], wanted, choice.devices)
         return found
 
     def devices(self, machine: str, group: int, colocation: Colocation) -> list[tuple[int, ...]]:  # noqa: ARG002
@@ -179,8 +160,3 @@ def demand_for(snapshot: Snapshot, settings: Settings) -> SetDemand | None:
         return None
     tasks = (*(r.task for r in snapshot.running), *snapshot.pending)
     return set_demand(snapshot.catalogue, ((t.profile, t.gpus) for t in tasks))
-
-
-def devices_now(gpus: MachineGpus | None, left: Sequence[int], jobs: Sequence[GpuJob]) -> DevicesNow | None:
-    """The GPUs of a machine as they are; None without any."""
-    return None if gpus is None else DevicesNow(gpus, tuple(left), tuple(sorted(jobs)))

@@ -15,11 +15,10 @@ from flowsched.cluster.running_tasks import RunningColumns, columns_of, in_colum
 from flowsched.cluster.settings import WORTH, Settings
 from flowsched.cluster.snapshot import MILLI, Snapshot, Task
 from flowsched.gpu.shapes import GpuShape
-from flowsched.gpu.topology_cost import GpuJob
 from flowsched.pricing.goals import REFERENCE_RUN_S
 from flowsched.pricing.gpu_prices import GpuMemory, MachineWorth, as_devices
 from flowsched.pricing.sharing_kernel import RUNNING_NUMBERS
-from flowsched.pricing.topology_prices import MachineSets, SetMemory, demand_for, devices_now
+from flowsched.pricing.topology_prices import MachineSets, SetMemory, demand_for
 from flowsched.round.cluster_layout import LayoutMemory, Place
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 from flowsched_models.pace_table import PaceTable
@@ -106,8 +105,12 @@ class ClusterArrays:
         """[machines, devices] thousandths; 0 where there is no device."""
         most = max((len(devices) for devices in self._left.values()), default=0)
         found: IntArray = np.zeros((len(self.names), most), np.int64)
+        by_size: dict[int, list[str]] = {}
         for name, devices in self._left.items():
-            found[self.number[name], : len(devices)] = devices
+            by_size.setdefault(len(devices), []).append(name)
+        for size, names in by_size.items():
+            rows = [self.number[name] for name in names]
+            found[rows, :size] = [self._left[name] for name in names]
         return found
 
     def gpu_costs(self, task: Task, rows: IntArray) -> FloatArray:
@@ -131,17 +134,10 @@ class ClusterArrays:
         """Sets of devices of each machine; None where these are priced by their worth."""
         if self._settings.gpu_sets == WORTH:
             return None
-        there: dict[str, list[GpuJob]] = {}
-        for running in in_columns(self.snapshot):
-            if running.devices:
-                there.setdefault(running.machine, []).append(GpuJob(running.task.profile, running.devices))
         memory = self._hosts.attached(SetMemory)
         memory.begin(self.snapshot.catalogue, demand_for(self.snapshot, self._settings))
-        states = [
-            devices_now(m.gpus, self._left.get(name, ()), there.get(name, ()))
-            for m, name in zip(self._layout.machines, self.names, strict=True)
-        ]
-        return MachineSets(memory, states)
+        states = self.snapshot.devices_now()
+        return MachineSets(memory, [states.get(name) for name in self.names])
 
     @cached_property
     def _machine_worth(self) -> MachineWorth:

@@ -1,4 +1,4 @@
-"""What the GPUs of its place cost a task of a round of flow, beside what the task is worth to the demand."""
+"""What the GPUs of its place cost a task of a round of flow: beside what it is worth to the demand, or by their links."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 from flowsched.cluster.gpus import TaskGpus
 from flowsched.gpu.shapes import GpuShape
 from flowsched.inspector.flow_task import FlowTask
+from flowsched.pricing.arrival import Arrival, joined
 from flowsched.pricing.gpu_prices import GpuPrices, GpuWorth
+from flowsched.pricing.topology_prices import TopologyPrices
 
 _SAME = 0.02
 """Costs that differ by less, in devices, are the same to a reader."""
@@ -15,17 +17,22 @@ _SAME = 0.02
 
 def gpu_facts(task: FlowTask) -> dict[str, Any] | None:
     """Of a task that starts with GPUs: what it asks for, its devices, its worth, its cost in devices, and the share that a
-    hole would have held which it breaks. None without GPUs, or where the models cannot say.
+    hole would have held which it breaks; where links are priced, these in place of worth and cost. None without GPUs, or
+    where the models cannot say.
     """
     placed = task.placed
     if placed is None or task.opened is None:
         return None
     model, own = task.opened.model, task.opened.task(task.name)
     prices = model.prices.gpus
-    if own.gpus is None or not isinstance(prices, GpuPrices):
+    if own.gpus is None:
         return None
     entry = next(p for p in task.part.plain["placements"] if p["task"] == task.name)
     devices = [int(d) for d in entry.get("devices", ())]
+    if isinstance(prices, TopologyPrices):
+        return {"asks": str(own.gpus), "devices": devices, "links": _links(task, prices)}
+    if not isinstance(prices, GpuPrices):
+        return None
     weight = task.opened.settings.gpu_weight
     cost = None if weight <= 0.0 else float(placed.terms.get(prices.term, 0.0)) / weight
     worth = _worth_of(own.gpu_shape, prices.worth)
@@ -45,6 +52,8 @@ def gpu_sentences(facts: dict[str, Any] | None) -> list[str]:
         return []
     numbers = ", ".join(str(d) for d in facts["devices"])
     lines = f"It asks for {facts['asks']} and gets device{'s' * (len(facts['devices']) > 1)} {numbers}"
+    if "links" in facts:
+        return [f"{lines}{_link_words(facts['links'])}"]
     if facts["cost"] is None:
         return [f"{lines}."]
     if facts["worth"] is None:
@@ -54,6 +63,33 @@ def gpu_sentences(facts: dict[str, Any] | None) -> list[str]:
         return [f"{words}no more."]
     broken = "" if facts["breaks"] is None else f", because it breaks a hole that would have held {facts['breaks']}m"
     return [f"{words}{facts['cost']:.2f}{broken}."]
+
+
+def _links(task: FlowTask, prices: TopologyPrices) -> dict[str, Any] | None:
+    """The slowest link between its devices, the terms of their cost, and their utility."""
+    opened, placed = task.restored, task.placed
+    assert placed is not None, "it is placed"
+    machine = next(m for m, known in enumerate(opened.model.view.machines) if known.name == placed.machine)
+    arrival = Arrival(task.task_class, 0, placed.width_milli or task.width_milli)
+    colocation = joined(task.others_on(machine), arrival)
+    choice = prices.choices(opened.model.view.group_of[machine], colocation).get(colocation.index(arrival))
+    if choice is None:
+        return None
+    return {
+        "class": prices.link_class(opened.model.view.group_of[machine], choice.devices),
+        **choice.terms._asdict(),
+        "utility": choice.terms.utility,
+    }
+
+
+def _link_words(links: dict[str, Any] | None) -> str:
+    if links is None:
+        return "."
+    slowest = "" if links["class"] is None else f", linked by {links['class']} where they are farthest apart"
+    return (
+        f"{slowest}. That costs {links['communication']:.2f} for their distance, {links['interference']:.2f} for "
+        f"interference at their sockets and {links['fragmentation']:.2f} for what is left free: a utility of {links['utility']:.2f}."
+    )
 
 
 def _worth_of(shape: GpuShape, worth: GpuWorth) -> float | None:

@@ -1,4 +1,7 @@
-"""Prices of devices by how they are linked: an arc for each machine, at the cost of the best set that it has free."""
+"""Prices of devices by how they are linked: an arc for each machine, at the cost of the best set that it has free.
+
+Sets that are dearer have no arc: a pass lets one task arrive at a machine, and the flow would never take them.
+"""
 
 from __future__ import annotations
 
@@ -131,6 +134,11 @@ class TopologyPrices(DevicePrices):
                 found[i] = choice
                 now = now.with_task(self._profiles[c], wanted, choice.devices)
         return found
+
+    def link_class(self, group: int, devices: Sequence[int]) -> str | None:
+        """The slowest class of link that some devices of a group's machines need to reach one another."""
+        now = self._now[group]
+        return None if now is None else self._memory.cost(now.gpus).topology.slowest_class(devices)
 
     def devices(self, machine: str, group: int, colocation: Colocation) -> list[tuple[int, ...]]:  # noqa: ARG002
         """The devices of each arrival that starts now; the devices of a group's machines are in the same state by number."""

@@ -9,8 +9,9 @@ from flowsched.cluster.decision import Placement, Postponement
 from flowsched.cluster.gpus import TaskGpus, has_devices, suits
 from flowsched.cluster.resource import amount_text, covers
 from flowsched.cluster.snapshot import PlannedStart, Reservation, Task
-from flowsched.pricing.arrival import Arrival
+from flowsched.pricing.arrival import Arrival, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
+from flowsched.pricing.topology_prices import TopologyPrices
 from flowsched.relations.census import demand_text
 from flowsched.relations.relation import Relation
 from flowsched.round.assignment import Assignment
@@ -164,6 +165,8 @@ def _why_unscheduled(deciding: Deciding, plan: Assignment, task: int, reservatio
     if closest is not None:
         price, machine = closest
         name = view.machines[machine].name
+        if (sets := _below_demand(model, plan, task, machine)) is not None:
+            return sets
         return f"{waiting}; starting now would cost {price:.2f} on {name}, where it costs least"
     allowed = [g for g, group in enumerate(view.groups) if view.allowed(c, group.members[0])]
     if not allowed:
@@ -198,6 +201,26 @@ def _why_unscheduled(deciding: Deciding, plan: Assignment, task: int, reservatio
             return f"its utility now would be {best:.2f} at best, below the {wanted.min_utility:g} that it demands"
         return "every machine with room has a latency service whose p95 goal it would break"
     return f"{waiting}; no machine has room for it beside those that start now or are planned"
+
+
+def _below_demand(model: RoundModel, plan: Assignment, task: int, machine: int) -> str | None:
+    """Why a task waits that demands more utility of its devices than the best free ones have; None where that is not why."""
+    wanted, prices = model.view.tasks[task], model.prices.gpus
+    if not isinstance(prices, TopologyPrices) or not model.prices.settings.gpu_postpones or wanted.min_utility is None:
+        return None
+    g, arrival = model.view.group_of[machine], Arrival(model.view.class_of[task], 0, wanted.widths_milli[0])
+    colocation = joined(plan.colocation(machine), arrival)
+    choice = prices.choices(g, colocation).get(colocation.index(arrival))
+    if choice is None or choice.terms.utility >= wanted.min_utility:
+        return None
+    terms, link_class = choice.terms, prices.link_class(g, choice.devices)
+    numbers = ", ".join(str(device) for device in choice.devices)
+    link = "" if link_class is None else f", linked by {link_class},"
+    return (
+        f"waits for better GPUs: the best free ones, {numbers} of {model.view.machines[machine].name}{link} are of utility "
+        f"{terms.utility:.2f}, and it demands {wanted.min_utility:g} (distance costs {terms.communication:.2f}, "
+        f"interference {terms.interference:.2f}, what is left free {terms.fragmentation:.2f})"
+    )
 
 
 def _most_devices(suited: Sequence[MachineGroup], wanted: TaskGpus) -> str:

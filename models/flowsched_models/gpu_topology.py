@@ -91,8 +91,8 @@ class GpuTopology:
         return float(sum(self.distance[one, other] for one, other in combinations(devices, 2)))
 
     def slowest_class(self, devices: Sequence[int]) -> str | None:
-        """The slowest class of link that some devices need to reach one another; None for one."""
-        if len(devices) < 2:
+        """The slowest class of link that some devices need to reach one another; None for one, and without links."""
+        if len(devices) < 2 or not self.links:
             return None
         return self.link_classes[max(int(self.slowest[one, other]) for one, other in combinations(devices, 2))]
 

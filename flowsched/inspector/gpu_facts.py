@@ -87,8 +87,9 @@ def _link_words(links: dict[str, Any] | None) -> str:
         return "."
     slowest = "" if links["class"] is None else f", linked by {links['class']} where they are farthest apart"
     return (
-        f"{slowest}. That costs {links['communication']:.2f} for their distance, {links['interference']:.2f} for "
-        f"interference at their sockets and {links['fragmentation']:.2f} for what is left free: a utility of {links['utility']:.2f}."
+        f"{slowest}. That costs {links['communication']:.2f} for their distance, "
+        f"{links['interference']:.2f} for interference at their sockets and "
+        f"{links['fragmentation']:.2f} for what is left free: a utility of {links['utility']:.2f}."
     )
 
 

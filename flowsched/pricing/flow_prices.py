@@ -486,12 +486,13 @@ class FlowPrices:
                     if np.isfinite(alone[c, s]):
                         alone[c, s], caused[c, s] = self._run_for_good(g, c, cls.task.widths_milli[0])
         # Of machines of one shape the one that has drained first is the best.
-        wait = np.full(shapes + 1, np.inf)
-        of_shape = [self.shapes[g] for g in view.shape_of]
-        np.minimum.at(
-            wait, of_shape, np.maximum(self.base.drained_s, max(forecasts.backlog_s, self.settings.round_period_s))
-        )
-        ends = wait + view.snapshot.start_delay.after_waiting_s + alone
+        drained = np.full(shapes + 1, np.inf)
+        np.minimum.at(drained, [self.shapes[g] for g in view.shape_of], self.base.drained_s)
+        backlog = np.full((len(view.classes), 1), max(forecasts.backlog_s, self.settings.round_period_s))
+        if self.gpus is not None:
+            asks = [c for c in range(len(view.classes)) if self.gpus.asks(c)]
+            backlog[asks] = np.maximum(backlog[asks], forecasts.gpu_backlog_s)
+        ends = np.maximum(drained, backlog) + view.snapshot.start_delay.after_waiting_s + alone
         elapsed, tau, weight, _ = self.class_goals.T[:, :, None]
         cost = weight * penalties(elapsed + ends, tau, self.settings.eps, self.settings.beta) + caused
         best = np.arange(len(cost)), cost.argmin(axis=1)

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from flowsched.cluster.compaction import View, long_running_resident
-from flowsched.cluster.gpus import use_of
+from flowsched.cluster.gpus import WHOLE_MILLI, use_of
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.settings import WORTH, Settings
 from flowsched.cluster.snapshot import MILLI, Task
@@ -283,6 +283,22 @@ class ForecastCache:
                 one_core_s = self.alone_s(group.host, resident.cores[:1], resident.profile, resident.scale)
                 total += group.size * (1.0 - resident.progress) * one_core_s
         return total / max(1, cores)
+
+    @cached_property
+    def gpu_backlog_s(self) -> float:
+        """Seconds that the waiting tasks which ask for GPUs need if all devices of the cluster shared in them, at the
+        speed of the fastest.
+        """
+        view = self.view
+        devices = sum(len(now.left) for now in view.snapshot.devices_now().values())
+        total = 0.0
+        for c, cls in enumerate(view.classes):
+            wanted = cls.task.gpus
+            if wanted is not None and not cls.task.endless:
+                fitting = (g for g in view.shapes if view.could_fit(c, g, cls.task.widths_milli[0]))
+                best_s = min((self.best_left_s(g, c) for g in fitting), default=0.0)
+                total += len(cls.members) * best_s * wanted.milli / WHOLE_MILLI
+        return total / max(1, devices)
 
     def _on_one_core_s(self, task_class: int) -> float:
         """Run time of a class on one core of its fastest shape; 0 where it fits on none."""

@@ -178,6 +178,8 @@ class GpuPrices(DevicePrices):
     def devices(self, machine: str, group: int, colocation: Colocation) -> list[tuple[int, ...]]:
         """The devices of each arrival that starts now on a machine, in the order of the co-location; empty for others."""
         found: list[tuple[int, ...]] = [()] * len(colocation)
+        gpus = self._view.groups[group].machine.gpus
+        linked = None if gpus is None else self._view.snapshot.catalogue.gpu_topologies.get(gpus.topology)
         left = np.array(self._left[machine], dtype=np.int64)
         state = self._scratch(group)
         state.devices[0, : len(left)] = left
@@ -187,11 +189,15 @@ class GpuPrices(DevicePrices):
         for n, i in enumerate(order):
             c = colocation[i].task_class
             wanted = self._wanted[c]
-            free = np.flatnonzero(state.devices[0] == WHOLE_MILLI)
+            before = state.devices[0].copy()
             place_together(0, np.array([c]), state, self._arrays, self._tables, values, chosen[n : n + 1])
-            if wanted is not None:
-                taken = free[: wanted.count] if not wanted.is_share else chosen[n : n + 1]
-                found[i] = tuple(int(d) for d in taken)
+            if wanted is not None and wanted.is_share:
+                found[i] = (int(chosen[n]),)
+            elif wanted is not None:
+                free = np.flatnonzero(before == WHOLE_MILLI).tolist()
+                found[i] = tuple(free[: wanted.count]) if linked is None else linked.closest(free, wanted.count)
+                state.devices[0] = before
+                state.devices[0, list(found[i])] = 0
         return found
 
     def _scratch(self, group: int) -> DeviceArrays:

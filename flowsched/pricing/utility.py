@@ -23,5 +23,5 @@ def penalty(phi_s: float, tau_s: float, eps: float = 1.0, beta: float = 20.0) ->
 def penalties(phi_s: FloatArray, tau_s: float | FloatArray, eps: float = 1.0, beta: float = 20.0) -> FloatArray:
     """:func:`penalty` of many completions and goals."""
     late: FloatArray = np.maximum(phi_s - tau_s, 0.0)
-    found: FloatArray = eps * np.minimum(phi_s, tau_s) / tau_s + beta * late / tau_s
+    found: FloatArray = eps * np.minimum(phi_s, tau_s) / tau_s + (beta * late / tau_s if beta > 0.0 else 0.0)
     return found

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from flowsched.cluster.gpus import use_of
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import MILLI
 from flowsched.pricing.arrival import Arrival
@@ -25,6 +26,7 @@ from flowsched.pricing.forecast_kernel import (
 )
 from flowsched.pricing.goals import Goals
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
+from flowsched_models.gpu_profile import NO_GPU_PROFILE
 from flowsched_models.runtime import Resident
 
 _TypeKey = tuple[object, ...]
@@ -75,7 +77,10 @@ class VariantBuilder:
         for c, cls in enumerate(view.classes):
             t = cls.task
             fresh = t.submit_s >= view.snapshot.now_s
-            key = (t.profile, t.scale, t.widths_milli, t.memory_mib, t.threads, t.endless, fresh, t.machines, t.done)
+            # Where GPUs make a difference to its speed, how many it asks for does too.
+            gpus = None if view.snapshot.catalogue.jobs[t.profile].gpus is NO_GPU_PROFILE else t.gpus
+            job = (t.profile, t.scale, t.widths_milli, t.memory_mib, t.threads, t.endless, t.machines, t.done)
+            key = (*job, fresh, gpus)
             if key not in number:
                 number[key] = len(parts)
                 reference = self.goals.whole_run_s[c] if t.endless else 0.0
@@ -132,7 +137,8 @@ class VariantBuilder:
         goals = tuple(s.slo_us for s in here.services)
         reference = self.goals.whole_run_s[task_class] if t.endless else 0.0
         place = (int(self.forecasts.hosts[group]), here.batch_cores, here.machine.vcpus, goals, now.share_service_cores)
-        return (*job, reference, *place, self.settings.slo_margin, self.forecasts.shares)
+        use = use_of(now.catalogue, t.profile, here.machine.gpus, t.gpus)
+        return (*job, reference, *place, use, self.settings.slo_margin, self.forecasts.shares)
 
     def _variants_of(self, group: int, task_class: int) -> list[tuple[tuple[int, bool], FloatArray, int, int]]:
         """Way, row, kind and column of each variant of a class on a group's machines."""

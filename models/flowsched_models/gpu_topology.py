@@ -90,6 +90,10 @@ class GpuTopology:
         """``t``: sum of the shortest paths between all pairs of some devices (equation 3); 0 for one."""
         return float(sum(self.distance[one, other] for one, other in combinations(devices, 2)))
 
+    def closest(self, devices: Sequence[int], count: int) -> tuple[int, ...]:
+        """So many of some devices that are closest to one another; of equal sets the first."""
+        return min(combinations(devices, count), key=self.spread)
+
     def slowest_class(self, devices: Sequence[int]) -> str | None:
         """The slowest class of link that some devices need to reach one another; None for one, and without links."""
         if len(devices) < 2 or not self.links:
@@ -117,5 +121,4 @@ class GpuTopology:
 
     @cached_property
     def _best(self) -> dict[int, str | None]:
-        sets = {n: min(combinations(range(self.count), n), key=self.spread) for n in range(1, self.count + 1)}
-        return {n: self.slowest_class(devices) for n, devices in sets.items()}
+        return {n: self.slowest_class(self.closest(range(self.count), n)) for n in range(1, self.count + 1)}

@@ -20,7 +20,7 @@ from flowsched_simulator.report.drawn_data import (
     task_name,
 )
 from flowsched_simulator.report.number import compact, counted, fixed
-from flowsched_simulator.report.script import FIGURES, script, text
+from flowsched_simulator.report.script import FIGURES, script, style, text
 from flowsched_simulator.report.table import OWN_POLICY, table_columns, table_groups, table_rows
 from flowsched_simulator.report.verdict import ranking, verdict
 
@@ -61,7 +61,7 @@ def render_report(result: Mapping[str, Any]) -> str:
         has_gpus=any(run.get("gpus") for run in runs),
         has_unfinished=any(is_placed(job) and job.get("end_s") is None for job in jobs),
         data=Markup(in_script(data)),
-        css=Markup(text("report.css") + text("figures.css")),
+        css=style("figures.css"),
         js=script(FIGURES if runs else ("sortable.js",)),
     )
 

@@ -60,12 +60,13 @@ def read_plain_snapshot(plain: Mapping[str, Any]) -> Snapshot:
 
 
 def _demand(plain: Mapping[str, Any]) -> tuple[GpuShape, int]:
-    gpus = _task_gpus(plain) or TaskGpus()
+    gpus = plain_task_gpus(plain) or TaskGpus()
     asked = (gpus.count, gpus.share_milli, gpus.models) if "gpus" in plain else (0, 0)
     return GpuShape(milli_of(plain["request"]), _mib(plain["memory"]), *asked), plain["count"]
 
 
-def _task_gpus(plain: Mapping[str, Any]) -> TaskGpus | None:
+def plain_task_gpus(plain: Mapping[str, Any]) -> TaskGpus | None:
+    """What a task of a snapshot asks for of GPUs."""
     gpus = plain.get("gpus")
     if gpus is None:
         return None
@@ -73,7 +74,8 @@ def _task_gpus(plain: Mapping[str, Any]) -> TaskGpus | None:
     return TaskGpus(gpus.get("count", 1), share, tuple(gpus.get("models", ())))
 
 
-def _machine_gpus(plain: Mapping[str, Any]) -> MachineGpus | None:
+def plain_machine_gpus(plain: Mapping[str, Any]) -> MachineGpus | None:
+    """The GPUs of a machine of a snapshot."""
     gpus = plain.get("gpus")
     if gpus is None:
         return None
@@ -90,7 +92,7 @@ def _machine(plain: Mapping[str, Any]) -> Machine:
         plain["vcpus"],
         tuple(plain["labels"].items()),
         tuple(plain.get("resources", {}).items()),
-        _machine_gpus(plain),
+        plain_machine_gpus(plain),
     )
 
 
@@ -155,7 +157,7 @@ def _task(plain: Mapping[str, Any]) -> Task:
         input_mb=plain.get("input_mb", 0.0),
         locality=tuple((place["label"], place["value"], place["share"]) for place in plain.get("locality", ())),
         wishes=tuple(plain.get("wishes", {}).items()),
-        gpus=_task_gpus(plain),
+        gpus=plain_task_gpus(plain),
     )
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus
-from flowsched.cluster.snapshot import Snapshot
+from flowsched.cluster.snapshot import Snapshot, Task
 from flowsched.gpu.demand import demand_of
 from flowsched.gpu.demand_prices import PriceProgram
 from flowsched.gpu.device_arrays import NO_DEVICE, NO_MODEL, DeviceArrays, device_arrays
@@ -31,10 +31,13 @@ _MOST_SHAPES = 500
 
 def expected_demand(snapshot: Snapshot) -> Sequence[tuple[GpuShape, int]]:
     """Shapes with the arrivals of each: what the snapshot says of the past, else what runs and waits."""
-    if snapshot.gpu_demand:
-        return snapshot.gpu_demand
+    return snapshot.gpu_demand or counted_shapes((*(r.task for r in snapshot.running), *snapshot.pending))
+
+
+def counted_shapes(tasks: Iterable[Task]) -> Sequence[tuple[GpuShape, int]]:
+    """The shapes of tasks, with how many have each."""
     counts: dict[GpuShape, int] = {}
-    for task in (*(r.task for r in snapshot.running), *snapshot.pending):
+    for task in tasks:
         shape = task.gpu_shape
         counts[shape] = counts.get(shape, 0) + 1
     return sorted(counts.items())

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from flowsched.cluster.snapshot import Machine
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator.baselines import BASELINES, variant_label, variants_of
 from flowsched_simulator.policies import EngineOptions, check_devices, check_policies, schedulers
@@ -117,7 +118,7 @@ def result(scenario: Scenario, runs: Sequence[Run]) -> dict[str, Any]:
         "description": scenario.description,
         "objective": scenario.objective.value,
         "cluster": {
-            "machines": [{"name": m.name, "type": m.type, "vcpus": m.vcpus} for m in scenario.machines],
+            "machines": [_machine(m) for m in scenario.machines],
             "services": [
                 {
                     "name": s.name,
@@ -133,6 +134,12 @@ def result(scenario: Scenario, runs: Sequence[Run]) -> dict[str, Any]:
         "table": [run.summary() for run in runs],
         "runs": [run.to_json() for run in runs],
     }
+
+
+def _machine(machine: Machine) -> dict[str, Any]:
+    found = {"name": machine.name, "type": machine.type, "vcpus": machine.vcpus}
+    gpus = machine.gpus
+    return found if gpus is None else {**found, "gpus": {"model": gpus.model, "count": gpus.count}}
 
 
 def _rank(run: Run, objective: Objective) -> tuple[float, float]:

@@ -15,6 +15,7 @@ from flowsched.cluster.snapshot import MILLI
 from flowsched_models.document import InputError, Problem, name_help
 from flowsched_models.short_repr import Overview, ShortRepr
 from flowsched_models.text_table import counted
+from flowsched_simulator.gpu_use import GpuUse
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +37,8 @@ class Stay:
     left_s: float
     moved: bool
     """Whether it went on elsewhere; otherwise it was preempted and waited again."""
+    devices: tuple[int, ...] = ()
+    """The GPUs that it had there."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,10 @@ class JobRun:
     """Seconds after submission by which its job had to end."""
     task: str = ""
     """Its name, where the job has several tasks or its one task another name."""
+    devices: tuple[int, ...] = ()
+    """The GPUs that it has of its machine; as the scheduler gave them away, never assigned afterwards."""
+    gpu_share_milli: int = 0
+    """Of each of these GPUs, in thousandths; 0 for a task without GPUs."""
 
     @property
     def name(self) -> str:
@@ -198,6 +205,8 @@ class Run(ShortRepr):
     latency: tuple[LatencyWindow, ...]
     rounds: tuple[RoundSummary, ...]
     records: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+    gpu_use: GpuUse | None = field(default=None, repr=False)
+    """How its GPUs were used; None where no machine has GPUs, and for a replayed schedule, which names none."""
 
     def overview(self) -> Overview:
         """Jobs and makespan; a row per job."""
@@ -262,6 +271,15 @@ class Run(ShortRepr):
         counts = {"preemptions": self._count("preempted"), "moves": self._count("moved")}
         return {name: count for name, count in counts.items() if count is not None}
 
+    def _gpu_means(self) -> dict[str, float | None]:
+        """Mean allocation and fragmentation of GPUs, where there are GPUs."""
+        if self.gpu_use is None:
+            return {}
+        return {
+            "mean_gpu_allocation": self.gpu_use.mean_allocation,
+            "mean_gpu_fragmentation": self.gpu_use.mean_fragmentation,
+        }
+
     def _timings(self) -> dict[str, dict[str, float | None]]:
         """What the clock of this machine measured: the only part of a run that differs between equal runs."""
         if not self.rounds:
@@ -287,6 +305,7 @@ class Run(ShortRepr):
             "certificate": "+".join(sorted({c.method for c in certificates})) or None,
             **self._missed(),
             **self._changes(),
+            **self._gpu_means(),
             "timings": self._timings(),
         }
 
@@ -332,6 +351,7 @@ class Run(ShortRepr):
                     "end_s": j.end_s,
                     "alone_s": _plain(j.alone_s),
                     "slowdown": j.slowdown,
+                    **({"devices": list(j.devices), "gpu_share_milli": j.gpu_share_milli} if j.gpu_share_milli else {}),
                     **({} if j.deadline_s is None else {"deadline_s": j.deadline_s, "missed": j.missed}),
                     **({"earlier": [_plain_stay(stay) for stay in j.earlier]} if j.earlier else {}),
                 }
@@ -352,6 +372,7 @@ class Run(ShortRepr):
             "rounds": len(self.rounds),
             **self._missed(),
             **self._changes(),
+            **({} if self.gpu_use is None else {"gpus": {**self._gpu_means(), **self.gpu_use.to_json()}}),
             **({"stopped_rounds": stopped} if (stopped := sum(r.stopped > 0 for r in self.rounds)) else {}),
             "gap": {"max": max(gaps, default=None), "mean": sum(gaps) / len(gaps) if gaps else None},
             "timings": self._timings(),
@@ -380,6 +401,7 @@ def _plain_stay(stay: Stay) -> dict[str, Any]:
         "threads": stay.threads,
         "start_s": stay.start_s,
         "left_s": stay.left_s,
+        **({"devices": list(stay.devices)} if stay.devices else {}),
         "ended": "moved" if stay.moved else "preempted",
     }
 

@@ -22,6 +22,7 @@ from flowsched.cluster.gpus import use_of
 from flowsched.cluster.snapshot import MILLI, Task
 from flowsched.records.record import Recipe
 from flowsched_models.runtime import HostFactory, Resident
+from flowsched_simulator.gpu_use import GpuUse
 from flowsched_simulator.run import JobRun, RoundSummary, Run, Stay
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.submissions import Submissions
@@ -229,7 +230,16 @@ class Simulation:
     def _stop(self, task: str, moved: bool) -> float:
         """Take a task off its machine, and remember that it was there; the share of its work that is done."""
         bound = self._bound[task]
-        stay = Stay(bound.machine, bound.cores, bound.width_milli, bound.threads, bound.start_s, self._now_s, moved)
+        stay = Stay(
+            bound.machine,
+            bound.cores,
+            bound.width_milli,
+            bound.threads,
+            bound.start_s,
+            self._now_s,
+            moved,
+            bound.devices,
+        )
         self._stays.setdefault(task, []).append(stay)
         return self._world.stop(task, bound.machine, self._now_s)
 
@@ -291,7 +301,16 @@ class Simulation:
             latency,
             tuple(self._rounds),
             tuple(self._records),
+            self._gpu_use(jobs),
         )
+
+    def _gpu_use(self, jobs: Sequence[JobRun]) -> GpuUse | None:
+        if all(machine.gpus is None for machine in self._scenario.machines):
+            return None
+        # Only here, since compiled kernels take a while to load.
+        from flowsched_simulator.gpu_measure import measure_gpu_use
+
+        return measure_gpu_use(self._scenario, self._tasks.values(), jobs, self._first_s, self._now_s)
 
     def _job(self, task: Task, batch_cores: dict[str, tuple[int, ...]]) -> JobRun:
         bound = self._bound.get(task.name)
@@ -311,6 +330,8 @@ class Simulation:
             earlier=tuple(self._stays.get(task.name, ())),
             deadline_s=self._scenario.terms_of(task.job).deadline_s,
             task="" if task.name == task.job else task.name,
+            devices=bound.devices if bound else (),
+            gpu_share_milli=0 if task.gpus is None else task.gpus.share_milli,
         )
 
     def _reason(self, task: str) -> str:

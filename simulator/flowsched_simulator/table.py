@@ -37,6 +37,8 @@ _COLUMNS: tuple[tuple[str, str, str, _Cell], ...] = (
     ("missed", "deadlines", "missed", _optional(str)),
     ("preemptions", "pre-", "empted", _optional(str)),
     ("moves", "", "moves", _optional(str)),
+    ("mean_gpu_allocation", "GPUs", "alloc. %", _optional(lambda v: f"{100 * v:.1f}")),
+    ("mean_gpu_fragmentation", "GPUs", "fragm. %", _optional(lambda v: f"{100 * v:.1f}")),
     ("timings.round_ms.p50", "round", "p50 ms", _optional(_number(1))),
     ("timings.round_ms.p99", "round", "p99 ms", _optional(_number(1))),
     ("gap_absolute_max", "gap", "cost", _optional(lambda v: f"{v:.3f}")),

@@ -22,6 +22,7 @@ from flowsched.inspector.page import chapter as chapter_module
 from flowsched.inspector.page import render_page
 from flowsched.inspector.page.chapter import chapter
 from flowsched.inspector.page.page import SCRIPTS
+from flowsched_models.page_style import scroll_style
 
 PAGE = Path(chapter_module.__file__).parent
 HOSTILE = "</script><img src=x onerror=alert(1)><!--"
@@ -31,6 +32,10 @@ def blobs(page: str) -> list[dict[str, Any]]:
     """The data of every round in a page."""
     found = re.findall(r'<script type="application/gzip" id="round-\d+">([^<]*)</script>', page)
     return [json.loads(gzip.decompress(base64.b64decode(text))) for text in found]
+
+
+def test_wide_tables_are_shaded_as_on_our_other_pages() -> None:
+    assert scroll_style() in render_page([Account(searched(), "a.json")])
 
 
 def unfolded(pairs: list[int]) -> list[int]:

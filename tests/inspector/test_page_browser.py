@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +16,8 @@ from test_page import HOSTILE, renamed, running_like
 
 from flowsched.inspector.account import Account
 from flowsched.inspector.page import render_page
+from flowsched_simulator import Options, make_scenario, simulate
+from flowsched_simulator.policies import EngineOptions
 from requirements_on_machine import needs
 
 sync_api = pytest.importorskip("playwright.sync_api")
@@ -55,8 +58,26 @@ PAGES: dict[str, Callable[[], str]] = {
     "without flow": lambda: render_page([Account(flow_elsewhere(), "bulk.npz")]),
     "epoch": lambda: render_page([Account(of_epoch(), "live.npz")]),
     "twins": lambda: render_page([Account(searched(), "a.json")], [Account(searched(), "b.json")]),
+    "gpus": lambda: render_page(with_gpus()),
     "many": lambda: render_page([Account(bulk(machines=300, classes=6, each=60), "bulk.npz")]),
 }
+
+
+def with_gpus() -> list[Account]:
+    """Two rounds: on one machine of eight GPUs start a task of four and two with shares; then one share comes to them."""
+    machines = [{"name": "m", "type": "e2-standard-8", "gpus": {"model": "V100", "count": 8}}]
+    jobs = [
+        {"name": "four", "request": 1, "memory": "1Gi", "runtime_s": 60, "gpus": {"count": 4}},
+        {"name": "share", "request": 1, "memory": "1Gi", "runtime_s": 60, "copies": 2, "gpus": {"share": "470m"}},
+        {"name": "late", "request": 1, "memory": "1Gi", "runtime_s": 60, "submit_s": 9, "gpus": {"share": "50m"}},
+    ]
+    run = simulate(
+        make_scenario(machines, jobs),
+        "flow",
+        options=Options(keep_records=True),
+        engine=EngineOptions(keep_records=True),
+    )
+    return [Account(record, f"run/flow-{i:04}.npz") for i, record in enumerate(run.records)]
 
 
 def flow_elsewhere() -> dict[str, Any]:
@@ -895,3 +916,38 @@ def test_the_help_leaves_colours_to_the_legend(visit: Open) -> None:
     assert "width: cores it gets" in page.locator("#legend").inner_text()
     assert "under Decision as the cores that a task gets" in told
     assert "search ended with" not in told, "rounds are decided by passes"
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_each_gpu_of_a_machine_has_a_lane(visit: Open, width: int) -> None:
+    page = visit("gpus")
+    page.set_viewport_size({"width": width, "height": 844})
+    page.fill("#search", "m")
+    page.keyboard.press("Enter")
+    lanes = page.locator("#panel .gpus li")
+    expect(lanes).to_have_count(8)
+    assert "8 devices of model V100" in text(page, "#panel")
+    assert "Free: 8 GPUs before the round, 3.06 GPUs after it." in text(page, "#panel")
+    four = lanes.filter(has_text="four")
+    expect(four).to_have_count(4)
+    shared = lanes.filter(has_text="share-1")
+    assert shared.inner_text().split("\n")[-1] == "60m free"
+    track = shared.locator(".track").bounding_box()
+    boxes = [each.bounding_box() for each in shared.locator(".held").all()]
+    assert [box["width"] / track["width"] for box in boxes] == pytest.approx([0.47, 0.47], abs=0.01)
+    assert boxes[0]["x"] + boxes[0]["width"] <= boxes[1]["x"] + 0.5
+    assert boxes[1]["x"] + boxes[1]["width"] <= track["x"] + track["width"] + 0.5
+    whole = four.first.locator(".held").bounding_box()
+    assert whole["width"] == pytest.approx(track["width"], abs=1)
+    for cells in (each.locator("> span").all() for each in lanes.all()):
+        edges = [(box["x"], box["x"] + box["width"]) for box in (cell.bounding_box() for cell in cells)]
+        assert all(right <= left for (_, right), (left, _) in itertools.pairwise(edges))
+        assert edges[-1][1] <= width
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+    page.click("#next")
+    expect(page.locator("#panel .gpus .held.comes")).to_have_count(1)
+    late = page.locator("#panel .gpus .held.comes")
+    assert late.get_attribute("aria-label") == "late: starts, 50m"
+    late.click()
+    assert text(page, "#panel h2") == "late"

@@ -30,6 +30,7 @@ from flowsched_models.measurements.measurements import (
     ThreadTime,
     Where,
 )
+from flowsched_models.page_style import scroll_style
 from flowsched_models.validation.score import Quantity, errors
 
 pytest.importorskip("matplotlib")
@@ -139,6 +140,10 @@ def test_it_needs_nothing_beside_itself(whole: Calibration) -> None:
                 assert target.startswith(("data:image/svg+xml;base64,", "#")), (tag, target)
     anchors = {a["id"] for _, a in page.elements if "id" in a}
     assert {(a["href"] or "").removeprefix("#") for a in page.all("a")} <= anchors
+
+
+def test_wide_tables_are_shaded_as_on_our_other_pages(whole: Calibration) -> None:
+    assert scroll_style() in report_html(whole, "Title")
 
 
 def test_drawings_are_svg_with_words_for_those_who_do_not_see_them(whole: Calibration) -> None:

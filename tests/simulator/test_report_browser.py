@@ -389,3 +389,118 @@ def test_a_table_that_is_wider_than_the_screen_is_shaded_where_there_is_more(
     wide = opened(browser, tmp_path, sample(), viewport={"width": 1280, "height": 844}, color_scheme=scheme)
     assert shade(wide, "right") < 0.02 and shade(wide, "left") < 0.02
     wide.close()
+
+
+def with_gpus(machines: int = 2, devices: int = 8) -> dict[str, Any]:
+    """On each machine a job with two whole GPUs, and two with shares of the third; a job without on the first."""
+    cluster = {
+        "machines": [
+            {"name": f"gpu-{n:03}", "type": "x", "vcpus": 4, "gpus": {"model": "V100", "count": devices}}
+            for n in range(machines)
+        ],
+        "services": [],
+    }
+    base = {"profile": "p", "cores": [0, 1, 2, 3], "request": 1.0, "threads": 1, "submit_s": 0.0, "start_s": 0.0,
+            "end_s": 60.0, "alone_s": 60.0, "slowdown": 1.0}  # fmt: skip
+    jobs: list[dict[str, Any]] = [base | {"job": "plain", "machine": "gpu-000"}]
+    for n in range(machines):
+        for name, own, share in (("whole", [0, 1], 1000), ("left", [2], 470), ("right", [2], 500)):
+            jobs.append(
+                base
+                | {"job": f"{name}-{n}", "machine": f"gpu-{n:03}", "devices": own, "gpu_share_milli": share}
+                | ({"end_s": 30.0} if name == "left" else {})
+            )
+    capacity = 1000 * devices * machines
+    use = {"mean_gpu_allocation": 0.34, "mean_gpu_fragmentation": 0.05, "capacity_milli": capacity, "t_s": [0.0, 30.0],
+           "allocated_milli": [2970 * machines, 2500 * machines], "fragmented_milli": [30.0, 0.0]}  # fmt: skip
+    run = {"policy": "flow", "variant": "", "seed": 0, "makespan_s": 60.0, "jobs": jobs, "latency": [], "rounds": 1,
+           "gpus": use}  # fmt: skip
+    table = [
+        {"policy": "flow", "makespan_s": 60.0, "timings": {"round_ms": {"p50": 1.0}},
+         "mean_gpu_allocation": 0.34, "mean_gpu_fragmentation": 0.05}
+    ]  # fmt: skip
+    return {"scenario": "gpus", "objective": "makespan", "cluster": cluster, "table": table, "runs": [run]}
+
+
+LISTENS = """
+window.words = [];
+const write = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+  const size = this.measureText(text);
+  const box = [x - size.actualBoundingBoxLeft, y - size.actualBoundingBoxAscent,
+               x + size.actualBoundingBoxRight, y + size.actualBoundingBoxDescent];
+  if (this.canvas.closest(".schedule")) window.words.push([text, ...box]);
+  return write.apply(this, arguments);
+};
+"""
+"""Keeps what a schedule writes, and where."""
+
+
+def written(browser: Any, folder: Path, result: dict[str, Any], **options: Any) -> tuple[Any, list[list[Any]]]:
+    """A page with a report, and the words of its schedule, each with its box."""
+    context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
+    context.add_init_script(LISTENS)
+
+    class Within:
+        new_page = staticmethod(lambda **_: context.new_page())
+
+    page = opened(Within, folder, result)
+    settled(page)
+    # Drawn more than once, since its place changes while the page opens: the last drawing counts.
+    page.evaluate("words.length = 0; dispatchEvent(new Event('afterprint'))")
+    return page, page.evaluate("words")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_each_gpu_has_a_lane_and_no_words_overlap(browser: Any, tmp_path: Path, width: int) -> None:
+    page, words = written(browser, tmp_path, with_gpus(), viewport={"width": width, "height": 844})
+    texts = [text for text, *_ in words]
+    assert texts.count("GPU") == texts.count("V100") == 2
+    assert all(texts.count(str(device)) >= 2 for device in range(8))
+    assert texts.count("whole-0  2 GPUs") == 2, "once in each of its lanes"
+    for n, (text, left, top, right, bottom) in enumerate(words):
+        for other, *box in words[n + 1 :]:
+            apart = right <= box[0] or box[2] <= left or bottom <= box[1] or box[3] <= top
+            assert apart, (text, other)
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    assert [one.split(" from ")[0] for one in summaries(page)[2:4]] == ["GPU allocation", "GPU fragmentation"]
+    assert "flow 34 % on average, 37 % at most" in summaries(page)[2]
+    page.context.close()
+
+
+def test_shares_of_a_gpu_are_as_high_as_they_are_and_told(browser: Any, tmp_path: Path) -> None:
+    page, words = written(browser, tmp_path, with_gpus(1, 4))
+    (left, right) = (next(box for text, *box in words if text.startswith(name)) for name in ("left-0", "right-0"))
+    assert right[3] < left[1], "later ones lie above"
+    canvas = page.locator(".rows canvas")
+    colour = "(canvas, [x, y]) => { const s = canvas.width / canvas.clientWidth;"
+    colour += " return [...canvas.getContext('2d').getImageData(x * s, y * s, 1, 1).data].join(); }"
+    (ground,) = {canvas.evaluate(colour, [1200, (left[1] + left[3]) / 2 + 32])}
+    at = {name: canvas.evaluate(colour, [300, (box[1] + box[3]) / 2]) for name, box in (("l", left), ("r", right))}
+    assert len({ground, *at.values()}) == 3
+    canvas.hover(position={"x": 300, "y": (left[1] + left[3]) / 2})
+    settled(page)
+    assert "470m of GPU 2 (V100)" in page.inner_text("#tip")
+    # From 30 s on the other lies on the ground of the lane.
+    canvas.hover(position={"x": 1000, "y": (left[1] + left[3]) / 2})
+    settled(page)
+    assert page.inner_text("#tip").startswith("right-0") and "500m of GPU 2 (V100)" in page.inner_text("#tip")
+    open_jobs(page)
+    cells = [row.split("\t")[-1] for row in page.locator(".jobs tbody tr").all_inner_texts()]
+    assert cells == ["–", "0–1", "2 (470m)", "2 (500m)"]
+    page.context.close()
+
+
+def test_hundreds_of_machines_with_gpus_are_folded_and_scroll(browser: Any, tmp_path: Path) -> None:
+    page, words = written(browser, tmp_path, with_gpus(300))
+    rows = page.locator(".rows")
+    assert rows.evaluate("(rows) => rows.clientHeight") <= 900
+    assert 0 < [text for text, *_ in words].count("GPUs") < 60, "what is on the screen alone is drawn"
+    rows.locator("canvas").hover(position={"x": 400, "y": 18 + 20})
+    settled(page)
+    tip = page.inner_text("#tip").splitlines()
+    assert tip[-2].startswith("8 GPUs (V100): 34 % held, 37 % at ")
+    rows.locator("canvas").click(position={"x": 20, "y": 18 + 20})
+    settled(page)
+    assert page.inner_text("#said") == "gpu-000 unfolded"
+    page.context.close()

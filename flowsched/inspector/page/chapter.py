@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from flowsched.inspector.account import SEARCH, Account, Part, Waits
+from flowsched.inspector.device_facts import machine_devices
 from flowsched.inspector.explanation import explain
 from flowsched.inspector.graph import Graph
 from flowsched.inspector.plain_snapshot import milli_of
@@ -78,7 +79,7 @@ def _part(account: Account, part: Part) -> dict[str, Any]:
         "kind": part.kind,
         "priority": part.priority,
         "machines": list(part.machines),
-        "machine_facts": _fleet(part) if part.kind != SEARCH else _snapshot(part),
+        "machine_facts": _fleet(part) if part.kind != SEARCH else _snapshot(account, part),
         "groups": _members(part.groups, machine),
         "tasks": list(part.tasks),
         "classes": _members(part.classes, task),
@@ -137,7 +138,7 @@ def _fleet(part: Part) -> dict[str, Any]:
     return {"resources": list(fleet["resources"]), **columns}
 
 
-def _snapshot(part: Part) -> dict[str, Any]:
+def _snapshot(account: Account, part: Part) -> dict[str, Any]:
     snapshot = part.plain["snapshot"]
     by_name = {m["name"]: m for m in snapshot["machines"]}
     return {
@@ -156,6 +157,20 @@ def _snapshot(part: Part) -> dict[str, Any]:
             {key: s.get(key) for key in ("name", "machine", "cores", "qps", "slo_p95")}
             for s in snapshot.get("services", ())
         ],
+        **({"gpus": gpus} if (gpus := _gpus(account, part)) else {}),
+    }
+
+
+def _gpus(account: Account, part: Part) -> dict[str, dict[str, Any]]:
+    """By name of the machine, its GPUs."""
+    return {
+        name: {
+            "model": found.model,
+            "before": list(found.left_before),
+            "after": list(found.left_after),
+            "holds": [[hold.task, hold.does, hold.share_milli, list(hold.devices)] for hold in found.holds],
+        }
+        for name, found in machine_devices(account, part).items()
     }
 
 

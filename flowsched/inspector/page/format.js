@@ -48,6 +48,11 @@ function cores(milli) {
   return counted(milli / 1000, "core");
 }
 
+/** GPUs, from thousandths of them. */
+function gpuAmount(milli) {
+  return `${d3.format(",.2~f")(milli / 1000)} GPU${milli === 1000 ? "" : "s"}`;
+}
+
 function seconds(value) {
   if (value === null || value === undefined) return "–";
   return `${d3.format(",.1~f")(value)} s`;

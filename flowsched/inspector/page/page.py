@@ -16,6 +16,7 @@ from jinja2 import Environment, StrictUndefined, Template
 from flowsched.inspector.account import Account
 from flowsched.inspector.page.chapter import chapter, headline, track
 from flowsched.inspector.wording import TERMS
+from flowsched_models.page_style import scroll_style
 
 SCRIPTS = (
     "format.js",
@@ -59,7 +60,7 @@ def render_page(accounts: Sequence[Account], against: Sequence[Account] = ()) ->
     }
     return _template().render(
         title=_title(accounts),
-        css=_text("inspector.css"),
+        css=scroll_style() + _text("inspector.css"),
         d3=_text("d3.min.js"),
         licence=_text("d3.LICENSE.txt"),
         scripts=[(name, _text(name)) for name in SCRIPTS],

@@ -501,6 +501,7 @@ class Panel {
         ],
         ["Machines like it", group >= 0 ? whole(part.groups[group].members.length - 1) : null],
       ]),
+      this.gpus(side, name),
       services.length > 0 &&
         section(
           "Services",
@@ -534,6 +535,59 @@ class Panel {
           ]),
         ),
     ];
+  }
+
+  /** A lane for each GPU of a machine: what runs on it, what comes with the round, and what is left then. */
+  gpus(side, name) {
+    const found = (side.part.machine_facts.gpus || {})[name];
+    if (!found) return null;
+    const { model, before, after, holds } = found;
+    const goes = (does) => does === "is preempted" || does === "moves away";
+    const lane = (device) => {
+      const those = holds.filter(([, does, , devices]) => !goes(does) && devices.includes(device));
+      const track = element(
+        "span",
+        { class: "track" },
+        those.map(([task, does, share]) => this.held(side, task, does, share)),
+      );
+      const left = after[device] === 1000 ? "free" : after[device] ? `${after[device]}m free` : "full";
+      return element(
+        "li",
+        { "aria-label": `GPU ${device}: ${left}` },
+        element("span", { class: "soft" }, String(device)),
+        track,
+        element("span", { class: "soft" }, left),
+      );
+    };
+    const leaving = holds.filter(([, does]) => goes(does));
+    const comes = holds.some(([, does]) => does === "starts" || does === "moves here");
+    return section(
+      `GPUs: ${counted(after.length, "device")} of model ${model}`,
+      element("ol", { class: "gpus" }, after.map((_, device) => lane(device))),
+      element(
+        "p",
+        { class: "soft" },
+        `Free: ${gpuAmount(d3.sum(before))} before the round, ${gpuAmount(d3.sum(after))} after it.` +
+          (comes ? " What comes with this round has a thick frame." : ""),
+      ),
+      leaving.length > 0 &&
+        longList(leaving, ([task, does, share, devices]) => [
+          side.round.title(task),
+          element("span", { class: "soft" }, ` ${does}, had ${share < 1000 ? `${share}m of ` : ""}GPU ${devices.join(", ")}`),
+        ]),
+    );
+  }
+
+  /** A task in the lane of a GPU, as wide as its share. */
+  held(side, task, does, share) {
+    const title = side.round.title(task);
+    const words = `${title}: ${does}, ${share < 1000 ? `${share}m` : "the whole GPU"}`;
+    // Of a few pixels there would be one letter: the words are in the title.
+    const made = button(share < 120 ? "" : title, () => this.app.choose({ type: "task", name: task }), { title: words, "aria-label": words });
+    made.classList.add("held");
+    made.classList.toggle("comes", does !== "runs");
+    made.style.width = `${share / 10}%`;
+    return made;
   }
 
   /** A node that is neither of these: a domain, a tier, the sink, an unscheduled node. */

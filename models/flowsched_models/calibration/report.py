@@ -12,6 +12,7 @@ from markupsafe import Markup
 from flowsched_models.calibration import fit_parts, score_parts
 from flowsched_models.calibration.calibration import Calibration
 from flowsched_models.calibration.report_part import ReportPart
+from flowsched_models.page_style import scroll_style
 from flowsched_models.text_table import printable
 
 
@@ -20,7 +21,9 @@ def report_html(result: Calibration, title: str) -> str:
 
     Needs matplotlib. What was not measured is one sentence in its place.
     """
-    return _template().render(title=printable(title), parts=tuple(parts_of(result)), css=Markup(_text("report.css")))
+    return _template().render(
+        title=printable(title), parts=tuple(parts_of(result)), css=Markup(scroll_style() + _text("report.css"))
+    )
 
 
 def parts_of(result: Calibration) -> Iterator[ReportPart]:

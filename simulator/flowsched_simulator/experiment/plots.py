@@ -78,8 +78,7 @@ def plot_over_time(results: Results, what: str, case: str) -> Plot:
 
 def plot_against_load(results: Results, metric: str | None) -> Plot:
     """A metric against load, with intervals, over the cases that differ from the first in their load alone."""
-    runs = results.to_frame()
-    metric = metric or ("slo_violation_ratio" if runs["worst_p95_us"].notna().any() else results.metric)
+    metric = metric or ("slo_violation_ratio" if "slo_violation_ratio" in results.shown_metrics() else results.metric)
     told = METRICS[metric]
     plot = Plot(
         _slug("load", metric), f"{told.words[0].upper()}{told.words[1:]} against load", _FACTORS[LOAD], _axis(told)

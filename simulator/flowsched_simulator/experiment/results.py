@@ -145,7 +145,7 @@ class Results(ShortRepr):
     def shown_metrics(self) -> tuple[str, ...]:
         """The metric that decides, and those that are usually shown, as far as runs have them."""
         runs = self.to_frame()
-        usual = (self.metric, *SHOWN, "missed", "unfinished")
+        usual = (self.metric, *SHOWN, "missed", "mean_gpu_fragmentation", "unfinished")
         has = [name for name in dict.fromkeys(usual) if name in runs and runs[name].notna().any()]
         zero = ("unfinished", "slo_violation_ratio")
         return tuple(name for name in has if name == self.metric or name not in zero or runs[name].max() > 0)
@@ -169,7 +169,7 @@ class Results(ShortRepr):
         return plot_over_time(self, "queue", self._case(case))
 
     def plot_against_load(self, metric: str | None = None) -> Plot:
-        """A metric (default: violations, where there are services) against load, with intervals."""
+        """A metric (default: violations, where there are any) against load, with intervals."""
         from flowsched_simulator.experiment.plots import plot_against_load
 
         return plot_against_load(self, metric)

@@ -12,7 +12,6 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
-import flowsched_simulator.report
 from flowsched_models.output import make_folder, write_whole, write_whole_bytes
 from flowsched_models.text_table import counted
 from flowsched_simulator.experiment.comparison_text import interval_text, metric_head
@@ -24,6 +23,7 @@ from flowsched_simulator.experiment.policy_comparison import OPEN, PolicyCompari
 from flowsched_simulator.experiment.results import Results
 from flowsched_simulator.experiment.scenario_case import LOAD
 from flowsched_simulator.experiment.verdict import verdict
+from flowsched_simulator.report.script import style
 
 _KINDS = ("svg", "pdf")
 
@@ -96,7 +96,7 @@ def render_sweep_report(
         ],
         comparisons=len(found),
         policies=_policies(results),
-        css=Markup(_style()),
+        css=style() + Markup(_text("sweep.css")),
     )
 
 
@@ -186,9 +186,9 @@ def _plots_across(results: Results) -> list[Plot]:
     factors = list(varied_factors(results))
     made = []
     if LOAD in factors:
-        has_services = results.to_frame()["worst_p95_us"].notna().any()
-        made += [results.plot_against_load("slo_violation_ratio")] if has_services else []
-        made.append(results.plot_against_load(results.metric))
+        # Where nothing is ever over an SLO the plot would be empty; tables leave it out too.
+        drawn = [name for name in ("slo_violation_ratio",) if name in results.shown_metrics()]
+        made += [results.plot_against_load(name) for name in dict.fromkeys((*drawn, results.metric))]
     if len(results.policies) > 1:
         made += [results.plot_gain(factor) for factor in factors]
     return made
@@ -200,11 +200,6 @@ def _template() -> Template:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
     )
     return environment.from_string(_text("sweep.html.j2"))
-
-
-def _style() -> str:
-    base = package_files(flowsched_simulator.report).joinpath("report.css").read_text(encoding="utf-8")
-    return base + _text("sweep.css")
 
 
 def _text(name: str) -> str:

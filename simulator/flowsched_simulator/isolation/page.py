@@ -7,14 +7,13 @@ from functools import cache
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined, Template
-from markupsafe import Markup
 
 from flowsched_simulator.isolation.table import about
 from flowsched_simulator.report import svg
 from flowsched_simulator.report.axis import FOOT, draw_time_axis
 from flowsched_simulator.report.number import compact, counted, fixed
 from flowsched_simulator.report.scale import LEFT, WIDTH, TimeScale, even_ticks
-from flowsched_simulator.report.script import text
+from flowsched_simulator.report.script import style, text
 
 _HEAD, _PLOT = 20.0, 110.0
 _COLUMNS = (
@@ -46,7 +45,7 @@ def render_report(outcome: Mapping[str, Any]) -> str:
         tasks=tasks,
         deviations=[(row["policy"], _deviations(row, tasks)) for row in runs],
         drawings=[(row["policy"], svg.markup(_draw(n, row, outcome, scale, high))) for n, row in enumerate(runs)],
-        css=Markup(text("report.css")),
+        css=style(),
     )
 
 

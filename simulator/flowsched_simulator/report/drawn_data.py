@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from flowsched.cluster.gpus import WHOLE_MILLI
 from flowsched_simulator.fixed_run_time import FIXED, GIVEN_RUN_TIME
 from flowsched_simulator.report.axis import finish_s
 from flowsched_simulator.report.colour import job_colours
@@ -25,6 +26,8 @@ class DrawnMachine:
     name: str
     kind: str
     cores: int
+    gpus: int = 0
+    gpu_model: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,16 +44,23 @@ class DrawnStay:
     """Cores."""
     threads: int
     ended: int
+    devices: tuple[int, ...]
+    """GPUs of the machine that it has there."""
+    gpu_share_milli: int
+    """Of each of them."""
 
 
 def machines_of(cluster: Mapping[str, Any], runs: Sequence[Mapping[str, Any]]) -> list[DrawnMachine]:
     """Return the machines in the cluster's order, then any that only a run knows."""
     order = {m["name"]: (m.get("type") or "", int(m.get("vcpus") or 0)) for m in cluster.get("machines", ())}
+    gpus = {
+        m["name"]: (int(m["gpus"]["count"]), m["gpus"]["model"]) for m in cluster.get("machines", ()) if m.get("gpus")
+    }
     for item in [job for run in runs for job in run.get("jobs", ())] + list(cluster.get("services", ())):
         if item.get("machine") is not None:
             kind, cores = order.get(item["machine"], ("", 0))
             order[item["machine"]] = (kind, max([cores, *(core + 1 for core in item.get("cores") or ())]))
-    return [DrawnMachine(name, kind, cores) for name, (kind, cores) in order.items()]
+    return [DrawnMachine(name, kind, cores, *gpus.get(name, ())) for name, (kind, cores) in order.items()]
 
 
 def drawn_data(
@@ -73,7 +83,10 @@ def drawn_data(
     drawn = [_run(cluster, run, numbers) for run in runs]
     return {
         "end": _short(max((end_of(run) for run in runs), default=1.0)),
-        "machines": {key: [getattr(machine, key) for machine in machines] for key in ("name", "kind", "cores")},
+        "machines": {
+            key: [getattr(machine, key) for machine in machines]
+            for key in ("name", "kind", "cores", *(("gpus", "gpu_model") if any(m.gpus for m in machines) else ()))
+        },
         "services": _services(cluster, limits, place),
         "profiles": profiles,
         "colours": shades,
@@ -170,7 +183,7 @@ def _run(cluster: Mapping[str, Any], run: Mapping[str, Any], numbers: _Numbers) 
             "submit": [_short(job.get("submit_s") or 0.0) for job in jobs],
             "alone": [_short(job.get("alone_s")) for job in jobs],
             "slowdown": [_short(job.get("slowdown")) for job in jobs],
-            "columns": _deadlines(jobs),
+            "columns": [*_devices(jobs), *_deadlines(jobs)],
         },
         "stays": {
             "job": [stay.job for stay in stays],
@@ -183,8 +196,36 @@ def _run(cluster: Mapping[str, Any], run: Mapping[str, Any], numbers: _Numbers) 
             "ended": [stay.ended for stay in stays],
         },
         "pieces": _pieces(cluster, stays, end_s, numbers),
+        **({"gpus": _gpus(run["gpus"], stays)} if run.get("gpus") else {}),
         "latency": _latency(run, numbers.services),
     }
+
+
+def _gpus(use: Mapping[str, Any], stays: Sequence[DrawnStay]) -> dict[str, Any]:
+    """What only runs with GPUs have: who has which device, and how all of them were used over time."""
+    return {
+        "devices": [list(stay.devices) for stay in stays],
+        "share": [stay.gpu_share_milli for stay in stays],
+        "pieces": _gpu_pieces(stays),
+        "capacity": use["capacity_milli"],
+        "time": [_short(t) for t in use["t_s"]],
+        "allocated": list(use["allocated_milli"]),
+        "fragmented": [_short(value) for value in use["fragmented_milli"]],
+    }
+
+
+def _devices(jobs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A column that only jobs with GPUs have: the devices of the last machine, and a share of one."""
+    if not any(job.get("gpu_share_milli") for job in jobs):
+        return []
+    return [{"head": "GPU", "cells": [_device_words(job) for job in jobs]}]
+
+
+def _device_words(job: Mapping[str, Any]) -> str | None:
+    if not job.get("devices"):
+        return None
+    share = job["gpu_share_milli"]
+    return core_list(tuple(job["devices"])) + (f" ({share}m)" if share < WHOLE_MILLI else "")
 
 
 def _deadlines(jobs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -201,18 +242,23 @@ def _deadlines(jobs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _stays(number: int, job: Mapping[str, Any], end_s: float, machines: Mapping[str, int]) -> list[DrawnStay]:
     """The places where a job ran, one after the other: those that it was preempted on or moved from come first."""
     ran = [stay for stay in job.get("earlier", ()) if stay["start_s"] < stay["left_s"]]
+    share = int(job.get("gpu_share_milli") or 0)
     found = [
-        _stay(number, stay, stay["left_s"], MOVED if stay["ended"] == "moved" else PREEMPTED, machines) for stay in ran
+        _stay(number, stay, stay["left_s"], MOVED if stay["ended"] == "moved" else PREEMPTED, machines, share)
+        for stay in ran
     ]
     if is_placed(job):
         moved = bool(ran) and ran[-1]["ended"] == "moved"
         last = {**job, "start_s": max(job["start_s"], ran[-1]["left_s"])} if moved else job
         done = job.get("end_s") is not None
-        found.append(_stay(number, last, job["end_s"] if done else end_s, FINISHED if done else UNFINISHED, machines))
+        ended = FINISHED if done else UNFINISHED
+        found.append(_stay(number, last, job["end_s"] if done else end_s, ended, machines, share))
     return found
 
 
-def _stay(number: int, stay: Mapping[str, Any], end_s: float, ended: int, machines: Mapping[str, int]) -> DrawnStay:
+def _stay(
+    number: int, stay: Mapping[str, Any], end_s: float, ended: int, machines: Mapping[str, int], share_milli: int
+) -> DrawnStay:
     return DrawnStay(
         number,
         machines[stay["machine"]],
@@ -222,6 +268,8 @@ def _stay(number: int, stay: Mapping[str, Any], end_s: float, ended: int, machin
         float(stay.get("request") or 0.0),
         int(stay.get("threads") or 0),
         ended,
+        tuple(sorted(stay.get("devices") or ())),
+        share_milli,
     )
 
 
@@ -240,6 +288,23 @@ def _pieces(
             stay.cores, stay.start_s, stay.end_s, stay.request or 1.0, float(stay.threads or len(stay.cores))
         )
         by_machine.setdefault(stay.machine, []).append((n, occupant))
+    return _lanes(by_machine)
+
+
+def _gpu_pieces(stays: Sequence[DrawnStay]) -> dict[str, list[Any]]:
+    """The lanes of all GPUs: device d of a machine lies from d to d + 1, and shares of one stack within it."""
+    by_machine: dict[int, list[tuple[int, Occupant]]] = {}
+    for n, stay in enumerate(stays):
+        share = stay.gpu_share_milli / WHOLE_MILLI
+        for device in stay.devices:
+            # A thread of the share's size: what others leave of the device does not make its lane higher.
+            occupant = Occupant((device,), stay.start_s, stay.end_s, share, share)
+            by_machine.setdefault(stay.machine, []).append((n, occupant))
+    return _lanes(by_machine)
+
+
+def _lanes(by_machine: Mapping[int, Sequence[tuple[int, Occupant]]]) -> dict[str, list[Any]]:
+    """What runs on each machine divided into lane pieces, by the number that each occupant is known by."""
     found: dict[str, list[Any]] = {key: [] for key in ("stay", "start", "end", "low", "high")}
     for machine_number in sorted(by_machine):
         those = by_machine[machine_number]

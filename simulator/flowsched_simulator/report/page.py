@@ -20,7 +20,7 @@ from flowsched_simulator.report.drawn_data import (
     task_name,
 )
 from flowsched_simulator.report.number import compact, counted, fixed
-from flowsched_simulator.report.script import FIGURES, script, text
+from flowsched_simulator.report.script import FIGURES, script, style, text
 from flowsched_simulator.report.table import OWN_POLICY, table_columns, table_groups, table_rows
 from flowsched_simulator.report.verdict import ranking, verdict
 
@@ -58,9 +58,10 @@ def render_report(result: Mapping[str, Any]) -> str:
         legend=profile_colours(profile_of(job) for job in jobs),
         has_runs=bool(runs),
         has_services=bool(limits),
+        has_gpus=any(run.get("gpus") for run in runs),
         has_unfinished=any(is_placed(job) and job.get("end_s") is None for job in jobs),
         data=Markup(in_script(data)),
-        css=Markup(text("report.css") + text("figures.css")),
+        css=style("figures.css"),
         js=script(FIGURES if runs else ("sortable.js",)),
     )
 
@@ -98,6 +99,8 @@ def _extent(machines: Sequence[DrawnMachine], runs: Sequence[Mapping[str, Any]],
         f"{counted(len(machines), 'machine')} with {counted(cores, 'core')}",
         counted(services, "latency service"),
     ]
+    if gpus := sum(machine.gpus for machine in machines):
+        parts[1] += f" and {counted(gpus, 'GPU')}"
     return ", ".join(parts)
 
 
@@ -116,6 +119,12 @@ def _facts(run: Mapping[str, Any]) -> str:
         facts.append(f"{counted(late, 'job')} did not finish")
     if run.get("latency") and run.get("slo_violation_ratio") is not None:
         facts.append(f"over SLO {compact(run['slo_violation_ratio'] * 100, 1)} %")
+    gpus = run.get("gpus") or {}
+    if gpus.get("mean_gpu_allocation") is not None:
+        facts.append(
+            f"GPUs {compact(100 * gpus['mean_gpu_allocation'], 1)} % allocated, "
+            f"{compact(100 * gpus['mean_gpu_fragmentation'], 1)} % fragmented"
+        )
     if run.get("rounds") is not None:
         facts.append(counted(run["rounds"], "round"))
     facts.append(f"seed {run.get('seed', 0)}")

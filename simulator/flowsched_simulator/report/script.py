@@ -7,6 +7,8 @@ from importlib.resources import files
 
 from markupsafe import Markup
 
+from flowsched_models.page_style import scroll_style
+
 FIGURES = (
     "format.js",
     "tip.js",
@@ -30,6 +32,11 @@ MARKS = ("tip.js", "sortable.js", "marks.js")
 def script(names: Sequence[str]) -> Markup:
     """Return files of ``scripts`` as one script with names of its own."""
     return Markup("".join(['"use strict";\n(() => {\n', *(text(f"scripts/{name}") for name in names), "})();\n"]))
+
+
+def style(*names: str) -> Markup:
+    """Return the styles of a page: those of all our pages, those of all reports, and files that are its own."""
+    return Markup("".join([scroll_style(), text("report.css"), *map(text, names)]))
 
 
 def text(name: str) -> str:

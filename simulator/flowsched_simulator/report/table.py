@@ -17,7 +17,7 @@ OWN_POLICY = "flow"
 
 @dataclass(frozen=True)
 class Column:
-    """A column of figures of which less is better."""
+    """A column of figures of which less is better, unless it says otherwise."""
 
     key: str
     group: str
@@ -25,6 +25,7 @@ class Column:
     heading: str
     """Own heading below it."""
     show: Callable[[float], str]
+    more_is_better: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,14 +55,15 @@ def _decimals(count: int, factor: float = 1.0) -> Callable[[float], str]:
     return lambda value: fixed(value * factor, count)
 
 
+_OF_SERVICES = "Service latency"
 COLUMNS = (
     Column("makespan_s", "Makespan,\u00a0s", "all jobs", _decimals(1)),
     Column("mean_completion_s", "Completion,\u00a0s", "mean", _decimals(1)),
     Column("p95_completion_s", "Completion,\u00a0s", "p95", _decimals(1)),
     Column("mean_waiting_s", "Waiting,\u00a0s", "mean", _decimals(1)),
     Column("mean_slowdown", "Slowdown,\u00a0×", "mean", _decimals(2)),
-    Column("slo_violation_ratio", "Service latency", "over SLO,\u00a0%", _decimals(1, 100)),
-    Column("worst_p95_us", "Service latency", "worst p95,\u00a0ms", _decimals(2, 0.001)),
+    Column("slo_violation_ratio", _OF_SERVICES, "over SLO,\u00a0%", _decimals(1, 100)),
+    Column("worst_p95_us", _OF_SERVICES, "worst p95,\u00a0ms", _decimals(2, 0.001)),
     Column("timings.round_ms.p50", "Round,\u00a0ms", "p50", _decimals(1)),
     Column("timings.round_ms.p99", "Round,\u00a0ms", "p99", _decimals(1)),
     Column("gap_absolute_max", "Largest gap", "cost", lambda value: compact(value, 3)),
@@ -77,13 +79,17 @@ OPTIONAL = (
     Column("missed", "Deadlines", "missed", _decimals(0)),
     Column("preemptions", "Changes", "preempted", _decimals(0)),
     Column("moves", "Changes", "moved", _decimals(0)),
+    Column("mean_gpu_allocation", "GPUs, mean", "allocated,\u00a0%", _decimals(1, 100), more_is_better=True),
+    Column("mean_gpu_fragmentation", "GPUs, mean", "fragmented,\u00a0%", _decimals(1, 100)),
 )
-"""Counts that only runs have in which some job has a deadline, or running jobs may be preempted or moved."""
+"""Figures of runs in which some job has a deadline, running jobs may be preempted or moved, or machines have GPUs."""
 
 
 def table_columns(table: Sequence[Mapping[str, Any]]) -> list[Column]:
-    """Return the columns of a table: optional ones only where a run has them."""
-    return [*COLUMNS, *(column for column in OPTIONAL if any(figure(row, column.key) is not None for row in table))]
+    """Return the columns of a table: optional ones only where a run has them, those of services only where some ran."""
+    some = {c.key for c in (*COLUMNS, *OPTIONAL) if any(figure(row, c.key) is not None for row in table)}
+    always = [c for c in COLUMNS if c.group != _OF_SERVICES or "worst_p95_us" in some]
+    return [*always, *(column for column in OPTIONAL if column.key in some)]
 
 
 def table_groups(columns: Sequence[Column]) -> list[tuple[str, int]]:
@@ -116,7 +122,8 @@ def column_cells(column: Column, values: Sequence[float | None]) -> list[Cell]:
     """Return the figures of one column as shown, the best of them marked."""
     known = [None if value is None or math.isnan(value) else value for value in values]
     texts = [NOTHING if value is None else column.show(value) for value in known]
-    best = _best_text([(value, text) for value, text in zip(known, texts, strict=True) if value is not None])
+    sign = -1.0 if column.more_is_better else 1.0
+    best = _best_text([(sign * value, text) for value, text in zip(known, texts, strict=True) if value is not None])
     finite = [value for value in known if value is not None and math.isfinite(value)]
     most = max(finite, default=0.0) if best is not None else 0.0
     return [
@@ -131,5 +138,5 @@ def column_cells(column: Column, values: Sequence[float | None]) -> list[Cell]:
 
 
 def _best_text(shown: Sequence[tuple[float, str]]) -> str | None:
-    """Return the least value as shown, or None where all look the same and there is nothing to mark."""
+    """Return the text of the least value, or None where all look the same and there is nothing to mark."""
     return min(shown)[1] if len({text for _, text in shown}) > 1 else None

@@ -81,6 +81,18 @@ def usable(row: IntArray, model: int, rank: int, tables: FragmentationTables) ->
 
 
 @compiled
+def fragmentation(m: int, machines: DeviceArrays, tables: FragmentationTables) -> float:
+    """F of a machine as it is now: GPU milli that are left on its devices and of no use to typical tasks, in expectation."""
+    row, model = machines.devices[m], machines.model[m]
+    if model < 0:
+        return 0.0
+    left = 0.0
+    for d in range(len(row)):
+        left += max(row[d], 0)
+    return left - usable(row, model, cpu_rank(machines.cpu[m], tables.cpu_steps), tables)
+
+
+@compiled
 def sigmoid_score(less_fragmented_milli: float) -> int:
     """100 times the logistic function of whole GPUs, truncated."""
     return int(100.0 / (1.0 + math.exp(-less_fragmented_milli / 1000.0)))

@@ -19,7 +19,7 @@ from flowsched_simulator.report import svg
 from flowsched_simulator.report.colour import Colour, job_colours
 from flowsched_simulator.report.number import NOTHING, counted, fixed
 from flowsched_simulator.report.scale import TimeScale
-from flowsched_simulator.report.script import MARKS, script, text
+from flowsched_simulator.report.script import MARKS, script, style, text
 from flowsched_simulator.report.table import Cell, Column, column_cells
 from flowsched_simulator.report.verdict import verdict
 
@@ -101,7 +101,7 @@ def render_node_report(result: Mapping[str, Any]) -> str:
         active=_active(runs, several),
         noise=_noise(runs),
         sections=[_section(number, run, frame, several) for number, run in enumerate(runs)],
-        css=Markup(text("report.css") + text("node.css")),
+        css=style("node.css"),
         js=script(MARKS),
     )
 

@@ -19,6 +19,11 @@ class Course {
     }
   }
 
+  /** A course whose values are known: each lasts from its time to the next. */
+  static of(times, values) {
+    return Object.assign(new Course([]), { times, values });
+  }
+
   /** Index of the last change at or before a time; -1 before the first. */
   index(time) {
     let [low, high] = [0, this.times.length];

@@ -31,6 +31,17 @@ class ReportPage {
         top: 4,
       }),
     ];
+    if (data.runs.some((run) => run.gpus))
+      for (const [what, title] of [["allocated", "GPU allocation"], ["fragmented", "GPU fragmentation"]])
+        this.courses.push(
+          new LineChart(this, {
+            title,
+            unit: "% of all GPUs",
+            course: (run) => run.ofGpus(what),
+            write: percent,
+            top: what === "allocated" ? 1 : 0.1,
+          }),
+        );
     this.at("courses").append(...this.courses.map((chart) => chart.host));
     this.blocks = new Map();
     this.controls();

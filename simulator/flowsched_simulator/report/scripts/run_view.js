@@ -15,6 +15,8 @@ class RunView {
     this.name = several ? `${policy}, seed ${seed}` : policy;
     this.cores = data.machines.cores.reduce((sum, cores) => sum + cores, 0) || 1;
     this.busyOn = new Map();
+    this.gpusBusyOn = new Map();
+    this.gpuCourses = {};
     this.selected = null;
   }
 
@@ -28,15 +30,23 @@ class RunView {
 
   /** Lane pieces of each machine, those of services first. */
   get pieces() {
-    if (!this.found) {
-      const { pieces, stays } = this.run;
-      this.found = this.data.machines.name.map(() => []);
-      pieces.stay.forEach((stay, piece) => {
-        const machine = stay < 0 ? this.data.services[-1 - stay].machine : stays.machine[stay];
-        this.found[machine].push(piece);
-      });
-    }
+    this.found ??= this.byMachine(this.run.pieces);
     return this.found;
+  }
+
+  /** The same of GPUs. */
+  get gpuPieces() {
+    this.foundGpus ??= this.byMachine(this.run.gpus.pieces);
+    return this.foundGpus;
+  }
+
+  byMachine(pieces) {
+    const found = this.data.machines.name.map(() => []);
+    pieces.stay.forEach((stay, piece) => {
+      const machine = stay < 0 ? this.data.services[-1 - stay].machine : this.run.stays.machine[stay];
+      found[machine].push(piece);
+    });
+    return found;
   }
 
   /** Cores that jobs hold on a machine; with `only`, a test of stays, those that it lets through. */
@@ -46,8 +56,30 @@ class RunView {
     return this.busyOn.get(machine);
   }
 
-  changes(which, only = null) {
-    const { stay, start, end, low, high } = this.run.pieces;
+  /** GPUs that jobs hold on a machine, in the same way. */
+  gpusBusy(machine, only = null) {
+    const course = () => new Course(this.changes(this.gpuPieces[machine], only, this.run.gpus.pieces));
+    if (only) return course();
+    if (!this.gpusBusyOn.has(machine)) this.gpusBusyOn.set(machine, course());
+    return this.gpusBusyOn.get(machine);
+  }
+
+  /** Share of all GPUs over time: `allocated`, or `fragmented`; nothing for a run without GPUs. */
+  ofGpus(what) {
+    const { gpus } = this.run;
+    if (!gpus) return new Course([]);
+    this.gpuCourses[what] ??= Course.of(gpus.time, gpus[what].map((milli) => milli / gpus.capacity));
+    return this.gpuCourses[what];
+  }
+
+  /** What a stay has of GPUs: a share of one, or how many. */
+  gpuAmount(stay) {
+    const { devices, share } = this.run.gpus;
+    return share[stay] < 1000 ? `${share[stay]}m` : counted(devices[stay].length, "GPU");
+  }
+
+  changes(which, only = null, pieces = this.run.pieces) {
+    const { stay, start, end, low, high } = pieces;
     const found = [];
     for (const piece of which) {
       if (stay[piece] < 0 || (only && !only(stay[piece]))) continue;
@@ -121,6 +153,12 @@ class RunView {
       `submitted ${fixed(jobs.submit[job], 1)} s, runs ${fixed(stays.start[stay], 1)} s to ` +
         [end, ENDINGS[ended]].filter(Boolean).join(", "),
     ];
+    if (run.gpus && run.gpus.devices[stay].length) {
+      const devices = run.gpus.devices[stay];
+      const model = data.machines.gpu_model[stays.machine[stay]];
+      const amount = run.gpus.share[stay] < 1000 ? `${run.gpus.share[stay]}m of GPU` : devices.length > 1 ? "GPUs" : "GPU";
+      lines.push(`${amount} ${devices.join(", ")} (${model})`);
+    }
     if (jobs.alone[job] !== null) {
       const slow = jobs.slowdown[job] === null ? "" : `, slowdown ${fixed(jobs.slowdown[job], 2)}`;
       lines.push(`alone it would take ${fixed(jobs.alone[job], 1)} s${slow}`);

@@ -6,6 +6,14 @@ const TOP = 18;
 const STRIP = 17;
 const ROW_HEAD = 22;
 const ROW_GAP = 6;
+/** Below the cores of a machine with GPUs: a line of words, then a lane for each device. */
+const GPU_HEAD = 24;
+const GPU_STRIP = 12;
+const GPU_GAP = 2;
+/** In the highest lanes there is room for the name of a job with half a GPU. */
+const [LEAST_GPU, MOST_GPU] = [14, 32];
+/** What the GPUs of one machine may take before their lanes shrink: eight are 22 pixels each. */
+const GPU_LANES = 176;
 const [LEAST_CORE, MOST_CORE] = [3, 26];
 /** What all lanes together may take before they shrink. */
 const LANES = 640;
@@ -53,7 +61,10 @@ class Schedule {
       row.top = top;
       row.cores = data.machines.cores[row.machine];
       row.core = Math.max(core, 30 / Math.max(row.cores, 1));
-      row.height = row.folded ? STRIP : ROW_HEAD + row.cores * row.core + ROW_GAP;
+      row.gpus = this.run.run.gpus ? (data.machines.gpus[row.machine] ?? 0) : 0;
+      row.gpu = Math.round(Math.min(Math.max(GPU_LANES / Math.max(row.gpus, 1), LEAST_GPU), MOST_GPU));
+      const gpus = row.gpus ? GPU_HEAD + row.gpus * row.gpu : 0;
+      row.height = row.folded ? STRIP + (row.gpus ? GPU_STRIP : 0) : ROW_HEAD + row.cores * row.core + gpus + ROW_GAP;
       top += row.height;
     }
     this.total = top;
@@ -90,10 +101,8 @@ class Schedule {
     context.rect(0, TOP, picture.width, base - TOP);
     context.clip();
     context.fillStyle = palette.ground;
-    for (const row of rows) {
-      const [top, tall] = this.plot(row);
+    for (const [top, tall] of rows.flatMap((row) => this.grounds(row)))
       context.fillRect(picture.left, top, picture.right - picture.left, tall);
-    }
     picture.timeAxis(TOP, base, false);
     for (const row of rows) row.folded ? this.strip(row) : this.lanes(row);
     context.restore();
@@ -103,15 +112,57 @@ class Schedule {
     picture.canvas.setAttribute("aria-label", this.summary());
   }
 
-  /** Top and height of what is drawn of a row. */
+  /** Top and height of what is drawn of the cores of a row. */
   plot(row) {
     return row.folded ? [this.y(row), STRIP - 3] : [this.y(row) + ROW_HEAD, row.cores * row.core];
   }
 
-  /** Fill the plot and nothing beside it. */
-  within(row, draw) {
+  /** Top and height of what is drawn of all GPUs of a row. */
+  gpuPlot(row) {
+    if (row.folded) return [this.y(row) + STRIP - 2, GPU_STRIP - 3];
+    return [this.y(row) + ROW_HEAD + row.cores * row.core + GPU_HEAD, row.gpus * row.gpu];
+  }
+
+  /** Top and height of each plot of a row: its cores, and each GPU by itself unless it is folded. */
+  grounds(row) {
+    if (!row.gpus) return [this.plot(row)];
+    const [top, tall] = this.gpuPlot(row);
+    if (row.folded) return [this.plot(row), [top, tall]];
+    return [this.plot(row), ...Array.from({ length: row.gpus }, (_, gpu) => [top + gpu * row.gpu, row.gpu - GPU_GAP])];
+  }
+
+  /** The lanes of an open row: of its cores, then of its GPUs, each with its pieces and where a piece lies. */
+  bands(row) {
+    const { run } = this.run;
+    const [cores, gpus] = [this.plot(row), this.gpuPlot(row)];
+    const found = [
+      {
+        plot: cores,
+        pieces: run.pieces,
+        on: this.run.pieces[row.machine],
+        span: (low, high) => [cores[0] + cores[1] - high * row.core, (high - low) * row.core],
+        detail: (stay) => this.detail(stay),
+      },
+    ];
+    if (!row.gpus) return found;
+    const lane = row.gpu - GPU_GAP;
+    found.push({
+      plot: gpus,
+      pieces: run.gpus.pieces,
+      on: this.run.gpuPieces[row.machine],
+      // Devices lie from above, as they are listed; a share of one stands on its lower edge.
+      span: (low, high) => {
+        const device = Math.floor(low + 1e-6);
+        return [gpus[0] + device * row.gpu + lane - (high - device) * lane, (high - low) * lane];
+      },
+      detail: (stay) => this.run.gpuAmount(stay),
+    });
+    return found;
+  }
+
+  /** Fill a plot and nothing beside it. */
+  within([top, tall], draw) {
     const { context, left, right } = this.picture;
-    const [top, tall] = this.plot(row);
     context.save();
     context.beginPath();
     context.rect(left, top, right - left, tall);
@@ -123,17 +174,23 @@ class Schedule {
   strip(row) {
     const { picture, run } = this;
     const { context, palette, view } = picture;
-    const paint = (course, colour, top, tall) => {
-      context.fillStyle = palette[colour];
-      course.walk(view.from, Math.min(view.to, run.run.end), picture.x, (x0, x1, low, high) => {
-        const height = (tall * (low + high)) / 2 / Math.max(row.cores, 1);
-        if (height > 0) context.fillRect(snapped(x0), top + tall - height, snapped(x1) - snapped(x0), height);
+    const paint = (plot, busy, whole) =>
+      this.within(plot, (top, tall) => {
+        const fill = (course, colour) => {
+          context.fillStyle = palette[colour];
+          course.walk(view.from, Math.min(view.to, run.run.end), picture.x, (x0, x1, low, high) => {
+            const height = (tall * (low + high)) / 2 / Math.max(whole, 1);
+            if (height > 0) context.fillRect(snapped(x0), top + tall - height, snapped(x1) - snapped(x0), height);
+          });
+        };
+        fill(busy(null), run.selected ? "hatch" : "bar");
+        if (run.selected) fill(busy((stay) => run.isSelected(stay)), "own-rule");
       });
-    };
-    this.within(row, (top, tall) => {
-      paint(run.busy(row.machine), run.selected ? "hatch" : "bar", top, tall);
-      if (run.selected) paint(run.busy(row.machine, (stay) => run.isSelected(stay)), "own-rule", top, tall);
-    });
+    paint(this.plot(row), (only) => run.busy(row.machine, only), row.cores);
+    if (row.gpus) {
+      paint(this.gpuPlot(row), (only) => run.gpusBusy(row.machine, only), row.gpus);
+      picture.text("GPUs", picture.left - 8, this.y(row) + STRIP + 6, { colour: "soft", size: 10, align: "right" });
+    }
     const cursor = this.cursor === row.machine;
     const name = this.shorten(this.page.data.machines.name[row.machine], picture.left - 14);
     picture.text(name, picture.left - 8, this.y(row) + 11, {
@@ -162,29 +219,43 @@ class Schedule {
         size: 11,
         align: "right",
       });
-    const { start, end } = run.run.pieces;
-    const pieces = run.pieces[row.machine].filter((piece) => start[piece] < view.to && end[piece] > view.from);
-    this.within(row, () => {
-      for (const piece of pieces) this.piece(row, piece);
-      this.labels(row, pieces);
-    });
+    if (row.gpus) this.gpuNames(row);
+    for (const band of this.bands(row)) {
+      const { start, end } = band.pieces;
+      const pieces = band.on.filter((piece) => start[piece] < view.to && end[piece] > view.from);
+      this.within(band.plot, () => {
+        for (const piece of pieces) this.piece(band, piece);
+        this.labels(band, pieces);
+      });
+    }
   }
 
-  /** Left, top, width and height of a lane piece, from core 0 at the bottom. */
-  box(row, piece) {
-    const { start, end, low, high } = this.run.run.pieces;
+  /** The words beside the lanes of GPUs: their model and their numbers. */
+  gpuNames(row) {
+    const { picture, page } = this;
+    const [top] = this.gpuPlot(row);
+    const soft = { colour: "soft", size: 11 };
+    picture.text("GPU", picture.left - 8, top - 5, { ...soft, align: "right" });
+    picture.text(page.data.machines.gpu_model[row.machine], picture.left, top - 5, soft);
+    for (let gpu = 0; gpu < row.gpus; gpu++)
+      picture.text(String(gpu), picture.left - 8, top + gpu * row.gpu + (row.gpu - GPU_GAP) / 2 + 4, { ...soft, align: "right" });
+  }
+
+  /** Left, top, width and height of a lane piece. */
+  box(band, piece) {
+    const { start, end, low, high } = band.pieces;
     const { x } = this.picture;
-    const [top, tall] = this.plot(row);
     const left = snapped(x(start[piece]));
     const width = Math.max(snapped(x(end[piece])) - left, 0.7);
-    return [left, top + tall - high[piece] * row.core, width, (high[piece] - low[piece]) * row.core];
+    const [top, height] = band.span(low[piece], high[piece]);
+    return [left, top, width, height];
   }
 
-  piece(row, piece) {
-    const { picture, run, page } = this;
+  piece(band, piece) {
+    const { picture, run } = this;
     const { context } = picture;
-    const { stay, stays } = { stay: run.run.pieces.stay[piece], stays: run.run.stays };
-    const box = this.box(row, piece);
+    const { stay, stays } = { stay: band.pieces.stay[piece], stays: run.run.stays };
+    const box = this.box(band, piece);
     const job = stay < 0 ? null : stays.job[stay];
     context.globalAlpha = run.isSelected(stay) && (this.pointed === null || this.pointed === (job ?? stay)) ? 1 : DIMMED;
     context.fillStyle = stay < 0 ? picture.hatch("hatch", 5, true) : this.colours(job)[0];
@@ -194,13 +265,13 @@ class Schedule {
       context.fillRect(...box);
     }
     context.globalAlpha = 1;
-    if (box[2] > 3 && box[3] > 3) this.edge(piece, ...box);
+    if (box[2] > 3 && box[3] > 3) this.edge(band.pieces, piece, ...box);
   }
 
   /** The border of a lane: upright only where the job comes and goes, not where its share changes. */
-  edge(piece, left, top, width, height) {
+  edge(pieces, piece, left, top, width, height) {
     const { context, palette } = this.picture;
-    const { pieces, stays } = this.run.run;
+    const { stays } = this.run.run;
     const stay = pieces.stay[piece];
     context.strokeStyle = palette.edge;
     context.lineWidth = 1.2;
@@ -226,23 +297,25 @@ class Schedule {
     return data.colours[data.jobs.colour[this.run.run.jobs.job[job]]];
   }
 
-  /** Words in the largest piece of each stay, where they fit. */
-  labels(row, pieces) {
+  /** Words in the largest piece of each stay, of one on several GPUs in each of them, where they fit. */
+  labels(band, pieces) {
     const { picture, run } = this;
     const { context, left, right } = picture;
     const best = new Map();
     for (const piece of pieces) {
-      const stay = run.run.pieces.stay[piece];
-      const [x, y, width, height] = this.box(row, piece);
+      const stay = band.pieces.stay[piece];
+      const key = band.pieces === run.run.pieces ? stay : `${stay} ${Math.floor(band.pieces.low[piece] + 1e-6)}`;
+      const [x, y, width, height] = this.box(band, piece);
       const [from, to] = [Math.max(x, left), Math.min(x + width, right)];
       const area = (to - from) * height;
-      if (height < 12 || to - from < 22 || area <= (best.get(stay)?.area ?? 0)) continue;
-      best.set(stay, { area, x: from + 6, y, room: to - from - 12, height });
+      if (height < 12 || to - from < 22 || area <= (best.get(key)?.area ?? 0)) continue;
+      best.set(key, { stay, area, x: from + 6, y, room: to - from - 12, height });
     }
-    for (const [stay, place] of best) {
+    for (const place of best.values()) {
+      const { stay } = place;
       if (!run.isSelected(stay)) continue;
       const name = stay < 0 ? this.page.data.services[-1 - stay].name : run.stayName(stay);
-      const lines = this.fit(name, this.detail(stay), place);
+      const lines = this.fit(name, band.detail(stay), place);
       const ink = stay < 0 ? picture.palette.ink : this.colours(run.run.stays.job[stay])[1];
       const first = place.y + (place.height - lines.length * 14) / 2 + 11;
       const haloed = stay < 0 || run.run.stays.ended[stay] === UNFINISHED;
@@ -305,12 +378,16 @@ class Schedule {
       : this.visible().find((row) => y >= this.y(row) && y < this.y(row) + row.height);
   }
 
-  /** The lane piece under a point of an open row. */
-  pieceAt(row, x, y) {
-    return this.run.pieces[row.machine].findLast((piece) => {
-      const [left, top, width, height] = this.box(row, piece);
-      return x >= left && x <= left + width && y >= top && y <= top + height;
-    });
+  /** The stay, or service, whose lane is under a point of an open row; null for none. */
+  stayAt(row, x, y) {
+    for (const band of this.bands(row)) {
+      const found = band.on.findLast((piece) => {
+        const [left, top, width, height] = this.box(band, piece);
+        return x >= left && x <= left + width && y >= top && y <= top + height;
+      });
+      if (found !== undefined) return band.pieces.stay[found];
+    }
+    return null;
   }
 
   click(x, y) {
@@ -330,8 +407,7 @@ class Schedule {
   hover(x, y, event) {
     const row = this.rowAt(y);
     const inside = row && x >= this.picture.left && x <= this.picture.right;
-    const piece = inside && !row.folded ? this.pieceAt(row, x, y) : undefined;
-    const stay = piece === undefined ? null : this.run.run.pieces.stay[piece];
+    const stay = inside && !row.folded ? this.stayAt(row, x, y) : null;
     const pointed = stay === null ? null : stay < 0 ? stay : this.run.run.stays.job[stay];
     this.picture.canvas.style.cursor = row && (row.folded || y < this.y(row) + ROW_HEAD) ? "pointer" : "crosshair";
     if (pointed !== this.pointed) {
@@ -353,9 +429,13 @@ class Schedule {
       `${machines.kind[row.machine]} ${counted(row.cores, "core")}`.trim(),
       `${share(busy.mean(view.from, Math.min(view.to, this.run.run.end)))} held by jobs in the time shown`,
     ];
-    if (x >= this.picture.left) {
-      const time = this.picture.time(x);
-      lines.push(`${share(busy.at(time))} at ${fixed(time, 1)} s`);
+    const time = x >= this.picture.left ? this.picture.time(x) : null;
+    if (time !== null) lines.push(`${share(busy.at(time))} at ${fixed(time, 1)} s`);
+    if (row.gpus) {
+      const held = this.run.gpusBusy(row.machine);
+      const mean = percent(held.mean(view.from, Math.min(view.to, this.run.run.end)) / row.gpus);
+      const now = time === null ? "" : `, ${percent(held.at(time) / row.gpus)} at ${fixed(time, 1)} s`;
+      lines.push(`${counted(row.gpus, "GPU")} (${machines.gpu_model[row.machine]}): ${mean} held${now}`);
     }
     return [...lines, "click to unfold"].join("\n");
   }

@@ -1,0 +1,75 @@
+"""Which GPUs of each machine a round found in use, and which it gave away: the devices as a page draws them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flowsched.cluster.gpus import taken, untouched
+from flowsched.inspector.account import SEARCH, Account, Part
+from flowsched.inspector.plain_snapshot import plain_machine_gpus, plain_task_gpus
+from flowsched.inspector.running_changes import changes_of
+
+RUNS, STARTS, MOVES_IN, PREEMPTED, MOVES_OUT = "runs", "starts", "moves here", "is preempted", "moves away"
+"""What a task does on the devices of a machine; the last two leave them with the round."""
+LEAVING = (PREEMPTED, MOVES_OUT)
+
+
+@dataclass(frozen=True)
+class DeviceHold:
+    """A task on some devices of a machine."""
+
+    task: str
+    does: str
+    devices: tuple[int, ...]
+    share_milli: int
+    """Of each of them."""
+
+
+@dataclass(frozen=True)
+class MachineDevices:
+    """The devices of a machine in a round."""
+
+    model: str
+    left_before: tuple[int, ...]
+    """Thousandths of each device that nothing held when the round began."""
+    left_after: tuple[int, ...]
+    """The same once the round is carried out."""
+    holds: tuple[DeviceHold, ...]
+    """What runs there, then what comes."""
+
+
+def machine_devices(account: Account, part: Part) -> dict[str, MachineDevices]:
+    """By name, the machines of a part that have GPUs. Devices are those that the record names: none is made up."""
+    if part.kind != SEARCH:
+        return {}
+    snapshot = part.plain["snapshot"]
+    gpus = {m["name"]: found for m in snapshot["machines"] if (found := plain_machine_gpus(m)) is not None}
+    if not gpus:
+        return {}
+    running = snapshot.get("running", ())
+    asks = {t["name"]: plain_task_gpus(t) for t in (*(r["task"] for r in running), *snapshot.get("pending", ()))}
+    leaves = {c["task"]: PREEMPTED for c in changes_of(account, "preemptions")}
+    moves = changes_of(account, "moves")
+    leaves |= {c["task"]: MOVES_OUT for c in moves}
+    holds: dict[str, list[DeviceHold]] = {name: [] for name in gpus}
+    before = {name: untouched(found) for name, found in gpus.items()}
+    after = dict(before)
+    there = [(RUNS, r, r["task"]["name"]) for r in running]
+    comes = [(STARTS, p, p["task"]) for p in part.plain["placements"]] + [(MOVES_IN, m, m["task"]) for m in moves]
+    for does, place, task in (*there, *comes):
+        name, wanted, devices = place["machine"], asks.get(task), _devices(place)
+        if name not in gpus or wanted is None or not devices:
+            continue
+        if does == RUNS:
+            before[name] = taken(before[name], wanted, devices)
+            does = leaves.get(task, RUNS)
+        if does not in LEAVING:
+            after[name] = taken(after[name], wanted, devices)
+        holds[name].append(DeviceHold(task, does, devices, wanted.share_milli))
+    return {name: MachineDevices(gpus[name].model, before[name], after[name], tuple(holds[name])) for name in gpus}
+
+
+def _devices(place: Mapping[str, Any]) -> tuple[int, ...]:
+    return tuple(int(d) for d in place.get("devices", ()))

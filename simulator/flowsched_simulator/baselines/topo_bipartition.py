@@ -53,7 +53,7 @@ class TopoBipartition(Baseline):
         self._catalogue: Catalogue | None = None
         self._kinds: dict[MachineGpus, RecursiveBipartition] = {}
         self._known: dict[_Asked, dict[_State, MappedJob | None]] = {}
-        self._best: dict[tuple[object, ...], _BestPlace] = {}
+        self._best: dict[tuple[object, ...], _BestPlace | None] = {}
         """By what tasks ask for, until something is placed."""
         self._rooms: tuple[Room, ...] = ()
         """Those that ``_best`` is about."""
@@ -71,8 +71,10 @@ class TopoBipartition(Baseline):
 
     def rooms_for(self, task: Task, width_milli: int, this: Round) -> list[Room]:
         """The best machine, if there is one."""
+        if task.gpus is None:
+            return super().rooms_for(task, width_milli, this)
         best = self.best_place(task, width_milli, this)
-        return super().rooms_for(task, width_milli, this) if best is None else [best.room]
+        return [] if best is None else [best.room]
 
     def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:  # noqa: ARG002
         """The machine with the highest utility; of equal ones the first."""
@@ -91,9 +93,7 @@ class TopoBipartition(Baseline):
         key = (*asked, task.name if this.census.concerns(task) else None)
         if key not in self._best:
             rooms = super().rooms_for(task, width_milli, this)
-            if not rooms:
-                return None
-            self._best[key] = self._best_of(rooms, (task.profile, task.gpus))
+            self._best[key] = self._best_of(rooms, (task.profile, task.gpus)) if rooms else None
         return self._best[key]
 
     def _best_of(self, rooms: Sequence[Room], asked: _Asked) -> _BestPlace:
@@ -139,7 +139,8 @@ class TopoBipartitionPostponing(TopoBipartition):
 
     def rooms_for(self, task: Task, width_milli: int, this: Round) -> list[Room]:
         """The best machine, unless even that is not good enough."""
-        return [] if self._missed(task, width_milli, this) else super().rooms_for(task, width_milli, this)
+        rooms = super().rooms_for(task, width_milli, this)
+        return [] if rooms and self._missed(task, width_milli, this) else rooms
 
     def why_waits(self, task: Task, width_milli: int, this: Round) -> str:
         """What it has to miss at its best place."""

@@ -67,7 +67,7 @@ class Baseline(ABC):
             # A task that no machine could ever take holds up nobody; it would do so for ever.
             holds_up = not blocking and this.is_possible(task, width)
             behind = self.held_up([task], 1, None, this) if holds_up else ""
-            this.postpone(task, blocking or this.shortage(task, width))
+            this.postpone(task, blocking or self.why_waits(task, width, this))
             blocking = blocking or behind
         if missed := sorted(t.name for t in snapshot.pending if t.name not in settled):
             raise ValueError(f"order and turns leave out {missed[0]}; they must have every task that waits, once")
@@ -131,6 +131,10 @@ class Baseline(ABC):
         """Machines, by name, where a task that is no gang's member may start now."""
         return this.candidates(task, width_milli)
 
+    def why_waits(self, task: Task, width_milli: int, this: Round) -> str:
+        """Why :meth:`rooms_for` has no machine for a task."""
+        return this.shortage(task, width_milli)
+
     @abstractmethod
     def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:
         """Choose one of the machines (at least one, by name) where the task fits now."""
@@ -159,9 +163,11 @@ class Baseline(ABC):
 
     def _needs(self, task: Task, width_milli: int, this: Round) -> str:
         cpu = cores_text(width_milli)
-        # The task fits nowhere: where it would find the cores, it must be memory that is missing.
-        short_of_memory = any(width_milli <= this.available_milli(r) for r in this.allowed(task))
-        return f"{cpu} and {task.memory_mib} MiB" if short_of_memory else cpu
+        # The task fits nowhere: where it would find the cores, it must be memory that is missing, or GPUs.
+        with_cpu = [r for r in this.allowed(task) if width_milli <= this.available_milli(r)]
+        if task.gpus is not None and any(task.memory_mib <= r.free_memory_mib for r in with_cpu):
+            return f"{cpu} and {task.gpus}"
+        return f"{cpu} and {task.memory_mib} MiB" if with_cpu else cpu
 
 
 def by_arrival(task: Task) -> tuple[int, float, str]:

@@ -15,7 +15,16 @@ from flowsched.cluster.snapshot import MILLI, Machine, Running, Snapshot, Task
 from flowsched.relations.census import Census, demand_text
 from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_simulator.baselines.expectation import load_s, spread, told_s
-from flowsched_simulator.baselines.room import NO_CPU_MILLI, Room, RoomLayout, fullest_devices, has_gpus, pick_cores
+from flowsched_simulator.baselines.room import (
+    NO_CPU_MILLI,
+    Room,
+    RoomLayout,
+    fullest_devices,
+    has_gpus,
+    pick_cores,
+    with_gpu_job,
+    without_gpu_job,
+)
 
 
 class Round:
@@ -104,13 +113,16 @@ class Round:
         demand = _demand(task, width_milli)
         if demand in self._nowhere:
             return []
-        found = self._among(task, self._enough(self.layout.free, task, width_milli))
-        if not found:
-            self._nowhere.add(demand)
+        enough = self._enough(self.layout.free, task, width_milli)
+        if task.gpus is not None:
+            enough &= (self.layout.devices >= task.gpus.share_milli).sum(axis=1) >= task.gpus.count
+        found = self._among(task, enough)
         if task.resources:
             found = [r for r in found if covers(r.free_resources, task.resources)]
-        if task.gpus is not None:
-            found = [r for r in found if has_gpus(r, task.gpus)]
+        if task.gpus is not None and task.gpus.models:
+            found = [r for r in found if _suits(r, task)]
+        if not found:
+            self._nowhere.add(demand)
         if not self.census.concerns(task):
             return found
         return [r for r in found if self.census.refusal(task, r.name) is None]
@@ -143,6 +155,7 @@ class Round:
         devices = self.pick_devices(room, task)
         if task.gpus is not None:
             room.devices = taken(room.devices, task.gpus, devices)
+            room.gpu_jobs = with_gpu_job(room.gpu_jobs, task, devices)
         room.busy = room.busy | set(cores)
         self.layout.handed_out(room)
         self._shortages.clear()
@@ -223,6 +236,7 @@ class Round:
             room.free_resources = {**room.free_resources, name: room.free_resources.get(name, 0) + units}
         if resident.task.gpus is not None:
             room.devices = given_back(room.devices, resident.task.gpus, resident.devices)
+            room.gpu_jobs = without_gpu_job(room.gpu_jobs, resident.task, resident.devices)
         room.busy = {c for r in self.residents(room) for c in r.cores} | self.granted_cores(room)
         self.layout.handed_out(room)
         self._nowhere.clear()
@@ -230,13 +244,15 @@ class Round:
 
     def attempt(self) -> Callable[[], None]:
         """Remember how things are; what is returned undoes all placements since."""
-        rooms, free = tuple(replace(r) for r in self.rooms), self.layout.free.copy()
+        rooms = tuple(replace(r) for r in self.rooms)
+        free, devices = self.layout.free.copy(), self.layout.devices.copy()
         census = self.census.copy()
         placed = len(self._placements)
 
         def undo() -> None:
             self.rooms = rooms
             self.layout.free[:] = free
+            self.layout.devices[:] = devices
             self._nowhere.clear()
             self._shortages.clear()
             self._loads_s = None

@@ -41,6 +41,9 @@ _ON_REQUEST = {
     "gpu-clustering": f"{_HERE}.gpu_rules:GpuClustering",
     "gpu-dot-prod": f"{_HERE}.gpu_rules:GpuDotProd",
     "gpu-random": f"{_HERE}.gpu_rules:GpuRandom",
+    "topo-bipartition": f"{_HERE}.topo_bipartition:TopoBipartition",
+    "topo-bipartition-p": f"{_HERE}.topo_bipartition:TopoBipartitionPostponing",
+    "topo-best-fit": f"{_HERE}.topo_best_fit:TopoBestFit",
 }
 COMPARED: tuple[str, ...] = tuple(_COMPARED)
 """Those that are compared unless it is said which."""

@@ -11,6 +11,7 @@ from flowsched.cluster.gpus import TaskGpus, fullest, has_devices, suits, taken,
 from flowsched.cluster.resource import without
 from flowsched.cluster.running_tasks import entries_of
 from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, cores_beside
+from flowsched.gpu.topology_cost import GpuJob
 from flowsched_models.machine import MachineType
 from flowsched_simulator.baselines.expectation import sibling_map
 
@@ -38,6 +39,8 @@ class Room:
     """Units of further resources that nobody asked for."""
     devices: tuple[int, ...] = ()
     """What is left of each GPU, in thousandths."""
+    gpu_jobs: tuple[GpuJob, ...] = ()
+    """Tasks here that have GPUs, in a fixed order: equal machines with equal tasks compare equal."""
     without_cpu: int = 0
     without_memory: int = 0
     """Tasks and services here that request no CPU, or no memory; rules may count them as more than nothing."""
@@ -62,6 +65,18 @@ def has_gpus(room: Room, wanted: TaskGpus | None) -> bool:
 def fullest_devices(room: Room, task: Task) -> tuple[int, ...]:
     """The devices that a task takes where its rule does not say which: the fullest that hold it."""
     return () if task.gpus is None else fullest(room.devices, task.gpus)
+
+
+def with_gpu_job(jobs: tuple[GpuJob, ...], task: Task, devices: Iterable[int]) -> tuple[GpuJob, ...]:
+    """The tasks with GPUs of a machine, and one more."""
+    return tuple(sorted((*jobs, GpuJob(task.profile, tuple(sorted(devices))))))
+
+
+def without_gpu_job(jobs: tuple[GpuJob, ...], task: Task, devices: Iterable[int]) -> tuple[GpuJob, ...]:
+    """The tasks with GPUs of a machine, and one less."""
+    rest = list(jobs)
+    rest.remove(GpuJob(task.profile, tuple(sorted(devices))))
+    return tuple(rest)
 
 
 def pick_cores(room: Room, count: int) -> tuple[int, ...]:
@@ -113,8 +128,11 @@ class RoomLayout:
         """[machines, 3] milli-CPU, MiB and batch cores that no task has."""
         self.capacity = np.zeros((count, 3), np.int64)
         """[machines, 3] the same with no task around."""
+        self.devices = np.zeros((count, max((len(room.devices) for room in self._idle), default=0)), np.int64)
+        """[machines, most GPUs of any] what is left of each GPU, in thousandths; 0 where a machine has fewer."""
         for row, room in enumerate(self._idle):
-            self.capacity[row] = self.free[row] = _left(room)
+            self.capacity[row] = _left(room)
+            self._note(row, room)
         self.widest_milli: dict[tuple[object, ...], int] = {}
         """The widest request that an idle machine takes, by what else a task asks for."""
 
@@ -137,7 +155,7 @@ class RoomLayout:
             changed.add(row)
         for row in changed:
             self._rooms[row] = room = _beside(self._idle[row], self._here[row].values())
-            self.free[row] = _left(room)
+            self._note(row, room)
         self._running, self._handed = running, set()
         return tuple(self._rooms)
 
@@ -145,7 +163,11 @@ class RoomLayout:
         """Take note that a round has changed a room, which is worked out again for the next one."""
         row = self._row[room.name]
         self._handed.add(row)
+        self._note(row, room)
+
+    def _note(self, row: int, room: Room) -> None:
         self.free[row] = _left(room)
+        self.devices[row, : len(room.devices)] = room.devices
 
 
 def _left(room: Room) -> tuple[int, int, int]:
@@ -162,6 +184,7 @@ def _beside(idle: Room, running: Iterable[Running]) -> Room:
             room.free_resources = without(room.free_resources, r.task.resources)
         if r.task.gpus is not None:
             room.devices = taken(room.devices, r.task.gpus, r.devices)
+            room.gpu_jobs = with_gpu_job(room.gpu_jobs, r.task, r.devices)
         room.without_cpu += r.width_milli <= NO_CPU_MILLI
         room.without_memory += not r.task.memory_mib
         room.busy.update(r.cores)

@@ -66,6 +66,8 @@ def run_s(machine: GpuMachine, jobs: Sequence[str], spread: bool, changed: Mappi
     scenario = make_scenario(name="chapter-3", profiles=["thesis"], machines=[here], jobs=asked)
     run = simulate(_prepared(scenario, spread, changed or {}), "fcfs", variant="declared-shared")
     (first,) = (job for job in run.jobs if job.job == "job-0")
+    if first.start_s is None or first.end_s is None:
+        raise RuntimeError(f"{jobs[0]} did not end on {machine.name}")
     return first.end_s - first.start_s
 
 

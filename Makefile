@@ -12,7 +12,7 @@ export FLOWSCHED_KUBERNETES := $(VERSION)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check control-plane node-parts conformance conformance-sample upstream-cases test soak bench profiles
+.PHONY: help setup demo check control-plane node-parts conformance conformance-sample upstream-cases test soak bench profiles gpu-profiles
 .PHONY: clean
 
 help: ## list these targets
@@ -83,6 +83,12 @@ Architecture (ETH Zurich): runs and sweeps of 2023 and 2024, sweeps of 2025
 profiles: setup ## fit the bundled profiles again to the measurements in DATA=folder; docs/calibration.md says which
 	$(BIN)/flowsched calibrate "$(DATA)" --years 2023,2024 --sweeps-of 2025 --all-types --title "$(SOURCE)" \
 	  --out models/flowsched_models/data/profiles.yaml --report out/profiles.html
+
+GPU_SOURCE := Narayanan et al., Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning Workloads, OSDI 2020. \
+Measurements: stanford-futuredata/gavel at c4fa40097339e9608ab71fd64c8bdea96a5e4a4c, MIT
+
+gpu-profiles: setup ## make the bundled profiles of training jobs again from Gavel's throughputs in DATA=folder
+	$(BIN)/flowsched calibrate "$(DATA)" --title "$(GPU_SOURCE)" --out models/flowsched_models/data/gavel.yaml
 
 clean: ## remove all that was made here: .venv, out, builds, caches
 	rm -rf .venv out build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

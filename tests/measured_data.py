@@ -37,6 +37,18 @@ def batch_log() -> Path:
     return found
 
 
+def gavel_folder() -> Path:
+    """Gavel's throughputs: the folder that ``FLOWSCHED_GAVEL`` names, else a ``data/traces/gavel`` in a folder beside the
+    checkout. Skips the test that asks if there is none.
+    """
+    named = os.environ.get("FLOWSCHED_GAVEL")
+    folders = [Path(named)] if named else sorted(_HOUSE.parent.glob("*/data/traces/gavel"))
+    found = next((folder for folder in folders if folder.is_dir()), None)
+    if found is None:
+        pytest.skip("Gavel's throughputs are not here; FLOWSCHED_GAVEL may name their folder")
+    return found
+
+
 def openb_folder() -> Path:
     """The openb trace of shared GPUs: the folder that ``FLOWSCHED_OPENB`` names, else a ``data/traces/openb`` in a folder
     beside the checkout. Skips the test that asks if there is none.

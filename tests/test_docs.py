@@ -398,6 +398,8 @@ FORMS: list[tuple[str, type[Form]]] = [
     ("\nA service profile:", profiles.ServiceForm),
     ("\nA curve:", profiles.CurveForm),
     ("\nA machine type:", profiles.MachineTypeForm),
+    ("\n### GPUs in profiles", profiles.GpuProfileForm),
+    ("\nA topology says", profiles.GpuTopologyForm),
     ("## Schedule", schedule_file.ScheduleForm),
     ("\nA task:", schedule_file.ScheduledTaskForm),
     ("## Snapshot", SnapshotForm),

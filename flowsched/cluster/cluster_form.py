@@ -15,7 +15,7 @@ from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import Document, InputError, KeyPath, Problems, name_help
 from flowsched_models.form import CoreSet, DurationUs, Form, MemoryMib, MilliCpu, Moment, Name, PositiveInt, Rate
-from flowsched_models.profiles import load_catalogue
+from flowsched_models.profiles import ADDITIONAL, load_catalogue
 from flowsched_models.quantity import (
     QuantityError,
     format_cores,
@@ -194,16 +194,17 @@ def unique(problems: Problems, document: Document, names: Iterable[tuple[KeyPath
 
 
 def read_profiles(problems: Problems, document: Document, names: Iterable[str]) -> Catalogue | None:
-    """The bundled profiles and the files that a document names; None after mistakes in them."""
+    """The bundled profiles and those that a document names, by file or as bundled; None after mistakes in them."""
     paths: list[Path] = []
     sound = True
     for index, name in enumerate(names):
         path = document.beside(name)
-        if path.is_file():
-            paths.append(path)
+        if path.is_file() or name in ADDITIONAL:
+            paths.append(path if path.is_file() else ADDITIONAL[name])
         else:
             sound = False
-            problems.add(document.problem(("profiles", index), f"there is no file '{path}'"))
+            bundled = "" if Path(name).suffix else f"bundled profiles are {' and '.join(ADDITIONAL)}"
+            problems.add(document.problem(("profiles", index), f"there is no file '{path}'", bundled))
     try:
         catalogue = load_catalogue(extra=paths)
     except InputError as error:

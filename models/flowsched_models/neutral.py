@@ -7,6 +7,7 @@ from dataclasses import replace
 from statistics import median
 
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.gpu_profile import NO_GPU_PROFILE
 from flowsched_models.profile import NEVER_MEASURED, JobProfile, PhaseOrder
 
 NEUTRAL = "neutral"
@@ -16,7 +17,11 @@ NEUTRAL_WORK_S = 60.0
 
 
 def neutral_profile(jobs: Mapping[str, JobProfile]) -> JobProfile:
-    """The median of measured jobs, number by number, with their serial parts mixed in."""
+    """The median of measured jobs, number by number, with their serial parts mixed in.
+
+    Jobs whose speed is that of their GPUs say nothing of CPUs, and are left out.
+    """
+    on_cpus = [job for job in jobs.values() if job.gpus == NO_GPU_PROFILE]
 
     def middle(values: Iterable[float], otherwise: float) -> float:
         found = list(values)
@@ -25,11 +30,11 @@ def neutral_profile(jobs: Mapping[str, JobProfile]) -> JobProfile:
     return JobProfile(
         name=NEUTRAL,
         work_s=NEUTRAL_WORK_S,
-        serial_fraction=middle((j.serial_fraction for j in jobs.values()), 0.1),
+        serial_fraction=middle((j.serial_fraction for j in on_cpus), 0.1),
         phase_order=PhaseOrder.MIXED,
-        smt_gain=middle((j.smt_gain for j in jobs.values()), 0.3),
-        sensitivity=middle((j.sensitivity for j in jobs.values()), 0.9),
-        pressure=middle((j.pressure for j in jobs.values()), 0.025),
+        smt_gain=middle((j.smt_gain for j in on_cpus), 0.3),
+        sensitivity=middle((j.sensitivity for j in on_cpus), 0.9),
+        pressure=middle((j.pressure for j in on_cpus), 0.025),
         memory_mib=0,
         error=NEVER_MEASURED,
     )

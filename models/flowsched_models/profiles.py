@@ -36,6 +36,8 @@ from flowsched_models.window_noise import WindowNoise
 BUNDLED = Path(__file__).with_name("data") / "profiles.yaml"
 TOPOLOGIES = BUNDLED.with_name("gpu_topologies.yaml")
 BUNDLED_SOURCE = "bundled profiles.yaml"
+ADDITIONAL = {path.stem: path for path in sorted(BUNDLED.parent.glob("*.yaml")) if path not in (BUNDLED, TOPOLOGIES)}
+"""Further bundled profiles by the name that takes the place of a file's: they are known where they are asked for."""
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(min_length=1)]
@@ -232,7 +234,7 @@ class ProfilesForm(CatalogueForm):
 
 
 def load_catalogue(path: Path | None = None, extra: Sequence[Path] = ()) -> Catalogue:
-    """Profiles from a file, the bundled one by default, and from ``extra`` files.
+    """Profiles from a file, the bundled one by default, and from ``extra`` files, or what is bundled under their names.
 
     A profile of a later file replaces one of the same name. Jobs that nobody measured have the profile ``neutral``, the
     middle of the others, unless a file has one of that name. Raises
@@ -241,7 +243,9 @@ def load_catalogue(path: Path | None = None, extra: Sequence[Path] = ()) -> Cata
     found = Problems()
     base = _bundled() if path is None else _read(path, str(path), found, None)
     for more in extra:
-        base = _read(more, str(more), found, base)
+        file = more if more.is_file() else ADDITIONAL.get(str(more), more)
+        source = f"bundled {file.name}" if file in ADDITIONAL.values() else str(more)
+        base = _read(file, source, found, base)
     found.raise_any()
     return with_neutral_job(base)
 

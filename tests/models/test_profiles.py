@@ -4,11 +4,12 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+import yaml
 
 from flowsched_models.document import InputError
 from flowsched_models.neutral import NEUTRAL
 from flowsched_models.profile import NEVER_MEASURED, PhaseOrder
-from flowsched_models.profiles import CatalogueForm, dump_catalogue, load_catalogue
+from flowsched_models.profiles import ADDITIONAL, CatalogueForm, dump_catalogue, load_catalogue
 
 HEAD = "apiVersion: flowsched/v1\nkind: Profiles\n"
 
@@ -46,6 +47,36 @@ def test_a_file_may_bring_its_own_neutral_profile(tmp_path: Path) -> None:
     path.write_text(HEAD + f"jobs:\n  neutral: {{{own}, memory: 1Gi}}\n")
     assert load_catalogue(extra=[path]).jobs[NEUTRAL].work_s == 9.0
     assert list(load_catalogue(path).jobs) == [NEUTRAL]
+
+
+@pytest.mark.parametrize("name", ADDITIONAL)
+def test_further_bundled_profiles_are_known_by_name_and_leave_the_others_as_they_are(name: str) -> None:
+    default, more = load_catalogue(), load_catalogue(extra=[Path(name)])
+    assert more.jobs.items() > default.jobs.items(), "neutral, the middle of jobs on CPUs, included"
+    assert more.services == default.services
+    assert str(ADDITIONAL[name].parent) not in more.source
+
+
+def test_a_file_comes_before_bundled_profiles_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "thesis").write_text(HEAD + "source: mine\n")
+    monkeypatch.chdir(tmp_path)
+    assert load_catalogue(extra=[Path("thesis")]).source.endswith("mine")
+
+
+def test_profiles_of_the_thesis_say_what_is_assumed() -> None:
+    form = yaml.safe_load(ADDITIONAL["thesis"].read_text())
+    assert all("assumed" in job["source"] for job in form["jobs"].values())
+    jobs = load_catalogue(extra=[Path("thesis")]).jobs
+    assert [jobs[f"alexnet-{size}"].gpus.links["bus"] for size in ("tiny", "batch-2", "batch-8", "big")] == [
+        1.27, 1.30, 1.20, 1.0,
+    ]  # fmt: skip
+    for name, on_pcie in (("tiny", 1.24), ("batch-2", 1.21), ("batch-8", 1.1)):
+        links = jobs[f"alexnet-{name}"].gpus.links
+        assert links["bus"] / links["pcie"] == pytest.approx(on_pcie, abs=1e-4)
+    beside = [("tiny", "tiny", 0.30), ("tiny", "big", 0.24), ("small", "big", 0.21), ("big", "big", 0.0)]
+    for one, other, slower in beside:
+        socket = jobs[f"alexnet-{one}"].gpus.socket
+        assert socket.sensitivity * jobs[f"alexnet-{other}"].gpus.socket.pressure == pytest.approx(slower)
 
 
 def test_bundled_speeds_are_relative_to_one_type() -> None:

@@ -320,6 +320,13 @@ def test_submission_time_of_a_random_arrival(tmp_path: Path) -> None:
     assert one(tmp_path, text).startswith("s.yaml:8: jobs[0].submit_s: has no meaning")
 
 
+def test_bundled_profiles_by_name(tmp_path: Path) -> None:
+    text = HEAD + "profiles: [thesys]\n" + MACHINES.replace("n2d-highcpu-2", "minsky") + JOBS
+    assert one(tmp_path, text).startswith("s.yaml:4: profiles[0]: there is no file 'thesys'; bundled profiles are ")
+    path = write(tmp_path, text.replace("thesys", "thesis"))
+    assert "alexnet-tiny" in load_scenario(path).catalogue.jobs
+
+
 def test_profiles_beside_the_scenario(tmp_path: Path) -> None:
     text = HEAD + "profiles: [mine.yaml]\n" + MACHINES.replace("n2d-highcpu-2", "mine-2") + JOBS
     assert one(tmp_path, text) == "s.yaml:4: profiles[0]: there is no file 'mine.yaml'"

@@ -39,7 +39,7 @@ def profiles_text(calibration: Calibration, title: str) -> str:
         n: _machine(m, calibration) for n, m in sorted(calibration.catalogue.machine_types.items())
     }
     body = yaml.safe_dump(document, sort_keys=False, width=110, allow_unicode=True, default_flow_style=None)
-    return _HEAD.format(title=_wrapped(title), summary=_wrapped(_summary(calibration))) + body
+    return _HEAD.format(title=wrapped(title), summary=wrapped(_summary(calibration))) + body
 
 
 def _summary(calibration: Calibration) -> str:
@@ -57,7 +57,8 @@ def _summary(calibration: Calibration) -> str:
     return text
 
 
-def _wrapped(text: str) -> str:
+def wrapped(text: str) -> str:
+    """A text as lines of a comment, but for the first mark."""
     words, lines = text.split(), [""]
     for word in words:
         if len(lines[-1]) + len(word) > 100:
@@ -107,22 +108,22 @@ def _service(service: ServiceProfile, calibration: Calibration) -> dict[str, Any
         if field.name == "curves":
             value = [_curve(curve) for curve in value]
         elif field.name == "window_noise":
-            value = [{f.name: _short(getattr(noise, f.name)) for f in fields(noise)} for noise in value]
+            value = [{f.name: short(getattr(noise, f.name)) for f in fields(noise)} for noise in value]
         elif isinstance(value, Mapping):
-            value = {k: _short(v) for k, v in value.items()}
+            value = {k: short(v) for k, v in value.items()}
         else:
-            value = _short(value)
+            value = short(value)
         row[field.name] = value
     return row
 
 
 def _curve(curve: LatencyCurve) -> dict[str, Any]:
-    row = {f.name: _short(v) for f in fields(curve) if (v := getattr(curve, f.name)) is not None}
+    row = {f.name: short(v) for f in fields(curve) if (v := getattr(curve, f.name)) is not None}
     if not curve.estimated:
         del row["estimated"]
     del row["elsewhere"]
     if curve.elsewhere:
-        row["elsewhere"] = [{f.name: _short(getattr(m, f.name)) for f in fields(m)} for m in curve.elsewhere]
+        row["elsewhere"] = [{f.name: short(getattr(m, f.name)) for f in fields(m)} for m in curve.elsewhere]
     return row
 
 
@@ -143,7 +144,7 @@ def _machine(machine: MachineType, calibration: Calibration) -> dict[str, Any]:
     }
 
 
-def _short(value: Any) -> Any:
+def short(value: Any) -> Any:
     """Numbers to four significant digits; whole ones as such."""
     if isinstance(value, float):
         short = float(f"{value:.4g}")

@@ -11,11 +11,14 @@ import click
 
 from flowsched_models.calibration.calibration import Calibration, FitRequest
 from flowsched_models.calibration.calibration import calibrate as fit
+from flowsched_models.calibration.gpu_fit import fit_gpus
+from flowsched_models.calibration.gpu_profiles_text import gpu_profiles_text, gpu_summary
 from flowsched_models.calibration.latency_score import errors as latency_errors
 from flowsched_models.calibration.profiles_text import profiles_text
 from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, Problem
 from flowsched_models.extras import install_extra
+from flowsched_models.measurements.gpu_throughputs import CITED, read_throughputs, throughputs_file
 from flowsched_models.measurements.load import load_measurements
 from flowsched_models.measurements.machines import machine_files
 from flowsched_models.measurements.measurements import Measurements
@@ -78,11 +81,19 @@ def calibrate(
     all_types: bool,
     quiet: bool,
 ) -> int:
-    """Fit profiles of jobs, machines and services to the measurements in DATA, a folder of tables."""
+    """Fit profiles of jobs, machines and services to the measurements in DATA, a folder of tables.
+
+    A folder with Gavel's simulation_throughputs.json gives profiles of training jobs on GPUs; of the options, it takes
+    --out, --title and --quiet.
+    """
     check_extra()
     for file in (out, report):
         if file is not None:
             make_folder(file.parent)
+    throughputs = throughputs_file(data)
+    if throughputs is not None:
+        others = (report, base, years, year, sweeps_of, reference, client, no_leave_out, all_types)
+        return calibrate_gpus(throughputs, out, title, any(others))
     measurements = read(data, years, year, sweeps_of)
     catalogue = load_catalogue(extra=[*machine_files(data), *base])
     began = time.monotonic()
@@ -100,6 +111,20 @@ def calibrate(
         tell("drawing the report")
         write_whole(report, report_html(result, title or data.name))
     for line in summary(result, out, report):
+        print(printable(line))
+    return 0
+
+
+def calibrate_gpus(throughputs: Path, out: Path, title: str | None, others: bool) -> int:
+    """Profiles of training jobs from measured throughputs."""
+    if others:
+        message = "is a table of throughputs on GPUs, which only --out, --title and --quiet are for"
+        raise InputError([Problem(str(throughputs), None, "", message, "leave out the other options")])
+    measured = read_throughputs(throughputs)
+    fitted = fit_gpus(measured)
+    write_whole(out, gpu_profiles_text(fitted, measured, title or CITED))
+    head, *lines = gpu_summary(fitted, measured)
+    for line in (f"{head}: {out}", *lines):
         print(printable(line))
     return 0
 

@@ -1,0 +1,105 @@
+"""The thesis beside ours: what a cell is, what the command says and returns, and chapter 3's values."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+sys.path.append(str(Path(__file__).parent.parent.parent))  # benchmarks are no part of what is installed
+
+from benchmarks import thesis
+from benchmarks.thesis import CHAPTERS, TABLES, main
+from benchmarks.thesis_cell import Cell, Computed, Kind, ThesisTable, plain, verdict
+from benchmarks.thesis_chapter3 import NVLINK, PCIE, breakdown, computation_s, interleaved, run_s
+from benchmarks.thesis_page import PAGE, kept, page
+from flowsched_models.profiles import load_catalogue
+
+CELL = Cell("t", "a job", "a machine", 1.2, 1.2, 1.25, Kind.PREDICTED, 0.05)
+
+
+@pytest.fixture(scope="module")
+def computed() -> list[Computed]:
+    return [Computed.of(table) for table in TABLES.values()]
+
+
+def table_of(cells: Iterable[Cell], name: str = "t") -> ThesisTable:
+    found = tuple(cells)
+    return ThesisTable(name, "values", lambda: found)
+
+
+def test_only_a_prediction_can_be_outside_its_band() -> None:
+    assert not CELL.outside
+    assert replace(CELL, ours=1.26).outside
+    assert replace(CELL, ours=1.14).outside
+    assert replace(CELL, ours=float("nan")).outside
+    assert not replace(CELL, low=1.2, high=1.3, ours=1.34).outside
+    assert not any(replace(CELL, ours=9.0, kind=kind).outside for kind in (Kind.INPUT, Kind.FITTED))
+
+
+def test_a_value_outside_its_band_is_named_and_the_exit_code_is_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = {"t": table_of([CELL]), "u": table_of([replace(CELL, table="u", ours=1.5)], "u")}
+    monkeypatch.setattr(thesis, "TABLES", tables)
+    whole = CliRunner().invoke(main, [])
+    assert whole.exit_code == 1
+    sentence = "Outside their bands, 1 of 2 predicted values: u, a job, a machine: 1.50, published 1.20 ± 0.05.\n"
+    assert whole.stderr == sentence
+    assert "1.20  1.50  ± 0.05  predicted, OUTSIDE ITS BAND" in whole.stdout
+    assert verdict([Computed.of(tables["t"])]) == "Predicted values: 1, all inside their bands."
+
+
+def test_json_has_the_cells_and_reads_back() -> None:
+    done = CliRunner().invoke(main, ["--table", "co-location", "--json"])
+    assert done.exit_code == 0
+    data = json.loads(done.stdout)
+    (table,) = (Computed.read(one) for one in data["tables"])
+    assert (table.name, data["outside"]) == ("co-location", [])
+    assert json.loads(json.dumps(plain([table]))) == data
+    assert {cell.column for cell in table.cells} == {"beside tiny", "beside big"}
+
+
+def test_names_of_tables_are_unique_and_cells_know_theirs(computed: list[Computed]) -> None:
+    assert len(TABLES) == sum(len(chapter.TABLES) for chapter in CHAPTERS)
+    assert all(cell.table == table.name for table in computed for cell in table.cells)
+
+
+def test_what_went_in_comes_out(computed: list[Computed]) -> None:
+    inputs = [cell for table in computed for cell in table.cells if cell.kind is Kind.INPUT]
+    assert len(inputs) == 8 + 4 + 7
+    for cell in inputs:
+        assert cell.ours == pytest.approx(cell.low, rel=2e-3, abs=1e-3), cell
+
+
+def test_the_kept_values_are_those_of_a_run(computed: list[Computed]) -> None:
+    for stored, ours in zip(kept(), computed, strict=True):
+        assert [replace(c, ours=0.0) for c in stored.cells] == [replace(c, ours=0.0) for c in ours.cells]
+        assert [c.ours for c in stored.cells] == pytest.approx([c.ours for c in ours.cells], rel=1e-6, abs=1e-9)
+
+
+def test_the_page_is_what_its_command_makes_of_the_kept_values() -> None:
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_spread_is_across_sockets_and_packed_is_within_one() -> None:
+    topologies = load_catalogue().gpu_topologies
+    for name in ("minsky", "pcie-2socket"):
+        spread = interleaved(topologies[name])
+        assert spread.sockets == ((0, 2), (1, 3))
+        assert (spread.slowest_class((0, 1)), spread.distance[0, 1]) == ("bus", 42.0)
+        assert spread.slowest_class((0, 2)) == topologies[name].slowest_class((0, 1)) != "bus"
+
+
+def test_runs_take_as_long_as_the_breakdown_of_40_iterations_says() -> None:
+    assert run_s(NVLINK, ["alexnet-tiny"], spread=False) == pytest.approx(100 * (computation_s(1) + 2), rel=1e-3)
+    assert run_s(NVLINK, ["alexnet-big"], spread=False) == pytest.approx(100 * (66 + 2), rel=1e-2)
+    assert [breakdown(b) for b in (1, 2, 4, 8, 64)] == sorted((breakdown(b) for b in (1, 2, 4, 8, 64)), reverse=True)
+
+
+def test_packed_jobs_on_sockets_of_their_own_leave_each_other_alone() -> None:
+    alone, both = (run_s(PCIE, ["alexnet-tiny"] * count, spread=False) for count in (1, 2))
+    assert both == pytest.approx(alone)

@@ -114,10 +114,11 @@ It asks for 470m of a GPU and gets device 2.
 To the expected demand such a task is worth 0.44 of a GPU; here it costs no more.
 ```
 
-What is not there: on Kubernetes GPUs stay counts of a resource (`nvidia.com/gpu`); pictures have no lanes for
-devices; a move gains nothing from devices that it frees; the speed of a job does not depend on the model of its GPU;
-no run of the openb trace through whole rounds has been measured, only the study above, which places one task at a
-time with the same prices.
+[On Kubernetes](kubernetes-pods.md#gpus) pods take whole devices; the demand is learnt and priced in the same way.
+
+What is not there: shares on Kubernetes; pictures have no lanes for devices; a move gains nothing from devices that it
+frees; the speed of a job does not depend on the model of its GPU; no run of the openb trace through whole rounds has
+been measured, only the study above, which places one task at a time with the same prices.
 """
 REST = """
 ## What did not work

@@ -268,6 +268,12 @@ class Process:
             self.leading = True
             await self._rounds()
 
+    async def _prepare_gpus(self) -> None:
+        """Seconds if it has to be compiled: beside everything else, before a round waits for it."""
+        began = time.perf_counter()
+        await asyncio.to_thread(prepare_gpus)
+        LOG.info("prepared for GPUs", extra={"ms": round((time.perf_counter() - began) * 1e3)})
+
     def _lost(self) -> None:
         """Another one may lead by now: nothing more may happen here."""
         LOG.critical("the lease is lost: the process ends before anything else is written")
@@ -368,8 +374,7 @@ class Process:
     def _observe(self, changes: Sequence[Seen[Any] | Gone[Any]]) -> None:
         told = self.state.observe(changes, self._clock())
         if self._gpus_prepared is None and self.state.cache.gpus.resources:
-            # Seconds if it has to be compiled: beside everything else, and before a round waits for it.
-            self._gpus_prepared = asyncio.ensure_future(asyncio.to_thread(prepare_gpus))
+            self._gpus_prepared = asyncio.ensure_future(self._prepare_gpus())
         # Somebody else leads, or nobody knows the cluster well enough yet: what there is to say is said by them, or later.
         if self.state.active:
             self._dispatch(told)

@@ -115,11 +115,11 @@ To the expected demand such a task is worth 0.44 of a GPU; here it costs no more
 ```
 
 [The report](report.md#gpus) of a simulation has a lane for each GPU, and tells how much of all GPUs is allocated and
-fragmented over time.
+fragmented over time. [On Kubernetes](kubernetes-pods.md#gpus) pods take whole devices; the demand is learnt and priced
+in the same way.
 
-What is not there: on Kubernetes GPUs stay counts of a resource (`nvidia.com/gpu`); a move gains nothing from devices
-that it frees; the speed of a job does not depend on the model of its GPU; no run of the openb trace through whole
-rounds has been measured, only the study above, which places one task at a time with the same prices.
+What is not there: shares on Kubernetes; a move gains nothing from devices that it frees; no run of the openb trace
+through whole rounds has been measured, only the study above, which places one task at a time with the same prices.
 """
 REST = """
 ## What did not work

@@ -201,13 +201,14 @@ def test_a_first_command_says_that_it_compiles(tmp_path: Path) -> None:
     assert re.fullmatch(r"compiling once, .*\(flowsched warm-up does it ahead\)\n", done.stderr)
 
 
-def test_warm_up_compiles_rounds_of_both_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warm_up_compiles_rounds_of_all_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
     called: list[str] = []
     monkeypatch.setattr(scheduler, "prepare", lambda: called.append("rounds"))
+    monkeypatch.setattr(scheduler, "prepare_gpus", lambda: called.append("rounds with GPUs"))
     monkeypatch.setattr(bulk_round, "prepare", lambda: called.append("bulk rounds"))
 
     done = CliRunner().invoke(flowsched, ["warm-up"])
 
-    assert (done.exit_code, sorted(called)) == (0, ["bulk rounds", "rounds"])
+    assert (done.exit_code, sorted(called)) == (0, ["bulk rounds", "rounds", "rounds with GPUs"])
     makefile = (HOUSE / "Makefile").read_text("utf-8")
     assert "$(BIN)/flowsched warm-up" in makefile.partition("$(READY): $(INSTALLED)")[2]

@@ -33,6 +33,7 @@ from flowsched.cluster.snapshot import (
     StartDelay,
     Task,
 )
+from flowsched.gpu.demand import LearntDemand
 from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_models.catalogue import Catalogue
@@ -108,8 +109,8 @@ class ClusterState:
         self._task_groups = {g.name: g for g in task_groups}
         self._share_service_cores = share_service_cores
         self._gpu_demand = tuple(gpu_demand)
-        self._come: Counter[GpuShape] | None = None if self._gpu_demand else Counter()
-        """Tasks so far by shape; None where the demand is declared."""
+        self._learnt: LearntDemand | None = None if self._gpu_demand else LearntDemand()
+        """None where the demand is declared."""
         self._ended: Counter[str] = Counter()
         self._now_s = 0.0
         self._rounds = 0
@@ -189,14 +190,10 @@ class ClusterState:
         )
 
     def _learn_demand(self, task: Task) -> None:
-        """Count a task. The demand that rounds know is that of the last time when twice as many had come as before: it
-        settles, and each change of it costs a while.
-        """
-        if self._come is None or not any(node.machine.gpus is not None for node in self._nodes.values()):
-            return
-        self._come[task.gpu_shape] += 1
-        if self._come.total().bit_count() == 1:
-            self._gpu_demand = tuple(sorted(self._come.items()))
+        """Count a task, where machines have GPUs."""
+        if self._learnt is not None and any(node.machine.gpus is not None for node in self._nodes.values()):
+            self._learnt.add(task.gpu_shape)
+            self._gpu_demand = self._learnt.known
 
     @property
     def pending(self) -> int:

@@ -21,5 +21,6 @@ def warm_up() -> None:
 
     tell_of_compiling(lambda: click.echo("compiling once, some two minutes of CPU …", err=True))
     scheduler.prepare()
+    scheduler.prepare_gpus()
     bulk_round.prepare()
     click.echo("everything is compiled")

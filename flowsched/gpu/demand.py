@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -27,6 +28,24 @@ class GpuDemand:
     def sampled(self, arrivals: int, rng: np.random.Generator) -> GpuDemand:
         """The shares of that many future arrivals, drawn from these."""
         return GpuDemand(self.shapes, rng.multinomial(arrivals, self.shares) / arrivals)
+
+
+class LearntDemand:
+    """The demand as it is learnt from the tasks that come."""
+
+    def __init__(self) -> None:
+        """Nothing has come."""
+        self._come: Counter[GpuShape] = Counter()
+        self.known: tuple[tuple[GpuShape, int], ...] = ()
+        """Tasks by shape, as of the last time when twice as many had come as before: it settles, and each change of it
+        costs rounds a while.
+        """
+
+    def add(self, shape: GpuShape) -> None:
+        """A task has come."""
+        self._come[shape] += 1
+        if self._come.total().bit_count() == 1:
+            self.known = tuple(sorted(self._come.items()))
 
 
 def gpus_of(shapes: Iterable[GpuShape]) -> FloatArray:

@@ -76,11 +76,12 @@ class GpuMemory:
         idle = tuple(sorted(found, key=repr))
         key = (tuple(demand), idle)
         if key != self._key or self._worth is None:
-            self._key, self._worth = key, _worth(demand, idle)
+            self._key, self._worth = key, worth_of(demand, idle)
         return self._worth
 
 
-def _worth(demand: Sequence[tuple[GpuShape, int]], idle: Sequence[tuple[MachineGpus, int, int]]) -> GpuWorth:
+def worth_of(demand: Sequence[tuple[GpuShape, int]], idle: Sequence[tuple[MachineGpus, int, int]]) -> GpuWorth:
+    """What GPUs are worth to a demand where machines have so much when they are idle: GPUs, CPU in milli, memory in MiB."""
     # Of machines without GPUs too, the kernels look up the values of a model.
     models = tuple(sorted({gpus.model for gpus, _, _ in idle})) or ("none",)
     machines = device_arrays(

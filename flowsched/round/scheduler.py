@@ -387,3 +387,10 @@ def prepare() -> None:
     from flowsched.round.warm_up import warm_up
 
     warm_up()
+
+
+def prepare_gpus() -> None:
+    """The same for what rounds need only where machines have GPUs."""
+    from flowsched.round.warm_up import warm_up_gpus
+
+    warm_up_gpus()

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import cache
 
 from flowsched.cluster.compaction import compact
+from flowsched.cluster.gpus import MachineGpus, TaskGpus
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, Running, Snapshot, Task
-from flowsched.round.scheduler import begin_round, decide
+from flowsched.round.scheduler import FlowScheduler, begin_round, decide
 from flowsched.solvers import make_solver
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.forecast import forecast
@@ -18,20 +19,33 @@ from flowsched_models.runtime import HostFactory, Resident
 
 @cache
 def warm_up() -> None:
-    """Decide one small round in which every compiled function is called."""
-    profile = JobProfile("any", 1.0, 0.0, PhaseOrder.MIXED, 1.0, 0.0, 0.0, 1)
-    catalogue = Catalogue({"any": profile}, {}, {"any": MachineType("any", 1, 1)})
-
-    def task(name: str) -> Task:
-        return Task(name, name, "any", 1.0, 1000, (1000,), 1, 0.0)
-
-    now = Snapshot(
-        now_s=0.0,
-        catalogue=catalogue,
-        machines=(Machine("any", "any", 2000, 16, 1),),
-        running=(Running(task("a"), "any", 1000, 1, (0,), 0.0, 0.0),),
-        pending=(task("b"), task("c")),
-    )
-    hosts, settings = HostFactory(catalogue), Settings()
+    """Decide one small round in which every compiled function is called, but for those of GPUs."""
+    now = _small_cluster(None, (None, None))
+    hosts, settings = HostFactory(now.catalogue), Settings()
     forecast(hosts.host("any"), [Resident("any", 1.0, 1, (0,), 1.0)])
     decide(begin_round(compact(now, hosts), hosts, settings), make_solver("ortools"), settings)
+
+
+@cache
+def warm_up_gpus() -> None:
+    """Decide one small round in which those of GPUs are called too: one task starts, the others are priced beside it."""
+    asked = TaskGpus(share_milli=500), TaskGpus(), TaskGpus(share_milli=500)
+    FlowScheduler(make_solver("ortools")).decide(_small_cluster(MachineGpus("any", 2), asked))
+
+
+def _small_cluster(gpus: MachineGpus | None, asked: tuple[TaskGpus | None, ...]) -> Snapshot:
+    """One machine; something runs there only where it has no GPUs, since tasks would wait for its end."""
+    vcpus = 1 if gpus is None else 4
+    profile = JobProfile("any", 1.0, 0.0, PhaseOrder.MIXED, 1.0, 0.0, 0.0, 1)
+    catalogue = Catalogue({"any": profile}, {}, {"any": MachineType("any", vcpus, 1)})
+
+    def task(name: str, wanted: TaskGpus | None = None) -> Task:
+        return Task(name, name, "any", 1.0, 1000, (1000,), 1, 0.0, gpus=wanted)
+
+    return Snapshot(
+        now_s=0.0,
+        catalogue=catalogue,
+        machines=(Machine("any", "any", 1000 + 1000 * vcpus, 16, vcpus, gpus=gpus),),
+        running=(Running(task("a"), "any", 1000, 1, (0,), 0.0, 0.0),) if gpus is None else (),
+        pending=tuple(task(f"b-{i}", wanted) for i, wanted in enumerate(asked)),
+    )

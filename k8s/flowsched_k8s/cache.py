@@ -21,6 +21,7 @@ from flowsched_k8s.cost_model import heeded
 from flowsched_k8s.entries import NodeEntry, PodEntry, Wants
 from flowsched_k8s.exclusions import exclusions
 from flowsched_k8s.filters import static_filter
+from flowsched_k8s.gpus import GpuIndex
 from flowsched_k8s.images import ImageIndex, images_of
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.intent import Intent, read_intent
@@ -80,6 +81,8 @@ class Cache:
         self._on_missing_node: dict[str, set[str]] = {}
         self._index = PodIndex()
         self.images = ImageIndex()
+        # Cost models beside flow know no devices: they count.
+        self.gpus = GpuIndex(self.configuration.gpus if self.configuration.cost_model.is_flow else (), self._touch)
         self.services = Services(
             self.nodes, self.pods, self.fleet, self.configuration.engine, self.catalogue, self._touch
         )
@@ -185,6 +188,8 @@ class Cache:
             self.versions[row] = -1
             self.images.remove(row)
         self.fleet.remove_machine(name)
+        if self.gpus.remove(name):
+            self._learn(self.pods.values())
         self._revisions.pop(name, None)
 
     def _type_of(self, node: Node, room: Mapping[str, int]) -> MachineType:
@@ -209,7 +214,19 @@ class Cache:
         self.types[row] = self._type_ids[entry.type]
         zone = (entry.node.metadata.labels or {}).get(ZONE, "")
         self.zones[row] = self._zone_numbers.setdefault(zone, len(self._zone_numbers))
+        if self.gpus.put(entry.node):
+            self._learn(self.pods.values())
+        elif self.gpus.of(name) is not None:
+            self._learn(self.pods[uid] for uid in sorted(entry.pods))
         self.services.settle(name)
+
+    def _learn(self, entries: Iterable[PodEntry]) -> None:
+        """Count pods of ours in the demand for GPUs: those that ask for some, and those that are on a node with some."""
+        for entry in entries:
+            asks = self.gpus.asked(entry.needs) is not None
+            if entry.ours and not entry.in_demand and (asks or self.gpus.of(entry.place) is not None):
+                entry.in_demand = True
+                self.gpus.learn(entry.pod, entry.needs)
 
     def revision(self, name: str) -> int:
         """A number that is another one after everything that changes a node or what is on it."""
@@ -317,6 +334,8 @@ class Cache:
             entry.node = pod.spec.node_name
             self._read_bound(entry)
             self._arrive(entry)
+        elif self.gpus.resources:
+            self._learn([entry])
         return entry
 
     def rows_of_workload(self, workload: str) -> list[int]:
@@ -368,6 +387,8 @@ class Cache:
             self.services.settle(name)
         self._recount_attached(entry, name)
         self._inherit(heirs)
+        if self.gpus.resources:
+            self._learn([entry])
 
     def _inherit(self, uids: Iterable[str]) -> None:
         """Volumes count for these pods now that counted for another one."""

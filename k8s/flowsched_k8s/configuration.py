@@ -70,6 +70,17 @@ class CostModelChoice:
 
 
 @dataclass(frozen=True)
+class GpuResource:
+    """An extended resource whose units are GPUs, which the engine knows as devices."""
+
+    resource: str = "nvidia.com/gpu"
+    model_label: str = "nvidia.com/gpu.product"
+    """Label of nodes with the model."""
+    memory_label: str = "nvidia.com/gpu.memory"
+    """Label of nodes with the memory of each, in MiB."""
+
+
+@dataclass(frozen=True)
 class Features:
     """What can be left out, each with the permissions it needs."""
 
@@ -168,6 +179,8 @@ class Configuration:
     pod_max_backoff_s: float = 10.0
     engine: Settings = field(default_factory=Settings)
     cost_model: CostModelChoice = field(default_factory=CostModelChoice)
+    gpus: tuple[GpuResource, ...] = (GpuResource(),)
+    """In the order of preference where a node has several; empty: GPUs are counted like other extended resources."""
     profiles_file: Path | None = None
     features: Features = field(default_factory=Features)
     rebalancing: RebalancingSettings = field(default_factory=RebalancingSettings)

@@ -20,6 +20,7 @@ from flowsched_k8s.configuration import (
     Configuration,
     Events,
     Features,
+    GpuResource,
     LeaderElection,
     LoadSettings,
     Logging,
@@ -53,6 +54,7 @@ LEASE_JITTER = 1.2
 
 _LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
+_QUALIFIED = re.compile(rf"(?:{_SUBDOMAIN.pattern}/)?{_LABEL_NAME.pattern}")
 _DNS_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -114,6 +116,18 @@ SchedulerName = Annotated[
 ObjectName = Annotated[
     str, _matching(_SUBDOMAIN, "a name for a Lease", "small letters, digits, '-' and '.', at most 253", 253)
 ]
+LabelName = Annotated[
+    str, _matching(_QUALIFIED, "the name of a label", "write it as nvidia.com/gpu.product", 253 + 1 + 63)
+]
+ExtendedResource = Annotated[
+    str,
+    _matching(
+        re.compile(rf"(?!(?:[^/]*\.)?kubernetes\.io/){_SUBDOMAIN.pattern}/{_LABEL_NAME.pattern}"),
+        "the name of an extended resource",
+        "write it as nvidia.com/gpu",
+        253 + 1 + 63,
+    ),
+]
 Namespace = Annotated[str, _matching(_DNS_LABEL, "a namespace", "small letters, digits and '-', at most 63", 63)]
 
 
@@ -171,6 +185,23 @@ class ProfileForm(ConfigForm):
     """One entry of profiles"""
 
     scheduler_name: SchedulerName = Field(description="pods with this `spec.schedulerName` are ours")
+
+
+class GpuForm(ConfigForm):
+    """One entry of gpus"""
+
+    resource: ExtendedResource = Field(
+        description="extended resource whose units are [GPUs](kubernetes-pods.md#gpus); of two that a node has, the first "
+        "listed are its GPUs, and the other one is counted. `gpus: []` only counts"
+    )
+    model_label: LabelName = _key("label of nodes that says the model of their GPUs", GpuResource.model_label)
+    memory_label: LabelName = _key(
+        "label of nodes that says the memory of each GPU, in MiB; decides nothing yet", GpuResource.memory_label
+    )
+
+    def value(self) -> GpuResource:
+        """The plain value."""
+        return GpuResource(self.resource, self.model_label, self.memory_label)
 
 
 class RoundsForm(ConfigForm):
@@ -351,6 +382,9 @@ class ConfigurationForm(ConfigForm):
         "`name` and these",
         FLOW,
     )
+    gpus: list[GpuForm] = Field(
+        default_factory=lambda: [GpuForm.model_validate({"resource": g.resource}) for g in Configuration.gpus]
+    )
     profiles_file: Place | None = _key(
         "profiles besides the bundled ones: a YAML file or a folder of them, read again when it changes"
     )
@@ -394,6 +428,7 @@ def load_configuration(path: Path | None, namespace_file: Path = NAMESPACE_FILE)
         pod_max_backoff_s=form.pod_max_backoff_seconds,
         engine=engine,
         cost_model=cost_model,
+        gpus=tuple(g.value() for g in form.gpus),
         profiles_file=_beside(document, form.profiles_file),
         features=form.features.value(),
         rebalancing=form.rebalancing.value(),
@@ -432,6 +467,7 @@ def _conflicts(document: Document, form: ConfigurationForm) -> Iterator[Problem]
     yield from _election_conflicts(document, form.leader_election)
     yield from _name_conflicts(document)
     yield from _selector_conflicts(document, form.node_selector)
+    yield from _gpu_conflicts(document)
     yield from _load_conflicts(document, form.load_source)
     rounds = form.rounds
     if rounds.batch_window > rounds.max_period:
@@ -505,6 +541,18 @@ def _selector_conflicts(document: Document, selector: Mapping[str, str]) -> Iter
         prefix, slash, name = key.rpartition("/")
         if not _LABEL_NAME.fullmatch(name) or (slash and not _SUBDOMAIN.fullmatch(prefix)) or len(prefix) > 253:
             yield document.problem(("nodeSelector", key), f"{shown(key)} cannot be the name of a label")
+
+
+def _gpu_conflicts(document: Document) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    entries = document.data.get("gpus")
+    for index, entry in enumerate(entries if isinstance(entries, list) else []):
+        resource = entry.get("resource") if isinstance(entry, dict) else None
+        if isinstance(resource, str):
+            if resource in first:
+                place = ("gpus", index, "resource")
+                yield document.problem(place, f"'{resource}' stands twice (first in gpus[{first[resource]}])")
+            first.setdefault(resource, index)
 
 
 def _load_conflicts(document: Document, form: LoadSourceForm) -> Iterator[Problem]:

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic.alias_generators import to_camel
 
 from flowsched_k8s.configuration import DEFAULT_NAMESPACE, Configuration
-from flowsched_k8s.configuration_form import ConfigForm, ConfigurationForm, ProfileForm
+from flowsched_k8s.configuration_form import ConfigForm, ConfigurationForm, GpuForm, ProfileForm
 from flowsched_k8s.duration import format_duration_s
 from flowsched_k8s.engine_form import engine_settings
 from flowsched_k8s.names import CONFIG_KIND, CONFIG_VERSION
@@ -38,6 +38,7 @@ def to_plain(configuration: Configuration) -> dict[str, Any]:
         "costModel": {"name": c.cost_model.name, **c.cost_model.settings}
         if c.cost_model.settings
         else c.cost_model.name,
+        "gpus": [_plain(g) for g in c.gpus],
         "profilesFile": _text(c.profiles_file),
         "features": _plain(c.features),
         "rebalancing": _plain(c.rebalancing),
@@ -87,6 +88,8 @@ def _reference(form: type[ConfigForm], plain: Mapping[str, Any], prefix: str) ->
                 default[0]["schedulerName"],
                 ProfileForm.model_fields["scheduler_name"].description or "",
             )
+        elif alias == "gpus":
+            yield from _reference(GpuForm, default[0], f"{key}[].")
         elif isinstance(inner, type) and issubclass(inner, ConfigForm):
             yield from _reference(inner, default, f"{key}.")
         elif alias == "engine":

@@ -76,6 +76,8 @@ class PodEntry:
     """Of the attached volumes when its wants were found to be right."""
     message: str = ""
     """Why it waits, as it was told last."""
+    in_demand: bool = False
+    """Whether the demand for GPUs knows of it."""
 
     @property
     def priority(self) -> int:

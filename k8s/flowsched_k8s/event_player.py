@@ -21,12 +21,14 @@ from flowsched.records.record import writer
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale import choice
 from flowsched.scale.policy import CostModel
+from flowsched.scale.scheduler import NetworkScheduler
 from flowsched.solvers import SOLVERS, make_solver
 from flowsched_k8s import live_events as live
 from flowsched_k8s.configuration import FLOW, CostModelChoice
 from flowsched_k8s.cost_model import make_model
 from flowsched_k8s.event_file import EventReader
-from flowsched_k8s.event_recorder import ARRAYS, SAME, decided_event
+from flowsched_k8s.event_recorder import ARRAYS, GPUS, SAME, decided_event
+from flowsched_k8s.gpus import RoundGpus
 from flowsched_k8s.live_events import LineError
 from flowsched_k8s.measured_pods import MeasuredPods
 from flowsched_k8s.neutral import DAY_SCALE, with_neutral
@@ -125,8 +127,13 @@ class PlayedCluster(live.RecordedState):
             kept=None if self._model is None else self._kept,
             titles={task.uid: task.name for task in self.tasks.values() if task.uid in named},
             rounds_waited=waited,
+            gpus=self._gpus(),
             **same,
         )
+
+    def _gpus(self) -> RoundGpus:
+        nodes = {name: machine.gpus for name, machine in self.machines.items() if machine.gpus is not None}
+        return RoundGpus(nodes, self.demand[GPUS].demand if GPUS in self.demand else ())
 
     def task(self, number: int) -> live.TaskSubmitted:
         """A task by its number."""
@@ -310,9 +317,13 @@ def _compared(playing: _Playing, schedulers: Mapping[str, Scheduler]) -> tuple[O
         if not asked:
             continue
         snapshot = MeasuredPods(given).snapshot(classes)
+        counted = snapshot
+        if given.gpus.nodes:
+            counted = MeasuredPods(replace(given, gpus=RoundGpus())).snapshot(classes)
         then = {uid: p.machine for p in recorded.placed if (uid := uid_of[p.task]) in asked}
         for name, scheduler in schedulers.items():
-            now = {p.task: p.machine for p in scheduler.decide(snapshot).placements}
+            known = counted if isinstance(scheduler, NetworkScheduler) else snapshot
+            now = {p.task: p.machine for p in scheduler.decide(known).placements}
             both = then.keys() & now.keys()
             same = sum(then[uid] == now[uid] for uid in both)
             counts[name].update(

@@ -44,6 +44,8 @@ ARRAYS = {
 """What a class of tasks has by machine."""
 SAME = ("groups", "group_of", "nominated", "held_node")
 """What a round's begin has as its input has it."""
+GPUS = "gpus"
+"""What the demand is for."""
 _REMEMBERED = 8192
 """Distinct kinds and values that are known again; afterwards they get other numbers."""
 _Note = TypeVar("_Note", bound=Callable[..., None])
@@ -249,7 +251,8 @@ class EventRecorder:
         assert row is not None, "every node of the pool is in the fleet"
         what = node.type.name, node.type.vcpus, float(fleet.bandwidth[row]), dict(node.allocatable)
         limits = float(fleet.pressure_cap[row]), float(fleet.headroom_slope[row])
-        yield live.MachineAdded(name, *what, dict(fleet.labels(name)), *limits, services)
+        gpus = self._cache.gpus.of(name)
+        yield live.MachineAdded(name, *what, dict(fleet.labels(name)), *limits, services, gpus)
         for uid in sorted(node.pods):
             number, booked = self._task(state, uid), fleet.booking(uid)
             assert booked is not None, "every pod on a node is booked"
@@ -276,6 +279,8 @@ class EventRecorder:
 
     def _round(self, state: _FileState, given: RoundInput) -> None:
         order = given.fleet.order()
+        demand = [live.DemandLearnt(GPUS, given.gpus.demand)] if given.gpus.demand else []
+        self._update(state, {learnt.key for learnt in state.demand.values()}, demand)
         state.begun = given.number, {}
         takes = []
         for c in given.classes:

@@ -196,6 +196,7 @@ class InputBuilder:
             held_node=held_node,
             titles={e.key.uid: str(e.key) for e in (*entries, *(cache.pods[uid] for uid in beside))},
             rounds_waited=rounds_waited or {},
+            gpus=cache.gpus.now(),
             keep_record=keep_record,
         )
 
@@ -240,6 +241,7 @@ class InputBuilder:
         if wants.service is not None:
             allowed = allowed & self._keeps_goal(wants.service, first)
         sensitivity, pressure = cache.services.behaviour(first)
+        gpus = cache.gpus.asked(first.needs)
         measured = first.intent.profile is not None and first.request_milli > 0
         forecast_priced = measured and wants.service is None if wants.group is None else wants.group in forecast
         needs = first.needs
@@ -272,6 +274,7 @@ class InputBuilder:
             measured=measured,
             min_utility=first.intent.min_utility,
             service=wants.service is not None,
+            gpu_models=() if gpus is None else cache.gpus.models(first.pod, gpus),
         )
 
     def verdicts(self, wants: Wants) -> Verdicts:

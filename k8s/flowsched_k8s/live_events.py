@@ -21,6 +21,7 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import PlannedStart, Reservation, Running, Service
 from flowsched.relations.relation import Relation, TaskGroup
 from flowsched_k8s.configuration import CostModelChoice
+from flowsched_k8s.gpus import Demand, NodeGpus
 from flowsched_k8s.round_input import Nominee, PodKind
 
 EVENTS_VERSION = "flowsched/v1"
@@ -94,6 +95,8 @@ class MachineAdded(Statement):
     """Price of a unit of pressure."""
     services: tuple[Service, ...] = ()
     """As forecasts see them."""
+    gpus: NodeGpus | None = None
+    """Its GPUs, if they are known as devices."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,15 @@ class RelationAdded(Statement):
 
     name: str
     relation: Relation
+
+
+@dataclass(frozen=True)
+class DemandLearnt(Statement):
+    """What is expected of a part of the machines."""
+
+    of: str
+    """``gpus``: of those with GPUs."""
+    demand: Demand
 
 
 @dataclass(frozen=True)
@@ -239,7 +251,7 @@ class RoundFailed(LiveEvent):
     why: str
 
 
-STATEMENTS = (MachineAdded, RelationAdded, ValuesAdded, KindAdded, TaskSubmitted, TaskBound)
+STATEMENTS = (MachineAdded, RelationAdded, DemandLearnt, ValuesAdded, KindAdded, TaskSubmitted, TaskBound)
 EVENTS = (*STATEMENTS, Removed, ProfilesChanged, ProgressEstimated, RoundBegun, RoundDecided, RoundFailed)
 _ADAPTERS: Mapping[str, TypeAdapter[Any]] = {kind.__name__: TypeAdapter(kind) for kind in EVENTS}
 _HEADER = TypeAdapter(EventsHeader)
@@ -256,6 +268,7 @@ class RecordedState:
         """Nothing yet."""
         self.machines: dict[str, MachineAdded] = {}
         self.relations: dict[str, RelationAdded] = {}
+        self.demand: dict[str, DemandLearnt] = {}
         self.values: dict[int, ValuesAdded] = {}
         self.kinds: dict[int, KindAdded] = {}
         self.tasks: dict[int, TaskSubmitted] = {}

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from flowsched.cluster.decision import Decisions, Postponement
 from flowsched.cluster.fleet import Fleet
+from flowsched.cluster.gpus import MachineGpus, TaskGpus
 from flowsched.cluster.snapshot import Machine, RelationCount, Running, Snapshot, Task
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched.scale.policy import labels_of
@@ -47,7 +48,8 @@ class MeasuredPods:
         given, world, fleet = self.given, self.given.world, self.given.fleet
         free = fleet.free()[world.rows]
         columns = {r: i for i, r in enumerate(fleet.resources)}
-        scarce = _scarce(classes, free, columns)
+        # Nothing is counted twice: what is a device here is no resource.
+        scarce = [r for r in _scarce(classes, free, columns) if r not in given.gpus.resources]
         relations = _relations(classes, fleet)
         keys = {r.key for r in relations} | {label for c in classes if c.task for label, _, _ in c.task.locality}
         keys |= set(() if given.model is None else labels_of(given.model))
@@ -68,6 +70,7 @@ class MeasuredPods:
             relations=tuple(relations),
             task_groups=self._groups(classes),
             relation_counts=self._counts(relations, running),
+            gpu_demand=given.gpus.demand if given.gpus.nodes else (),
         )
 
     def _machines(
@@ -94,9 +97,19 @@ class MeasuredPods:
         for r in running if scarce else ():
             for resource, units in r.task.resources:
                 amounts[resource][world.row_of[r.machine]] += units
+        gpus_of = self.given.gpus.nodes
+        given_out = dict.fromkeys(gpus_of, 0)
+        for r in running if gpus_of else ():
+            given_out[r.machine] = given_out.get(r.machine, 0) + len(r.devices)
         machines = []
         for i, n in enumerate(world.nodes):
             labels = sorted(fleet.labels(n.name).items()) if keys else ()
+            gpus, kind = None, gpus_of.get(n.name)
+            if kind is not None:
+                # Less than nothing is free where a node has lost some that are in use: all that it has are taken then.
+                idle = max(0, int(free[i, columns[kind.resource]])) if kind.resource in columns else 0
+                if count := idle + given_out[n.name]:
+                    gpus = MachineGpus(kind.model, count, kind.memory_mib)
             machines.append(
                 Machine(
                     n.name,
@@ -106,14 +119,15 @@ class MeasuredPods:
                     n.vcpus,
                     tuple((key, value) for key, value in labels if key in keys),
                     tuple((r, int(amounts[r][i])) for r in scarce),
+                    gpus,
                 )
             )
         return tuple(machines)
 
     def _running(self, scarce: Sequence[str], relations: Sequence[str]) -> tuple[Running, ...]:
-        """What runs, with what this part's tasks may ask of it: resources, relations, groups."""
+        """What runs, with what this part's tasks may ask of it: resources, devices, relations, groups."""
         given = self.given
-        found = (*given.world.running, *self.joined)
+        found = self._with_devices((*given.world.running, *self.joined))
         if not (scarce or relations or given.group_of):
             return found
         needs = given.world.needs
@@ -138,6 +152,26 @@ class MeasuredPods:
             for uid in kept.keys() - {r.task.name for r in found}:
                 del kept[uid]
         return tuple(rich)
+
+    def _with_devices(self, running: tuple[Running, ...]) -> tuple[Running, ...]:
+        """What runs on devices has the first ones that are left; which ones it has is the kubelet's business."""
+        world, gpus_of = self.given.world, self.given.gpus.nodes
+        if not gpus_of:
+            return running
+        given_out = dict.fromkeys(gpus_of, 0)
+        found = []
+        for r in running:
+            gpus, wanted = gpus_of.get(r.machine), r.task.gpus
+            if gpus is not None and (count := world.needs.get(r.task.name, {}).get(gpus.resource, 0)):
+                wanted = TaskGpus(count)
+            if wanted is None:
+                found.append(r)
+                continue
+            first = given_out[r.machine]
+            given_out[r.machine] += wanted.count
+            devices = tuple(range(first, given_out[r.machine]))
+            found.append(replace(r, task=replace(r.task, gpus=wanted), devices=devices))
+        return tuple(found)
 
     def _counts(self, relations: Sequence[Relation], running: Sequence[Running]) -> tuple[RelationCount, ...]:
         """Members and holders that are not listed as running tasks."""
@@ -175,6 +209,13 @@ class MeasuredPods:
     ) -> tuple[Task, ...]:
         given, world = self.given, self.given.world
         names = np.array([n.name for n in world.nodes], dtype=object)
+        devices = {
+            resource: np.array(
+                [(gpus := given.gpus.nodes.get(n.name)) is not None and gpus.resource == resource for n in world.nodes],
+                np.bool_,
+            )
+            for resource in given.gpus.resources
+        }
         spreads = {r.name for r in relations if r.kind is RelationKind.SPREAD}
         lists: dict[bytes, tuple[str, ...]] = {}
 
@@ -194,6 +235,9 @@ class MeasuredPods:
             open_ = c.allowed[world.rows].copy()
             for name in (n for n in {*self.closed, *self._held_for(c)} if n in world.row_of):
                 open_[world.row_of[name]] = False
+            asked = [resource for resource in devices if c.needs.get(resource)]
+            for resource in asked:
+                open_ &= devices[resource]
             eligible = c.eligible[world.rows]
             compared = not spreads.isdisjoint(c.holds) and not np.array_equal(eligible, open_)
             task = replace(
@@ -206,6 +250,7 @@ class MeasuredPods:
                 joins=c.joins,
                 group=c.group,
                 wishes=wished(c.preference[world.rows]),
+                gpus=TaskGpus(c.needs[asked[0]], models=c.gpu_models) if asked else None,
             )
             for uid, since in zip(c.uids, c.since_s, strict=True):
                 pending.append(
@@ -236,9 +281,8 @@ class MeasuredPods:
         for p in decisions.placements:
             c = by_uid[p.task]
             book(self.given.fleet, c, p.task, p.machine, p.width_milli)
-            self.joined.append(
-                Running(tasks[p.task], p.machine, p.width_milli, p.threads, p.cores, snapshot.now_s, snapshot.now_s)
-            )
+            place = p.machine, p.width_milli, p.threads, p.cores
+            self.joined.append(Running(tasks[p.task], *place, snapshot.now_s, snapshot.now_s, devices=p.devices))
             found = Chosen(p.task, p.machine, p.cost, p.terms, holds=c.holds, joins=c.joins)
             if c.measured:  # A member of a group without a profile has no measured width and no measured threads.
                 found = replace(found, width_milli=p.width_milli, threads=p.threads, cores=p.cores)

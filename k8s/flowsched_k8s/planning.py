@@ -26,6 +26,8 @@ from flowsched.scale.policy import CostModel
 from flowsched.scale.reasons import Cause as LeftCause
 from flowsched.scale.snapshot_input import input_of_snapshot
 from flowsched.solvers import Solver
+from flowsched.support.arrays import FloatArray
+from flowsched_k8s.gpu_costs import gpu_costs, gpus_matter
 from flowsched_k8s.measured_pods import MeasuredPods, book
 from flowsched_k8s.queue import Cause
 from flowsched_k8s.round_account import Filtered, PartRecipe, RoundAccount, Told
@@ -110,11 +112,13 @@ def plan_apart(
 
 
 def is_quick(given: RoundInput) -> bool:
-    """Whether a round is so short that handing it to a thread would take longer: a single pod without a forecast."""
+    """Whether a round is so short that handing it to a thread would take longer: a single pod without a forecast that
+    takes nothing of nodes with GPUs.
+    """
     if given.model is not None or len(given.classes) != 1 or given.fleet.rows > QUICK_NODES:
         return False
     only = given.classes[0]
-    return len(only.uids) == 1 and only.task is None
+    return len(only.uids) == 1 and only.task is None and not gpus_matter(given, only)
 
 
 def plan_any_round(given: RoundInput, solver: Solver, engine: FlowScheduler) -> RoundResult:
@@ -292,7 +296,8 @@ class _Round:
         if not classes:
             return
         began = self.clock()
-        demands = [self._demand(c) for c in classes]
+        gpu_cost = gpu_costs(self.given, self.fleet, classes)
+        demands = [self._demand(c, cost) for c, cost in zip(classes, gpu_cost, strict=True)]
         groups = {c.group for c in classes if c.group is not None}
         given = input_of_fleet(
             self.fleet,
@@ -359,7 +364,7 @@ class _Round:
             else:
                 self.held.append(no_room(self.given, c, tuple(uids)))
 
-    def _demand(self, c: ClassInput) -> Demand:
+    def _demand(self, c: ClassInput, gpu_cost: FloatArray | None) -> Demand:
         settings = self.given.settings
         allowed = c.allowed
         held = self.given.held_node
@@ -378,7 +383,7 @@ class _Round:
             needs=c.needs,
             allowed=allowed,
             eligible=c.eligible,
-            preference=c.preference,
+            preference=c.preference if gpu_cost is None else c.preference + gpu_cost,
             sensitivity=c.sensitivity,
             pressure=c.pressure,
             slowness=c.slowness,

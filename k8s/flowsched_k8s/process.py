@@ -22,7 +22,7 @@ from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
-from flowsched.round.scheduler import FlowScheduler
+from flowsched.round.scheduler import FlowScheduler, prepare_gpus
 from flowsched.solvers import make_solver
 from flowsched_k8s import names
 from flowsched_k8s.api.access import Access
@@ -173,6 +173,8 @@ class Process:
         self.state.events = self._event_recorder()
         self._engine: FlowScheduler | None = None
         """Made before the first round, and kept: its forecasts stay warm."""
+        self._gpus_prepared: asyncio.Future[None] | None = None
+        """Loading of what rounds need for GPUs; None while no node has any."""
         self._behind = ""
         self._woken = asyncio.Event()
         self._binds: asyncio.Queue[Bind] = asyncio.Queue()
@@ -266,6 +268,12 @@ class Process:
             self.leading = True
             await self._rounds()
 
+    async def _prepare_gpus(self) -> None:
+        """Seconds if it has to be compiled: beside everything else, before a round waits for it."""
+        began = time.perf_counter()
+        await asyncio.to_thread(prepare_gpus)
+        LOG.info("prepared for GPUs", extra={"ms": round((time.perf_counter() - began) * 1e3)})
+
     def _lost(self) -> None:
         """Another one may lead by now: nothing more may happen here."""
         LOG.critical("the lease is lost: the process ends before anything else is written")
@@ -313,6 +321,8 @@ class Process:
         await asyncio.gather(*(r.wait_synced() for r in must))
         await asyncio.gather(*(r.refresh() for r in must))
         self._tell_unreadable(self._clock())
+        if self._gpus_prepared is not None:
+            await self._gpus_prepared
         # What is in the caches now mostly stays: the collector need not walk through it again and again.
         gc.collect()
         gc.freeze()
@@ -363,6 +373,8 @@ class Process:
 
     def _observe(self, changes: Sequence[Seen[Any] | Gone[Any]]) -> None:
         told = self.state.observe(changes, self._clock())
+        if self._gpus_prepared is None and self.state.cache.gpus.resources:
+            self._gpus_prepared = asyncio.ensure_future(self._prepare_gpus())
         # Somebody else leads, or nobody knows the cluster well enough yet: what there is to say is said by them, or later.
         if self.state.active:
             self._dispatch(told)

@@ -17,6 +17,7 @@ from flowsched.relations.relation import TaskGroup
 from flowsched.scale.policy import CostModel
 from flowsched.support.arrays import IntArray
 from flowsched_k8s.configuration import CostModelChoice
+from flowsched_k8s.gpus import RoundGpus
 from flowsched_k8s.queue import Cause
 from flowsched_k8s.round_account import RoundAccount
 from flowsched_models.catalogue import Catalogue
@@ -55,6 +56,8 @@ class PodKind:
     """Whether its pods have a profile; a group may have members without one, which are then as the neutral profile."""
     min_utility: float | None = None
     service: bool = False
+    gpu_models: tuple[str, ...] = ()
+    """Models of GPU that they may have, of those that ask for any; empty for all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,6 +210,7 @@ class RoundInput:
     """NAMESPACE/NAME by uid of each pod and of those in its world, for the record."""
     rounds_waited: Mapping[str, int] = field(default_factory=dict)
     """By uid, the rounds before this one that have left a pod waiting; none where it is not named."""
+    gpus: RoundGpus = field(default_factory=RoundGpus)
     keep_record: bool = False
 
 

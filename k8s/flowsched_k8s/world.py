@@ -221,11 +221,15 @@ class WorldBuilder:
         owned = {c for s in services for c in s.cores}
         open_cores = tuple(c for c in range(node.type.vcpus) if c not in owned)
         known = {s.name for s in services}
+        gpus = cache.gpus.of(name)
         running = []
         for uid in sorted(node.pods):
             entry = cache.pods[uid]
             visible = entry.intent.profile is not None or entry.request_milli >= _VISIBLE_MILLI
-            if uid in known or not open_cores or not (self._everybody or (visible and entry.request_milli)):
+            visible = (visible and entry.request_milli > 0) or (
+                gpus is not None and entry.needs.get(gpus.resource, 0) > 0
+            )
+            if uid in known or not open_cores or not (self._everybody or visible):
                 continue
             # The clock of a node may be ahead.
             started = min(max(entry.started_s, entry.created_s), now_s)
@@ -253,7 +257,7 @@ def _running(entry: PodEntry, node: str, open_cores: tuple[int, ...], started_s:
     threads = max(1, entry.threads)
     if task.endless:
         threads = min(threads, len(cores))
-    width = max(entry.width_milli, entry.request_milli)
+    width = max(entry.width_milli, task.request_milli)
     return Running(task, node, width, threads, cores, started_s, started_s)
 
 

@@ -119,6 +119,7 @@ def told(given: RoundInput) -> dict[str, Any]:
         "nominated": [replace(n, needs=dict(n.needs)) for n in given.nominated],
         "held_node": given.held_node,
         "titles": dict(given.titles),
+        "gpus": (dict(given.gpus.nodes), given.gpus.demand),
         "rounds_waited": {uid: given.rounds_waited.get(uid, 0) for c in given.classes for uid in c.uids},
         "snapshot": MeasuredPods(given).snapshot(forecast) if forecast else None,
         "bulk": told_bulk(given, bulk) if bulk else None,
@@ -141,7 +142,17 @@ def told_class(c: ClassInput, order: Any) -> dict[str, Any]:
         "eligible": c.eligible[order].tolist(),
         "preference": c.preference[order].tolist(),
         "slowness": None if c.slowness is None else c.slowness[order].tolist(),
-        "rest": (c.sensitivity, c.pressure, c.holds, c.joins, c.group, c.measured, c.min_utility, c.service),
+        "rest": (
+            c.sensitivity,
+            c.pressure,
+            c.holds,
+            c.joins,
+            c.group,
+            c.measured,
+            c.min_utility,
+            c.service,
+            c.gpu_models,
+        ),
         # Its pods take part with their own times.
         "task": None if c.task is None else replace(c.task, submit_s=0.0),
     }

@@ -16,6 +16,7 @@ from flowsched_k8s.configuration import (
     Configuration,
     CostModelChoice,
     Features,
+    GpuResource,
     LeaderElection,
     LoadSettings,
     Logging,
@@ -80,6 +81,7 @@ rounds:
 podInitialBackoffSeconds: 2
 podMaxBackoffSeconds: 2.5
 engine: {dueAgeS: 60, slots: 2, shareServiceCores: false, objective: makespan}
+gpus: [{resource: nvidia.com/gpu}, {resource: amd.com/gpu, modelLabel: model, memoryLabel: amd.com/gpu.vram}]
 profilesFile: /etc/flowsched/profiles
 features:
   {volumes: false, podGroups: [scheduling.k8s.io], namespaceSelector: false, preemption: true, resize: true,
@@ -103,6 +105,7 @@ dryRun: true
         pod_initial_backoff_s=2,
         pod_max_backoff_s=2.5,
         engine=replace(Settings(), due_age_s=60, slots=2, share_service_cores=False, objective="makespan"),
+        gpus=(GpuResource(), GpuResource("amd.com/gpu", "model", "amd.com/gpu.vram")),
         profiles_file=Path("/etc/flowsched/profiles"),
         features=Features(False, ("scheduling.k8s.io",), False, True, True, True),
         rebalancing=RebalancingSettings(30, 0.2, 20, 1, 300, 3, True),
@@ -153,6 +156,14 @@ def test_the_lease_is_in_our_own_namespace(tmp_path: Path) -> None:
         ("nodeSelector: {'a b': x}", "'a b' cannot be the name of a label"),
         ("nodeSelector: {'/b': x}", "'/b' cannot be the name of a label"),
         ("nodeSelector: {a: 'x y'}", "'x y' cannot be the value of a label"),
+        ("gpus: [{resource: gpu}]", "F:3: gpus[0].resource: 'gpu' is not the name of an extended resource"),
+        ("gpus: [{resource: kubernetes.io/gpu}]", "'kubernetes.io/gpu' is not the name of an extended resource"),
+        ("gpus: [{modelLabel: m}]", "gpus[0].resource: is missing"),
+        ("gpus: [{resource: a.b/c, modelLabel: 'a b'}]", "gpus[0].modelLabel: 'a b' is not the name of a label"),
+        (
+            "gpus:\n- resource: a.b/c\n- resource: a.b/c",
+            "F:5: gpus[1].resource: 'a.b/c' stands twice (first in gpus[0])",
+        ),
         ("rounds: {batchWindow: 10s}", "batchWindow: must not be longer than maxPeriod (5s)"),
         ("rounds: {batchLimit: 0}", "rounds.batchLimit: must be more than 0, but is 0"),
         ("podMaxBackoffSeconds: 0.5", "podMaxBackoffSeconds: must be at least podInitialBackoffSeconds (1)"),

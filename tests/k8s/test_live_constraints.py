@@ -75,6 +75,28 @@ def test_resources(site: Site, resource: str, room: str, fits: str, more: str, r
     assert site.bound("more") == node
 
 
+def test_gpus_of_a_node_that_loses_some(site: Site) -> None:
+    gpu = "nvidia.com/gpu"
+    node = site.node(resources={gpu: "2"}, labels={"nvidia.com/gpu.product": "A100"})
+
+    def offer(count: str) -> None:
+        site.space.admin.patch(f"/api/v1/nodes/{node}/status", {"status": {"allocatable": {gpu: count}}})
+
+    site.pod("fits", containers=containers({gpu: "1"}))
+    assert site.bound("fits") == node
+    wait_for(lambda: site.scheduler.log("prepared for GPUs"), "the kernels of GPUs")
+    offer("0")
+    time.sleep(1.0)
+    site.pod("more", containers=containers({gpu: "1"}), nodeSelector={"nvidia.com/gpu.product": "A100"})
+    must_not_fit(site, "more", f"0/1 nodes are available: 1 Insufficient {gpu}.")
+    offer("1")
+    time.sleep(2.0)
+    assert not site.space.pod("more")["spec"].get("nodeName")
+    offer("2")
+    assert site.bound("more") == node
+    assert site.space.pod("fits")["spec"]["nodeName"] == node
+
+
 def test_what_no_node_has(site: Site) -> None:
     site.node()
     site.pod("strange", containers=containers({"example.com/unheard-of": "1"}))

@@ -30,7 +30,6 @@ def machine(model: str, more: str = "") -> str:
     return f"  - {{name: with-{model.lower()}, type: e2-standard-4, gpus: {{model: {model}, count: 1{more}}}}}\n"
 
 
-@pytest.mark.xfail(reason="variants of a class are remembered for a machine without the model of its GPUs")
 @pytest.mark.parametrize(
     ("profile", "fastest"), [("resnet-50-b64", "V100"), ("recommendation-b512", "P100"), ("a3c", "V100")]
 )

@@ -14,8 +14,8 @@ from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
-from flowsched.cluster.gpus import TaskGpus
-from flowsched.gpu.topology_cost import GpuJob, TopologyCost
+from flowsched.cluster.gpus import GpuJob, TaskGpus
+from flowsched.gpu.topology_cost import TopologyCost
 from flowsched_simulator.baselines.fiduccia_mattheyses import Halves, bisected
 
 _AFFINITY = 1_000_000

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flowsched.cluster.gpus import TaskGpus, fullest, has_devices, suits, taken, untouched
+from flowsched.cluster.gpus import GpuJob, TaskGpus, fullest, has_devices, suits, taken, untouched
 from flowsched.cluster.resource import without
 from flowsched.cluster.running_tasks import entries_of
 from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, cores_beside
-from flowsched.gpu.topology_cost import GpuJob
 from flowsched_models.machine import MachineType
 from flowsched_simulator.baselines.expectation import sibling_map
 

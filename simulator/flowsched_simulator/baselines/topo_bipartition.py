@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from flowsched.cluster.gpus import MachineGpus, TaskGpus
+from flowsched.cluster.gpus import GpuJob, MachineGpus, TaskGpus
 from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.snapshot import Snapshot, Task
-from flowsched.gpu.topology_cost import GpuJob, TopologyCost
+from flowsched.gpu.topology_cost import TopologyCost
 from flowsched_models.catalogue import Catalogue
 from flowsched_simulator.baselines.baseline import Baseline
 from flowsched_simulator.baselines.granting import Granting

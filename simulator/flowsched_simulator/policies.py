@@ -64,6 +64,7 @@ TOPOLOGY_POLICIES: dict[str, tuple[str, Mapping[str, Any]]] = {
 """Policies that are flow with some settings: those of M. Amaral's thesis (UPC, 2019, chapter 4), and one with prices from
 demand. Completions have no price, and nothing is planned for later."""
 _ONLY_PLACES: Mapping[str, Any] = {
+    "objective": "completion",
     "eps": 0.0,
     "beta": 0.0,
     "slots": 1,

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import click
 
-from benchmarks import thesis_chapter3
+from benchmarks import thesis_chapter3, thesis_chapter4
 from benchmarks.thesis_cell import Computed, ThesisTable, plain, verdict
 
-CHAPTERS = (thesis_chapter3,)
+CHAPTERS = (thesis_chapter3, thesis_chapter4)
 """Modules with ``TABLES``, in the order of the thesis."""
 TABLES: dict[str, ThesisTable] = {table.name: table for chapter in CHAPTERS for table in chapter.TABLES}
 RESULTS = Path(__file__).parent / "results"

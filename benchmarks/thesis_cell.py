@@ -19,6 +19,8 @@ class Kind(StrEnum):
     """A parameter was chosen so that this value, among others, comes out."""
     PREDICTED = "predicted"
     """Nothing was chosen by this value. It must be inside its band."""
+    OURS = "ours"
+    """The thesis has no number for it."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,9 @@ class Cell:
     table: str
     row: str
     column: str
-    low: float
-    """The published value, or the least of a published range."""
-    high: float
+    low: float | None
+    """The published value, or the least of a published range; None: it is not published."""
+    high: float | None
     """The published value again, or the largest of the range."""
     ours: float
     kind: Kind
@@ -40,7 +42,9 @@ class Cell:
     @property
     def outside(self) -> bool:
         """Whether it is predicted, and not within its band."""
-        return self.kind is Kind.PREDICTED and not self.low - self.band <= self.ours <= self.high + self.band
+        if self.kind is not Kind.PREDICTED or self.low is None or self.high is None:
+            return False
+        return not self.low - self.band <= self.ours <= self.high + self.band
 
 
 @dataclass(frozen=True)
@@ -85,7 +89,9 @@ class Computed:
         return "\n".join([f"{self.name}: {self.title}", "", *text_table(lines, left=(0, 1, 5))])
 
     def published(self, cell: Cell) -> str:
-        """A published value, or range."""
+        """A published value, or range; nothing where there is none."""
+        if cell.low is None or cell.high is None:
+            return ""
         low, high = self._number(cell.low), self._number(cell.high)
         return low if cell.low == cell.high else f"{low} to {high}"
 

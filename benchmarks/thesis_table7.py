@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import click
 import numpy as np
@@ -23,7 +22,7 @@ from flowsched_models.gpu_topology import GpuTopology
 from flowsched_models.profile import JobProfile, PhaseOrder
 from flowsched_models.profiles import BUNDLED, load_catalogue
 from flowsched_models.text_table import text_table
-from flowsched_simulator import Run, Scenario, load_scenario, make_scenario, simulate
+from flowsched_simulator import Run, Scenario, load_scenario, simulate
 from flowsched_simulator.run import JobRun
 from flowsched_simulator.scenario_file import BUNDLED as SCENARIOS
 
@@ -31,7 +30,14 @@ NAME = "thesis-table-7"
 POLICIES = ("topo-best-fit", "fcfs", "topo-bipartition", "topo-aware", "topo-bipartition-p", "topo-aware-p")
 PUBLISHED_S = {"topo-best-fit": 461.7, "fcfs": 456.2, "topo-aware": 454.2, "topo-aware-p": 356.9}
 """Makespans of BF, FCFS, TOPO-AWARE and TOPO-AWARE-P (4.3.2)."""
-TARGETS = {"P, makespan": 356.9, "FCFS, makespan": 456.2, "FCFS, job 0 ends": 70.0, "P, job 3": 120.0, "FCFS, job 3": 240.0}
+TARGETS = {
+    "P, makespan": 356.9,
+    "FCFS, makespan": 456.2,
+    "TOPO-AWARE, makespan": 454.2,
+    "FCFS, job 0 ends": 70.0,
+    "P, job 3": 120.0,
+    "FCFS, job 3": 240.0,
+}
 """Seconds that are fitted to; nothing else is."""
 _VARIANT = "declared-own"
 _TOLERANCE = 0.01
@@ -142,6 +148,7 @@ def targets_of(runs: Mapping[str, Run]) -> dict[str, float]:
     return {
         "P, makespan": patient.makespan_s,
         "FCFS, makespan": fcfs.makespan_s,
+        "TOPO-AWARE, makespan": runs["topo-bipartition"].makespan_s,
         "FCFS, job 0 ends": job_of(fcfs, 0).end_s or 0.0,
         "P, job 3": duration_s(job_of(patient, 3)),
         "FCFS, job 3": duration_s(job_of(fcfs, 3)),
@@ -150,7 +157,7 @@ def targets_of(runs: Mapping[str, Run]) -> dict[str, float]:
 
 def loss(free: Free) -> float:
     """Sum of squares of what misses its target, and of how far two values stray from chapter 3."""
-    found = targets_of(outcomes(free, ("topo-bipartition-p", "fcfs")))
+    found = targets_of(outcomes(free, ("topo-bipartition-p", "fcfs", "topo-bipartition")))
     missed = sum(((found[name] / target - 1.0) / _TOLERANCE) ** 2 for name, target in TARGETS.items())
     values = free.values()
     return missed + sum(((values[name] / usual - 1.0) / _STRAY) ** 2 for name, usual in _USUAL.items())
@@ -184,9 +191,9 @@ def fit(draws: int, seed: int) -> Free:
 
 def sensitivity(free: Free) -> str:
     """How far each outcome moves where one value is 5 % larger."""
-    watched = ("topo-bipartition-p", "topo-aware-p", "fcfs", "topo-aware", "topo-best-fit")
+    watched = ("topo-bipartition-p", "fcfs", "topo-bipartition", "topo-aware-p", "topo-aware", "topo-best-fit")
     usual = outcomes(free, watched)
-    head = ("5 % more of", *(f"{name} s" for name in TARGETS), *(f"{p} s" for p in watched[1:] if p != "fcfs"))
+    head = ("5 % more of", *(f"{name} s" for name in TARGETS), *(f"{p} s" for p in watched[3:]))
     rows = [head, ("as fitted", *_outcome_texts(usual, watched))]
     for name, value in free.values().items():
         changed = outcomes(Free.of({**free.values(), name: 1.05 * value}), watched)
@@ -195,7 +202,7 @@ def sensitivity(free: Free) -> str:
 
 
 def _outcome_texts(runs: Mapping[str, Run], watched: Sequence[str]) -> tuple[str, ...]:
-    values = [*targets_of(runs).values(), *(runs[p].makespan_s for p in watched[1:] if p != "fcfs")]
+    values = [*targets_of(runs).values(), *(runs[p].makespan_s for p in watched[3:])]
     return tuple(f"{value:.1f}" for value in values)
 
 
@@ -204,8 +211,8 @@ def write(free: Free) -> None:
     lines = [
         "# Written by `python -m benchmarks.thesis_table7 --fit`: fitted, not typed in. Fit again rather than change it.",
         "#",
-        "# The six jobs of Table 7 of M. Amaral's thesis (UPC, 2019). Run times, the factor of spread GPUs and what neighbours at a",
-        f"# socket cost are fitted to {len(TARGETS)} published seconds of its section 4.3.2; docs/thesis.md says which.",
+        "# The six jobs of Table 7 of M. Amaral's thesis (UPC, 2019). Run times, the factor of spread GPUs and what",
+        f"# neighbours at a socket cost are fitted to {len(TARGETS)} seconds of section 4.3.2; docs/thesis.md says which.",
         "apiVersion: flowsched/v1",
         "kind: Profiles",
         "jobs:",

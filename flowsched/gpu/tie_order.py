@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -19,3 +20,9 @@ def tie_order(names: Sequence[str]) -> IntArray:
     """
     digests = [(hashlib.blake2b(name.encode(), digest_size=16).digest(), name) for name in names]
     return np.array(sorted(range(len(names)), key=digests.__getitem__), dtype=np.int64)
+
+
+@lru_cache(maxsize=8)
+def tie_ranks(names: tuple[str, ...]) -> Mapping[str, float]:
+    """The place of each machine in that order, from 0 up to below 1: names are the same from round to round."""
+    return {names[m]: place / len(names) for place, m in enumerate(tie_order(names).tolist())}

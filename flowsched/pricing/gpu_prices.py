@@ -15,6 +15,7 @@ from flowsched.gpu.demand_prices import PriceProgram
 from flowsched.gpu.device_arrays import NO_DEVICE, NO_MODEL, DeviceArrays, device_arrays
 from flowsched.gpu.device_value import for_shapes, value_state, value_tables
 from flowsched.gpu.shapes import GpuShape, shape_arrays
+from flowsched.gpu.tie_order import tie_ranks
 from flowsched.gpu.value_kernels import ValueTables, place_together, price_everywhere
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.device_prices import DevicePrices
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 SEED = 20231
 """Draws the futures over which prices are averaged: the same demand has the same prices."""
+TIE = 1e-3
+"""Devices: below a step of prices."""
 _MOST_SHAPES = 500
 """Of the demand's shapes the most frequent are priced; each is a row of the price program."""
 
@@ -104,6 +107,32 @@ def worth_of(demand: Sequence[tuple[GpuShape, int]], idle: Sequence[tuple[Machin
     return GpuWorth(tables, models, shapes, prices.mean(axis=0))
 
 
+def in_whole_steps(losses: FloatArray, worth: GpuWorth) -> FloatArray:
+    """Losses in devices, rounded: differences within a step say nothing."""
+    step = worth.tables.step
+    rounded: FloatArray = step * np.floor(losses / step + 0.5)
+    return rounded
+
+
+def ties(losses: FloatArray, devices: IntArray, kinds: Sequence[Hashable], ranks: FloatArray) -> FloatArray:
+    """[shapes, machines] what tells machines apart that lose the same to a shape, in devices: at most ``TIE``.
+
+    ``devices`` [machines, devices] what is left; ``ranks`` [machines] their place in one order, 0 to 1. Of those that lose
+    least, the first says which kind of machine it is, and of that kind the fullest comes first.
+    """
+    whole = (devices == WHOLE_MILLI).sum(axis=1) / max(1, devices.shape[1])
+    numbers = {kind: n for n, kind in enumerate(dict.fromkeys(kinds))}
+    of = np.array([numbers[kind] for kind in kinds], np.int64)
+    found: FloatArray = np.tile(0.5 + 0.5 * ranks, (len(losses), 1))
+    for mine, lost in zip(found, losses, strict=True):
+        least = lost == lost.min(initial=np.inf)
+        if np.isfinite(lost[least]).any():
+            kind = of[np.flatnonzero(least)[ranks[least].argmin()]]
+            same = least & (of == kind)
+            mine[same] = 0.49 * whole[same] + 0.01 * ranks[same]
+    return TIE * found
+
+
 class MachineWorth:
     """What tasks cost machines as they are now, in devices."""
 
@@ -166,6 +195,13 @@ class GpuPrices(DevicePrices):
         )
         found = MachineWorth(worth, self._state).losses(self.shapes)
         self.fits_now = np.isfinite(found)
+        ranks = tie_ranks(tuple([m.name for m in view.snapshot.machines]))
+        first = np.array([min(ranks[view.machines[m].name] for m in g.members) for g in groups])
+        kinds = [(g.machine.gpus, g.machine.cpu_milli, g.machine.memory_mib) for g in groups]
+        found = in_whole_steps(found, worth)
+        self._tie: FloatArray = ties(found, self._state.devices, kinds, first)
+        self._tie[[not self.asks(c) for c in range(len(self.shapes))]] = 0.0
+        found = found + self._tie
         worst = np.where(self.fits_now, found, 0.0).max(axis=1, initial=0.0)
         self.price = weight * np.where(self.fits_now, found, worst[:, None])
         # Waiting is above the dearest place, so that no task waits for a better device.
@@ -212,7 +248,10 @@ class GpuPrices(DevicePrices):
         chosen = np.full(len(now), -1, dtype=np.int64)
         classes = np.array([a.task_class for a in now], dtype=np.int64)
         loss = place_together(0, classes, state, self._arrays, self._tables, value_state(state, self._tables), chosen)
-        return self._weight * loss if np.isfinite(loss) else None
+        if not np.isfinite(loss):
+            return None
+        tie = sum(float(self._tie[a.task_class, group]) for a in now)
+        return self._weight * (float(in_whole_steps(np.array(loss), self.worth)) + tie)
 
 
 def concerns_devices(view: View) -> bool:

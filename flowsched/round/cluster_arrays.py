@@ -15,8 +15,9 @@ from flowsched.cluster.running_tasks import RunningColumns, columns_of, in_colum
 from flowsched.cluster.settings import WORTH, Settings
 from flowsched.cluster.snapshot import MILLI, Snapshot, Task
 from flowsched.gpu.shapes import GpuShape
+from flowsched.gpu.tie_order import tie_ranks
 from flowsched.pricing.goals import REFERENCE_RUN_S
-from flowsched.pricing.gpu_prices import GpuMemory, MachineWorth, as_devices
+from flowsched.pricing.gpu_prices import TIE, GpuMemory, MachineWorth, as_devices, in_whole_steps
 from flowsched.pricing.sharing_kernel import RUNNING_NUMBERS
 from flowsched.pricing.topology_prices import MachineSets, SetMemory, demand_for
 from flowsched.round.cluster_layout import LayoutMemory, Place
@@ -124,7 +125,10 @@ class ClusterArrays:
             return self._set_costs[key][rows]
         shape = task.gpu_shape
         if shape not in self._gpu_losses:
-            found = self._machine_worth.losses((shape,))[0]
+            found = in_whole_steps(self._machine_worth.losses((shape,))[0], self._gpu_memory.worth(self.snapshot))
+            if shape.count:
+                ranks = tie_ranks(tuple(self.names))
+                found = found + TIE * np.array([ranks[name] for name in self.names])
             worst = np.where(np.isfinite(found), found, 0.0).max(initial=0.0)
             self._gpu_losses[shape] = self._gpu_weight * np.where(np.isfinite(found), found, worst)
         return self._gpu_losses[shape][rows]

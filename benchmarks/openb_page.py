@@ -100,6 +100,11 @@ that are equal in that for what it leaves of GPUs. Tasks without GPUs pay too wh
 GPUs of a machine need. Waiting costs more than the dearest GPUs that have room, so that no task waits for a better
 device. A later start costs what the dearest place does: which devices will be free then is not known.
 
+Prices within a step say the same, as in the study. Of such machines the first in the order of names' hashes says which
+kind of machine a task takes, and of that kind the fullest comes first: where tasks ask for whole devices only, prices
+are often all alike, and a machine that stays empty takes the next task of eight. The study above takes the first
+itself.
+
 The demand is learnt: it is that of all tasks so far, taken anew when twice as many have come as the last time, or
 what [`gpu_demand`](files.md#gpus) declares. It stands in the snapshot, so that a round depends on nothing else and
 replays byte for byte. Every pass lets one task arrive at a machine and prices the machines that changed again; a

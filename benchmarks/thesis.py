@@ -18,6 +18,7 @@ from pathlib import Path
 import click
 
 from benchmarks import thesis_chapter3, thesis_chapter4
+from benchmarks.machine import describe_machine
 from benchmarks.thesis_cell import Computed, ThesisTable, plain, verdict
 
 CHAPTERS = (thesis_chapter3, thesis_chapter4)
@@ -39,7 +40,7 @@ def main(names: tuple[str, ...], as_json: bool, keep: bool) -> None:
     if keep and names:
         raise click.UsageError("--keep is for all tables; leave out --table")
     tables = [Computed.of(table) for name, table in TABLES.items() if not names or name in names]
-    values, text = json.dumps(plain(tables), indent=1), render(tables)
+    values, text = json.dumps({**plain(tables), "machine": describe_machine()}, indent=1), render(tables)
     click.echo(values if as_json else text)
     if keep:
         (RESULTS / "thesis.json").write_text(values + "\n", encoding="utf-8")

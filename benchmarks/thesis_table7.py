@@ -115,6 +115,13 @@ def scenario(free: Free | None = None) -> Scenario:
     return bundled if free is None else replace(bundled, catalogue=profiles(free))
 
 
+def bundled_values() -> Free:
+    """What was fitted last."""
+    known = scenario().catalogue.jobs
+    jobs = [known[f"table-7-job-{n}"] for n in range(len(JOBS))]
+    return Free(jobs[0].gpus.links["bus"], jobs[0].gpus.socket.pressure, tuple(job.work_s for job in jobs))
+
+
 def outcomes(free: Free | None, policies: Sequence[str]) -> dict[str, Run]:
     """A run of each policy."""
     here = scenario(free)
@@ -242,9 +249,7 @@ def main(refit: bool, draws: int, seed: int) -> None:
     """Values that Table 7 leaves open, and how much each of them matters."""
     if refit:
         write(fit(draws, seed))
-    known = scenario().catalogue.jobs
-    mine = [known[f"table-7-job-{n}"] for n in range(len(JOBS))]
-    free = Free(mine[0].gpus.links["bus"], mine[0].gpus.socket.pressure, tuple(job.work_s for job in mine))
+    free = bundled_values()
     click.echo("\n".join(text_table([(name, f"{value:g}") for name, value in free.values().items()], left=(0,))))
     click.echo("\n" + sensitivity(free))
 

@@ -370,3 +370,22 @@ def test_where_no_machine_has_gpus_a_task_that_asks_for_one_waits_and_others_sta
     found = decided(state)
     assert [p.task for p in found.placements] == ["plain"]
     assert "1 GPU" in found.postponements[0].reason
+
+
+@pytest.mark.parametrize("seed", [1, 3, 4])
+def test_whole_devices_are_packed_as_well_as_by_fgd(seed: int) -> None:
+    """Tasks of 1, 2, 4 and 8 GPUs that stay: prices alone are alike everywhere, and whole machines must stay whole."""
+    rng = np.random.default_rng(seed)
+    jobs = [
+        {"name": f"job-{k}", "runtime_s": 1e5, "request": 4, "submit_s": float(k), "gpus": {"count": int(n)}}
+        for k, n in enumerate(rng.choice([1, 1, 1, 2, 2, 4, 8], 40))
+    ]
+    machines = [{"name": "node", "type": "e2-standard-8", "gpus": {"model": "A100", "count": 8}, "copies": 12}]
+    scenario = make_scenario(machines, [{**job, "request": 0.5} for job in jobs])
+    asked = {job["name"]: job["gpus"]["count"] for job in jobs}
+
+    def given(policy: str, variant: str | None) -> int:
+        run = simulate(scenario, policy, variant=variant, options=Options(max_time_s=60.0))
+        return sum(asked[job.job] for job in run.jobs if job.start_s is not None)
+
+    assert given("flow", None) >= given("gpu-fgd", "declared-own") - 1

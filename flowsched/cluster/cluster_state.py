@@ -303,7 +303,8 @@ class ClusterState:
 
     def _group_now(self, group: TaskGroup) -> TaskGroup:
         """A group without its members that ended: those who are left need not wait for others in their place."""
-        return replace(group, minimum=max(1, group.minimum - self._ended[group.name]))
+        ended = self._ended.get(group.name)
+        return group if ended is None else replace(group, minimum=max(1, group.minimum - ended))
 
     def _forbid_unknown_names(self, task: Task) -> None:
         unknown = [f"relation {name}" for name in (*task.holds, *task.joins) if name not in self._relations]

@@ -100,7 +100,8 @@ class Prices:
     def class_of(self, task: Task) -> tuple[object, ...]:
         """Tasks of one class cost the same on every machine."""
         goal = None if task.goal_s is None else task.goal_s / task.scale
-        return (task.profile, task.gpus, task.threads, task.widths_milli[0], goal)
+        gpus = None if task.gpus is None else (task.gpus.count, task.gpus.share_milli, task.gpus.models)
+        return (task.profile, gpus, task.threads, task.widths_milli[0], goal)
 
     def goal_s(self, task: Task) -> float:
         """How long a run may take: the task's own goal, or so many times its run time alone. Time that it waited does not
@@ -128,8 +129,10 @@ class Prices:
 
     def waiting_terms(self, task: Task) -> Mapping[str, float]:
         """What :meth:`waiting` consists of."""
-        best = self.best_cost(task)
-        return {"preference": best, "waiting": self.waiting(task) - best}
+        useful = self._useful(task, _ANY_KIND)
+        best = place_cost(useful, 1.0)
+        waits = waiting_cost(useful, task.rounds_waited, self.settings.wait_step)
+        return {"preference": best, "waiting": waits - best}
 
     def waiting(self, task: Task) -> float:
         """Equation 13."""

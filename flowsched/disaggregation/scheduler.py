@@ -8,6 +8,7 @@ with the GPUs that they ask for.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from flowsched.cluster.decision import Decisions, Placement, Postponement
 from flowsched.cluster.knowledge import Knowledge
@@ -118,17 +119,12 @@ class _Round:
         if name in self.placed:
             return ()
         reason = self._why.get(name) or "waits until the jobs before it, which take all that is free, have started"
-        return tuple(
-            Postponement(
-                task.name,
-                reason,
-                self.snapshot.now_s - task.submit_s,
-                self.prices.waiting(task),
-                self.prices.waiting_terms(task),
-                by_choice=name in self._by_choice,
-            )
-            for task in job.tasks
-        )
+        waited_s, by_choice = self.snapshot.now_s - job.first.submit_s, name in self._by_choice
+        found = []
+        for task in (job.first, *job.parts[:1]):
+            terms = self.prices.waiting_terms(task)
+            found.append(Postponement(task.name, reason, waited_s, sum(terms.values()), terms, by_choice=by_choice))
+        return (*found, *(replace(found[-1], task=part.name) for part in job.parts[1:]))
 
     def _picked(self) -> list[CoupledJob]:
         """The oldest jobs that together ask for no more than is free in all (algorithm 4)."""

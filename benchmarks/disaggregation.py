@@ -1,6 +1,7 @@
 """GPU disaggregation: chapter 5 of M. Amaral's thesis (UPC 2019), fitted on four cells and predicted elsewhere.
 
     python -m benchmarks.disaggregation fit      # values for what the thesis does not say, and how much each matters
+    python -m benchmarks.disaggregation warm-up  # the same for what the warm-up leaves in the experiment of 128 machines
     python -m benchmarks.disaggregation run      # all cells of figure 23 and tables 9 and 10 with them
     python -m benchmarks.disaggregation sweep    # which values reach which cells
     python -m benchmarks.disaggregation joint    # one network against phases, over seeds
@@ -13,6 +14,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -29,6 +31,7 @@ from benchmarks.disaggregation_cells import (
     FITTED,
     FOOTPRINTS,
     PUBLISHED_S,
+    ROOMY,
     Assumptions,
     Cell,
     CellRun,
@@ -53,7 +56,9 @@ PASSES = 2
 """Over all coordinates; the last one shows how much each matters around what was found."""
 WARM_UPS = ((7, 7, 2, 0), (10, 4, 2, 0), (8, 8, 2, 0), (16, 4, 2, 0), (4, 4, 2, 0), (8, 3, 3, 0))
 """Footprints of 4a that are tried: 10 of 16 GPUs are usable locally with each."""
-SEEDS_OF = {"1": 1, "4a": 5, "4b": 1, EIGHTH: 1}
+WARM_UPS_4B = ((6, 0, 0, 0), (7, 0, 0, 0), (8, 0, 0, 0), (9, 0, 0, 0), (10, 0, 0, 0), (14, 0, 0, 0), (14, 2, 0, 0))
+"""Of 4b, tried on an eighth of it against the first row of table 10."""
+SEEDS_OF = {"1": 1, "4a": 5, "4b": 1, EIGHTH: 1, ROOMY: 1}
 """Runs whose makespans are averaged."""
 
 
@@ -133,6 +138,30 @@ def fitted(runs: Runs) -> dict[str, Any]:
     return {"values": asdict(best), "warm_up_4a": list(footprint), "sensitivity": rows}
 
 
+def fitted_warm_up(runs: Runs, assumed: Assumptions) -> dict[str, Any]:
+    """The footprint of 4b with which an eighth of it comes closest to the first row of table 10."""
+    cells = {d: Cell(EIGHTH, d) for d in (False, True)}
+    wanted = {(each, d): asks_of(cell, assumed, each) for each in WARM_UPS_4B for d, cell in cells.items()}
+    done = runs(ask for asks in wanted.values() for ask in asks)
+    rows = []
+    for each in WARM_UPS_4B:
+        found = {Cell("4b", d): mean_makespan_s(done, wanted[each, d]) for d in cells}
+        row = {"warm_up_4b": list(each), "error": error_of(found)}
+        rows.append(row | {"makespans_s": {cell.key: s for cell, s in found.items()}})
+    return {"warm_up_4b": min(rows, key=lambda row: float(row["error"]))["warm_up_4b"], "sensitivity": rows}
+
+
+def table_of_warm_up(kept: Mapping[str, Any]) -> str:
+    """Footprints of 4b that were tried."""
+    keys = [Cell("4b", d).key for d in (False, True)]
+    rows = [["warm-up of 4b", "error %", *(f"{key} s" for key in keys)]]
+    rows.append(["published", "", *(f"{PUBLISHED_S[Cell('4b', d)]:.0f}" for d in (False, True))])
+    for row in kept["sensitivity"]:
+        cells = [f"{row['makespans_s'][key]:.0f}" for key in keys]
+        rows.append([str(row["warm_up_4b"]), f"{100 * row['error']:.1f}", *cells])
+    return "\n".join(text_table(rows))
+
+
 def table_of_fit(kept: Mapping[str, Any]) -> str:
     """What was tried, and how far each is from the four cells."""
     keys = [cell.key for cell in FITTED]
@@ -149,7 +178,13 @@ def table_of_fit(kept: Mapping[str, Any]) -> str:
 def chosen(kept: Mapping[str, Any]) -> tuple[Assumptions, Footprints]:
     """The fitted values."""
     fit = kept["fit"]
-    return Assumptions(**fit["values"]), {**FOOTPRINTS, "4a": tuple(fit["warm_up_4a"])}
+    of_4b = tuple(kept["warm-up"]["warm_up_4b"]) if "warm-up" in kept else FOOTPRINTS["4b"]
+    return Assumptions(**fit["values"]), {
+        **FOOTPRINTS,
+        "4a": tuple(fit["warm_up_4a"]),
+        "4b": of_4b,
+        EIGHTH: of_4b,
+    }
 
 
 def all_cells(runs: Runs, assumed: Assumptions, footprints: Footprints) -> dict[str, Any]:
@@ -177,8 +212,8 @@ RATIOS: Mapping[str, tuple[Cell, Cell, tuple[float, float]]] = {
     "the same with the policy": (Cell("4a", False, True), Cell("4a", True, True), (1.25, 1.55)),
     "speed-up by disaggregation, 128 machines": (Cell("4b", False), Cell("4b", True), (1.05, 1.2)),
     "the same with the policy, 128 machines": (Cell("4b", False, True), Cell("4b", True, True), (1.05, 1.2)),
-    "gain by the policy, 4 machines, local": (Cell("4a", False), Cell("4a", False, True), (0.9, 1.0)),
-    "gain by the policy, 4 machines, remote": (Cell("4a", True), Cell("4a", True, True), (0.8, 1.0)),
+    "gain by the policy, 4 machines, local": (Cell("4a", False), Cell("4a", False, True), (0.9, 0.999)),
+    "gain by the policy, 4 machines, remote": (Cell("4a", True), Cell("4a", True, True), (0.8, 0.999)),
     "gain by the policy, 128 machines, local": (Cell("4b", False), Cell("4b", False, True), (1.05, 1.2)),
     "gain by the policy, 128 machines, remote": (Cell("4b", True), Cell("4b", True, True), (1.05, 1.2)),
     "both against neither, 128 machines": (Cell("4b", False), Cell("4b", True, True), (1.05, 1.35)),
@@ -207,10 +242,12 @@ def table_of_cells(kept: Mapping[str, Any]) -> str:
     return "\n".join([*lines, "", *text_table(ratios, left=(0, 4))])
 
 
+SWEEPS = ("4a", EIGHTH, ROOMY)
+"""Experiments on which many values are tried."""
 SWEPT: Mapping[str, tuple[Any, ...]] = {
     "local": (False, True),
     "pressure": (0.05, 0.2, 1.0),
-    "slack": (1.05, 1.1, 1.5),
+    "slack": (1.05, 1.5),
     "interval_s": (2.0, 10.0),
 }
 
@@ -218,41 +255,49 @@ SWEPT: Mapping[str, tuple[Any, ...]] = {
 def swept(runs: Runs, base: Assumptions, footprints: Footprints, experiments: Sequence[str]) -> list[dict[str, Any]]:
     """Makespans of the four cells of an experiment at all combinations of ``SWEPT``."""
     combinations = [dict(zip(SWEPT, values, strict=True)) for values in itertools.product(*SWEPT.values())]
-    cells = [Cell(e, d, a) for e in experiments for d in (False, True) for a in (False, True)]
+    cells = [cell for e in experiments for cell in cells_of(e)]
 
-    def ask(cell: Cell, change: Mapping[str, Any]) -> Ask:
+    def asks(cell: Cell, change: Mapping[str, Any]) -> list[Ask]:
         change = change if cell.aware else {**change, "slack": base.slack}  # without the policy it decides nothing
-        return Ask(cell, replace(base, **change), footprints[cell.experiment])
+        return asks_of(cell, replace(base, **change), footprints[cell.experiment])
 
-    done = runs(ask(cell, change) for change in combinations for cell in cells)
+    done = runs(ask for change in combinations for cell in cells for ask in asks(cell, change))
     return [
-        {**change, "makespans_s": {cell.key: done[ask(cell, change)].makespan_s for cell in cells}}
+        {**change, "makespans_s": {cell.key: mean_makespan_s(done, asks(cell, change)) for cell in cells}}
         for change in combinations
     ]
+
+
+RATIOS_OF_SWEEP = ("speed-up", "with policy", "policy local", "policy remote")
+"""By disaggregation without and with the policy, by the policy without and with disaggregation."""
+
+
+def cells_of(experiment: str) -> tuple[Cell, ...]:
+    """The four cells of an experiment."""
+    return tuple(Cell(experiment, d, a) for d in (False, True) for a in (False, True))
+
+
+def ratios_of(makespans: Mapping[Cell, float], experiment: str) -> tuple[float, float, float, float]:
+    """``RATIOS_OF_SWEEP`` of an experiment."""
+    local, local_aware, remote, remote_aware = (makespans[cell] for cell in cells_of(experiment))
+    return local / remote, local_aware / remote_aware, local / local_aware, remote / remote_aware
 
 
 def table_of_sweep(rows: Sequence[Mapping[str, Any]]) -> str:
     """Ratios by values."""
     experiments = list(dict.fromkeys(key.split()[0] for key in rows[0]["makespans_s"]))
-    heads = [
-        f"{e} {what}" for e in experiments for what in ("speed-up", "with policy", "policy local", "policy remote")
-    ]
-    lines = [[*SWEPT, *heads]]
+    lines = [[*SWEPT, *(f"{e} {what}" for e in experiments for what in RATIOS_OF_SWEEP)]]
     for row in rows:
-        cells = []
-        for e in experiments:
-            s = {(d, a): row["makespans_s"][Cell(e, d, a).key] for d in (False, True) for a in (False, True)}
-            cells += [
-                s[False, False] / s[True, False],
-                s[False, True] / s[True, True],
-                s[False, False] / s[False, True],
-                s[True, False] / s[True, True],
-            ]
-        lines.append([*(str(row[key]) for key in SWEPT), *(f"{value:.3f}" for value in cells)])
+        found = [
+            ratio
+            for e in experiments
+            for ratio in ratios_of({cell: row["makespans_s"][cell.key] for cell in cells_of(e)}, e)
+        ]
+        lines.append([*(str(row[key]) for key in SWEPT), *(f"{value:.3f}" for value in found)])
     return "\n".join(text_table(lines))
 
 
-JOINT = ("4a", EIGHTH)
+JOINT = ("4a", EIGHTH, ROOMY)
 
 
 def compared(
@@ -304,8 +349,16 @@ def keep(part: str, value: Any) -> None:
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     kept[part] = value
     kept["machine"] = describe_machine()
-    write_whole(RESULTS, json.dumps(kept, indent=1) + "\n")
+    write_whole(RESULTS, dumped(kept))
     write_whole(RESULTS.with_suffix(".txt"), table(kept) + "\n")
+
+
+def dumped(kept: Mapping[str, Any]) -> str:
+    """What is kept as text: lists of numbers, and of pairs of them, on one line."""
+    text = json.dumps(kept, indent=1)
+    for brackets in (r"\[([^\[\]{}\"]*)\]", r"\[((?:\s*\[[^\[\]\n]*\],?)+\s*)\]"):
+        text = re.sub(brackets, lambda found: f"[{' '.join(found[1].split())}]", text)
+    return text + "\n"
 
 
 def table(kept: Mapping[str, Any]) -> str:
@@ -314,11 +367,13 @@ def table(kept: Mapping[str, Any]) -> str:
     if "fit" in kept:
         values = ", ".join(f"{key} {value}" for key, value in kept["fit"]["values"].items())
         parts += [f"fit: {values}, warm-up of 4a {kept['fit']['warm_up_4a']}", table_of_fit(kept["fit"]), ""]
+    if "warm-up" in kept:
+        parts += ["warm-up of 4b, on an eighth of it", table_of_warm_up(kept["warm-up"]), ""]
     if "cells" in kept:
         feet = ", ".join(f"{key} {value}" for key, value in kept["cells"]["footprints"].items())
         parts += [f"cells, CPU for so many jobs left by the warm-up on each machine: {feet}"]
         parts += [table_of_cells(kept["cells"]), ""]
-    for name in ("sweep 4a", f"sweep {EIGHTH}"):
+    for name in (f"sweep {each}" for each in SWEEPS):
         if name in kept:
             parts += [name, table_of_sweep(kept[name]), ""]
     if "joint" in kept:
@@ -327,12 +382,14 @@ def table(kept: Mapping[str, Any]) -> str:
 
 
 @click.command()
-@click.argument("what", type=click.Choice(["fit", "run", "sweep", "joint"]))
+@click.argument("what", type=click.Choice(["fit", "warm-up", "run", "sweep", "joint"]))
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(1))
 @click.option(
     "--seeds", default=20, show_default=True, type=click.IntRange(2), help="Of the joint network's comparison."
 )
-@click.option("--experiment", "experiments", multiple=True, help="Of sweep (4a, 4b/8) and joint (4a, 1, 4b/8).")
+@click.option(
+    "--experiment", "experiments", multiple=True, help="Of sweep (4a, 4b/8, 4b/8+) and joint (4a, 4b/8, 4b/8+, 1)."
+)
 def main(what: str, workers: int, seeds: int, experiments: tuple[str, ...]) -> None:
     """Run one part, print its table and keep it."""
     runs = Runs(workers)
@@ -341,10 +398,12 @@ def main(what: str, workers: int, seeds: int, experiments: tuple[str, ...]) -> N
     else:
         kept = json.loads(RESULTS.read_text())
         assumed, footprints = chosen(kept)
-        if what == "run":
+        if what == "warm-up":
+            keep("warm-up", fitted_warm_up(runs, assumed))
+        elif what == "run":
             keep("cells", all_cells(runs, assumed, footprints))
         elif what == "sweep":
-            for experiment in experiments or ("4a", EIGHTH):
+            for experiment in experiments or SWEEPS:
                 keep(f"sweep {experiment}", swept(runs, assumed, footprints, (experiment,)))
         else:
             rows = compared(runs, assumed, footprints, seeds, experiments or JOINT)

@@ -97,11 +97,14 @@ class Experiment:
 
 EIGHTH = "4b/8"
 """An eighth of 4b in all respects, to try many values on."""
+ROOMY = "4b/8+"
+"""The same with the warm-up of experiment 1, which leaves CPU for twice as many jobs."""
 EXPERIMENTS = {
     "1": Experiment(4, 512),
     "4a": Experiment(4, 64),
     "4b": Experiment(128, 4096),
     EIGHTH: Experiment(16, 512, ARRIVALS_PER_S / 8.0),
+    ROOMY: Experiment(16, 512, ARRIVALS_PER_S / 8.0),
 }
 """2 is the simulation of 1, and 3 the first row of 4b."""
 PUBLISHED_S = {
@@ -123,9 +126,15 @@ FITTED = tuple(PUBLISHED_S)[:4]
 """Cells that values are fitted to; all others are predicted."""
 Footprints = Mapping[str, tuple[int, ...]]
 """By experiment: jobs whose CPU the warm-up leaves on each machine; repeated over all machines."""
-FOOTPRINTS: Footprints = {"1": (14, 2, 0, 0), "4a": (7, 7, 2, 0), "4b": (7, 0, 0, 0), EIGHTH: (7, 0, 0, 0)}
+FOOTPRINTS: Footprints = {
+    "1": (14, 2, 0, 0),
+    "4a": (7, 7, 2, 0),
+    "4b": (7, 0, 0, 0),
+    EIGHTH: (7, 0, 0, 0),
+    ROOMY: (14, 2, 0, 0),
+}
 """6 of 16 GPUs are usable locally in experiment 1 (figure 23); 10 of 16 in 4a, which ends before the warm-up; 4 of 16 in 4b,
-where with disaggregation CPU for 7 jobs is left to each 16 GPUs: both follow from table 10 and the work of experiment 1."""
+which follows from table 10 and the work of experiment 1. How much more CPU is left is fitted in 4a and 4b."""
 
 
 @dataclass(frozen=True)

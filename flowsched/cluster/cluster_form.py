@@ -75,6 +75,12 @@ class TaskGpusForm(Form):
     models: Annotated[list[Name], Field(min_length=1)] | None = None
 
 
+class JobGpusForm(TaskGpusForm):
+    """GPUs that a job asks for, in a file: as of a task, and whether they may be on other machines."""
+
+    remote: bool = False
+
+
 def _gpus_in_a_cell(value: Any) -> Any:
     """``count=2 models=V100|P100``, as it stands in a cell of a table, as YAML would have it."""
     if not isinstance(value, str):
@@ -87,6 +93,8 @@ def _gpus_in_a_cell(value: Any) -> Any:
                 f"{shown(value)} is not what GPUs are asked for by", "write share=470m, or count=2 models=V100|P100"
             )
         found[key] = text.split("|") if key == "models" else text
+    if "remote" in found:
+        found["remote"] = {"true": True, "false": False}.get(found["remote"], found["remote"])
     if str(found.get("count", "")).isdigit():
         found["count"] = int(found["count"])
     return found
@@ -94,6 +102,8 @@ def _gpus_in_a_cell(value: Any) -> Any:
 
 AskedGpus = Annotated[TaskGpusForm | None, BeforeValidator(_gpus_in_a_cell)]
 """GPUs that a task asks for, or none."""
+JobGpus = Annotated[JobGpusForm | None, BeforeValidator(_gpus_in_a_cell)]
+"""GPUs that a job asks for, or none."""
 
 
 class GpuDemandForm(Form):

@@ -32,6 +32,7 @@ from flowsched.cluster.snapshot import (
     Snapshot,
     StartDelay,
     Task,
+    cpu_weight,
 )
 from flowsched.gpu.demand import LearntDemand
 from flowsched.gpu.shapes import GpuShape
@@ -158,11 +159,11 @@ class ClusterState:
                     raise ValueError(f"{name} was withdrawn but does not wait")
                 del self._pending[name]
                 self._plan.pop(name, None)
-            case RoundDecided(plan, reservations):
+            case RoundDecided(plan, reservations, by_choice):
                 self._plan = {p.task: p for p in plan}
                 self._reservations = reservations
                 self._rounds += 1
-                self._pending = {t: p.one_round_later() for t, p in self._pending.items()}
+                self._pending = {t: p.one_round_later(t in by_choice) for t, p in self._pending.items()}
 
     def snapshot(self, now_s: float) -> Snapshot:
         """The cluster as it is believed to be at ``now_s``."""
@@ -234,6 +235,7 @@ class ClusterState:
                 self._now_s,
                 event.start_s,
                 devices=event.devices,
+                remote=event.remote,
             ),
             task.done,
         )
@@ -248,11 +250,13 @@ class ClusterState:
                 task.scale,
                 running.threads,
                 running.cores,
-                running.width_milli / MILLI,
+                cpu_weight(running.width_milli),
                 task.memory_mib,
                 progress,
                 running.start_s,
-                gpus=use_of(self._catalogue, task.profile, node.machine.gpus, task.gpus, running.devices),
+                gpus=use_of(
+                    self._catalogue, task.profile, node.machine.gpus, task.gpus, running.devices, running.remote
+                ),
             ),
         )
         if task.gpus is not None:
@@ -308,7 +312,8 @@ class ClusterState:
 
     def _group_now(self, group: TaskGroup) -> TaskGroup:
         """A group without its members that ended: those who are left need not wait for others in their place."""
-        return replace(group, minimum=max(1, group.minimum - self._ended[group.name]))
+        ended = self._ended.get(group.name)
+        return group if ended is None else replace(group, minimum=max(1, group.minimum - ended))
 
     def _forbid_unknown_names(self, task: Task) -> None:
         unknown = [f"relation {name}" for name in (*task.holds, *task.joins) if name not in self._relations]

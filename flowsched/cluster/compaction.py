@@ -18,7 +18,7 @@ from flowsched.cluster.cluster_state import service_load
 from flowsched.cluster.gpus import MachineGpus, TaskGpus, has_devices, left_beside, suits, use_of
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.running_tasks import running_on
-from flowsched.cluster.snapshot import MILLI, Machine, Running, Service, Snapshot, Task, cores_beside
+from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, cores_beside, cpu_weight
 from flowsched.relations.census import Census
 from flowsched.support.arrays import BoolArray
 from flowsched_models.profile import PhaseOrder
@@ -362,8 +362,8 @@ def _searched(names: list[str], tasks: int, named: set[str]) -> set[str]:
 def _running_order(r: Running, now_s: float) -> tuple[object, ...]:
     if r.task.endless:
         # When it came and how far it is believed to be tell machines apart that are alike from now on.
-        return (r.task.timeless.content, 0.0, max(r.start_s, now_s), r.width_milli, r.threads, r.cores)
-    return (r.task.content, r.progress, r.start_s, r.width_milli, r.threads, r.cores)
+        return (r.task.timeless.content, 0.0, max(r.start_s, now_s), r.width_milli, r.threads, r.cores, r.remote)
+    return (r.task.content, r.progress, r.start_s, r.width_milli, r.threads, r.cores, r.remote)
 
 
 def _resident(r: Running, snapshot: Snapshot, machine: Machine) -> Resident:
@@ -373,11 +373,11 @@ def _resident(r: Running, snapshot: Snapshot, machine: Machine) -> Resident:
         r.task.scale,
         r.threads,
         r.cores,
-        r.width_milli / MILLI,
+        cpu_weight(r.width_milli),
         r.task.memory_mib,
         r.progress,
         ready_s,
-        gpus=use_of(snapshot.catalogue, r.task.profile, machine.gpus, r.task.gpus, r.devices),
+        gpus=use_of(snapshot.catalogue, r.task.profile, machine.gpus, r.task.gpus, r.devices, r.remote),
     )
     return long_running_resident(resident, snapshot) if r.task.endless else resident
 

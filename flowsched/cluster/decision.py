@@ -37,6 +37,8 @@ class Postponement:
     cost: float = 0.0
     terms: Mapping[str, float] = field(default_factory=dict)
     planned: PlannedStart | None = None
+    by_choice: bool = False
+    """Whether the policy counts it: it could have started, and waits for something better, so many times at most."""
 
 
 @dataclass(frozen=True)

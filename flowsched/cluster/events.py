@@ -41,6 +41,8 @@ class TaskBound:
     start_s: float
     devices: tuple[int, ...] = ()
     """GPUs that it has, or has a share of."""
+    remote: bool = False
+    """Whether parts of its job, its GPUs or what uses them, are on other machines."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ class RoundDecided:
 
     plan: tuple[PlannedStart, ...]
     reservations: tuple[Reservation, ...] = ()
+    by_choice: frozenset[str] = frozenset()
+    """Tasks that could have started, and wait by choice."""
 
 
 Event = (

@@ -108,18 +108,25 @@ def untouched(gpus: MachineGpus | None) -> tuple[int, ...]:
 
 
 def use_of(
-    catalogue: Catalogue, profile: str, gpus: MachineGpus | None, wanted: TaskGpus | None, devices: Sequence[int] = ()
+    catalogue: Catalogue,
+    profile: str,
+    gpus: MachineGpus | None,
+    wanted: TaskGpus | None,
+    devices: Sequence[int] = (),
+    remote: bool = False,
 ) -> GpuUse:
     """Where a task's GPUs are on a machine, as far as its speed depends on it; without ``devices`` the best linked ones,
-    undisturbed.
+    undisturbed. ``remote``: parts of its job are on other machines; it may then be the part without GPUs of its own.
     """
     known = catalogue.jobs[profile].gpus
-    if gpus is None or wanted is None or known is NO_GPU_PROFILE:
+    if known is NO_GPU_PROFILE:
         return NO_GPUS
+    if gpus is None or wanted is None:
+        return known.use_from_afar() if remote and wanted is None else NO_GPUS
     topology = catalogue.gpu_topologies.get(gpus.topology)
     if not devices:
         return known.best_use(gpus.model, topology, min(wanted.count, gpus.count))
-    return known.use(gpus.model, topology, devices)
+    return known.use(gpus.model, topology, devices, remote)
 
 
 class GpuJob(NamedTuple):

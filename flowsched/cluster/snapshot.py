@@ -94,7 +94,7 @@ class Task:
     spread_over: tuple[str, ...] | None = None
     """Names of the machines that its spreads count and compare, or None for those that it may run on."""
     rounds_waited: int = 0
-    """Rounds that have left it waiting so far, as far as somebody counted; decides nothing."""
+    """Rounds that have left it waiting so far, as far as somebody counted."""
     preemptions: int = 0
     """How often it was preempted so far."""
     done: float = 0.0
@@ -112,6 +112,11 @@ class Task:
     """Machines that it would rather not have, by name, and what each of them costs more. All cost models read them."""
     gpus: TaskGpus | None = None
     """What it asks for of GPUs as devices."""
+    gpus_for: str = ""
+    """Name of the task whose program uses its GPUs, over the network where that runs on another machine; empty for a task
+    that uses its own. Both are of one task group."""
+    postponements: int = 0
+    """Rounds that let it wait by choice, though it could have started."""
 
     @cached_property
     def content(self) -> tuple[object, ...]:
@@ -143,6 +148,7 @@ class Task:
             self.wishes,
             self.gpus is not None,
             self.gpus or _NO_GPUS,
+            self.gpus_for,
         )
 
     @cached_property
@@ -158,11 +164,12 @@ class Task:
         """The same long-running task, whenever it came and whatever it was asked to reach."""
         return replace(self, submit_s=0.0, goal_s=None, machines=None, min_utility=None, group=None, wishes=())
 
-    def one_round_later(self) -> Task:
+    def one_round_later(self, by_choice: bool = False) -> Task:
         """The same after one more round has left it waiting. Quicker than ``replace``, and its ``content`` stays."""
         other = object.__new__(Task)
         other.__dict__.update(self.__dict__)
         other.__dict__["rounds_waited"] = self.rounds_waited + 1
+        other.__dict__["postponements"] = self.postponements + by_choice
         other.__dict__.pop("timeless", None)
         return other
 
@@ -197,6 +204,8 @@ class Running:
     """When it was last moved here from another machine."""
     devices: tuple[int, ...] = ()
     """Numbers of the machine's GPUs that it has, or has a share of; ascending."""
+    remote: bool = False
+    """Whether parts of its job, its GPUs or what uses them, are on other machines."""
 
     def at(self, progress: float) -> Running:
         """The same with another progress. Quicker than ``replace``: of thousands of tasks each round has its own."""
@@ -258,6 +267,11 @@ class StartDelay:
     """For a task that is bound in the instant it is submitted."""
     after_waiting_s: float = 0.0
     """For a task that waited: a completion must be noticed and a container made."""
+
+
+def cpu_weight(width_milli: int) -> float:
+    """A task's weight where CPU is scarce, in cores: one that asks for nothing has the least, and never none."""
+    return max(width_milli, 1) / MILLI
 
 
 def cores_beside(machine: Machine, services: Iterable[Service]) -> tuple[int, ...]:

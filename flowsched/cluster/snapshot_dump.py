@@ -200,6 +200,9 @@ def _dump_task(task: Task) -> dict[str, Any]:
         data["wishes"] = dict(task.wishes)
     if task.gpus is not None:
         data["gpus"] = dump_task_gpus(task.gpus)
+    for key in ("gpus_for", "postponements"):
+        if getattr(task, key):
+            data[key] = getattr(task, key)
     return data
 
 
@@ -215,4 +218,5 @@ def _dump_running(running: Running) -> dict[str, Any]:
         "progress": running.progress,
         **({} if running.moved_s is None else {"moved_s": running.moved_s}),
         **({"devices": list(running.devices)} if running.devices else {}),
+        **({"remote": True} if running.remote else {}),
     }

@@ -105,6 +105,8 @@ class _TaskKeys(Form):
     input_mb: NotNegative = 0.0
     locality: list[LocalityForm] = Field(default_factory=list)
     wishes: dict[str, NotNegative] = Field(default_factory=dict)
+    gpus_for: Name | None = None
+    postponements: Annotated[int, Field(ge=0)] = 0
 
 
 class TaskForm(BoundForm, _TaskKeys):
@@ -124,6 +126,7 @@ class RunningForm(Form):
     progress: Annotated[float, Field(ge=0, le=1)] = 0.0
     moved_s: Moment | None = None
     devices: list[Annotated[int, Field(ge=0)]] = Field(default_factory=list)
+    remote: bool = False
 
 
 class PlannedForm(Form):
@@ -272,6 +275,10 @@ def _build(
     bound_by = {p: bound_values(problems, document, p, f, *names_to_hold) for p, f in all_tasks}
     tasks = {p: _task(problems, document, p, f, catalogue, names, bound_by[p]) for p, f in all_tasks}
     check_models(problems, document, ((p, t.gpus) for p, t in tasks.items() if t is not None), machines)
+    task_names = [f.name for _, f in all_tasks]
+    for path, task_form in all_tasks:
+        if task_form.gpus_for is not None:
+            refer(problems, document, (*path, "gpus_for"), "task", task_form.gpus_for, task_names)
     running: list[Running] = []
     places: list[KeyPath] = []
     for path, bound in named_running:
@@ -388,6 +395,8 @@ def _task(
         input_mb=form.input_mb,
         locality=tuple((place.label, place.value, place.share) for place in form.locality),
         wishes=tuple(sorted((name, cost) for name, cost in form.wishes.items() if cost)),
+        gpus_for=form.gpus_for or "",
+        postponements=form.postponements,
         **bound,
     )
 
@@ -404,6 +413,7 @@ def _running(form: RunningForm, task: Task) -> Running:
         progress=form.progress,
         moved_s=form.moved_s,
         devices=tuple(sorted(form.devices)),
+        remote=form.remote,
     )
 
 

@@ -123,6 +123,7 @@ def _running(plain: Mapping[str, Any]) -> Running:
         plain["progress"],
         plain.get("moved_s"),
         tuple(plain.get("devices", ())),
+        plain.get("remote", False),
     )
 
 
@@ -158,6 +159,8 @@ def _task(plain: Mapping[str, Any]) -> Task:
         locality=tuple((place["label"], place["value"], place["share"]) for place in plain.get("locality", ())),
         wishes=tuple(plain.get("wishes", {}).items()),
         gpus=plain_task_gpus(plain),
+        gpus_for=plain.get("gpus_for", ""),
+        postponements=plain.get("postponements", 0),
     )
 
 

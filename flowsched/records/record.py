@@ -337,10 +337,12 @@ def finite_or_none(value: float) -> float | None:
 
 
 def plain_value(value: Any) -> dict[str, Any]:
-    """A dataclass as JSON has it: tuples become lists. What takes no GPUs does not say so."""
+    """A dataclass as JSON has it: tuples become lists. What takes no GPUs, or waits by no choice, does not say so."""
     plain = {name: list(v) if isinstance(v, tuple) else v for name, v in asdict(value).items()}
     if plain.get("devices") == []:
         del plain["devices"]
+    if plain.get("by_choice") is False:
+        del plain["by_choice"]
     return plain
 
 

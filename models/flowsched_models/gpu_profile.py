@@ -29,7 +29,7 @@ class GpuUse(NamedTuple):
     sockets: int = 0
     """Bits of the sockets that these devices are on."""
     remote: bool = False
-    """Whether the rest of the job runs on another machine."""
+    """Whether it reaches GPUs, or is reached, over the network of its machine."""
 
 
 NO_GPUS = GpuUse()
@@ -52,6 +52,10 @@ class GpuProfile:
     """Among jobs that share a GPU."""
     network: Contention = NO_CONTENTION
     """Among jobs of one machine that reach GPUs over the network."""
+    remote: float = 1.0
+    """How many times longer it runs where its GPUs are on another machine than its CPU, with the network to itself."""
+    network_when_local: bool = False
+    """Whether it goes through the network of its machine where its GPUs are on that machine too."""
 
     def places(self, use: GpuUse) -> tuple[float, ...]:
         """[places] of a job's row in the compiled model: sensitivity, pressure and bits of each kind of place."""
@@ -67,10 +71,16 @@ class GpuProfile:
     def use(self, model: str, topology: GpuTopology | None, devices: Sequence[int], remote: bool = False) -> GpuUse:
         """Some devices of a machine as the run-time model takes them."""
         mask = sum(1 << device for device in devices)
+        away = self.remote if remote else 1.0
+        remote = remote or self.network_when_local
         if topology is None:
-            return GpuUse(self.slowdown(model, None), mask, 0, remote)
-        slowdown = self.slowdown(model, topology.slowest_class(devices))
+            return GpuUse(self.slowdown(model, None) * away, mask, 0, remote)
+        slowdown = self.slowdown(model, topology.slowest_class(devices)) * away
         return GpuUse(slowdown, mask, topology.socket_mask(devices), remote)
+
+    def use_from_afar(self) -> GpuUse:
+        """The part of a job that has CPU and memory, and GPUs on other machines."""
+        return GpuUse(self.remote, remote=True)
 
     def best_use(self, model: str, topology: GpuTopology | None, count: int) -> GpuUse:
         """Devices that are as well linked as a machine's can be, undisturbed."""

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, pairwise
+from typing import TYPE_CHECKING
 
-import networkx as nx
 import numpy as np
 
 from flowsched_models.cell import Floats, Ints
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 End = int | str
 """A device by its number, or another place of the machine by its name: a socket, a switch."""
@@ -49,6 +52,8 @@ class GpuTopology:
     @cached_property
     def graph(self) -> nx.Graph[End]:
         """Devices and other places; each edge has its ``weight`` and the number of its ``link_class``."""
+        import networkx as nx
+
         graph: nx.Graph[End] = nx.Graph()
         graph.add_nodes_from(range(self.count))
         for number, links in enumerate(self.links):
@@ -75,6 +80,8 @@ class GpuTopology:
 
     @cached_property
     def _paths(self) -> tuple[Floats, Ints]:
+        import networkx as nx
+
         n = self.count
         distance, slowest = np.zeros((n, n)), np.full((n, n), -1, np.int64)
         for one, other in combinations(range(n), 2):

@@ -64,11 +64,13 @@ class GpuProfileForm(Form):
     socket: ContentionForm = ContentionForm()
     device: ContentionForm = ContentionForm()
     network: ContentionForm = ContentionForm()
+    remote: Annotated[float, Field(ge=1)] = 1.0
+    network_when_local: bool = False
 
     def value(self) -> GpuProfile:
         """The plain value."""
         places = self.socket.value(), self.device.value(), self.network.value()
-        return GpuProfile(self.speed, self.links, self.communication, *places)
+        return GpuProfile(self.speed, self.links, self.communication, *places, self.remote, self.network_when_local)
 
 
 class GpuLinksForm(Form):
@@ -400,6 +402,8 @@ def _dump_gpu_profile(gpus: GpuProfile) -> dict[str, Any]:
         "links": dict(gpus.links),
         "communication": gpus.communication,
         **{place: contention._asdict() for place, contention in places.items()},
+        "remote": gpus.remote,
+        "network_when_local": gpus.network_when_local,
     }
 
 

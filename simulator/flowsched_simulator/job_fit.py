@@ -25,14 +25,15 @@ def check_fit(
     room = _room(machines, services)
     tasks = list(tasks)
     _check_barriers(problems, tasks, machines, room)
-    seen: set[int] = set()
+    seen: set[tuple[int, bool]] = set()
     fitting: set[tuple[object, ...]] = set()
     for task, entry in tasks:
         demand = (task.widths_milli[0], task.request_milli, task.memory_mib, task.resources, task.machines, task.gpus)
         # The copies of an entry differ by name only, and so do most jobs of a trace.
-        if id(entry) in seen or demand in fitting:
+        kind = id(entry), task.gpus_for != ""
+        if kind in seen or demand in fitting:
             continue
-        seen.add(id(entry))
+        seen.add(kind)
         mine = None if task.machines is None else set(task.machines)
         allowed = {n: r for n, r in room.items() if mine is None or n in mine}
         able = {m.name for m in machines if covers(dict(m.resources), task.resources)}
@@ -86,6 +87,9 @@ def _check_barriers(
     seen: set[int] = set()
     for task, entry in tasks:
         form = entry.form
+        if task.gpus_for and id(entry) not in seen:
+            seen.add(id(entry))
+            _check_gpu_sum(problems, task, entry, machines)
         if not form.has_barrier or id(entry) in seen:
             continue
         seen.add(id(entry))
@@ -99,6 +103,21 @@ def _check_barriers(
             held = f"the machines{among} hold {most} of them when idle"
             message = f"job '{form.name}' starts {form.tasks} tasks together; {held}"
             problems.add(entry.problem("tasks", message, "ask for fewer or smaller tasks, or add machines"))
+
+
+def _check_gpu_sum(problems: Problems, task: Task, entry: JobEntry, machines: Sequence[Machine]) -> None:
+    """Report a job whose GPUs may be on any machines, where all of them together have too few."""
+    wanted = task.gpus
+    assert wanted is not None, "it is the part of a job that has a GPU"
+    mine = None if task.machines is None else set(task.machines)
+    there = [m.gpus for m in machines if mine is None or m.name in mine]
+    count = sum(gpus.count for gpus in there if gpus is not None and suits(gpus, wanted))
+    # A GPU that no machine has at all is told of by itself.
+    if 0 < count < entry.form.gpu_count:
+        among = "" if mine is None else " that it may run on"
+        message = f"job '{entry.form.name}' needs {replace(wanted, count=entry.form.gpu_count)}; "
+        message += f"the machines{among} have {count} together"
+        problems.add(entry.problem("gpus", message, "ask for fewer, or add machines"))
 
 
 def _times(machine: Machine, room: tuple[int, int], task: Task, milli: int) -> int:

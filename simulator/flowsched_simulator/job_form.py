@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from flowsched.cluster.cluster_form import BoundForm
+from flowsched.cluster.cluster_form import BoundForm, JobGpus
+from flowsched.disaggregation.coupled import coupled_names
 from flowsched_models.document import Document, KeyPath, Problem
 from flowsched_models.form import Form, MemoryMib, MilliCpu, Name, NotNegative, Positive
 
@@ -43,6 +44,8 @@ class _JobKeys(Form):
 class JobForm(BoundForm, _JobKeys):
     """A job in a file."""
 
+    gpus: JobGpus = None
+
     @property
     def told_s(self) -> float | None:
         """The run time that policies are told, in seconds; None where it follows from the profile."""
@@ -56,12 +59,24 @@ class JobForm(BoundForm, _JobKeys):
 
     def task_names(self, job: str) -> list[str]:
         """The tasks of one of these jobs."""
+        if self.has_remote_gpus:
+            return coupled_names(job, self.gpu_count)
         return [job] if self.tasks == 1 else [f"{job}/{k}" for k in range(1, self.tasks + 1)]
 
     @property
     def has_barrier(self) -> bool:
         """Whether each of its jobs has several tasks that start together."""
         return self.barrier and self.tasks > 1
+
+    @property
+    def has_remote_gpus(self) -> bool:
+        """Whether GPUs may be on other machines than the CPU: its job is one sub-task, and one more for each GPU."""
+        return self.gpus is not None and self.gpus.remote
+
+    @property
+    def gpu_count(self) -> int:
+        """GPUs that it asks for."""
+        return 0 if self.gpus is None else self.gpus.count or 1
 
 
 class ArrivalForm(JobForm):
@@ -99,6 +114,27 @@ class JobEntry:
             yield self.problem("estimate_s", "is for jobs with runtime_s", "add runtime_s, or leave estimate_s out")
         if form.runtime_s is not None and "scale" in form.model_fields_set:
             yield self.problem("scale", "has no meaning beside runtime_s, the whole run time", "leave it out")
+
+    def remote_problems(self) -> Iterator[Problem]:
+        """What cannot be where its GPUs may be on other machines."""
+        form = self.form
+        if not form.has_remote_gpus:
+            return
+        at = "gpus"
+        if form.gpus is not None and form.gpus.share is not None:
+            yield self.problem(
+                at, "asks for a share of a GPU that may be on another machine", "ask for whole ones: count"
+            )
+        if form.runtime_s is None:
+            message = "may be on other machines (remote), which needs a run time that does not depend on cores"
+            yield self.problem(at, message, "give runtime_s")
+        if form.tasks > 1:
+            yield self.problem(
+                at, f"may be on other machines (remote), but the job has {form.tasks} tasks", "use copies"
+            )
+        if form.group is not None:
+            message = "may be on other machines (remote): such a job is a task group of its own"
+            yield self.problem("group", message, "leave it out")
 
     def barrier_problems(self) -> Iterator[Problem]:
         """What its barrier contradicts."""

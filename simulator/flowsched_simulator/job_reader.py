@@ -8,6 +8,7 @@ from typing import Any
 
 from flowsched.cluster.cluster_form import bound_values, refer
 from flowsched.cluster.snapshot import Task
+from flowsched.disaggregation.coupled import coupled, serving_profile
 from flowsched.relations.relation import TaskGroup
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import Problems, name_help
@@ -52,6 +53,7 @@ def read_jobs(problems: Problems, entries: Sequence[JobEntry], catalogue: Catalo
     selected = _Selector(known.labels)
     fixed = _fixed_profiles(problems, entries, catalogue)
     tasks: list[tuple[Task, JobEntry]] = []
+    serving: dict[str, JobProfile] = {}
     for entry in entries:
         form = entry.form
         for index, name in enumerate(form.machines or ()):
@@ -69,13 +71,23 @@ def read_jobs(problems: Problems, entries: Sequence[JobEntry], catalogue: Catalo
             if refer(problems, entry.document, path, "job profile", form.profile, catalogue.jobs):
                 profile = catalogue.jobs[form.profile]
         if profile is not None:
-            tasks += ((task, entry) for task in _tasks_of(entry, profile, {**bound, "machines": machines or None}))
+            whole = _tasks_of(entry, profile, {**bound, "machines": machines or None})
+            gpus = bound["gpus"]
+            apart = form.has_remote_gpus and gpus is not None and not gpus.is_share
+            tasks += ((task, entry) for one in whole for task in (coupled(one) if apart else (one,)))
+            if apart:
+                serving[profile.name] = serving_profile(profile)
     return ReadJobs(
-        replace(catalogue, jobs={**catalogue.jobs, **{p.name: p for p in fixed.values()}}),
+        replace(catalogue, jobs={p.name: p for p in (*catalogue.jobs.values(), *fixed.values(), *serving.values())}),
         tuple(tasks),
         {name: terms for entry in entries for name, terms in _terms_of(entry, after.get(id(entry), ()))},
         _run_time_factors(entries),
-        tuple(TaskGroup(name, e.form.tasks) for e in entries if e.form.has_barrier for name in e.form.names()),
+        tuple(
+            TaskGroup(name, len(e.form.task_names(name)))
+            for e in entries
+            if e.form.has_barrier or e.form.has_remote_gpus
+            for name in e.form.names()
+        ),
     )
 
 
@@ -84,11 +96,16 @@ def _check_names(problems: Problems, entries: Iterable[JobEntry], known: KnownNa
     first: dict[str, JobEntry] = {}
     for entry in entries:
         problems.extend(entry.barrier_problems())
+        problems.extend(entry.remote_problems())
         jobs = entry.form.names()
-        if entry.form.has_barrier and (taken := set(jobs) & set(known.task_groups)):
-            message = f"task group '{min(taken)}' has the name of this job, whose barrier is a group of that name"
+        own_group = "barrier" if entry.form.has_barrier else "sub-tasks" if entry.form.has_remote_gpus else ""
+        if own_group and (taken := set(jobs) & set(known.task_groups)):
+            verb = "is" if own_group == "barrier" else "are"
+            message = (
+                f"task group '{min(taken)}' has the name of this job, whose {own_group} {verb} a group of that name"
+            )
             problems.add(entry.problem("name", message, "rename one of them"))
-        tasks = (name for job in jobs if entry.form.tasks > 1 for name in entry.form.task_names(job))
+        tasks = (name for job in jobs for name in entry.form.task_names(job) if name != job)
         for name in (*jobs, *tasks):
             if name in first:
                 before = first[name]
@@ -113,8 +130,10 @@ def _fixed_profiles(
 
 
 def _tasks_of(entry: JobEntry, profile: JobProfile, bound: Mapping[str, Any]) -> Iterator[Task]:
+    """Tasks of an entry; those of a job whose GPUs may be on other machines before they are taken apart."""
     form = entry.form
-    for job, name in [(each, name) for each in form.names() for name in form.task_names(each)]:
+    named = [(job, name) for job in form.names() for name in ([job] if form.has_remote_gpus else form.task_names(job))]
+    for job, name in named:
         yield Task(
             name=name,
             job=job,

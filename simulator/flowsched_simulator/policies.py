@@ -11,6 +11,13 @@ from flowsched.cluster.knowledge import Knowledge, knowledge_of
 from flowsched.cluster.settings import TOPOLOGY, TOPOLOGY_WORTH, Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS, SETTING_NAMES, Readers
 from flowsched.cluster.snapshot import Task
+from flowsched.disaggregation.registry import (
+    DISAGGREGATION_POLICIES,
+    chosen_settings,
+    make_disaggregation,
+    own_settings,
+)
+from flowsched.disaggregation.scheduler import DisaggregationScheduler, forbid_unknown
 from flowsched.planner import PlanRules
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale import choice
@@ -43,8 +50,9 @@ POLICIES: dict[str, str] = {
 """Those that are compared unless somebody says which."""
 ON_REQUEST: dict[str, str] = {
     FLOW_PLAN: "flow, and a searched plan of everything that waits on top: cores, threads, widths, start order",
+    **{name: policy.summary for name, policy in DISAGGREGATION_POLICIES.items()},
 }
-"""Those that take seconds where the others take milliseconds."""
+"""Those that take seconds where the others take milliseconds, or are for jobs of a kind."""
 
 
 TOPOLOGY_POLICIES: dict[str, tuple[str, Mapping[str, Any]]] = {
@@ -110,7 +118,7 @@ class EngineOptions:
     time_limit_s: float | None = None
     """Of each solve; None: as long as it takes."""
     network_settings: Mapping[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
-    """Settings of cost models as texts, by policy."""
+    """Settings of policies that have their own, as texts, by policy."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +127,7 @@ class Description:
 
     name: str
     kind: str
-    """``search``, ``baseline`` or ``network``."""
+    """``search``, ``baseline``, ``network`` or ``disaggregation``."""
     summary: str
     """A line; of one that cannot be loaded, why."""
     on_request: bool
@@ -141,6 +149,8 @@ def describe(name: str) -> Description:
         return _describe_network(name)
     if name in BASELINES:
         return _describe_baseline(name)
+    if name in DISAGGREGATION_POLICIES:
+        return _describe_disaggregation(name)
     code: type = FlowScheduler if is_flow(name) else PlannedScheduler
     return Description(
         name,
@@ -157,6 +167,13 @@ def describe(name: str) -> Description:
 def everybody() -> tuple[Description, ...]:
     """All of them, in the order of lists."""
     return tuple(describe(name) for name in (*POLICIES, *ON_REQUEST, *baselines_on_request(), *cost_models()))
+
+
+def _describe_disaggregation(name: str) -> Description:
+    code = DisaggregationScheduler
+    place = f"{code.__module__}:{code.__name__}"
+    settings = tuple((f"{name}.{setting}", default) for setting, default in own_settings())
+    return Description(name, "disaggregation", ON_REQUEST[name], True, OUR_PACKAGE, place, settings, knowledge_of(code))
 
 
 def _describe_baseline(name: str) -> Description:
@@ -191,6 +208,11 @@ def _search_settings(name: str) -> tuple[tuple[str, Any], ...]:
     return (*plain, *((typed, plan[key] if key in plan else getattr(rules, key)) for typed, key in of_plan))
 
 
+def has_own_settings(name: str) -> bool:
+    """Whether a policy takes settings with its name and a dot; nothing is loaded."""
+    return name in DISAGGREGATION_POLICIES or is_cost_model(name)
+
+
 def check_policies(names: tuple[str, ...], source: str = "--policy") -> tuple[str, ...]:
     """The names without repetition; raises :class:`InputError` for those that there are not, and for broken baselines."""
     names = _known(names, source)
@@ -204,11 +226,15 @@ def check_policies(names: tuple[str, ...], source: str = "--policy") -> tuple[st
 
 
 def check_devices(names: Sequence[str], tasks: Iterable[Task]) -> None:
-    """Raise :class:`InputError` before anybody runs where a policy does not know the GPUs that tasks ask for."""
+    """Raise :class:`InputError` before any policy runs where one does not know the GPUs that tasks ask for, or what binds
+    tasks beside them.
+    """
     tasks = tuple(tasks)
     for name in names:
         if is_cost_model(name):
             forbid_devices(name, tasks)
+        if name in DISAGGREGATION_POLICIES:
+            forbid_unknown(name, tasks)
 
 
 def _known(names: tuple[str, ...], source: str) -> tuple[str, ...]:
@@ -231,6 +257,10 @@ def readers(names: Sequence[str], network_settings: Mapping[str, Sequence[tuple[
         name: choice.from_options(name, network_settings.get(name, ())) for name in names if is_cost_model(name)
     }
     own = [typed for name in networks for typed in choice.own_settings(name)]
+    for name in names:
+        if name in DISAGGREGATION_POLICIES:
+            chosen_settings(name, network_settings.get(name, ()))
+            own += [f"{name}.{setting}" for setting, _ in own_settings()]
     if FLOW_PLAN in names:
         own += PLAN_NAMES
     if FLOW_PLAN in names or any(is_flow(name) for name in names):
@@ -273,6 +303,10 @@ def schedulers_with(
         return
     if is_cost_model(name):
         yield "", network_scheduler(name, settings, engine, hosts)
+        return
+    if name in DISAGGREGATION_POLICIES:
+        mine = chosen_settings(name, engine.network_settings.get(name, ()))
+        yield "", make_disaggregation(name, limited(make_solver(engine.solver), engine.time_limit_s), mine, hosts)
         return
     variants = variants_of(name)
     for granting in variants:

@@ -61,7 +61,8 @@ class Scenario(ShortRepr):
     job_terms: Mapping[str, JobTerms] = field(default_factory=dict)
     """What holds for jobs as a whole, by job, where there is anything."""
     barriers: frozenset[str] = frozenset()
-    """Jobs whose tasks start together: each has a task group of its own, with its name."""
+    """Jobs whose tasks start together: each has a task group of its own, with its name. So have jobs whose GPUs may be on
+    other machines."""
     gpu_demand: tuple[tuple[GpuShape, int], ...] = ()
     """Shapes of tasks that are expected where there are GPUs, with how many of each; empty: learnt from those that come."""
     source: str = "<memory>"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flowsched.cluster.cluster_state import ClusterState
@@ -19,9 +19,12 @@ from flowsched.cluster.events import (
     TaskSubmitted,
 )
 from flowsched.cluster.gpus import use_of
-from flowsched.cluster.snapshot import MILLI, Task
+from flowsched.cluster.snapshot import Task, cpu_weight
+from flowsched.disaggregation.coupled import is_remote
 from flowsched.records.record import Recipe
+from flowsched_models.document import InputError, Problem
 from flowsched_models.runtime import HostFactory, Resident
+from flowsched_simulator.coupled_tasks import CoupledTasks
 from flowsched_simulator.gpu_use import GpuUse
 from flowsched_simulator.run import JobRun, RoundSummary, Run, Stay
 from flowsched_simulator.scenario import Scenario
@@ -56,6 +59,8 @@ class Options:
     """Whether the run keeps all records, made at once; for short runs. The scheduler must offer them."""
     record_sink: RecordSink | None = field(default=None, repr=False)
     """Where records go instead, one by one."""
+    round_interval_s: float = 0.0
+    """Seconds from one round to the next at least; 0: a round whenever something changed."""
     max_time_s: float = LONGEST_S
     """Simulated seconds after the first submission at which a run ends, whatever still runs or waits."""
     clock: Callable[[], float] = field(default=time.perf_counter, repr=False)
@@ -83,6 +88,7 @@ class Simulation:
         hosts = hosts or HostFactory(scenario.catalogue)
         self._tasks = {t.name: t for t in scenario.tasks}
         self._submissions = Submissions(scenario.tasks, scenario.job_terms)
+        self._coupled = CoupledTasks(scenario.tasks)
         options = self._options
         self._world = true_world(scenario, scenario.tasks, hosts, options.model_error, options.seed)
         self._state = ClusterState(
@@ -114,6 +120,7 @@ class Simulation:
         self._seen: set[str] = set()
         self._fresh: set[str] = set()
         self._first_s = self._submissions.next_s() if scenario.tasks else 0.0
+        self._next_round_s = self._first_s
         self._time_ended = False
 
     def run(self) -> Run:
@@ -131,10 +138,11 @@ class Simulation:
                 break
             self._now_s = now = max(now, self._now_s)
             changed = now >= wake_s
-            for task in self._world.advance(now):
-                self._state.apply(TaskFinished(task), now)
-                self._ended_s[task] = now
-                self._submissions.ended(self._tasks[task], now)
+            for done in self._world.advance(now):
+                for task in self._coupled.ended(done):
+                    self._state.apply(TaskFinished(task), now)
+                    self._ended_s[task] = now
+                    self._submissions.ended(self._tasks[task], now)
                 changed = True
             for submitted in self._submissions.take(now):
                 self._state.apply(TaskSubmitted(submitted), now)
@@ -146,7 +154,9 @@ class Simulation:
                 changed = True
             if changed and self._progress is not None:
                 self._progress(now - self._first_s, self._submissions.jobs_ended, self._submissions.jobs)
-            if changed and (self._state.pending or self._moves) and undelivered is None:
+            due = changed and now >= self._next_round_s
+            if due and (self._state.pending or self._moves) and undelivered is None:
+                self._next_round_s = now + self._options.round_interval_s
                 decisions, solve_ms = self._round()
                 if self._options.charge_scheduling_time and (decisions.placements or decisions.moves):
                     undelivered = (now + solve_ms / 1e3, decisions)
@@ -187,14 +197,16 @@ class Simulation:
         for preemption in decisions.preemptions or ():
             self._preempt(preemption)
         self._move([move for move in decisions.moves or () if move.task not in self._ended_s])
+        places = {p.task: p.machine for p in decisions.placements}
         for placement in decisions.placements:
-            self._place(placement)
+            self._place(placement, places)
         plan = tuple(p.planned for p in decisions.postponements if p.planned is not None)
-        self._state.apply(RoundDecided(plan, decisions.reservations), self._now_s)
+        by_choice = frozenset(p.task for p in decisions.postponements if p.by_choice)
+        self._state.apply(RoundDecided(plan, decisions.reservations, by_choice), self._now_s)
         self._again = bool(decisions.preemptions)
         self._moves = decisions.moves is not None
 
-    def _place(self, placement: Placement) -> None:
+    def _place(self, placement: Placement, places: Mapping[str, str]) -> None:
         delay = self._scenario.start_delay
         task = self._tasks[placement.task]
         wait = delay.at_submission_s if task.name in self._fresh else delay.after_waiting_s
@@ -206,6 +218,7 @@ class Simulation:
             placement.cores,
             self._now_s + wait,
             placement.devices,
+            is_remote(task, places, self._coupled.others(task.name)),
         )
         self._state.apply(bound, self._now_s)
         self._bound_s[task.name] = self._now_s
@@ -219,16 +232,29 @@ class Simulation:
             task.scale,
             bound.threads,
             bound.cores,
-            bound.width_milli / MILLI,
+            cpu_weight(bound.width_milli),
             task.memory_mib,
             progress,
             bound.start_s,
-            gpus=use_of(self._scenario.catalogue, task.profile, self._gpus[bound.machine], task.gpus, bound.devices),
+            gpus=use_of(
+                self._scenario.catalogue,
+                task.profile,
+                self._gpus[bound.machine],
+                task.gpus,
+                bound.devices,
+                isinstance(bound, TaskBound) and bound.remote,
+            ),
         )
         self._world.start(task.name, bound.machine, resident, self._now_s)
 
     def _stop(self, task: str, moved: bool) -> float:
         """Take a task off its machine, and remember that it was there; the share of its work that is done."""
+        if self._coupled.others(task):
+            message = (
+                f"{task} is a sub-task of a job whose GPUs may be on other machines: those do not leave their place"
+            )
+            help = "choose a policy, or settings, that neither preempt nor move"
+            raise InputError([Problem("--policy", None, self._scheduler.name, message, help)])
         bound = self._bound[task]
         stay = Stay(
             bound.machine,
@@ -281,7 +307,10 @@ class Simulation:
             # What was preempted waits from now on, perhaps beside room that suits it.
             self._again = False
             return self._now_s
-        if self._world.next_event_s() < _NEVER or self._idle_rounds >= IDLE_ROUNDS:
+        moves = self._world.next_event_s() < _NEVER
+        if self._options.round_interval_s > 0.0 and (moves or self._idle_rounds < IDLE_ROUNDS):
+            return max(self._next_round_s, self._now_s)
+        if moves or self._idle_rounds >= IDLE_ROUNDS:
             return _NEVER
         return self._now_s + IDLE_ROUND_S
 

@@ -60,7 +60,13 @@ def _mixed(scenario: Scenario, count: int, seed: int) -> Scenario:
         if job in scenario.job_terms:
             terms[name] = scenario.job_terms[job]
         for task in jobs[job]:
-            copy = replace(task, name=name + task.name.removeprefix(job), job=name, group=name if own else task.group)
+            copy = replace(
+                task,
+                name=name + task.name.removeprefix(job),
+                job=name,
+                group=name if own else task.group,
+                gpus_for=name if task.gpus_for else "",
+            )
             tasks.append(copy)
             if task.name in scenario.run_time_factors:
                 factors[copy.name] = scenario.run_time_factors[task.name]

@@ -198,7 +198,14 @@ def test_all_policies_as_json() -> None:
     heading, *lines = run("policies").output.splitlines()
     assert heading.split()[0] == "policy"
     assert list(told) == [line.split()[0] for line in lines]
-    assert {each["kind"] for each in told.values()} == {"search", "baseline", "network", "controller", "isolation"}
+    assert {each["kind"] for each in told.values()} == {
+        "search",
+        "baseline",
+        "network",
+        "disaggregation",
+        "controller",
+        "isolation",
+    }
     assert {"name": "flow-network.waiting", "required": False, "default": "inf"} in told["flow-network"]["settings"]
     assert {"name": "slots", "required": False, "default": 3} in told["flow"]["settings"]
     assert told["flow"]["only_with_policy"] is False and told["coco"]["only_with_policy"] is True

@@ -114,6 +114,8 @@ _TASK = object_with(
         "preemptions": is_count,
         "done": is_number,
         "gpus": _TASK_GPUS,
+        "gpus_for": is_text,
+        "postponements": is_count,
     },
 )
 
@@ -166,7 +168,7 @@ _SNAPSHOT = object_with(
                     "start_s": is_number,
                     "progress": is_number,
                 },
-                {"moved_s": or_null(is_number), "devices": WHOLES},
+                {"moved_s": or_null(is_number), "devices": WHOLES, "remote": is_flag},
             )
         ),
         "pending": list_of(_TASK),

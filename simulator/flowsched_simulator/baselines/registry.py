@@ -9,6 +9,7 @@ from typing import Any
 
 from flowsched.cluster.decision import Decisions, Scheduler
 from flowsched.cluster.snapshot import Snapshot
+from flowsched.disaggregation.registry import DISAGGREGATION_POLICIES
 from flowsched.scale.policies import ALIASES, COST_MODELS
 from flowsched.support.registry import Registry
 from flowsched_models.document import InputError, Problem
@@ -48,7 +49,13 @@ _ON_REQUEST = {
 COMPARED: tuple[str, ...] = tuple(_COMPARED)
 """Those that are compared unless it is said which."""
 _OTHER_POLICIES = frozenset(
-    {"flow", "flow+plan", *ALIASES, *(name for name in COST_MODELS if COST_MODELS.is_ours(name))}
+    {
+        "flow",
+        "flow+plan",
+        *DISAGGREGATION_POLICIES,
+        *ALIASES,
+        *(name for name in COST_MODELS if COST_MODELS.is_ours(name)),
+    }
 )
 """Names that no baseline may have."""
 

@@ -24,6 +24,7 @@ _KINDS = {
     "controller": "a controller of one machine, for scenarios of kind NodeScenario",
     "isolation": "a way of isolating critical tasks, for scenarios of kind IsolationScenario",
     "network": "a cost model, for clusters of any size (docs/policies.md)",
+    "disaggregation": "min-cost flow for jobs whose GPUs may be on other machines (docs/disaggregation.md)",
 }
 
 
@@ -65,7 +66,7 @@ def _lines() -> Iterator[tuple[Description, str]]:
 
 def _told(about: Description) -> str:
     """What a policy of clusters is told; controllers of one machine and ways of isolating read what they measure."""
-    return knowledge_text(about.told) if about.kind in ("search", "baseline", "network") else "-"
+    return knowledge_text(about.told) if about.kind in ("search", "baseline", "network", "disaggregation") else "-"
 
 
 def _described(name: str) -> Description:

@@ -39,7 +39,7 @@ from flowsched_simulator.policies import (
     EngineOptions,
     check_devices,
     check_policies,
-    is_cost_model,
+    has_own_settings,
     readers,
 )
 from flowsched_simulator.record_folder import RecordFolder
@@ -104,6 +104,13 @@ UNFINISHED = 3
     show_default="365d",
     help="Simulated time after which a run ends, whatever still runs.",
 )
+@click.option(
+    "--round-interval",
+    type=Seconds(),
+    default=0.0,
+    show_default="a round whenever something changed",
+    help="Simulated seconds from one round to the next, at least.",
+)
 @click.option("--solver", type=SOLVER, default="ortools", show_default=True)
 @click.option("--time-limit", type=TIME_LIMIT, help=TIME_LIMIT_HELP)
 @click.option(
@@ -139,6 +146,7 @@ def simulate(
     charge_scheduling_time: bool,
     model_error: str,
     max_time: float,
+    round_interval: float,
     solver: str,
     time_limit: float | None,
     settings: tuple[str, ...],
@@ -206,6 +214,7 @@ def simulate(
         model_error=error,
         charge_scheduling_time=charge_scheduling_time,
         max_time_s=max_time,
+        round_interval_s=round_interval,
     )
     if schedule is not None:
         needless = {
@@ -215,6 +224,7 @@ def simulate(
             "--keep-rounds": keep_rounds,
             "--charge-scheduling-time": charge_scheduling_time,
             "--max-time": max_time != LONGEST_S,
+            "--round-interval": round_interval != 0.0,
             "--set": settings,
             "--solver": solver != "ortools",
             "--time-limit": time_limit is not None,
@@ -225,7 +235,7 @@ def simulate(
             raise InputError([Problem("--schedule", None, "", message, f"leave out {', '.join(given)}")])
         loaded, runs = _replayed(loaded, scenario, schedule, options, out)
     else:
-        rest, network = choice.apart(settings, [name for name in names if is_cost_model(name)])
+        rest, network = choice.apart(settings, [name for name in names if has_own_settings(name)])
         own, plan = apart(tuple(rest))
         engine = EngineOptions(
             apply_settings(Settings(), own, readers=readers(names, network)),
@@ -268,10 +278,20 @@ def _end(unfinished: Sequence[tuple[str, str, str]]) -> None:
 
 
 _NOT_OF_EVENTS = (
-    "variant", "schedule", "out", "records", "keep_rounds", "charge_scheduling_time", "model_error", "max_time", *NODE_ONLY,
+    "variant", "schedule", "out", "records", "keep_rounds", "charge_scheduling_time", "model_error", "max_time",
+    "round_interval", *NODE_ONLY,
 )  # fmt: skip
 _OF_OTHERS = ("settings", "solver", "time_limit", "seed")
-_CLUSTER_ONLY = ("variant", "schedule", "keep_rounds", "charge_scheduling_time", "max_time", "solver", "time_limit")
+_CLUSTER_ONLY = (
+    "variant",
+    "schedule",
+    "keep_rounds",
+    "charge_scheduling_time",
+    "max_time",
+    "round_interval",
+    "solver",
+    "time_limit",
+)
 
 
 def _folder_of(scenario: str) -> Path:

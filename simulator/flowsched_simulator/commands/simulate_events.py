@@ -20,7 +20,7 @@ from flowsched_simulator.policies import (
     FLOW_PLAN,
     EngineOptions,
     check_policies,
-    is_cost_model,
+    has_own_settings,
     readers,
     schedulers_with,
 )
@@ -75,7 +75,7 @@ def _policies(asked: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _others(names: tuple[str, ...], request: EventsRequest) -> Callable[[Settings], Mapping[str, Scheduler]]:
-    own, network = choice.apart(request.settings, [name for name in names if is_cost_model(name)])
+    own, network = choice.apart(request.settings, [name for name in names if has_own_settings(name)])
     known = readers(names, network)
     apply_settings(Settings(), own, readers=known)  # what is wrong with them is said before anything is read
     options = EngineOptions(solver=request.solver, time_limit_s=request.time_limit_s, network_settings=network)

@@ -12,7 +12,7 @@ from flowsched.planner import PlanRules
 from flowsched.scale import choice
 from flowsched_simulator.baselines import BASELINES, variant_label, variants_of
 from flowsched_simulator.plan_rules_form import apart, apply_plan_rules
-from flowsched_simulator.policies import EngineOptions, check_policies, is_cost_model, readers
+from flowsched_simulator.policies import EngineOptions, check_policies, has_own_settings, readers
 
 BEST = "best"
 """Of a baseline's variants the best of each run, with hindsight, as ``simulate`` does."""
@@ -33,7 +33,7 @@ class Contender:
     def engine(self) -> EngineOptions:
         """The options of the engine. Raises :class:`InputError` for settings that the policy does not take."""
         names = (self.policy,)
-        rest, network = choice.apart(self.settings, [name for name in names if is_cost_model(name)])
+        rest, network = choice.apart(self.settings, [name for name in names if has_own_settings(name)])
         own, plan = apart(tuple(rest))
         return EngineOptions(
             apply_settings(Settings(), own, "settings", readers=readers(names, network)),

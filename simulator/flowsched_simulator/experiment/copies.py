@@ -27,7 +27,8 @@ def with_copies(scenario: Scenario, machines: int = 1, jobs: int = 1) -> Scenari
             group = task.group if task.group is None or task.group not in barriers else _copy(task.group, k)
             job = _copy(task.job, k)
             name = job + task.name.removeprefix(task.job)
-            tasks.append(replace(task, name=name, job=job, machines=allowed, group=group))
+            gpus_for = job if task.gpus_for else ""
+            tasks.append(replace(task, name=name, job=job, machines=allowed, group=group, gpus_for=gpus_for))
     return replace(
         scenario,
         machines=tuple(replace(m, name=_copy(m.name, k)) for k in range(machines) for m in scenario.machines),

@@ -8,8 +8,9 @@ from typing import Any
 
 from flowsched.cluster.gpus import taken, untouched
 from flowsched.inspector.account import SEARCH, Account, Part
-from flowsched.inspector.plain_snapshot import plain_machine_gpus, plain_task_gpus
+from flowsched.inspector.plain_snapshot import plain_gpu_topologies, plain_machine_gpus, plain_task_gpus
 from flowsched.inspector.running_changes import changes_of
+from flowsched_models.gpu_topology import GpuTopology
 
 RUNS, STARTS, MOVES_IN, PREEMPTED, MOVES_OUT = "runs", "starts", "moves here", "is preempted", "moves away"
 """What a task does on the devices of a machine; the last two leave them with the round."""
@@ -25,6 +26,8 @@ class DeviceHold:
     devices: tuple[int, ...]
     share_milli: int
     """Of each of them."""
+    link_class: str | None = None
+    """The slowest class of link between them; None for one device, and where links are not known."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class MachineDevices:
     """The same once the round is carried out."""
     holds: tuple[DeviceHold, ...]
     """What runs there, then what comes."""
+    topology: GpuTopology | None = None
+    """How they are linked, where that is known."""
 
 
 def machine_devices(account: Account, part: Part) -> dict[str, MachineDevices]:
@@ -49,6 +54,9 @@ def machine_devices(account: Account, part: Part) -> dict[str, MachineDevices]:
     if not gpus:
         return {}
     running = snapshot.get("running", ())
+    known = plain_gpu_topologies(snapshot)
+    # One that is of other devices says nothing about these.
+    links = {n: t for n, g in gpus.items() if (t := known.get(g.topology)) is not None and t.count == g.count}
     asks = {t["name"]: plain_task_gpus(t) for t in (*(r["task"] for r in running), *snapshot.get("pending", ()))}
     leaves = {c["task"]: PREEMPTED for c in changes_of(account, "preemptions")}
     moves = changes_of(account, "moves")
@@ -67,8 +75,12 @@ def machine_devices(account: Account, part: Part) -> dict[str, MachineDevices]:
             does = leaves.get(task, RUNS)
         if does not in LEAVING:
             after[name] = taken(after[name], wanted, devices)
-        holds[name].append(DeviceHold(task, does, devices, wanted.share_milli))
-    return {name: MachineDevices(gpus[name].model, before[name], after[name], tuple(holds[name])) for name in gpus}
+        link_class = links[name].slowest_class(devices) if name in links else None
+        holds[name].append(DeviceHold(task, does, devices, wanted.share_milli, link_class))
+    return {
+        name: MachineDevices(gpus[name].model, before[name], after[name], tuple(holds[name]), links.get(name))
+        for name in gpus
+    }
 
 
 def _devices(place: Mapping[str, Any]) -> tuple[int, ...]:

@@ -47,6 +47,9 @@ and, where they apply:
 - ``reason``, ``cost``, ``terms``, ``waited_s``, ``rounds_waited`` (this one included), ``planned``, ``reservation``
   and ``other_reservations`` (as in the record; ``start_s`` is the cluster's clock, ``in_s`` from now, below 0 where it has
   passed), ``repairs``, ``group``; of one that is placed also ``due_age_s``, and rounds before this one;
+- ``better_gpus``: of one that demands more utility of its GPUs than the best free ones of ``closest`` have: ``machine``,
+  ``devices``, ``link_class`` (the slowest between them), ``communication``, ``interference``, ``fragmentation``,
+  ``utility``, ``demanded``;
 - ``needed_waiting``: ``more`` that waiting would have to cost, ``w``, ``w_needed``, ``w_most``, ``reached_at_age_s``;
   ``limit`` (network): the most that a place may cost;
 - ``refusals``: ``machines``, ``available``, ``message``, ``rows`` (:func:`flowsched.inspector.refusals.tabulate`);

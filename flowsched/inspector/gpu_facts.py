@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from flowsched.cluster.gpus import TaskGpus
@@ -53,7 +54,8 @@ def gpu_sentences(facts: dict[str, Any] | None) -> list[str]:
     numbers = ", ".join(str(d) for d in facts["devices"])
     lines = f"It asks for {facts['asks']} and gets device{'s' * (len(facts['devices']) > 1)} {numbers}"
     if "links" in facts:
-        return [f"{lines}{_link_words(facts['links'])}"]
+        links = facts["links"]
+        return [f"{lines}{link_words(None if links is None else links['class'], links)}"]
     if facts["cost"] is None:
         return [f"{lines}."]
     if facts["worth"] is None:
@@ -82,10 +84,13 @@ def _links(task: FlowTask, prices: TopologyPrices) -> dict[str, Any] | None:
     }
 
 
-def _link_words(links: dict[str, Any] | None) -> str:
+def link_words(link_class: str | None, links: Mapping[str, Any] | None) -> str:
+    """What follows the devices of a task in a sentence: the slowest link between them, and the terms of their cost where
+    links are priced.
+    """
+    slowest = "" if link_class is None else f", linked by {link_class} where they are farthest apart"
     if links is None:
-        return "."
-    slowest = "" if links["class"] is None else f", linked by {links['class']} where they are farthest apart"
+        return f"{slowest}."
     return (
         f"{slowest}. That costs {links['communication']:.2f} for their distance, "
         f"{links['interference']:.2f} for interference at their sockets and "

@@ -25,7 +25,8 @@ from flowsched.cluster.snapshot import (
 )
 from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
-from flowsched_models.profiles import CatalogueForm
+from flowsched_models.gpu_topology import GpuTopology
+from flowsched_models.profiles import CatalogueForm, GpuTopologyForm
 from flowsched_models.quantity import parse_cores, parse_duration_us
 
 
@@ -81,6 +82,12 @@ def plain_machine_gpus(plain: Mapping[str, Any]) -> MachineGpus | None:
         return None
     memory = _mib(gpus["memory"]) if "memory" in gpus else None
     return MachineGpus(gpus["model"], gpus["count"], memory, gpus.get("topology", ""))
+
+
+def plain_gpu_topologies(plain: Mapping[str, Any]) -> dict[str, GpuTopology]:
+    """How the GPUs of the machines of a snapshot are linked, by name, as far as its catalogue says."""
+    forms: Mapping[str, Any] = plain.get("catalogue", {}).get("gpu_topologies") or {}
+    return {name: GpuTopologyForm.model_validate(form).topology(name) for name, form in forms.items()}
 
 
 def _machine(plain: Mapping[str, Any]) -> Machine:

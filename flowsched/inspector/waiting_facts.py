@@ -14,6 +14,7 @@ from flowsched.inspector.restored_round import arrival_of
 from flowsched.inspector.sharing import shared_services
 from flowsched.inspector.waiting_bound import waiting_bound
 from flowsched.pricing.arrival import Arrival, joined
+from flowsched.round.extract import below_demand
 
 
 def waiting_facts(task: FlowTask) -> dict[str, Any]:
@@ -38,6 +39,7 @@ def waiting_facts(task: FlowTask) -> dict[str, Any]:
         "terms": plain_terms(waits.terms),
         "planned": planned,
         "closest": closest,
+        "better_gpus": _better_gpus(task, closest) if cause == "cost" else None,
         "core_price": None if nearest is None else core_price(part, nearest["machine"], task.width_milli),
         "shared": [] if planned is None else _shared_later(task, planned["machine"]),
         "needed_waiting": _needed_waiting(task, closest, cause),
@@ -104,6 +106,15 @@ def _closest(task: FlowTask) -> dict[str, Any] | None:
     assert waits is not None, "it waits"
     best = cheapest(m for m in moves_of(task) if m.machine is not None and m.slot == 0) or cheapest_open(task)
     return None if best is None or waits.cost is None else best.plain(waits.cost, waits.terms)
+
+
+def _better_gpus(task: FlowTask, closest: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The best free devices of the closest machine, where the task demands better ones."""
+    if task.opened is None or closest is None:
+        return None
+    machine = next(m for m, known in enumerate(task.opened.model.view.machines) if known.name == closest["machine"])
+    found = below_demand(task.opened.model, task.others_on(machine), task.number, machine)
+    return None if found is None else found._asdict() | {"devices": list(found.devices)}
 
 
 def _needed_waiting(task: FlowTask, closest: Mapping[str, Any] | None, cause: str) -> dict[str, Any] | None:

@@ -28,6 +28,7 @@ from flowsched.inspector.wording import (
     ms_text,
     seconds_text,
 )
+from flowsched.round.extract import BelowDemand
 from flowsched_models.quantity import count_cores
 
 
@@ -72,6 +73,8 @@ def _own_headline(facts: Facts) -> str:
             if now is None:
                 return f"{what}: there is no place for it now." if facts["models"] else f"{what}."
             return f"{what}: {now}, waiting for that costs {cost_text(facts['cost'])}."
+        case "cost" if facts.get("better_gpus") is not None:
+            return f"{BelowDemand(**facts['better_gpus']).text}."
         case "cost" if now is not None:
             limit = facts.get("limit")
             if limit is not None:
@@ -110,6 +113,8 @@ def _own_headline(facts: Facts) -> str:
             return "waits with its task group, which starts whole or not at all."
         case _:
             reason = facts.get("reason")
+            if reason and reason.startswith("waits "):
+                return f"{reason}."
             return f"waits: {reason}." if reason else "waits."
 
 

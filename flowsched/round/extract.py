@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from flowsched.cluster.compaction import MachineGroup
 from flowsched.cluster.decision import Placement, Postponement
 from flowsched.cluster.gpus import TaskGpus, has_devices, suits
 from flowsched.cluster.resource import amount_text, covers
 from flowsched.cluster.snapshot import PlannedStart, Reservation, Task
-from flowsched.pricing.arrival import Arrival, joined
+from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.pricing.topology_prices import TopologyPrices
 from flowsched.relations.census import demand_text
@@ -19,6 +20,31 @@ from flowsched.round.passes import Deciding
 from flowsched.round.reservation import OverdueDemands
 from flowsched.round.round_model import RoundModel
 from flowsched_models.quantity import count_cores
+
+
+class BelowDemand(NamedTuple):
+    """The best free devices of a machine, which are of less utility than a task demands."""
+
+    machine: str
+    devices: Sequence[int]
+    link_class: str | None
+    """The slowest between them."""
+    communication: float
+    interference: float
+    fragmentation: float
+    utility: float
+    demanded: float
+
+    @property
+    def text(self) -> str:
+        """The sentence about the task, which is its subject, without a full stop."""
+        numbers = ", ".join(str(device) for device in self.devices)
+        link = "" if self.link_class is None else f", linked by {self.link_class},"
+        return (
+            f"waits for better GPUs: the best free ones, {numbers} of {self.machine}{link} are of utility "
+            f"{self.utility:.2f}, and it demands {self.demanded:g} (distance costs {self.communication:.2f}, "
+            f"interference {self.interference:.2f}, what is left free {self.fragmentation:.2f})"
+        )
 
 
 def placements(deciding: Deciding) -> tuple[Placement, ...]:
@@ -165,8 +191,8 @@ def _why_unscheduled(deciding: Deciding, plan: Assignment, task: int, reservatio
     if closest is not None:
         price, machine = closest
         name = view.machines[machine].name
-        if (sets := _below_demand(model, plan, task, machine)) is not None:
-            return sets
+        if (sets := below_demand(model, plan.colocation(machine), task, machine)) is not None:
+            return sets.text
         return f"{waiting}; starting now would cost {price:.2f} on {name}, where it costs least"
     allowed = [g for g, group in enumerate(view.groups) if view.allowed(c, group.members[0])]
     if not allowed:
@@ -203,23 +229,25 @@ def _why_unscheduled(deciding: Deciding, plan: Assignment, task: int, reservatio
     return f"{waiting}; no machine has room for it beside those that start now or are planned"
 
 
-def _below_demand(model: RoundModel, plan: Assignment, task: int, machine: int) -> str | None:
-    """Why a task waits that demands more utility of its devices than the best free ones have; None where that is not why."""
+def below_demand(model: RoundModel, others: Colocation, task: int, machine: int) -> BelowDemand | None:
+    """Why a task waits that demands more utility of its devices than the best free ones of a machine have, beside the
+    ``others`` that start or are planned there; None where that is not why.
+    """
     wanted, prices = model.view.tasks[task], model.prices.gpus
     if not isinstance(prices, TopologyPrices) or not model.prices.settings.gpu_postpones or wanted.min_utility is None:
         return None
     g, arrival = model.view.group_of[machine], Arrival(model.view.class_of[task], 0, wanted.widths_milli[0])
-    colocation = joined(plan.colocation(machine), arrival)
+    colocation = joined(others, arrival)
     choice = prices.choices(g, colocation).get(colocation.index(arrival))
     if choice is None or choice.terms.utility >= wanted.min_utility:
         return None
-    terms, link_class = choice.terms, prices.link_class(g, choice.devices)
-    numbers = ", ".join(str(device) for device in choice.devices)
-    link = "" if link_class is None else f", linked by {link_class},"
-    return (
-        f"waits for better GPUs: the best free ones, {numbers} of {model.view.machines[machine].name}{link} are of utility "
-        f"{terms.utility:.2f}, and it demands {wanted.min_utility:g} (distance costs {terms.communication:.2f}, "
-        f"interference {terms.interference:.2f}, what is left free {terms.fragmentation:.2f})"
+    return BelowDemand(
+        model.view.machines[machine].name,
+        choice.devices,
+        prices.link_class(g, choice.devices),
+        *choice.terms,
+        utility=choice.terms.utility,
+        demanded=wanted.min_utility,
     )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -78,17 +78,27 @@ class GpuTopology:
         found = {device: s for s, socket in enumerate(self.sockets) for device in socket}
         return tuple(found[device] for device in range(self.count))
 
-    @cached_property
-    def _paths(self) -> tuple[Floats, Ints]:
+    def path(self, one: int, other: int) -> tuple[End, ...]:
+        """The ends that the shortest path between two devices leads through, both of them included; none without one."""
+
+        def weight(_: End, to: End, edge: Mapping[str, Any]) -> float | None:
+            # Memory of a GPU is not reached through a third one. Hiding those edges keeps the order of the others, by
+            # which ties are broken; a subgraph of a set of names would not.
+            return None if isinstance(to, int) and to != other else edge["weight"]
+
         import networkx as nx
 
+        try:
+            return tuple(nx.dijkstra_path(self.graph, one, other, weight))
+        except nx.NetworkXNoPath:
+            return ()
+
+    @cached_property
+    def _paths(self) -> tuple[Floats, Ints]:
         n = self.count
         distance, slowest = np.zeros((n, n)), np.full((n, n), -1, np.int64)
         for one, other in combinations(range(n), 2):
-            # Memory of a GPU is not reached through a third one.
-            between = self.graph.subgraph({*self.graph} - {*range(n)} | {one, other})
-            path = nx.dijkstra_path(between, one, other) if nx.has_path(between, one, other) else []
-            steps = [between.edges[step] for step in pairwise(path)]
+            steps = [self.graph.edges[step] for step in pairwise(self.path(one, other))]
             distance[one, other] = distance[other, one] = sum(s["weight"] for s in steps) if steps else np.inf
             slowest[one, other] = slowest[other, one] = max((s["link_class"] for s in steps), default=-1)
         return distance, slowest

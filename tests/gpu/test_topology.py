@@ -20,6 +20,10 @@ from flowsched.cluster.snapshot_dump import dump_snapshot
 from flowsched.cluster.snapshot_file import load_snapshot
 from flowsched.gpu.set_demand import SetDemand
 from flowsched.gpu.topology_cost import WEIGHT, TopologyCost
+from flowsched.inspector import flow_task
+from flowsched.inspector.account import Account
+from flowsched.inspector.explanation import explain
+from flowsched.inspector.restored_round import RestoreError
 from flowsched.pricing.topology_prices import SetMemory
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import make_solver
@@ -242,11 +246,26 @@ def test_what_is_left_is_worth_the_distance_that_it_spares() -> None:
 def test_a_task_waits_for_better_gpus_and_is_told_which() -> None:
     state = running(MINSKY, ("a", "tiny", (0,)), ("b", "tiny", (2,)))
     state.apply(TaskSubmitted(task("c", 2, min_utility=0.5)), 0.0)
-    decided = FlowScheduler(make_solver("ortools"), POSTPONING).decide(state.snapshot(0.0))
+    decided = FlowScheduler(make_solver("ortools"), POSTPONING, keep_records=True).decide(state.snapshot(0.0))
     assert not decided.placements
     (waits,) = decided.postponements
     assert "waits for better GPUs: the best free ones, 1, 3 of m, linked by bus, are of utility 0.34" in waits.reason
     assert "it demands 0.5" in waits.reason
+    assert decided.record is not None
+    explained = explain(Account(decided.record), "c")
+    assert explained.lines()[0] == f"c {waits.reason}."
+    better = explained.plain()["better_gpus"]
+    assert (better["machine"], better["devices"], better["link_class"]) == ("m", [1, 3], "bus")
+    terms = [better[term] for term in ("communication", "interference", "fragmentation")]
+    assert better["utility"] == pytest.approx(1 - sum(terms))
+    assert better["utility"] < better["demanded"] == 0.5
+    full = running(MINSKY, ("a", "tiny", (0, 1)), ("b", "tiny", (2,)))
+    full.apply(TaskSubmitted(task("c", 2, min_utility=0.5)), 0.0)
+    record = FlowScheduler(make_solver("ortools"), POSTPONING, keep_records=True).decide(full.snapshot(0.0)).record
+    assert record is not None
+    without = explain(Account(record), "c")
+    assert without.plain()["better_gpus"] is None, "none are free, good or bad"
+    assert without.lines()[0] == "c waits: no machine that may take it has room now."
     at_once = FlowScheduler(make_solver("ortools"), replace(POSTPONING, gpu_postpones=False)).decide(
         state.snapshot(0.0)
     )
@@ -284,6 +303,18 @@ def test_snapshots_with_topologies_are_read_back(tmp_path: Path) -> None:
     assert again.machines[0].gpus == MINSKY
     assert again.running[0].devices == (0, 3)
     assert again.devices_now() == dict(state.snapshot(1.0).devices_now())
+
+
+def test_without_the_models_the_sentence_of_the_record_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(*_: object) -> None:
+        raise RestoreError("a model is gone")
+
+    state = running(MINSKY, ("a", "tiny", (0,)), ("b", "tiny", (2,)))
+    state.apply(TaskSubmitted(task("c", 2, min_utility=0.5)), 0.0)
+    decided = FlowScheduler(make_solver("ortools"), POSTPONING, keep_records=True).decide(state.snapshot(0.0))
+    assert decided.record is not None
+    monkeypatch.setattr(flow_task, "restore", closed)
+    assert explain(Account(decided.record), "c").lines()[0] == f"c {decided.postponements[0].reason}."
 
 
 JOBS = (

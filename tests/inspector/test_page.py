@@ -23,6 +23,8 @@ from flowsched.inspector.page import render_page
 from flowsched.inspector.page.chapter import chapter
 from flowsched.inspector.page.page import SCRIPTS
 from flowsched_models.page_style import scroll_style
+from flowsched_simulator import Options, make_scenario, simulate
+from flowsched_simulator.policies import EngineOptions
 
 PAGE = Path(chapter_module.__file__).parent
 HOSTILE = "</script><img src=x onerror=alert(1)><!--"
@@ -285,3 +287,43 @@ def test_numbers_that_json_lacks_become_unknown() -> None:
     record["parts"][0]["placements"]["runner_up_cost"] = np.full(len(record["parts"][0]["placements"]["task"]), np.inf)
     (data,) = blobs(render_page([Account(record, "bulk.npz")]))
     assert set(data["parts"][0]["placements"]["runner_up_cost"]) == {None}
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ("topo-aware", ", linked by nvlink where they are farthest apart. That costs "),
+        ("flow", ", linked by nvlink where they are farthest apart."),
+        ("topo-bipartition", ", linked by nvlink where they are farthest apart."),
+    ],
+)
+def test_links_of_gpus_are_told_of_every_policy_and_their_cost_where_they_are_priced(policy: str, words: str) -> None:
+    gpus = {"model": "P100", "count": 4}
+    machines = [
+        {"name": "linked", "type": "e2-standard-8", "gpus": {**gpus, "topology": "minsky"}},
+        {"name": "unknown", "type": "e2-standard-8", "gpus": gpus},
+    ]
+    job = {"request": 1, "memory": "1Gi", "runtime_s": 60}
+    jobs = [
+        {"name": "pair", **job, "gpus": {"count": 2}, "machines": ["linked"]},
+        {"name": "single", **job, "gpus": {"count": 1}, "machines": ["linked"]},
+        {"name": "other", **job, "gpus": {"count": 2}, "machines": ["unknown"]},
+    ]
+    run = simulate(
+        make_scenario(machines, jobs),
+        policy,
+        options=Options(keep_records=True),
+        engine=EngineOptions(keep_records=True),
+    )
+    (record, *_) = run.records
+    facts = chapter(Account(record))["parts"][0]["machine_facts"]
+    told = {task: found for gpus in facts["gpus"].values() for task, *_, found in gpus["holds"]}
+    assert told["single"] is told["other"] is None
+    assert told["pair"].startswith(words) and ("utility" in told["pair"]) == (policy == "topo-aware")
+    assert {name: found["topology"] for name, found in facts["gpus"].items()} == {"linked": "minsky", "unknown": None}
+    assert [*facts["topologies"]] == ["minsky"]
+
+
+def test_without_topologies_nothing_is_said_of_links() -> None:
+    for record in (searched(), bulk(), on_kubernetes()):
+        assert not any("topologies" in part["machine_facts"] for part in chapter(Account(record))["parts"])

@@ -6,6 +6,7 @@ import copy
 import itertools
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -15,6 +16,8 @@ from inspected import bulk, on_kubernetes, searched
 from test_page import HOSTILE, renamed, running_like
 
 from flowsched.inspector.account import Account
+from flowsched.inspector.device_facts import machine_devices
+from flowsched.inspector.link_layout import link_layout
 from flowsched.inspector.page import render_page
 from flowsched_simulator import Options, make_scenario, simulate
 from flowsched_simulator.policies import EngineOptions
@@ -59,6 +62,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "epoch": lambda: render_page([Account(of_epoch(), "live.npz")]),
     "twins": lambda: render_page([Account(searched(), "a.json")], [Account(searched(), "b.json")]),
     "gpus": lambda: render_page(with_gpus()),
+    "links": lambda: render_page(with_links()),
     "many": lambda: render_page([Account(bulk(machines=300, classes=6, each=60), "bulk.npz")]),
 }
 
@@ -78,6 +82,29 @@ def with_gpus() -> list[Account]:
         engine=EngineOptions(keep_records=True),
     )
     return [Account(record, f"run/flow-{i:04}.npz") for i, record in enumerate(run.records)]
+
+
+@cache
+def with_links() -> list[Account]:
+    """Two rounds: a task of one GPU runs where then tasks of two and of five start; the other machine has no topology."""
+    machines = [
+        {"name": "linked", "type": "e2-standard-8", "gpus": {"model": "P100", "count": 8, "topology": "dgx1"}},
+        {"name": "other", "type": "e2-standard-8", "gpus": {"model": "K80", "count": 1}},
+    ]
+    job = {"request": 1, "memory": "1Gi", "runtime_s": 60}
+    jobs = [
+        {"name": "one", **job, "gpus": {"count": 1, "models": ["P100"]}},
+        {"name": "two", **job, "submit_s": 9, "gpus": {"count": 2}},
+        {"name": "five", **job, "submit_s": 9, "gpus": {"count": 5}},
+        {"name": "old", **job, "submit_s": 9, "gpus": {"count": 1, "models": ["K80"]}},
+    ]
+    run = simulate(
+        make_scenario(machines, jobs),
+        "topo-aware",
+        options=Options(keep_records=True),
+        engine=EngineOptions(keep_records=True),
+    )
+    return [Account(record, f"run/topo-aware-{i:04}.npz") for i, record in enumerate(run.records)]
 
 
 def flow_elsewhere() -> dict[str, Any]:
@@ -926,6 +953,7 @@ def test_each_gpu_of_a_machine_has_a_lane(visit: Open, width: int) -> None:
     page.keyboard.press("Enter")
     lanes = page.locator("#panel .gpus li")
     expect(lanes).to_have_count(8)
+    expect(page.locator("#panel .links")).to_have_count(0)
     assert "8 devices of model V100" in text(page, "#panel")
     assert "Free: 8 GPUs before the round, 3.06 GPUs after it." in text(page, "#panel")
     four = lanes.filter(has_text="four")
@@ -951,3 +979,73 @@ def test_each_gpu_of_a_machine_has_a_lane(visit: Open, width: int) -> None:
     assert late.get_attribute("aria-label") == "late: starts, 50m"
     late.click()
     assert text(page, "#panel h2") == "late"
+
+
+def lit_wires(page: Page) -> set[frozenset[str]]:
+    """Ends of the lines that stand out."""
+    found = page.eval_on_selector_all("#panel .links .wire.lit", "all => all.map(one => one.__data__.slice(0, 2))")
+    return {frozenset(str(end) for end in ends) for ends in found}
+
+
+@pytest.mark.parametrize("width", [390, 1400])
+def test_the_links_of_a_machine_are_drawn_and_those_of_a_task_stand_out(visit: Open, width: int) -> None:
+    (layout,) = [link_layout(m.topology) for m in linked_devices() if m.topology is not None]
+    page = visit("links")
+    page.set_viewport_size({"width": width, "height": 844})
+    page.fill("#search", "linked")
+    page.keyboard.press("Enter")
+    drawing = page.locator("#panel .links > svg")
+    expect(drawing).to_have_count(1)
+    assert page.locator("#panel .links .wire").count() == len(layout.lines) == 26
+    expect(page.locator("#panel .links .gpu")).to_have_count(8)
+    expect(page.locator("#panel .links .place")).to_have_count(3)
+    expect(page.locator("#panel .links .gpu.taken")).to_have_count(1)
+    assert lit_wires(page) == set(), "one GPU needs no links"
+
+    page.keyboard.press("n")
+    holds = {hold.task: hold for machine in linked_devices() for hold in machine.holds}
+    two, five = holds["two"].devices, holds["five"].devices
+    assert holds["two"].link_class == "nvlink" and holds["five"].link_class == "bus"
+    taken = page.eval_on_selector_all("#panel .links .gpu.taken text", "all => all.map(one => +one.textContent)")
+    assert sorted(taken) == sorted({*two, *five})
+    expect(page.locator("#panel .links .gpu .runs")).to_have_count(1)
+    keys = page.locator("#panel .links .key li").all_inner_texts()
+    assert keys == ["nvlink, the fastest", "pcie", "bus", "in use", "taken by this round"]
+    for name, devices, slowest in (("two", two, "nvlink"), ("five", five, "bus")):
+        page.locator(f'#panel .gpus .held[aria-label^="{name}"]').first.hover()
+        numbers = ", ".join(map(str, devices))
+        assert text(page, "#panel .linked") == f"{name} starts on GPUs {numbers}; slowest link: {slowest}"
+        between = {n for pair, lines in layout.paths.items() if {*pair} <= {*devices} for n in lines}
+        assert lit_wires(page) == {frozenset(map(str, layout.lines[n].ends)) for n in between}
+        rims = page.eval_on_selector_all("#panel .links .halo.lit", "all => all.map(one => one.__data__[0])")
+        assert sorted(rims) == sorted(devices)
+        told = page.locator("#panel li").filter(has_text=f"{name} starts on GPUs {numbers}, linked by {slowest}")
+        words = told.inner_text()
+        assert "for their distance" in words and "for what is left free: a utility of" in words
+
+    labelled, described = (drawing.get_attribute(f"aria-{key}") for key in ("labelledby", "describedby"))
+    assert page.locator(f"#{labelled}").text_content() == "Links between the GPUs of linked"
+    about = page.locator(f"#{described}").text_content()
+    assert "Socket 1 has GPUs 4, 5, 6, 7." in about and "0 to socket-0" in about and "two starts on" in about
+    area = drawing.bounding_box()
+    for each in page.locator("#panel .links svg .gpu, #panel .links svg .place").all():
+        box = each.bounding_box()
+        assert area["x"] - 1 <= box["x"] and box["x"] + box["width"] <= area["x"] + area["width"] + 1
+    assert area["x"] + area["width"] <= width
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+
+    page.locator('#panel .gpus .held[aria-label^="five"]').first.click()
+    assert text(page, "#panel h2") == "five"
+    assert text(page, "#panel .linked").startswith("five starts on"), (
+        "the panel of a task has the drawing with its links"
+    )
+    page.fill("#search", "other")
+    page.keyboard.press("Enter")
+    expect(page.locator("#panel .gpus li")).to_have_count(1)
+    expect(page.locator("#panel .links")).to_have_count(0)
+
+
+def linked_devices() -> list[Any]:
+    """The devices of the second round's machines."""
+    account = with_links()[1]
+    return [*machine_devices(account, account.parts[0]).values()]

@@ -15,12 +15,15 @@ from typing import Any
 import numpy as np
 
 from flowsched.inspector.account import SEARCH, Account, Part, Waits
-from flowsched.inspector.device_facts import machine_devices
-from flowsched.inspector.explanation import explain
+from flowsched.inspector.device_facts import DeviceHold, machine_devices
+from flowsched.inspector.explanation import Explanation, explain
+from flowsched.inspector.gpu_facts import link_words
 from flowsched.inspector.graph import Graph
+from flowsched.inspector.link_layout import link_layout
 from flowsched.inspector.plain_snapshot import milli_of
 from flowsched.support.arrays import IntArray
 from flowsched_models.document import InputError
+from flowsched_models.gpu_topology import GpuTopology
 
 DIGITS = 9
 EXPLAINED = 200
@@ -75,11 +78,12 @@ def _part(account: Account, part: Part) -> dict[str, Any]:
     task = {name: i for i, name in enumerate(part.tasks)}
     machine = {name: i for i, name in enumerate(part.machines)}
     certificate = part.certificate
+    explained = _explained(account, part)
     return {
         "kind": part.kind,
         "priority": part.priority,
         "machines": list(part.machines),
-        "machine_facts": _fleet(part) if part.kind != SEARCH else _snapshot(account, part),
+        "machine_facts": _fleet(part) if part.kind != SEARCH else _snapshot(account, part, explained),
         "groups": _members(part.groups, machine),
         "tasks": list(part.tasks),
         "classes": _members(part.classes, task),
@@ -109,7 +113,7 @@ def _part(account: Account, part: Part) -> dict[str, Any]:
         "prices": 0 if certificate is None else len(certificate.get("prices") or ()),
         "counts": {k: int(v) for k, v in part.counts.items()},
         "timings": _numbers(part.timings),
-        "explanations": _explanations(account, part, task),
+        "explanations": {str(task[name]): one.lines() for name, one in explained.items()},
     }
 
 
@@ -138,7 +142,7 @@ def _fleet(part: Part) -> dict[str, Any]:
     return {"resources": list(fleet["resources"]), **columns}
 
 
-def _snapshot(account: Account, part: Part) -> dict[str, Any]:
+def _snapshot(account: Account, part: Part, explained: Mapping[str, Explanation]) -> dict[str, Any]:
     snapshot = part.plain["snapshot"]
     by_name = {m["name"]: m for m in snapshot["machines"]}
     return {
@@ -157,20 +161,54 @@ def _snapshot(account: Account, part: Part) -> dict[str, Any]:
             {key: s.get(key) for key in ("name", "machine", "cores", "qps", "slo_p95")}
             for s in snapshot.get("services", ())
         ],
-        **({"gpus": gpus} if (gpus := _gpus(account, part)) else {}),
+        **_gpus(account, part, explained),
     }
 
 
-def _gpus(account: Account, part: Part) -> dict[str, dict[str, Any]]:
-    """By name of the machine, its GPUs."""
-    return {
+def _gpus(account: Account, part: Part, explained: Mapping[str, Explanation]) -> dict[str, dict[str, Any]]:
+    """By name of the machine its GPUs, and by name of the topology how those are linked; nothing where there are none."""
+    machines = machine_devices(account, part)
+    topologies = {found.topology.name: found.topology for found in machines.values() if found.topology is not None}
+    gpus = {
         name: {
             "model": found.model,
+            "topology": None if found.topology is None else found.topology.name,
             "before": list(found.left_before),
             "after": list(found.left_after),
-            "holds": [[hold.task, hold.does, hold.share_milli, list(hold.devices)] for hold in found.holds],
+            "holds": [
+                [hold.task, hold.does, hold.share_milli, list(hold.devices), _linked(hold, explained)]
+                for hold in found.holds
+            ],
         }
-        for name, found in machine_devices(account, part).items()
+        for name, found in machines.items()
+    }
+    drawings = {name: _drawing(topology) for name, topology in topologies.items()}
+    return {key: value for key, value in (("gpus", gpus), ("topologies", drawings)) if value}
+
+
+def _linked(hold: DeviceHold, explained: Mapping[str, Explanation]) -> str | None:
+    """How the devices of a task are linked, in the words of its explanation; None for one device."""
+    if hold.link_class is None:
+        return None
+    facts = explained[hold.task].facts if hold.task in explained else {}
+    return link_words(hold.link_class, (facts.get("gpus") or {}).get("links"))
+
+
+def _drawing(topology: GpuTopology) -> dict[str, Any]:
+    """Boxes and lines of a topology, and by pair of devices the lines between them."""
+    layout = link_layout(topology)
+    return {
+        "width": layout.width,
+        "height": layout.height,
+        "classes": list(topology.link_classes),
+        "sockets": [list(socket) for socket in topology.sockets],
+        "boxes": [[box.end, box.x, box.y, box.width, box.height] for box in layout.boxes],
+        "frames": [
+            [str(frame.box.end) if frame.labelled else "", frame.box.x, frame.box.y, frame.box.width, frame.box.height]
+            for frame in layout.frames
+        ],
+        "lines": [[*line.ends, line.link_class, line.path] for line in layout.lines],
+        "paths": {f"{one}-{other}": list(lines) for (one, other), lines in layout.paths.items()},
     }
 
 
@@ -328,8 +366,8 @@ def _unit_milli(part: Part, graph: Graph, cls: Sequence[int]) -> int | None:
     return None
 
 
-def _explanations(account: Account, part: Part, task: Mapping[str, int]) -> dict[str, list[str]]:
-    """Sentences by number of the task."""
+def _explained(account: Account, part: Part) -> dict[str, Explanation]:
+    """Explanations by name of the task."""
     if part.kind == SEARCH and len(part.tasks) <= EXPLAINED:
         asked: Iterable[str] = part.tasks
     else:
@@ -337,10 +375,10 @@ def _explanations(account: Account, part: Part, task: Mapping[str, int]) -> dict
         for waits in part.waiting:
             reasons.setdefault((part.class_of.get(waits.task, ""), waits.reason), waits.task)
         asked = [*list(reasons.values())[:_FURTHER], *_first_placed(part)]
-    found: dict[str, list[str]] = {}
+    found: dict[str, Explanation] = {}
     for name in asked:
         try:
-            found[str(task[name])] = explain(account, name).lines()
+            found[name] = explain(account, name)
         except (InputError, ArithmeticError, LookupError, TypeError, ValueError):
             # A record may lack what explaining needs. All the rest can be shown without.
             continue

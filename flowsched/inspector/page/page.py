@@ -26,6 +26,7 @@ SCRIPTS = (
     "plan_scene.js",
     "layout.js",
     "drawing.js",
+    "gpu_links.js",
     "panel.js",
     "tables.js",
     "search.js",

@@ -170,6 +170,7 @@ class Panel {
             ` for ${number(stand.runnerUpCost)}, ${signed(stand.runnerUpCost - stand.cost)}`,
           ),
         ),
+      stand.state === "placed" && this.linksOf(side, name, part.machines[stand.machine]),
       this.path(side, task),
       this.moves(side, task),
       section(
@@ -215,6 +216,7 @@ class Panel {
             this.machine(side.part, side.part.machineNumber.get(machine)),
             "; it was placed by an earlier round.",
           ),
+          this.linksOf(side, name, machine),
         ];
     const told = side.round.told.get(name);
     const elsewhere = side.round.parts.find((part) => part.taskNumber.has(name));
@@ -542,13 +544,13 @@ class Panel {
     const found = (side.part.machine_facts.gpus || {})[name];
     if (!found) return null;
     const { model, before, after, holds } = found;
-    const goes = (does) => does === "is preempted" || does === "moves away";
+    const links = this.links(side, name);
     const lane = (device) => {
-      const those = holds.filter(([, does, , devices]) => !goes(does) && devices.includes(device));
+      const those = holds.filter(([, does, , devices]) => !isLeaving(does) && devices.includes(device));
       const track = element(
         "span",
         { class: "track" },
-        those.map(([task, does, share]) => this.held(side, task, does, share)),
+        those.map(([task, does, share]) => this.held(side, task, does, share, links)),
       );
       const left = after[device] === 1000 ? "free" : after[device] ? `${after[device]}m free` : "full";
       return element(
@@ -559,10 +561,12 @@ class Panel {
         element("span", { class: "soft" }, left),
       );
     };
-    const leaving = holds.filter(([, does]) => goes(does));
+    const leaving = holds.filter(([, does]) => isLeaving(does));
     const comes = holds.some(([, does]) => does === "starts" || does === "moves here");
+    const linked = holds.filter(([, does, , , words]) => words && !isLeaving(does) && does !== "runs");
     return section(
       `GPUs: ${counted(after.length, "device")} of model ${model}`,
+      links && links.begin().node,
       element("ol", { class: "gpus" }, after.map((_, device) => lane(device))),
       element(
         "p",
@@ -570,16 +574,40 @@ class Panel {
         `Free: ${gpuAmount(d3.sum(before))} before the round, ${gpuAmount(d3.sum(after))} after it.` +
           (comes ? " What comes with this round has a thick frame." : ""),
       ),
+      linked.length > 0 &&
+        longList(linked, ([task, does, , devices, words]) => {
+          const made = button(side.round.title(task), () => this.app.choose({ type: "task", name: task }), {
+            class: "link",
+          });
+          if (links) links.follow(made, task);
+          return [made, ` ${does} on ${gpuNames(devices)}${words}`];
+        }),
       leaving.length > 0 &&
         longList(leaving, ([task, does, share, devices]) => [
           side.round.title(task),
-          element("span", { class: "soft" }, ` ${does}, had ${share < 1000 ? `${share}m of ` : ""}GPU ${devices.join(", ")}`),
+          element("span", { class: "soft" }, ` ${does}, had ${share < 1000 ? `${share}m of ` : ""}${gpuNames(devices)}`),
         ]),
     );
   }
 
+  /** How the GPUs of a machine are linked, to be drawn; null where that is not known. */
+  links(side, name) {
+    const gpus = (side.part.machine_facts.gpus || {})[name];
+    if (!gpus || !gpus.topology) return null;
+    return new LinkDrawing(name, side.part.machine_facts.topologies[gpus.topology], gpus, (task) =>
+      side.round.title(task),
+    );
+  }
+
+  /** The links of the machine where a task has several GPUs, with its own lit. */
+  linksOf(side, task, machine) {
+    const links = this.links(side, machine);
+    const linked = links && links.gpus.holds.some(([name, does, , , words]) => name === task && words && !isLeaving(does));
+    return linked ? section(`Its GPUs on ${machine}`, links.begin(task).node) : null;
+  }
+
   /** A task in the lane of a GPU, as wide as its share. */
-  held(side, task, does, share) {
+  held(side, task, does, share, links) {
     const title = side.round.title(task);
     const words = `${title}: ${does}, ${share < 1000 ? `${share}m` : "the whole GPU"}`;
     // Of a few pixels there would be one letter: the words are in the title.
@@ -587,6 +615,7 @@ class Panel {
     made.classList.add("held");
     made.classList.toggle("comes", does !== "runs");
     made.style.width = `${share / 10}%`;
+    if (links) links.follow(made, task);
     return made;
   }
 

@@ -17,14 +17,14 @@ from pathlib import Path
 
 import click
 
-from benchmarks import thesis_chapter3, thesis_chapter4
+from benchmarks import thesis_chapter3, thesis_chapter4, thesis_chapter5
 from benchmarks.machine import describe_machine
 from benchmarks.thesis_cell import Computed, ThesisTable, plain, verdict
 
-CHAPTERS = (thesis_chapter3, thesis_chapter4)
+CHAPTERS = (thesis_chapter3, thesis_chapter4, thesis_chapter5)
 """Modules with ``TABLES``, in the order of the thesis."""
 TABLES: dict[str, ThesisTable] = {table.name: table for chapter in CHAPTERS for table in chapter.TABLES}
-RESULTS = Path(__file__).parent / "results"
+KEPT = Path(__file__).parent / "results" / "thesis.json"
 
 
 @click.command()
@@ -37,17 +37,24 @@ RESULTS = Path(__file__).parent / "results"
 )
 def main(names: tuple[str, ...], as_json: bool, keep: bool) -> None:
     """Values of the thesis beside ours."""
-    if keep and names:
-        raise click.UsageError("--keep is for all tables; leave out --table")
     tables = [Computed.of(table) for name, table in TABLES.items() if not names or name in names]
     values, text = json.dumps({**plain(tables), "machine": describe_machine()}, indent=1), render(tables)
     click.echo(values if as_json else text)
     if keep:
-        (RESULTS / "thesis.json").write_text(values + "\n", encoding="utf-8")
-        (RESULTS / "thesis.txt").write_text(text + "\n", encoding="utf-8")
+        everything = with_those_of_before(tables)
+        values = json.dumps({**plain(everything), "machine": describe_machine()}, indent=1)
+        KEPT.write_text(values + "\n", encoding="utf-8")
+        KEPT.with_suffix(".txt").write_text(render(everything) + "\n", encoding="utf-8")
     if any(table.misses() for table in tables):
         click.echo(verdict(tables), err=True)
         sys.exit(1)
+
+
+def with_those_of_before(tables: list[Computed]) -> list[Computed]:
+    """All tables that there are: of those that were not computed now, what was kept last."""
+    found = {one["name"]: Computed.read(one) for one in json.loads(KEPT.read_text(encoding="utf-8"))["tables"]}
+    found.update({table.name: table for table in tables})
+    return [found[name] for name in TABLES if name in found]
 
 
 def render(tables: list[Computed]) -> str:

@@ -104,6 +104,17 @@ nothing waits; the thesis's figure has waiting, so its rate or its run times wer
 minute. Decision times are means over rounds, beside those of the thesis on its own machine; ours were measured on the
 machine that the last line names.
 """,
+    "disaggregation": """## GPUs on other machines
+
+Chapter 5: jobs whose GPUs may be on other machines than their CPU. [Its own page](disaggregation.md) says what was
+fitted, has the curves, and shows the sweeps of cells that no values reach.
+""",
+    "disaggregation-ratios": """## The same as ratios
+
+The published column is the range that counts as the same. With local GPUs jobs do not use the network here, so the
+policy changes nothing for them; the sweep has the setting in which they do. And on 128 machines with remote GPUs a
+gain above 1.05 needs more pressure on the network than fits the other cells.
+""",
 }
 """By table: what was run, and how to read it."""
 

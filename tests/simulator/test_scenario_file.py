@@ -73,6 +73,7 @@ def test_bundled_scenario() -> None:
 def test_all_bundled_scenarios_load_under_their_own_names() -> None:
     listed = bundled_scenarios()
     names = ["memcached-tight-goal", "parsec-memcached-2024", "parsec-memcached-2024-c", "parsec-poisson"]
+    names += ["thesis-100-jobs", "thesis-10000-jobs", "thesis-table-7"]
     assert [n for n, _ in listed] == names
     for name, description in listed:
         assert load_scenario(name).name == name
@@ -91,7 +92,7 @@ def test_unknown_bundled_name() -> None:
     assert str(caught.value) == (
         "parsec-memcached-2042: there is no bundled scenario 'parsec-memcached-2042'; did you mean "
         "'parsec-memcached-2024'? (known: memcached-tight-goal, parsec-memcached-2024, parsec-memcached-2024-c, "
-        "parsec-poisson), "
+        "parsec-poisson, thesis-100-jobs, thesis-10000-jobs, thesis-table-7), "
         "or give a path to a file"
     )
     with pytest.raises(InputError, match="there is no such file"):

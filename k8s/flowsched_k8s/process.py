@@ -61,6 +61,7 @@ from flowsched_k8s.records import Records
 from flowsched_k8s.server import Answers, Server
 from flowsched_k8s.state import SchedulerState
 from flowsched_k8s.state_dump import dump
+from flowsched_k8s.threads import Threads
 from flowsched_k8s.watched import IN_TREE_VERSIONS, watched
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.profiles import load_catalogue
@@ -183,6 +184,8 @@ class Process:
         self._others: asyncio.Queue[Instruction | ReadPod] = asyncio.Queue()
         self._under_way = 0
         self._stopping = asyncio.Event()
+        self._threads = Threads()
+        """Rounds, and what they need compiled."""
         self._load_reader = LoadReader(self.state.cache, clock)
         self._metrics_updater = MetricsUpdater(
             self.metrics, self.state, self.writer, self.records, self.reflectors, self._load_reader
@@ -225,6 +228,10 @@ class Process:
         if self.state.events is not None:
             await asyncio.to_thread(self.state.events.close)
         LOG.info("stopped", extra={"code": code})
+        if self._threads.under_way:
+            # A round of a large cluster computes for seconds more, and nobody will read its answer.
+            logging.shutdown()
+            self._leave(code)
         return code
 
     async def _finish_writes(self) -> None:
@@ -247,7 +254,7 @@ class Process:
         """Wait until we lead and know the cluster as it is then, and decide rounds from then on."""
         # Whoever leads decides at once: who still compiles, leaves the lease to others.
         began = time.perf_counter()
-        self._engine = await asyncio.to_thread(make_engine, self.configuration.engine, self._solver)
+        self._engine = await self._threads.run(make_engine, self.configuration.engine, self._solver)
         LOG.info("prepared", extra={"ms": round((time.perf_counter() - began) * 1e3)})
         if self.configuration.leader_election.leader_elect and not self.configuration.dry_run:
             started = asyncio.Event()
@@ -271,7 +278,7 @@ class Process:
     async def _prepare_gpus(self) -> None:
         """Seconds if it has to be compiled: beside everything else, before a round waits for it."""
         began = time.perf_counter()
-        await asyncio.to_thread(prepare_gpus)
+        await self._threads.run(prepare_gpus)
         LOG.info("prepared for GPUs", extra={"ms": round((time.perf_counter() - began) * 1e3)})
 
     def _lost(self) -> None:
@@ -338,7 +345,7 @@ class Process:
             if is_quick(given):
                 result = plan_any_round(given, self._solver, self._engine)
             else:
-                result = await asyncio.to_thread(plan_any_round, given, self._solver, self._engine)
+                result = await self._threads.run(plan_any_round, given, self._solver, self._engine)
         except Exception as error:  # A fault of ours must not stop the scheduling of other pods.
             LOG.exception("a round failed", extra={"round": given.number})
             self._dispatch(self.state.round_failed(given, f"{type(error).__name__}: {error}", self._clock()))
@@ -360,7 +367,7 @@ class Process:
         try:
             self._dispatch(rebalancing.restore(now))
             questions = rebalancing.questions(now)
-            plan, refused = await asyncio.to_thread(plan_moves, questions, self._solver, self._engine, settings)
+            plan, refused = await self._threads.run(plan_moves, questions, self._solver, self._engine, settings)
         except Exception:  # A fault of ours must not stop the scheduling of pods.
             LOG.exception("rebalancing failed", extra={"look": rebalancing.looks})
             return

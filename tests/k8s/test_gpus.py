@@ -426,7 +426,7 @@ def test_cost_models_that_count_can_be_compared_on_recorded_rounds(tmp_path: Pat
 
 
 def test_records_replay_byte_for_byte_and_say_why_a_pod_waits() -> None:
-    running = scheduler(gpu_node("n1", 4), gpu_node("n2", 2, "V100"))
+    running = scheduler(gpu_node("n1", 4), gpu_node("n2", 4, "V100"))
     running.create(
         measured("m", 2), asks("a"), asks("big", 6), measured("too-many", 5), asks("v", affinity=only("V100"))
     )

@@ -184,6 +184,7 @@ class GpuPrices(DevicePrices):
         self.worth: GpuWorth = worth
         models = worth.models
         self._arrays = shape_arrays(self.shapes, models)
+        self._asked: IntArray = self._arrays.count
         self._tables = for_shapes(worth.tables, self._arrays)
         groups = view.groups
         self._state = as_devices(
@@ -204,8 +205,10 @@ class GpuPrices(DevicePrices):
         found = found + self._tie
         worst = np.where(self.fits_now, found, 0.0).max(axis=1, initial=0.0)
         self.price = weight * np.where(self.fits_now, found, worst[:, None])
-        # Waiting is above the dearest place, so that no task waits for a better device.
-        self.worst = self.waiting = weight * worst
+        self.worst = weight * worst
+        # Waiting is above the dearest place, so that no task waits for a better device: by a little, where nothing else
+        # makes it so, as for tasks without an end.
+        self.waiting = self.worst + weight * TIE * ((worst > 0.0) | (self._asked > 0))
 
     def left_after(self, group: int, colocation: Colocation) -> tuple[int, ...]:
         """What is left of each GPU of the group's machines once those have come that start now; sorted, as in the group."""

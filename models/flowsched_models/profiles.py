@@ -397,14 +397,14 @@ def dump_catalogue(catalogue: Catalogue) -> dict[str, Any]:
 
 def _dump_gpu_profile(gpus: GpuProfile) -> dict[str, Any]:
     places = {"socket": gpus.socket, "device": gpus.device, "network": gpus.network}
-    return {
+    data = {
         "speed": dict(gpus.speed),
         "links": dict(gpus.links),
         "communication": gpus.communication,
         **{place: contention._asdict() for place, contention in places.items()},
-        "remote": gpus.remote,
         "network_when_local": gpus.network_when_local,
     }
+    return data if gpus.remote == 1.0 else {**data, "remote": gpus.remote}
 
 
 def _dump_topology(topology: GpuTopology) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from flowsched_simulator.run import JobRun
 from flowsched_simulator.scenario_file import BUNDLED
 from flowsched_simulator.workload import drawn_workload
 
-TABLE_7, SCENARIO_1, SCENARIO_2, OVERLOAD = "table-7", "scenario-1", "scenario-2", "scenario-2-overload"
+TABLE_7, SCENARIO_1, SCENARIO_2 = "table-7", "scenario-1", "scenario-2"
 BF, FCFS, TA, P, WORTH = "topo-best-fit", "fcfs", "topo-aware", "topo-aware-p", "topo-worth-p"
 PARTITION, PARTITION_P = "topo-bipartition", "topo-bipartition-p"
 TITLES = {
@@ -46,10 +46,9 @@ SEEDS = (0, 1, 2, 3, 4)
 _NO_DUE = EngineOptions(settings=Settings(due_age_s=1e9))
 """The thesis's policies know no bound on waiting."""
 _VARIANT = "declared-own"
-OVERLOADED = 80.0
-RATES = {10.0: (BF, FCFS, TA), 60.0: (BF, FCFS, PARTITION, TA, P), OVERLOADED: (BF, FCFS, TA, P)}
-"""Arrivals a minute in scenario 2 and the policies that run at it: the published rate, one that loads nine tenths of the
-cluster in the end, and one that loads it beyond what it has, so that jobs wait."""
+RATES = {10.0: (BF, FCFS, TA), 60.0: (BF, FCFS, PARTITION, TA, P)}
+"""Arrivals a minute in scenario 2 and the policies that run at it: the published rate, and one that loads nine tenths of the
+cluster in the end."""
 _DECISION_MS = {BF: 440.0, FCFS: 450.0, PARTITION: 3000.0, TA: 3000.0, P: 3000.0}
 """Mean decision times of section 4.4."""
 
@@ -194,13 +193,8 @@ def scenario_1_cells() -> Iterator[Cell]:
 
 def scenario_2_cells() -> Iterator[Cell]:
     """Figure 20, as the text has it; and decision times."""
-    for rate in (rate for rate in RATES if rate != OVERLOADED):
+    for rate in RATES:
         yield from _rate_cells(SCENARIO_2, rate)
-
-
-def overload_cells() -> Iterator[Cell]:
-    """The same where jobs wait."""
-    yield from _rate_cells(OVERLOAD, OVERLOADED)
 
 
 def _rate_cells(table: str, rate: float) -> Iterator[Cell]:
@@ -239,5 +233,4 @@ TABLES = (
     ThesisTable(TABLE_7, "six jobs on one machine with four linked GPUs (Table 7, section 4.3.2)", table_7_cells, 2),
     ThesisTable(SCENARIO_1, "100 jobs on 5 machines (Fig. 19), five seeds", scenario_1_cells, 3),
     ThesisTable(SCENARIO_2, "10,000 jobs on 1,000 machines (Fig. 20)", scenario_2_cells, 3),
-    ThesisTable(OVERLOAD, "the same at more arrivals than the machines take", overload_cells, 3),
 )

@@ -88,7 +88,7 @@ def test_the_kept_values_are_those_of_a_run(computed: list[Computed]) -> None:
 
 
 def test_what_was_kept_outside_its_band_is_what_the_page_explains() -> None:
-    """The policy's effect with local GPUs, and its gain on 128 machines: the sweeps of docs/disaggregation.md are about these."""
+    """The policy's effect with local GPUs, and its gain on 128 machines: docs/disaggregation.md has sweeps about these."""
     outside = [(cell.table, cell.row) for table in kept() for cell in table.cells if cell.outside]
     assert outside == [
         ("disaggregation", "experiment 4b, without disaggregation"),

@@ -145,6 +145,9 @@ class Decisions(ShortRepr):
     moves: tuple[Move, ...] | None = None
     """To be carried out after the preemptions and before the placements, all at once: two tasks may take each other's
     place. None where nothing ever moves."""
+    look_again_s: float | None = None
+    """When a round would decide otherwise though nothing has happened by then, in seconds of the snapshot's clock: a task
+    that waits for a better place is due."""
 
     def overview(self) -> Overview:
         """How much was decided; a row per placement."""

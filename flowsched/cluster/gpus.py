@@ -129,6 +129,15 @@ def use_of(
     return known.use(gpus.model, topology, devices, remote)
 
 
+def profiles_of_worst(catalogue: Catalogue) -> set[str]:
+    """Names of the profiles that interference at sockets is measured by: of the largest sensitivity, and pressure."""
+    jobs = list(catalogue.jobs.values())
+    if not jobs:
+        return set()
+    most = max(jobs, key=lambda j: j.gpus.socket.sensitivity), max(jobs, key=lambda j: j.gpus.socket.pressure)
+    return {job.name for job in most}
+
+
 class GpuJob(NamedTuple):
     """A task with the devices that it has on a machine."""
 
@@ -148,7 +157,7 @@ class DevicesNow:
 
     @classmethod
     def idle(cls, gpus: MachineGpus) -> DevicesNow:
-        """Nobody has any."""
+        """All devices are free."""
         return cls(gpus, untouched(gpus))
 
     def with_task(self, profile: str, wanted: TaskGpus, devices: Sequence[int]) -> DevicesNow:

@@ -37,8 +37,8 @@ class Settings:
     another, how their jobs disturb each other and what is left free of the sockets; ``topology-worth``, with what the sets
     that are left are worth to the demand in place of the last."""
     gpu_postpones: bool = False
-    """Whether a task waits while every set of devices is of less utility than it demands (``min_utility``); by topology
-    only."""
+    """Whether waiting costs a task 1 less the utility that it demands of its devices (``min_utility``), beside what its
+    completion costs; by topology only."""
     slo_margin: float = 1.0
     """A placement predicted to bring p95 above this share of the goal is forbidden."""
     slots: int = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import Any
 
-from flowsched.cluster.gpus import MachineGpus, TaskGpus
+from flowsched.cluster.gpus import MachineGpus, TaskGpus, profiles_of_worst
 from flowsched.cluster.snapshot import SNAPSHOT_VERSION, Machine, RelationCount, Running, Service, Snapshot, Task
 from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
@@ -59,12 +59,16 @@ def dump_snapshot(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def used_profiles(snapshot: Snapshot) -> Catalogue:
-    """The catalogue with the profiles that the snapshot refers to, and no others."""
+    """The catalogue with the profiles that the snapshot refers to, and those by which interference at sockets is measured
+    where GPUs are linked.
+    """
     jobs = {r.task.profile for r in snapshot.running} | {t.profile for t in snapshot.pending}
     services = {s.profile for s in snapshot.services}
     types = {m.type for m in snapshot.machines}
     topologies = {m.gpus.topology for m in snapshot.machines if m.gpus is not None}
     whole = snapshot.catalogue
+    if topologies - {""}:
+        jobs |= profiles_of_worst(whole)
     return Catalogue(
         jobs={n: p for n, p in whole.jobs.items() if n in jobs},
         services={n: p for n, p in whole.services.items() if n in services},

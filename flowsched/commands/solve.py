@@ -16,6 +16,7 @@ from flowsched.cluster.settings_form import Readers, apply_settings
 from flowsched.cluster.snapshot import MILLI
 from flowsched.cluster.snapshot_file import load_snapshot
 from flowsched.commands.solver_options import SOLVER, TIME_LIMIT, TIME_LIMIT_HELP
+from flowsched.disaggregation.registry import DISAGGREGATION_POLICIES
 from flowsched.records.record import finite_or_none
 from flowsched.records.record_file import write_record
 from flowsched.round.scheduler import solve as solve_round
@@ -115,12 +116,19 @@ def _readers(policy: str, cost_model: CostModel | None, own: Sequence[str], *, e
     )
 
 
+_SIMULATED = (
+    *("flow+plan", "fcfs", "best-fit", "lpt", "kube-default"),
+    *("topo-aware", "topo-aware-p", "topo-worth-p", "topo-bipartition", "topo-bipartition-p", "topo-best-fit"),
+)
+"""Names that are known from ``simulate``."""
+
+
 def check_policy(policy: str, *, exact: bool, objective: str | None) -> None:
     """Raise :class:`InputError` for a policy that there is not, and for options that are not for it."""
     known = (FLOW, *choice.names())
     if policy not in known:
         message, help = "there is no such policy", name_help(policy, known)
-        if policy in ("flow+plan", "fcfs", "best-fit", "lpt", "kube-default"):
+        if policy in (*_SIMULATED, *DISAGGREGATION_POLICIES):
             help = f"that one is for simulate; {help}"
         raise InputError([Problem("--policy", None, policy, message, help)])
     if exact and policy == FLOW:

@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
 
-from flowsched.cluster.gpus import WHOLE_MILLI, GpuJob, MachineGpus, TaskGpus
+from flowsched.cluster.gpus import WHOLE_MILLI, GpuJob, MachineGpus, TaskGpus, profiles_of_worst
 from flowsched.gpu.set_demand import SetDemand
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.gpu_topology import GpuTopology
@@ -60,7 +60,8 @@ class TopologyCost:
     @cached_property
     def worst_interference(self) -> float:
         """``I_w - 1``: the largest mean slow-down that jobs on a machine can cause one another, by the profiles known."""
-        profiles = [job.gpus.socket for job in self.catalogue.jobs.values()]
+        jobs = self.catalogue.jobs
+        profiles = [jobs[name].gpus.socket for name in profiles_of_worst(self.catalogue)]
         most = max((p.sensitivity for p in profiles), default=0.0) * max((p.pressure for p in profiles), default=0.0)
         sizes = [len(socket) for socket in self.topology.sockets]
         return most * max(_neighbours(sizes, spanning) for spanning in range(min(sizes) + 1))
@@ -72,7 +73,8 @@ class TopologyCost:
         worst = topology.worst_spread(len(devices)) if topology.links and len(devices) > 1 else 0.0
         spread = known.communication / MOST_COMMUNICATION * topology.spread(devices) / worst if worst else 0.0
         slower = self.interference([*there, GpuJob(profile, tuple(devices))])
-        interference = slower / self.worst_interference if self.worst_interference else 0.0
+        # More jobs than devices, where they share these, may be worse off than the worst that is counted.
+        interference = min(1.0, slower / self.worst_interference) if self.worst_interference else 0.0
         if self.demand is None:
             left_free = WEIGHT * self.free_share(left, devices)
         else:

@@ -17,9 +17,9 @@ _SAME = 0.02
 
 
 def gpu_facts(task: FlowTask) -> dict[str, Any] | None:
-    """Of a task that starts with GPUs: what it asks for, its devices, its worth, its cost in devices, and the share that a
-    hole would have held which it breaks; where links are priced, these in place of worth and cost. None without GPUs, or
-    where the models cannot say.
+    """Of a task that starts with GPUs: what it asks for, its devices, whether it disturbs jobs there, its worth, its cost
+    in devices, and the share that a hole would have held which it breaks; where links are priced, these in place of worth
+    and cost. None without GPUs, or where the models cannot say.
     """
     placed = task.placed
     if placed is None or task.opened is None:
@@ -30,8 +30,11 @@ def gpu_facts(task: FlowTask) -> dict[str, Any] | None:
         return None
     entry = next(p for p in task.part.plain["placements"] if p["task"] == task.name)
     devices = [int(d) for d in entry.get("devices", ())]
+    known = model.view.snapshot.catalogue.jobs[own.profile].gpus
+    disturbs = known.socket.pressure > 0.0 or known.device.pressure > 0.0
     if isinstance(prices, TopologyPrices):
-        return {"asks": str(own.gpus), "devices": devices, "links": _links(task, prices)}
+        links = _links(task, prices)
+        return {"asks": str(own.gpus), "devices": devices, "disturbs": disturbs, "links": links}
     if not isinstance(prices, GpuPrices):
         return None
     weight = task.opened.settings.gpu_weight
@@ -41,6 +44,7 @@ def gpu_facts(task: FlowTask) -> dict[str, Any] | None:
     return {
         "asks": str(own.gpus),
         "devices": devices,
+        "disturbs": disturbs,
         "worth": worth,
         "cost": cost,
         "breaks": _broken(task, own.gpus, devices) if dearer and own.gpus.is_share and devices else None,

@@ -116,6 +116,9 @@ def _neighbours(facts: Facts) -> list[str]:
     if not found:
         return [f"Nothing else runs on {place['machine']}."] if facts["models"] else []
     lines = [f"It costs its neighbours on {place['machine']} {cost_text(caused)} in all:"]
+    if (facts.get("gpus") or {}).get("disturbs"):
+        left_out = "What jobs do to one another at sockets and on devices is left out of the following."
+        lines = [left_out, *lines]
     words = {"runs": "runs there", "starts": "starts there too", "planned": "is planned there for later"}
     for n in found:
         who = f"  {title_of(facts, n['task'])} {words[n['status']]}"

@@ -38,6 +38,7 @@ class DevicePrices(ABC):
         self.shapes = [c.task.gpu_shape for c in view.classes]
         """Of each class."""
         self._wanted: list[TaskGpus | None] = [c.task.gpus for c in view.classes]
+        self._losses: dict[tuple[int, tuple[int, ...]], float | None] = {}
         self._known: list[dict[Colocation, tuple[float, bool]]] = [{} for _ in view.groups]
 
     @abstractmethod
@@ -112,7 +113,11 @@ class DevicePrices(ABC):
             c = now[0].task_class
             return later + float(self.price[c, group]), bool(self.fits_now[c, group])
         most = sum(float(self.worst[a.task_class]) for a in now)
-        loss = self._loss(group, now)
+        # Widths and cores make no difference to devices.
+        key = group, tuple(a.task_class for a in now)
+        if key not in self._losses:
+            self._losses[key] = self._loss(group, now)
+        loss = self._losses[key]
         if loss is None:
             return later + most, False
         return later + min(most, max(0.0, loss)), True

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from flowsched.cluster.compaction import View, long_running_resident
-from flowsched.cluster.gpus import WHOLE_MILLI, use_of
+from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus, use_of
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.settings import WORTH, Settings
 from flowsched.cluster.snapshot import MILLI, Task
@@ -160,8 +160,12 @@ class ForecastCache:
 
     def best_alone_s(self, group: int, task_class: int) -> float:
         """Run time of a whole task with the group's batch cores to itself."""
-        here = self.view.groups[group]
-        return self.task_alone_s(here.host, here.batch_cores, self.view.classes[task_class].task)
+        here, task = self.view.groups[group], self.view.classes[task_class].task
+        return self.task_alone_s(here.host, here.batch_cores, task) * self.gpu_slowdown(here.machine.gpus, task)
+
+    def gpu_slowdown(self, gpus: MachineGpus | None, task: Task) -> float:
+        """How many times longer a task runs on the best GPUs of a machine than on the fastest model, alone."""
+        return use_of(self.view.snapshot.catalogue, task.profile, gpus, task.gpus).slowdown
 
     def task_alone_s(self, host: Host, cores: tuple[int, ...], task: Task) -> float:
         """Run time of a whole task on these cores alone, in seconds, with the threads that it starts there."""
@@ -169,8 +173,8 @@ class ForecastCache:
 
     def best_left_s(self, group: int, task_class: int) -> float:
         """Run time of what is left of a task with the group's batch cores to itself; all of it, unless work was kept."""
-        here = self.view.groups[group]
-        return self.task_left_s(here.host, here.batch_cores, self.view.classes[task_class].task)
+        here, task = self.view.groups[group], self.view.classes[task_class].task
+        return self.task_left_s(here.host, here.batch_cores, task) * self.gpu_slowdown(here.machine.gpus, task)
 
     def task_left_s(self, host: Host, cores: tuple[int, ...], task: Task) -> float:
         """Run time of what is left of a task on these cores alone, in seconds."""
@@ -203,9 +207,9 @@ class ForecastCache:
             return self.best_left_s(group, task_class)
         here, task = self.view.groups[group], self.view.classes[task_class].task
         host = self.bare_host(group)
-        return min(
-            self.task_left_s(host, cores, task) for cores in (here.batch_cores, tuple(range(here.machine.vcpus)))
-        )
+        every = here.batch_cores, tuple(range(here.machine.vcpus))
+        least = min(self.task_left_s(host, cores, task) for cores in every)
+        return least * self.gpu_slowdown(here.machine.gpus, task)
 
     def residents_alone_s(self, group: int) -> list[float]:
         """Seconds that each running task of a group's machines has left, its cores to itself; infinity without an end."""

@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from flowsched.cluster.gpus import suits
 from flowsched.cluster.settings import WORTH, Settings
 from flowsched.cluster.snapshot import Task
 from flowsched.pricing.arrival import Arrival
@@ -55,8 +56,9 @@ class Goals:
         self.weight = [self._importance(c.task, self.best_run_s[i]) for i, c in enumerate(view.classes)]
         self._own_tau = [self._own_goal(c.task, self.best_run_s[i]) for i, c in enumerate(view.classes)]
         # Distinct places only: clusters have many machines alike.
-        self._places = list(dict.fromkeys((g.host, g.batch_cores) for g in view.groups if g.batch_cores))
-        places = tuple((forecasts.table.host(host), cores) for host, cores in self._places)
+        found = ((g.host, g.batch_cores, g.machine.gpus) for g in view.groups if g.batch_cores)
+        self._places = list(dict.fromkeys(found))
+        places = tuple((forecasts.table.host(host), cores, gpus) for host, cores, gpus in self._places)
         rule = (settings.goal_factor, settings.length_weight, goal_s)
         self._known_goals: dict[tuple[object, ...], tuple[float, float]] = forecasts.table.remembered(
             ("goals", rule, places), dict
@@ -140,7 +142,7 @@ class Goals:
         goals = []
         for running in view.groups[group].running:
             task = running.task
-            key = (task.profile, task.scale, task.threads, task.goal_s, task.weight, task.endless)
+            key = (task.profile, task.scale, task.threads, task.goal_s, task.weight, task.endless, task.gpus)
             known = self._known_goals.get(key)
             if known is None:
                 known = self._known_goals[key] = self._goal_and_importance(task)
@@ -150,7 +152,11 @@ class Goals:
 
     def _goal_and_importance(self, task: Task) -> tuple[float, float]:
         """Of a task that runs, whose best run time is that on any machine: it may have grown too wide for some since."""
-        alone = (self._forecasts.task_alone_s(host, cores, task) for host, cores in self._places)
+        alone = (
+            self._forecasts.task_alone_s(host, cores, task) * self._forecasts.gpu_slowdown(gpus, task)
+            for host, cores, gpus in self._places
+            if task.gpus is None or suits(gpus, task.gpus)
+        )
         best_s = min(alone, default=REFERENCE_RUN_S)
         tau = self._own_goal(task, best_s) if self._goal_s is None else self._goal_s
         return tau, self._importance(task, best_s)

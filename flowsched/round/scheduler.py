@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from flowsched.cluster.compaction import View
-from flowsched.cluster.decision import Decisions
+from flowsched.cluster.decision import Decisions, Postponement
 from flowsched.cluster.knowledge import Knowledge
 from flowsched.cluster.running_tasks import columns_of
 from flowsched.cluster.settings import Settings
@@ -36,6 +36,8 @@ from flowsched.support.stage_timer import StageTimer
 from flowsched_models.pace_table import PaceTable
 from flowsched_models.runtime import HostFactory
 
+_JUST_AFTER_S = 1e-3
+"""A task is due once it has waited longer than the due age."""
 _LONE_STARTS = 2
 """Where no more tasks start, each has the place that was cheapest for it: there is little to improve."""
 
@@ -137,7 +139,16 @@ class FlowScheduler:
             done,
             changes.preemptions,
             changes.moves,
+            _look_again_s(snapshot, left, settings),
         )
+
+
+def _look_again_s(snapshot: Snapshot, left: Sequence[Postponement], settings: Settings) -> float | None:
+    """When the first of the tasks that wait for more utility is due, and takes what there is."""
+    waiting = {p.task for p in left}
+    demanding = (t for t in snapshot.pending if t.min_utility is not None and t.name in waiting)
+    due_s = (t.submit_s + settings.due_age_s + _JUST_AFTER_S for t in demanding)
+    return min((at for at in due_s if at > snapshot.now_s), default=None)
 
 
 @dataclass(frozen=True)

@@ -229,7 +229,7 @@ class Process:
             await asyncio.to_thread(self.state.events.close)
         LOG.info("stopped", extra={"code": code})
         if self._threads.under_way:
-            # A round of a large cluster computes for seconds more, and nobody will read its answer.
+            # A round of a large cluster computes for seconds more, and its answer is of no use now.
             logging.shutdown()
             self._leave(code)
         return code

@@ -1,4 +1,4 @@
-"""Work in threads, counted: nobody can stop a thread, and who ends the process must know of those that still compute."""
+"""Work in threads, counted: a thread cannot be stopped, so the end of the process depends on which still compute."""
 
 from __future__ import annotations
 

@@ -88,4 +88,4 @@ class GpuProfile:
 
 
 NO_GPU_PROFILE = GpuProfile()
-"""Of a job that is as fast on any GPU, and disturbs nobody there."""
+"""Of a job that is as fast on any GPU, and makes no other job slower there."""

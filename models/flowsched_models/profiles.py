@@ -60,7 +60,7 @@ class GpuProfileForm(Form):
 
     speed: dict[Name, Annotated[float, Field(gt=0, le=1)]] = Field(default_factory=dict)
     links: dict[Name, Annotated[float, Field(ge=1)]] = Field(default_factory=dict)
-    communication: NotNegative = 0.0
+    communication: Annotated[float, Field(ge=0, le=4)] = 0.0
     socket: ContentionForm = ContentionForm()
     device: ContentionForm = ContentionForm()
     network: ContentionForm = ContentionForm()

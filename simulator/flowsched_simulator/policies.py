@@ -264,7 +264,11 @@ def readers(names: Sequence[str], network_settings: Mapping[str, Sequence[tuple[
     if FLOW_PLAN in names:
         own += PLAN_NAMES
     if FLOW_PLAN in names or any(is_flow(name) for name in names):
-        unread = {"objective", *(CHANGE_SETTINGS if not any(is_flow(name) for name in names) and not networks else ())}
+        unread = {"objective"}
+        if not any(is_flow(name) for name in names) and not networks:
+            unread.update(CHANGE_SETTINGS)
+        if FLOW not in names and FLOW_PLAN not in names:
+            unread.update((*_ONLY_PLACES, "gpu_sets", "gpu_postpones", "gpu_weight"))
         return Readers(tuple(names), tuple(name for name in SETTING_NAMES if name not in unread), tuple(own))
     plain = dict.fromkeys(setting for policy in networks.values() for setting in choice.plain_settings(policy.features))
     return Readers(tuple(names), tuple(plain), tuple(own), f"settings of {FLOW} need --policy {FLOW}")

@@ -116,6 +116,7 @@ class Simulation:
         self._records: list[dict[str, object]] = []
         self._now_s = 0.0
         self._idle_rounds = 0
+        self._look_again_s = _NEVER
         self._reasons: dict[str, str] = {}
         self._seen: set[str] = set()
         self._fresh: set[str] = set()
@@ -171,6 +172,7 @@ class Simulation:
         self._seen |= self._fresh
         began = self._options.clock()
         decisions = self._scheduler.decide(snapshot)
+        self._look_again_s = _NEVER if decisions.look_again_s is None else decisions.look_again_s
         solve_ms = decisions.timings_ms.get("decide", (self._options.clock() - began) * 1e3)
         self._rounds.append(
             RoundSummary(
@@ -311,8 +313,8 @@ class Simulation:
         if self._options.round_interval_s > 0.0 and (moves or self._idle_rounds < IDLE_ROUNDS):
             return max(self._next_round_s, self._now_s)
         if moves or self._idle_rounds >= IDLE_ROUNDS:
-            return _NEVER
-        return self._now_s + IDLE_ROUND_S
+            return self._look_again_s
+        return min(self._look_again_s, self._now_s + IDLE_ROUND_S)
 
     def _outcome(self) -> Run:
         scenario = self._scenario

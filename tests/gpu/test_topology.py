@@ -23,8 +23,10 @@ from flowsched.gpu.topology_cost import WEIGHT, TopologyCost
 from flowsched.inspector import flow_task
 from flowsched.inspector.account import Account
 from flowsched.inspector.explanation import explain
+from flowsched.inspector.replay import replay
 from flowsched.inspector.restored_round import RestoreError
 from flowsched.pricing.topology_prices import SetMemory
+from flowsched.records.record import Recipe
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import make_solver
 from flowsched_models.catalogue import Catalogue
@@ -33,7 +35,8 @@ from flowsched_models.gpu_profile import Contention, GpuProfile
 from flowsched_models.machine import MachineType
 from flowsched_models.profile import JobProfile, PhaseOrder
 from flowsched_models.profiles import CatalogueForm, dump_catalogue, load_catalogue
-from flowsched_simulator import Options, Scenario, load_scenario, make_scenario, simulate
+from flowsched_simulator import EngineOptions, Options, Scenario, load_scenario, make_scenario, simulate
+from flowsched_simulator.policies import readers
 
 TOPOLOGIES = load_catalogue().gpu_topologies
 
@@ -365,3 +368,65 @@ def test_table_7_in_order_of_the_thesis(tmp_path: Path) -> None:
         assert 1.2 < runs[other].makespan_s / least < 1.35
     slower = {j.job: (j.end_s - j.start_s) / j.alone_s for j in runs["topo-aware-p"].jobs}
     assert [slower[f"job-{n}"] for n in (1, 3, 4)] == pytest.approx([1.0] * 3, abs=1e-6)
+
+
+def test_records_keep_what_interference_is_measured_by(tmp_path: Path) -> None:
+    """The profile of the largest sensitivity is in no use in the last rounds: their costs must not change for it."""
+    loud = profile("loud", 5.0, 4.0, 0.9)
+    jobs = [
+        {"name": "first", "profile": "loud", "request": 1, "gpus": {"count": 1}},
+        *(
+            {"name": f"later-{k}", "profile": "tiny", "request": 1, "submit_s": 50.0 + k, "gpus": {"count": 1}}
+            for k in range(3)
+        ),
+    ]
+    written = tmp_path / "profiles.yaml"
+    plain = dump_catalogue(replace(CATALOGUE, jobs={**CATALOGUE.jobs, "loud": loud}))
+    for section in ("jobs", "machine_types", "gpu_topologies"):
+        for entry in plain[section].values():
+            entry["source"] = "a test"
+    written.write_text(yaml.safe_dump({"apiVersion": "flowsched/v1", "kind": "Profiles", **plain}))
+    machine = {"name": "m", "type": "power8", "gpus": {"model": "P100", "count": 4, "topology": "minsky"}}
+    scenario = make_scenario([machine], jobs, profiles=[str(written)])
+    kept: list[Recipe] = []
+    options = Options(record_sink=lambda policy, number, recipe: kept.append(recipe))
+    simulate(scenario, "topo-aware", options=options, engine=EngineOptions(keep_records=True))
+    assert len(kept) >= 4
+    for recipe in kept:
+        assert replay(Account(recipe(), "test")).same
+
+
+@pytest.mark.parametrize("policy", ["topo-aware-p", "flow"])
+def test_a_task_that_waits_for_utility_starts_when_it_is_due_and_not_at_the_next_event(policy: str) -> None:
+    machine = {"name": "m", "type": "e2-standard-8", "gpus": {"model": "P100", "count": 4, "topology": "minsky"}}
+    jobs = [
+        {"name": "long", "runtime_s": 5000, "request": 1, "gpus": {"count": 1}},
+        {
+            "name": "choosy", "runtime_s": 50, "request": 1, "submit_s": 2, "goal_s": 10, "min_utility": 0.95,
+            "gpus": {"count": 2},
+        },
+    ]  # fmt: skip
+    engine = EngineOptions(settings=Settings(due_age_s=100.0))
+    run = simulate(make_scenario([machine], jobs), policy, engine=engine)
+    assert {job.job: job.start_s for job in run.jobs}["choosy"] == pytest.approx(102.0, abs=0.01)
+
+
+def test_a_job_of_a_slow_model_only_does_not_wait_for_a_fast_one() -> None:
+    gpus = GpuProfile(speed={"K80": 0.1})
+    catalogue = replace(CATALOGUE, jobs={"train": replace(CATALOGUE.jobs["tiny"], name="train", gpus=gpus)})
+    state = ClusterState(catalogue)
+    for model in ("K80", "P100"):
+        machine = Machine(model.lower(), "power8", 16_000, 512_000, 16, gpus=MachineGpus(model, 1))
+        state.apply(MachineAdded(machine, ()), 0.0)
+    state.apply(TaskSubmitted(task("only", 1, "train", gpus=TaskGpus(models=("K80",)))), 0.0)
+    decided = FlowScheduler(make_solver("ortools"), Settings()).decide(state.snapshot(0.0))
+    (placed,) = decided.placements
+    assert placed.machine == "k80"
+    assert placed.terms["interference_caused"] == placed.terms["interference_suffered"] == 0.0
+
+
+def test_settings_that_a_topology_policy_fixes_are_not_read_by_it() -> None:
+    read = readers(("topo-aware",), {}).plain
+    assert "due_age_s" in read
+    assert not {"gpu_sets", "gpu_postpones", "eps", "slots"} & set(read)
+    assert {"gpu_sets", "gpu_postpones", "eps", "slots"} <= set(readers(("topo-aware", "flow"), {}).plain)

@@ -18,6 +18,7 @@ from flowsched.cluster.played_events import looks_like_events
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import apply_settings
 from flowsched.commands.solver_options import SOLVER, TIME_LIMIT, TIME_LIMIT_HELP
+from flowsched.disaggregation.registry import DISAGGREGATION_POLICIES
 from flowsched.planner import PlanRules
 from flowsched.scale import choice
 from flowsched_models.command_line import Seconds, StrictCommand
@@ -356,6 +357,8 @@ def _compared(
     folder = None if records is None else RecordFolder(records, names, keep_rounds)
     if folder is not None and FLOW_PLAN in names:
         click.echo(f"note: {FLOW_PLAN} keeps no records: its rounds are read off a plan", err=True)
+    if folder is not None and (silent := [name for name in names if name in DISAGGREGATION_POLICIES]):
+        click.echo(f"note: there are no records of {', '.join(silent)}", err=True)
     with nullcontext() if folder is None else closing(folder):
         if folder is not None:
             options = replace(options, record_sink=folder.add)

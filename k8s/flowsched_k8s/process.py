@@ -213,10 +213,11 @@ class Process:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         code = 0
         if stop not in done:
-            failed = next((t for t in done if not t.cancelled() and t.exception() is not None), None)
             code = 1
-            if failed is not None:
-                LOG.critical("stopped by a fault", exc_info=failed.exception())
+            for ended in done:
+                # None of them ends by itself, not even without an exception.
+                fault = None if ended.cancelled() else ended.exception()
+                LOG.critical("stopped by a fault", exc_info=fault, extra={"part": str(ended.get_coro())})
         self.state.active = False
         await self._finish_writes()
         for task in tasks:

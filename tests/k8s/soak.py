@@ -14,6 +14,7 @@ import http.client
 import json
 import os
 import random
+import signal
 import statistics
 import subprocess
 import sys
@@ -229,6 +230,8 @@ class Soak:
         if process.poll() is not None:
             # As a kubelet does. A leader that cannot renew its lease ends by itself.
             self.found.counts[f"ended with {process.returncode}"] += 1
+            if process.returncode != -signal.SIGKILL:
+                self._ended(replica, process.returncode, "by itself")
             with contextlib.suppress(AssertionError):
                 self._start(replica)
             return
@@ -236,6 +239,12 @@ class Soak:
             status = Path(f"/proc/{process.pid}/status").read_text().splitlines()
             mib = next(int(line.split()[1]) for line in status if line.startswith("VmRSS")) / 1024
             self.found.peak_mib = max(self.found.peak_mib, mib)
+
+    def _ended(self, replica: Running, code: int, when: str) -> None:
+        """Nothing but a lease that is lost ends a replica with a code."""
+        if not replica.log(LOST):
+            said = "\n".join(replica.text().splitlines()[-LAST_LINES:])
+            self.found.violations.append(f"a replica ended with {code} {when}; it said last:\n{said}")
 
     def recovered(self, what: str) -> None:
         """Wait until a pod that is created now is bound."""
@@ -430,12 +439,14 @@ class Soak:
         for replica in self.replicas:
             faults = {line["msg"] for line in replica.faults()} - {LOST}
             self.found.violations += [f"a replica has logged: {message}" for message in sorted(faults)]
-            if (code := replica.stop()) != 0 and not replica.log(LOST):
-                self.found.violations.append(f"a replica ended with {code} when it was asked to stop")
+            if (code := replica.stop()) != 0:
+                self._ended(replica, code, "when it was asked to stop")
         if self.found.peak_mib > MOST_MIB:
             self.found.violations.append(f"a replica took {self.found.peak_mib:.0f} MiB")
 
 
+LAST_LINES = 40
+"""What is shown of the log of a replica that ends as it should not."""
 LOST = "the lease is lost: the process ends before anything else is written"
 
 

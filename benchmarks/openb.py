@@ -177,7 +177,7 @@ def published(folder: Path, name: str) -> dict[str, float]:
     return {row["policy"]: float(row["alloc_mean"]) for row in rows}
 
 
-def _seeds(context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:  # noqa: ARG001
+def seeds_of(context: click.Context, parameter: click.Parameter, value: str) -> tuple[int, ...]:  # noqa: ARG001
     """``42..51`` or ``42,43``."""
     try:
         first, dots, last = value.partition("..")
@@ -192,7 +192,7 @@ def _seeds(context: click.Context, parameter: click.Parameter, value: str) -> tu
 @click.command()
 @click.option("--list", "name", default="default", show_default=True, help="Name of a list of pods, or a file.")
 @click.option(
-    "--seeds", default="42..51", show_default=True, callback=_seeds, help="Orders of arrival: 42..51 or 42,43."
+    "--seeds", default="42..51", show_default=True, callback=seeds_of, help="Orders of arrival: 42..51 or 42,43."
 )
 @click.option("--policy", "names", multiple=True, type=click.Choice(list(POLICIES)), help="These only.")
 @click.option(

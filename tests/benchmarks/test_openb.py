@@ -31,6 +31,7 @@ from benchmarks.openb import (
 )
 from benchmarks.openb import PUBLISHED as PUBLISHED_CURVES
 from benchmarks.openb_checks import faults
+from benchmarks.openb_lists import LISTS, made
 from benchmarks.openb_trace import (
     LOAD,
     NODES,
@@ -136,6 +137,18 @@ def test_our_policy_allocates_more_than_the_published_ones(name: str, policy: st
     figures = play_policy(experiment, POLICIES[policy], check=True)
     assert figures["allocation"]["95"]["mean"] >= at_95
     assert figures["allocation"]["100"]["mean"] >= at_100
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_that_nobody_has_published(default: OpenbExperiment, name: str) -> None:
+    """No parameter is chosen for them. Ahead of FGD, except where FGD is at the bound too."""
+    pods, again = made(name, default.pods), made(name, default.pods)
+    assert pods.shapes == again.shapes and np.array_equal(pods.shape_of, again.shape_of)
+    order = drawn_order(pods, default.nodes.machines.gpu_capacity_milli(), 42)
+    experiment = OpenbExperiment(default.nodes, pods, {42: order})
+    found = [play_policy(experiment, POLICIES[policy], check=True) for policy in ("gpu-value", "FGD")]
+    ours, fgd = (figures["allocation"]["100"]["mean"] for figures in found)
+    assert ours >= min(fgd + 0.2, bounds(experiment)["100"] - 0.1)
 
 
 def test_nothing_exceeds_the_bound_on_the_trace() -> None:

@@ -87,7 +87,8 @@ class _Draw:
         rows = np.concatenate([_first(now, rank, drawn), _first(fits & ~now, rank, drawn)])
         price, price_now = self._prices(task, rows)
         found = self._best(task, rows, price, rank, wanted, alike)
-        startable = np.isfinite(price_now)
+        # Shares of CPU and memory say nothing of devices: a machine without free ones has a price as well.
+        startable = np.isfinite(price_now) & now[rows]
         if startable.any():
             found += self._best(task, rows[startable], price_now[startable], rank, wanted, alike)
         if settings.preemption != "none":

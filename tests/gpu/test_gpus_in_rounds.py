@@ -372,6 +372,20 @@ def test_where_no_machine_has_gpus_a_task_that_asks_for_one_waits_and_others_sta
     assert "1 GPU" in found.postponements[0].reason
 
 
+def test_of_many_machines_the_only_one_with_free_devices_is_found() -> None:
+    """All have room for the CPU and memory of the task, and no candidate is better in that."""
+    state = cluster(*(machine(f"node-{n:03}", 2) for n in range(200)))
+    for n in range(200):
+        gpus, devices = (None, ()) if n == 77 else (TaskGpus(1), (0,))
+        state.apply(TaskSubmitted(task(f"old-{n}", gpus, endless=True)), 0.0)
+        state.apply(TaskBound(f"old-{n}", f"node-{n:03}", 1000, 1, tuple(range(16)), 0.0, devices), 0.0)
+    state.apply(TaskSubmitted(task("new", TaskGpus(2), endless=True)), 0.0)
+
+    (placed,) = decided(state).placements
+
+    assert placed.machine == "node-077"
+
+
 @pytest.mark.parametrize("seed", [1, 3, 4])
 def test_whole_devices_are_packed_as_well_as_by_fgd(seed: int) -> None:
     """Tasks of 1, 2, 4 and 8 GPUs that stay: prices alone are alike everywhere, and whole machines must stay whole."""

@@ -383,11 +383,8 @@ def _resident(r: Running, snapshot: Snapshot, machine: Machine) -> Resident:
 
 
 def long_running_resident(resident: Resident, snapshot: Snapshot) -> Resident:
-    """A task without an end as the model sees it: in its last phase, with work that outlasts all others."""
+    """A task without an end as the model sees it: in the longer of its phases, with work that outlasts all others."""
     profile = snapshot.catalogue.jobs[resident.profile]
-    serial_first = profile.phase_order is PhaseOrder.SERIAL_FIRST
-    return replace(
-        resident,
-        scale=ENDLESS_WORK_S / profile.work_s,
-        progress=profile.serial_fraction if serial_first else 0.0,
-    )
+    serial = profile.serial_fraction
+    parallel = profile.phase_order is PhaseOrder.SERIAL_FIRST and serial <= 0.5
+    return replace(resident, scale=ENDLESS_WORK_S / profile.work_s, progress=serial if parallel else 0.0)

@@ -233,7 +233,7 @@ class ForecastCache:
     def slowdowns(self, group: int, colocation: Colocation) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """How many times slower than alone each task is while all are there: running tasks, then arriving ones.
 
-        In their last phase, and with those that start later too: nothing that is added ever lowers it.
+        In the longer of their phases, and with those that start later too: nothing that is added ever lowers it.
         """
         residents = self.view.groups[group].residents
         factors = self._factors(group, residents, colocation)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
-from flowsched_models.cell import JOB_COLUMNS, MEMORY, MIXED, PARALLEL, PHI, PROGRESS, READY, SERIAL_FIRST
+from flowsched_models.cell import JOB_COLUMNS, MEMORY, MIXED, PARALLEL, PHI, PROGRESS, READY, SERIAL, SERIAL_FIRST
 from flowsched_models.compiled import compiler
 from flowsched_models.kernel import run_once
 from flowsched_models.pace import PaceMemory, recall
@@ -59,12 +59,17 @@ def penalty_of(phi_s: float, tau_s: float, eps: float, beta: float) -> float:
 
 @compiled
 def slow_downs(memory: PaceMemory, host: int, kinds: IntArray, jobs: FloatArray, factors: FloatArray) -> None:
-    """Into ``factors`` [jobs] how many times slower than alone each job is while all are there, in their last phase."""
+    """Into ``factors`` [jobs] how many times slower than alone each job is while all are there, in the longer of
+    their phases.
+    """
     count = len(kinds)
     stage = np.zeros(count, np.int64)
     for i in range(count):
         row = memory.rows[kinds[i]]
-        stage[i] = PARALLEL if row[SERIAL_FIRST] > 0.0 or row[PHI] <= 0.0 else MIXED
+        if row[SERIAL_FIRST] > 0.0 and row[PHI] > 0.5:
+            stage[i] = SERIAL
+        else:
+            stage[i] = PARALLEL if row[SERIAL_FIRST] > 0.0 or row[PHI] <= 0.0 else MIXED
     users = np.arange(count)
     items = np.zeros(count, np.int64)
     together = np.zeros(count)

@@ -372,6 +372,15 @@ def test_where_no_machine_has_gpus_a_task_that_asks_for_one_waits_and_others_sta
     assert "1 GPU" in found.postponements[0].reason
 
 
+def test_long_running_tasks_of_fixed_run_time_disturb_nothing() -> None:
+    """Each keeps one core busy for good; not all cores that its threads may use."""
+    state = cluster(machine("node", 0))
+    for n in range(4):
+        state.apply(TaskSubmitted(task(f"task-{n}", None, endless=True)), 0.0)
+    for placed in decided(state).placements:
+        assert placed.terms["interference_suffered"] == placed.terms["interference_caused"] == 0.0
+
+
 def test_of_many_machines_the_only_one_with_free_devices_is_found() -> None:
     """All have room for the CPU and memory of the task, and no candidate is better in that."""
     state = cluster(*(machine(f"node-{n:03}", 2) for n in range(200)))

@@ -94,6 +94,7 @@ class Soak:
         self._ending = threading.Event()
         self._nodes = 0
         self._clock_file = folder / "clock"
+        self._asleep = folder / "asleep"
 
     # The world
 
@@ -110,6 +111,8 @@ class Soak:
             self.full = records / "filler"
         if not Path(FAKETIME).exists():
             self.found.skipped.append("steps of the clock, because faketime is not installed")
+        self._asleep.mkdir()
+        (self._asleep / "sitecustomize.py").write_text(SLEEP)
         self._set_clock(0)
         features = (*STANDARD, "preemption")
         kubeconfig = self.home.service_account_kubeconfig(*rules_of(*features), self.wire.address)
@@ -137,7 +140,7 @@ class Soak:
 
     def _start(self, replica: Running) -> None:
         faked = {"LD_PRELOAD": FAKETIME, "FAKETIME_TIMESTAMP_FILE": str(self._clock_file), "FAKETIME_NO_CACHE": "1"}
-        faked |= {"FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        faked |= {"FAKETIME_DONT_FAKE_MONOTONIC": "1", "PYTHONPATH": str(self._asleep)}
         replica.start(leading=False, environment=faked if Path(FAKETIME).exists() else {})
 
     def add_node(self) -> None:
@@ -445,6 +448,8 @@ class Soak:
             self.found.violations.append(f"a replica took {self.found.peak_mib:.0f} MiB")
 
 
+SLEEP = "import select, time\ntime.sleep = lambda seconds: select.select([], [], [], seconds)\n"
+"""Where faketime leaves the monotonic clock alone, it refuses every ``clock_nanosleep`` (EINVAL)."""
 LAST_LINES = 40
 """What is shown of the log of a replica that ends as it should not."""
 LOST = "the lease is lost: the process ends before anything else is written"

@@ -62,4 +62,9 @@ def run(
     async def until_stopped() -> int:
         return await Process(configuration, access).run()
 
-    return asyncio.run(until_stopped())
+    try:
+        return asyncio.run(until_stopped())
+    except OSError:
+        # For other commands it is a file that cannot be written; here it may come from anywhere.
+        getLogger(__name__).critical("stopped by a fault", exc_info=True)
+        return 1

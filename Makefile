@@ -13,7 +13,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check control-plane node-parts conformance conformance-sample upstream-cases test soak bench profiles gpu-profiles
-.PHONY: clean
+.PHONY: clean quick explore durations
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -60,6 +60,17 @@ test: check ## all checks, then all tests; those against a real Kubernetes API s
 	@$(BIN)/flowsched warm-up # compiled once, not by every test at the same time
 	$(BIN)/pytest -n auto $(addprefix --ignore=,$(ALONE))
 	$(BIN)/pytest $(ALONE) # they offer and measure load: other tests beside them would be all that they see
+
+quick: setup ## the quick tests, without any server: under a minute and a half on two cores
+	@$(BIN)/flowsched warm-up
+	$(BIN)/pytest -q -n auto -m unit
+
+explore: setup ## property tests with random examples, up to a thousand each; prints how to reproduce what fails
+	$(BIN)/pytest -q -n auto -m "unit or slow" --hypothesis-profile=explore $(OPTIONS)
+
+durations: setup ## run all tests and keep how long each takes: tests/durations.txt says which ones are slow
+	-$(BIN)/pytest -q -n auto --junitxml=out/tests.xml
+	$(BIN)/python tests/tiers.py out/tests.xml
 
 ALONE := tests/agent/test_live_agent.py tests/agent/test_live_latency.py tests/k8s/test_live_kubelet.py
 

@@ -110,7 +110,7 @@ device. A later start costs what the dearest place does: which devices will be f
 Prices within a step say the same, as in the study. Of such machines the first in the order of names' hashes says which
 kind of machine a task takes, and of that kind the fullest comes first: where tasks ask for whole devices only, prices
 are often all alike, and a machine that stays empty takes the next task of eight. The study above takes the first
-itself.
+itself; on its lists little differs.
 
 The demand is learnt: it is that of all tasks so far, taken anew when twice as many have come as the last time, or
 what [`gpu_demand`](files.md#gpus) declares. It stands in the snapshot, so that a round depends on nothing else and
@@ -130,8 +130,11 @@ To the expected demand such a task is worth 0.44 of a GPU; here it costs no more
 fragmented over time. [On Kubernetes](kubernetes-pods.md#gpus) pods take whole devices; the demand is learnt and priced
 in the same way.
 
-What is not there: shares on Kubernetes; a move gains nothing from devices that it frees; no run of the openb trace
-through whole rounds has been measured, only the study above, which places one task at a time with the same prices.
+The trace through whole rounds of `flow`, each pod a round: forecasts, candidates, learning and all. No pod waits that
+fits.
+"""
+NOT_THERE = """
+What is not there: shares on Kubernetes; a move gains nothing from devices that it frees.
 """
 REST = """
 ## What did not work
@@ -172,7 +175,10 @@ def render() -> str:
     for name, told in LISTS.items():
         parts.append(f"\n### {name}\n\n{told}\n" + table_of(name, f"--list {name} --keep {name}"))
         parts.append(f"\n![Allocation by what has arrived, {name}](images/gpus-{name}.png)\n")
-    parts += [METHOD, IN_ROUNDS, ORDERS]
+    parts += [METHOD, IN_ROUNDS]
+    for name in LISTS:
+        parts.append(table_of(f"rounds-{name}", f"--list {name} --keep", "openb_rounds"))
+    parts += [NOT_THERE, ORDERS]
     orders = "--node-order random --node-order given --node-order reversed --node-order many --node-order few"
     for name in LISTS:
         words = f"--list {name} --seeds 42..44 --policy FGD --policy gpu-value {orders} --ties hash --ties given"

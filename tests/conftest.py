@@ -12,13 +12,19 @@ import pytest
 from hypothesis import settings
 
 import flowsched.round.scheduler
+import tiers
 from flowsched.inspector.account import Account
 from flowsched.records.record_file import ARCHIVE_SUFFIX, load_record, looks_like_record
 from flowsched.scale.bulk_record import BulkAccount
 from flowsched_models.document import InputError
 
 settings.register_profile("ci", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
 settings.load_profile("ci")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tiers.mark(items)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -44,7 +44,7 @@ from flowsched_simulator.scenario_file import BUNDLED, bundled
 
 HOUSE = Path(__file__).parent.parent
 DOCS = sorted((HOUSE / "docs").glob("*.md"))
-PAGES = [*DOCS, *(p for p in (HOUSE / "README.md", HOUSE / "CONTRIBUTING.md") if p.is_file())]
+PAGES = [*DOCS, *(HOUSE / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"))]
 PLAN = "group-048"
 LAB = Path("lab.yaml")
 SHOP = Path("shop.yaml")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 HOUSE = Path(__file__).parent.parent
+FOLDERS = ("flowsched", "models", "simulator", "k8s", "benchmarks", "tests")
 MAY_IMPORT = {
     "flowsched_models": set(),
     "flowsched": {"flowsched_models"},
@@ -211,6 +213,15 @@ def test_whatever_is_public_has_a_docstring(root: str) -> None:
 @pytest.mark.parametrize("root", sorted(ROOTS))
 def test_no_class_name_stands_twice(root: str) -> None:
     assert classes_twice(SOURCES[root]) == {}
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "docs/find-your-way.md"])
+def test_files_that_a_page_sends_its_reader_to_are_there(page: str) -> None:
+    """In the architecture a path may leave out the package that its section is about."""
+    named = re.findall(r"`([\w/]+\.py)`", (HOUSE / page).read_text(encoding="utf-8"))
+    files = {str(p.relative_to(HOUSE)) for folder in FOLDERS for p in (HOUSE / folder).rglob("*.py")}
+    assert len(named) >= 20
+    assert [name for name in named if not any(f == name or f.endswith(f"/{name}") for f in files)] == []
 
 
 def test_pyproject_lists_every_package() -> None:

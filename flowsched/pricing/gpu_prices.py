@@ -201,7 +201,6 @@ class GpuPrices(DevicePrices):
         kinds = [(g.machine.gpus, g.machine.cpu_milli, g.machine.memory_mib) for g in groups]
         found = in_whole_steps(found, worth)
         self._tie: FloatArray = ties(found, self._state.devices, kinds, first)
-        self._tie[[not self.asks(c) for c in range(len(self.shapes))]] = 0.0
         found = found + self._tie
         worst = np.where(self.fits_now, found, 0.0).max(axis=1, initial=0.0)
         self.price = weight * np.where(self.fits_now, found, worst[:, None])

@@ -84,7 +84,7 @@ class _Draw:
         now = fits & cluster.free.fits(task, asked) & cluster.has_devices(task)
         rank = _mixed(cluster.hash, crc32(repr((self.snapshot.round, kind)).encode()))
         drawn = max(DRAWN, 2 * wanted)
-        rows = np.concatenate([_first(now, rank, drawn), _first(fits & ~now, rank, drawn)])
+        rows = np.concatenate([self._drawn(task, now, rank, drawn), self._drawn(task, fits & ~now, rank, drawn)])
         price, price_now = self._prices(task, rows)
         found = self._best(task, rows, price, rank, wanted, alike)
         # Shares of CPU and memory say nothing of devices: a machine without free ones has a price as well.
@@ -96,6 +96,15 @@ class _Draw:
         if settings.drain and self.snapshot.now_s - task.submit_s > settings.due_age_s:
             found += self._emptiest(np.flatnonzero(open_ & cluster.bare.fits(task, asked)), wanted)
         return found + self._told(open_, fits)
+
+    def _drawn(self, task: Task, open_: BoolArray, rank: IntArray, most: int) -> IntArray:
+        """Machines to rank: some that the draw chooses, and as many whose GPUs lose least, where there are GPUs."""
+        rows = _first(open_, rank, most)
+        if len(rows) == most and self.cluster.has_gpus:
+            every = np.flatnonzero(open_)
+            cheapest = every[np.argsort(self.cluster.gpu_costs(task, every), kind="stable")[: most // 2]]
+            rows = np.unique(np.concatenate([rows[: most - len(cheapest)], cheapest]))
+        return rows
 
     def _open(self, task: Task) -> BoolArray:
         """[machines] where a task may run at all."""

@@ -126,12 +126,21 @@ class ClusterArrays:
         shape = task.gpu_shape
         if shape not in self._gpu_losses:
             found = in_whole_steps(self._machine_worth.losses((shape,))[0], self._gpu_memory.worth(self.snapshot))
-            if shape.count:
-                ranks = tie_ranks(tuple(self.names))
-                found = found + TIE * np.array([ranks[name] for name in self.names])
+            found = found + TIE * self._tie_ranks
             worst = np.where(np.isfinite(found), found, 0.0).max(initial=0.0)
             self._gpu_losses[shape] = self._gpu_weight * np.where(np.isfinite(found), found, worst)
         return self._gpu_losses[shape][rows]
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether any machine has GPUs."""
+        return bool(self._left)
+
+    @cached_property
+    def _tie_ranks(self) -> FloatArray:
+        """[machines] their places in the order that says which of equal ones comes first, from 0 to below 1."""
+        ranks = tie_ranks(tuple(self.names))
+        return np.array([ranks[name] for name in self.names])
 
     @cached_property
     def _sets(self) -> MachineSets | None:

@@ -32,6 +32,7 @@ from benchmarks.openb import (
 from benchmarks.openb import PUBLISHED as PUBLISHED_CURVES
 from benchmarks.openb_checks import faults
 from benchmarks.openb_lists import LISTS, made
+from benchmarks.openb_rounds import through_rounds
 from benchmarks.openb_trace import (
     LOAD,
     NODES,
@@ -212,6 +213,16 @@ def test_a_task_is_moved_aside_for_one_that_fits_nowhere() -> None:
     without, moving = (ValuePolicy(told=True, moves=m).play(outlook, arrivals, np.arange(2)) for m in (False, True))
     assert faults_of(outlook, arrivals, moving) == []
     assert (moving.machine >= 0).sum() >= (without.machine >= 0).sum()
+
+
+def test_whole_rounds_of_flow_keep_gpus_whole(default: OpenbExperiment) -> None:
+    """More than 128 machines, so that candidates are drawn: as few machines are begun as by the prices alone."""
+    arrivals = default.arrivals(42)[:300]
+    run, _ = through_rounds(replace(default, orders={42: default.orders[42][:300]}), arrivals)
+    alone = POLICIES["gpu-value-online"].play(default.outlook(42), arrivals, LISTED)  # type: ignore[union-attr]
+    assert faults_of(default.outlook(42), arrivals, run) == []
+    assert (run.machine >= 0).all()
+    assert len(set(run.machine.tolist())) <= 1.25 * len(set(alone.machine.tolist()))
 
 
 @pytest.mark.parametrize(("name", "seed"), [(name, seed) for name in ("default", "multigpu50") for seed in SEEDS])

@@ -1,0 +1,75 @@
+"""Tiers of tests, by what they need and how long they take: ``make quick`` runs ``unit`` only, ``make test`` all.
+
+A test is ``emulated``, ``browser`` or ``live`` by its file or its fixtures. Of the others those are ``slow`` that took more
+than ``SLOW_S`` when ``make durations`` kept the durations last; a new test is quick until then.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+KEPT = Path(__file__).parent / "durations.txt"
+LEAST_S = 0.2
+"""Shorter ones are not kept: they say more about the machine than about the test."""
+SLOW_S = 0.5
+LIVE_FIXTURES = frozenset({"plane", "space", "namespace", "real", "shop", "started"})
+"""Of a real control plane, a kubelet, or a scheduler that runs as a process."""
+LIVE_FILES = ("test_live_", "test_soak", "test_control_plane", "test_node_parts", "test_image_steps")
+TIERS = ("unit", "slow", "live", "browser", "emulated")
+
+
+def tier_of(item: pytest.Item, durations: Mapping[str, float]) -> str:
+    """The tier of a test."""
+    name = item.path.name
+    if name == "test_cgroup_v2_machine.py":
+        return "emulated"
+    if name.endswith("_browser.py"):
+        return "browser"
+    if name.startswith(LIVE_FILES) or LIVE_FIXTURES.intersection(getattr(item, "fixturenames", ())):
+        return "live"
+    return "slow" if durations.get(key_of(item.nodeid), 0.0) > SLOW_S else "unit"
+
+
+def key_of(nodeid: str) -> str:
+    """``file::test``, without what it is parametrised by: its cases share a tier."""
+    return nodeid.partition("[")[0]
+
+
+def kept_durations() -> dict[str, float]:
+    """Seconds of the longest case of each test, of those that are kept."""
+    rows = (line.split(maxsplit=1) for line in KEPT.read_text(encoding="utf-8").splitlines())
+    return {nodeid: float(seconds) for seconds, nodeid in rows}
+
+
+def mark(items: Iterable[pytest.Item]) -> None:
+    """Give every test its tier, unless it names one itself."""
+    durations = kept_durations()
+    for item in items:
+        if not any(item.get_closest_marker(tier) for tier in TIERS):
+            item.add_marker(tier_of(item, durations))
+
+
+def keep(report: Path) -> None:
+    """Keep the durations of a run from its JUnit report."""
+    longest: dict[str, float] = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        module = case.get("classname", "").replace(".", "/")
+        key = key_of(f"{module}.py::{case.get('name', '')}")
+        longest[key] = max(longest.get(key, 0.0), float(case.get("time", 0.0)))
+    rows = sorted(longest.items(), key=lambda pair: (-pair[1], pair[0]))
+    KEPT.write_text("".join(f"{s:.1f} {key}\n" for key, s in rows if s >= LEAST_S), encoding="utf-8")
+    total, shown = sum(longest.values()), rows[:30]
+    print(
+        f"the slowest {len(shown)} of {len(rows)} tests take {100 * sum(s for _, s in shown) / total:.0f} % of the time"
+    )
+    for key, s in shown:
+        print(f"{s:8.1f} s  {key}")
+
+
+if __name__ == "__main__":
+    keep(Path(sys.argv[1]))

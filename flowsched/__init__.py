@@ -1,6 +1,7 @@
 """flowsched: cluster scheduling by min-cost flow, priced by measured performance models.
 
 ``load_snapshot`` and ``solve`` are one round from Python; ``flowsched_simulator`` has ``load_scenario`` and ``simulate``.
+What ``__all__`` names is the public interface; every other module of the package is private and may change without notice.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from flowsched.cluster.settings import Settings
     from flowsched.cluster.snapshot import Snapshot
     from flowsched.cluster.snapshot_file import load_snapshot
+    from flowsched.errors import InputError
     from flowsched.records.record_file import load_record, write_record
     from flowsched.round.scheduler import FlowScheduler, solve
 else:
@@ -20,6 +22,7 @@ else:
         "Certificate": "cluster.decision",
         "Decisions": "cluster.decision",
         "FlowScheduler": "round.scheduler",
+        "InputError": "errors",
         "Placement": "cluster.decision",
         "Postponement": "cluster.decision",
         "Settings": "cluster.settings",
@@ -46,6 +49,7 @@ __all__ = [
     "Certificate",
     "Decisions",
     "FlowScheduler",
+    "InputError",
     "Placement",
     "Postponement",
     "Settings",

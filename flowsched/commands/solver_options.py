@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from flowsched.solvers import SOLVERS, SolverError, installed, make_solver
+from flowsched.errors import SolverError
+from flowsched.solvers import SOLVERS, installed, make_solver
 from flowsched_models.command_line import Seconds
 
 

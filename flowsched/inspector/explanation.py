@@ -68,11 +68,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from flowsched.errors import RestoreError
 from flowsched.inspector.account import NETWORK, SEARCH, Account, Part
 from flowsched.inspector.flow_case import FlowCase
 from flowsched.inspector.network_case import NetworkCase
 from flowsched.inspector.pod_facts import told as told_of
-from flowsched.inspector.restored_round import RestoreError, restore
+from flowsched.inspector.restored_round import restore
 from flowsched.inspector.running_changes import change_facts
 from flowsched.inspector.sentences import sentences
 from flowsched.inspector.sharing import shared_services

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from flowsched.errors import RestoreError
 from flowsched.inspector.account import Account, Part, Placed, Waits
-from flowsched.inspector.restored_round import RestoredRound, RestoreError, restore
+from flowsched.inspector.restored_round import RestoredRound, restore
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.relations.census import Census

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from flowsched.cluster.compaction import compact
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Running, Task
+from flowsched.errors import RestoreError
 from flowsched.inspector.account import Account, Part
 from flowsched.inspector.again import POLICY, snapshot_of
 from flowsched.inspector.running_changes import let_in
@@ -30,10 +31,6 @@ from flowsched_models.runtime import HostFactory
 
 _SAME = 1e-6
 """How far a cost may be from the record's, relative to 1 or to itself."""
-
-
-class RestoreError(Exception):
-    """Why a part cannot be restored, in words that follow a colon."""
 
 
 @dataclass(frozen=True, eq=False)

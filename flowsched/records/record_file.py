@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from flowsched.errors import ShapeError
 from flowsched.records.record import RECORD_KIND, RECORD_VERSION
 from flowsched.records.record_shape import check_shape
-from flowsched.records.record_shape.values import ShapeError
 from flowsched_models.document import InputError, Problem
 from flowsched_models.output import make_folder, write_whole, write_whole_bytes
 

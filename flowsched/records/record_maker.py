@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from io import FileIO
 from typing import IO, cast
 
+from flowsched.errors import MakingError
 from flowsched.records.record import Recipe
 from flowsched.records.record_file import pack_record
 
@@ -34,10 +35,6 @@ Buffer = bytes | memoryview
 _SIZE = struct.Struct("<q")
 _MADE, _FAILED, _UNREADABLE = range(3)
 _START = "import sys; sys.path[:] = {path!r}; from flowsched.records.record_maker import serve; serve()"
-
-
-class MakingError(Exception):
-    """A record could not be made; says why."""
 
 
 class RecordMaker:

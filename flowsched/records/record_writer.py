@@ -21,9 +21,10 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
+from flowsched.errors import MakingError
 from flowsched.records.record import Recipe
 from flowsched.records.record_file import ARCHIVE_SUFFIX
-from flowsched.records.record_maker import MakingError, RecordMaker
+from flowsched.records.record_maker import RecordMaker
 from flowsched_models.document import InputError
 from flowsched_models.output import make_folder, write_whole_bytes
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from flowsched.errors import LedgerError
 from flowsched.relations.relation import Relation
 from flowsched.scale import kernels, ledger_checks
 from flowsched.scale.machine_arrays import FIXED, LoadedMachines, fixed, longer, ties, wider
 from flowsched.scale.places import PlacesTable
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, CostModel
-from flowsched.scale.price_table import LedgerError, PriceTable, checked_prices, refuse
+from flowsched.scale.price_table import PriceTable, checked_prices, refuse
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.scale.topology import Role, Topology, roles_of
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray

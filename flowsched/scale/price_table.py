@@ -7,14 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flowsched.errors import LedgerError
 from flowsched.scale import ledger_checks
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, CostModel
 from flowsched.scale.task_class import MachineKind, TaskClass
 from flowsched.support.arrays import FloatArray, IntArray
-
-
-class LedgerError(ValueError):
-    """An event that contradicts the state; nothing has changed."""
 
 
 @dataclass(frozen=True, eq=False)

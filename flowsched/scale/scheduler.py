@@ -12,6 +12,7 @@ import numpy as np
 from flowsched.cluster.decision import Certificate, Decisions, Placement, Postponement
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, Reservation, Snapshot, Task
+from flowsched.errors import LedgerError
 from flowsched.scale.changed_round import ChangedRound, changed_round, started_of
 from flowsched.scale.changes import History, change_running
 from flowsched.scale.choice import GuardedCostModel, user_name
@@ -19,7 +20,6 @@ from flowsched.scale.ledger import RUNNING, Ledger
 from flowsched.scale.network_account import NetworkAccount
 from flowsched.scale.policies.flow import FlowCostModel
 from flowsched.scale.policy import CostModel
-from flowsched.scale.price_table import LedgerError
 from flowsched.scale.reasons import Closing, Reason, leaving, why_all
 from flowsched.scale.record import network_record
 from flowsched.scale.reservation import MachineReservation

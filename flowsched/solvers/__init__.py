@@ -5,7 +5,8 @@ Importing this imports no solver's library: files are loaded when a solver is as
 
 from __future__ import annotations
 
-from flowsched.solvers.registry import SOLVERS, SolverError, installed, make_solver
+from flowsched.errors import SolverError
+from flowsched.solvers.registry import SOLVERS, installed, make_solver
 from flowsched.solvers.solver import Capabilities, Requirement, Solution, Solver, Status
 
 __all__ = [

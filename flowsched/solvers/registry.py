@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from flowsched.errors import SolverError
 from flowsched.solvers.solver import Capabilities, Solver
 from flowsched.support.registry import Registry
-from flowsched_models.document import InputError, Problem
+from flowsched_models.document import Problem
 
 GROUP = "flowsched.solvers"
 """Entry points of this group are solvers of other packages: ``name = "module:Class"``."""
@@ -16,14 +17,6 @@ _BUILT_IN = {
     "highs": "flowsched.solvers.highs:HighsSolver",
     "networkx": "flowsched.solvers.networkx:NetworkxSolver",
 }
-
-
-class SolverError(InputError, KeyError):
-    """A solver that there is not, or that cannot be used here; the text is for the user."""
-
-    def __str__(self) -> str:
-        """One line per problem, as for every error of an input."""
-        return InputError.__str__(self)
 
 
 def make_solver(name: str) -> Solver:

@@ -22,9 +22,10 @@ import pytest
 
 from flowsched import load_record
 from flowsched.cluster.settings import Settings
+from flowsched.errors import MakingError
 from flowsched.records.record import record_head
 from flowsched.records.record_file import pack_record
-from flowsched.records.record_maker import NICENESS, MakingError, RecordMaker
+from flowsched.records.record_maker import NICENESS, RecordMaker
 from flowsched.records.record_writer import RecordWriter
 from flowsched_models.document import InputError
 

@@ -18,13 +18,13 @@ from flowsched.cluster.settings import TOPOLOGY, TOPOLOGY_WORTH, Settings
 from flowsched.cluster.snapshot import Machine, Task
 from flowsched.cluster.snapshot_dump import dump_snapshot
 from flowsched.cluster.snapshot_file import load_snapshot
+from flowsched.errors import RestoreError
 from flowsched.gpu.set_demand import SetDemand
 from flowsched.gpu.topology_cost import WEIGHT, TopologyCost
 from flowsched.inspector import flow_task
 from flowsched.inspector.account import Account
 from flowsched.inspector.explanation import explain
 from flowsched.inspector.replay import replay
-from flowsched.inspector.restored_round import RestoreError
 from flowsched.pricing.topology_prices import SetMemory
 from flowsched.records.record import Recipe
 from flowsched.round.scheduler import FlowScheduler

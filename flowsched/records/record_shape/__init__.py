@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from flowsched.errors import ShapeError
 from flowsched.records.record_shape.flow_part import check_flow_part
 from flowsched.records.record_shape.network_part import TASK_CLASS, check_network_part
 from flowsched.records.record_shape.values import (
@@ -20,7 +21,6 @@ from flowsched.records.record_shape.values import (
     TEXTS,
     WHOLES,
     Check,
-    ShapeError,
     has_key,
     is_count,
     is_number,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from flowsched.errors import ShapeError
 from flowsched.records.record_shape.network import check_networks
 from flowsched.records.record_shape.values import (
     CHANGES,
@@ -15,7 +16,6 @@ from flowsched.records.record_shape.values import (
     TERMS,
     TEXTS,
     WHOLES,
-    ShapeError,
     at_most,
     check_once,
     is_count,

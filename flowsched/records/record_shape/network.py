@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from flowsched.errors import ShapeError
 from flowsched.records.record_shape.values import (
     NUMBERS,
     TEXTS,
     WHOLES,
-    ShapeError,
     check_length,
     indices,
     is_number,

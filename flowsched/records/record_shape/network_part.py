@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from flowsched.errors import ShapeError
 from flowsched.records.record_shape.network import check_columns, check_networks
 from flowsched.records.record_shape.values import (
     COMMON,
@@ -19,7 +20,6 @@ from flowsched.records.record_shape.values import (
     TEXTS,
     WHOLES,
     Check,
-    ShapeError,
     at_most,
     check_length,
     check_once,

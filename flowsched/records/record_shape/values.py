@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from flowsched.errors import ShapeError
 from flowsched.support.arrays import IntArray
 
 Check = Callable[[Any, str], None]
@@ -16,10 +17,6 @@ Check = Callable[[Any, str], None]
 _LEAST, _MOST = -(2**63), 2**63 - 1
 
 MOST_ROUNDS, MOST_DOMAINS, MOST_THREADS = 1000, 1 << 24, 1 << 16
-
-
-class ShapeError(ValueError):
-    """A value that is not what it must be; the message says which one and what it must be."""
 
 
 def require(good: bool, where: str, must: str, value: Any) -> None:

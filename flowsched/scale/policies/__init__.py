@@ -5,10 +5,10 @@ Importing this imports no policy: a file is loaded when its policy is asked for.
 
 from __future__ import annotations
 
+from flowsched.errors import PolicyError
 from flowsched.scale.policies.registry import (
     ALIASES,
     COST_MODELS,
-    PolicyError,
     PolicyNotes,
     Setting,
     describe_cost_model,

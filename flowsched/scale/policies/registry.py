@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowsched.cluster.knowledge import Knowledge, knowledge_of
+from flowsched.errors import PolicyError
 from flowsched.scale.policy import CostModel, Feature
 from flowsched.support.registry import Registry
-from flowsched_models.document import InputError, Problem, name_help
+from flowsched_models.document import Problem, name_help
 
 GROUP = "flowsched.policies"
 """Entry points of this group are policies of other packages: ``name = "module:Class"``."""
@@ -29,14 +30,6 @@ _MEMBERS = ("name", "features", "factors", "price")
 
 PolicyFactory = Callable[..., CostModel]
 """A class, or a function, that makes a policy of its settings, all of them keywords with a default."""
-
-
-class PolicyError(InputError, KeyError):
-    """A policy that there is not, that is broken, or whose settings are; the text is for the user."""
-
-    def __str__(self) -> str:
-        """One sentence per problem. Where the name came from, such as an option, is for those to say who know it."""
-        return "\n".join(p.message + (f"; {p.help}" if p.help else "") for p in self.problems)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import pytest
 
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS, Readers, apply_settings
+from flowsched.errors import PolicyError
 from flowsched.scale import choice
-from flowsched.scale.policies import PolicyError
 from flowsched_models.document import InputError
 
 

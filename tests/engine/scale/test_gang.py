@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from waiting_world import DUE_S, PERIOD_S, SETTINGS, ByWidth, World, of_width, spec
 
+from flowsched.errors import LedgerError
 from flowsched.scale.ledger import RUNNING
-from flowsched.scale.price_table import LedgerError
 
 MEMBER = of_width(2, 10.0, group="ring")
 

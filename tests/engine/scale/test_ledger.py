@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flowsched.errors import LedgerError
 from flowsched.scale.ledger import PENDING, RUNNING, UNLIMITED, Ledger
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.policies.flow import HEADROOM, PRESSURE, FlowCostModel
 from flowsched.scale.policy import ClassPrices, Feature
-from flowsched.scale.price_table import LedgerError
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 
 KINDS = (MachineKind("small", (("zone", "a"),)), MachineKind("large", (("zone", "b"),), 0.5))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from flowsched.errors import LedgerError
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.migration import waiting_cost
 from flowsched.scale.policies.flow import FlowCostModel
-from flowsched.scale.price_table import LedgerError
 from flowsched.scale.round import Rounds
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.solvers import make_solver

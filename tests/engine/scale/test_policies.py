@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from policy_world import DUE_S, World, a_class, a_machine, price_of
 
+from flowsched.errors import LedgerError
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.policies import COST_MODELS, make_cost_model
 from flowsched.scale.policy import FORBIDDEN, ClassPrices, CostModel
-from flowsched.scale.price_table import LedgerError
 from flowsched.scale.task_class import MachineKind, TaskClass
 
 NAMES = tuple(COST_MODELS)

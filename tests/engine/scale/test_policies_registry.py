@@ -13,13 +13,8 @@ from pathlib import Path
 import pytest
 
 from builders import read_anew
-from flowsched.scale.policies import (
-    COST_MODELS,
-    PolicyError,
-    describe_cost_model,
-    make_cost_model,
-    registry,
-)
+from flowsched.errors import PolicyError
+from flowsched.scale.policies import COST_MODELS, describe_cost_model, make_cost_model, registry
 
 OURS = ("flow-network", "quincy", "load-spreading", "coco", "shortest-job-first", "trivial")
 PAGE = Path(__file__).parents[3] / "docs" / "policies.md"

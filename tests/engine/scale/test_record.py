@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from builders import HUNGRY, SCALING, machines, running, service, snapshot, snapshots, task
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
+from flowsched.errors import ShapeError
 from flowsched.inspector.account import Account
 from flowsched.inspector.explanation import explain
 from flowsched.inspector.replay import replay
 from flowsched.records.record_file import pack_record, read_record, record_json
-from flowsched.records.record_shape import ShapeError, check_shape
+from flowsched.records.record_shape import check_shape
 from flowsched.relations.relation import TaskGroup
 from flowsched.scale.choice import chosen
 from flowsched.scale.places import read_places

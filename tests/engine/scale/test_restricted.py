@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from flowsched.errors import LedgerError
 from flowsched.relations.relation import Relation, RelationKind
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.places import Places
 from flowsched.scale.policies.flow import FlowCostModel
-from flowsched.scale.price_table import LedgerError
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.solvers import make_solver

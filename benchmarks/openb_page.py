@@ -131,7 +131,8 @@ fragmented over time. [On Kubernetes](kubernetes-pods.md#gpus) pods take whole d
 in the same way.
 
 The trace through whole rounds of `flow`, each pod a round: forecasts, candidates, learning and all. No pod waits that
-fits.
+fits. With nothing known beforehand some pods of eight GPUs find no machine before 95 % have arrived, where FGD still
+places them; at 100 % flow has allocated more on all three lists.
 """
 NOT_THERE = """
 What is not there: shares on Kubernetes; a move gains nothing from devices that it frees.

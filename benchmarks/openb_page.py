@@ -145,6 +145,9 @@ Tried by hand; nothing of it is kept but the ties above.
 - Prices of the tightest bottleneck alone (the largest part of all arrivals that fits): where one model of GPU is
   scarce, everything else is free.
 - Prices that count every shape of the list in every future: rare shapes fill holes on paper only.
+- Other ties. Drawn anew for each task they lose some five points on `default`, since machines are begun that need not
+  be; in the order of a list they depend on the list, see above; the fullest machine of the kind does as well as the
+  first, and is what rounds take.
 - Against the weak seeds of `gpuspec33` without knowledge, see below: larger or mixed loads of the program, a supply
   of each model that is drawn at random in each future, and the supply that is left instead of that of the empty cluster.
   Some orders gained, others lost, and so none is in.

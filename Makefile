@@ -13,7 +13,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check control-plane node-parts conformance conformance-sample upstream-cases test soak bench profiles gpu-profiles
-.PHONY: clean quick explore durations
+.PHONY: clean quick explore durations docs
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -78,6 +78,10 @@ MINUTES ?= 10
 
 soak: control-plane ## churn and one disturbance after the other for MINUTES (10) on a real control plane; needs Go
 	@PYTHONPATH=tests $(BIN)/python tests/k8s/soak.py --minutes $(MINUTES)
+
+docs: setup ## build the documentation site into out/docs; a link that leads nowhere is an error
+	@$(BIN)/sphinx-build -q -W --keep-going -b html docs out/docs
+	@echo "open out/docs/index.html"
 
 bench: setup ## list the benchmarks and how to run them
 	@found=; \

@@ -26,6 +26,33 @@ on the machine, which is named with each table.
 Every baseline is shown at its best: each rule runs with the declared requests and with 1, 2 and 4 cores for all jobs,
 with cores of their own or shared, and the best variant counts: the one with the least makespan (bundled), or for every
 figure by itself the one where that figure is least (random). The rule itself has no such hindsight.
+
+## In short
+
+- **The bundled scenario** (`flowsched simulate parsec-memcached-2024`, and `parsec-memcached-2024-c`): `flow` takes
+  138.8 s, 0.900 of the published plan in the same simulator, and 136.7 s (0.887) with memcached on the 8-core
+  machine; the best baseline takes 156.2 and 138.5 s. memcached stays within its p95 goal, as it does under every
+  baseline.
+- **Arriving jobs** (`python -m benchmarks.engine`, [page](engine.md)): 400 jobs on 60 machines, five seeds: mean
+  completion 77 s at 74 % load and 98 s at 119 %, 0.82 and 0.74 of the better of two greedy rules at its best variant.
+  No window is above memcached's p95 goal. A round takes 4 and 8 ms of CPU (p50; p99 9 and 18 ms); the search of the
+  engine before it took 470 and 800 ms for schedules within 0.1 %. 1,500 jobs on 300 machines at 74 %: 0.81 of that
+  rule, with 23 ms a round. Where there are more than 128 machines a round forecasts jobs on
+  [candidates](how-it-works.md#candidates): 20 jobs on 12,500 busy machines take 0.23 s instead of 8.4 s on all of
+  them, and their penalty is at most 0.9 % higher.
+- **Variations and random scenarios** (below): in 30 variations of the bundled scenarios `flow` is below the best
+  baseline in 29 and equal to it in 1. In 84 random scenarios its mean completion is 5.5 to 19 % below the best
+  baseline's, scenario by scenario, while run times are right within 20 %; with errors of 40 % that is gone, and at 50
+  % load it is 10 % above.
+- **What the network is worth** ([ablation](engine.md#does-the-flow-decide)): with a greedy at the same prices in its
+  place, wide jobs at 119 % load are done 11 % later and penalised by 28 % more; jobs that arrive one by one lose 1 to
+  3 %; the demo loses nothing.
+- **At cluster scale** (`python -m benchmarks.rounds --preset all`, [performance](performance.md)): a round of 12,500
+  machines and 148,000 tasks with 1 % churn takes 13 ms (p95 15 ms) from events to decisions, at most 1.8 % (p95) of
+  what scheduling can win or lose above the bound; a plain greedy at the same prices takes 45 ms and costs 7 % more.
+  100,000 machines take 99 ms (119). With Quincy's preferences and every task in the network, re-optimisation from the
+  last flow takes 32 ms where OR-tools takes 2.5 s from scratch, and 18 times less at 98 % use. Over 200 small rounds
+  the plan is the optimum.
 """
 
 BUNDLED = """

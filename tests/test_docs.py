@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -44,7 +47,8 @@ from flowsched_simulator.scenario_file import BUNDLED, bundled
 
 HOUSE = Path(__file__).parent.parent
 DOCS = sorted((HOUSE / "docs").glob("*.md"))
-PAGES = [*DOCS, *(HOUSE / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"))]
+TUTORIALS = sorted((HOUSE / "docs" / "tutorials").glob("*.md"))
+PAGES = [*DOCS, *TUTORIALS, *(HOUSE / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md"))]
 PLAN = "group-048"
 LAB = Path("lab.yaml")
 SHOP = Path("shop.yaml")
@@ -247,9 +251,46 @@ def test_modules_and_targets_that_are_named_are_there() -> None:
     assert lost == []
 
 
-def test_the_readme_leads_to_every_page() -> None:
-    text = text_of(HOUSE / "README.md")
-    assert [p.name for p in DOCS if f"docs/{p.name}" not in text] == []
+def test_every_page_is_on_one_shelf() -> None:
+    """The readme leads to the index, and that to every page."""
+    assert "(docs/index.md)" in text_of(HOUSE / "README.md")
+    shelves = re.findall(r"```{toctree}\n(.*?)```", text_of(HOUSE / "docs" / "index.md"), re.DOTALL)
+    entries = [line for shelf in shelves for line in shelf.splitlines() if line and not line.startswith(":")]
+    pages = [p.relative_to(HOUSE / "docs").with_suffix("").as_posix() for p in (HOUSE / "docs").rglob("*.md")]
+    assert len(shelves) == 4 and sorted(entries) == sorted(page for page in pages if page != "index")
+
+
+def test_the_readme_is_short() -> None:
+    assert len(text_of(HOUSE / "README.md").splitlines()) <= 120
+
+
+def test_the_site_builds_and_no_link_leads_nowhere(tmp_path: Path) -> None:
+    sphinx = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
+    done = subprocess.run([*sphinx, str(HOUSE / "docs"), str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "--policy" in (tmp_path / "reference" / "commands.html").read_text(encoding="utf-8")
+    assert "load_snapshot" in (tmp_path / "reference" / "python.html").read_text(encoding="utf-8")
+
+
+NOT_RUN = "<!-- not run by the tests: "
+
+
+@pytest.mark.parametrize("page", TUTORIALS, ids=[p.stem for p in TUTORIALS])
+def test_a_tutorial_works_as_it_is_typed(page: Path, tmp_path: Path) -> None:
+    """Its files, then its commands in their order, in an empty folder; what needs more than that says what."""
+    for name, (_, content) in files_of(page).items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    for before, language, content in blocks(text_of(page)):
+        if language == "sh" and not before.startswith((NOT_RUN, "<!-- quick start -->")):
+            done = subprocess.run(
+                ["bash", "-euc", content],
+                cwd=tmp_path,
+                env={**os.environ, "PATH": path},
+                capture_output=True,
+                text=True,
+            )
+            assert done.returncode == 0, f"{content}\n{done.stdout}\n{done.stderr}"
 
 
 def test_the_readme_opens_with_two_commands() -> None:
@@ -589,9 +630,9 @@ def test_a_round_on_a_record_gives_the_same_record(tmp_path: Path) -> None:
     assert other == plain
 
 
-def test_the_readme_measures_with_what_a_reader_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tutorial_measures_with_what_a_reader_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its input is made in the line before, and stress-ng is not needed; the plan is printed, nothing runs."""
-    lines = text_of(HOUSE / "README.md").splitlines()
+    lines = text_of(HOUSE / "docs" / "tutorials" / "measure-to-plan.md").splitlines()
     (at,) = [k for k, line in enumerate(lines) if line.startswith("flowsched measure ")]
     made = re.fullmatch(r"seq \d+ > (\S+)\s+#.*", lines[at - 1])
     words = shlex.split(lines[at], comments=True)[1:]

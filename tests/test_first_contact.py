@@ -70,7 +70,7 @@ def test_every_library_of_an_extra_is_known_by_its_module() -> None:
 
     assert {module: extra_with(module) for module in extras} == extras
     named = {match[1] for line in requires("flowsched") or () if (match := re.search(r"extra\s*==\s*[\"'](\w+)", line))}
-    assert named == {"calibrate", "dask", "dev", "k8s", "plots", "solvers", "sweep"}
+    assert named == {"calibrate", "dask", "dev", "docs", "k8s", "plots", "solvers", "sweep"}
 
 
 def test_how_an_extra_is_installed_stands_in_one_place() -> None:
@@ -84,9 +84,9 @@ def test_how_an_extra_is_installed_stands_in_one_place() -> None:
     }
 
     assert named - {"tests/test_first_contact.py"} == set()
-    readme = (HOUSE / "README.md").read_text("utf-8")
-    assert install_extra("k8s").rpartition(": ")[2] in readme
-    assert {f"| `{extra}` |" in readme for extra in ("k8s", "calibrate", "plots", "solvers")} == {True}
+    page = (HOUSE / "docs" / "install.md").read_text("utf-8")
+    assert install_extra("k8s").rpartition(": ")[2] in page
+    assert {f"| `{extra}` |" in page for extra in ("k8s", "calibrate", "plots", "solvers")} == {True}
 
 
 # What a command loads

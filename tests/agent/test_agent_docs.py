@@ -10,7 +10,9 @@ from flowsched_agent.configuration_form import load_configuration, reference_tab
 from flowsched_agent.metrics import FAMILIES
 from flowsched_agent.recorder import COLUMNS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "agent.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "agent.md").read_text(encoding="utf-8")
+TUTORIAL = (DOCS / "tutorials" / "agent.md").read_text(encoding="utf-8")
 
 
 def test_every_key_is_listed_with_its_default() -> None:
@@ -31,7 +33,7 @@ def test_every_column_and_annotation_is_named() -> None:
 
 
 def test_the_example_loads(tmp_path: Path) -> None:
-    example = re.search(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    example = re.search(r"```yaml\n(.*?)```", TUTORIAL, re.DOTALL)
     assert example is not None
     (tmp_path / "agent.yaml").write_text(example[1])
     configuration = load_configuration(tmp_path / "agent.yaml")

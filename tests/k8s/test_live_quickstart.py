@@ -23,6 +23,7 @@ from flowsched_k8s import names
 
 HOUSE = Path(__file__).parents[2]
 PAGE = (HOUSE / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+TUTORIAL = (HOUSE / "docs" / "tutorials" / "kubernetes.md").read_text(encoding="utf-8")
 NAMESPACE = "flowsched-system"
 USER = account(NAMESPACE, "flowsched")
 POOL = {"node-a-2core": "t2d-standard-2", "node-b-4core": "n2d-highmem-4", "node-c-8core": "e2-standard-8"}
@@ -30,7 +31,7 @@ POOL = {"node-a-2core": "t2d-standard-2", "node-b-4core": "n2d-highmem-4", "node
 ALLOCATABLE = {"node-a-2core": ("2", "6100Mi"), "node-b-4core": ("4", "29000Mi"), "node-c-8core": ("8", "28600Mi")}
 OUTSIDE = "outside"
 PODS = "/api/v1/namespaces/default/pods"
-QUICK_START = re.findall(r"<!-- quick start -->\n```sh\n(.*?)```", PAGE, re.DOTALL)
+QUICK_START = re.findall(r"<!-- quick start -->\n```sh\n(.*?)```", TUTORIAL, re.DOTALL)
 
 
 def block_under(heading: str, number: int = 0) -> str:
@@ -235,7 +236,7 @@ def measured_jobs(reader: Reader) -> None:
 def too_large(reader: Reader) -> None:
     """The message is the one that the page shows."""
     block = step("k8s/examples/too-large.yaml\nkubectl wait")
-    expected = re.search(re.escape(f"{block}```") + r"\s+```text\n(.*?)```", PAGE, re.DOTALL)
+    expected = re.search(re.escape(f"{block}```") + r"\s+```text\n(.*?)```", TUTORIAL, re.DOTALL)
     assert expected is not None
     assert reader.types(block).endswith(f"\n{expected[1]}")
 

@@ -42,17 +42,10 @@ def written(read: Callable[[Any], Any]) -> BeforeValidator:
     return BeforeValidator(lambda value, info: value if info.context is None else read(value))
 
 
-def as_text(value: Any) -> Any:
-    """Refuse a number or truth value where text is wanted."""
-    if isinstance(value, (bool, int, float)):
-        raise QuantityError(f"must be text, but is {shown(value)}", f'write it in quotes: "{shown(value)}"')
-    return value
-
-
 def _place(value: Any, info: ValidationInfo) -> Any:
     if info.context is None:
         return value
-    if not isinstance(as_text(value), str):
+    if not isinstance(value, str):
         raise PydanticKnownError("string_type")
     if not value or "\0" in value:
         raise QuantityError(f"{shown(value)} is not the name of a file")
@@ -97,7 +90,9 @@ def reference_table(model: type[Section]) -> str:
 
 def _reference(model: type[Section], given: Mapping[str, Any], prefix: str, told: set[type]) -> Iterator[Key]:
     """Keys of a section; what is given takes the place of its own defaults."""
-    plain = {**model.model_construct().plain(), **given}
+    # Without complaints of the required keys, which have no default.
+    own = model.model_construct().model_dump(mode="json", by_alias=True, warnings=False)
+    plain = {**own, **given}
     for name, info in model.model_fields.items():
         alias = info.alias or name
         default = plain.get(alias)

@@ -12,8 +12,9 @@ from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticKnownError
 
 from flowsched.cluster.settings import Settings
+from flowsched.support import configuration
 from flowsched.support.address import Address, parse_address
-from flowsched.support.configuration import Filled, Place, Section, Several, as_text, key, written
+from flowsched.support.configuration import Filled, Section, Several, key, written
 from flowsched_k8s.duration import format_duration_s, parse_duration_s
 from flowsched_k8s.engine_form import engine_settings, read_cost_model, read_engine
 from flowsched_k8s.names import COMPONENT, CONFIG_KIND, CONFIG_VERSION, FLOW, POOL, SCHEDULER_NAME
@@ -45,9 +46,15 @@ class CostModelChoice:
         return self.name == FLOW
 
 
+def _as_text(value: Any) -> Any:
+    if isinstance(value, (bool, int, float)):
+        raise QuantityError(f"must be text, but is {shown(value)}", f'write it in quotes: "{shown(value)}"')
+    return value
+
+
 def _matching(pattern: re.Pattern[str], what: str, help: str, longest: int) -> BeforeValidator:
     def look(value: Any) -> Any:
-        value = as_text(value)
+        value = _as_text(value)
         if isinstance(value, str) and (len(value) > longest or not pattern.fullmatch(value)):
             raise QuantityError(f"{shown(value)} {what}", help)
         return value
@@ -61,6 +68,7 @@ def _engine(value: Any) -> Settings:
     return read_engine(value)
 
 
+Place = Annotated[configuration.Place, BeforeValidator(_as_text)]
 Duration = Annotated[float, written(parse_duration_s), PlainSerializer(format_duration_s)]
 Memory = Annotated[int, written(parse_memory), PlainSerializer(format_memory)]
 Listen = Annotated[Address, written(lambda value: parse_address(value, HEALTH_PORT)), PlainSerializer(str)]

@@ -31,7 +31,8 @@ class Form(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-def _name(value: Any) -> Any:
+def parse_name(value: Any) -> Any:
+    """A name, or what is no text at all, which its type refuses. Raises :class:`QuantityError`."""
     if isinstance(value, str) and (not value or not value.isprintable() or any(c.isspace() for c in value)):
         raise QuantityError(f"{shown(value)} is not a name", "a name is one word, without spaces")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -43,7 +44,7 @@ def _schema(description: str, *kinds: str) -> WithJsonSchema:
     return WithJsonSchema({"type": list(kinds), "description": description})
 
 
-Name = Annotated[str, BeforeValidator(_name)]
+Name = Annotated[str, BeforeValidator(parse_name)]
 CoreSet = Annotated[
     tuple[int, ...],
     BeforeValidator(parse_cores),

@@ -170,6 +170,13 @@ def test_the_lease_is_in_our_own_namespace(tmp_path: Path) -> None:
         ("clientConnection: {qsp: 3}", "F:3: clientConnection.qsp: there is no key 'qsp' here; did you mean 'qps'?"),
         ("leader_election: {}", "F:3: leader_election: there is no key 'leader_election' here; did you mean 'leader"),
         ("leaderElection: {lease_duration: 3s}", "did you mean 'leaseDuration'?"),
+        (
+            "leaderElection: {lease_duration_s: 3s}",
+            "there is no key 'lease_duration_s' here; did you mean 'leaseDuration'",
+        ),
+        ("events: {max_size_mib: 3Mi}", "there is no key 'max_size_mib' here; did you mean 'maxSize'?"),
+        ("engine: 3", "F:3: engine: must be a mapping of 'key: value' pairs, but is 3"),
+        ("records: {directory: 3}", 'records.directory: must be text, but is 3; write it in quotes: "3"'),
         ("leaderElection: {leaseDuration: 15}", "F:3: leaderElection.leaseDuration: 15 has no unit; give a unit: 15s"),
         ("leaderElection: {leaseDuration: 10500ms}", "must be whole seconds, but is 10.5s; a Lease holds no fractions"),
         ("leaderElection: {renewDeadline: 15s}", "renewDeadline: must be shorter than leaseDuration (15s), but is 15s"),

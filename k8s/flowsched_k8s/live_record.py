@@ -19,7 +19,7 @@ from flowsched.records.record_file import read_record
 from flowsched_k8s.api.access import Access, find_access
 from flowsched_k8s.api.client import ApiError, Connection, Reply, UnreachableError, path_of
 from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.configuration_form import load_configuration
+from flowsched_k8s.configuration_file import load_configuration
 from flowsched_k8s.names import PLACEMENT, POD_SCHEDULED
 from flowsched_k8s.server import ARCHIVE
 from flowsched_models.document import InputError, Problem

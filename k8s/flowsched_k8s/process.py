@@ -34,7 +34,6 @@ from flowsched_k8s.api.writer import WriteOutcome, Writer
 from flowsched_k8s.bindings import BindOutcome, ReadPod
 from flowsched_k8s.changes import Gone, Seen
 from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.configuration_text import to_plain
 from flowsched_k8s.event_file import EventFile
 from flowsched_k8s.event_recorder import EventRecorder
 from flowsched_k8s.instructions import (
@@ -583,7 +582,7 @@ class Process:
             live={"loop": self._loop_check, "election": self._election_check},
             ready={"caches": self._caches_check},
             metrics=self._exposition,
-            configuration=lambda: to_plain(self.configuration),
+            configuration=self.configuration.plain,
             state=self._dumped,
             records=self.records,
         )

@@ -11,6 +11,9 @@ ifdef VERSION
 export FLOWSCHED_KUBERNETES := $(VERSION)
 endif
 
+# Without its caches every process compiles all modules again, and every test run rewrites all assertions.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check control-plane node-parts conformance conformance-sample upstream-cases test soak bench profiles gpu-profiles
 .PHONY: clean quick explore durations docs

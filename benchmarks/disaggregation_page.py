@@ -36,7 +36,7 @@ WIDTH, HEIGHT = 8.0, 3.2
 
 INTRODUCTION = """# GPU disaggregation
 
-A job may use GPUs of other machines than its CPU ([how to say so](files.md#gpus-on-other-machines)). Three policies
+A job may use GPUs of other machines than its CPU ([how to say so](scenarios.md#gpus-on-other-machines)). Three policies
 place such jobs, after DRMaestro: M. Amaral, *Improving Resource Efficiency in Virtualized Datacenters*, PhD thesis,
 Universitat Politècnica de Catalunya 2019, chapter 5; Journal of Cloud Computing 2021, doi 10.1186/s13677-021-00238-6.
 

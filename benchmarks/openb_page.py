@@ -113,7 +113,7 @@ are often all alike, and a machine that stays empty takes the next task of eight
 itself; on its lists little differs.
 
 The demand is learnt: it is that of all tasks so far, taken anew when twice as many have come as the last time, or
-what [`gpu_demand`](files.md#gpus) declares. It stands in the snapshot, so that a round depends on nothing else and
+what [`gpu_demand`](scenarios.md#gpus) declares. It stands in the snapshot, so that a round depends on nothing else and
 replays byte for byte. Every pass lets one task arrive at a machine and prices the machines that changed again; a
 round of more than 128 machines ranks its [candidates](how-it-works.md#candidates) by this price too. Priorities,
 gangs, relations, reservations and preemption know devices: for a whole GPU all tasks on that GPU are

@@ -35,8 +35,8 @@ names the value. Each value is of one of three kinds:
 
 ## Use the profiles yourself
 
-The numbers are profiles with a source each, bundled as [`thesis`](files.md#further-bundled-profiles). What the thesis does
-not say is marked *assumed* there.
+The numbers are profiles with a source each, bundled as [`thesis`](profile-files.md#further-bundled-profiles). What the
+thesis does not say is marked *assumed* there.
 
 ```text
 profiles: [thesis]

@@ -1,4 +1,4 @@
-"""Fits the profiles to the course's measurements and writes what comes out into docs/calibration.md and docs/images.
+"""Fits the profiles to the course's measurements and writes what comes out into docs/calibration*.md and docs/images.
 
 python docs/calibration_page.py DATA
 
@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import click
 import numpy as np
 
 from flowsched_models.calibration import fit_parts, score_parts
@@ -24,7 +23,6 @@ from flowsched_models.calibration.calibration import Calibration, FitRequest, ca
 from flowsched_models.calibration.fit_parts import short
 from flowsched_models.calibration.parameter import Block, Scale
 from flowsched_models.calibration.report_part import Picture, ReportTable, percent
-from flowsched_models.commands.calibrate import calibrate as command
 from flowsched_models.commands.calibrate import summary
 from flowsched_models.measurements.load import load_measurements
 from flowsched_models.measurements.measurements import Measurements
@@ -36,7 +34,7 @@ from flowsched_models.validation.score import Quantity, Score, errors
 from flowsched_simulator import load_scenario, load_schedule, replay
 
 HOUSE = Path(__file__).resolve().parent.parent
-PAGE = HOUSE / "docs" / "calibration.md"
+PAGES = tuple(HOUSE / "docs" / name for name in ("calibration.md", "calibration-accuracy.md"))
 IMAGES = HOUSE / "docs" / "images"
 YEARS = ("2023", "2024")
 """Whose runs are fitted: the same jobs with the same inputs."""
@@ -98,20 +96,20 @@ def planners(folder: Path) -> str | None:
         return next((row["owner"] for row in csv.DictReader(file) if row["group"].split(" ")[0] == PLANNERS), None)
 
 
-def write(found: Findings, page: Path = PAGE, images: Path = IMAGES) -> None:
-    """Fill the page and draw its images."""
+def write(found: Findings, pages: Sequence[Path] = PAGES, images: Path = IMAGES) -> None:
+    """Fill the pages and draw their images."""
     sections = page_sections(found, images)
-    text = fill(page.read_text(encoding="utf-8"), sections)
-    page.write_text(text, encoding="utf-8")
-    print(f"wrote {page.name}")
+    for page, text in zip(pages, fill([p.read_text(encoding="utf-8") for p in pages], sections), strict=True):
+        page.write_text(text, encoding="utf-8")
+        print(f"wrote {page.name}")
 
 
-def fill(text: str, sections: Mapping[str, str]) -> str:
-    """The page with other content between its markers. Raises ValueError where the two do not belong together."""
-    there = [name for _, name, _ in MARKER.findall(text)]
+def fill(texts: Sequence[str], sections: Mapping[str, str]) -> list[str]:
+    """The pages with other content between their markers. Raises ValueError where the two do not belong together."""
+    there = [name for text in texts for _, name, _ in MARKER.findall(text)]
     if sorted(there) != sorted(sections):
-        raise ValueError(f"the page has markers for {sorted(there)}, but there is {sorted(sections)}")
-    return MARKER.sub(lambda m: f"{m[1]}\n{sections[m[2]].strip()}\n\n{m[3]}", text)
+        raise ValueError(f"the pages have markers for {sorted(there)}, but there is {sorted(sections)}")
+    return [MARKER.sub(lambda m: f"{m[1]}\n{sections[m[2]].strip()}\n\n{m[3]}", text) for text in texts]
 
 
 def page_sections(found: Findings, images: Path) -> dict[str, str]:
@@ -119,7 +117,6 @@ def page_sections(found: Findings, images: Path) -> dict[str, str]:
     result = found.result
     drawn = {p.name: p for part in _drawn_parts(result) for p in part}
     sections = {
-        "options": options_table(),
         "printed": _printed(result),
         "assumptions": markdown(assumptions_table(result.fitted.parameters.blocks)),
         "errors": markdown(ReportTable("", score_parts.SUMMARY_HEAD, score_parts.summary_rows(result), (0, 1, 6, 7))),
@@ -188,17 +185,6 @@ def _image(picture: Picture, images: Path) -> str:
     target.write_bytes(picture.svg)
     print(f"{target.name}: {len(picture.svg) / 1e3:.0f} kB")
     return f"![{picture.alt}](images/{target.name})\n\n{picture.caption}\n\n"
-
-
-def options_table() -> str:
-    """The options as the command itself describes them."""
-    context = click.Context(command)
-    rows = []
-    for option in command.params:
-        record = option.get_help_record(context) if isinstance(option, click.Option) else None
-        if record is not None:
-            rows.append((f"`{record[0]}`", record[1]))
-    return markdown(ReportTable("", ("option", "meaning"), tuple(rows), (0, 1)))
 
 
 def _printed(result: Calibration) -> str:

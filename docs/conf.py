@@ -17,7 +17,12 @@ version = release = installed_version("flowsched")
 html_title = f"flowsched {release}"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_click", "sphinx_copybutton"]
 exclude_patterns = ["notebooks/*"]
+smartquotes = False  # Options are shown with two hyphens.
 html_theme = "furo"
+html_static_path = ["style"]
+html_css_files = ["site.css"]
+html_copy_source = False
+html_show_sourcelink = False
 myst_heading_anchors = 6
 myst_enable_extensions = ["colon_fence"]
 suppress_warnings = ["myst.header", "misc.highlighting_failure"]

@@ -105,10 +105,16 @@ def test_these_pages_have_examples_with_output(page: str) -> None:
     assert any(printed for _, printed in examples(HOUSE / "docs" / page))
 
 
-def files_of(page: Path) -> dict[str, tuple[str, str]]:
+def text_about_files() -> str:
+    """What the reference says of files, as one text."""
+    names = ("scenarios.md", "profile-files.md", "files.md", "simulate-json.md")
+    return "".join(text_of(HOUSE / "docs" / name) for name in names)
+
+
+def files_of(text: str) -> dict[str, tuple[str, str]]:
     """Name to language and content of blocks under a line that names a file and ends with a colon."""
     found = {}
-    for before, language, content in blocks(text_of(page)):
+    for before, language, content in blocks(text):
         if named := re.fullmatch(r"`([\w.-]+\.\w+)`.*:", before):
             found[named[1]] = language, content
     return found
@@ -116,9 +122,9 @@ def files_of(page: Path) -> dict[str, tuple[str, str]]:
 
 @pytest.fixture
 def example_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The files that ``docs/files.md`` shows, in the present folder; names to kinds."""
+    """The files that the reference shows, in the present folder; names to kinds."""
     kinds = {}
-    for name, (language, content) in files_of(HOUSE / "docs" / "files.md").items():
+    for name, (language, content) in files_of(text_about_files()).items():
         (tmp_path / name).write_text(content, encoding="utf-8")
         if language == "yaml":
             kinds[name] = re.search(r"^kind: (\w+)$", content, re.MULTILINE)[1]  # type: ignore[index]
@@ -127,7 +133,7 @@ def example_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, 
 
 
 def test_every_yaml_example_is_a_file_that_loads(example_files: dict[str, str]) -> None:
-    shown = [content for _, language, content in blocks(text_of(HOUSE / "docs" / "files.md")) if language == "yaml"]
+    shown = [content for _, language, content in blocks(text_about_files()) if language == "yaml"]
     assert len(shown) == len(example_files)
     assert set(example_files.values()) == KINDS
     for name, kind in example_files.items():
@@ -151,9 +157,7 @@ def test_every_yaml_example_is_a_file_that_loads(example_files: dict[str, str]) 
 
 
 def test_the_faulty_file_has_the_mistakes_that_are_shown(example_files: dict[str, str]) -> None:
-    consoles = [
-        content for _, language, content in blocks(text_of(HOUSE / "docs" / "files.md")) if language == "console"
-    ]
+    consoles = [content for _, language, content in blocks(text_about_files()) if language == "console"]
     command, shown = consoles[0].split("\n", 1)
     assert command == "$ flowsched simulate faulty.yaml"
     with pytest.raises(InputError) as error:
@@ -278,7 +282,7 @@ NOT_RUN = "<!-- not run by the tests: "
 @pytest.mark.parametrize("page", TUTORIALS, ids=[p.stem for p in TUTORIALS])
 def test_a_tutorial_works_as_it_is_typed(page: Path, tmp_path: Path) -> None:
     """Its files, then its commands in their order, in an empty folder; what needs more than that says what."""
-    for name, (_, content) in files_of(page).items():
+    for name, (_, content) in files_of(text_of(page)).items():
         (tmp_path / name).write_text(content, encoding="utf-8")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     for before, language, content in blocks(text_of(page)):
@@ -302,7 +306,7 @@ def test_the_readme_opens_with_two_commands() -> None:
 
 
 def test_exit_codes_are_listed() -> None:
-    codes = {code for code, _ in rows(text_of(HOUSE / "docs" / "files.md"), "| Code | Meaning |")}
+    codes = {code for code, _ in rows(text_about_files(), "| Code | Meaning |")}
     told = flowsched.get_help(click.Context(flowsched))
     assert set(re.findall(r"\b(\d+) (?:done|a fault|bad|a replay|interrupted)", " ".join(told.split()))) == codes
 
@@ -363,7 +367,7 @@ def rows(text: str, head: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in found[:end]]
 
 
-@pytest.mark.parametrize(("page", "settings"), [("how-it-works.md", Settings), ("node.md", NodeSettings)])
+@pytest.mark.parametrize(("page", "settings"), [("settings.md", Settings), ("node-settings.md", NodeSettings)])
 def test_every_setting_is_listed_with_its_default(page: str, settings: type[Any]) -> None:
     table = rows(text_of(HOUSE / "docs" / page), "| Setting | Default | Meaning |")
     assert [(name, default) for name, default, _ in table] == [
@@ -413,7 +417,7 @@ def plain_default(cell: str) -> str:
     ids=["job", "service", "machine type"],
 )
 def test_defaults_of_profiles_are_those_that_are_shown(after: str, form: type[Form]) -> None:
-    text = text_of(HOUSE / "docs" / "files.md")
+    text = text_about_files()
     for key, default, _ in rows(text[text.index(after) :], "| Key | Default | Meaning |"):
         field = form.model_fields[key.strip("`")]
         if field.is_required() or key == "`source`":
@@ -434,12 +438,12 @@ FORMS: list[tuple[str, type[Form]]] = [
     ("\n`poisson`:", scenario_form.PoissonForm),
     ("\n`diurnal`,", scenario_form.DiurnalForm),
     ("\n`bursty`,", scenario_form.BurstyForm),
-    ("## Profiles", profiles.ProfilesForm),
+    ("# Profile files", profiles.ProfilesForm),
     ("\nA job profile:", profiles.JobForm),
     ("\nA service profile:", profiles.ServiceForm),
     ("\nA curve:", profiles.CurveForm),
     ("\nA machine type:", profiles.MachineTypeForm),
-    ("\n### GPUs in profiles", profiles.GpuProfileForm),
+    ("\n## GPUs in profiles", profiles.GpuProfileForm),
     ("\nA topology says", profiles.GpuTopologyForm),
     ("## Schedule", schedule_file.ScheduleForm),
     ("\nA task:", schedule_file.ScheduledTaskForm),
@@ -467,7 +471,7 @@ ON_ONE_MACHINE = [form for _, form in FORMS if form.__module__ in (node_form.__n
 
 @pytest.mark.parametrize(("after", "form"), FORMS, ids=[after.strip(" #\n:") for after, _ in FORMS])
 def test_every_key_of_a_file_is_listed(after: str, form: type[Form]) -> None:
-    listed = keys_of(text_of(HOUSE / "docs" / "files.md"), "| Key | Default | Meaning |", after)
+    listed = keys_of(text_about_files(), "| Key | Default | Meaning |", after)
     assert listed - HEADER == {f.alias or name for name, f in form.model_fields.items()} - HEADER
 
 
@@ -550,18 +554,18 @@ def test_every_key_of_a_network_part_is_listed() -> None:
 
 
 def test_every_key_of_the_result_is_listed() -> None:
-    text = text_of(HOUSE / "docs" / "files.md")
+    text = text_about_files()
     scenario = load_scenario("parsec-memcached-2024")
     outcome = result(scenario, [simulate(scenario, "all-at-once")])
     run = outcome["runs"][0]
-    assert keys_of(text, "| Key | Value |", "## What simulate prints") == set(outcome)
+    assert keys_of(text, "| Key | Value |", "# JSON of `simulate`") == set(outcome)
     assert keys_of(text, "| Key | Value |", "\nA summary:") == set(outcome["table"][0])
     assert keys_of(text, "| Key | Value |", "\nA run:") == set(run)
     assert keys_of(text, "| Key | Value |", "\nA job of a run:") == set(run["jobs"][0])
 
 
 def test_defaults_of_scenarios_of_one_machine_are_those_that_are_shown() -> None:
-    text = text_of(HOUSE / "docs" / "files.md")
+    text = text_about_files()
     units = {"ms": 1e3, "us": 1.0}
     for after, form in FORMS:
         if form not in ON_ONE_MACHINE:
@@ -585,27 +589,27 @@ def test_defaults_of_scenarios_of_one_machine_are_those_that_are_shown() -> None
 
 
 def test_every_key_of_the_result_of_one_machine_is_listed(example_files: dict[str, str]) -> None:
-    text = text_of(HOUSE / "docs" / "files.md")
+    text = text_about_files()
     scenario = load_node_scenario(SHOP)
     outcome = node_result(scenario, compare_on_node(scenario, ["static-2"], options=NodeOptions()))
     run, own = outcome["runs"][0], "\nA run of a controller has the same keys, and these:"
-    assert keys_of(text, "| Key | Value |", "### Of a node scenario") == set(outcome)
+    assert keys_of(text, "| Key | Value |", "## Of a node scenario") == set(outcome)
     assert keys_of(text, "| Key | Value |", "\nA summary of a controller:") == set(outcome["table"][0])
     assert keys_of(text, "| Key | Value |", own) == set(run) - set(outcome["table"][0])
     assert keys_of(text, "| Key | Value |", "\nA job of a controller:") == set(run["jobs"][0])
     told = dict(rows(text[text.index(own) :], "| Key | Value |"))
     for key in ("noise", "latency", "service_cores"):
         assert set(run[key][0]) <= set(re.findall(r"`(\w+)`", told[f"`{key}`"])), key
-    heads = dict(rows(text[text.index("### Of a node scenario") :], "| Key | Value |"))
+    heads = dict(rows(text[text.index("## Of a node scenario") :], "| Key | Value |"))
     for key, inside in (("machine", outcome["machine"]), ("services", outcome["services"][0])):
         assert set(inside) <= set(re.findall(r"`(\w+)`", heads[f"`{key}`"])), key
 
 
 def test_every_key_of_the_result_of_isolation_is_listed(example_files: dict[str, str]) -> None:
-    text = text_of(HOUSE / "docs" / "files.md")
+    text = text_about_files()
     outcome = isolation.run(isolation.load_isolation_scenario(LOOP), ("deadline",))
     run, own = outcome["runs"][0], "\nA run of isolation has the same keys, and these:"
-    head = "### Of an isolation scenario"
+    head = "## Of an isolation scenario"
     assert keys_of(text, "| Key | Value |", head) == set(outcome)
     assert keys_of(text, "| Key | Value |", "\nA summary of isolation:") == set(outcome["table"][0])
     assert keys_of(text, "| Key | Value |", own) == set(run) - set(outcome["table"][0])

@@ -13,7 +13,7 @@ from flowsched_agent.metrics import FAMILIES
 from flowsched_agent.recorder import COLUMNS
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "agent.md").read_text(encoding="utf-8")
+PAGE = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("agent.md", "agent-reference.md"))
 TUTORIAL = (DOCS / "tutorials" / "agent.md").read_text(encoding="utf-8")
 
 

@@ -546,6 +546,9 @@ def test_a_container_reads_what_was_chosen_from_annotations_that_the_binding_car
 # Documents
 
 
+PAGES = ("tutorials/kubernetes.md", "helm.md", *(p.name for p in sorted((HOUSE / "docs").glob("kubernetes*.md"))))
+
+
 def page(name: str) -> str:
     return (HOUSE / "docs" / name).read_text(encoding="utf-8")
 
@@ -577,14 +580,14 @@ def test_the_documents_list_every_role_with_its_rights() -> None:
 
 def test_the_documents_list_every_key_of_the_configuration() -> None:
     """Whoever changes a key puts what ``reference_table(Configuration)`` returns between the two marks."""
-    _, shown, _ = re.split("<!-- (?:end of )?configuration table -->\n", page("kubernetes.md"))
+    _, shown, _ = re.split("<!-- (?:end of )?configuration table -->\n", page("kubernetes-reference.md"))
     assert shown == reference_table(Configuration)
 
 
 def test_the_documents_list_every_metric() -> None:
     shown = [
         (name.strip("`"), re.split(": |, ", kind.replace("`", "")), meaning)
-        for name, kind, meaning in table(page("kubernetes.md"), "| Metric | Type: labels | Meaning |")
+        for name, kind, meaning in table(page("kubernetes-reference.md"), "| Metric | Type: labels | Meaning |")
     ]
     assert shown == [(family.name, [family.kind, *family.labels], family.help) for family in FAMILIES]
 
@@ -594,12 +597,12 @@ def test_the_documents_explain_every_label_and_annotation() -> None:
         v for k, v in vars(names).items() if k.isupper() and isinstance(v, str) and v.startswith(f"{names.PREFIX}/")
     }
     assert {name for name in ours if f"| `{name}` |" not in page("kubernetes-pods.md")} == set()
-    spoken_of = set(re.findall(r"flowsched\.io/[\w-]*\w", page("kubernetes.md") + page("kubernetes-pods.md")))
+    spoken_of = {name for page_name in PAGES for name in re.findall(r"flowsched\.io/[\w-]*\w", page(page_name))}
     assert {name for name in spoken_of if name not in ours and name != f"{names.PREFIX}/v1alpha1"} == set()
 
 
 def commands() -> Iterator[str]:
-    for name in ("kubernetes.md", "kubernetes-pods.md", "kubernetes-runbook.md"):
+    for name in PAGES:
         for block in re.findall(r"```sh\n(.*?)```", page(name), re.DOTALL):
             yield from block.splitlines()
 

@@ -271,22 +271,23 @@ def page() -> Iterator[ModuleType]:
 
 def test_the_page_is_filled_between_its_markers_only(page: ModuleType) -> None:
     text = "before\n<!-- begin: a -->\nold\n<!-- end -->\nbetween\n<!-- begin: b-c -->\n<!-- end -->\nafter\n"
-    once = page.fill(text, {"a": "new \\1\n\n", "b-c": "| x |"})
+    (once,) = page.fill([text], {"a": "new \\1\n\n", "b-c": "| x |"})
     assert once == (
         "before\n<!-- begin: a -->\n\nnew \\1\n\n<!-- end -->\n"
         "between\n<!-- begin: b-c -->\n\n| x |\n\n<!-- end -->\nafter\n"
     )
-    assert page.fill(once, {"a": "new \\1", "b-c": "| x |"}) == once
+    assert page.fill([once], {"a": "new \\1", "b-c": "| x |"}) == [once]
     with pytest.raises(ValueError, match="markers"):
-        page.fill(text, {"a": "x"})
+        page.fill([text], {"a": "x"})
 
 
-def test_one_run_fills_the_whole_page(page: ModuleType, whole: Calibration, tmp_path: Path) -> None:
-    copy = tmp_path / "calibration.md"
-    copy.write_text((DOCS / "calibration.md").read_text(encoding="utf-8"), encoding="utf-8")
+def test_one_run_fills_both_pages(page: ModuleType, whole: Calibration, tmp_path: Path) -> None:
+    copies = [tmp_path / original.name for original in page.PAGES]
+    for copy, original in zip(copies, page.PAGES, strict=True):
+        copy.write_text(original.read_text(encoding="utf-8"), encoding="utf-8")
     found = page.Findings(WHOLE, whole, WHOLE.only("team"), None)
-    page.write(found, copy, tmp_path)
-    text = copy.read_text(encoding="utf-8")
+    page.write(found, copies, tmp_path)
+    text = "".join(copy.read_text(encoding="utf-8") for copy in copies)
     assert "| without smt |" in text
     assert "| 2023-1 |" in text
     assert "| team |" not in text
@@ -294,19 +295,14 @@ def test_one_run_fills_the_whole_page(page: ModuleType, whole: Calibration, tmp_
     for name in (line.split("(images/")[1].rstrip(")") for line in text.splitlines() if "(images/" in line):
         assert (tmp_path / name).is_file()
     first = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
-    page.write(found, copy, tmp_path)
+    page.write(found, copies, tmp_path)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == first
-
-
-def test_the_page_shows_the_options_that_the_command_has(page: ModuleType) -> None:
-    text = (DOCS / "calibration.md").read_text(encoding="utf-8")
-    assert page.options_table().strip() in text
 
 
 def test_every_kind_of_parameter_is_explained(page: ModuleType, whole: Calibration) -> None:
     blocks = whole.fitted.parameters.blocks
     assert {block.name for block in blocks} == set(page.MEANING)
-    text = (DOCS / "calibration.md").read_text(encoding="utf-8")
+    text = (DOCS / "calibration-accuracy.md").read_text(encoding="utf-8")
     shown = [row for row in text.splitlines() if row.startswith("| `")]
     for row in page.assumptions_table(blocks).rows:
         if row[4] != "by job":

@@ -46,7 +46,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 def example() -> str:
     """The rule that the documents show, without what they do with it."""
-    text = (DOCS / "baselines.md").read_text(encoding="utf-8")
+    text = (DOCS / "own-baseline.md").read_text(encoding="utf-8")
     block = re.search(r"```python\n(.*?)\n\nfrom flowsched_simulator import load_scenario", text, re.DOTALL)
     assert block is not None
     return block[1]

@@ -17,7 +17,8 @@ from flowsched.errors import PolicyError
 from flowsched.scale.policies import COST_MODELS, describe_cost_model, make_cost_model, registry
 
 OURS = ("flow-network", "quincy", "load-spreading", "coco", "shortest-job-first", "trivial")
-PAGE = Path(__file__).parents[3] / "docs" / "policies.md"
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE, OWN = DOCS / "policies.md", DOCS / "own-cost-model.md"
 
 
 def said(name: str, **settings: object) -> str:
@@ -172,7 +173,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str,
 
 def example() -> str:
     """The policy that the documents show, without what they do with it."""
-    block = re.search(r"```python\n(.*?)\n\nfrom flowsched.scale.ledger", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    block = re.search(r"```python\n(.*?)\n\nfrom flowsched.scale.ledger", OWN.read_text(encoding="utf-8"), re.DOTALL)
     assert block is not None
     return block[1]
 

@@ -5,6 +5,7 @@ PYTHON ?= python3.13 python3.12 python3.11 python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 READY := .venv/.ready
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 # Kubernetes of the control plane, of this minor version instead of the default: make control-plane VERSION=1.35
 ifdef VERSION
@@ -13,12 +14,12 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check control-plane node-parts conformance conformance-sample upstream-cases test soak bench profiles gpu-profiles
-.PHONY: clean
+.PHONY: clean constraints
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-setup: $(READY) ## make .venv, install flowsched into it with its tools, compile the models; again only when pyproject.toml changes
+setup: $(READY) ## make .venv, install flowsched into it with its tools, compile the models; again only when pyproject.toml or constraints.txt changes
 	@:
 
 demo: $(INSTALLED) ## two comparisons of the default policies on PARSEC jobs beside memcached; reports go to out/demo
@@ -90,13 +91,20 @@ Measurements: stanford-futuredata/gavel at c4fa40097339e9608ab71fd64c8bdea96a5e4
 gpu-profiles: setup ## make the bundled profiles of training jobs again from Gavel's throughputs in DATA=folder
 	$(BIN)/flowsched calibrate "$(DATA)" --title "$(GPU_SOURCE)" --out models/flowsched_models/data/gavel.yaml
 
+constraints: ## write the versions that .venv has to constraints.txt, which setup installs
+	@{ \
+	  echo "# Versions that make setup installs, on Python 3.11 to 3.13. Made by make constraints; CONTRIBUTING.md says how to change them."; \
+	  $(BIN)/python -m pip freeze --disable-pip-version-check --all --exclude-editable --exclude pip; \
+	} > constraints.new
+	@mv constraints.new constraints.txt
+
 clean: ## remove all that was made here: .venv, out, builds, caches
 	rm -rf .venv out build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
 FITS := import sys; sys.exit(sys.version_info < (3, 11))
 
-$(INSTALLED): pyproject.toml
+$(INSTALLED): pyproject.toml constraints.txt
 	@set -e; \
 	if ! $(BIN)/python -c '$(FITS)' 2>/dev/null || ! $(BIN)/python -c 'import pip' 2>/dev/null; then \
 	  python=; bare=; old=; \
@@ -119,12 +127,12 @@ $(INSTALLED): pyproject.toml
 	else \
 	  echo "bringing .venv up to date …"; \
 	fi; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e .; \
+	$(INSTALL) --no-compile -e .; \
 	touch $@
 
 $(READY): $(INSTALLED)
 	@set -e; \
 	echo "installing what developers need, and compiling (two minutes of CPU) …"; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'; \
+	$(INSTALL) -e '.[dev]'; \
 	$(BIN)/flowsched warm-up; \
 	touch $@

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 HOUSE = Path(__file__).parent.parent
 MAY_IMPORT = {
@@ -23,7 +26,8 @@ LAYERS = ("flowsched.support", "flowsched.network", "flowsched.relations", "flow
 OUTSIDE = {"benchmarks", "builders", "conftest", "tests"}
 """What uses the packages and is never used by them."""
 
-SETUPTOOLS = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+PYPROJECT = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8"))
+SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 
 
 def find_roots(house: Path) -> dict[str, Path]:
@@ -220,6 +224,19 @@ def test_pyproject_lists_every_package() -> None:
     assert sorted(SETUPTOOLS["packages"]) == sorted(folders)
     homes = {name: (HOUSE / folder).resolve() for name, folder in SETUPTOOLS["package-dir"].items()}
     assert homes == {name: root.resolve() for name, root in ROOTS.items()}
+
+
+def test_every_requirement_is_pinned_to_a_version_that_it_allows() -> None:
+    pins = {}
+    for line in (HOUSE / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            name, version = re.fullmatch(r"([\w.-]+)==([\w.!+]+)", line).groups()  # type: ignore[union-attr]
+            pins[canonicalize_name(name)] = version
+    project = PYPROJECT["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    needed = [Requirement(text) for group in groups for text in group]
+    pinned = {str(one): pins.get(canonicalize_name(one.name)) for one in needed if one.name != "flowsched"}
+    assert [text for text, version in pinned.items() if not version or version not in Requirement(text).specifier] == []
 
 
 @pytest.mark.parametrize("root", sorted(ROOTS))

@@ -14,7 +14,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check control-plane node-parts conformance conformance-sample upstream-cases test soak bench profiles gpu-profiles
-.PHONY: clean constraints
+.PHONY: clean constraints release-check
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -28,9 +28,10 @@ demo: $(INSTALLED) ## two comparisons of the default policies on PARSEC jobs bes
 	@echo "2 of 2: forty jobs that arrive, and a p95 goal that one kind of them breaks (memcached-tight-goal)"
 	@$(BIN)/flowsched simulate memcached-tight-goal --out out/demo/tight-goal
 
-check: setup ## lint, format, types and the rules of the house
+check: setup ## lint, format, spelling, types and the rules of the house
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_house.py
 
@@ -63,6 +64,9 @@ test: check ## all checks, then all tests; those against a real Kubernetes API s
 	$(BIN)/pytest $(ALONE) # they offer and measure load: other tests beside them would be all that they see
 
 ALONE := tests/agent/test_live_agent.py tests/agent/test_live_latency.py tests/k8s/test_live_kubelet.py
+
+release-check: setup ## build wheel and source archive, and check them: metadata, files, the demo from an empty environment, the image's steps
+	@.ci/release-check
 
 MINUTES ?= 10
 

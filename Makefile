@@ -32,6 +32,7 @@ check: setup ## lint, format, spelling, types and the rules of the house
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
+	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_house.py
 

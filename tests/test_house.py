@@ -18,6 +18,21 @@ PYPROJECT = tomllib.loads((HOUSE / "pyproject.toml").read_text(encoding="utf-8")
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
 
 
+ENGLISH = re.compile(
+    r"\b(?:(?:any|some)body|whoever|he|his|himself|for_ever|(?:is|are)_wanted|which_is_none|without_a_word)\b".replace(
+        "_", r"[\s#*]+"
+    ),
+    re.IGNORECASE,
+)
+"""Words that talk of tasks, machines and values as if they were persons, or leave open what is meant."""
+NOT_YET = ("configuration.py", "configuration_form.py")
+
+
+def unclear(text: str) -> list[str]:
+    """What ``ENGLISH`` finds, with the lines where it begins."""
+    return [f"{text.count(chr(10), 0, m.start()) + 1}: {' '.join(m[0].split())}" for m in ENGLISH.finditer(text)]
+
+
 def find_roots(house: Path) -> dict[str, Path]:
     """Every package that stands at the top of the house or one folder below."""
     found = [*house.glob("flowsched*/__init__.py"), *house.glob("[!.]*/flowsched*/__init__.py")]
@@ -165,6 +180,18 @@ def test_whatever_is_public_has_a_docstring(root: str) -> None:
 
 
 @pytest.mark.parametrize("root", sorted(ROOTS))
+def test_texts_name_the_thing_they_are_about(root: str) -> None:
+    files = [path for kind in ("py", "c", "css", "j2", "js", "yaml") for path in ROOTS[root].rglob(f"*.{kind}")]
+    found = {
+        str(path.relative_to(HOUSE)): words
+        for path in sorted(files)
+        if not path.name.endswith(".min.js") and path.name not in NOT_YET
+        if (words := unclear(path.read_text(encoding="utf-8")))
+    }
+    assert found == {}, "name the task, machine or value instead, and say what it must be"
+
+
+@pytest.mark.parametrize("root", sorted(ROOTS))
 def test_no_class_name_stands_twice(root: str) -> None:
     assert classes_twice(SOURCES[root]) == {}
 
@@ -245,6 +272,14 @@ def test_a_missing_docstring_is_found() -> None:
     assert list(without_docstring("m", ast.parse(text))) == ["m.A.f", "m.h"]
     assert list(without_docstring("m", ast.parse(""))) == []
     assert list(without_docstring("m", ast.parse("x = 1"))) == ["m"]
+
+
+def test_unclear_words_are_found_across_lines() -> None:
+    assert unclear("It works.\n# Somebody waits for\n# ever; a number is\nwanted, the others") == [
+        "2: Somebody",
+        "2: for # ever",
+        "3: is wanted",
+    ]
 
 
 def test_a_class_that_stands_twice_is_found_wherever_it_hides() -> None:

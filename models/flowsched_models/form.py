@@ -243,7 +243,7 @@ def _words(error: Any) -> tuple[str, str]:
 
 
 def _type_help(error: Any) -> str:
-    """The cure of a text where a number is wanted; other types have none that is not in the message."""
+    """The cure of a text instead of a number; other types have none that is not in the message."""
     value, wanted = error.get("input"), _TYPES[error["type"]]
     if not isinstance(value, str) or wanted not in ("a number", "a whole number"):
         return ""

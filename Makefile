@@ -5,20 +5,24 @@ PYTHON ?= python3.13 python3.12 python3.11 python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 READY := .venv/.ready
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 # Kubernetes of the control plane, of this minor version instead of the default: make control-plane VERSION=1.35
 ifdef VERSION
 export FLOWSCHED_KUBERNETES := $(VERSION)
 endif
 
+# Without its caches every process compiles all modules again, and every test run rewrites all assertions.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo check control-plane node-parts conformance conformance-sample upstream-cases test soak bench profiles gpu-profiles
-.PHONY: clean quick explore durations docs
+.PHONY: clean quick explore durations docs constraints release-check
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-setup: $(READY) ## make .venv, install flowsched into it with its tools, compile the models; again only when pyproject.toml changes
+setup: $(READY) ## make .venv, install flowsched into it with its tools, compile the models; again only when pyproject.toml or constraints.txt changes
 	@:
 
 demo: $(INSTALLED) ## two comparisons of the default policies on PARSEC jobs beside memcached; reports go to out/demo
@@ -27,9 +31,11 @@ demo: $(INSTALLED) ## two comparisons of the default policies on PARSEC jobs bes
 	@echo "2 of 2: forty jobs that arrive, and a p95 goal that one kind of them breaks (memcached-tight-goal)"
 	@$(BIN)/flowsched simulate memcached-tight-goal --out out/demo/tight-goal
 
-check: setup ## lint, format, types and the rules of the house
+check: setup ## lint, format, spelling, types and the rules of the house
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell
+	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_house.py
 
@@ -74,6 +80,9 @@ durations: setup ## run all tests and keep how long each takes: tests/durations.
 
 ALONE := tests/agent/test_live_agent.py tests/agent/test_live_latency.py tests/k8s/test_live_kubelet.py
 
+release-check: setup ## build wheel and source archive, and check them: metadata, files, the demo from an empty environment, the image's steps
+	@.ci/release-check
+
 MINUTES ?= 10
 
 soak: control-plane ## churn and one disturbance after the other for MINUTES (10) on a real control plane; needs Go
@@ -105,13 +114,20 @@ Measurements: stanford-futuredata/gavel at c4fa40097339e9608ab71fd64c8bdea96a5e4
 gpu-profiles: setup ## make the bundled profiles of training jobs again from Gavel's throughputs in DATA=folder
 	$(BIN)/flowsched calibrate "$(DATA)" --title "$(GPU_SOURCE)" --out models/flowsched_models/data/gavel.yaml
 
+constraints: ## write the versions that .venv has to constraints.txt, which setup installs
+	@{ \
+	  echo "# Versions that make setup installs, on Python 3.11 to 3.13. Made by make constraints; CONTRIBUTING.md says how to change them."; \
+	  $(BIN)/python -m pip freeze --disable-pip-version-check --all --exclude-editable --exclude pip; \
+	} > constraints.new
+	@mv constraints.new constraints.txt
+
 clean: ## remove all that was made here: .venv, out, builds, caches
 	rm -rf .venv out build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name .git -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
 
 FITS := import sys; sys.exit(sys.version_info < (3, 11))
 
-$(INSTALLED): pyproject.toml
+$(INSTALLED): pyproject.toml constraints.txt
 	@set -e; \
 	if ! $(BIN)/python -c '$(FITS)' 2>/dev/null || ! $(BIN)/python -c 'import pip' 2>/dev/null; then \
 	  python=; bare=; old=; \
@@ -134,12 +150,12 @@ $(INSTALLED): pyproject.toml
 	else \
 	  echo "bringing .venv up to date …"; \
 	fi; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -e .; \
+	$(INSTALL) --no-compile -e .; \
 	touch $@
 
 $(READY): $(INSTALLED)
 	@set -e; \
 	echo "installing what developers need, and compiling (two minutes of CPU) …"; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'; \
+	$(INSTALL) -e '.[dev]'; \
 	$(BIN)/flowsched warm-up; \
 	touch $@

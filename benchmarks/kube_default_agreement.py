@@ -32,7 +32,7 @@ from benchmarks.k8s_throughput import RESULTS, Api, BenchmarkError, control_plan
 from benchmarks.machine import describe_machine, measured_on
 from benchmarks.pod_stream import STREAMS, Json, Step, draw_nodes, draw_steps
 from flowsched_k8s.changes import Gone, Seen
-from flowsched_k8s.configuration import Configuration, CostModelChoice
+from flowsched_k8s.configuration import Configuration, CostModelChoice, SchedulerProfile
 from flowsched_k8s.objects import Node, Pod
 from flowsched_k8s.photograph import snapshot_of
 from flowsched_k8s.state import SchedulerState
@@ -95,7 +95,9 @@ class Simulated:
     def __init__(self) -> None:
         # With a cost model every pod is a task of the snapshot, those without a request too.
         choice = CostModelChoice("load-spreading")
-        self._state = SchedulerState(Configuration(cost_model=choice, scheduler_names=(SCHEDULER,)), load_catalogue())
+        self._state = SchedulerState(
+            Configuration(cost_model=choice, profiles=(SchedulerProfile(scheduler_name=SCHEDULER),)), load_catalogue()
+        )
         self._policy = KubeDefault(Granting("declared", "shared"))
         self._now = 0.0
 

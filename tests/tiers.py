@@ -7,7 +7,7 @@ than ``SLOW_S`` when ``make durations`` kept the durations last; a new test is q
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,7 +16,7 @@ import pytest
 KEPT = Path(__file__).parent / "durations.txt"
 LEAST_S = 0.2
 """Shorter ones are not kept: they say more about the machine than about the test."""
-SLOW_S = 0.5
+SLOW_S = 0.3
 LIVE_FIXTURES = frozenset({"plane", "space", "namespace", "real", "shop", "started"})
 """Of a real control plane, a kubelet, or a scheduler that runs as a process."""
 LIVE_FILES = ("test_live_", "test_soak", "test_control_plane", "test_node_parts", "test_image_steps")
@@ -46,24 +46,33 @@ def kept_durations() -> dict[str, float]:
     return {nodeid: float(seconds) for seconds, nodeid in rows}
 
 
-def mark(items: Iterable[pytest.Item]) -> None:
-    """Give every test its tier, unless it names one itself."""
+def mark(items: Sequence[pytest.Item]) -> None:
+    """Give every test its tier."""
     durations = kept_durations()
-    for item in items:
-        if not any(item.get_closest_marker(tier) for tier in TIERS):
-            item.add_marker(tier_of(item, durations))
+    tiers = [tier_of(item, durations) for item in items]
+    # The first test that asks for what a file makes once may be slow for that alone, and then the next one would be.
+    shared = {made for item, tier in zip(items, tiers, strict=True) if tier == "slow" for made in _made_once(item)}
+    for item, tier in zip(items, tiers, strict=True):
+        item.add_marker("slow" if tier == "unit" and not shared.isdisjoint(_made_once(item)) else tier)
+
+
+def _made_once(item: pytest.Item) -> set[tuple[Path, str]]:
+    """Fixtures that a test shares with others of its file."""
+    known = getattr(item, "_fixtureinfo", None)
+    named = {} if known is None else known.name2fixturedefs
+    return {(item.path, name) for name, made in named.items() if made[-1].scope == "module"}
 
 
 def keep(report: Path) -> None:
-    """Keep the durations of a run from its JUnit report."""
+    """Keep the durations of a run from its JUnit report; those of tests that it left out stay."""
     longest: dict[str, float] = {}
     for case in ElementTree.parse(report).iter("testcase"):
         module = case.get("classname", "").replace(".", "/")
         key = key_of(f"{module}.py::{case.get('name', '')}")
         longest[key] = max(longest.get(key, 0.0), float(case.get("time", 0.0)))
-    rows = sorted(longest.items(), key=lambda pair: (-pair[1], pair[0]))
+    rows = sorted((kept_durations() | longest).items(), key=lambda pair: (-pair[1], pair[0]))
     KEPT.write_text("".join(f"{s:.1f} {key}\n" for key, s in rows if s >= LEAST_S), encoding="utf-8")
-    total, shown = sum(longest.values()), rows[:30]
+    total, shown = sum(s for _, s in rows), rows[:30]
     print(
         f"the slowest {len(shown)} of {len(rows)} tests take {100 * sum(s for _, s in shown) / total:.0f} % of the time"
     )

@@ -168,7 +168,7 @@ class Decisions(ShortRepr):
 
 
 class Scheduler(Protocol):
-    """What a simulator or a cluster needs from anybody who places tasks."""
+    """What a simulator or a cluster needs from every scheduler."""
 
     @property
     def name(self) -> str:

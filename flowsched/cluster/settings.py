@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 WORTH, TOPOLOGY, TOPOLOGY_WORTH = "worth", "topology", "topology-worth"
 """Values of ``gpu_sets``."""
@@ -12,54 +13,63 @@ HYSTERESIS = 2.0
 """How many times as high the price of a move is for it."""
 
 
+def _word(default: str, *choices: str) -> Any:
+    return field(default=default, metadata={"choices": choices})
+
+
+def _number(default: float, least: float, most: float) -> Any:
+    """Wide enough for any experiment, narrow enough that a round ends and costs stay in range."""
+    return field(default=default, metadata={"range": (least, most)})
+
+
 @dataclass(frozen=True)
 class Settings:
     """Settings of the engine and of the ``flow`` policy."""
 
-    objective: str = "completion"
+    objective: str = _word("completion", "makespan", "completion")
     """``makespan``: one goal for all tasks, tightened step by step. ``completion``: every task has its own goal."""
-    eps: float = 1.0
+    eps: float = _number(1.0, 0.0, 1e6)
     """Slope of the penalty before the goal: those in time still want to be early."""
-    beta: float = 20.0
+    beta: float = _number(20.0, 0.0, 1e6)
     """Slope beyond the goal."""
-    goal_factor: float = 3.0
+    goal_factor: float = _number(3.0, 1e-3, 1e6)
     """Goal of a task that has none: this times its best predicted run time."""
-    length_weight: float = 1.5
+    length_weight: float = _number(1.5, 0.0, 10.0)
     """How much more a long task counts, with goals of their own: its penalty is multiplied by (best run time / 60 s) to
     this power. 0 weighs relative lateness (mean slowdown), 1 weighs every second alike (mean completion time); more favours
     the last to finish."""
-    headroom_weight: float = 0.05
+    headroom_weight: float = _number(0.05, 0.0, 1e6)
     """Price of a latency service's headroom: this times u/(1 - u), u = p95 over its goal."""
-    gpu_weight: float = 1.0
+    gpu_weight: float = _number(1.0, 0.0, 1e6)
     """Price of the value that GPUs lose for the demand that is expected: this for each device."""
-    gpu_sets: str = WORTH
+    gpu_sets: str = _word(WORTH, WORTH, TOPOLOGY, TOPOLOGY_WORTH)
     """What devices make a place cost: ``worth``, what they are worth to the demand; ``topology``, how far they are from one
     another, how their jobs disturb each other and what is left free of the sockets; ``topology-worth``, with what the sets
     that are left are worth to the demand in place of the last."""
     gpu_postpones: bool = False
     """Whether waiting costs a task 1 less the utility that it demands of its devices (``min_utility``), beside what its
     completion costs; by topology only."""
-    slo_margin: float = 1.0
+    slo_margin: float = _number(1.0, 1e-3, 1e3)
     """A placement predicted to bring p95 above this share of the goal is forbidden."""
-    slots: int = 3
+    slots: int = _number(3, 1, 16)
     """Starts that a machine offers: now, and after each of the next completions there. 1 turns the horizon off."""
-    pass_share: float = 0.0
+    pass_share: float = _number(0.0, 0.0, 1.0)
     """Arrivals of a pass as a share of the machines; 0: a half of them, a quarter where more tasks wait than there are
     machines, one on at most eight machines."""
-    assign: str = "flow"
+    assign: str = _word("flow", "flow", "greedy", "none")
     """What assigns the tasks of a pass: ``flow``. For ablations ``greedy``, one task after the other to its cheapest option
     at the same prices, or ``none``: no passes, so that the improvement alone decides."""
-    improved_tasks: int = 64
+    improved_tasks: int = _number(64, 0, 10_000)
     """Most waiting tasks for which moves and swaps follow the passes; 0 turns them off."""
-    improvement_forecasts: int = 400
+    improvement_forecasts: int = _number(400, 0, 1_000_000_000)
     """Most forecasts of the moves and swaps of one level."""
-    goal_steps: int = 3
+    goal_steps: int = _number(3, 0, 100)
     """Most goals tried for a makespan."""
-    goal_step: float = 0.04
+    goal_step: float = _number(0.04, 1e-6, 0.5)
     """How far below the best makespan seen the next goal is set, at first."""
-    waiting_weight: float = 1.0
+    waiting_weight: float = _number(1.0, 0.0, 1e6)
     """W of equation 13 at the due age; it grows linearly up to there and then stops."""
-    due_age_s: float = 600.0
+    due_age_s: float = _number(600.0, 0.0, 1e9)
     """A task that has waited longer is due: the earliest one gets a reservation."""
     aging_crosses_priority: bool = False
     """Whether a due task comes before tasks of higher priority that are not due; otherwise the bound on waiting holds
@@ -67,38 +77,38 @@ class Settings:
     drain: bool = False
     """Whether a due task for which no machine has a known end, because tasks that run until they are deleted leave too
     little room, gets a machine that takes no other task until it has room."""
-    preemption: str = "none"
+    preemption: str = _word("none", "none", "lower-priority")
     """What a task that has no room may do about it: ``none``, or ``lower-priority``: running tasks of strictly lower
     priority wait again."""
-    preemption_limit: int = 2
+    preemption_limit: int = _number(2, 0, 1_000_000)
     """A task with an end that was preempted so often runs to its end."""
-    preempted_work: str = "lost"
+    preempted_work: str = _word("lost", "lost", "kept")
     """What becomes of the work that a preempted task has done: ``lost``, it starts anew, or ``kept``."""
-    migration_moves: int = 0
+    migration_moves: int = _number(0, 0, 1_000_000)
     """Most running tasks that a round moves to another machine; 0: none."""
-    migration_price: float = 0.1
+    migration_price: float = _number(0.1, 0.0, 1e9)
     """What a move must gain beside its pause, in the unit of costs; twice as much for a task that moved in the last ten
     minutes."""
-    migration_pause_s: float = 10.0
+    migration_pause_s: float = _number(10.0, 0.0, 1e9)
     """How long the program of a moved task stands still. It holds its room on the new machine."""
-    migrated_work: str = "kept"
+    migrated_work: str = _word("kept", "kept", "lost")
     """What becomes of the work that a moved task has done: ``kept``, it goes on where it stopped, or ``lost``, it starts
     anew, which its price has."""
-    scoring: str = "spread"
+    scoring: str = _word("spread", "spread", "pack")
     """Which of the machines that cost a task the same it takes, in rounds by a network of machine groups: ``spread`` the
     emptiest, ``pack`` the one with least CPU left."""
-    round_period_s: float = 1.0
+    round_period_s: float = _number(1.0, 0.0, 1e9)
     """Least further wait that an unscheduled task is charged for."""
-    resolves: int = 3
+    resolves: int = _number(3, 0, 100)
     """How often leftovers of rounding are solved again, for tasks without a profile."""
-    exact_limit: int = 40_000
+    exact_limit: int = _number(40_000, 0, 10_000_000)
     """Rounds with at most so many machine companies are certified by CP-SAT; 0 turns that off."""
-    exact_tasks: int = 20
+    exact_tasks: int = _number(20, 0, 100)
     """Rounds with more pending tasks are never certified by CP-SAT."""
-    pricings: int = 20_000
+    pricings: int = _number(20_000, 1, 1_000_000_000)
     """Most forecasts per round. Where they run short each class gets its share of what is left: options that are less likely
     to matter are left out."""
-    candidates: int = 32
+    candidates: int = _number(32, 0, 1_000_000)
     """Machines that a kind of task is priced on where the cluster has more than 128, beside one for each task that may draw
     the same: those of a thousand drawn ones that are the cheapest by a price without a forecast. 0: all machines, always."""
     share_service_cores: bool = True

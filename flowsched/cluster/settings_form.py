@@ -5,52 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
-from flowsched.cluster.settings import TOPOLOGY, TOPOLOGY_WORTH, WORTH, Settings
+from flowsched.cluster.settings import Settings
 from flowsched_models.document import InputError, Problem, nearest
 from flowsched_models.quantity import QuantityError, number_help
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "objective": ("makespan", "completion"),
-    "assign": ("flow", "greedy", "none"),
-    "gpu_sets": (WORTH, TOPOLOGY, TOPOLOGY_WORTH),
-    "scoring": ("spread", "pack"),
-    "preemption": ("none", "lower-priority"),
-    "preempted_work": ("lost", "kept"),
-    "migrated_work": ("kept", "lost"),
+    f.name: f.metadata["choices"] for f in fields(Settings) if "choices" in f.metadata
 }
 """What a setting that is a word may be."""
+RANGES: dict[str, tuple[float, float]] = {
+    f.name: f.metadata["range"] for f in fields(Settings) if "range" in f.metadata
+}
+"""What a number may be."""
 TRUE = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 """What may be typed for yes and no."""
-RANGES: dict[str, tuple[float, float]] = {
-    "eps": (0.0, 1e6),
-    "beta": (0.0, 1e6),
-    "goal_factor": (1e-3, 1e6),
-    "length_weight": (0.0, 10.0),
-    "headroom_weight": (0.0, 1e6),
-    "gpu_weight": (0.0, 1e6),
-    "slo_margin": (1e-3, 1e3),
-    "slots": (1, 16),
-    "pass_share": (0.0, 1.0),
-    "improved_tasks": (0, 10_000),
-    "improvement_forecasts": (0, 1_000_000_000),
-    "goal_steps": (0, 100),
-    "goal_step": (1e-6, 0.5),
-    "waiting_weight": (0.0, 1e6),
-    "due_age_s": (0.0, 1e9),
-    "preemption_limit": (0, 1_000_000),
-    "migration_moves": (0, 1_000_000),
-    "migration_price": (0.0, 1e9),
-    "migration_pause_s": (0.0, 1e9),
-    "round_period_s": (0.0, 1e9),
-    "resolves": (0, 100),
-    "exact_limit": (0, 10_000_000),
-    "exact_tasks": (0, 100),
-    "pricings": (1, 1_000_000_000),
-    "candidates": (0, 1_000_000),
-}
-"""What a number may be: wide enough for any experiment, narrow enough that a round ends and costs stay in range."""
-
-
 CHANGE_SETTINGS = (
     "preemption",
     "preemption_limit",

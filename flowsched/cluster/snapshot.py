@@ -88,13 +88,13 @@ class Task:
     min_utility: float | None = None
     """Below this utility it is postponed, unless it is due."""
     endless: bool = False
-    """Whether it runs until somebody deletes it, so that nobody waits for its end."""
+    """Whether it runs until it is deleted, so that no task waits for its end."""
     weight: float = 1.0
     """Importance within its priority: what its completion costs is multiplied by it (z of equation 11)."""
     spread_over: tuple[str, ...] | None = None
     """Names of the machines that its spreads count and compare, or None for those that it may run on."""
     rounds_waited: int = 0
-    """Rounds that have left it waiting so far, as far as somebody counted."""
+    """Rounds that have left it waiting so far, if they were counted."""
     preemptions: int = 0
     """How often it was preempted so far."""
     done: float = 0.0

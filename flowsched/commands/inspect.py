@@ -231,7 +231,9 @@ def _print_difference(account: Account, other: Account, everything: bool) -> Non
 def _check_places(places: Mapping[str, Path], as_json: bool, inputs: list[Path]) -> None:
     printing = [name for name, place in places.items() if place == STANDARD_OUTPUT] + ["--json"] * as_json
     if len(printing) > 1:
-        raise _problem(printing[1], f"there is one standard output, and {printing[0]} has it", "name a file")
+        raise _problem(
+            printing[1], f"only one option can write to standard output; {printing[0]} already does", "name a file"
+        )
     if places.get("--png") == STANDARD_OUTPUT:
         raise _problem("--png", "is not text, so it does not go to standard output", "name a file")
     seen: dict[Path, str] = {path.resolve(): "the record" for path in inputs}

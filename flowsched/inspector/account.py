@@ -1,4 +1,4 @@
-"""An opened record: what a round saw, solved and decided, in the same shape whoever wrote it."""
+"""An opened record: what a round saw, solved and decided, in the same shape for every writer."""
 
 from __future__ import annotations
 

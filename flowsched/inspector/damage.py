@@ -1,7 +1,7 @@
 """A record whose values contradict each other, said in one sentence.
 
-Opening a record checks the shape of everything in it. What its values say together shows only when somebody works with
-them: a task that needs what no catalogue has, a flow that is not one, a number so large that sums do not hold it.
+Opening a record checks the shape of everything in it. What its values say together shows only when they are used: a
+task that needs what no catalogue has, a flow that is not one, a number so large that sums do not hold it.
 """
 
 from __future__ import annotations

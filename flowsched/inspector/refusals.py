@@ -31,7 +31,7 @@ GPU_MODEL = "node(s) had no GPUs of a model that it may run on"
 NO_CORES = "node(s) had no cores beside their services"
 RESERVED = "node(s) were reserved for a task that has waited longer"
 SERVICE = "node(s) had a latency service whose p95 goal it would break"
-UTILITY = "node(s) would finish it, or others, too late to be of the use that they demand"
+UTILITY = "node(s) would miss min_utility, its own or that of a co-located task"
 PROMISED = "node(s) were planned for others in a way that leaves no place"
 LIMIT = "node(s) had as many as relation {name} allows ({most} for each {where})"
 TOO_DEAR = "node(s) cost more than it may"
@@ -52,7 +52,7 @@ def insufficient(resource: str) -> str:
 
 
 def refused_by(relation: Relation, role: str, missing_label: bool = False) -> str:
-    """The reason text of a relation that refuses somebody who ``holds`` or ``joins`` it; ``missing_label``: the machine
+    """The reason text of a relation that refuses a task that ``holds`` or ``joins`` it; ``missing_label``: the machine
     is in no domain.
     """
     if relation.name.startswith(_PORT_RELATIONS):

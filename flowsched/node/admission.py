@@ -12,7 +12,7 @@ from flowsched_models.isolation.admission import Bandwidth, Room, fits, objectio
 
 @dataclass(frozen=True)
 class DeadlineAdmission:
-    """Who gets the bandwidth that he asks for. The others fall back to their weight."""
+    """Tasks that get the bandwidth that they ask for. The others fall back to their weight."""
 
     admitted: tuple[str, ...]
     """Names, in the order in which they were taken: highest priority first."""

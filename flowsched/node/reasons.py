@@ -1,4 +1,4 @@
-"""Why somebody has what it has: the sentences of ``flow-node``, each for one case."""
+"""Why a task has its cores and its share: the sentences of ``flow-node``, each for one case."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def search(
 
 
 def _spread(arrangement: Arrangement) -> Arrangement:
-    """Everybody who runs may use every core that somebody who runs may use: what one leaves another takes."""
+    """Every running task may use every core that any running task may use: what one leaves another takes."""
     every = tuple(sorted({c for cores in arrangement.tasks for c in cores}))
     return Arrangement(arrangement.services, tuple(every if cores else () for cores in arrangement.tasks))
 

@@ -29,7 +29,7 @@ class MachineOutcome:
     """What one machine adds to a plan; times in seconds from now, [R] with draws and a single number in [1] without."""
 
     last_s: FloatArray
-    """[R] the last end of anybody there; 0 without any."""
+    """[R] the last end of a task there; 0 without any."""
     total_s: FloatArray
     """[R] sum of the times from submission to end."""
     violation: float

@@ -97,7 +97,7 @@ class Neighbourhood:
         return Seat(job, self._problem.threads_of(job, len(place.cores)), place.cores, width, place.after)
 
     def _start(self, draft: Draft, job: int) -> Change | None:
-        """At once, or after somebody else on the machine."""
+        """At once, or after another task on the machine."""
         site = draft.where[job]
         seats = draft.seats[site]
         seat = draft.seat(job)

@@ -54,8 +54,8 @@ class Played:
 def from_played(problem: Problem, evaluator: Evaluator, played: Iterable[Played]) -> Seated:
     """The plan that is nearest to a run: machine, cores, threads and width as there, bound when it was bound there.
 
-    A plan binds a task as soon as it is submitted or after somebody on its machine. A run also binds after an end
-    elsewhere or an arrival; then whoever ends nearest to that moment is waited for. Only what can be carried out is taken.
+    A plan binds a task as soon as it is submitted or after a task on its machine. A run also binds after an end
+    elsewhere or an arrival; then it waits for the end that is nearest to that moment. Only what can be carried out is taken.
     """
     index = {problem.jobs[j].task.name: j for j in problem.free}
     sites = {site.machine.name: s for s, site in enumerate(problem.sites)}
@@ -93,7 +93,7 @@ def carried(problem: Problem, evaluator: Evaluator, places: Mapping[str, tuple[s
 
 
 def greedy_start(problem: Problem, evaluator: Evaluator, seated: Iterable[tuple[int, Seat]] = ()) -> Seated:
-    """Those who have no seat yet, longest first, each where the machine is done soonest: at once or after somebody."""
+    """Tasks without a seat, longest first, each where the machine is done soonest: at once or after a task."""
     found = list(seated)
     have = {seat.job for _, seat in found}
     left = [j for j in problem.free if j not in have]
@@ -139,7 +139,7 @@ def _by_end(evaluator: Evaluator, s: int, seats: tuple[Seat, ...]) -> list[int]:
 
 
 def _untangled(problem: Problem, seated: Seated) -> Seated:
-    """Nobody waits for somebody who is elsewhere."""
+    """No task waits for a task on another machine."""
     site_of = {seat.job: s for s, seat in seated}
     site_of |= {j: job.site for j, job in enumerate(problem.jobs) if job.site is not None}
     return [(s, seat if site_of.get(seat.after) == s else seat._replace(after=-1)) for s, seat in seated]

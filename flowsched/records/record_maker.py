@@ -77,7 +77,7 @@ class RecordMaker:
             finally:
                 self._lock.release()
         elif (process := self._process) is not None:
-            # Whoever waits for it gets an error, and ends it.
+            # The thread that waits for it gets an error, and ends it.
             process.kill()
 
     def _running(self) -> subprocess.Popen[bytes] | None:

@@ -49,7 +49,7 @@ def _hold_all(gpus: MachineGpus | None, left: Sequence[int], asked: Iterable[Tas
 
 
 def drained_s(view: View, prices: FlowPrices, group: int, colocation: Colocation, wanted: Hold) -> float:
-    """When a machine of the group will have what is wanted, in seconds from now, if this colocation joins; infinity for
+    """When a machine of the group will have what is requested, in seconds from now, if this colocation joins; infinity for
     never. Tasks without an end leave nothing behind.
     """
     here = view.groups[group]

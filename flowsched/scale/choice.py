@@ -24,7 +24,7 @@ _JSON = ("tuple", "list", "dict", "Sequence", "Mapping")
 
 
 class GuardedCostModel:
-    """A policy, perhaps of somebody else's making: what goes wrong in it is said in one sentence."""
+    """A policy, perhaps from another package: its errors are reported in one sentence."""
 
     def __init__(self, inner: CostModel) -> None:
         """Ask ``inner``."""

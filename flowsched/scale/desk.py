@@ -82,7 +82,7 @@ class Desk:
         return self._take(order, wanted, limit, open_.first, open_.rows)
 
     def sweep(self, start: int, waiting: Waiting, open_: Openings, only: BoolArray | None = None) -> int:
-        """Place whoever finds a place that is cheaper than waiting, wherever it is, held machines too.
+        """Place every task that finds a place cheaper than waiting, wherever it is, held machines too.
 
         ``only``: by class, who is asked.
         """
@@ -298,7 +298,7 @@ class Desk:
     def result(self) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
         """Tasks, machines, what was believed, what it costs beside all others."""
         cost = np.empty(self.count)
-        # At the ledger's prices: a machine that was reserved after somebody came there takes nobody else at any price.
+        # At the ledger's prices: a machine that was reserved after a task came there takes no other task at any price.
         kernels.reprice(self.task_class, self.machine, self.ledger.model(), self.readings, cost)
         return self.tasks, self.machine, self.believed, cost
 

@@ -260,7 +260,7 @@ class ExactLevel:
             newest = counts
             for _ in range(int(e.waiting.counts[c])):
                 newest = newest.copy()
-                # What the newest pays beside the others only grows with more of them: too dear now, too dear for ever.
+                # What the newest pays beside the others only grows with more of them: too dear now, too dear with more.
                 marginal = alone[c] + newest @ pairs[c]
                 newest[:, c] += 1
                 newest = newest[(marginal <= dearest[c]) & self._fits(newest, m)]

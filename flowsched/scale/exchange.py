@@ -67,7 +67,7 @@ def run_exchanges(evidence: Evidence, open_: Openings, task_class: IntArray, mac
 
 
 def _candidates(evidence: Evidence, open_: Openings, machine: IntArray) -> IntArray:
-    """Machines that hold somebody of the round, and for each class the cheapest others. Ascending."""
+    """Machines that hold a task of the round, and for each class the cheapest others. Ascending."""
     held = np.unique(machine)
     if len(evidence.rows) <= MOST_MACHINES // 2:
         return np.union1d(held, _different(evidence, np.setdiff1d(evidence.rows, held)))

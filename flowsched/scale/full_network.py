@@ -6,7 +6,7 @@
     class that waits --> class;  class that waits --waiting, by age--> sink
     (group, tier) -> (group, next narrower tier) -> ... -> group --ladder--> sink
 
-So there are a few times classes x groups arcs, never classes x groups x groups: whoever moves goes through its class. Prices
+So there are a few times classes x groups arcs, never classes x groups x groups: moves go through their class. Prices
 are those at the state in which everybody runs, which are the gradient of the total; the ladder is its second order, on
 average over the tasks in the network: a unit beyond a group's present load costs more, one below it less. Capacities count
 the room that there is with all tasks of the network taken out, machine by machine. The flow proposes; nobody moves by it.
@@ -166,7 +166,7 @@ def build_full_network(
     level = tier_of(widths[at_class], compaction.tier_widths)
     np.add.at(load, (at_group, level), per_pair)
     load_to = np.cumsum(load, axis=1).astype(np.int64)
-    # Whoever runs can stay, also where a machine has become smaller than what runs there.
+    # A running task can stay, also where a machine has become smaller than what runs there.
     tier_capacity = np.maximum(compaction.tiers[groups], load_to[:, :tiers])
 
     ladder_capacity, ladder_cost = _ladder(ledger, compaction, classes, tasks, units, groups, load_to[:, -1], total)

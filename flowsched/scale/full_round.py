@@ -59,7 +59,7 @@ class _Movable:
     now_s: float
     due_age_s: float
     open: BoolArray
-    """Machines that may take somebody."""
+    """Machines that may take a task."""
     tasks: IntArray
     """Running tasks that may move, by class, machine and what a move must bring."""
     least_gain: FloatArray

@@ -275,7 +275,7 @@ class Ledger:
         """
         try:
             number = self._class.get(task_class)
-        except TypeError:  # a list or a dict where tuples are wanted
+        except TypeError:  # a list or a dict instead of tuples
             number = None
         if number is not None:
             return number
@@ -323,12 +323,14 @@ class Ledger:
         if classes.dtype.kind not in "iu" or classes.shape != created_s.shape or classes.ndim != 1:
             raise LedgerError(
                 f"{classes.size} classes ({classes.dtype}) came with {created_s.size} times; "
-                "numbers from intern() are wanted, and a time for each"
+                "expected numbers from intern(), and a time for each"
             )
         if len(classes) and not 0 <= classes.min() <= classes.max() < len(self.classes):
             raise LedgerError(f"tasks of a class beyond the {len(self.classes)} that are known; intern it first")
         if not np.isfinite(created_s).all():
-            raise LedgerError("a task was created at no moment in time; seconds are wanted")
+            raise LedgerError(
+                f"created_s must be finite numbers of seconds, got {created_s[~np.isfinite(created_s)][0]}"
+            )
         if names is not None:
             different = set(names)
             if len(different) < len(names):
@@ -498,7 +500,7 @@ class Ledger:
             if of_kind.shape != (width,) or not (np.isfinite(of_kind) & (of_kind >= 0.0)).all():
                 raise LedgerError(
                     f"policy {self.policy.name} has factors {of_kind.tolist()} for machines of type {kind.type}; "
-                    f"{width} finite numbers from 0 up are wanted"
+                    f"expected {width} finite numbers >= 0"
                 )
         prices = [checked_prices(self.policy, c, [*self.kinds, *new]) for c in self.classes]
         self._kind.update(zip(new, range(len(self.kinds), len(self.kinds) + len(new)), strict=True))

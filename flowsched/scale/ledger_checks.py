@@ -22,7 +22,7 @@ def about_amounts(what: str, amounts: dict[str, int]) -> str:
     """What is wrong with amounts by resource, in a sentence; empty if nothing is. Less than nothing is allowed."""
     for resource, amount in amounts.items():
         if not isinstance(amount, (int, np.integer)):
-            return f"{what} has {amount!r} of {resource}; a whole number is wanted, of CPU in thousandths of a core"
+            return f"{what}: {resource} must be a whole number (of CPU in thousandths of a core), got {amount!r}"
         if resource == "cpu" and amount > MOST_MILLI:
             return f"{what} has {amount} of cpu; at most {MOST_MILLI} thousandths of a core are counted on one machine"
         if not -MOST_UNITS <= amount <= MOST_UNITS:
@@ -33,9 +33,9 @@ def about_amounts(what: str, amounts: dict[str, int]) -> str:
 def about_reading(machine: str, feature: str, value: float, limit: float) -> str:
     """What is wrong with a machine's own reading of a feature and its limit."""
     if not 0.0 <= value <= MOST_READING:
-        return f"machine {machine} reads {value:g} for {feature}; a number from 0 to {MOST_READING:g} is wanted"
+        return f"machine {machine}: reading of {feature} must be from 0 to {MOST_READING:g}, got {value:g}"
     if isnan(limit) or limit < -MOST_READING:
-        return f"machine {machine} has the limit {limit:g} for {feature}; a number from {-MOST_READING:g} up is wanted"
+        return f"machine {machine}: limit of {feature} must be >= {-MOST_READING:g}, got {limit:g}"
     return ""
 
 
@@ -55,22 +55,22 @@ def about_class(task_class: TaskClass) -> str:
     for attribute in ("needs", "selector", "slowness", "preferences"):
         value = getattr(task_class, attribute)
         if not isinstance(value, tuple):
-            return f"{name} has a {type(value).__name__} as {attribute}; a tuple of tuples is wanted, as in {_EXAMPLE}"
+            return f"{name}: {attribute} must be a tuple of tuples, as in {_EXAMPLE}, got a {type(value).__name__}"
     whole = (("cpu", task_class.width_milli), *task_class.needs, ("priority", task_class.priority))
     for resource, amount in whole:
         if not isinstance(amount, (int, np.integer)):
-            return f"{name} has {amount!r} as {resource}; a whole number is wanted, of CPU in thousandths of a core"
+            return f"{name}: {resource} must be a whole number (of CPU in thousandths of a core), got {amount!r}"
     for what in ("sensitivity", "pressure"):
         if not 0.0 <= getattr(task_class, what) < inf:
-            return f"{name} has the {what} {getattr(task_class, what):g}; a number from 0 up is wanted"
+            return f"{name}: {what} must be a finite number >= 0, got {getattr(task_class, what):g}"
     resources = [resource for resource, _ in task_class.needs]
     if "cpu" in resources or len(set(resources)) < len(resources):
         return f"{name} names a resource twice in {', '.join(resources)}; each once, and CPU as its width"
     for resource, amount in (("cpu", task_class.width_milli), *task_class.needs):
         if not 0 <= amount <= MOST_UNITS:
-            return f"{name} asks for {amount} of {resource}; a number from 0 to {MOST_UNITS} is wanted"
+            return f"{name}: {resource} must be from 0 to {MOST_UNITS}, got {amount}"
     if not task_class.run_s >= 0.0:
-        return f"{name} runs for {task_class.run_s:g} s; a number from 0 up is wanted, infinite without an end"
+        return f"{name}: run_s must be >= 0 (infinite without an end), got {task_class.run_s:g}"
     return ""
 
 

@@ -142,5 +142,5 @@ def emptied_of(ledger: Ledger, tasks: IntArray) -> Ledger:
 
 
 def open_machines(ledger: Ledger, barred: BoolArray | None) -> BoolArray:
-    """Machine rows that may take somebody."""
+    """Machine rows that may take a task."""
     return ledger.alive.copy() if barred is None else ledger.alive & ~barred

@@ -1,4 +1,4 @@
-"""Machines with room for somebody, group by group, as a level of a round starts."""
+"""Machines with room for a task, group by group, as a level of a round starts."""
 
 from __future__ import annotations
 

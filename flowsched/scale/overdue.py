@@ -274,7 +274,7 @@ def _as_they_came(members: IntArray, classes: IntArray, placed: IntArray, needed
 
 
 def _beyond(placed: IntArray, wanted: IntArray) -> BoolArray:
-    """Which placements are more than are wanted of their class; the last ones."""
+    """Which placements are more than their class needs; the last ones."""
     quota = np.bincount(wanted, minlength=int(placed.max(initial=-1)) + 1)
     order = np.argsort(placed, kind="stable")
     rank = np.empty(len(placed), dtype=np.int64)

@@ -58,7 +58,7 @@ def checked_prices(policy: CostModel, task_class: TaskClass, kinds: Sequence[Mac
     if base.shape != (len(kinds),) or any(a.shape != (width,) for a in arrays[1:]):
         raise LedgerError(
             f"policy {policy.name} priced class {task_class.name} with arrays of the shapes "
-            f"{', '.join(str(a.shape) for a in arrays)}; {len(kinds)} kinds and {width} features are wanted"
+            f"{', '.join(str(a.shape) for a in arrays)}; expected {len(kinds)} kinds and {width} features"
         )
     if any(np.isnan(a).any() or (a < 0.0).any() for a in arrays) or not all(np.isfinite(a).all() for a in arrays[1:]):
         raise LedgerError(f"policy {policy.name} priced class {task_class.name} with a number below 0 or no number")
@@ -66,7 +66,7 @@ def checked_prices(policy: CostModel, task_class: TaskClass, kinds: Sequence[Mac
     if not (prices.waiting >= 0.0 and 0.0 <= prices.growth < FORBIDDEN):
         raise LedgerError(
             f"policy {policy.name} priced class {task_class.name} with waiting {prices.waiting} and growth "
-            f"{prices.growth}; numbers from 0 up are wanted, and a finite growth"
+            f"{prices.growth}; expected numbers >= 0, and a finite growth"
         )
     refuse(ledger_checks.about_effects(task_class.name, arrays[2]))
     return ClassPrices(*arrays, prices.waiting, prices.growth)

@@ -17,7 +17,7 @@ from flowsched.scale.round_relations import RoundRelations
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 PLACE = "place"
-"""The term of what a place costs whoever else is there."""
+"""The term of what a place costs whatever else runs there."""
 
 
 class Cause(StrEnum):

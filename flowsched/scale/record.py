@@ -185,7 +185,7 @@ def _class_names(account: NetworkAccount, level: Level) -> list[str]:
 
 
 def _plain_kind(account: NetworkAccount, k: int, factors: FloatArray, model_kind: IntArray) -> dict[str, Any]:
-    """A kind; ``held_like``: of one machine that is kept for somebody, its kind otherwise."""
+    """A kind; ``held_like``: of one machine that is kept for a task, its kind otherwise."""
     kinds = account.roll.kinds
     own = {"factors": factors[k].tolist()}
     like = k if k < len(kinds) else int(account.roll.kind[np.flatnonzero(model_kind == k)[0]])

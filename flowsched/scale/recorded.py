@@ -1,4 +1,4 @@
-"""A round at cluster scale solved again from its record alone: the prices are the recorded ones, whoever made them."""
+"""A round at cluster scale solved again from its record alone: the prices are the recorded ones."""
 
 from __future__ import annotations
 

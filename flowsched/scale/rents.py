@@ -1,7 +1,7 @@
 """What the bound of a level is computed from, as tables by class and machine: for records, off the decision path.
 
 The compiled bound chooses for each machine the tangent of crowding that bounds its rent best; the tables say which, so that
-anybody computes the same bound with one formula.
+any reader computes the same bound with one formula.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class RoomSearch:
         machine: IntArray,
         gone: BoolArray,
     ) -> None:
-        """``open_``: machines that may take somebody; the others by running task, ``gone``: those that go already."""
+        """``open_``: machines that may take a task; the others by running task, ``gone``: those that go already."""
         self._model = model
         self._free, self._readings, self._open = free, readings, open_
         self._order = np.argsort(machine, kind="stable")

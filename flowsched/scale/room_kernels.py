@@ -159,7 +159,7 @@ def prune(
     left: IntArray,
     pick: BoolArray,
 ) -> float:
-    """Let stay whoever need not go, the last of ``order`` first; what the others weigh."""
+    """Let stay every task that need not go, the last of ``order`` first; what the others weigh."""
     total = 0.0
     for back in range(n):
         p = order[n - 1 - back]

@@ -2,7 +2,7 @@
 
 A ledger made afresh from a snapshot has machines in the order of their names, classes in the order of what they are, and
 waiting tasks in the order in which they came. One that is kept has them in that order too, or is made anew, so that rounds
-on a snapshot are the same whoever was there before.
+on a snapshot are the same whatever was there before.
 """
 
 from __future__ import annotations

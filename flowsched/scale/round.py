@@ -1,4 +1,4 @@
-"""One round at cluster scale: compact, price, build, solve, round to whole tasks, settle; certified once somebody asks."""
+"""One round at cluster scale: compact, price, build, solve, round to whole tasks, settle; certified on request."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ class RoundSettings:
     def __post_init__(self) -> None:
         """Raises ``ValueError`` for a number below 0, or none, and an unknown scoring."""
         if self.scoring not in SCORINGS:
-            raise ValueError(f"scoring is {self.scoring!r}; {' or '.join(SCORINGS)} is wanted")
+            raise ValueError(f"scoring must be {' or '.join(SCORINGS)}, got {self.scoring!r}")
         for setting in fields(self):
             value = getattr(self, setting.name)
             if setting.name != "scoring" and not value >= 0:
-                raise ValueError(f"{setting.name} is {value}; a number from 0 up is wanted")
+                raise ValueError(f"{setting.name} must be >= 0, got {value}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +192,7 @@ class Rounds:
         round starts where this one did.
         """
         if not np.isfinite(now_s):
-            raise ValueError(f"a round at the time {now_s}; a finite number of seconds is wanted")
+            raise ValueError(f"now_s must be a finite number of seconds, got {now_s}")
         timer = StageTimer(self._clock)
         timer.start("compact")
         ledger = self.ledger

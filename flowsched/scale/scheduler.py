@@ -289,7 +289,7 @@ def _postponements(
 
 @cache
 def prepare() -> None:
-    """Load the compiled code of rounds, or compile it (up to a minute, once), before somebody waits for a round."""
+    """Load the compiled code of rounds, or compile it (up to a minute, once), before the first round."""
     ledger = Ledger(FlowCostModel())
     ledger.add_machines([MachineSpec("m", MachineKind("type"), {"cpu": 2, "memory": 2})])
     one = ledger.intern(TaskClass("c", 1, sensitivity=1.0, pressure=1.0))

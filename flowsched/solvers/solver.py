@@ -65,7 +65,7 @@ class Requirement:
             return shutil.which(self.name) is not None
         try:
             return find_spec(self.name) is not None
-        except (ImportError, ValueError):  # a parent package is missing, or somebody put something odd into sys.modules
+        except (ImportError, ValueError):  # a parent package is missing, or sys.modules holds something odd
             return False
 
 

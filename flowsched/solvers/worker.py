@@ -147,7 +147,7 @@ def _listen(stream: Any, said: queue.SimpleQueue[Any]) -> None:
     try:
         while True:
             said.put(pickle.load(stream))
-    except Exception:  # the end, or what is no answer: whoever waits must hear of it
+    except Exception:  # the end, or not an answer: the caller that waits must hear of it
         said.put(None)
 
 

@@ -164,7 +164,7 @@ class Node:
         )
 
     def look_after(self) -> str:
-        """Bury whoever dies, as process 1 must; why it is over, once it is."""
+        """Reap processes that end, as process 1 must; why it is over, once it is."""
         ours = {process.pid: name for name, process in self.parts.items()}
         while True:
             readable, _, _ = select.select([sys.stdin], [], [], 0.1)

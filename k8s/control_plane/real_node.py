@@ -6,7 +6,7 @@
 It runs until its input ends or it gets SIGTERM or SIGINT, and then leaves nothing behind but the folder DIR with its logs:
 the node has a network, mounts, processes and cgroups of its own, in which it believes that it has the whole machine.
 Prints one line of JSON once kubelet has been started: the process whose namespaces are those of the node, its name, and
-where its logs are. Whoever kills it with SIGKILL leaves empty cgroups; the next one removes them.
+where its logs are. Killing it with SIGKILL leaves empty cgroups; the next one removes them.
 
 Needs root, Linux with cgroups v1 (also beside v2), runc, openssl, iproute2 and util-linux, and what node_parts.py builds.
 """

@@ -67,7 +67,7 @@ class Agent:
         self._publishing = Publishing(self._targets, believed, self._complaints)
         self._wanted = Allocation()
         self._granted = Allocation()
-        """What is wanted, as far as the rules of this agent allow it."""
+        """The requested settings, as far as the rules of this agent allow it."""
         self._acts: Counter[str] = Counter()
         self._ticks = self._overruns = self._missed = 0
         self._looked_s = float("-inf")

@@ -134,7 +134,7 @@ class Claims:
             until = time.monotonic() + _ALONE_WITHIN_S
             while not _locked(lock):
                 if time.monotonic() >= until:
-                    raise TimeoutError(0, "another agent is at it and does not end")
+                    raise TimeoutError(0, f"timed out after {_ALONE_WITHIN_S:g} s waiting for another agent's lock")
                 time.sleep(_AGAIN_S)
             yield
         finally:

@@ -1,140 +1,253 @@
-"""What an operator configures, as plain values. :mod:`flowsched_agent.configuration_form` reads them from a file."""
+"""What an operator configures. :mod:`flowsched_agent.configuration_file` reads it from a file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PlainSerializer, TypeAdapter, ValidationInfo
+from pydantic.alias_generators import to_camel
 
 from flowsched.node import Deadline
-from flowsched.support.address import Address
+from flowsched.support.address import Address, parse_address
+from flowsched.support.configuration import Filled, Place, Section, Several, key, written
+from flowsched_agent.names import CONFIG_KIND, CONFIG_VERSION, SCHEDULER_NAME
+from flowsched_models.form import Positive, PositiveInt, Rate, parse_name
+from flowsched_models.quantity import (
+    MAX_CORE,
+    QuantityError,
+    format_cores,
+    format_duration_us,
+    parse_cores,
+    parse_duration_us,
+    shown,
+)
 
 DEFAULT_STATE = Path("/run/flowsched/agent.json")
 MEMCACHED_PORT = 11211
 METRICS_PORT = 9464
+WEIGHT_RANGE = (2.0 / 1024.0, 256.0)
+"""What Linux has between 2 and 262,144 shares."""
+_CONTAINER = re.compile(r"[0-9a-f]{12,64}")
+_RATES = TypeAdapter(dict[str, Rate])
 
 
-@dataclass(frozen=True)
-class Find:
-    """How to find processes that somebody else started; exactly one of the fields is set."""
-
-    pid: int | None = None
-    pid_file: Path | None = None
-    command_line: str | None = None
-    """Regular expression that must match somewhere in the arguments, joined by single spaces."""
-    cgroup: str | None = None
-    """Path below the cgroup root."""
-    container: str | None = None
-    """Id of a container, or the first 12 or more characters of it."""
-    port: int | None = None
-    """The process that listens on this TCP port."""
+def number_of_cores(text: str) -> int | None:
+    """A key of ``capacity``; None for what is no number of cores."""
+    return int(text) if re.fullmatch("[0-9]{1,4}", text) and 1 <= int(text) <= MAX_CORE else None
 
 
-@dataclass(frozen=True)
-class Command:
-    """A program that the agent starts."""
-
-    argv: tuple[str, ...]
-    directory: Path | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
-    output: Path | None = None
-    """File for what it prints, appended; None: nowhere."""
+def _capacity(value: Any) -> dict[int, float]:
+    """What has a number of cores as its key; the other keys are told with everything else that no key shows alone."""
+    rates = _RATES.validate_python(value, strict=True)
+    numbers = {cores: rate for text, rate in rates.items() if (cores := number_of_cores(text)) is not None}
+    return {cores: numbers[cores] for cores in sorted(numbers)}
 
 
-@dataclass(frozen=True)
-class ServiceSpec:
+def _cores(value: Any) -> tuple[int, ...]:
+    return () if value is None else parse_cores(value)
+
+
+def _ordered_cores(value: Any) -> tuple[int, ...]:
+    """A core set whose order counts where it is written as a list."""
+    cores = _cores(value)
+    if isinstance(value, (list, tuple)) and all(isinstance(core, int) for core in value):
+        return tuple(value)
+    return cores
+
+
+def _address(value: Any) -> Address | None:
+    return None if value == "" else parse_address(value, METRICS_PORT, '; "" for none')
+
+
+def _pattern(value: Any) -> Any:
+    if isinstance(value, str):
+        if not value:
+            raise QuantityError("an empty pattern matches every process")
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise QuantityError(f"{shown(value)} is not a regular expression: {error}") from None
+    return value
+
+
+def _container(value: Any) -> Any:
+    if isinstance(value, str):
+        value = value.rpartition("://")[2]
+        if not _CONTAINER.fullmatch(value):
+            raise QuantityError(f"{shown(value)} is not the id of a container", "12 to 64 characters of 0-9 and a-f")
+    return value
+
+
+def _cgroup(value: Any) -> Any:
+    if isinstance(value, str):
+        parts = value.strip("/").split("/")
+        if not value.strip("/") or ".." in parts or "." in parts or "" in parts or "\0" in value:
+            raise QuantityError(
+                f"{shown(value)} is not the path of a cgroup", "give it below the cgroup root: batch/one"
+            )
+        return value.strip("/")
+    return value
+
+
+def _listener(value: Any, info: ValidationInfo) -> Any:
+    return Find(port=info.data.get("port")) if value is None else value
+
+
+Name = Annotated[str, written(parse_name)]
+Seconds = Annotated[
+    float,
+    written(lambda value: parse_duration_us(value) / 1e6),
+    PlainSerializer(lambda seconds: format_duration_us(seconds * 1e6).replace(" ", "")),
+]
+Microseconds = Annotated[float, written(parse_duration_us)]
+_AnyCores = PlainSerializer(lambda cores: format_cores(cores) or None)
+CoreSet = Annotated[tuple[int, ...], written(_cores), _AnyCores]
+OrderedCores = Annotated[tuple[int, ...], written(_ordered_cores), _AnyCores]
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class Find(Section):
+    """How to find processes that somebody else started; in a file exactly one of the keys is set."""
+
+    pid: PositiveInt | None = key("process id")
+    pid_file: Place | None = key("file that holds the process id; read again when the process is gone")
+    command_line: Annotated[str, BeforeValidator(_pattern)] | None = key(
+        "regular expression that matches in the arguments joined by spaces"
+    )
+    cgroup: Annotated[str, BeforeValidator(_cgroup)] | None = key("cgroup, as a path below its root")
+    container: Annotated[str, BeforeValidator(_container)] | None = key(
+        "id of a container, at least its first 12 characters"
+    )
+    port: Port | None = key("the process that listens on this TCP port")
+
+    def ways(self) -> list[str]:
+        """The keys that are given."""
+        return [to_camel(name) for name in type(self).model_fields if getattr(self, name) is not None]
+
+
+class Slo(Section):
+    """Latency that shall be kept."""
+
+    p95_us: Microseconds = Field(description="95th percentile of the latency that shall be kept")
+
+
+class ServiceSpec(Section):
     """A latency service on this machine."""
 
-    name: str
-    find: Find
-    host: str = "127.0.0.1"
-    port: int = MEMCACHED_PORT
-    socket: Path | None = None
-    """A Unix socket, instead of host and port."""
-    profile: str | None = None
-    threads: int = 1
-    slo_us: float = 1000.0
-    client: str | None = None
-    """None: the first client of the profile."""
-    cores: tuple[int, ...] = ()
-    """Cores that it may be given, in the order in which they are added; empty: all that may be used."""
-    min_cores: int = 1
-    weight: float = 1.0
-    capacity: Mapping[int, float] = field(default_factory=dict)
-    """Highest queries per second within the SLO by number of cores, measured on this machine."""
+    name: Name = Field(description="name in logs, metrics and reports")
+    profile: Name | None = key("profile of the service; may be left out where `capacity` is given")
+    host: str = key("address of the service", "127.0.0.1")
+    port: Port = key("TCP port of the service", MEMCACHED_PORT)
+    socket: Place | None = key("Unix socket of the service, instead of host and port")
+    find: Annotated[Find, BeforeValidator(_listener)] = key(
+        "how to find its process; default: the process that listens on `port`", validate_default=True
+    )
+    threads: PositiveInt = key("worker threads of the service", 1)
+    slo: Slo
+    client: Name | None = key("load client of the profile; default: its first")
+    cores: OrderedCores = key("cores it may be given; a list is taken in its order. Default: all", ())
+    min_cores: PositiveInt = key("it never has fewer", 1)
+    weight: Annotated[float, Field(ge=WEIGHT_RANGE[0], le=WEIGHT_RANGE[1])] = key(
+        "CPU weight relative to the default of Linux", 1.0
+    )
+    capacity: Annotated[dict[int, float], written(_capacity)] = key(
+        "highest load within the SLO by number of cores, measured on this machine: `{1: 25K, 2: 30K}`", {}
+    )
+
+    @property
+    def slo_us(self) -> float:
+        """The 95th percentile that shall be kept."""
+        return self.slo.p95_us
 
 
-@dataclass(frozen=True)
-class TaskSpec:
+class Command(Section):
+    """A program that the agent starts."""
+
+    argv: Annotated[tuple[str, ...], Several, Filled] = Field(description="program and arguments")
+    directory: Annotated[Place | None, written(lambda value: "." if value is None else value)] = key(
+        "folder it starts in; default: that of this file", validate_default=True
+    )
+    environment: dict[str, str] = key("added to the agent's own environment", {})
+    output: Place | None = key("file for what it prints, appended; default: nowhere")
+
+
+class TaskDeadline(Section):
+    """Bandwidth of a task."""
+
+    runtime_us: Microseconds = Field(description="CPU time owed in every period, with a margin of 10 % or more")
+    period_us: Microseconds = Field(description="the period")
+
+    @property
+    def owed(self) -> Deadline:
+        """As the controller knows it."""
+        return Deadline(self.runtime_us, self.period_us)
+
+
+class TaskSpec(Section):
     """A batch job on this machine: processes that are found, or a command that is started."""
 
-    name: str
-    find: Find | None = None
-    command: Command | None = None
-    profile: str | None = None
-    threads: int = 1
-    scale: float = 1.0
-    priority: int = 0
-    deadline: Deadline | None = None
+    name: Name = Field(description="name in logs, metrics and reports")
+    profile: Name | None = key("profile of the job; default: `neutral`")
+    find: Find | None = key("processes that somebody else started")
+    command: Command | None = key("a program that the agent starts, instead of `find`")
+    threads: PositiveInt = key("threads of the job", 1)
+    scale: Positive = key("its work relative to the profile's", 1.0)
+    priority: int = key("deadlines of higher priority are admitted first", 0)
+    deadline: TaskDeadline | None = key("bandwidth that it is owed")
 
 
-@dataclass(frozen=True)
-class Controller:
+class Controller(Section):
     """Who decides."""
 
-    name: str = "flow-node"
-    """``flow-node``, or ``observe``: read and report, change nothing."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    name: Literal["flow-node", "observe"] = key("`flow-node`, or `observe`: report and change nothing", "flow-node")
+    settings: dict[str, Any] = key("settings of the controller in camelCase", {})
 
 
-@dataclass(frozen=True)
-class Kubernetes:
+class Kubernetes(Section):
     """The agent as part of a cluster."""
 
-    enabled: bool = False
-    node_name: str | None = None
-    kubeconfig: Path | None = None
-    """None: the pod's own service account."""
-    scheduler_names: tuple[str, ...] = ("flowsched",)
-    report_s: float = 5.0
-    """Shortest time between two reports."""
-    report_change: float = 0.1
-    """A load is reported again when it has changed by this share."""
+    enabled: bool = key("steer the pods of this node, and report", False)
+    node_name: Name | None = key("name of this node; default: `$NODE_NAME`")
+    kubeconfig: Place | None = key("kubeconfig file; default: the pod's own service account")
+    scheduler_names: Annotated[tuple[Name, ...], Several, Filled] = key(
+        "pods of these schedulers are steered", (SCHEDULER_NAME,)
+    )
+    report_s: Seconds = key("shortest time between two reports", 5.0)
+    report_change: Annotated[float, Field(gt=0, le=10)] = key(
+        "a load is reported again when it changed by this share", 0.1
+    )
 
 
-@dataclass(frozen=True)
-class Logging:
+class Logging(Section):
     """How logs are written."""
 
-    format: str = "text"
-    """``text`` or ``json``."""
-    verbosity: int = 0
+    format: Literal["text", "json"] = key("`text`, or `json` for one object per line", "text")
+    verbosity: Annotated[int, Field(ge=0, le=10)] = key("0: what happens; 1: and why", 0)
 
 
-@dataclass(frozen=True)
-class Configuration:
+class Configuration(Section):
     """Everything that ``flowsched agent`` can be told."""
 
-    machine_type: str | None = None
-    """None: a type of this machine's size, with the speed of the reference type."""
-    cores: tuple[int, ...] = ()
-    """Cores that may be used; empty: all that this process is allowed."""
-    period_s: float = 0.1
-    services: tuple[ServiceSpec, ...] = ()
-    tasks: tuple[TaskSpec, ...] = ()
-    controller: Controller = field(default_factory=Controller)
-    profiles_files: tuple[Path, ...] = ()
-    kubernetes: Kubernetes = field(default_factory=Kubernetes)
-    server: Address | None = field(default_factory=lambda: Address("", METRICS_PORT))
-    """Where health and metrics are served; None: nowhere."""
-    state_file: Path = DEFAULT_STATE
-    on_exit: str = "leave"
-    """What happens to started commands when the agent ends: ``leave`` or ``stop``."""
-    stats_timeout_s: float = 0.05
-    """A service that has not answered by then does not answer."""
-    logging: Logging = field(default_factory=Logging)
-    dry_run: bool = False
+    api_version: Literal["agent.flowsched.io/v1alpha1"] = key("version of this file", CONFIG_VERSION, examples=[""])
+    kind: Literal["NodeAgent"] = key("kind of this file", CONFIG_KIND, examples=[""])
+    machine_type: Name | None = key("machine type of the profiles; default: one made after this machine")
+    cores: CoreSet = key("cores that may be used; default: all that the agent itself may use", ())
+    period_s: Seconds = key("time between two decisions", 0.1)
+    stats_timeout_s: Seconds = key("a service that has not answered by then does not", 0.05)
+    services: Annotated[tuple[ServiceSpec, ...], Several] = ()
+    tasks: Annotated[tuple[TaskSpec, ...], Several] = ()
+    controller: Controller = Controller()
+    profiles_files: Annotated[tuple[Place, ...], Several] = key("profiles besides the bundled ones", ())
+    kubernetes: Kubernetes = Kubernetes()
+    server: Annotated[Annotated[Address, PlainSerializer(str)] | None, written(_address)] = key(
+        'address of metrics and health; "" for none', Address("", METRICS_PORT)
+    )
+    state_file: Place = key("what was changed, so that it can be restored", DEFAULT_STATE)
+    on_exit: Literal["leave", "stop"] = key("started commands go on or are stopped when the agent ends", "leave")
+    logging: Logging = Logging()
+    dry_run: bool = key("read and decide, change nothing", False)
 
     @property
     def hands_off(self) -> bool:

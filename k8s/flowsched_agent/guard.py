@@ -72,7 +72,7 @@ def guarded(
 def _apart(
     task: TaskGrant, grants: Mapping[str, ServiceGrant], services: Iterable[Guarded], allowed: tuple[int, ...]
 ) -> TaskGrant:
-    """Off the cores of services, whoever put it there."""
+    """Off the cores of services, whatever put it there."""
     task = replace(task, weight=max(task.weight, DEFAULT_WEIGHT))
     if not task.run:
         return task

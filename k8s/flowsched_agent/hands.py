@@ -175,7 +175,7 @@ class LinuxHands:
 
     def _pid(self, name: str, find: Find) -> int | None:
         if find.pid is not None:
-            # A number that is used again later means somebody else.
+            # A number that is used again later means another process.
             started = start_time(self.system, find.pid)
             meant = self._once.setdefault(f"{name} {find.pid}", started)
             return find.pid if started is not None and started == meant else None

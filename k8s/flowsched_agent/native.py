@@ -79,7 +79,8 @@ def _compile(compiler: str, source: str, links: Sequence[str], program: Path) ->
             run = subprocess.run(command, capture_output=True, text=True, timeout=TIME_LIMIT_S, check=False)
             if run.returncode:
                 said = (run.stderr or run.stdout).strip().splitlines()
-                raise NativeError(f"{compiler} refused the program: {said[0] if said else 'without a word'}")
+                first = f": {said[0]}" if said else " and no output"
+                raise NativeError(f"compiling failed: {compiler} exited with {run.returncode}{first}")
             made.chmod(0o755)
             made.replace(program)
     except subprocess.TimeoutExpired:

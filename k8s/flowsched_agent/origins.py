@@ -66,6 +66,6 @@ def _move_back(system: System, saved: dict[str, Any]) -> list[str]:
 
 
 def sweep(system: System | None = None, within_s: float = SWEEP_S) -> list[str]:
-    """Remove groups that nobody is in any more, whoever left them; sentences of what was removed. Never raises."""
+    """Remove groups without processes, whatever left them; sentences of what was removed. Never raises."""
     system = system or System()
     return remove_empty_groups(system, find_hierarchies(system), within_s)

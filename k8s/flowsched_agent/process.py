@@ -201,7 +201,7 @@ def _acquire(file: StateFile) -> None:
 
 
 class _Asked:
-    """Whether somebody asked us to end. From the first moment on: what is being put back must not be cut short."""
+    """Whether a signal asked this process to end. From the first moment on: what is being put back must not be cut short."""
 
     def __init__(self, clock: SystemClock) -> None:
         self._clock = clock

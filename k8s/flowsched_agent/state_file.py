@@ -1,4 +1,4 @@
-"""What the agent has changed, on disk before it is changed: whoever finds the file can bring the machine back.
+"""What the agent has changed, on disk before it is changed: the file suffices to bring the machine back.
 
 One JSON object, replaced whole by a rename and flushed before that. A lock beside it is held as long as its agent lives, so
 that nobody restores under the hands of a living one.

@@ -59,7 +59,7 @@ class Steered:
             self.has = self.has.after(act)
 
     def renew(self) -> None:
-        """Set again what is set: new threads and whoever else writes the same settings. Raises :class:`GoneError`."""
+        """Set again what is set: for new threads, and where another program wrote it. Raises :class:`GoneError`."""
         if self.handle is None:
             return
         if self.has.cores is not None:
@@ -129,7 +129,7 @@ class SteeredService(Steered):
 
     @property
     def there(self) -> bool:
-        """Whether there is such a service: its processes, or somebody who answers."""
+        """Whether there is such a service: its processes, or a port that answers."""
         return self.handle is not None or not self.silent
 
 

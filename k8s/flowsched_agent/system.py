@@ -1,7 +1,7 @@
 """Every question to the kernel in one place: files of /proc and cgroups, system calls, signals, clocks.
 
 Roots are given, so that a host's trees mounted elsewhere, or made-up ones, are read just the same. Methods raise
-:class:`OSError` as the kernel says it; what that means is said by whoever asked.
+:class:`OSError` as the kernel says it; what that means is for the caller to say.
 """
 
 from __future__ import annotations

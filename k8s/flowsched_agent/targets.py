@@ -115,7 +115,8 @@ class Targets:
         profile = spec.profile or NEUTRAL_JOB
         if profile not in self._believed.node.catalogue.jobs:
             profile = NEUTRAL_JOB
-        task = NodeTask(spec.name, profile, spec.threads, spec.scale, spec.deadline, spec.priority)
+        deadline = None if spec.deadline is None else spec.deadline.owed
+        task = NodeTask(spec.name, profile, spec.threads, spec.scale, deadline, spec.priority)
         started = spec.command is None
         self.tasks[spec.name] = SteeredTask(
             spec.name, spec=spec, task=task, submitted_s=now, has=Has(run=started, started=started)

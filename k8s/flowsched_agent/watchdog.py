@@ -108,7 +108,7 @@ def main(arguments: list[str]) -> int:
 
     with contextlib.suppress(BrokenPipeError):  # the agent is gone already, and may have left something
         os.write(1, READY)
-    # Whoever reads the agent's output through a pipe must not wait for this process.
+    # A reader of the agent's output through a pipe must not wait for this process.
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, 1)
     said = watch(Path(arguments[0]), int(arguments[1]), restore, int(arguments[2]))

@@ -1,4 +1,4 @@
-"""What runs on the machine, as far as somebody besides the configuration says: the pods of this node."""
+"""What runs on the machine, besides what the configuration names: the pods of this node."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class _ScopedKey:
 
 
 class _Shelf:
-    """Relations of one namespace by a label that whoever joins must have, so that few have to be looked at."""
+    """Relations of one namespace by a label that every pod that joins must have, so that few have to be looked at."""
 
     def __init__(self) -> None:
         self._by_label: dict[tuple[str, str | None], dict[str, None]] = {}
@@ -322,7 +322,7 @@ class RelationIndex:
         if named.name not in self._counted:
             self._counted[named.name] = counted
             self._texts[named.name] = _text(relation, counted)
-            # Whoever joins is meant by every test, so to be found by one is enough.
+            # A pod that joins is meant by every test, so to be found by one is enough.
             for test in counted.tests[:1]:
                 if test.labels is not None and not counted.nobody:
                     for place in _shelf_keys(test):

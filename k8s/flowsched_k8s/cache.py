@@ -404,7 +404,7 @@ class Cache:
         here.discard(entry.key.uid)
         self._touch(name)
         if not here:
-            # Names of nodes come and go; an empty set for each would stay for ever.
+            # Names of nodes come and go; an empty set for each would stay forever.
             self._on_missing_node.pop(name, None)
         self.fleet.release(entry.key.uid)
         heirs = self.volumes.unuse(entry.pod)
@@ -551,7 +551,7 @@ class Cache:
                 self._arrive(entry)
 
     def forget_relations(self) -> None:
-        """Let go of relations that no pod names any more; without this they would pile up for ever."""
+        """Let go of relations that no pod names any more; without this they would pile up forever."""
         named: set[str] = set()
         for entry in self.pods.values():
             if entry.place:

@@ -1,58 +1,35 @@
-"""What an operator configures, as plain values. :mod:`flowsched_k8s.configuration_form` reads them from a file."""
+"""What an operator configures. :mod:`flowsched_k8s.configuration_file` reads it from a file."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, field_serializer
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticKnownError
 
 from flowsched.cluster.settings import Settings
-from flowsched.support.address import Address
-from flowsched_k8s.names import COMPONENT, SCHEDULER_NAME
+from flowsched.support import configuration
+from flowsched.support.address import Address, parse_address
+from flowsched.support.configuration import Filled, Section, Several, key, written
+from flowsched_k8s.duration import format_duration_s, parse_duration_s
+from flowsched_k8s.engine_form import engine_settings, read_cost_model, read_engine
+from flowsched_k8s.names import COMPONENT, CONFIG_KIND, CONFIG_VERSION, FLOW, POOL, SCHEDULER_NAME
+from flowsched_models.form import Positive, PositiveInt
+from flowsched_models.quantity import QuantityError, format_memory, parse_memory, shown
 
-FLOW = "flow"
-"""The cost model, if nothing says otherwise."""
 DEFAULT_NAMESPACE = f"{COMPONENT}-system"
 """Where flowsched runs, if nothing says otherwise."""
 HEALTH_PORT = 8081
-_HEALTH, _METRICS = Address("", HEALTH_PORT), Address("", 8443)
-
-
-@dataclass(frozen=True)
-class ClientConnection:
-    """How to talk to the API server."""
-
-    kubeconfig: Path | None = None
-    """None: the usual places, or the pod's own service account."""
-    qps: float = 1000.0
-    """Requests per second on average."""
-    burst: int = 2000
-    """Requests at once."""
-
-
-@dataclass(frozen=True)
-class LeaderElection:
-    """One of several replicas decides; the others wait."""
-
-    leader_elect: bool = True
-    lease_duration_s: float = 15.0
-    renew_deadline_s: float = 10.0
-    retry_period_s: float = 2.0
-    resource_lock: str = "leases"
-    resource_name: str = COMPONENT
-    resource_namespace: str = DEFAULT_NAMESPACE
-
-
-@dataclass(frozen=True)
-class Rounds:
-    """When a round starts."""
-
-    batch_window_s: float = 0.02
-    batch_limit: int = 2000
-    max_period_s: float = 5.0
-    unschedulable_retry_s: float = 300.0
-    reconcile_every_s: float = 600.0
+LABEL_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
+_QUALIFIED = re.compile(rf"(?:{SUBDOMAIN.pattern}/)?{LABEL_NAME.pattern}")
+_DNS_LABEL = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_EXTENDED = re.compile(rf"(?!(?:[^/]*\.)?kubernetes\.io/){SUBDOMAIN.pattern}/{LABEL_NAME.pattern}")
+_LABEL_HELP = "letters, digits, '-', '_' and '.', at most 63"
 
 
 @dataclass(frozen=True)
@@ -69,124 +46,244 @@ class CostModelChoice:
         return self.name == FLOW
 
 
-@dataclass(frozen=True)
-class GpuResource:
+def _as_text(value: Any) -> Any:
+    if isinstance(value, (bool, int, float)):
+        raise QuantityError(f"must be text, but is {shown(value)}", f'write it in quotes: "{shown(value)}"')
+    return value
+
+
+def _matching(pattern: re.Pattern[str], what: str, help: str, longest: int) -> BeforeValidator:
+    def look(value: Any) -> Any:
+        value = _as_text(value)
+        if isinstance(value, str) and (len(value) > longest or not pattern.fullmatch(value)):
+            raise QuantityError(f"{shown(value)} {what}", help)
+        return value
+
+    return BeforeValidator(look)
+
+
+def _engine(value: Any) -> Settings:
+    if not isinstance(value, dict):
+        raise PydanticKnownError("dict_type")
+    return read_engine(value)
+
+
+Place = Annotated[configuration.Place, BeforeValidator(_as_text)]
+Duration = Annotated[float, written(parse_duration_s), PlainSerializer(format_duration_s)]
+Memory = Annotated[int, written(parse_memory), PlainSerializer(format_memory)]
+Listen = Annotated[Address, written(lambda value: parse_address(value, HEALTH_PORT)), PlainSerializer(str)]
+LabelValue = Annotated[
+    str, _matching(re.compile(f"(?:{LABEL_NAME.pattern})?"), "cannot be the value of a label", _LABEL_HELP, 63)
+]
+SchedulerName = Annotated[str, _matching(LABEL_NAME, "is not a scheduler name", _LABEL_HELP, 63)]
+ObjectName = Annotated[
+    str, _matching(SUBDOMAIN, "is not a name for a Lease", "small letters, digits, '-' and '.', at most 253", 253)
+]
+LabelName = Annotated[
+    str, _matching(_QUALIFIED, "is not the name of a label", "write it as nvidia.com/gpu.product", 253 + 1 + 63)
+]
+ExtendedResource = Annotated[
+    str, _matching(_EXTENDED, "is not the name of an extended resource", "write it as nvidia.com/gpu", 253 + 1 + 63)
+]
+Namespace = Annotated[str, _matching(_DNS_LABEL, "is not a namespace", "small letters, digits and '-', at most 63", 63)]
+PodGroupSource = Literal["scheduling.x-k8s.io", "labels", "scheduling.k8s.io"]
+Count = Annotated[int, Field(ge=1, le=10_000)]
+Gain = Annotated[float, Field(ge=0, le=1e9)]
+
+
+class ClientConnection(Section):
+    """How to talk to the API server."""
+
+    kubeconfig: Place | None = key("kubeconfig file; default: the usual places, or the pod's own service account")
+    qps: Annotated[float, Field(gt=0, le=1e6)] = key("requests per second to the API server, on average", 1000.0)
+    burst: Annotated[int, Field(gt=0, le=1_000_000)] = key("requests at once", 2000)
+
+
+class LeaderElection(Section):
+    """One of several replicas decides; the others wait."""
+
+    leader_elect: bool = key("elect one of several replicas", True)
+    lease_duration_s: Duration = key("how long the others wait before they take over; whole seconds", 15.0)
+    renew_deadline_s: Duration = key("a leader that could not renew for so long stops", 10.0)
+    retry_period_s: Duration = key("time between attempts", 2.0)
+    resource_lock: Literal["leases"] = key("kind of the lock; only `leases`", "leases")
+    resource_name: ObjectName = key("name of the Lease", COMPONENT)
+    resource_namespace: Annotated[Namespace, written(lambda value: DEFAULT_NAMESPACE if value is None else value)] = (
+        key(
+            f"namespace of the Lease; default: the pod's own, or `{DEFAULT_NAMESPACE}`",
+            DEFAULT_NAMESPACE,
+            examples=[""],
+        )
+    )
+
+
+class SchedulerProfile(Section):
+    """A name by which pods ask for this scheduler."""
+
+    scheduler_name: SchedulerName = Field(description="pods with this `spec.schedulerName` are ours")
+
+
+class GpuResource(Section):
     """An extended resource whose units are GPUs, which the engine knows as devices."""
 
-    resource: str = "nvidia.com/gpu"
-    model_label: str = "nvidia.com/gpu.product"
-    """Label of nodes with the model."""
-    memory_label: str = "nvidia.com/gpu.memory"
-    """Label of nodes with the memory of each, in MiB."""
+    resource: ExtendedResource = Field(
+        description="extended resource whose units are [GPUs](kubernetes-pods.md#gpus); of two that a node has, the first "
+        "listed are its GPUs, and the other one is counted. `gpus: []` only counts"
+    )
+    model_label: LabelName = key("label of nodes that says the model of their GPUs", "nvidia.com/gpu.product")
+    memory_label: LabelName = key(
+        "label of nodes that says the memory of each GPU, in MiB; decides nothing yet", "nvidia.com/gpu.memory"
+    )
 
 
-@dataclass(frozen=True)
-class Features:
+class Rounds(Section):
+    """When a round starts."""
+
+    batch_window_s: Duration = key(
+        "how long to gather pods before a round; a single one without a profile is decided at once", 0.02
+    )
+    batch_limit: PositiveInt = key("so many pods start a round at once", 2000)
+    max_period_s: Duration = key("longest time between two rounds while pods wait", 5.0)
+    unschedulable_retry_s: Duration = key(
+        "an unschedulable pod is looked at again after this time at the latest", 300.0
+    )
+    reconcile_every_s: Duration = key("time between full comparisons with the API server", 600.0)
+
+
+class Features(Section):
     """What can be left out, each with the permissions it needs."""
 
-    volumes: bool = True
-    pod_groups: tuple[str, ...] = ("scheduling.x-k8s.io", "labels")
-    namespace_selector: bool = True
-    preemption: bool = False
-    resize: bool = False
-    rebalancing: bool = False
+    volumes: bool = key("read volumes and claims, and honour where they bind a pod to", True)
+    pod_groups: Annotated[tuple[PodGroupSource, ...], Several] = key(
+        "forms of pod groups that are read: `scheduling.x-k8s.io` (scheduler-plugins), `labels`, `scheduling.k8s.io` "
+        "(in-tree, 1.36 and later)",
+        ("scheduling.x-k8s.io", "labels"),
+    )
+    namespace_selector: bool = key("read namespaces, for `namespaceSelector` in pod affinity", True)
+    preemption: bool = key("delete pods of lower priority to [make room](kubernetes-pods.md#preemption)", False)
+    resize: bool = key("resize a pod's CPU requests in place to the width chosen", False)
+    rebalancing: bool = key(
+        "evict running pods where [another place](kubernetes.md#rebalancing) saves more than the move costs", False
+    )
 
 
-@dataclass(frozen=True)
-class RebalancingSettings:
+class RebalancingSettings(Section):
     """When and at which price running pods are moved to other nodes."""
 
-    interval_s: float = 60.0
-    """Time between two looks."""
-    price: float = 0.1
-    """What each move must gain, in the unit of the engine's costs."""
-    restart_s: float = 10.0
-    """How long a moved pod's program stands still."""
-    empty_node_gain: float = 0.0
-    """What a node without pods is worth; 0: no node is emptied."""
-    cool_down_s: float = 600.0
-    """A pod has run so long before it is moved, and nothing is moved for so long after somebody else evicted a pod."""
-    max_moves: int = 8
-    """Most pods moved at a time."""
-    dry_run: bool = False
-    """Say what would be moved, move nothing."""
+    interval_s: Duration = key("time between two looks", 60.0)
+    price: Gain = key("what each move must gain, in the unit of the engine's costs", 0.1)
+    restart_s: Duration = key("how long a moved pod's program stands still", 10.0)
+    empty_node_gain: Gain = key("what a node without pods is worth, for autoscalers; 0: no node is emptied", 0.0)
+    cool_down_s: Duration = key(
+        "a pod has run so long before it is moved, and nothing is moved for so long after somebody else evicted a pod",
+        600.0,
+    )
+    max_moves: Annotated[int, Field(ge=1, le=1000)] = key("most pods moved at a time", 8)
+    dry_run: bool = key("say what would be moved, move nothing", False)
 
 
-@dataclass(frozen=True)
-class LoadSettings:
+class LoadSettings(Section):
     """Where the load and latency of services come from."""
 
-    kind: str = "annotation"
-    """``annotation`` or ``prometheus``."""
-    url: str | None = None
-    query: str | None = None
-    """Queries per second by pod."""
-    latency_query: str | None = None
-    """p95 in seconds by pod."""
-    interval_s: float = 15.0
-    stale_after_s: float = 60.0
-    timeout_s: float = 5.0
+    kind: Literal["annotation", "prometheus"] = key(
+        "where load and latency of services come from: `annotation` or `prometheus`", "annotation"
+    )
+    url: Annotated[str, AfterValidator(lambda url: url.rstrip("/"))] | None = key(
+        "address of Prometheus, such as `http://prometheus.monitoring:9090`"
+    )
+    query: str | None = key(
+        "PromQL for queries per second, by labels `namespace` and `pod`; may name `$namespace`, `$pod` and `$node`"
+    )
+    latency_query: str | None = key("PromQL for p95 in seconds, likewise")
+    interval_s: Duration = key("time between two readings", 15.0)
+    stale_after_s: Duration = key("a reading older than this is not used: the load stated in the SLO is", 60.0)
+    timeout_s: Duration = key("longest time one reading may take", 5.0)
 
 
-@dataclass(frozen=True)
-class RecordSettings:
+class RecordSettings(Section):
     """How many records of rounds are kept, and in which folder besides memory."""
 
-    keep: int = 50
-    directory: Path | None = None
+    keep: Count = key("records of rounds to keep", 50)
+    directory: Place | None = key("folder to write them to as well; default: memory only")
 
 
-@dataclass(frozen=True)
-class Events:
+class Events(Section):
     """A file of what happens in the cluster and what is decided, for ``flowsched simulate``."""
 
-    file: Path | None = None
-    """None: nothing is recorded."""
-    max_size_mib: int = 256
-    """A larger file is followed by another one."""
-    keep: int = 2
-    """Files in all."""
+    file: Place | None = key(
+        "file for what happens and what is decided, which `flowsched simulate` plays; packed if its name ends with `.gz`"
+    )
+    max_size_mib: Memory = key("a larger file is followed by another one", 256)
+    keep: Count = key("files to keep in all, as `NAME.1` and so on", 2)
 
 
-@dataclass(frozen=True)
-class ServerSettings:
+class ServerSettings(Section):
     """Where health, metrics and debugging are served; both may be the same."""
 
-    health: Address = _HEALTH
-    metrics: Address = _METRICS
+    health: Listen = key("address of `/livez`, `/readyz` and `/healthz`", Address("", HEALTH_PORT))
+    metrics: Listen = key("address of `/metrics`, `/configz` and `/debug`; may be the same", Address("", 8443))
 
 
-@dataclass(frozen=True)
-class Logging:
+class Logging(Section):
     """How logs are written."""
 
-    format: str = "text"
-    """``text`` or ``json``."""
-    verbosity: int = 0
+    format: Literal["text", "json"] = key("`text`, or `json` for one object per line", "text")
+    verbosity: Annotated[int, Field(ge=0, le=10)] = key(
+        "0: what happens; 1: and why; 2 or more: and what libraries say", 0
+    )
 
 
-@dataclass(frozen=True)
-class Configuration:
+class Configuration(Section):
     """Everything that ``flowsched run`` can be told."""
 
-    client_connection: ClientConnection = field(default_factory=ClientConnection)
-    leader_election: LeaderElection = field(default_factory=LeaderElection)
-    scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
-    node_selector: Mapping[str, str] = field(default_factory=dict)
-    """Labels that a node must have to be ours; empty: every node."""
-    rounds: Rounds = field(default_factory=Rounds)
-    pod_initial_backoff_s: float = 1.0
-    pod_max_backoff_s: float = 10.0
-    engine: Settings = field(default_factory=Settings)
-    cost_model: CostModelChoice = field(default_factory=CostModelChoice)
-    gpus: tuple[GpuResource, ...] = (GpuResource(),)
-    """In the order of preference where a node has several; empty: GPUs are counted like other extended resources."""
-    profiles_file: Path | None = None
-    features: Features = field(default_factory=Features)
-    rebalancing: RebalancingSettings = field(default_factory=RebalancingSettings)
-    load_source: LoadSettings = field(default_factory=LoadSettings)
-    records: RecordSettings = field(default_factory=RecordSettings)
-    events: Events = field(default_factory=Events)
-    server: ServerSettings = field(default_factory=ServerSettings)
-    logging: Logging = field(default_factory=Logging)
-    dry_run: bool = False
+    api_version: Literal["config.flowsched.io/v1alpha1"] = key("version of this file", CONFIG_VERSION)
+    kind: Literal["FlowSchedulerConfiguration"] = key("kind of this file", CONFIG_KIND)
+    client_connection: ClientConnection = ClientConnection()
+    leader_election: LeaderElection = LeaderElection()
+    profiles: Annotated[tuple[SchedulerProfile, ...], Several, Filled] = (
+        SchedulerProfile(scheduler_name=SCHEDULER_NAME),
+    )
+    node_selector: dict[str, LabelValue] = key(
+        f'labels a node must have to be ours, such as `{POOL}: "true"`; default: every node', {}
+    )
+    rounds: Rounds = Rounds()
+    pod_initial_backoff_s: Positive = key(
+        "wait before a pod that failed is tried again; doubles each time, and is up to a quarter longer after an error",
+        1.0,
+        alias="podInitialBackoffSeconds",
+    )
+    pod_max_backoff_s: Positive = key("longest such wait", 10.0, alias="podMaxBackoffSeconds")
+    engine: Annotated[Settings, written(_engine)] = key(
+        "settings of the engine in camelCase, such as `dueAgeS: 600`", Settings()
+    )
+    cost_model: Annotated[CostModelChoice, written(lambda value: CostModelChoice(*read_cost_model(value)))] = key(
+        "what a place costs: `flow` or another [cost model](policies.md) by its name; with settings, a mapping of "
+        "`name` and these",
+        CostModelChoice(),
+    )
+    gpus: Annotated[tuple[GpuResource, ...], Several] = (GpuResource(resource="nvidia.com/gpu"),)
+    profiles_file: Place | None = key(
+        "profiles besides the bundled ones: a YAML file or a folder of them, read again when it changes"
+    )
+    features: Features = Features()
+    rebalancing: RebalancingSettings = RebalancingSettings()
+    load_source: LoadSettings = LoadSettings()
+    records: RecordSettings = RecordSettings()
+    events: Events = Events()
+    server: ServerSettings = ServerSettings()
+    logging: Logging = Logging()
+    dry_run: bool = key("decide and log, but write nothing", False)
+
+    @property
+    def scheduler_names(self) -> tuple[str, ...]:
+        """Pods that ask for one of these are ours."""
+        return tuple(profile.scheduler_name for profile in self.profiles)
+
+    @field_serializer("engine")
+    def _plain_engine(self, engine: Settings) -> dict[str, Any]:
+        read = engine_settings(self.cost_model.name, self.cost_model.settings)
+        return {to_camel(name): getattr(engine, name) for name in read}
+
+    @field_serializer("cost_model")
+    def _plain_cost_model(self, chosen: CostModelChoice) -> str | dict[str, Any]:
+        return {"name": chosen.name, **chosen.settings} if chosen.settings else chosen.name

@@ -10,14 +10,14 @@ from flowsched.scale.policies import COST_MODELS
 from flowsched.scale.policies.coco import CLASSES
 from flowsched.scale.policy import CostModel
 from flowsched_k8s import names
-from flowsched_k8s.configuration import FLOW, CostModelChoice
+from flowsched_k8s.configuration import CostModelChoice
 from flowsched_k8s.intent import NEUTRAL, Intent
 from flowsched_models.document import name_help
 
 _COCO, _QUINCY, _SHORTEST = "coco", "quincy", "shortest-job-first"
 _READ_BY = (
-    ("goal_s", names.GOAL, FLOW),
-    ("min_utility", names.MIN_UTILITY, FLOW),
+    ("goal_s", names.GOAL, names.FLOW),
+    ("min_utility", names.MIN_UTILITY, names.FLOW),
     ("run_s", names.RUN_TIME, _SHORTEST),
     ("interference_class", names.INTERFERENCE_CLASS, _COCO),
     ("input_mb", names.INPUT, _QUINCY),
@@ -54,7 +54,7 @@ def heeded(intent: Intent, cost_model: CostModelChoice) -> Intent:
     problems = list(intent.problems)
     changed: dict[str, Any] = {}
     for field, annotation, reader in _READ_BY:
-        if getattr(intent, field) == getattr(NEUTRAL, field) or reader == name or not (own or reader == FLOW):
+        if getattr(intent, field) == getattr(NEUTRAL, field) or reader == name or not (own or reader == names.FLOW):
             continue
         changed[field] = getattr(NEUTRAL, field)
         problems.append(f"{annotation} has no effect: the cost model is {name}, and {reader} is the one that reads it")

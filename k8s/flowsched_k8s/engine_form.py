@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -12,99 +12,104 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS, apply_settings
 from flowsched.scale import choice
 from flowsched.scale.policy import Feature
-from flowsched_k8s.configuration import FLOW, CostModelChoice
-from flowsched_models.document import Document, InputError, Problem, name_help
-from flowsched_models.quantity import shown
+from flowsched_k8s.names import FLOW
+from flowsched_models.document import Document, InputError, KeyPath, Problem, name_help
+from flowsched_models.form import refused
+from flowsched_models.quantity import QuantityError, shown
 
 NOT_HERE = ("drain", *CHANGE_SETTINGS)
 """Settings that rounds on Kubernetes do not read: pods are preempted as by kube-scheduler, with their disruption budgets."""
+_KEYS = {to_camel(f.name): f.name for f in fields(Settings) if f.name not in NOT_HERE}
+"""What the file may have under ``engine``, with its name in the engine."""
 
 
-def read_engine(document: Document, given: Mapping[str, Any]) -> tuple[Settings, list[Problem]]:
-    """The engine's settings; its own form knows what a value may be."""
+def read_engine(given: Mapping[str, Any]) -> Settings:
+    """The engine's settings; its own form knows what a value may be. Raises :class:`pydantic.ValidationError`."""
     settings = Settings()
-    names = {to_camel(f.name): f.name for f in fields(Settings) if f.name not in NOT_HERE}
-    problems = []
+    mistakes: list[tuple[KeyPath, QuantityError]] = []
     for key, value in given.items():
-        place = ("engine", key)
-        if key not in names:
-            problems.append(document.problem(place, f"there is no key '{key}' here", name_help(key, names)))
+        if key not in _KEYS:
+            mistakes.append(((key,), QuantityError(f"there is no key '{key}' here", name_help(key, _KEYS))))
             continue
-        kind = type(getattr(settings, names[key]))
+        kind = type(getattr(settings, _KEYS[key]))
         what = {bool: "true or false", str: "text"}.get(kind, "a number")
         fits = isinstance(value, kind) if kind in (bool, str) else isinstance(value, (int, float))
         if not fits or (isinstance(value, bool) and kind is not bool):
-            problems.append(document.problem(place, f"must be {what}, but is {shown(value)}"))
+            mistakes.append(((key,), QuantityError(f"must be {what}, but is {shown(value)}")))
             continue
         text = ("true" if value else "false") if kind is bool else str(value)
         try:
-            settings = apply_settings(settings, [f"{names[key]}={text}"])
+            settings = apply_settings(settings, [f"{_KEYS[key]}={text}"])
         except InputError as error:
-            problems += [document.problem(place, p.message, p.help) for p in error.problems]
-    return settings, problems
+            mistakes += [((key,), QuantityError(p.message, p.help)) for p in error.problems]
+    if mistakes:
+        raise refused(mistakes)
+    return settings
 
 
 _ALWAYS_READ = ("due_age_s", "aging_crosses_priority", "slo_margin")
 """Settings of the engine that rounds of every cost model read: whom a node drains for, and which p95 goals are kept."""
 
 
-def _read_with(features: Sequence[Feature]) -> set[str]:
+def _read_with(features: Sequence[Feature]) -> list[str]:
     """The engine's settings that rounds of a cost model with these features read."""
-    return {*_ALWAYS_READ, *choice.plain_settings(features)} - set(NOT_HERE)
+    read = {*_ALWAYS_READ, *choice.plain_settings(features)}
+    return [name for name in _KEYS.values() if name in read]
 
 
-def engine_settings(cost_model: CostModelChoice) -> list[str]:
-    """The engine's settings that rounds read; all of them with ``flow``."""
-    here = [f.name for f in fields(Settings) if f.name not in NOT_HERE]
-    if cost_model.is_flow:
-        return here
-    read = _read_with(choice.configured(cost_model.name, cost_model.settings).features)
-    return [name for name in here if name in read]
+def engine_settings(name: str, settings: Mapping[str, Any]) -> list[str]:
+    """The engine's settings that rounds with a cost model read; all of them with ``flow``."""
+    return list(_KEYS.values()) if name == FLOW else _read_with(choice.configured(name, settings).features)
 
 
-def read_cost_model(
-    document: Document, given: str | Mapping[str, Any], engine: Mapping[str, Any], resize: bool
-) -> tuple[CostModelChoice, list[Problem]]:
-    """The cost model, and what of the engine's settings and of the features it has no use for; with all that is wrong."""
-    settings = {} if isinstance(given, str) else {key: value for key, value in given.items() if key != "name"}
-    name = given if isinstance(given, str) else given.get("name")
-    place = ("costModel",) if isinstance(given, str) else ("costModel", "name")
-    known = (FLOW, *choice.names())
+def read_cost_model(given: Any) -> tuple[str, dict[str, Any]]:
+    """The name of the cost model and its settings. Raises :class:`pydantic.ValidationError`."""
+    if not isinstance(given, (str, dict)):
+        help = "write it as costModel: coco or costModel: {name: coco, waiting: 500}"
+        raise QuantityError(
+            f"must be the name of a cost model, or a mapping with its name, but is {shown(given)}", help
+        )
+    typed, place = ({"name": given}, ()) if isinstance(given, str) else (given, ("name",))
+    name, known = typed.get("name"), (FLOW, *choice.names())
     if not isinstance(name, str):
         message = "is missing" if name is None else f"must be text, but is {shown(name)}"
-        return CostModelChoice(), [document.problem(place, message, f"one of {', '.join(known)}")]
+        raise refused([(place, QuantityError(message, f"one of {', '.join(known)}"))])
     if name not in known:
-        return CostModelChoice(), [document.problem(place, f"there is no cost model '{name}'", name_help(name, known))]
-    if name == FLOW:
-        problems = [
-            document.problem(
-                ("costModel", key), "is no setting of the cost model flow", "flow's settings are under engine"
-            )
-            for key in settings
-        ]
-        return CostModelChoice(), problems
-    found = CostModelChoice(name, {key.replace("-", "_"): value for key, value in settings.items()})
-    problems = []
-    features: tuple[Feature, ...] = ()
+        raise refused([(place, QuantityError(f"there is no cost model '{name}'", name_help(name, known)))])
+    keys = {key.replace("-", "_"): key for key in typed if key != "name"}
+    if name == FLOW and keys:
+        mistake = QuantityError("is no setting of the cost model flow", "flow's settings are under engine")
+        raise refused([((key,), mistake) for key in keys.values()])
+    settings = {setting: typed[key] for setting, key in keys.items()}
     try:
-        features = choice.configured(name, found.settings).features
+        if name != FLOW:
+            choice.configured(name, settings)
     except InputError as error:
-        typed = {key.replace("-", "_"): key for key in settings}
-        problems = [
-            document.problem(("costModel", typed[p.key]) if p.key in typed else ("costModel",), p.message, p.help)
-            for p in error.problems
-        ]
-    read = _read_with(features)
-    keys = ", ".join(to_camel(f.name) for f in fields(Settings) if f.name in read)
-    names = {to_camel(f.name): f.name for f in fields(Settings) if f.name not in NOT_HERE}
-    problems += [
-        document.problem(
-            ("engine", key), f"has no effect with the cost model {name}", f"remove it; {name} reads {keys}"
-        )
-        for key in engine
-        if key in names and names[key] not in read
-    ]
+        places: list[KeyPath] = [(keys[p.key],) if p.key in keys else () for p in error.problems]
+        raise refused(
+            (place, QuantityError(p.message, p.help)) for place, p in zip(places, error.problems, strict=True)
+        ) from None
+    return name, settings
+
+
+def cost_model_conflicts(
+    document: Document, understood: str, settings: Mapping[str, Any], resize: bool
+) -> Iterator[Problem]:
+    """What of the engine's settings and of the features the file's cost model has no use for.
+
+    ``understood`` and ``settings`` are what was read of it; another name than the file's if it has mistakes.
+    """
+    given = document.data.get("costModel")
+    name = given.get("name") if isinstance(given, dict) else given
+    if name not in choice.names():
+        return
+    read = _read_with(choice.configured(name, settings).features if name == understood else ())
+    keys = ", ".join(to_camel(setting) for setting in read)
+    engine = document.data.get("engine")
+    for key in engine if isinstance(engine, dict) else ():
+        if key in _KEYS and _KEYS[key] not in read:
+            message = f"has no effect with the cost model {name}"
+            yield document.problem(("engine", key), message, f"remove it; {name} reads {keys}")
     if resize:
         message = f"has no effect with the cost model {name}: only flow chooses widths"
-        problems.append(document.problem(("features", "resize"), message, "remove it, or costModel"))
-    return found, problems
+        yield document.problem(("features", "resize"), message, "remove it, or costModel")

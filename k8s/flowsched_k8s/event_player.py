@@ -24,13 +24,14 @@ from flowsched.scale.policy import CostModel
 from flowsched.scale.scheduler import NetworkScheduler
 from flowsched.solvers import SOLVERS, make_solver
 from flowsched_k8s import live_events as live
-from flowsched_k8s.configuration import FLOW, CostModelChoice
+from flowsched_k8s.configuration import CostModelChoice
 from flowsched_k8s.cost_model import make_model
 from flowsched_k8s.event_file import EventReader
 from flowsched_k8s.event_recorder import ARRAYS, GPUS, SAME, decided_event
 from flowsched_k8s.gpus import RoundGpus
 from flowsched_k8s.live_events import LineError
 from flowsched_k8s.measured_pods import MeasuredPods
+from flowsched_k8s.names import FLOW
 from flowsched_k8s.neutral import DAY_SCALE, with_neutral
 from flowsched_k8s.planning import make_engine, plan_any_round
 from flowsched_k8s.round_input import ClassInput, KeptBetween, NodeView, RoundInput, World

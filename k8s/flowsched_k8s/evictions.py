@@ -65,7 +65,7 @@ class Evictions:
         self._victims: dict[str, set[str]] = {}
         """uid of a preemptor -> uids of the pods that make room for it."""
         self._awaited: set[str] = set()
-        """uids of preemptors that the round under way cannot have placed: somebody was still leaving when it began."""
+        """uids of preemptors that the round under way cannot have placed: a pod was still leaving when it began."""
 
     def forget(self, uid: str) -> None:
         """A pod is gone."""

@@ -33,7 +33,7 @@ class Gangs:
         self._told: dict[GroupRef, tuple[bool, str]] = {}
 
     def see(self, entry: PodEntry) -> None:
-        """A pod is there; others' pods count as well, whoever scheduled them."""
+        """A pod is there; others' pods count as well, whatever scheduled them."""
         ref = group_ref(entry.pod, self._cache.configuration.features.pod_groups)
         old = self._ref.get(entry.key.uid)
         if ref == old:

@@ -1,4 +1,4 @@
-"""Records of a running scheduler, read through the API server with the rights of whoever asks; nothing is written.
+"""Records of a running scheduler, read through the API server with the rights of the caller; nothing is written.
 
 The lease says which pod leads, that pod's proxy reaches its ``/debug/records``, and the annotation of a placed pod names
 the round.
@@ -19,7 +19,7 @@ from flowsched.records.record_file import read_record
 from flowsched_k8s.api.access import Access, find_access
 from flowsched_k8s.api.client import ApiError, Connection, Reply, UnreachableError, path_of
 from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.configuration_form import load_configuration
+from flowsched_k8s.configuration_file import load_configuration
 from flowsched_k8s.names import PLACEMENT, POD_SCHEDULED
 from flowsched_k8s.server import ARCHIVE
 from flowsched_models.document import InputError, Problem
@@ -31,7 +31,7 @@ _KEEP = "records.keep and records.directory in the scheduler's configuration kee
 _RIGHTS = "k8s/examples/explain-role.yaml grants what this needs"
 _OTHERS = "flowsched explain FILE POD reads a record from the folder records.directory of its configuration"
 
-# What goes wrong is said in one sentence by whoever catches it, and not in a log as well.
+# What goes wrong is said in one sentence where it is caught, and not in a log as well.
 logging.getLogger("flowsched_k8s").addHandler(logging.NullHandler())
 
 
@@ -80,7 +80,7 @@ async def _read_pod(connection: Connection, namespace: str, name: str) -> dict[s
 
 
 class _Wanted:
-    """A pod that somebody asks about."""
+    """A pod that is asked about."""
 
     def __init__(self, namespace: str, name: str, plain: Mapping[str, Any]) -> None:
         self.key = f"{namespace}/{name}"
@@ -109,12 +109,12 @@ class _Wanted:
         if not self.node:
             return None
         if PLACEMENT not in self._notes:
-            message = f"it is on {self.node} without an annotation {PLACEMENT}: somebody else has put it there"
+            message = f"it is on {self.node} without an annotation {PLACEMENT}: another scheduler or a user bound it"
             raise _problem(self.title, message)
         try:
             return str(int(json.loads(self._notes[PLACEMENT])["round"]))
         except (ValueError, TypeError, LookupError):
-            message = f"its annotation {PLACEMENT} names no round: somebody has changed it"
+            message = f"its annotation {PLACEMENT} names no round: it was changed after flowsched wrote it"
             raise _problem(self.title, message) from None
 
     def is_in(self, record: Mapping[str, Any]) -> bool:
@@ -207,7 +207,7 @@ class _Leader:
         try:
             return [] if reply is None else [str(kept["round"]) for kept in json.loads(reply.body)["records"]]
         except (ValueError, LookupError, TypeError):
-            raise _problem(self.title, "what answers there is no flowsched") from None
+            raise _problem(self.title, "the server there is not flowsched") from None
 
     async def _get(self, path: str, query: Mapping[str, str]) -> Reply | None:
         """An answer of the leader; None for its 404."""

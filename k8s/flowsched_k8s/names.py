@@ -8,6 +8,8 @@ SCHEDULER_NAME = "flowsched"
 CONFIG_VERSION = f"config.{PREFIX}/v1alpha1"
 CONFIG_KIND = "FlowSchedulerConfiguration"
 COMPONENT = "flowsched"
+FLOW = "flow"
+"""The cost model, if nothing says otherwise."""
 """Lease, component of events, value of ``app.kubernetes.io/name``."""
 
 # On pods, as a label or an annotation; the annotation wins.

@@ -13,7 +13,7 @@ from flowsched_models.neutral import NEUTRAL_WORK_S, with_neutral_job
 MOST_CPUS = 512
 """A plain machine is modelled with at most so many virtual CPUs."""
 DAY_SCALE = 86_400.0 / NEUTRAL_WORK_S
-"""Scale of a pod without a profile that runs until somebody deletes it: a day."""
+"""Scale of a pod without a profile that runs until it is deleted: a day."""
 
 
 def with_neutral(catalogue: Catalogue) -> Catalogue:

@@ -34,7 +34,6 @@ from flowsched_k8s.api.writer import WriteOutcome, Writer
 from flowsched_k8s.bindings import BindOutcome, ReadPod
 from flowsched_k8s.changes import Gone, Seen
 from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.configuration_text import to_plain
 from flowsched_k8s.event_file import EventFile
 from flowsched_k8s.event_recorder import EventRecorder
 from flowsched_k8s.instructions import (
@@ -253,7 +252,7 @@ class Process:
 
     async def _lead(self) -> None:
         """Wait until we lead and know the cluster as it is then, and decide rounds from then on."""
-        # Whoever leads decides at once: who still compiles, leaves the lease to others.
+        # A leader decides at once: a replica that still compiles leaves the lease to others.
         began = time.perf_counter()
         self._engine = await self._threads.run(make_engine, self.configuration.engine, self._solver)
         LOG.info("prepared", extra={"ms": round((time.perf_counter() - began) * 1e3)})
@@ -383,7 +382,7 @@ class Process:
         told = self.state.observe(changes, self._clock())
         if self._gpus_prepared is None and self.state.cache.gpus.resources:
             self._gpus_prepared = asyncio.ensure_future(self._prepare_gpus())
-        # Somebody else leads, or nobody knows the cluster well enough yet: what there is to say is said by them, or later.
+        # Another replica leads and reports, or the cluster is not known well enough yet: reported later.
         if self.state.active:
             self._dispatch(told)
         self._woken.set()
@@ -583,7 +582,7 @@ class Process:
             live={"loop": self._loop_check, "election": self._election_check},
             ready={"caches": self._caches_check},
             metrics=self._exposition,
-            configuration=lambda: to_plain(self.configuration),
+            configuration=self.configuration.plain,
             state=self._dumped,
             records=self.records,
         )

@@ -49,7 +49,7 @@ class AttemptOutcome(StrEnum):
     ERROR = "error"
     """Our fault or the API server's."""
     RETRY = "retry"
-    """Somebody else was faster: the space was gone, or the object had changed."""
+    """Another writer was faster: the space was gone, or the object had changed."""
     UNSCHEDULABLE = "unschedulable"
     """No place in the cluster as it is."""
     POSTPONED = "postponed"

@@ -134,7 +134,7 @@ class Rebalancing:
         return not self._moving and not awaited and not self._queue.sizes()[Place.ACTIVE]
 
     def seen(self, entry: PodEntry, now: float) -> None:
-        """A pod is told of: one that somebody else evicts keeps this from moving others against them."""
+        """A pod is told of: one that another program evicts keeps this from moving others against them."""
         uid = entry.key.uid
         if entry.pod.metadata.deletion_timestamp is None or uid in self._sent or not entry.node:
             return
@@ -494,7 +494,7 @@ class Rebalancing:
         return []
 
     def answered(self, move: MovePod, accepted: bool, message: str, now: float) -> list[Instruction]:
-        """What the API server says to an eviction. A refusal ends the plan: whoever waits for the room hears of it."""
+        """What the API server says to an eviction. A refusal ends the plan: the pod that waits for the room hears of it."""
         pod = move.pod
         step = self._steps.popleft() if self._steps and self._steps[0].pod == pod else None
         if accepted:

@@ -182,7 +182,7 @@ class Recorder:
         told = self._recall(pod)
         has = (current.reason, current.message) if current is not None and current.status == "False" else None
         node = current_node
-        # An old patch that the cache does not show has failed, or somebody else has written since.
+        # An old patch that the cache does not show has failed, or another program has written since.
         recent = told.condition is not None and now - told.patched_s < self._floor_s
         if recent:
             has = told.condition

@@ -51,7 +51,7 @@ class _State(Enum):
 
 
 class _KeptRecord:
-    """One record; packed when somebody asks for it, it is written, or room is short. As a recipe it gives the record."""
+    """One record; packed when it is asked for, it is written, or room is short. As a recipe it gives the record."""
 
     def __init__(
         self, round: str, at_s: float, recipe: Recipe, pods: frozenset[str], size_bytes: int, asked: bool
@@ -200,7 +200,7 @@ class Records:
         if self._handed and _bytes(self._handed) + entry.size_bytes > self._most_bytes // 2:
             self._dropped["busy"] += 1
             return
-        # Before anybody takes it: from then on its state is somebody else's to change.
+        # Before it is taken: from then on its state belongs to the writer.
         entry.state = _State.TAKEN
         if writer.add(entry.name(), entry):
             self._handed.append(entry)

@@ -60,5 +60,5 @@ class Resizes:
 def _width(pod: Pod) -> int | None:
     text = (pod.metadata.annotations or {}).get(names.WIDTH, "")
     digits = text.removesuffix("m")
-    # Anybody may write annotations.
+    # Any client may write annotations.
     return int(digits) if text != digits and digits.isascii() and digits.isdigit() and len(digits) <= 9 else None

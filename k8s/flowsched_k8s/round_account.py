@@ -1,4 +1,4 @@
-"""All that the record of a round is made of. The record is made when somebody asks for it, in whatever thread asks."""
+"""All that the record of a round is made of. The record is made when it is asked for, in the thread that asks."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Services:
         clients = self.catalogue.services[intent.service].clients
         client = intent.client
         if client is None or client not in clients:
-            # Whoever is not named sees the service at its slowest.
+            # A client that is not named sees the service at its slowest.
             client = max(clients, key=lambda c: (clients[c], c))
         qps = self.qps(entry)
         return ServiceWish(

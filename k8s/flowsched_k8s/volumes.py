@@ -6,7 +6,7 @@ of the selected node lets a provisioner make the volume, ``spec.volumeName`` pic
 controller does the binding; the pod is bound afterwards.
 
 Unlike a volume's ``claimRef``, ``spec.volumeName`` is no lock: if another scheduler gives the same volume away in that
-moment, the claim stays unbound, and with it its pod, until somebody makes the claim anew.
+moment, the claim stays unbound, and with it its pod, until the claim is made anew.
 """
 
 from __future__ import annotations
@@ -396,7 +396,7 @@ class VolumeIndex:
         return Choice(volumes, can_provision and not is_prebound, topologies, room=room)
 
     def _candidates(self, key: ClaimKey, claim: Claim, class_name: str) -> tuple[tuple[tuple[str, Reach], ...], bool]:
-        """Existing volumes for a claim, smallest first; and whether somebody has reserved one for it: then it is that."""
+        """Existing volumes for a claim, smallest first; and whether one is reserved for it: then it is that."""
         promised = {p.volume_name for k, p in self._promised.items() if p.volume_name and k != key}
         found: list[tuple[int, str]] = []
         for name in self._of_class.get(class_name, ()):

@@ -129,7 +129,7 @@ def _numba() -> Any:
         numba = importlib.import_module("numba")
     except ImportError:
         return None
-    with contextlib.suppress(ImportError):  # another numba: compiled without a word
+    with contextlib.suppress(ImportError):  # another numba: compiled without a message
         events: Any = importlib.import_module("numba.core.event")
 
         class Listener(events.Listener):  # type: ignore[misc]

@@ -31,7 +31,7 @@ class _Entry:
 class Execution(Generic[Key]):
     """The jobs on one machine and how far they are, at one moment that only moves forward.
 
-    ``ceiling`` < 1 is for beliefs: nobody is held to be done before somebody says so; a job that should be done by now
+    ``ceiling`` < 1 is for beliefs: no job is held to be done before its end is reported; a job that should be done by now
     stays at the ceiling and goes on using its cores.
     """
 
@@ -81,7 +81,7 @@ class Execution(Generic[Key]):
             )
 
     def resume(self, now_s: float, progress: Mapping[Key, float]) -> None:
-        """Go on at ``now_s``, before the next event, as somebody else followed the ``courses`` until then."""
+        """Go on at ``now_s``, before the next event, as another execution followed the ``courses`` until then."""
         self.now_s = now_s
         for key, done in progress.items():
             self._entries[key].progress = done

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic_core import InitErrorDetails
 
 from flowsched_models.document import Document, InputError, KeyPath, Problem, name_help, nearest
 from flowsched_models.quantity import (
@@ -30,7 +31,8 @@ class Form(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
 
-def _name(value: Any) -> Any:
+def parse_name(value: Any) -> Any:
+    """A name, or what is no text at all, which its type refuses. Raises :class:`QuantityError`."""
     if isinstance(value, str) and (not value or not value.isprintable() or any(c.isspace() for c in value)):
         raise QuantityError(f"{shown(value)} is not a name", "a name is one word, without spaces")
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -42,7 +44,7 @@ def _schema(description: str, *kinds: str) -> WithJsonSchema:
     return WithJsonSchema({"type": list(kinds), "description": description})
 
 
-Name = Annotated[str, BeforeValidator(_name)]
+Name = Annotated[str, BeforeValidator(parse_name)]
 CoreSet = Annotated[
     tuple[int, ...],
     BeforeValidator(parse_cores),
@@ -82,12 +84,12 @@ class Checked(Generic[F]):
             yield (section, self._kept[section][position] if section in self._kept else position), form
 
 
-def check_header(document: Document, kind: str) -> None:
+def check_header(document: Document, kind: str, version: str = API_VERSION) -> None:
     """Refuse a document of another kind or version at once: all further complaints would mislead.
 
     A missing header is left to the form, to be reported with everything else.
     """
-    wanted = {"apiVersion": API_VERSION, "kind": kind}
+    wanted = {"apiVersion": version, "kind": kind}
     found = [
         document.problem((key,), f"must be {value} here, but is {shown(document.data[key])}")
         for key, value in wanted.items()
@@ -103,24 +105,42 @@ def check(
     data: Mapping[str, Any] | None = None,
     base: KeyPath = (),
     placeholders: Mapping[str, Any] | None = None,
+    required: Sequence[str] = (),
 ) -> Checked[F]:
     """Read a form. After mistakes the broken list items and keys are left out and the rest is read.
 
-    ``placeholders`` stand in for broken required keys, so that checks which do not need them can go on.
+    ``placeholders`` stand in for broken required keys, so that checks which do not need them can go on. ``required``
+    keys have a default in the form, and yet a file must have them. Validators find the document in their context.
     """
     data = document.data if data is None else data
+    errors: list[Any] = [{"type": "missing", "loc": (key,)} for key in required if key not in data]
     try:
-        return Checked(model.model_validate(data), () if base else document.problems)
+        value: F | None = _validated(model, data, document)
+        if not errors:
+            return Checked(value, () if base else document.problems)
     except ValidationError as error:
-        errors: list[Any] = list(error.errors(include_url=False))
+        errors += error.errors(include_url=False)
     problems = (*(() if base else document.problems), *_problems(document, model, errors, base))
     broken = frozenset(str(e["loc"][0]) for e in errors if e["loc"])
     rest, kept = _without_broken(model, data, errors, placeholders or {})
     try:
-        value = model.model_validate(rest)
+        value = _validated(model, rest, document)
     except ValidationError:
         value = None
     return Checked(value, problems, broken, kept)
+
+
+def _validated(model: type[F], data: Mapping[str, Any], document: Document) -> F:
+    # A field's name in code is no key of a file where they differ.
+    return model.model_validate(data, context=document, by_alias=True, by_name=False)
+
+
+def refused(mistakes: Iterable[tuple[KeyPath, QuantityError]]) -> ValidationError:
+    """What a validator raises that found several mistakes, each with its place below the validated key."""
+    return ValidationError.from_exception_data(
+        "",
+        [InitErrorDetails(type="value_error", loc=place, input=None, ctx={"error": e}) for place, e in mistakes],
+    )
 
 
 def _without_broken(
@@ -223,7 +243,7 @@ def _words(error: Any) -> tuple[str, str]:
 
 
 def _type_help(error: Any) -> str:
-    """The cure of a text where a number is wanted; other types have none that is not in the message."""
+    """The cure of a text instead of a number; other types have none that is not in the message."""
     value, wanted = error.get("input"), _TYPES[error["type"]]
     if not isinstance(value, str) or wanted not in ("a number", "a whole number"):
         return ""

@@ -60,7 +60,7 @@ class Backlog:
     ) -> list[Moment]:
         """The moments from ``t_s`` to ``end_s`` under one latency ``row`` without a backlog of its own (``WINDOW_S`` 0).
 
-        ``qps``: what arrives, as in the row. ``factor``: on p95, for what the row does not know. Whoever arrives behind a
+        ``qps``: what arrives, as in the row. ``factor``: on p95, for what the row does not know. A request behind a
         backlog waits until it is served; what the service takes on top is the p95 of its row.
         """
         if end_s <= t_s:

@@ -83,7 +83,7 @@ def parse_cores(value: Any) -> tuple[int, ...]:
     for part in parts:
         cores.extend(_core_range(part, value))
         if len(cores) > MAX_CORE + 1:
-            # Some core is named twice by now. Texts come from anybody, so nothing grows with the number of parts.
+            # Some core is named twice by now. Texts come from outside, so nothing grows with the number of parts.
             break
     if not cores:
         raise QuantityError("a core set must name at least one core")

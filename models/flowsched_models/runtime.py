@@ -7,7 +7,7 @@ Progress x of a job runs from 0 to 1, with rates that are constant between event
 ``v`` speed of the machine type for the job, ``W`` its single-thread seconds, ``phi`` the serial share of its present phase,
 ``rs`` and ``rp`` the CPU speed it gets in serial work (one thread) and parallel work (``min(threads, cores)`` threads),
 ``D`` the slow-down by neighbours' cache and memory pressure, ``O`` the cost of many threads. Everybody's rate changes
-when anybody comes, goes or changes phase.
+when a task comes, goes or changes phase.
 
 - *CPU share.* Threads spread over the virtual CPUs they may use by water-filling on the load of the others. On a contended
   virtual CPU the share follows the CPU request divided by the runnable threads, as Linux' fair scheduler does with cgroup

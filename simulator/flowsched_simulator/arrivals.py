@@ -13,7 +13,7 @@ Times = np.ndarray[Any, np.dtype[np.float64]]
 ALL_AT_ONCE = "all-at-once"
 DAY_S = 86_400.0
 _BLOCK = 1024
-"""Arrivals drawn at once, however many are wanted: more arrivals begin with the same ones."""
+"""Arrivals drawn at once, however many: more arrivals begin with the same ones."""
 
 
 @dataclass(frozen=True)

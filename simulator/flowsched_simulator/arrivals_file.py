@@ -27,7 +27,7 @@ COLUMNS = tuple(sorted(ArrivalForm.model_fields, key=lambda name: (name != "subm
 REQUIRED = tuple(name for name in COLUMNS if ArrivalForm.model_fields[name].is_required())
 _STAMP = re.compile(r"\d{4}[-/.]\d{1,2}[-/.]\d{1,2}.*|\d{1,2}[-/.]\d{1,2}[-/.]\d{2,4}.*|\d+:\d{1,2}(:\d{1,2}(\.\d*)?)?")
 _STAMP_HELP = (
-    "seconds are wanted, counted from one moment for all rows; pandas converts a column of time stamps by "
+    "use seconds, counted from one moment for all rows; pandas converts a column of time stamps by "
     "(t - t.min()).dt.total_seconds(), t being pandas.to_datetime(column)"
 )
 

@@ -104,7 +104,7 @@ def snapshot_of(scenario: Scenario, seed: int) -> Snapshot:
 
 
 class Watch(Protocol):
-    """Somebody who is told how far a search is."""
+    """A callback that is told how far a search is."""
 
     def begin(self) -> None:
         """The search begins."""
@@ -153,7 +153,7 @@ def make_plan(scenario: Scenario, rules: PlanRules, progress: Watch | None = Non
 
 
 def _played(run: Run) -> tuple[Played, ...]:
-    """Whoever started in a run."""
+    """Jobs that started in a run."""
     return tuple(
         Played(j.name, j.machine, j.cores, j.threads, j.width_milli, j.bound_s)
         for j in run.jobs

@@ -47,7 +47,7 @@ POLICIES: dict[str, str] = {
     FLOW: "flowsched: min-cost flow priced by completion goals, interference and SLO headroom",
     **{name: BASELINES[name].description for name in COMPARED},
 }
-"""Those that are compared unless somebody says which."""
+"""Those that are compared by default."""
 ON_REQUEST: dict[str, str] = {
     FLOW_PLAN: "flow, and a searched plan of everything that waits on top: cores, threads, widths, start order",
     **{name: policy.summary for name, policy in DISAGGREGATION_POLICIES.items()},
@@ -251,7 +251,7 @@ def _known(names: tuple[str, ...], source: str) -> tuple[str, ...]:
 
 def readers(names: Sequence[str], network_settings: Mapping[str, Sequence[tuple[str, str]]]) -> Readers:
     """Who of a comparison reads which plain settings. Raises :class:`InputError` for a cost model that is broken, or
-    does not take its settings: before anybody runs.
+    does not take its settings: before the first run.
     """
     networks = {
         name: choice.from_options(name, network_settings.get(name, ())) for name in names if is_cost_model(name)

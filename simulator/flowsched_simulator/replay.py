@@ -1,4 +1,4 @@
-"""Replays a given schedule in the simulator: somebody's placement, on our machines."""
+"""Replays a given schedule in the simulator: placements from elsewhere, on our machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A given schedule: somebody's placement, to be replayed instead of asking a policy."""
+"""A given schedule: placements, to be replayed instead of asking a policy."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from flowsched.node import Allocation, Deadline, Node, NodeController, Reading, ServiceGrant, TaskGrant
 from flowsched_agent.agent import Agent
 from flowsched_agent.catalogue import Believed, believed
-from flowsched_agent.configuration import Command, Configuration, Controller, Find, ServiceSpec, TaskSpec
+from flowsched_agent.configuration import Command, Configuration, Controller, Find, ServiceSpec, Slo, TaskSpec
 from flowsched_agent.controls.control import ControlError, Saved
 from flowsched_agent.hands import Announce
 from flowsched_agent.recorder import Recorder
@@ -180,9 +180,15 @@ def allocation(service: Sequence[int] = (), **tasks: TaskGrant) -> Allocation:
     return Allocation({"mc": ServiceGrant(tuple(service))} if service else {}, tasks)
 
 
-SERVICE = ServiceSpec("mc", Find(port=11211), capacity={1: 25_000.0, 2: 40_000.0}, cores=(0, 1, 2, 3))
-TASK = TaskSpec("batch", find=Find(command_line="batch"))
-COMMAND = TaskSpec("batch", command=Command(("sleep", "60")))
+SERVICE = ServiceSpec(
+    name="mc",
+    find=Find(port=11211),
+    slo=Slo(p95_us=1000.0),
+    capacity={1: 25_000.0, 2: 40_000.0},
+    cores=(0, 1, 2, 3),
+)
+TASK = TaskSpec(name="batch", find=Find(command_line="batch"))
+COMMAND = TaskSpec(name="batch", command=Command(argv=("sleep", "60")))
 ALLOWED = (0, 1, 2, 3)
 
 
@@ -226,7 +232,7 @@ def bench(
 ) -> Bench:
     """One service, which runs, and tasks, which do unless they are commands. ``make``: who decides instead of a script."""
     configuration = Configuration(
-        services=(service,), tasks=tasks, controller=Controller(controller), dry_run=dry_run, server=None
+        services=(service,), tasks=tasks, controller=Controller(name=controller), dry_run=dry_run, server=None
     )
     hands, clock, scripted = FakeHands(), FakeClock(), Scripted(*answers)
     hands.add(service.name)

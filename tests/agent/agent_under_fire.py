@@ -9,11 +9,10 @@ from __future__ import annotations
 import os
 import random
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 from flowsched.node import LOWEST_WEIGHT, Allocation, Node, Reading, TaskGrant
-from flowsched_agent.configuration_form import load_configuration
+from flowsched_agent.configuration_file import load_configuration
 from flowsched_agent.logs import set_up_logging
 from flowsched_agent.process import Wish, run_agent
 
@@ -51,7 +50,7 @@ def main() -> None:
             code = 70
             try:
                 code = run_agent(
-                    replace(configuration, server=None),
+                    configuration.model_copy(update={"server": None}),
                     Wish(),
                     lambda node: Restless(node, number),  # noqa: B023
                 )

@@ -410,7 +410,7 @@ def test_a_pod_is_steered_with_all_its_containers(driver: str, qos: str, groups:
 
 def pod_workload(qos: str) -> PodWorkload:
     """A pod without containers in its status: found by its uid."""
-    return PodWorkload(TaskSpec("shop/mc-0"), POD, namespace="shop", pod="mc-0", uid=POD, qos=qos)
+    return PodWorkload(TaskSpec(name="shop/mc-0"), POD, namespace="shop", pod="mc-0", uid=POD, qos=qos)
 
 
 # Plain processes, in groups of their own

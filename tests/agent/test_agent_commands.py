@@ -19,7 +19,7 @@ RUN = TaskGrant(True, (1,))
 
 
 def told_to_start(command: Command, allow: int = 1) -> Bench:
-    return bench(*[allocation((0,), batch=RUN)] * allow, tasks=(TaskSpec("batch", command=command),))
+    return bench(*[allocation((0,), batch=RUN)] * allow, tasks=(TaskSpec(name="batch", command=command),))
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -41,7 +41,7 @@ def test_a_command_that_cannot_be_started_is_said_counted_and_not_tried_again(
 ) -> None:
     (tmp_path / "text").write_text("no program")
     (tmp_path / "folder").mkdir()
-    b = told_to_start(Command(argv, None if directory is None else tmp_path / directory), allow=30)
+    b = told_to_start(Command(argv=argv, directory=None if directory is None else tmp_path / directory), allow=30)
     b.ticks(30)
     (said,) = warnings(caplog)
     assert said.startswith("batch is given up: batch cannot be started: ")
@@ -73,7 +73,7 @@ def test_how_a_command_ended_is_said_once(
     program = tmp_path / "program"
     program.write_text(script)
     program.chmod(0o755)
-    b = told_to_start(Command((str(program),)))
+    b = told_to_start(Command(argv=(str(program),)))
 
     def ended() -> bool:
         b.ticks(1)
@@ -91,7 +91,7 @@ def test_a_command_that_could_not_be_written_down_is_tried_again_each_second(
 ) -> None:
     """A disk that is full may have room again; until then it is not forked at every tick."""
     file = StateFile(tmp_path / "folder" / "state.json")
-    task = TaskSpec("batch", command=Command(("sleep", "60")))
+    task = TaskSpec(name="batch", command=Command(argv=("sleep", "60")))
     b = bench(*[allocation((0,), batch=RUN)] * 60, tasks=(task,), state_file=file)
     b.ticks(20)
     assert b.agent.status.tasks["batch"].state == "queued"
@@ -112,7 +112,7 @@ def test_a_command_that_could_not_be_written_down_is_tried_again_each_second(
 
 
 def test_a_command_that_runs_is_no_complaint(caplog: pytest.LogCaptureFixture) -> None:
-    b = told_to_start(Command(("sleep", "60")))
+    b = told_to_start(Command(argv=("sleep", "60")))
     b.ticks(3)
     (pid,) = [getattr(r, "pid", 0) for r in caplog.records if r.getMessage() == "started"] or [0]
     try:

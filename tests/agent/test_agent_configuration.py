@@ -9,9 +9,10 @@ from agent_fakes import SERVICE
 
 from flowsched.node import Deadline
 from flowsched.support.address import Address
+from flowsched.support.configuration import reference
 from flowsched_agent.catalogue import HERE, believed, known_settings, stated_profile
 from flowsched_agent.configuration import Command, Configuration, Find
-from flowsched_agent.configuration_form import load_configuration, reference
+from flowsched_agent.configuration_file import load_configuration
 from flowsched_models.document import InputError
 from flowsched_models.profiles import load_catalogue
 
@@ -69,8 +70,10 @@ def test_a_whole_file(tmp_path: Path) -> None:
     assert service.find == Find(port=11211)
     found, started = c.tasks
     assert found.find == Find(command_line="bin/canneal .*")
-    assert started.command == Command(("sleep", "5"), tmp_path / ".", {"A": "b"}, tmp_path / "out.txt")
-    assert started.deadline == Deadline(4400.0, 10_000.0)
+    assert started.command == Command(
+        argv=("sleep", "5"), directory=tmp_path / ".", environment={"A": "b"}, output=tmp_path / "out.txt"
+    )
+    assert started.deadline is not None and started.deadline.owed == Deadline(4400.0, 10_000.0)
     assert c.controller.settings == {"calmS": 2, "passes": 3}
     assert (c.kubernetes.node_name, c.kubernetes.report_s) == ("node-1", 10.0)
     assert (c.server, c.state_file, c.on_exit) == (Address("127.0.0.1", 0), tmp_path / "state/agent.json", "stop")
@@ -149,10 +152,10 @@ def test_single_mistakes(text: str, expected: str, tmp_path: Path) -> None:
 
 
 def test_the_reference_names_every_key_once() -> None:
-    keys = [key.key for key in reference()]
+    keys = [key.key for key in reference(Configuration)]
     assert len(keys) == len(set(keys))
     assert {"services[].capacity", "tasks[].command.argv", "kubernetes.report", "stateFile"} <= set(keys)
-    assert {k.key: k.default for k in reference()}["period"] == "100ms"
+    assert {k.key: k.default for k in reference(Configuration)}["period"] == "100ms"
 
 
 def test_the_settings_are_those_of_the_controller() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from flowsched.support.configuration import reference_table
 from flowsched_agent import names
-from flowsched_agent.configuration_form import load_configuration, reference_table
+from flowsched_agent.configuration import Configuration
+from flowsched_agent.configuration_file import load_configuration
 from flowsched_agent.metrics import FAMILIES
 from flowsched_agent.recorder import COLUMNS
 
@@ -16,7 +18,7 @@ TUTORIAL = (DOCS / "tutorials" / "agent.md").read_text(encoding="utf-8")
 
 
 def test_every_key_is_listed_with_its_default() -> None:
-    assert reference_table() in PAGE
+    assert reference_table(Configuration) in PAGE
 
 
 def test_every_metric_is_listed() -> None:

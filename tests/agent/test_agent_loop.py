@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import logging
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from agent_fakes import COMMAND, SERVICE, TASK, FakeControl, FakeCounters, alloc
 
 from flowsched.node import LOWEST_WEIGHT, Deadline, TaskGrant, TaskState
 from flowsched.node.flow_node import FlowNode
-from flowsched_agent.configuration import Find, TaskSpec
+from flowsched_agent.configuration import Find, TaskDeadline, TaskSpec
 from flowsched_agent.controls.control import ControlError
 from flowsched_agent.state_file import StateFile
 
@@ -145,7 +144,7 @@ def test_a_task_that_vanishes_is_dropped_with_a_line_and_the_next_of_its_name_is
 
 
 def test_a_pid_is_found_once() -> None:
-    b = bench(tasks=(TaskSpec("batch", find=Find(pid=4)),))
+    b = bench(tasks=(TaskSpec(name="batch", find=Find(pid=4)),))
     b.ticks(1)
     b.hands.controls["batch"].there = False
     b.ticks(1)
@@ -190,7 +189,7 @@ def test_what_has_no_low_weight_shares_no_core_whatever_is_decided() -> None:
 
 def test_flow_node_decides_with_who_has_no_low_weight_and_never_lets_it_share() -> None:
     capacity = {1: 20_000.0, 2: 40_000.0, 3: 60_000.0, 4: 80_000.0}
-    b = bench(make=FlowNode, service=replace(SERVICE, threads=4, capacity=capacity))
+    b = bench(make=FlowNode, service=SERVICE.model_copy(update={"threads": 4, "capacity": capacity}))
     mc, batch = b.hands.controls["mc"], b.hands.controls["batch"]
     batch.fails["weight"] = ControlError("the weight of batch", "EPERM")
     count = 0.0
@@ -228,18 +227,20 @@ def test_what_cannot_be_paused_gets_the_lowest_weight() -> None:
 def test_whatever_one_control_throws_the_others_are_steered() -> None:
     b = bench(
         allocation((0,), batch=TaskGrant(True, (1,)), other=TaskGrant(True, (2,))),
-        tasks=(TASK, TaskSpec("other", find=Find(command_line="other"))),
+        tasks=(TASK, TaskSpec(name="other", find=Find(command_line="other"))),
     )
     b.hands.controls["batch"].fails["cores"] = RuntimeError("surprise")  # type: ignore[assignment]
     assert b.ticks(1) == ["other cores 2", "mc cores 0"]
 
 
 def test_deadlines_are_asked_for_once_and_done_without_where_refused() -> None:
-    task = TaskSpec("batch", find=Find(command_line="b"), deadline=Deadline(4400.0, 10_000.0))
+    task = TaskSpec(
+        name="batch", find=Find(command_line="b"), deadline=TaskDeadline(runtime_us=4400.0, period_us=10_000.0)
+    )
     grant = allocation(batch=TaskGrant(True, (1,)))
     b = bench(grant, tasks=(task,))
     # The kernel pins no task that has a deadline.
-    assert b.ticks(9) == [f"batch deadline {task.deadline}"]
+    assert b.ticks(9) == [f"batch deadline {Deadline(4400.0, 10_000.0)}"]
     b = bench(grant, tasks=(task,))
     b.hands.controls["batch"].fails["deadline"] = ControlError("deadline of batch", "EBUSY")
     assert b.ticks(9) == ["batch cores 1"]
@@ -263,7 +264,7 @@ def test_hands_off_changes_nothing_and_writes_no_state(controller: str, dry_run:
     file = StateFile(tmp_path / "state.json")
     b = bench(
         *[allocation((0,), batch=TaskGrant(False), started=TaskGrant(True, (1,)))] * 15,
-        tasks=(TASK, TaskSpec("started", command=COMMAND.command)),
+        tasks=(TASK, TaskSpec(name="started", command=COMMAND.command)),
         controller=controller,
         dry_run=dry_run,
         state_file=file,

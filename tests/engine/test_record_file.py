@@ -315,7 +315,7 @@ def test_another_version_is_refused_with_both_versions_and_what_to_do(version: s
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda part: part["decided_by"][0].update(stage="luck"), "decided_by[0].stage is 'luck', which is none of"),
+        (lambda part: part["decided_by"][0].update(stage="luck"), "decided_by[0].stage is 'luck', not one of"),
         (lambda part: part["decided_by"][0].update({"pass": 99, "stage": "network", "price": 1.0}), "pass is 99"),
         (lambda part: part["decided_by"][0].update({"pass": 0, "stage": "network", "price": 1.0}), "pass is 0"),
         (lambda part: part["decided_by"][0].update(task="ghost"), "decided_by[0].task is 'ghost'"),

@@ -119,7 +119,7 @@ TAMPERED: dict[str, tuple[str, tuple[Any, ...], Any, str]] = {
         "search", ("parts", 0, "first_network", "unit_costs", 0), 10**30, "first_network.unit_costs[0] must be a whole",
     ),
     "a machine that is not there": (
-        "search", ("parts", 0, "placements", 0, "machine"), "x", "placements[0].machine is 'x', which is none of",
+        "search", ("parts", 0, "placements", 0, "machine"), "x", "placements[0].machine is 'x', not one of",
     ),
     "an index beyond the machines": (
         "bulk", ("parts", 0, "placements", "machine", 0), 99, "placements.machine[0] is 99, which is beyond the 6",

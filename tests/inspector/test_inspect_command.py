@@ -222,7 +222,10 @@ BAD: dict[str, tuple[tuple[object, ...], str]] = {
     "JSON of a folder": (("run", "--json"), "--json: is for one record"),
     "folders compared in a terminal": (("run", "--against", "one.json"), "or add --html"),
     "a picture in a terminal": (("one.json", "--png", "-"), "--png: is not text"),
-    "two outputs at once": (("one.json", "--dot", "-", "--json"), "--json: there is one standard output, and --dot has it"),
+    "two outputs at once": (
+        ("one.json", "--dot", "-", "--json"),
+        "--json: only one option can write to standard output; --dot already does",
+    ),
     "two files in one": (("one.json", "--dot", "x", "--svg", "./x"), "--svg: --dot goes to x"),
     "over the record": (("one.json", "--svg", "run/../one.json"), "is the record already"),
     "a place that cannot be": (("one.json", "--dot", "one.json/x.dot"), "cannot be written"),

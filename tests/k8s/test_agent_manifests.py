@@ -25,7 +25,7 @@ from test_manifests import (
     run,
 )
 
-from flowsched_agent.configuration_form import load_configuration
+from flowsched_agent.configuration_file import load_configuration
 
 __all__ = ["helm", "kubectl"]
 

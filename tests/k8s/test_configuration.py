@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHANGE_SETTINGS
 from flowsched.support.address import Address, parse_address
+from flowsched.support.configuration import reference, reference_table
 from flowsched_k8s.configuration import (
     ClientConnection,
     Configuration,
@@ -23,10 +24,10 @@ from flowsched_k8s.configuration import (
     RebalancingSettings,
     RecordSettings,
     Rounds,
+    SchedulerProfile,
     ServerSettings,
 )
-from flowsched_k8s.configuration_form import ConfigurationForm, load_configuration
-from flowsched_k8s.configuration_text import reference, reference_table, to_plain
+from flowsched_k8s.configuration_file import load_configuration
 from flowsched_k8s.duration import format_duration_s, parse_duration_s
 from flowsched_k8s.names import CONFIG_KIND, CONFIG_VERSION
 from flowsched_models.document import InputError
@@ -58,8 +59,16 @@ def test_defaults_are_those_of_the_contract() -> None:
     assert (c.pod_initial_backoff_s, c.pod_max_backoff_s) == (1, 10)
     assert c.scheduler_names == ("flowsched",)
     assert not c.node_selector
-    assert c.rounds == Rounds(0.02, 2000, 5, 300, 600)
-    assert c.features == Features(True, ("scheduling.x-k8s.io", "labels"), True, False, False)
+    assert c.rounds == Rounds(
+        batch_window_s=0.02, batch_limit=2000, max_period_s=5, unschedulable_retry_s=300, reconcile_every_s=600
+    )
+    assert c.features == Features(
+        volumes=True,
+        pod_groups=("scheduling.x-k8s.io", "labels"),
+        namespace_selector=True,
+        preemption=False,
+        resize=False,
+    )
     assert (c.server.health.port, c.server.metrics.port) == (8081, 8443)
 
 
@@ -97,24 +106,52 @@ logging: {format: json, verbosity: 4}
 dryRun: true
 """
     assert load(tmp_path, text) == Configuration(
-        client_connection=ClientConnection(tmp_path / "kube/config", 50, 100),
-        leader_election=LeaderElection(False, 3, 2, 0.5, "leases", "other", "elsewhere"),
-        scheduler_names=("a", "b"),
+        client_connection=ClientConnection(kubeconfig=tmp_path / "kube/config", qps=50, burst=100),
+        leader_election=LeaderElection(
+            leader_elect=False,
+            lease_duration_s=3,
+            renew_deadline_s=2,
+            retry_period_s=0.5,
+            resource_lock="leases",
+            resource_name="other",
+            resource_namespace="elsewhere",
+        ),
+        profiles=(SchedulerProfile(scheduler_name="a"), SchedulerProfile(scheduler_name="b")),
         node_selector={"flowsched.io/pool": "true"},
-        rounds=Rounds(0.005, 10, 1, 5400, 90),
+        rounds=Rounds(
+            batch_window_s=0.005, batch_limit=10, max_period_s=1, unschedulable_retry_s=5400, reconcile_every_s=90
+        ),
         pod_initial_backoff_s=2,
         pod_max_backoff_s=2.5,
         engine=replace(Settings(), due_age_s=60, slots=2, share_service_cores=False, objective="makespan"),
-        gpus=(GpuResource(), GpuResource("amd.com/gpu", "model", "amd.com/gpu.vram")),
-        profiles_file=Path("/etc/flowsched/profiles"),
-        features=Features(False, ("scheduling.k8s.io",), False, True, True, True),
-        rebalancing=RebalancingSettings(30, 0.2, 20, 1, 300, 3, True),
-        load_source=LoadSettings(
-            "prometheus", "https://prometheus:9090", 'rate(queries_total{pod="$pod"}[1m])', "p95", 30, 120, 3
+        gpus=(
+            GpuResource(resource="nvidia.com/gpu"),
+            GpuResource(resource="amd.com/gpu", model_label="model", memory_label="amd.com/gpu.vram"),
         ),
-        records=RecordSettings(7, tmp_path / "records"),
-        server=ServerSettings(Address("127.0.0.1", 1), Address("::1", 2)),
-        logging=Logging("json", 4),
+        profiles_file=Path("/etc/flowsched/profiles"),
+        features=Features(
+            volumes=False,
+            pod_groups=("scheduling.k8s.io",),
+            namespace_selector=False,
+            preemption=True,
+            resize=True,
+            rebalancing=True,
+        ),
+        rebalancing=RebalancingSettings(
+            interval_s=30, price=0.2, restart_s=20, empty_node_gain=1, cool_down_s=300, max_moves=3, dry_run=True
+        ),
+        load_source=LoadSettings(
+            kind="prometheus",
+            url="https://prometheus:9090",
+            query='rate(queries_total{pod="$pod"}[1m])',
+            latency_query="p95",
+            interval_s=30,
+            stale_after_s=120,
+            timeout_s=3,
+        ),
+        records=RecordSettings(keep=7, directory=tmp_path / "records"),
+        server=ServerSettings(health=Address("127.0.0.1", 1), metrics=Address("::1", 2)),
+        logging=Logging(format="json", verbosity=4),
         dry_run=True,
     )
 
@@ -133,6 +170,13 @@ def test_the_lease_is_in_our_own_namespace(tmp_path: Path) -> None:
         ("clientConnection: {qsp: 3}", "F:3: clientConnection.qsp: there is no key 'qsp' here; did you mean 'qps'?"),
         ("leader_election: {}", "F:3: leader_election: there is no key 'leader_election' here; did you mean 'leader"),
         ("leaderElection: {lease_duration: 3s}", "did you mean 'leaseDuration'?"),
+        (
+            "leaderElection: {lease_duration_s: 3s}",
+            "there is no key 'lease_duration_s' here; did you mean 'leaseDuration'",
+        ),
+        ("events: {max_size_mib: 3Mi}", "there is no key 'max_size_mib' here; did you mean 'maxSize'?"),
+        ("engine: 3", "F:3: engine: must be a mapping of 'key: value' pairs, but is 3"),
+        ("records: {directory: 3}", 'records.directory: must be text, but is 3; write it in quotes: "3"'),
         ("leaderElection: {leaseDuration: 15}", "F:3: leaderElection.leaseDuration: 15 has no unit; give a unit: 15s"),
         ("leaderElection: {leaseDuration: 10500ms}", "must be whole seconds, but is 10.5s; a Lease holds no fractions"),
         ("leaderElection: {renewDeadline: 15s}", "renewDeadline: must be shorter than leaseDuration (15s), but is 15s"),
@@ -249,21 +293,30 @@ durations = st.integers(1, 10**13).map(lambda us: us / 1e6)
 @given(
     configuration=st.builds(
         Configuration,
-        scheduler_names=st.lists(st.from_regex(r"[a-z]{1,9}", fullmatch=True), min_size=1, unique=True).map(tuple),
+        profiles=st.lists(st.from_regex(r"[a-z]{1,9}", fullmatch=True), min_size=1, unique=True).map(
+            lambda names: tuple(SchedulerProfile(scheduler_name=name) for name in names)
+        ),
         rounds=st.builds(
-            Rounds, st.just(0.001), st.integers(1, 9999), durations.filter(lambda s: s > 0.001), durations
+            Rounds,
+            batch_window_s=st.just(0.001),
+            batch_limit=st.integers(1, 9999),
+            max_period_s=durations.filter(lambda s: s > 0.001),
+            unschedulable_retry_s=durations,
         ),
         engine=st.builds(Settings, beta=st.floats(0.1, 1e6), slots=st.integers(1, 16)),
-        records=st.builds(RecordSettings, st.integers(1, 10_000), st.none() | st.just(Path("/var/records"))),
+        records=st.builds(
+            RecordSettings, keep=st.integers(1, 10_000), directory=st.none() | st.just(Path("/var/records"))
+        ),
         server=st.builds(
-            ServerSettings, st.builds(Address, st.sampled_from(["", "::1", "localhost"]), st.integers(0, 999))
+            ServerSettings,
+            health=st.builds(Address, st.sampled_from(["", "::1", "localhost"]), st.integers(0, 999)),
         ),
         dry_run=st.booleans(),
     )
 )
 def test_what_is_shown_can_be_read_back(tmp_path_factory: pytest.TempPathFactory, configuration: Configuration) -> None:
     folder = tmp_path_factory.getbasetemp()
-    text = yaml.safe_dump(to_plain(configuration), sort_keys=False)
+    text = yaml.safe_dump(configuration.plain(), sort_keys=False)
     assert load(folder, text, header="") == configuration
 
 
@@ -299,10 +352,10 @@ def test_an_address_reads_back_or_is_refused(text: str) -> None:
 
 
 def test_the_reference_has_every_key_once_with_its_default() -> None:
-    keys = reference()
+    keys = reference(Configuration)
     names = [k.key for k in keys]
     assert len(set(names)) == len(names)
-    top = {info.alias for info in ConfigurationForm.model_fields.values()}
+    top = {info.alias for info in Configuration.model_fields.values()}
     assert {n.split(".")[0].split("[")[0] for n in names} == top
     assert all(k.meaning for k in keys)
     by_name = {k.key: k.default for k in keys}
@@ -310,13 +363,13 @@ def test_the_reference_has_every_key_once_with_its_default() -> None:
     assert by_name["rounds.batchWindow"] == "20ms"
     assert by_name["features.podGroups"] == "[scheduling.x-k8s.io, labels]"
     assert by_name["dryRun"] == "false"
-    assert reference_table().count("\n") == len(keys) + 2
+    assert reference_table(Configuration).count("\n") == len(keys) + 2
 
 
 def test_the_reference_leads_to_the_defaults(tmp_path: Path) -> None:
     """A file made of the table's defaults is the default configuration."""
     data: dict[str, object] = {}
-    for key in reference():
+    for key in reference(Configuration):
         if key.default and "[]" not in key.key:
             place = data
             *above, last = key.key.split(".")
@@ -327,8 +380,8 @@ def test_the_reference_leads_to_the_defaults(tmp_path: Path) -> None:
 
 
 def test_the_form_agrees_with_the_values() -> None:
-    plain = to_plain(Configuration())
-    assert plain.keys() == {info.alias for info in ConfigurationForm.model_fields.values()}
+    plain = Configuration().plain()
+    assert plain.keys() == {info.alias for info in Configuration.model_fields.values()}
     assert len(plain["engine"]) == len(fields(Settings)) - len(CHANGE_SETTINGS) - len(["drain"])
 
 
@@ -338,7 +391,7 @@ def test_a_cost_model_is_a_name_or_a_mapping_with_its_settings(tmp_path: Path) -
     text = "costModel: {name: load-spreading, count: cores, by-size: false, weight: 2}\n"
     found = load(tmp_path, text)
     assert found.cost_model == CostModelChoice("load-spreading", {"count": "cores", "by_size": False, "weight": 2})
-    assert load(tmp_path, yaml.safe_dump(to_plain(found)), header="") == found
+    assert load(tmp_path, yaml.safe_dump(found.plain()), header="") == found
     assert load(tmp_path, "engine: {dueAgeS: 60, scoring: pack}\ncostModel: trivial\n").engine.due_age_s == 60.0
     assert load(tmp_path, "engine: {headroomWeight: 0.1}\ncostModel: flow-network\n").cost_model.name == "flow-network"
 

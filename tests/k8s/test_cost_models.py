@@ -33,7 +33,7 @@ from flowsched.scale.scheduler import solve_network_round
 from flowsched_k8s import cost_model, names
 from flowsched_k8s.changes import Seen
 from flowsched_k8s.configuration import Configuration, CostModelChoice, Features
-from flowsched_k8s.configuration_form import load_configuration
+from flowsched_k8s.configuration_file import load_configuration
 from flowsched_k8s.instructions import PatchCondition, PostEvent
 from flowsched_k8s.intent import read_intent
 from flowsched_k8s.objects import Node

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from events_recorded import Inputs, Recorded, differences, played_inputs
@@ -81,7 +80,7 @@ class RecordedNeighbours(RecordedHappenings):
 class RecordedLoads(RecordedHappenings):
     """And with one that has settings of its own."""
 
-    configuration = replace(Loads.configuration, features=Neighbours.configuration.features)
+    configuration = Loads.configuration.model_copy(update={"features": Neighbours.configuration.features})
 
 
 TestRecordedHappenings = RecordedHappenings.TestCase

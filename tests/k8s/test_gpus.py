@@ -37,7 +37,10 @@ from flowsched_k8s.queue import Wake
 
 NVIDIA, AMD, MIG = "nvidia.com/gpu", "amd.com/gpu", "nvidia.com/mig-1g.5gb"
 PRODUCT, MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"
-BOTH = (GpuResource(), GpuResource(AMD, "amd.com/gpu.product-name", "amd.com/gpu.vram"))
+BOTH = (
+    GpuResource(resource="nvidia.com/gpu"),
+    GpuResource(resource=AMD, model_label="amd.com/gpu.product-name", memory_label="amd.com/gpu.vram"),
+)
 
 
 def gpu_node(name: str, count: int = 8, model: str = "A100", cpu: str = "64", **more: str) -> Node:

@@ -263,7 +263,7 @@ def test_pods_that_no_round_decides_on(site: Site, user: Path) -> None:
     text = said(user, scheduler, f"pod/{site.name}/pinned")
     assert text == (
         f"pod {site.name}/pinned: it is on {node} without an annotation flowsched.io/placement: "
-        "somebody else has put it there"
+        "another scheduler or a user bound it"
     )
     site.pod("odd", resourceClaims=[{"name": "gpu", "resourceClaimName": "gpu"}])
     message = site.refused("odd")

@@ -173,7 +173,7 @@ def test_an_annotation_that_somebody_has_changed(api: Api, note: str) -> None:
     plain["metadata"]["annotations"][PLACEMENT] = note
     api.answers["/api/v1/namespaces/default/pods/placed"] = status, json.dumps(plain).encode()
     assert said(api, "placed") == (
-        "pod default/placed: its annotation flowsched.io/placement names no round: somebody has changed it"
+        "pod default/placed: its annotation flowsched.io/placement names no round: it was changed after flowsched wrote it"
     )
 
 

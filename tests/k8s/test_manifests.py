@@ -16,10 +16,10 @@ import msgspec
 import pytest
 import yaml
 
+from flowsched.support.configuration import reference_table
 from flowsched_k8s import names
 from flowsched_k8s.configuration import Configuration, Features
-from flowsched_k8s.configuration_form import load_configuration
-from flowsched_k8s.configuration_text import reference_table
+from flowsched_k8s.configuration_file import load_configuration
 from flowsched_k8s.filters import static_filter
 from flowsched_k8s.intent import read_intent
 from flowsched_k8s.metrics import FAMILIES
@@ -579,9 +579,9 @@ def test_the_documents_list_every_role_with_its_rights() -> None:
 
 
 def test_the_documents_list_every_key_of_the_configuration() -> None:
-    """Whoever changes a key puts what ``reference_table()`` returns between the two marks."""
+    """Whoever changes a key puts what ``reference_table(Configuration)`` returns between the two marks."""
     _, shown, _ = re.split("<!-- (?:end of )?configuration table -->\n", page("kubernetes-reference.md"))
-    assert shown == reference_table()
+    assert shown == reference_table(Configuration)
 
 
 def test_the_documents_list_every_metric() -> None:

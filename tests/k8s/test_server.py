@@ -15,7 +15,6 @@ from flowsched.cluster.settings import Settings
 from flowsched.records.record import record_head
 from flowsched.records.record_file import read_record
 from flowsched_k8s.configuration import Address, Configuration, ServerSettings
-from flowsched_k8s.configuration_text import to_plain
 from flowsched_k8s.metrics import Metrics
 from flowsched_k8s.records import Records
 from flowsched_k8s.server import Answers, Server, everything, health_only
@@ -51,7 +50,7 @@ def setup() -> Setup:
         live={"ping": lambda: None, "loop": lambda: wrong.loop},
         ready={"caches": lambda: wrong.ready},
         metrics=Metrics("1").exposition,
-        configuration=lambda: to_plain(Configuration()),
+        configuration=Configuration().plain,
         state=lambda: {"queue": {"active": [("ns", "pod")]}, "round": 12, "where": Address("", 1)},
         records=records,
     )
@@ -89,7 +88,7 @@ def get(setup: Setup, path: str, *, method: str = "GET", which: str = "all", **h
 
 def served(setup: Setup, ask: Callable[[aiohttp.ClientSession, str], Awaitable[T]], which: str = "all") -> T:
     async def run() -> T:
-        server = Server(setup.answers, ServerSettings(Address(HOST, 0), Address("localhost", 0)))
+        server = Server(setup.answers, ServerSettings(health=Address(HOST, 0), metrics=Address("localhost", 0)))
         health, metrics = await server.start()
         address = health if which == "health" else Address(HOST, metrics.port)
         try:
@@ -250,7 +249,7 @@ def test_a_fault_is_an_answer_and_a_log_line(setup: Setup, caplog: pytest.LogCap
 
 def test_both_addresses_may_be_one(setup: Setup) -> None:
     async def run() -> set[int]:
-        server = Server(setup.answers, ServerSettings(Address(HOST, 0), Address(HOST, 0)))
+        server = Server(setup.answers, ServerSettings(health=Address(HOST, 0), metrics=Address(HOST, 0)))
         health, metrics = await server.start()
         try:
             assert health == metrics
@@ -265,7 +264,7 @@ def test_both_addresses_may_be_one(setup: Setup) -> None:
 
 def test_a_taken_port_is_a_sentence_and_leaves_nothing_open(setup: Setup) -> None:
     async def run(port: int) -> str:
-        server = Server(setup.answers, ServerSettings(Address(HOST, 0), Address(HOST, port)))
+        server = Server(setup.answers, ServerSettings(health=Address(HOST, 0), metrics=Address(HOST, port)))
         with pytest.raises(InputError) as caught:
             await server.start()
         return str(caught.value)

@@ -152,7 +152,7 @@ def test_mistakes_in_parquet_name_row_and_column(tmp_path: Path) -> None:
     parquet.write_table(pa.table(table), tmp_path / "p.parquet")
     first, request, second = problems(tmp_path, "p.parquet")
     assert first.startswith(
-        "p.parquet: row 1, column 'submit_s': must be a number, but is 2024-05-01 12:00:00; seconds"
+        "p.parquet: row 1, column 'submit_s': must be a number, but is 2024-05-01 12:00:00; use seconds"
     )
     assert second.startswith("p.parquet: row 2, column 'submit_s'")
     assert request == "p.parquet: row 2, column 'request': must be more than 0 cores, but is -1"
@@ -184,7 +184,9 @@ def test_parquet_without_pyarrow_is_one_sentence(tmp_path: Path, monkeypatch: py
 def test_a_time_stamp_gets_told_how_to_convert_it(tmp_path: Path, stamp: str) -> None:
     (tmp_path / "a.csv").write_text(f"submit_s,name,request,runtime_s\n{stamp},a,1,60\n")
     (problem,) = problems(tmp_path, "a.csv")
-    assert problem.startswith(f"a.csv:2: column 'submit_s': must be a number, but is '{stamp}'; seconds are wanted")
+    assert problem.startswith(
+        f"a.csv:2: column 'submit_s': must be a number, but is '{stamp}'; use seconds, counted from one moment"
+    )
     assert "dt.total_seconds()" in problem
 
 

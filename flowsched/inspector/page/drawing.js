@@ -93,7 +93,7 @@ class Drawing {
     if (current) {
       current.setAttribute("tabindex", "0");
       this.current = current.dataset.id;
-      // Back to where the focus was, without a word.
+      // Back to where the focus was, without an announcement.
       this.quiet = true;
       if (hadFocus) current.focus({ preventScroll: true });
       this.quiet = false;

@@ -44,7 +44,7 @@ def check_shape(record: Mapping[str, Any]) -> None:
         require(isinstance(part, Mapping), where, "must be an object", part)
         has_key(part, "kind", where)
         if part["kind"] not in _PARTS:
-            raise ShapeError(f"{where} is of kind {part['kind']}, which is none of {', '.join(_PARTS)}")
+            raise ShapeError(f"{where} is of kind {part['kind']}, not one of {', '.join(_PARTS)}")
         _PARTS[part["kind"]](part, where)
 
 

@@ -46,7 +46,7 @@ def check_flow_part(part: Mapping[str, Any], where: str) -> None:
                 raise ShapeError(f"{there}.task is {shown(entry['task'])}, which is in none of the classes")
             machine = entry.get("machine")
             if machine is not None and machine not in machines:
-                raise ShapeError(f"{there}.machine is {shown(machine)}, which is none of the snapshot's machines")
+                raise ShapeError(f"{there}.machine is {shown(machine)}, not one of the snapshot's machines")
             if key == "plan":
                 gaps = [entry[k] is None for k in ("machine", "slot", "width_milli")]
                 if any(gaps) != all(gaps):
@@ -54,7 +54,7 @@ def check_flow_part(part: Mapping[str, Any], where: str) -> None:
     for i, group in enumerate(part["groups"]):
         for name in (group["machine"], *group["members"]):
             if name not in machines:
-                raise ShapeError(f"{where}.groups[{i}] has {shown(name)}, which is none of the snapshot's machines")
+                raise ShapeError(f"{where}.groups[{i}] has {shown(name)}, not one of the snapshot's machines")
     for i, cls in enumerate(part["classes"]):
         if not len(cls["members"]):
             raise ShapeError(f"{where}.classes[{i}].members is empty: a class has a task")
@@ -75,9 +75,9 @@ def _check_stages(part: Mapping[str, Any], where: str, tasks: Collection[str], m
         if entry["task"] not in tasks:
             raise ShapeError(f"{there}.task is {shown(entry['task'])}, which is in none of the classes")
         if entry["machine"] not in machines:
-            raise ShapeError(f"{there}.machine is {shown(entry['machine'])}, which is none of the snapshot's machines")
+            raise ShapeError(f"{there}.machine is {shown(entry['machine'])}, not one of the snapshot's machines")
         if entry["stage"] not in STAGES:
-            raise ShapeError(f"{there}.stage is {shown(entry['stage'])}, which is none of {', '.join(STAGES)}")
+            raise ShapeError(f"{there}.stage is {shown(entry['stage'])}, not one of {', '.join(STAGES)}")
         if entry["stage"] == NETWORK_STAGE:
             _DECIDED_BY_NETWORK(entry, there)
             if not 1 <= entry["pass"] <= len(passes):

@@ -8,7 +8,7 @@ Support for Warehouse-Scale Computing", PhD thesis, University of Cambridge 2015
 engine, counted machine by machine.
 
 There a newcomer pays what those who run already hold against it. Here a pair costs the mean of what the two hold against
-each other, whoever came first, so that a price is exactly what a task adds to the sum over all pairs of a machine.
+each other, in whatever order they came, so that a price is exactly what a task adds to the sum over all pairs of a machine.
 """
 
 from __future__ import annotations

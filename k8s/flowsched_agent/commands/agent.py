@@ -67,20 +67,19 @@ def agent(
     if config is None:
         raise click.UsageError("--config is needed to run the agent; sub-commands are listed with --help")
     # Only what this command needs takes time to import.
-    from dataclasses import replace
-
-    from flowsched_agent.configuration_form import load_configuration
+    from flowsched_agent.configuration_file import load_configuration
     from flowsched_agent.logs import set_up_logging
     from flowsched_agent.process import Wish, run_agent
 
     configuration = load_configuration(config)
     logging = configuration.logging
-    configuration = replace(
-        configuration,
-        dry_run=dry_run or configuration.dry_run,
-        state_file=state or configuration.state_file,
-        logging=replace(logging, format=logging_format or logging.format, verbosity=max(verbosity, logging.verbosity)),
-    )
+    told = {"format": logging_format or logging.format, "verbosity": max(verbosity, logging.verbosity)}
+    changed = {
+        "dry_run": dry_run or configuration.dry_run,
+        "state_file": state or configuration.state_file,
+        "logging": logging.model_copy(update=told),
+    }
+    configuration = configuration.model_copy(update=changed)
     set_up_logging(configuration.logging.format, configuration.logging.verbosity)
     return run_agent(configuration, Wish(duration, once, record))
 

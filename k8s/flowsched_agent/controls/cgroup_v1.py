@@ -185,7 +185,7 @@ class GroupV1:
 
     def _free(self, file: str, had: tuple[int, ...], now: tuple[int, ...]) -> None:
         try:
-            # Whoever gave it others has chosen them.
+            # Other values were chosen on purpose.
             if set(self._cpus_of(file)) == set(had):
                 self._write_cpus(file, now)
         except ControlError:

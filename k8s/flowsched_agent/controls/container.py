@@ -66,7 +66,7 @@ class ContainerControl:
     def set_quota(self, cpus: float | None) -> None:
         """Its group's."""
         if cpus is not None and not cpus > 0:
-            raise ControlError(f"{self.name} was to have {cpus:g} CPUs at most", "that is no amount; pause it instead")
+            raise ControlError(f"CPU limit of {self.name} must be > 0, got {cpus:g}", "to stop it, use pause")
         if self._group.has_weight:
             self._group.set_quota(cpus)
         elif cpus is not None:

@@ -15,7 +15,7 @@ class ControlError(Exception):
     """Something could not be set or read: one sentence with what was asked, what was found, what would help."""
 
     def __init__(self, what: str, why: str, *, gone: bool = False) -> None:
-        """``gone``: the process or cgroup is no longer there; whoever steers it lets go of it and goes on."""
+        """``gone``: the process or cgroup is no longer there; its caller lets go of it and goes on."""
         super().__init__(f"{what}: {why}")
         self.what = what
         self.why = why

@@ -242,7 +242,7 @@ class GroupFiles:
     def write_back(self, order: Sequence[str], for_empty: Mapping[str, str] | None = None) -> None:
         """Write the values of the start, those of ``order`` first, where we wrote and they are others now.
 
-        What we never wrote to, somebody else has changed: kubelet, when it gives a pod more.
+        What we never wrote to, another program has changed: kubelet, when it gives a pod more.
 
         Again, in turn from the bottom and the top, where something is refused: a cpuset can only be widened after the
         one above it, and narrowed before it. ``for_empty``: by file, what means the same as an empty value, for where

@@ -102,7 +102,7 @@ class ProcessControl:
     def set_quota(self, cpus: float | None) -> None:
         """Of its group; without one there is no quota."""
         if cpus is not None and not cpus > 0:
-            raise ControlError(f"{self.name} was to have {cpus:g} CPUs at most", "that is no amount; pause it instead")
+            raise ControlError(f"CPU limit of {self.name} must be > 0, got {cpus:g}", "to stop it, use pause")
         if self._own is not None:
             self._own.group.set_quota(cpus)
         elif cpus is not None:

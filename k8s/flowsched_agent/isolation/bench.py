@@ -120,4 +120,4 @@ def remove_left_over(system: System, detected: Detected, say: Callable[[str], No
                     system.remove_folder(parent / name)
                     say(f"removed the empty group {parent / name} of an earlier measurement")
         with contextlib.suppress(OSError):
-            system.remove_folder(parent)  # stays where somebody is in it
+            system.remove_folder(parent)  # stays where a process is in it

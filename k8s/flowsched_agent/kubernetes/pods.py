@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowsched_agent import names
-from flowsched_agent.configuration import MEMCACHED_PORT, Find, ServiceSpec, TaskSpec
+from flowsched_agent.configuration import MEMCACHED_PORT, Find, ServiceSpec, Slo, TaskSpec
 from flowsched_agent.workloads import Workload
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.quantity import QuantityError, parse_cores, parse_duration_us
@@ -121,13 +121,13 @@ def _service(
         raise QuantityError("it has no address yet")
     client = given.get(names.CLIENT)
     return ServiceSpec(
-        name,
-        Find(),
+        name=name,
+        find=Find(),
         host=str(address),
         port=_port(spec),
         profile=profile,
         threads=_threads(given),
-        slo_us=parse_duration_us(match[1].strip()),
+        slo=Slo(p95_us=parse_duration_us(match[1].strip())),
         client=client if client in catalogue.services[profile].clients else None,
         # Its own first: more are added when its load needs them.
         cores=allowed,
@@ -138,7 +138,7 @@ def _task(name: str, profile: str | None, given: Mapping[str, str]) -> TaskSpec:
     scale = float(given.get(names.SCALE, "1"))
     if not 0.001 <= scale <= 100_000:
         raise QuantityError(f"{names.SCALE} is not between 0.001 and 100000")
-    return TaskSpec(name, find=Find(), profile=profile, threads=_threads(given), scale=scale)
+    return TaskSpec(name=name, find=Find(), profile=profile, threads=_threads(given), scale=scale)
 
 
 def _threads(given: Mapping[str, str]) -> int:

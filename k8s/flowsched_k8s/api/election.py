@@ -181,7 +181,7 @@ class Election:
         self.leader = leader
 
     async def _put(self, lease: dict[str, Any] | None, within: float) -> bool:
-        """Write the lease as ours; somebody else may be faster."""
+        """Write the lease as ours; another replica may be faster."""
         # Counted from before the request: the lease may be ours from any moment after that.
         began = self._clock()
         spec = dict((lease or {}).get("spec") or {})

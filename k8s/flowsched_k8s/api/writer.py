@@ -303,7 +303,7 @@ class Writer:
         return await self._write("POST", _pod(pod, "eviction"), body, JSON, f"evict {pod}")
 
     async def taint(self, taint: TaintNode) -> Result:
-        """Give a node other taints, unless somebody has changed it meanwhile."""
+        """Give a node other taints, unless it was changed meanwhile."""
         taints = [
             {k: v for k, v in zip(_TAINT, (t.key, t.value, t.effect, t.time_added), strict=True) if v}
             for t in taint.taints

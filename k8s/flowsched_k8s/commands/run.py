@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from logging import getLogger
 from pathlib import Path
 
@@ -40,20 +39,21 @@ def run(
     """
     # Only what this command needs takes time to import.
     from flowsched_k8s.api.access import find_access
-    from flowsched_k8s.configuration_form import load_configuration
+    from flowsched_k8s.configuration_file import load_configuration
     from flowsched_k8s.logs import set_up_logging
     from flowsched_k8s.process import Process
     from flowsched_models.compiled import tell_of_compiling
 
     configuration = load_configuration(config)
     logging = configuration.logging
-    configuration = replace(
-        configuration,
-        dry_run=dry_run or configuration.dry_run,
-        records=replace(configuration.records, directory=records or configuration.records.directory),
-        events=replace(configuration.events, file=events or configuration.events.file),
-        logging=replace(logging, format=logging_format or logging.format, verbosity=max(verbosity, logging.verbosity)),
-    )
+    told = {"format": logging_format or logging.format, "verbosity": max(verbosity, logging.verbosity)}
+    changed = {
+        "dry_run": dry_run or configuration.dry_run,
+        "records": configuration.records.model_copy(update={"directory": records or configuration.records.directory}),
+        "events": configuration.events.model_copy(update={"file": events or configuration.events.file}),
+        "logging": logging.model_copy(update=told),
+    }
+    configuration = configuration.model_copy(update=changed)
     set_up_logging(configuration.logging.format, configuration.logging.verbosity)
     # A log line, as everything else that a running scheduler says.
     tell_of_compiling(lambda: getLogger(__name__).info("compiling once, about a minute"))

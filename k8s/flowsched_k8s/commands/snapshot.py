@@ -24,7 +24,7 @@ def snapshot(config: Path | None, kubeconfig: Path | None, out: Path | None) -> 
     # Only what this command needs takes time to import.
     from flowsched_k8s.api.access import find_access
     from flowsched_k8s.api.client import ApiError, UnreachableError
-    from flowsched_k8s.configuration_form import load_configuration
+    from flowsched_k8s.configuration_file import load_configuration
     from flowsched_k8s.photograph import take_photograph
     from flowsched_models.document import InputError, Problem
     from flowsched_models.output import make_folder, write_whole

@@ -91,7 +91,7 @@ def note_sensitivity(
 def note_sharing(fitted: SharingFactors | None, said: Notes) -> SharingFactors:
     """What was fitted, or the default."""
     if fitted is None:
-        why = "there is no sweep beside somebody on the same cores"
+        why = "there is no sweep with a co-located job on the same cores"
         us = said.default("sharing_us", DEFAULT_SHARING_US, why)
         lost = said.default("sharing_capacity", DEFAULT_SHARING_CAPACITY, why)
         return SharingFactors(0.0, Estimate(us, us, us, 0), Estimate(lost, lost, lost, 0))

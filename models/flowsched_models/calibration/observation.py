@@ -89,7 +89,7 @@ class Observations:
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """Whoever measured anything."""
+        """Groups with measurements."""
         names = {p.group for p in self.played}
         names |= {g for s in self.sweeps for g in s.real_s} | {g for s in self.slowdowns for g in s.ratio}
         return tuple(sorted(names))

@@ -21,7 +21,7 @@ UNLIMITED = -1
 
 FAIR_SERVER_SINCE = (6, 12)
 FAIR_SERVER_SHARE = 0.05
-"""Its share of each core unless somebody changed it below ``/sys/kernel/debug/sched/fair_server``."""
+"""Its share of each core unless it was changed below ``/sys/kernel/debug/sched/fair_server``."""
 
 LEAST_RUNTIME_US = 1.024
 """The kernel refuses less: 1024 ns."""

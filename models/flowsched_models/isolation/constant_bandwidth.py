@@ -2,7 +2,7 @@
 
 Sources: L. Abeni, G. Buttazzo, "Integrating Multimedia Applications in Hard Real-Time Systems", RTSS 1998 (the server); the
 kernel's ``Documentation/scheduler/sched-deadline.rst`` (the rule at wake-up; a server that is out of budget waits for its
-deadline, and is then given a runtime and one period more). Bandwidth that others leave unused is not given to anybody
+deadline, and is then given a runtime and one period more). Bandwidth that others leave unused is not given to any thread
 (no ``SCHED_FLAG_RECLAIM``), and threads move between cores at no cost.
 """
 
@@ -40,8 +40,8 @@ def replenish(board: Board, thread: int, now: float, runtime: float, period: flo
 def choose_earliest(board: Board, wanted: Indices, chosen: Indices) -> None:
     """Fill ``wanted`` [core] with the threads of the earliest deadlines, or NOBODY; equal deadlines: the lower index.
 
-    Who runs stays where he is. Others go to the core of last time if no deadline holds it, else to an idle core, else
-    to the first that no deadline holds. ``chosen`` [core] is room for the choice itself.
+    A running thread stays where it is. Others go to the core of last time if no deadline holds it, else to an idle core,
+    else to the first that no deadline holds. ``chosen`` [core] is room for the choice itself.
     """
     cores = len(wanted)
     wanted[:] = NOBODY

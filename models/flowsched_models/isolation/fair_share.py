@@ -190,7 +190,7 @@ def core_weight(board: Board, core: int) -> float:
 
 @compiled
 def turn_is_over(board: Board, core: int, rules: FairRules) -> bool:
-    """At a tick: whether who runs has had his slice, or is too far ahead of who waits, at either level."""
+    """At a tick: whether the running thread has had its slice, or is too far ahead of one that waits, at either level."""
     queue, groups, virtual, load = board.queue, board.group, board.virtual, board.group_load
     current = board.running[core]
     group = groups[current]
@@ -253,7 +253,7 @@ def is_idle(board: Board, core: int) -> bool:
 
 @compiled
 def waits(board: Board, core: int) -> bool:
-    """Whether anybody stands in the queue of a core."""
+    """Whether a thread stands in the queue of a core."""
     queue = board.queue
     for thread in range(len(queue)):  # noqa: SIM110 - the compiled form of any()
         if queue[thread] == core:

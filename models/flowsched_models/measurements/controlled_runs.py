@@ -63,7 +63,7 @@ def _run(
 def _known(events: Sequence[LoadEvent], service: str) -> list[LoadEvent]:
     """Events of the service and of jobs; a job that is said to start or end twice did so the first time.
 
-    Whoever has neither cores nor threads is the controller itself.
+    An event with neither cores nor threads is of the controller itself.
     """
     real = {e.job for e in events if e.cores or e.threads}
     seen: set[tuple[str, str]] = set()

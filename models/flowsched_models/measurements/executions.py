@@ -36,7 +36,7 @@ def _read_run(key: RunKey, rows: Sequence[Row], group: Group) -> None:
     reasons: list[tuple[Row, str, str]] = []
     for row in rows:
         job, threads = row.name("job"), row.count("threads", MAX_THREADS)
-        # A service may have been there before anybody looked at the clock.
+        # A service may have been there before the clock was first read.
         start_s = row.optional_number("start_s") if job == group.service else row.number("start_s")
         end_s = row.optional_number("end_s", 0.0)
         machine_type = group.machines.of(row, "executions")

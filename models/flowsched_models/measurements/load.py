@@ -1,4 +1,4 @@
-"""Read a folder of measurements, whoever measured them: the documented tables, or the course's folders as they are."""
+"""Read a folder of measurements from any source: the documented tables, or the course's folders as they are."""
 
 from __future__ import annotations
 

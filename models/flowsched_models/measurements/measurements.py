@@ -198,7 +198,7 @@ class LoadInterval:
     settled_s: float = math.inf
     """Seconds to the nearest change, before or after, of its cores or of who runs on them; 0 within, infinite if none.
 
-    After as well: the clocks of whoever measures and whoever moves differ.
+    After as well: the clocks of the measuring and the moving program differ.
     """
 
     @property

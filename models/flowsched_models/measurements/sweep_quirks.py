@@ -82,7 +82,7 @@ def leave_out_thread_quirks(groups: Sequence[Group]) -> None:
     sweeps = [sweep for group in groups for sweep in _sweeps(group)]
     for sweep in sweeps:
         _cut_off_repeats(sweep)
-    # Everybody is judged by the same view of the others, whoever is judged first.
+    # All are judged by the same view of the others, whatever the order.
     seen = {id(sweep): sweep.medians() for sweep in sweeps}
     for sweep in sweeps:
         others = [seen[id(o)] for o in sweeps if _comparable(sweep, o)]

@@ -107,7 +107,7 @@ def plan_runs(
 
     ``threads``: numbers of threads of the sweep, each pinned to as many CPUs, one per physical core first; more threads
     than CPUs share all of them. ``kinds``: names of aggressors, none for no interference sweep. Every setup runs ``runs``
-    times, in rounds over all setups: what changes slowly on a machine then meets all of them alike, and whoever stops
+    times, in rounds over all setups: what changes slowly on a machine then meets all of them alike, and a run stopped
     early has complete rounds.
     """
     order = topology.physical_first()

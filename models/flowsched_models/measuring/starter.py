@@ -6,7 +6,7 @@ line of JSON. It stands between measuring and measured process for three reasons
 - Linux hands the peak memory of the process that forks down to the one that is executed, so that a program started by a
   large process seems at least as large. This script is small: only below about 10 MiB nothing can be told.
 - CPUs are chosen and signals are set without running Python between fork and exec of a large process.
-- When the measuring process dies without a word (SIGKILL), this one still ends the program.
+- When the measuring process is killed (SIGKILL), this one still ends the program.
 """
 
 import ctypes

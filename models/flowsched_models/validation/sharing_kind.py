@@ -35,7 +35,7 @@ def overlap_s(start_s: float, end_s: float, other: MeasuredExecution) -> float:
 def sharing_of(
     cores: Sequence[int], start_s: float, end_s: float, jobs: Iterable[MeasuredExecution], vcpus: int
 ) -> Sharing:
-    """What somebody on ``cores`` shared with ``jobs`` of the same machine during a span; no cores are all of them."""
+    """What a job on ``cores`` shared with ``jobs`` of the same machine during a span; no cores are all of them."""
     least = OVERLAP * (end_s - start_s)
     neighbours = [job for job in jobs if overlap_s(start_s, end_s, job) > least]
     if not neighbours:

@@ -64,7 +64,7 @@ class Baseline(ABC):
             if rooms:
                 this.place(task, width, self._chosen(task, width, rooms, this))
                 continue
-            # A task that no machine could ever take holds up nobody; it would do so for ever.
+            # A task that no machine could ever take holds up no other; it would do so forever.
             holds_up = not blocking and this.is_possible(task, width)
             behind = self.held_up([task], 1, None, this) if holds_up else ""
             this.postpone(task, blocking or self.why_waits(task, width, this))

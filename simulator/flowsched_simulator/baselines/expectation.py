@@ -1,8 +1,8 @@
 """Run times alone, as a user of longest-processing-time-first would know them.
 
 Only what a job does by itself: its work, its serial share, the machine's speed, and hardware threads that
-share a core. Neighbours, and the small cost of very many threads, are left out: whoever sorts jobs by length
-does not know yet where, and next to whom, they will run.
+share a core. Neighbours, and the small cost of very many threads, are left out: when jobs are sorted by
+length, it is not known yet where, and next to which others, they will run.
 """
 
 from __future__ import annotations

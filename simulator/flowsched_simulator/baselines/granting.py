@@ -22,8 +22,7 @@ class Granting:
     stays idle.
 
     A request that exceeds what any machine could ever give the task (its memory, its allowed machines and the
-    services considered) is lowered to the widest that fits somewhere; such a task would otherwise wait for
-    ever.
+    services considered) is lowered to the widest that fits somewhere; such a task would otherwise wait forever.
     """
 
     request: Literal["declared"] | int = "declared"

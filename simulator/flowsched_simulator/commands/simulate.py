@@ -296,7 +296,7 @@ _CLUSTER_ONLY = (
 
 
 def _folder_of(scenario: str) -> Path:
-    """Where results go unless somebody says where."""
+    """Where results go by default."""
     return Path("out") / (re.sub(r"[^A-Za-z0-9_-]+", "-", scenario).strip("-") or "scenario")
 
 

@@ -48,7 +48,7 @@ Progress = Callable[[float, int, int], None]
 
 
 class ControllerError(RuntimeError):
-    """A controller asked for what cannot be: a fault of its program, not of anybody's input."""
+    """A controller asked for what cannot be: a fault of its program, not of the input."""
 
 
 @dataclass(frozen=True)

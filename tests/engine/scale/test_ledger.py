@@ -165,9 +165,9 @@ class Odd:
     [
         (
             ClassPrices(np.zeros(3), np.zeros(1), np.zeros(1), 1.0),
-            r"shapes \(3,\), \(1,\), \(1,\); 1 kinds and 1 features",
+            r"shapes \(3,\), \(1,\), \(1,\); expected 1 kinds and 1 features",
         ),
-        (ClassPrices(np.zeros(1), np.zeros(2), np.zeros(1), 1.0), "are wanted"),
+        (ClassPrices(np.zeros(1), np.zeros(2), np.zeros(1), 1.0), "expected 1 kinds and"),
         (ClassPrices(np.full(1, -1.0), np.zeros(1), np.zeros(1), 1.0), "below 0 or no number"),
         (ClassPrices(np.full(1, np.nan), np.zeros(1), np.zeros(1), 1.0), "below 0 or no number"),
         (ClassPrices(np.zeros(1), np.full(1, np.inf), np.zeros(1), 1.0), "below 0 or no number"),

@@ -25,22 +25,25 @@ def spec(cpu: int = 4000, reading: float = 0.0, limit: float = INF) -> MachineSp
     ("event", "says"),
     [
         (lambda g, t: g.add_machines([spec(cpu=1 << 62)]), "machine x has 4611686018427387904 of cpu; at most"),
-        (lambda g, t: g.add_machines([spec(reading=NAN)]), "machine x reads nan for pressure; a number from 0"),
-        (lambda g, t: g.add_machines([spec(reading=-1.0)]), "machine x reads -1 for pressure"),
-        (lambda g, t: g.add_machines([spec(reading=1e300)]), r"machine x reads 1e\+300 for pressure"),
-        (lambda g, t: g.add_machines([spec(limit=NAN)]), "machine x has the limit nan for pressure"),
-        (lambda g, t: g.add_machines([spec(limit=-INF)]), "machine x has the limit -inf for pressure"),
-        (lambda g, t: g.read("m", "pressure", INF), "machine m reads inf for pressure"),
+        (
+            lambda g, t: g.add_machines([spec(reading=NAN)]),
+            "machine x: reading of pressure must be from 0 to .*, got nan",
+        ),
+        (lambda g, t: g.add_machines([spec(reading=-1.0)]), "machine x: reading of pressure must be .*, got -1"),
+        (lambda g, t: g.add_machines([spec(reading=1e300)]), r"machine x: reading of pressure must be .*, got 1e\+300"),
+        (lambda g, t: g.add_machines([spec(limit=NAN)]), "machine x: limit of pressure must be .*, got nan"),
+        (lambda g, t: g.add_machines([spec(limit=-INF)]), "machine x: limit of pressure must be .*, got -inf"),
+        (lambda g, t: g.read("m", "pressure", INF), "machine m: reading of pressure must be .*, got inf"),
         (lambda g, t: g.read("m", "heat", 1.0), "policy flow-network has no feature heat; it has pressure"),
         (lambda g, t: g.resize("m", {"tape": 1 << 62}), "machine m has 4611686018427387904 of tape"),
-        (lambda g, t: g.intern(TaskClass("q", -5)), "class q asks for -5 of cpu"),
-        (lambda g, t: g.intern(TaskClass("q", 5, (("tape", -1),))), "class q asks for -1 of tape"),
+        (lambda g, t: g.intern(TaskClass("q", -5)), "class q: cpu must be from 0 to .*, got -5"),
+        (lambda g, t: g.intern(TaskClass("q", 5, (("tape", -1),))), "class q: tape must be from 0 to .*, got -1"),
         (lambda g, t: g.intern(TaskClass("q", 5, (("cpu", 1),))), "class q names a resource twice in cpu"),
         (lambda g, t: g.intern(TaskClass("q", 5, (("tape", 1), ("tape", 2)))), "names a resource twice in tape, tape"),
         (lambda g, t: g.intern(TaskClass("q", 5, (("tape", 1),), pressure=1e12)), "adds 1e\\+12 to a feature"),
-        (lambda g, t: g.intern(TaskClass("q", 5, run_s=-1.0)), "class q runs for -1 s"),
+        (lambda g, t: g.intern(TaskClass("q", 5, run_s=-1.0)), "class q: run_s must be >= 0 .*, got -1"),
         (lambda g, t: g.submit(np.array([9]), np.zeros(1)), "a class beyond the 1 that are known"),
-        (lambda g, t: g.submit(np.array([0]), np.array([NAN])), "created at no moment"),
+        (lambda g, t: g.submit(np.array([0]), np.array([NAN])), "created_s must be finite numbers of seconds, got nan"),
         (lambda g, t: g.bind(t[[0, 0]], np.array([0, 0])), "task a stands twice"),
         (lambda g, t: g.unbind(t[[2, 2]]), "task c stands twice"),
         (lambda g, t: g.leave(t[[1, 1]]), "task b stands twice"),
@@ -76,13 +79,13 @@ def test_where_the_due_age_is_nothing_everybody_who_has_waited_is_of_that_age() 
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
-        ({"width_milli": 1000.5}, "has 1000.5 as cpu; a whole number is wanted"),
-        ({"width_milli": "1000"}, "has '1000' as cpu"),
-        ({"priority": 1.5}, "has 1.5 as priority"),
-        ({"needs": {"memory": 1}}, r"has a dict as needs; a tuple of tuples is wanted, as in \(\(\"memory\", 512\),\)"),
-        ({"selector": [("zone", "a")]}, "has a list as selector"),
-        ({"sensitivity": -1.0}, "has the sensitivity -1"),
-        ({"pressure": float("nan")}, "has the pressure nan"),
+        ({"width_milli": 1000.5}, r"cpu must be a whole number \(.*\), got 1000.5"),
+        ({"width_milli": "1000"}, r"cpu must be a whole number \(.*\), got '1000'"),
+        ({"priority": 1.5}, r"priority must be a whole number \(.*\), got 1\.5"),
+        ({"needs": {"memory": 1}}, r"needs must be a tuple of tuples, as in \(\(\"memory\", 512\),\), got a dict"),
+        ({"selector": [("zone", "a")]}, "selector must be a tuple of tuples, .*, got a list"),
+        ({"sensitivity": -1.0}, "sensitivity must be a finite number >= 0, got -1"),
+        ({"pressure": float("nan")}, "pressure must be a finite number >= 0, got nan"),
     ],
 )
 def test_a_class_of_the_wrong_form_is_told(fields: dict[str, object], says: str) -> None:
@@ -97,12 +100,15 @@ def test_tasks_and_machines_of_the_wrong_form_are_told() -> None:
     assert len(ledger.submit([number], [0.0])) == 1  # type: ignore[arg-type]
     with pytest.raises(LedgerError, match=r"2 classes .* came with 1 times"):
         ledger.submit(np.array([number, number]), np.zeros(1))
-    with pytest.raises(LedgerError, match="no moment in time"):
+    with pytest.raises(LedgerError, match="created_s must be finite numbers of seconds, got "):
         ledger.submit(np.array([number]), np.array([np.inf]))
-    for cpu, says in ((4.5, "has 4.5 of cpu; a whole number"), (10**9, "at most 10000000 thousandths of a core")):
+    for cpu, says in (
+        (4.5, r"machine m: cpu must be a whole number \(.*\), got 4\.5"),
+        (10**9, "at most 10000000 thousandths of a core"),
+    ):
         with pytest.raises(LedgerError, match=says):
             ledger.add_machines([MachineSpec("m", MachineKind("small"), {"cpu": cpu})])  # type: ignore[dict-item]
-    with pytest.raises(ValueError, match="a round at the time nan"):
+    with pytest.raises(ValueError, match="now_s must be a finite number of seconds, got nan"):
         Rounds(ledger, make_solver("ortools")).decide(float("nan"))
 
 

@@ -1,4 +1,4 @@
-"""Controllers to compare with, each the published design of somebody else, or the plainest rule there is."""
+"""Controllers to compare with, each a published design, or the plainest rule there is."""
 
 from flowsched_simulator.node.baselines.low_weight import LowWeight, LowWeightAll
 from flowsched_simulator.node.baselines.static import Static

@@ -37,7 +37,7 @@ class LowWeight:
 
     The design of the repository frikai/cca-2024-part4 (course Cloud Computing Architecture, ETH Zurich, spring 2024),
     whose runs were the shortest of that year: all containers have 2 CPU shares, where memcached has the default of
-    1024 and two virtual CPUs for ever. freqmine runs first and alone, on all virtual CPUs; then ferret on memcached's
+    1024 and two virtual CPUs forever. freqmine runs first and alone, on all virtual CPUs; then ferret on memcached's
     two, and beside it canneal, blackscholes, dedup, radix and vips, one after the other, on the other two. Once a
     second one job is started, the first of the order that may run on a free virtual CPU; if none may, the one that was
     started last gets those that are free (ferret, at the end). Nobody is ever paused.

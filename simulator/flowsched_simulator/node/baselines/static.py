@@ -7,7 +7,7 @@ from flowsched_simulator.node.baselines.free_cores import without_services
 
 
 class Static:
-    """Every service keeps its first cores for ever; the jobs get all others, one after the other in order of submission."""
+    """Every service keeps its first cores forever; the jobs get all others, one after the other in order of submission."""
 
     period_s = 0.1
 

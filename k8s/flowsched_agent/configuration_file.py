@@ -1,0 +1,184 @@
+"""The configuration file of the agent: read strictly, with all mistakes at once, each with its line."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from flowsched_agent.catalogue import catalogue_of, known_settings
+from flowsched_agent.configuration import Configuration, Find, ServiceSpec, TaskSpec, number_of_cores
+from flowsched_agent.names import CONFIG_KIND, CONFIG_VERSION
+from flowsched_models.catalogue import Catalogue
+from flowsched_models.document import Document, InputError, KeyPath, Problem, Problems, name_help, read_document
+from flowsched_models.form import check, check_header
+from flowsched_models.quantity import format_cores, format_duration_us, format_rate, parse_rate
+
+SHORTEST_PERIOD_S = 0.01
+LONGEST_PERIOD_S = 10.0
+
+
+def load_configuration(path: Path) -> Configuration:
+    """The configuration in a file. Raises :class:`InputError` with every mistake in it."""
+    document = read_document(path)
+    check_header(document, CONFIG_KIND, CONFIG_VERSION)
+    checked = check(document, Configuration, required=("apiVersion", "kind"))
+    found = Problems(list(checked.problems))
+    configuration = checked.value
+    if configuration is not None:
+        places = {
+            "services": [place for place, _ in checked.items("services", configuration.services)],
+            "tasks": [place for place, _ in checked.items("tasks", configuration.tasks)],
+        }
+        found.extend(_conflicts(document, configuration, places))
+        try:
+            catalogue = catalogue_of(configuration.profiles_files)
+        except InputError as error:
+            found.extend(error.problems)
+        else:
+            found.extend(_unknown_names(document, configuration, places, catalogue))
+    found.raise_any()
+    assert configuration is not None, "without a value there are problems"
+    return configuration
+
+
+Places = Mapping[str, list[KeyPath]]
+
+
+def _conflicts(document: Document, form: Configuration, places: Places) -> Iterator[Problem]:
+    """What no key shows alone."""
+    if not SHORTEST_PERIOD_S <= form.period_s <= LONGEST_PERIOD_S:
+        yield document.problem(
+            ("period",), f"must be from 10 ms to 10 s, but is {format_duration_us(form.period_s * 1e6)}"
+        )
+    if form.stats_timeout_s >= form.period_s:
+        yield document.problem(
+            ("statsTimeout",) if "statsTimeout" in document.data else ("period",),
+            f"statsTimeout ({format_duration_us(form.stats_timeout_s * 1e6)}) must be shorter than period "
+            f"({format_duration_us(form.period_s * 1e6)})",
+            "a tick must be able to wait for an answer",
+        )
+    names = [*document.names("services"), *document.names("tasks")]
+    twice = {name for name, count in Counter(names).items() if count > 1}
+    named = [(s.name, p) for s, p in zip(form.services, places["services"], strict=True)]
+    named += [(t.name, p) for t, p in zip(form.tasks, places["tasks"], strict=True)]
+    for name, place in named:
+        if name in twice:
+            yield document.problem((*place, "name"), f"'{name}' stands twice", "names are unique in this file")
+    for place, service in zip(places["services"], form.services, strict=True):
+        yield from _service_conflicts(document, place, service, form)
+    for place, task in zip(places["tasks"], form.tasks, strict=True):
+        yield from _task_conflicts(document, place, task)
+    if not form.services and not form.tasks and not form.kubernetes.enabled and "services" not in document.data:
+        yield document.problem((), "there is nothing to look after", "name services and tasks, or enable kubernetes")
+
+
+def _service_conflicts(
+    document: Document, place: KeyPath, service: ServiceSpec, form: Configuration
+) -> Iterator[Problem]:
+    item = document.data["services"][place[-1]]
+    if item.get("find") is not None:
+        yield from _find_conflicts(document, (*place, "find"), service.find)
+    elif service.socket is not None:
+        yield document.problem((*place, "find"), "is missing", "behind a Unix socket the process must be named")
+    if service.cores and form.cores and (strange := set(service.cores) - set(form.cores)):
+        yield document.problem(
+            (*place, "cores"),
+            f"core {format_cores(strange)} is not among the cores that may be used ({format_cores(form.cores)})",
+        )
+    cores = service.cores or form.cores
+    if cores and service.min_cores > len(cores):
+        yield document.problem(
+            (*place, "minCores"), f"must be at most the number of its cores ({len(cores)}), but is {service.min_cores}"
+        )
+    given = item.get("capacity", {})
+    yield from _capacity_conflicts(document, place, given)
+    if service.profile is None and not given:
+        yield document.problem(
+            (*place, "profile"),
+            "is missing",
+            "name a profile, or state what was measured: 'capacity: {1: 25K, 2: 30K}'",
+        )
+
+
+def _capacity_conflicts(document: Document, place: KeyPath, capacity: Mapping[str, object]) -> Iterator[Problem]:
+    numbers = {}
+    for key, qps in ((key, parse_rate(value)) for key, value in capacity.items()):
+        where = (*place, "capacity", key)
+        if (cores := number_of_cores(key)) is None:
+            yield document.problem(where, f"'{key}' is not a number of cores")
+        elif qps <= 0:
+            yield document.problem(where, "must be more than 0 queries per second")
+        else:
+            numbers[cores] = qps
+    order = sorted(numbers)
+    for few, many in itertools.pairwise(order):
+        if numbers[many] < numbers[few]:
+            yield document.problem(
+                (*place, "capacity", str(many)),
+                f"{format_rate(numbers[many])} on {many} cores is less than {format_rate(numbers[few])} on {few}",
+                "more cores never carry less",
+            )
+
+
+def _task_conflicts(document: Document, place: KeyPath, task: TaskSpec) -> Iterator[Problem]:
+    if (task.find is None) == (task.command is None):
+        yield document.problem(
+            (*place, "find"),
+            "stands beside command" if task.find is not None else "is missing",
+            "give either find (processes that run) or command (a program to start)",
+        )
+    if task.find is not None:
+        yield from _find_conflicts(document, (*place, "find"), task.find)
+    if task.deadline is not None and task.deadline.runtime_us > task.deadline.period_us:
+        yield document.problem(
+            (*place, "deadline", "runtime"),
+            f"must not be longer than period ({format_duration_us(task.deadline.period_us)})",
+        )
+
+
+def _find_conflicts(document: Document, place: KeyPath, find: Find) -> Iterator[Problem]:
+    ways = find.ways()
+    if len(ways) != 1:
+        given = f"{len(ways)} ways are given ({', '.join(ways)})" if ways else "no way is given"
+        yield document.problem(place, given, "give exactly one of pid, pidFile, commandLine, cgroup, container, port")
+
+
+def _unknown_names(document: Document, form: Configuration, places: Places, catalogue: Catalogue) -> Iterator[Problem]:
+    """Names that the profiles do not have, and settings that the controller does not know."""
+    if form.machine_type is not None and form.machine_type not in catalogue.machine_types:
+        yield document.problem(
+            ("machineType",),
+            f"there is no machine type '{form.machine_type}'",
+            name_help(form.machine_type, catalogue.machine_types),
+        )
+    for place, service in zip(places["services"], form.services, strict=True):
+        if service.profile is None:
+            continue
+        if service.profile not in catalogue.services:
+            yield document.problem(
+                (*place, "profile"),
+                f"there is no service profile '{service.profile}'",
+                name_help(service.profile, catalogue.services),
+            )
+        elif service.client is not None and service.client not in catalogue.services[service.profile].clients:
+            yield document.problem(
+                (*place, "client"),
+                f"profile {service.profile} was not measured with client '{service.client}'",
+                name_help(service.client, catalogue.services[service.profile].clients),
+            )
+    for place, task in zip(places["tasks"], form.tasks, strict=True):
+        if task.profile is not None and task.profile not in catalogue.jobs:
+            yield document.problem(
+                (*place, "profile"),
+                f"there is no job profile '{task.profile}'",
+                name_help(task.profile, catalogue.jobs),
+            )
+    known = known_settings()
+    for key, value in form.controller.settings.items():
+        where = ("controller", "settings", key)
+        if key not in known:
+            yield document.problem(where, f"there is no key '{key}' here", name_help(key, known))
+        elif (wrong := known[key].wrong(value)) is not None:
+            yield document.problem(where, wrong)

@@ -1,0 +1,202 @@
+"""The configuration file: read strictly, with all mistakes at once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from flowsched_k8s.configuration import (
+    DEFAULT_NAMESPACE,
+    LABEL_NAME,
+    SUBDOMAIN,
+    Configuration,
+    LeaderElection,
+    LoadSettings,
+)
+from flowsched_k8s.duration import format_duration_s
+from flowsched_k8s.engine_form import cost_model_conflicts
+from flowsched_k8s.gone_keys import explained
+from flowsched_k8s.names import CONFIG_KIND, CONFIG_VERSION
+from flowsched_models.document import Document, Problem, Problems, nearest, read_document, read_text
+from flowsched_models.form import check, check_header
+from flowsched_models.quantity import shown
+
+NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+"""Where a pod finds the name of its own namespace."""
+PLACEHOLDERS = ("namespace", "pod", "node")
+"""What a Prometheus query may name as ``$namespace``."""
+LEASE_JITTER = 1.2
+"""Retries are spread by up to this factor, so a renewal takes that much longer at worst."""
+
+
+def load_configuration(path: Path | None, namespace_file: Path = NAMESPACE_FILE) -> Configuration:
+    """The configuration in a file, or the defaults. Raises :class:`InputError` with every mistake in it."""
+    namespace = _own_namespace(namespace_file)
+    given, configuration = ({}, Configuration()) if path is None else _read(read_document(path))
+    if given.get("leaderElection", {}).get("resourceNamespace") is None:
+        election = configuration.leader_election.model_copy(update={"resource_namespace": namespace})
+        configuration = configuration.model_copy(update={"leader_election": election})
+    return configuration
+
+
+def _read(document: Document) -> tuple[Mapping[str, Any], Configuration]:
+    check_header(document, CONFIG_KIND, CONFIG_VERSION)
+    checked = check(document, Configuration, required=("apiVersion", "kind"))
+    found = Problems(list(explained(checked.problems)))
+    if checked.value is not None:
+        found.extend(_conflicts(document, checked.value))
+    found.raise_any()
+    assert checked.value is not None, "without a value there are problems"
+    return document.data, checked.value
+
+
+def _own_namespace(file: Path) -> str:
+    if not file.is_file():
+        return DEFAULT_NAMESPACE
+    return read_text(file).strip() or DEFAULT_NAMESPACE
+
+
+def _conflicts(document: Document, form: Configuration) -> Iterator[Problem]:
+    """What no key shows alone."""
+    yield from _election_conflicts(document, form.leader_election)
+    yield from _name_conflicts(document)
+    yield from _selector_conflicts(document, form.node_selector)
+    yield from _gpu_conflicts(document)
+    yield from _load_conflicts(document, form.load_source)
+    model = form.cost_model
+    yield from cost_model_conflicts(document, model.name, model.settings, form.features.resize)
+    rounds = form.rounds
+    if rounds.batch_window_s > rounds.max_period_s:
+        yield document.problem(
+            ("rounds", "batchWindow"),
+            f"must not be longer than maxPeriod ({format_duration_s(rounds.max_period_s)})",
+        )
+    if form.pod_max_backoff_s < form.pod_initial_backoff_s:
+        yield document.problem(
+            ("podMaxBackoffSeconds",),
+            f"must be at least podInitialBackoffSeconds ({form.pod_initial_backoff_s:g})",
+        )
+    twice = [g for i, g in enumerate(form.features.pod_groups) if g in form.features.pod_groups[:i]]
+    for group in dict.fromkeys(twice):
+        yield document.problem(("features", "podGroups"), f"'{group}' stands twice")
+    health, metrics = form.server.health, form.server.metrics
+    if health.port == metrics.port != 0 and health.host != metrics.host and "" in (health.host, metrics.host):
+        yield document.problem(
+            ("server", "metrics"), f"{metrics} and {health} overlap", "give both the same address or different ports"
+        )
+
+
+def _election_conflicts(document: Document, form: LeaderElection) -> Iterator[Problem]:
+    if form.lease_duration_s % 1:
+        yield document.problem(
+            ("leaderElection", "leaseDuration"),
+            f"must be whole seconds, but is {format_duration_s(form.lease_duration_s)}",
+            "a Lease holds no fractions",
+        )
+    if form.renew_deadline_s >= form.lease_duration_s:
+        yield document.problem(
+            ("leaderElection", "renewDeadline"),
+            f"must be shorter than leaseDuration ({format_duration_s(form.lease_duration_s)}), but is "
+            f"{format_duration_s(form.renew_deadline_s)}",
+            "a leader must stop before another may start",
+        )
+    if form.retry_period_s * LEASE_JITTER >= form.renew_deadline_s:
+        yield document.problem(
+            ("leaderElection", "retryPeriod"),
+            f"must be shorter than renewDeadline / {LEASE_JITTER} "
+            f"({format_duration_s(round(form.renew_deadline_s / LEASE_JITTER, 6))}), but is "
+            f"{format_duration_s(form.retry_period_s)}",
+        )
+    if form.resource_name == "kube-scheduler":
+        yield document.problem(
+            ("leaderElection", "resourceName"),
+            "this Lease belongs to the cluster's own scheduler",
+            "choose another name",
+        )
+
+
+def _name_conflicts(document: Document) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    entries = document.data.get("profiles")
+    for index, entry in enumerate(entries if isinstance(entries, list) else []):
+        name = entry.get("schedulerName") if isinstance(entry, dict) else None
+        if not isinstance(name, str):
+            continue
+        place = ("profiles", index, "schedulerName")
+        if name == "default-scheduler":
+            yield document.problem(
+                place, "'default-scheduler' is the cluster's own scheduler", "choose another name, such as flowsched"
+            )
+        if name in first:
+            yield document.problem(place, f"'{name}' stands twice (first in profiles[{first[name]}])")
+        first.setdefault(name, index)
+
+
+def _selector_conflicts(document: Document, selector: Mapping[str, str]) -> Iterator[Problem]:
+    for key in selector:
+        prefix, slash, name = key.rpartition("/")
+        if not LABEL_NAME.fullmatch(name) or (slash and not SUBDOMAIN.fullmatch(prefix)) or len(prefix) > 253:
+            yield document.problem(("nodeSelector", key), f"{shown(key)} cannot be the name of a label")
+
+
+def _gpu_conflicts(document: Document) -> Iterator[Problem]:
+    first: dict[str, int] = {}
+    entries = document.data.get("gpus")
+    for index, entry in enumerate(entries if isinstance(entries, list) else []):
+        resource = entry.get("resource") if isinstance(entry, dict) else None
+        if isinstance(resource, str):
+            if resource in first:
+                place = ("gpus", index, "resource")
+                yield document.problem(place, f"'{resource}' stands twice (first in gpus[{first[resource]}])")
+            first.setdefault(resource, index)
+
+
+def _load_conflicts(document: Document, form: LoadSettings) -> Iterator[Problem]:
+    section = "loadSource"
+    if form.kind == "annotation":
+        for name, value in (("url", form.url), ("query", form.query), ("latencyQuery", form.latency_query)):
+            if value is not None:
+                yield document.problem(
+                    (section, name), "has no meaning with kind annotation", "write 'kind: prometheus'"
+                )
+    else:
+        for name, value in (("url", form.url), ("query", form.query)):
+            if not value:
+                yield document.problem((section, name), "is missing", "kind prometheus needs it")
+    if form.url:
+        yield from _url_problems(document, document.data[section]["url"])
+    for name, text in (("query", form.query), ("latencyQuery", form.latency_query)):
+        for placeholder in dict.fromkeys(re.findall(r"\$([A-Za-z_]\w*)", text or "")):
+            if placeholder not in PLACEHOLDERS:
+                close = nearest(placeholder, PLACEHOLDERS)
+                known = ", ".join(f"${p}" for p in PLACEHOLDERS)
+                help = f"did you mean '${close}'? (known: {known})" if close else f"known: {known}"
+                yield document.problem((section, name), f"there is no placeholder '${placeholder}'", help)
+    if form.timeout_s > form.interval_s:
+        yield document.problem(
+            (section, "timeout"), f"must not be longer than interval ({format_duration_s(form.interval_s)})"
+        )
+    if form.stale_after_s < form.interval_s:
+        yield document.problem(
+            (section, "staleAfter"),
+            f"must be at least interval ({format_duration_s(form.interval_s)})",
+            "otherwise every reading is stale before the next one",
+        )
+
+
+def _url_problems(document: Document, url: str) -> Iterator[Problem]:
+    place = ("loadSource", "url")
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018
+    except ValueError:
+        parts = None
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        yield document.problem(
+            place, f"{shown(url)} is not an address", "write it as http://prometheus.monitoring:9090"
+        )
+    elif parts.username is not None or parts.password is not None:
+        yield document.problem(place, "must not hold a user name or password", "configurations are shown on /configz")

@@ -31,7 +31,7 @@ POOL = {"node-a-2core": "t2d-standard-2", "node-b-4core": "n2d-highmem-4", "node
 ALLOCATABLE = {"node-a-2core": ("2", "6100Mi"), "node-b-4core": ("4", "29000Mi"), "node-c-8core": ("8", "28600Mi")}
 OUTSIDE = "outside"
 PODS = "/api/v1/namespaces/default/pods"
-QUICK_START = re.findall(r"<!-- quick start -->\n```sh\n(.*?)```", TUTORIAL, re.DOTALL)
+QUICK_START = re.findall(r"<!-- quick start -->\n```sh\n(.*?)```", TUTORIAL + PAGE, re.DOTALL)
 
 
 def block_under(heading: str, number: int = 0) -> str:

@@ -109,7 +109,7 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 
 
 class Find(Section):
-    """How to find processes that somebody else started; in a file exactly one of the keys is set."""
+    """How to find processes that another program started; in a file exactly one of the keys is set."""
 
     pid: PositiveInt | None = key("process id")
     pid_file: Place | None = key("file that holds the process id; read again when the process is gone")
@@ -190,7 +190,7 @@ class TaskSpec(Section):
 
     name: Name = Field(description="name in logs, metrics and reports")
     profile: Name | None = key("profile of the job; default: `neutral`")
-    find: Find | None = key("processes that somebody else started")
+    find: Find | None = key("processes that another program started")
     command: Command | None = key("a program that the agent starts, instead of `find`")
     threads: PositiveInt = key("threads of the job", 1)
     scale: Positive = key("its work relative to the profile's", 1.0)

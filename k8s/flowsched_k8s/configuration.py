@@ -175,7 +175,7 @@ class RebalancingSettings(Section):
     restart_s: Duration = key("how long a moved pod's program stands still", 10.0)
     empty_node_gain: Gain = key("what a node without pods is worth, for autoscalers; 0: no node is emptied", 0.0)
     cool_down_s: Duration = key(
-        "a pod has run so long before it is moved, and nothing is moved for so long after somebody else evicted a pod",
+        "a pod has run so long before it is moved, and nothing is moved for so long after another program evicted a pod",
         600.0,
     )
     max_moves: Annotated[int, Field(ge=1, le=1000)] = key("most pods moved at a time", 8)

@@ -67,8 +67,9 @@ def keep(report: Path) -> None:
     """Keep the durations of a run from its JUnit report; those of tests that it left out stay."""
     longest: dict[str, float] = {}
     for case in ElementTree.parse(report).iter("testcase"):
-        module = case.get("classname", "").replace(".", "/")
-        key = key_of(f"{module}.py::{case.get('name', '')}")
+        *folders, last = case.get("classname", "").split(".")
+        where = [*folders[:-1], f"{folders[-1]}.py::{last}"] if last[:1].isupper() else [*folders, f"{last}.py"]
+        key = key_of(f"{'/'.join(where)}::{case.get('name', '')}")
         longest[key] = max(longest.get(key, 0.0), float(case.get("time", 0.0)))
     rows = sorted((kept_durations() | longest).items(), key=lambda pair: (-pair[1], pair[0]))
     KEPT.write_text("".join(f"{s:.1f} {key}\n" for key, s in rows if s >= LEAST_S), encoding="utf-8")

@@ -375,9 +375,11 @@ def test_where_no_machine_has_gpus_a_task_that_asks_for_one_waits_and_others_sta
 def test_long_running_tasks_of_fixed_run_time_disturb_nothing() -> None:
     """Each keeps one core busy for good; not all cores that its threads may use."""
     state = cluster(machine("node", 0))
-    for n in range(4):
-        state.apply(TaskSubmitted(task(f"task-{n}", None, endless=True)), 0.0)
-    for placed in decided(state).placements:
+    for n in range(3):
+        wide = replace(task(f"task-{n}", None, endless=True), request_milli=4000, widths_milli=(4000,))
+        state.apply(TaskSubmitted(wide), 0.0)
+        (placed,) = decided(state).placements
+        assert placed.threads > 4
         assert placed.terms["interference_suffered"] == placed.terms["interference_caused"] == 0.0
 
 

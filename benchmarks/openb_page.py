@@ -86,7 +86,7 @@ MADE = """
 ## Other lists
 
 Parameters were chosen by looking at the three lists above. Of these, made of openb's pods or of a few round sizes,
-none was looked at. Where FGD is at the bound already, nobody can be ahead of it.
+none was looked at. Where FGD is at the bound already, no rule can be ahead of it.
 """
 
 MOVES = """

@@ -223,7 +223,7 @@ def interval_tables(name: str, fit: FittedLatency) -> Iterator[ReportTable]:
     rows = []
     for part, group, size in keys:
         found = latency_errors(s for s in fit.interval_scores if (s.part, s.group, s.size) == (part, group, size))
-        beside = "jobs of the lowest weight" if part == "behind" else "nobody"
+        beside = "jobs of the lowest weight" if part == "behind" else "no job"
         numbers = percent(found.median), percent(found.p90), percent(found.calibrated_median)
         rows.append((group, threads_and_cores(*size), beside, f"{found.count:,}", *numbers))
     head = ("group", "size", "on its cores", "intervals", "median error, %", "90th percentile, %", "with one factor, %")

@@ -170,6 +170,16 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return file
 
 
+OPENS_LATE = """
+const json = Response.prototype.json;
+Response.prototype.json = async function () {
+  await new Promise((done) => setTimeout(done, 100));
+  return json.call(this);
+};
+"""
+"""Unpacking a round takes its time, so that a test that does not wait for the round fails at every run."""
+
+
 @pytest.fixture
 def visit(browser: Any, files: Callable[[str], Path]) -> Iterator[Open]:
     complaints: list[str] = []
@@ -180,6 +190,7 @@ def visit(browser: Any, files: Callable[[str], Path]) -> Iterator[Open]:
     def go(name: str) -> Page:
         page = context.new_page()
         page.set_default_timeout(5000)
+        page.add_init_script(OPENS_LATE)
         page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
@@ -452,6 +463,7 @@ def test_dates_are_on_the_axis_of_rounds_that_count_from_1970(browser: Any, tmp_
 def test_the_address_opens_the_same_view(visit: Open, browser: Any) -> None:
     page = visit("run")
     page.keyboard.press("n")
+    expect(page.locator("#position")).to_have_text("2 of 3")
     decision(page)
     page.locator(".box.task").first.click()
     page.click("#larger")
@@ -1006,6 +1018,7 @@ def test_the_links_of_a_machine_are_drawn_and_those_of_a_task_stand_out(visit: O
     holds = {hold.task: hold for machine in linked_devices() for hold in machine.holds}
     two, five = holds["two"].devices, holds["five"].devices
     assert holds["two"].link_class == "nvlink" and holds["five"].link_class == "bus"
+    expect(page.locator("#panel .links .gpu.taken")).to_have_count(7)
     taken = page.eval_on_selector_all("#panel .links .gpu.taken text", "all => all.map(one => +one.textContent)")
     assert sorted(taken) == sorted({*two, *five})
     expect(page.locator("#panel .links .gpu .runs")).to_have_count(1)

@@ -1,4 +1,4 @@
-"""The command line as somebody meets it who has just installed it: what it needs, what it loads, and what it refuses."""
+"""The command line as a new user meets it: what it needs, what it loads, and what it refuses."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_an_option_of_one_value_is_given_once(args: str) -> None:
 def test_options_of_many_values_and_flags_may_be_repeated() -> None:
     for args in (
         ["simulate", "nowhere", "--policy", "flow", "--policy", "fcfs"],
-        ["policies", "nobody", "--json", "--json"],
+        ["policies", "unknown", "--json", "--json"],
     ):
         done = CliRunner().invoke(flowsched, args)
         assert "give it once" not in done.stderr + str(done.exception)

@@ -36,7 +36,7 @@ def stage_of(profile: JobProfile) -> Stage:
     st.floats(0.2, 3.9),
     st.floats(1.01, 2.0),
 )
-def test_nobody_gains_by_what_a_neighbour_uses(
+def test_no_task_gains_by_what_a_neighbour_uses(
     here: list[tuple[JobProfile, int, float]], neighbour: JobProfile, limit: float, more: float
 ) -> None:
     host = HOSTS.host("large")
@@ -56,7 +56,7 @@ def test_nobody_gains_by_what_a_neighbour_uses(
 
 @settings(max_examples=200)
 @given(st.lists(st.tuples(st.sampled_from(JOBS), st.integers(1, 12), st.floats(0.1, 8.0)), min_size=1, max_size=5))
-def test_cores_that_all_may_use_are_used_as_far_as_anybody_wants_them(
+def test_cores_that_all_may_use_are_used_as_far_as_any_task_wants_them(
     jobs: list[tuple[JobProfile, int, float]],
 ) -> None:
     host = HOSTS.host("small")

@@ -59,11 +59,13 @@ LATENCY_PARTS = (
 @click.option("--reference", metavar="TYPE", help="Machine type that speeds are relative to.  [default: most swept]")
 @click.option("--client", metavar="NAME", help="Load client of services during runs.  [default: as validate]")
 @click.option("--title", metavar="TEXT", help="What the profiles say of their source.")
-@click.option("--no-leave-out", is_flag=True, help="Skip the fits without one group each: quicker, errors too small.")
+@click.option(
+    "--no-leave-out", is_flag=True, help="Skip leave-one-group-out cross-validation (faster; errors are optimistic)."
+)
 @click.option(
     "--all-types",
     is_flag=True,
-    help="Write machine types that nobody measured too: as fast as their family, or as the middle of all families.",
+    help="Also write machine types that were not measured: as fast as their family, or as the middle of all families.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 def calibrate(

@@ -10,7 +10,11 @@ import click
 from flowsched_models.command_line import StrictCommand
 
 
-@click.command(cls=StrictCommand, epilog="Example: flowsched snapshot > cluster.yaml && flowsched solve cluster.yaml")
+@click.command(
+    cls=StrictCommand,
+    short_help="Write nodes and pods of a live cluster as a snapshot.",
+    epilog="Example: flowsched snapshot > cluster.yaml && flowsched solve cluster.yaml",
+)
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The scheduler's configuration.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="How to reach the API server.")
 @click.option(

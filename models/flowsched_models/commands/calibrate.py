@@ -36,7 +36,11 @@ LATENCY_PARTS = (
 )
 
 
-@click.command(cls=StrictCommand, epilog="Example: flowsched calibrate data --out my-profiles.yaml --report fit.html")
+@click.command(
+    cls=StrictCommand,
+    short_help="Fit profiles of jobs, machines and services to measurements.",
+    epilog="Example: flowsched calibrate data --out my-profiles.yaml --report fit.html",
+)
 @click.argument("data", type=click.Path(path_type=Path), metavar="DATA")
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the profiles."

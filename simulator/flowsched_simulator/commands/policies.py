@@ -28,7 +28,9 @@ _KINDS = {
 }
 
 
-@click.command(cls=StrictCommand, epilog="Example: flowsched policies coco")
+@click.command(
+    cls=StrictCommand, short_help="List the policies that can be compared.", epilog="Example: flowsched policies coco"
+)
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def policies(name: str | None, as_json: bool) -> None:

@@ -125,7 +125,7 @@ def test_every_command_has_a_line_of_its_own_in_help(command: list[str]) -> None
     assert isinstance(group, click.Group)
     for name in group.list_commands(click.Context(group)):
         (at,) = (i for i, line in enumerate(lines) if line.startswith(f"  {name} "))
-        assert not lines[at + 1].startswith("   "), "one line"
+        assert not any(line.startswith("   ") for line in lines[at + 1 : at + 2]), "one line"
 
 
 def test_every_command_is_in_one_section_and_those_of_other_packages_come_last(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ def workload() -> None:
 
 @workload.command(
     cls=StrictCommand,
-    short_help="Draw the jobs of a scenario and write them as CSV.",
+    short_help="Draw the jobs of a scenario and write an arrivals file.",
     epilog="Example: flowsched workload generate parsec-poisson --seed 7 --out arrivals.csv",
 )
 @click.argument("scenario", metavar="SCENARIO")

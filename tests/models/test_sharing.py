@@ -36,7 +36,7 @@ def stage_of(profile: JobProfile) -> Stage:
     st.floats(0.2, 3.9),
     st.floats(1.01, 2.0),
 )
-def test_no_task_gains_by_what_a_neighbour_uses(
+def test_nobody_gains_by_what_a_neighbour_uses(
     here: list[tuple[JobProfile, int, float]], neighbour: JobProfile, limit: float, more: float
 ) -> None:
     host = HOSTS.host("large")
@@ -52,6 +52,12 @@ def test_no_task_gains_by_what_a_neighbour_uses(
 
     assert used_more >= used - 1e-9
     assert all(much[o] <= little[o] * (1 + 1e-9) for o in mine)
+
+
+@pytest.mark.xfail(reason="in one of a hundred such cases a job gains up to a tenth", strict=True)
+def test_a_gain_that_the_model_is_known_to_give() -> None:
+    here = [(HUNGRY, 6, 4.0), (SCALING, 7, 0.1)]
+    test_nobody_gains_by_what_a_neighbour_uses.hypothesis.inner_test(here, SCALING, 2.567, 1.569)
 
 
 @settings(max_examples=200)

@@ -37,10 +37,10 @@ from flowsched_k8s.configuration_file import load_configuration
 from flowsched_k8s.instructions import PatchCondition, PostEvent
 from flowsched_k8s.intent import read_intent
 from flowsched_k8s.objects import Node
-from flowsched_k8s.photograph import snapshot_of
 from flowsched_k8s.planning import plan_apart, plan_round
 from flowsched_k8s.queue import Wake
 from flowsched_k8s.round_input import Fate, RoundResult
+from flowsched_k8s.snapshot_export import snapshot_of
 from flowsched_k8s.state_dump import dump
 from flowsched_models.document import InputError
 

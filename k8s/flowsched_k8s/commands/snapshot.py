@@ -29,14 +29,14 @@ def snapshot(config: Path | None, kubeconfig: Path | None, out: Path | None) -> 
     from flowsched_k8s.api.access import find_access
     from flowsched_k8s.api.client import ApiError, UnreachableError
     from flowsched_k8s.configuration_file import load_configuration
-    from flowsched_k8s.photograph import take_photograph
+    from flowsched_k8s.snapshot_export import export_snapshot
     from flowsched_models.document import InputError, Problem
     from flowsched_models.output import make_folder, write_whole
 
     configuration = load_configuration(config)
     access = find_access(kubeconfig or configuration.client_connection.kubeconfig)
     try:
-        text, remarks = asyncio.run(take_photograph(configuration, access))
+        text, remarks = asyncio.run(export_snapshot(configuration, access))
     except (ApiError, UnreachableError) as error:
         help = "is it the right cluster, and may you list its nodes and pods?"
         raise InputError([Problem(access.server, None, "", f"cannot be read: {error}", help)]) from None

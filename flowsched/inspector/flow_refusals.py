@@ -14,7 +14,7 @@ from flowsched.inspector import pod_facts, refusals
 from flowsched.inspector.flow_task import FlowTask
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
-from flowsched.relations.census import Census
+from flowsched.relations.domain_counts import DomainCounts
 from flowsched.relations.relation import RelationKind
 from flowsched.support.arrays import BoolArray, IntArray
 
@@ -101,7 +101,7 @@ def refused(task: FlowTask) -> Refused:
 def _look(task: FlowTask, names: tuple[str, ...], asked: Sequence[str], asks: Sequence[int]) -> _Machines:
     opened = task.restored
     view, own = opened.model.view, opened.model.view.tasks[task.number]
-    census = task.census()
+    domain_counts = task.domain_counts()
     count, resources = len(names), len(asks)
     shape = (count, resources)
     found = _Machines(
@@ -125,11 +125,11 @@ def _look(task: FlowTask, names: tuple[str, ...], asked: Sequence[str], asks: Se
         gpus = view.groups[g].machine.gpus
         found.suits[i] = own.gpus is None or suits(gpus, replace(own.gpus, count=1))
         found.free[i], found.whole[i], found.sizes[i] = _room(task, g, others, asked)
-        refusal = census.refusal(own, name)
+        refusal = domain_counts.refusal(own, name)
         if refusal is not None:
             holds = refusal.name in own.holds
-            role = "holds" if holds and not _only_joined(census, refusal.name, own, name) else "joins"
-            missing = census.domain(refusal, name) is None
+            role = "holds" if holds and not _only_joined(domain_counts, refusal.name, own, name) else "joins"
+            missing = domain_counts.domain(refusal, name) is None
             found.by_relation.setdefault(refusals.refused_by(refusal, role, missing), []).append(i)
         elif found.allowed[i] and found.cores[i] and found.suits[i] and (found.free[i] >= asks).all():
             why = _closed(task, g, m, others)
@@ -252,13 +252,13 @@ def _closed(task: FlowTask, group: int, machine: int | None, others: Colocation)
     return refusals.UTILITY
 
 
-def _only_joined(census: Census, name: str, task: Task, machine: str) -> bool:
+def _only_joined(domain_counts: DomainCounts, name: str, task: Task, machine: str) -> bool:
     """Whether anti-affinity refuses only because an owner is there: what the task owns itself is kept."""
-    relation = census.relations[name]
+    relation = domain_counts.relations[name]
     if relation.kind is not RelationKind.APART or name not in task.joins or name not in task.holds:
         return name not in task.holds
     holder = replace(task, holds=(name,), joins=())
-    return census.refusal(holder, machine) is None
+    return domain_counts.refusal(holder, machine) is None
 
 
 def _mask(names: Sequence[str], rows: list[int]) -> BoolArray:

@@ -38,7 +38,7 @@ def waiting_bound(opened: RestoredRound, task: str) -> dict[str, Any]:
     why: str | None = None
     if not homes(opened, task):
         why = "infeasible"
-    elif not any(view.census.refusal(own, machine) is None for machine in homes(opened, task)):
+    elif not any(view.domain_counts.refusal(own, machine) is None for machine in homes(opened, task)):
         why = "relation"
     elif gang is not None and gang.expired(now):
         why = "group_expired"

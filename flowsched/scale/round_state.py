@@ -22,7 +22,7 @@ _SLACK_S = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class SavedDesk:
+class SavedRoundState:
     """What placing tasks changes."""
 
     free: IntArray
@@ -33,7 +33,7 @@ class SavedDesk:
     topology_counts: dict[str, TopologyCounts]
 
 
-class Desk:
+class BulkRoundState:
     """The state that a round works on: copies of what it changes, and the placements so far."""
 
     def __init__(self, ledger: Ledger, barred: BoolArray | None, present: IntArray, spread: bool = True) -> None:
@@ -330,9 +330,9 @@ class Desk:
         rank = np.arange(len(waiting.tasks)) - np.repeat(waiting.first[:-1], waiting.counts)
         return float(np.minimum(waiting.cost[rank >= np.repeat(placed, waiting.counts)], most).sum())
 
-    def save(self) -> SavedDesk:
+    def save(self) -> SavedRoundState:
         """What placing changes, for :meth:`restore`."""
-        return SavedDesk(
+        return SavedRoundState(
             self.free.copy(),
             self.readings.copy(),
             self.machine.copy(),
@@ -341,7 +341,7 @@ class Desk:
             self.relations.save(),
         )
 
-    def restore(self, saved: SavedDesk) -> None:
+    def restore(self, saved: SavedRoundState) -> None:
         """Go back to a saved state."""
         self._new |= (self.free != saved.free).any(axis=1) | (self.readings != saved.readings).any(axis=1)
         self.free, self.readings = saved.free.copy(), saved.readings.copy()

@@ -14,8 +14,8 @@ import numpy as np
 
 from flowsched.relations.gang import Gang
 from flowsched.relations.relation import TaskGroup
+from flowsched.scale.candidate_index import CandidateIndex
 from flowsched.scale.ledger import RUNNING, Ledger
-from flowsched.scale.openings import Openings
 from flowsched.scale.round_state import BulkRoundState
 from flowsched.scale.waiting import Waiting
 from flowsched.support.arrays import BoolArray, IntArray
@@ -86,12 +86,12 @@ def all_or_none(
     state: BulkRoundState,
     start: int,
     waiting: Waiting,
-    openings: Callable[[], Openings],
+    candidates: Callable[[], CandidateIndex],
     refill: Callable[[BoolArray], None],
 ) -> tuple[QueuedGang, ...]:
     """See to it that every group has its minimum or nothing; those that start with nothing.
 
-    ``gangs``: those of the level in the order in which they came. ``openings`` says what is open as the state stands;
+    ``gangs``: those of the level in the order in which they came. ``candidates`` says what is open as the state stands;
     ``refill`` places the level anew with some classes only, for where others may be at their places because of a group.
     """
     active: BoolArray = np.ones(len(state.ledger.classes), dtype=np.bool_)
@@ -106,13 +106,13 @@ def all_or_none(
         if any(state.relations.leaned_on(c) for c in last.classes.tolist()) and last.placed(state, start):
             refill(active)
         elif _give_up(last, state, start):
-            _offer(state, start, waiting, openings(), active)
+            _offer(state, start, waiting, candidates(), active)
     still = []
     for gang in reversed(dropped):
         only = np.zeros(len(active), dtype=np.bool_)
         only[gang.classes] = True
         saved = state.save()
-        _offer(state, start, waiting, openings(), only)
+        _offer(state, start, waiting, candidates(), only)
         kept = [g for g in gangs if active[g.classes].all()]
         if any(g.placed(state, start) < g.needed for g in (gang, *kept)):
             still.append(replace(gang, reached=max(gang.reached, gang.placed(state, start))))
@@ -121,12 +121,12 @@ def all_or_none(
             # What a group lets in may let others in.
             active[gang.classes] = True
             if state.relations:
-                _offer(state, start, waiting, openings(), active)
+                _offer(state, start, waiting, candidates(), active)
     return tuple(still)
 
 
-def _offer(state: BulkRoundState, start: int, waiting: Waiting, open_: Openings, only: BoolArray) -> None:
-    state.sweep(start, waiting, open_, only)
+def _offer(state: BulkRoundState, start: int, waiting: Waiting, candidates: CandidateIndex, only: BoolArray) -> None:
+    state.sweep(start, waiting, candidates, only)
     state.give_back(start, waiting)
 
 

@@ -12,12 +12,12 @@ import numpy as np
 
 from flowsched.cluster.decision import Certificate
 from flowsched.relations.topology_counts import TopologyCounts
+from flowsched.scale.candidate_index import CandidateIndex
 from flowsched.scale.certificate import BOUND_STEPS, Evidence, certify
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.gang import GangIndex, QueuedGang, all_or_none
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.network import ScaleNetwork, build_network
-from flowsched.scale.openings import Openings
 from flowsched.scale.overdue import OverdueTasks, Unbounded
 from flowsched.scale.queue import Queue, by_priority, merged
 from flowsched.scale.reservation import MachineReservation
@@ -303,9 +303,9 @@ class Rounds:
         self.compaction.reprice()
         self.compaction.renumber()
 
-    def _reopen(self, state: BulkRoundState, readings: IntArray) -> Openings:
+    def _reopen(self, state: BulkRoundState, readings: IntArray) -> CandidateIndex:
         self.see(state)
-        return Openings(self.compaction, readings)
+        return CandidateIndex(self.compaction, readings)
 
     def _place(
         self, queue: Queue, state: BulkRoundState, timer: StageTimer, counts: dict[str, int], now_s: float
@@ -314,7 +314,7 @@ class Rounds:
         state.relations.set_gates(state.model)
         waiting = survey(ledger, queue.tasks, now_s, settings.due_age_s)
         evidence = Evidence.of(ledger, compaction, waiting, state.free, state.readings, state.barred, state.model)
-        whole = Openings(compaction, evidence.readings)
+        whole = CandidateIndex(compaction, evidence.readings)
         fill = _Fill(self, state, waiting, evidence, whole, timer, counts, now_s)
         start = state.count
         saved = state.save() if state.relations or state.model.spread else None
@@ -382,7 +382,7 @@ class _Fill:
         state: BulkRoundState,
         waiting: Waiting,
         evidence: Evidence,
-        whole: Openings,
+        whole: CandidateIndex,
         timer: StageTimer,
         counts: dict[str, int],
         now_s: float,
@@ -431,7 +431,7 @@ class _Fill:
     def _along(self, active: BoolArray, start: int) -> None:
         rounds, state, timer = self._rounds, self._state, self._timer
         ledger, compaction, settings = rounds.ledger, rounds.compaction, rounds.settings
-        waiting, open_ = self.waiting, self._whole
+        waiting, candidates = self.waiting, self._whole
         left = waiting
         if not active.all():
             out = np.where(active[waiting.classes], 0, waiting.counts)
@@ -456,7 +456,7 @@ class _Fill:
             wanted = network.whole_tasks(solution.flow, len(ledger.classes), compaction.groups)
             if not turn:
                 self._promised = wanted.sum(axis=1)
-            placed = state.pack(wanted, left, open_)
+            placed = state.pack(wanted, left, candidates)
             promised = int(wanted.sum())
             if (
                 promised - placed <= max(1, settings.worth_a_solve * int(waiting.counts.sum()))
@@ -470,4 +470,4 @@ class _Fill:
             done = state.placed_of(start, waiting.classes)
             done = np.where(active[waiting.classes], done, waiting.counts)
             left = without(waiting, ledger, done, self._now_s, settings.due_age_s)
-            open_ = Openings(compaction, self.evidence.readings)
+            candidates = CandidateIndex(compaction, self.evidence.readings)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flowsched.cluster.decision import Certificate
+from flowsched.scale.candidate_index import CandidateIndex
 from flowsched.scale.certificate import Evidence, certify
 from flowsched.scale.exchange import run_exchanges
-from flowsched.scale.openings import Openings
 from flowsched.scale.round_state import BulkRoundState
 from flowsched.support.arrays import FloatArray
 
@@ -24,7 +24,7 @@ def improve(
     state: BulkRoundState,
     start: int,
     evidence: Evidence,
-    open_: Openings,
+    candidates: CandidateIndex,
     nodes: int,
     exact: bool,
     counts: dict[str, int],
@@ -34,7 +34,7 @@ def improve(
     What CP-SAT says, if it was asked (``exact``). Where it does not come to an end, the better of both plans stays.
     """
     if nodes > 0 and len(evidence.waiting.tasks) > 1:
-        found = run_exchanges(evidence, open_, state.task_class[start:], state.machine[start:], nodes)
+        found = run_exchanges(evidence, candidates, state.task_class[start:], state.machine[start:], nodes)
         counts["exchange_nodes"] = counts.get("exchange_nodes", 0) + found.nodes
         if found.won > 0.0:
             counts["exchanges"] = counts.get("exchanges", 0) + state.adopt(start, found.task_class, found.machine)

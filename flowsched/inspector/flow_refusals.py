@@ -12,6 +12,7 @@ from flowsched.cluster.gpus import left_beside, suits, untouched
 from flowsched.cluster.snapshot import Task
 from flowsched.inspector import pod_facts, refusals
 from flowsched.inspector.flow_task import FlowTask
+from flowsched.inspector.wait_cause import WaitCause
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.relations.domain_counts import DomainCounts
@@ -30,7 +31,7 @@ class Refused:
 
     table: dict[str, Any] | None
     shortage: dict[str, Any] | None
-    cause: str
+    cause: WaitCause
     """What that amounts to, in one word."""
 
 
@@ -59,7 +60,7 @@ class _Machines:
 def refused(task: FlowTask) -> Refused:
     """Look at every machine."""
     if task.opened is None:
-        return Refused(None, None, "unknown")
+        return Refused(None, None, WaitCause.UNKNOWN)
     own = task.opened.model.view.tasks[task.number]
     names, away = _all_machines(task)
     asked = [name for name, units in own.resources if units > 0]
@@ -145,21 +146,21 @@ def _cause(
     candidates: BoolArray,
     roomy: BoolArray,
     unrelated: BoolArray,
-) -> str:
+) -> WaitCause:
     """``unrelated``: machines with room that no relation refuses."""
     if not candidates.any():
-        return "not_allowed"
+        return WaitCause.NOT_ALLOWED
     if short["never"]:
-        return "never"
+        return WaitCause.NEVER
     if table["available"]:
-        return "cost"
+        return WaitCause.COST
     if not roomy.any():
-        return "capacity"
+        return WaitCause.CAPACITY
     if not unrelated.any():
-        return "relation"
-    last = {refusals.SERVICE: "service", refusals.UTILITY: "utility", refusals.RESERVED: "held"}
+        return WaitCause.RELATION
+    last = {refusals.SERVICE: WaitCause.SERVICE, refusals.UTILITY: WaitCause.UTILITY, refusals.RESERVED: WaitCause.HELD}
     most = max(found.by_price, key=lambda reason: (len(found.by_price[reason]), reason))
-    return last.get(most, "promised")
+    return last.get(most, WaitCause.PROMISED)
 
 
 def _all_machines(task: FlowTask) -> tuple[tuple[str, ...], Mapping[str, str]]:

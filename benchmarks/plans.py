@@ -17,11 +17,11 @@ import numpy as np
 from benchmarks.machine import describe_machine
 from benchmarks.variations import NAMES
 from flowsched.planner import PlanRules, Progress, greedy_start, problem_of, read_plan
-from flowsched.planner.dice import Dice
 from flowsched.planner.draft import make_draft
 from flowsched.planner.evaluation import Evaluator
 from flowsched.planner.moves import Neighbourhood
 from flowsched.planner.objective import Objective
+from flowsched.planner.random_buffer import RandomBuffer
 from flowsched_simulator import Scenario, load_scenario, load_schedule, replay
 from flowsched_simulator.plan_schedule import schedule_of
 from flowsched_simulator.planning import make_plan, snapshot_of
@@ -129,7 +129,7 @@ def evaluation_us(scenario: Scenario, count: int = 1000) -> dict[str, float]:
     evaluator = Evaluator(problem)
     objective = Objective("makespan", None, len(problem.jobs))
     draft = make_draft(problem, evaluator, objective, greedy_start(problem, evaluator))
-    moves = Neighbourhood(problem, Dice(np.random.default_rng(0)))
+    moves = Neighbourhood(problem, RandomBuffer(np.random.default_rng(0)))
     times, replays = [], []
     while len(times) < count:
         change = moves.draw(draft)

@@ -23,6 +23,14 @@ except KeyboardInterrupt:  # before main can catch it
     raise SystemExit(INTERRUPTED) from None
 
 GROUP = "flowsched.commands"
+SECTIONS = {
+    "Simulate and compare": ("scenarios", "policies", "workload", "simulate", "sweep", "compare", "plan"),
+    "Decide a round and look into it": ("solve", "inspect", "explain", "whatif", "replay"),
+    "Measure, calibrate, predict": ("measure", "calibrate", "validate", "predict"),
+    "Kubernetes and machines": ("run", "snapshot", "agent"),
+    "Set-up": ("warm-up",),
+}
+"""Commands by use, as --help lists them. Those of other packages come last."""
 COMPILING = "compiling once, about a minute; it is kept in ~/.cache/flowsched (flowsched warm-up does it ahead)"
 """What stderr says before the first compiled function of this version is made."""
 
@@ -40,6 +48,19 @@ class _Commands(StrictGroup):
         command = next(iter(found)).load()
         assert isinstance(command, click.Command)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        names = self.list_commands(ctx)
+        known = {name for section in SECTIONS.values() for name in section}
+        width = max(map(len, names))
+        for title, section in {**SECTIONS, "Other packages": [n for n in names if n not in known]}.items():
+            commands = {name: self.get_command(ctx, name) for name in section if name in names}
+            rows = [
+                (name.ljust(width), command.get_short_help_str(64)) for name, command in commands.items() if command
+            ]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 @click.group(

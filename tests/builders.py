@@ -272,7 +272,7 @@ SINGLE = JobProfile(
     pressure=0.0,
     memory_mib=10,
 )
-"""Uses one core nearly all the time, and disturbs nobody."""
+"""Uses one core nearly all the time, and disturbs no other."""
 
 
 @st.composite

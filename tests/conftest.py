@@ -1,4 +1,4 @@
-"""One way to draw examples for everybody: the same ones in every run, however slow the machine. And one promise about every
+"""One way to draw examples for all tests: the same ones in every run, however slow the machine. And one promise about every
 record that any test makes or writes: its flows are optimal flows, and its terms add up.
 """
 
@@ -51,7 +51,7 @@ def _records_that_are_made_are_sound() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _records_that_are_written_are_sound(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The same for every file that a test leaves in its folder, whoever wrote it; not where it tampers with them."""
+    """The same for every file that a test leaves in its folder, by any writer; not where it tampers with them."""
     yield
     folder = request.node.funcargs.get("tmp_path")
     if folder is None or request.node.get_closest_marker("tampers"):

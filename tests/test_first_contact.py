@@ -1,4 +1,4 @@
-"""The command line as somebody meets it who has just installed it: what it needs, what it loads, and what it refuses."""
+"""The command line as a new user meets it: what it needs, what it loads, and what it refuses."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import sys
 from importlib.metadata import requires
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
-from flowsched.cli import flowsched
+from flowsched.cli import SECTIONS, flowsched
 from flowsched.round import scheduler
 from flowsched.scale import bulk_round
 from flowsched_models.extras import extra_with, install_extra
@@ -112,6 +113,37 @@ def test_explaining_a_record_loads_the_compiled_model_only(tmp_path: Path) -> No
         assert done.stderr == "loaded: numba scipy\n"
 
 
+# What --help lists
+
+
+@pytest.mark.parametrize("command", [[], ["agent"], ["workload"]])
+def test_every_command_has_a_line_of_its_own_in_help(command: list[str]) -> None:
+    lines = CliRunner().invoke(flowsched, [*command, "--help"], terminal_width=80).stdout.splitlines()
+
+    assert max(map(len, lines)) <= 80 and not [line for line in lines[1:] if line.endswith("...")]
+    group = flowsched if not command else flowsched.get_command(click.Context(flowsched), command[0])
+    assert isinstance(group, click.Group)
+    for name in group.list_commands(click.Context(group)):
+        (at,) = (i for i, line in enumerate(lines) if line.startswith(f"  {name} "))
+        assert not any(line.startswith("   ") for line in lines[at + 1 : at + 2]), "one line"
+
+
+def test_every_command_is_in_one_section_and_those_of_other_packages_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = flowsched.list_commands(click.Context(flowsched))
+    assert sorted(name for section in SECTIONS.values() for name in section) == ours
+
+    monkeypatch.setattr(type(flowsched), "list_commands", lambda self, ctx: ["run", "theirs"])
+    monkeypatch.setattr(type(flowsched), "get_command", lambda self, ctx, name: click.Command(name, short_help=name))
+    lines = CliRunner().invoke(flowsched, ["--help"]).stdout.splitlines()
+    assert lines[lines.index("Kubernetes and machines:") :][:5] == [
+        "Kubernetes and machines:",
+        "  run     run",
+        "",
+        "Other packages:",
+        "  theirs  theirs",
+    ]
+
+
 # What is refused
 
 
@@ -141,7 +173,7 @@ def test_an_option_of_one_value_is_given_once(args: str) -> None:
 def test_options_of_many_values_and_flags_may_be_repeated() -> None:
     for args in (
         ["simulate", "nowhere", "--policy", "flow", "--policy", "fcfs"],
-        ["policies", "nobody", "--json", "--json"],
+        ["policies", "unknown", "--json", "--json"],
     ):
         done = CliRunner().invoke(flowsched, args)
         assert "give it once" not in done.stderr + str(done.exception)

@@ -68,8 +68,8 @@ class _Node:
 class ClusterState:
     """Machines, services, running and pending tasks. Every change is one event; a snapshot is an immutable view.
 
-    Nobody measures how far a task is: its progress is believed from its start and the models, and a start or an end on a
-    machine changes the belief about everybody there.
+    The progress of a task is not measured: it is estimated from its start and the models, and a start or an end on a
+    machine changes the estimates of all tasks there.
     """
 
     def __init__(

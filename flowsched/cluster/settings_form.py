@@ -34,7 +34,7 @@ SETTING_NAMES = tuple(f.name for f in fields(Settings))
 
 @dataclass(frozen=True)
 class Readers:
-    """Who reads settings, where not everybody reads all of them."""
+    """The policies that read settings, where not every policy reads all of them."""
 
     policies: tuple[str, ...]
     plain: tuple[str, ...]
@@ -42,7 +42,7 @@ class Readers:
     own: tuple[str, ...] = ()
     """Names with a policy and a dot before them: not for :func:`apply_settings`, but to choose from."""
     help: str = ""
-    """What else would help with a setting that nobody reads."""
+    """What else would help with a setting that no policy reads."""
 
 
 def apply_settings(
@@ -50,7 +50,7 @@ def apply_settings(
 ) -> Settings:
     """Settings with ``KEY=VALUE`` assignments applied, of the same key the last; without ``readers`` all are read.
 
-    Raises :class:`InputError` with every mistake among them, settings that nobody reads included.
+    Raises :class:`InputError` with every mistake among them, settings that no policy reads included.
     """
     known = {f.name: type(getattr(settings, f.name)) for f in fields(settings)}
     listed = tuple(known) if readers is None else (*readers.plain, *readers.own)
@@ -80,7 +80,7 @@ def apply_settings(
 
 
 def _unread(keys: tuple[str, ...], readers: Readers, source: str) -> list[Problem]:
-    """One sentence about settings that nobody reads."""
+    """One sentence about settings that no policy reads."""
     if not keys:
         return []
     message = f"not read by {' or '.join(readers.policies)}"

@@ -189,7 +189,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Running:
-    """A task that is bound. ``progress`` is believed from its start time and the models: nobody measures it."""
+    """A task that is bound. ``progress`` is estimated from its start time and the models: it is not measured."""
 
     task: Task
     machine: str

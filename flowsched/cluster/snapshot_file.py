@@ -425,7 +425,7 @@ def _check_running(
     closed: Iterable[Service],
     machines: Mapping[str, Machine],
 ) -> None:
-    """Nobody uses cores that are not there or belong to a ``closed`` service, and nothing is overcommitted."""
+    """No task uses cores that do not exist or belong to a ``closed`` service, and nothing is overcommitted."""
     cpu = {m.name: m.cpu_milli for m in machines.values()}
     memory = {m.name: m.memory_mib for m in machines.values()}
     further = {m.name: dict(m.resources) for m in machines.values()}
@@ -444,7 +444,7 @@ def _check_running(
             message = f"core {format_cores(taken)} of {name} belongs to {owner[name, taken[0]]}"
             help = "share_service_cores: true lets tasks use it"
             problems.add(document.problem((*path, "cores"), message, help))
-        # Only the task that goes beyond is named, not everyone after it.
+        # Only the task that goes beyond is named, not every task after it.
         if cpu[name] >= 0:
             cpu[name] -= bound.width_milli
             if cpu[name] < 0:

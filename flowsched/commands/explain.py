@@ -19,6 +19,7 @@ from flowsched_models.text_table import printable
 
 @click.command(
     cls=StrictCommand,
+    short_help="Say why a task is where it is, or why it waits.",
     epilog="Examples: flowsched explain out/round.json ferret; flowsched explain --live pod/shop/cart-7",
 )
 @click.argument("record", required=False, type=click.Path(path_type=Path), metavar="[RECORD]")

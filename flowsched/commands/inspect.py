@@ -22,7 +22,11 @@ _NETWORK_EXPORTS = "--dot, --graphml, --dimacs, --svg or --png"
 Render = Callable[[], str | bytes]
 
 
-@click.command(cls=StrictCommand, epilog="Example: flowsched inspect out/records --html out/records.html")
+@click.command(
+    cls=StrictCommand,
+    short_help="Print or export what a round saw, solved and decided.",
+    epilog="Example: flowsched inspect out/records --html out/records.html",
+)
 @click.argument("record", type=click.Path(path_type=Path), metavar="[RECORD]", required=False)
 @click.option("--all", "everything", is_flag=True, help="Print lists without a limit.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole record.")

@@ -18,7 +18,11 @@ DIFFERENT = 4
 """Exit code where decisions differ."""
 
 
-@click.command(cls=StrictCommand, epilog="Example: flowsched replay out/round.json")
+@click.command(
+    cls=StrictCommand,
+    short_help="Solve a recorded round again and compare the decisions.",
+    epilog="Example: flowsched replay out/round.json",
+)
 @click.argument("record", type=click.Path(path_type=Path), metavar="RECORD")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def replay(record: Path, as_json: bool) -> int:

@@ -36,6 +36,7 @@ SET_HELP = (
 
 @click.command(
     cls=StrictCommand,
+    short_help="Run one round on a snapshot and print the decisions.",
     epilog="Example: flowsched solve docs/examples/snapshot.yaml --objective makespan --record out/round.json",
 )
 @click.argument("snapshot", type=click.Path(path_type=Path), metavar="SNAPSHOT")

@@ -8,7 +8,12 @@ from flowsched_models.command_line import StrictCommand
 from flowsched_models.compiled import tell_of_compiling
 
 
-@click.command("warm-up", cls=StrictCommand, epilog="Example: flowsched warm-up")
+@click.command(
+    "warm-up",
+    cls=StrictCommand,
+    short_help="Compile the models and the rounds ahead of the first use.",
+    epilog="Example: flowsched warm-up",
+)
 def warm_up() -> None:
     """Compile the models and the rounds once, some two minutes of CPU, before a command has to wait for it.
 

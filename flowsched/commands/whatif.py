@@ -23,6 +23,7 @@ from flowsched_models.text_table import printable
 
 @click.command(
     cls=StrictCommand,
+    short_help="Change the input of a recorded round and solve it again.",
     epilog="Example: flowsched whatif out/round.json --drain node-a --add-machine n2d-highcpu-4:spare",
 )
 @click.argument("record", type=click.Path(path_type=Path), metavar="RECORD")

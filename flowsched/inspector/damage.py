@@ -21,7 +21,7 @@ FAULTS = (
     MemoryError,
 )  # fmt: skip
 """What reading such values may raise; ``RuntimeError`` is what solvers and too deep a nesting raise."""
-_HELP = "if nobody has changed the file, this is a fault of flowsched"
+_HELP = "if the file was not edited, this is a bug in flowsched"
 _OURS = "flowsched"
 
 

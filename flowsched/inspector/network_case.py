@@ -95,7 +95,7 @@ class NetworkCase:
 
     @cached_property
     def stage(self) -> Stage:
-        """The machines with everybody but the task."""
+        """The machines with all tasks but this one."""
         plain = self.part.plain
         fleet, features = plain["fleet"], plain["features"]
         count, width = len(fleet["machines"]), len(features)

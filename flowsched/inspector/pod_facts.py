@@ -19,7 +19,7 @@ def told(account: Account, task: str) -> dict[str, Any] | None:
 
 
 def filtered(account: Account, task: str) -> Mapping[str, str] | None:
-    """By machine, the first filter that refuses a pod, of those that look at one machine; None where nobody noted it."""
+    """By machine, the first filter that refuses a pod, of those that look at one machine; None where it was not recorded."""
     entry = next((f for f in account.plain.get("filters", ()) if task in f["tasks"]), None)
     if entry is None:
         return None
@@ -29,7 +29,7 @@ def filtered(account: Account, task: str) -> Mapping[str, str] | None:
 
 
 def all_machines(account: Account) -> tuple[str, ...]:
-    """Every machine that the scheduler knows, by name; empty where nobody noted it."""
+    """Every machine that the scheduler knows, by name; empty where it was not recorded."""
     return tuple(account.plain.get("machines", ()))
 
 

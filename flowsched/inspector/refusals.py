@@ -95,9 +95,9 @@ def tabulate(machines: Sequence[str], checks: Sequence[Check]) -> dict[str, Any]
     ever: dict[str, BoolArray] = {}
     for check in checks:
         removed = open_ & check.refused
-        nobody = np.zeros(len(machines), dtype=np.bool_)
-        first[check.reason] = first.get(check.reason, nobody) | removed
-        ever[check.reason] = ever.get(check.reason, nobody) | check.refused
+        none = np.zeros(len(machines), dtype=np.bool_)
+        first[check.reason] = first.get(check.reason, none) | removed
+        ever[check.reason] = ever.get(check.reason, none) | check.refused
         open_ &= ~check.refused
     rows = []
     for reason, refused in ever.items():
@@ -144,7 +144,7 @@ def shortage(
     - ``largest``: for every resource the candidate that has most of it (``most``) beside who stays, and its ``size``;
     - ``lacking``: where the answer is never, the candidates that would miss least, and what; first those large enough;
     - ``emptiest``: the one that misses least now, of those that could hold it if there are any;
-    - ``empty``: one that misses least of those that are too small and have nobody who will leave; None where it misses
+    - ``empty``: one that misses least of those that are too small and have no task that will leave; None where it misses
       more than a share of :data:`NEAR`.
 
     By machine and resource: ``free``; ``whole``, free if all left who will; ``sizes``, free if it were empty (as

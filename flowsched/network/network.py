@@ -29,12 +29,12 @@ class Network:
     cost_scale: float
     """Unit costs are true costs times this, rounded."""
     nodes: tuple[str, ...] = ()
-    """What each node stands for, as ``kind:name``; empty where nobody asks."""
+    """What each node stands for, as ``kind:name``; empty unless asked for."""
     terms: tuple[Mapping[str, float], ...] | Mapping[str, NDArray[np.float64]] = ()
     """The cost terms, in true units, for ``units`` units of flow together: of each arc, or arrays by term; empty where
-    nobody asks."""
+    not asked for."""
     units: tuple[int, ...] | IntArray = ()
-    """Units of flow that one task is on each arc; empty where nobody asks."""
+    """Units of flow that one task is on each arc; empty unless asked for."""
 
     @property
     def arc_count(self) -> int:

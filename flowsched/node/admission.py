@@ -21,7 +21,7 @@ class DeadlineAdmission:
     bandwidth_cpus: float
     """What the admitted ones are owed together."""
     left_cpus: float
-    """What the machine has for everybody else when all admitted tasks take what they are owed."""
+    """What the machine has for all others when all admitted tasks take what they are owed."""
     cores: int
     """Cores over which an admitted task must be free to run: all of them. The kernel refuses a deadline to a task that is
     bound to fewer, and refuses to bind one that has a deadline."""

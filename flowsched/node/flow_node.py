@@ -176,7 +176,7 @@ class FlowNode:
 
     def _arrange(self, moment: Moment, before: Arrangement) -> Arrangement:
         """The best arrangement that earns its change, or the one before."""
-        # Everybody who is due on every core: a way out when seats do not suffice for them.
+        # All overdue tasks on every core: a way out when there are too few seats for them.
         owed = tuple(
             self.node.cores if c.due else cores for c, cores in zip(moment.candidates, before.tasks, strict=True)
         )
@@ -257,9 +257,9 @@ class FlowNode:
         """Prices of progress for the work that is left, at the loads that the services usually have."""
         if self._hosts.remembered > MOST_REMEMBERED:
             self._hosts.forget()
-        nobody_due = (False,) * len(view.tasks)
+        none_due = (False,) * len(view.tasks)
         usual = self._usual.regimes() or [(1.0, view.loads)]
-        regimes = [Regime(share, self._moment_of(replace(view, loads=loads), nobody_due)) for share, loads in usual]
+        regimes = [Regime(share, self._moment_of(replace(view, loads=loads), none_due)) for share, loads in usual]
         left = [self._progress.pieces(t.task.name, t.task.profile) for t in view.tasks]
         self._prices = self._program.ask(regimes, left)
         self._planned_s = t_s
@@ -296,7 +296,7 @@ class FlowNode:
     # What is decided.
 
     def _present(self, reading: Reading, view: _View) -> Arrangement:
-        """Where everybody is now, as far as this controller put them there; all cores to services that it does not know."""
+        """Where all tasks are now, as far as this controller put them there; all cores to services that it does not know."""
         services: dict[str, int] = {}
         tasks: dict[str, Cores] = {}
         if self.moment is not None and self.arrangement is not None:

@@ -44,7 +44,7 @@ _LEAST_S = 1e-6
 _DEAREST = 1e8
 """No arrangement costs the goals more, in seconds per second: beside 1e12 of an overload the program could not be solved."""
 _LATER = 1.1
-"""Seconds that a second of work alone is taken to cost at a load that nobody knows yet."""
+"""Seconds that a second of work alone is taken to cost at a load that has not been seen yet."""
 _NOTHING = MakespanPrices({}, 0.0, (), True)
 
 Known = tuple[tuple[Piece, ...], Arrangement]
@@ -82,7 +82,7 @@ class _Question:
         for piece, rate in zip(stages, moment.rates(arrangement), strict=True):
             progress[index[piece]] = rate
         # What the goals cost without any task is not saved by ending soon.
-        cost = moment.slo_cost(arrangement) - moment.slo_cost(_nobody(moment)) + moment.crowd_cost(arrangement)
+        cost = moment.slo_cost(arrangement) - moment.slo_cost(_no_task(moment)) + moment.crowd_cost(arrangement)
         self.columns[regime, stages, arrangement] = progress, min(max(0.0, cost), _DEAREST)
         return True
 
@@ -134,8 +134,8 @@ class MakespanProgram:
                 replace(c, value=question.values[piece]) for c, piece in zip(at.candidates, stages, strict=True)
             ),
         )
-        found = search(priced, _nobody(at), self._solver, _PASSES, _STEPS)
-        if found.worth + at.slo_cost(_nobody(at)) > question.levels[q] + _WORTH_IT and question.add(
+        found = search(priced, _no_task(at), self._solver, _PASSES, _STEPS)
+        if found.worth + at.slo_cost(_no_task(at)) > question.levels[q] + _WORTH_IT and question.add(
             q, stages, found.arrangement
         ):
             question.waiting += [v for v in question.variants if v not in question.waiting]
@@ -173,24 +173,24 @@ class MakespanProgram:
                 yield tuple(stages[k] for k in at), Arrangement(arrangement.services, tasks)
 
 
-def _nobody(moment: Moment) -> Arrangement:
+def _no_task(moment: Moment) -> Arrangement:
     return Arrangement(tuple(len(s.cores) for s in moment.services), ((),) * len(moment.candidates))
 
 
 def _plain(moment: Moment) -> Iterator[Arrangement]:
-    """Arrangements that every program starts from: nobody, everybody everywhere, each alone; all also off the services."""
-    nobody = _nobody(moment)
+    """Arrangements that every program starts from: no task, all on all cores, each alone; all also off the services."""
+    empty = _no_task(moment)
     every = moment.node.cores
-    yield nobody
-    starts = [Arrangement(nobody.services, (every,) * len(nobody.tasks))]
-    starts += [nobody.with_task(k, every) for k in range(len(nobody.tasks))]
+    yield empty
+    starts = [Arrangement(empty.services, (every,) * len(empty.tasks))]
+    starts += [empty.with_task(k, every) for k in range(len(empty.tasks))]
     for start in starts:
         yield start
         apart = start
         for service in moment.services:
             apart = without_cores(apart, service.cores)
         yield apart
-    yield from moment.apart.making_room(nobody)
+    yield from moment.apart.making_room(empty)
 
 
 def _at_stages(moment: Moment, left: Sequence[Sequence[tuple[Stage, float]]]) -> tuple[Moment, ...]:

@@ -57,7 +57,7 @@ class Moment:
     owed: float = 0.0
     """CPUs of bandwidth that admitted critical tasks take from all cores alike."""
     gone: frozenset[str] = frozenset()
-    """Services that are not there: from their cores nobody keeps off."""
+    """Services that are not running: their cores are free for all."""
     _worth: dict[Arrangement, float] = field(init=False, default_factory=dict, repr=False)
     _costs: dict[tuple[int, int, float], float] = field(init=False, default_factory=dict, repr=False)
 
@@ -138,8 +138,8 @@ class Moment:
         return found
 
     def allowed(self, arrangement: Arrangement) -> bool:
-        """Whether all who are due run, nobody shares who may not, and no core is claimed by two services, but a first core
-        where there are too few.
+        """Whether all overdue tasks run, no task shares that may not, and no core is claimed by two services except a first
+        core where there are too few.
         """
         claimed = [c for cores in self.service_cores(arrangement) for c in cores]
         first = [s.cores[0] for s in self.services]

@@ -7,14 +7,14 @@ from flowsched_models.profile import PhaseOrder
 from flowsched_models.runtime import Stage
 
 CEILING = 0.98
-"""Nobody is held to be done before the operating system says so."""
+"""A task counts as done only when the operating system says so."""
 
 
 class ProgressBook:
     """Beliefs by task."""
 
     def __init__(self, catalogue: Catalogue) -> None:
-        """Nobody has started."""
+        """No task has started."""
         self._catalogue = catalogue
         self._progress: dict[str, float] = {}
 

@@ -55,4 +55,4 @@ class Reading:
     tasks: tuple[TaskReading, ...]
     """In order of submission. Tasks that are done or gone are no longer here."""
     core_busy_s: tuple[float, ...] = ()
-    """CPU seconds used on each virtual CPU of the machine, by index; empty where nobody counts."""
+    """CPU seconds used on each virtual CPU of the machine, by index; empty where it is not counted."""

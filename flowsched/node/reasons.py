@@ -52,7 +52,7 @@ def why_waiting(moment: Moment, arrangement: Arrangement, k: int) -> str:
 
 
 def _ways(moment: Moment, arrangement: Arrangement, k: int) -> list[Cores]:
-    """Cores that a task could have beside everybody else: any one of them, all, and those of no service."""
+    """Cores that a task could have beside all others: any one of them, all, and those of no service."""
     free = moment.apart.free(arrangement)
     every = moment.node.cores if moment.candidates[k].task.shares else free
     ways = dict.fromkeys([*((c,) for c in every), every, tuple(c for c in free if c in every)])

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from itertools import chain, combinations
 
 from flowsched.planner.bound import alone_s, core_seconds, physical_cores
-from flowsched.planner.dice import Dice
 from flowsched.planner.draft import Draft
 from flowsched.planner.evaluation import Evaluator, MachineOutcome, Seats
 from flowsched.planner.moves import Neighbourhood
 from flowsched.planner.objective import Objective
 from flowsched.planner.packing import packed_starts
 from flowsched.planner.problem import Problem
+from flowsched.planner.random_buffer import RandomBuffer
 
 _PER_JOB = 250
 """Plans looked at for one machine, for each job there."""
@@ -39,7 +39,7 @@ class Assigner:
         problem: Problem,
         evaluator: Evaluator,
         objective: Objective,
-        dice: Dice,
+        rng: RandomBuffer,
         spent: Callable[[], bool],
         tick: Callable[[], None],
     ) -> None:
@@ -47,7 +47,7 @@ class Assigner:
         self._problem = problem
         self._evaluator = evaluator
         self._objective = objective
-        self._dice = dice
+        self._rng = rng
         self._spent = spent
         self._tick = tick
         self._known: dict[tuple[int, frozenset[int]], Planned] = {}
@@ -122,7 +122,7 @@ class Assigner:
         known = self._known.get((s, jobs))
         if known is not None:
             return known
-        problem, evaluator, objective, dice = self._problem, self._evaluator, self._objective, self._dice
+        problem, evaluator, objective, rng = self._problem, self._evaluator, self._objective, self._rng
         running = tuple(job.seat for job in problem.jobs if job.site == s and job.seat is not None)
         if not jobs:
             return -math.inf, running
@@ -131,7 +131,7 @@ class Assigner:
             return objective.cost([part])
 
         best: tuple[float, Seats] | None = None
-        for start in packed_starts(problem, evaluator, dice, _STARTS, site=s, jobs=jobs):
+        for start in packed_starts(problem, evaluator, rng, _STARTS, site=s, jobs=jobs):
             seats = (*running, *(seat for _, seat in start))
             cost = cost_of(evaluator.part(s, seats))
             self._tick()
@@ -139,7 +139,7 @@ class Assigner:
                 best = (cost, seats)
         if best is None:
             return math.inf, running
-        moves = Neighbourhood(problem, dice, tuple(sorted(jobs)))
+        moves = Neighbourhood(problem, rng, tuple(sorted(jobs)))
         count = _PER_JOB * len(jobs)
         now, seats = best
         scale = max(1e-6, min(now, 1e4))
@@ -154,7 +154,7 @@ class Assigner:
             if change is None:
                 continue
             cost = cost_of(evaluator.part(s, change[s]))
-            if cost < now or dice.roll() < math.exp((now - cost) / temperature):
+            if cost < now or rng.uniform() < math.exp((now - cost) / temperature):
                 now, seats = cost, change[s]
                 if now < best[0] - _LESS:
                     best = (now, seats)

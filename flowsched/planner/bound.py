@@ -18,8 +18,8 @@ with g, since the derivative of ``(1 - r (1 - g)/2)/(1 + g)`` has the sign of ``
 ``x (1 - r/2)``, its value at g = 0. Summed over all on both threads that is at most ``l1 + l2 - o <= 1``. So all speeds,
 each over its (1 + g), add up to at most the physical cores. A job of the ``mixed`` phase order has the mean over its serial
 and parallel moments of such speeds, but at most the speed of the CPU that it is granted, to which the same sum applies; so
-(2) covers it. Its parallel speed beside mixed neighbours is a mean over their moments, and at most that with nobody else
-there, as (1) needs. Where a core has one thread left beside a service that is busy u on the other, the same sum at
+(2) covers it. Its parallel speed beside mixed neighbours is a mean over their moments, and at most that with no other
+task there, as (1) needs. Where a core has one thread left beside a service that is busy u on the other, the same sum at
 ``l_c = 1`` leaves ``1 - u/2`` of it.
 
 Hence a makespan T with job j on m needs ``T >= r(j) + a(j, m)``, r the earliest start of its program, and for every moment
@@ -152,7 +152,7 @@ class _Relaxed:
                 left = sum(_down(need[j, s]) * 1000 * on[j, s] for j in late)
                 fits = model.add(left <= math.ceil(room * 1000) * (end - _down(since)))
                 if since > self._ready.min():
-                    # Nobody who starts that late: nothing to fit.
+                    # If no task starts that late, nothing must fit.
                     some = model.new_bool_var("")
                     model.add_max_equality(some, [on[j, s] for j in late])
                     fits.only_enforce_if(some)

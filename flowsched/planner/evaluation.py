@@ -177,7 +177,7 @@ class Evaluator:
         found = 0.0 if fits else 1.0
         for k, limit in enumerate(site.limits_us):
             p95 = float(peak[0, k]) if self._draws is None else self._draws.p95_us(site, k, peak[:, k])
-            # A service that breaks its goal without any task is nobody's fault here.
+            # A service that misses its SLO without any task is not the fault of the plan.
             if p95 > limit and seats:
                 found += min(10.0, p95 / limit - 1.0) + 0.01
         if not np.isfinite(ends).all():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from flowsched.planner.dice import Dice
 from flowsched.planner.draft import Draft
 from flowsched.planner.evaluation import Seats
 from flowsched.planner.problem import Problem, Seat
+from flowsched.planner.random_buffer import RandomBuffer
 
 Change = dict[int, Seats]
 """New seats of the machines that change."""
@@ -19,10 +19,10 @@ _CRITICAL = 0.5
 class Neighbourhood:
     """Draws changes of a draft. A change may be impossible; its cost says so."""
 
-    def __init__(self, problem: Problem, dice: Dice, among: tuple[int, ...] | None = None) -> None:
+    def __init__(self, problem: Problem, rng: RandomBuffer, among: tuple[int, ...] | None = None) -> None:
         """``among``: jobs of one machine that stay there."""
         self._problem = problem
-        self._dice = dice
+        self._rng = rng
         self._free = problem.free if among is None else among
         self._stays = among is not None
         share = problem.rules.share_cores
@@ -48,23 +48,23 @@ class Neighbourhood:
 
     def draw(self, draft: Draft) -> Change | None:
         """A change, or None where the drawn kind has nothing to change."""
-        dice = self._dice
+        rng = self._rng
         job = self._job(draft)
-        rolled = dice.roll()
+        rolled = rng.uniform()
         for level, kind in self._kinds:
             if rolled < level:
                 return kind(draft, job)
         return None
 
     def _job(self, draft: Draft) -> int:
-        dice = self._dice
-        if not self._stays and dice.roll() < _CRITICAL:
+        rng = self._rng
+        if not self._stays and rng.uniform() < _CRITICAL:
             parts = draft.parts
             worst = max(range(len(parts)), key=lambda s: (parts[s].violation, parts[s].last_s[0]))
             mine = [seat.job for seat in draft.seats[worst] if self._problem.jobs[seat.job].site is None]
             if mine:
-                return dice.pick(mine)
-        return dice.pick(self._free)
+                return rng.pick(mine)
+        return rng.pick(self._free)
 
     def _elsewhere(self, draft: Draft, job: int) -> Change | None:
         """To another machine, or to another place on the same one."""
@@ -73,14 +73,14 @@ class Neighbourhood:
         others = [s for s in sites if s != here]
         if not others:
             return None
-        site = self._dice.pick(others)
+        site = self._rng.pick(others)
         left = without(draft.seats[here], job)
         seat = self._seated(job, site, draft.seat(job), draft.seats[site])
         return {here: left, site: self._inserted(draft.seats[site], seat)}
 
     def _swap(self, draft: Draft, job: int) -> Change | None:
         """Two jobs of two machines take each other's place, with its cores and its start."""
-        other = self._dice.pick(self._free)
+        other = self._rng.pick(self._free)
         a, b = draft.where[job], draft.where[other]
         if a == b or b not in self._problem.sites_of[job] or a not in self._problem.sites_of[other]:
             return None
@@ -93,7 +93,7 @@ class Neighbourhood:
     def _taking(self, job: int, had: Seat, place: Seat) -> Seat:
         """A job on another's place: its cores and start, with threads for them and its own width."""
         widths = self._problem.widths_of[job]
-        width = place.width_milli if place.width_milli in widths and self._dice.roll() < 0.5 else had.width_milli
+        width = place.width_milli if place.width_milli in widths and self._rng.uniform() < 0.5 else had.width_milli
         return Seat(job, self._problem.threads_of(job, len(place.cores)), place.cores, width, place.after)
 
     def _start(self, draft: Draft, job: int) -> Change | None:
@@ -102,7 +102,7 @@ class Neighbourhood:
         seats = draft.seats[site]
         seat = draft.seat(job)
         choices = [-1, *(s.job for s in seats if s.job != job)]
-        after = self._dice.pick(choices)
+        after = self._rng.pick(choices)
         if after == seat.after or (after >= 0 and waits_for(seats, after, job)):
             return None
         return {site: replaced(seats, job, seat._replace(after=after))}
@@ -127,16 +127,16 @@ class Neighbourhood:
 
     def _other_cores(self, s: int, cores: tuple[int, ...], seats: Seats) -> tuple[int, ...]:
         site = self._problem.sites[s]
-        rolled = self._dice.roll()
+        rolled = self._rng.uniform()
         if rolled < 0.5:
-            return self._dice.pick(site.core_sets)
+            return self._rng.pick(site.core_sets)
         if rolled < 0.6 and seats:
-            other = set(self._dice.pick(seats).cores)
+            other = set(self._rng.pick(seats).cores)
             rest = tuple(c for c in site.cores if c not in other)
             return rest or cores
-        unit: tuple[int, ...] = (self._dice.pick(site.cores),)
-        if site.siblings and self._dice.roll() < 0.5:
-            unit = tuple(c for c in self._dice.pick(site.siblings) if c in site.cores)
+        unit: tuple[int, ...] = (self._rng.pick(site.cores),)
+        if site.siblings and self._rng.uniform() < 0.5:
+            unit = tuple(c for c in self._rng.pick(site.siblings) if c in site.cores)
         changed = set(cores) - set(unit) if set(unit) <= set(cores) else set(cores) | set(unit)
         return tuple(sorted(changed))
 
@@ -146,13 +146,13 @@ class Neighbourhood:
         others = [s for s in draft.seats[site] if s.job != job and self._problem.jobs[s.job].site is None]
         if not others:
             return None
-        seat, other = draft.seat(job), self._dice.pick(others)
-        if self._dice.roll() < 0.3:
+        seat, other = draft.seat(job), self._rng.pick(others)
+        if self._rng.uniform() < 0.3:
             mine, theirs = other.cores, seat.cores
         else:
-            unit = {self._dice.pick(seat.cores)}
+            unit = {self._rng.pick(seat.cores)}
             for pair in self._problem.sites[site].siblings:
-                if unit & set(pair) and self._dice.roll() < 0.7:
+                if unit & set(pair) and self._rng.uniform() < 0.7:
                     unit = set(pair) & set(seat.cores)
                     break
             mine = tuple(c for c in seat.cores if c not in unit)
@@ -170,15 +170,15 @@ class Neighbourhood:
         others = [s for s in draft.seats[site] if s.job != job and self._problem.jobs[s.job].site is None]
         if not others:
             return None
-        mine = self._dice.pick(self._problem.sites[site].core_sets)
+        mine = self._rng.pick(self._problem.sites[site].core_sets)
         rest = tuple(c for c in self._problem.sites[site].cores if c not in mine)
         if not rest:
             return None
-        seat, other = draft.seat(job), self._dice.pick(others)
+        seat, other = draft.seat(job), self._rng.pick(others)
         new = seat._replace(cores=mine, threads=self._problem.threads_of(job, len(mine)))
         theirs = other._replace(cores=rest, threads=self._problem.threads_of(other.job, len(rest)))
         seats = replaced(without(draft.seats[site], job), other.job, theirs)
-        if self._dice.roll() < 0.5:
+        if self._rng.uniform() < 0.5:
             return {site: self._inserted(seats, new)}
         at = next(i for i, s in enumerate(seats) if s.job == other.job)
         return {site: (*seats[:at], new, *seats[at:])}
@@ -186,14 +186,14 @@ class Neighbourhood:
     def _columns(self, draft: Draft, job: int) -> Change | None:
         """A core, or a pair of siblings, gets the queue of another one, or they swap queues: whole borders move."""
         s = draft.where[job]
-        site, dice = self._problem.sites[s], self._dice
-        units = site.units if dice.roll() < 0.4 else tuple((c,) for c in site.cores)
+        site, rng = self._problem.sites[s], self._rng
+        units = site.units if rng.uniform() < 0.4 else tuple((c,) for c in site.cores)
         if len(units) < 2:
             return None
-        one, other = dice.pick(units), dice.pick(units)
+        one, other = rng.pick(units), rng.pick(units)
         if one == other or len(one) != len(other):
             return None
-        swap = dice.roll() < 0.25
+        swap = rng.uniform() < 0.25
         takes = dict(zip(one, other, strict=True))
         if swap:
             takes |= dict(zip(other, one, strict=True))
@@ -212,7 +212,7 @@ class Neighbourhood:
 
     def _join(self, draft: Draft, job: int) -> Change | None:
         """Into the queue of another job: its cores, right before or right after it."""
-        other = self._dice.pick(self._free)
+        other = self._rng.pick(self._free)
         s = draft.where[other]
         if other == job or s not in self._problem.sites_of[job]:
             return None
@@ -222,7 +222,7 @@ class Neighbourhood:
         seats = draft.seats[s]
         if s == here:
             seats = without(seats, job)
-        at = next(i for i, k in enumerate(seats) if k.job == other) + (self._dice.roll() < 0.5)
+        at = next(i for i, k in enumerate(seats) if k.job == other) + (self._rng.uniform() < 0.5)
         seats = (*seats[:at], joining, *seats[at:])
         return {s: seats} if s == here else {here: without(draft.seats[here], job), s: seats}
 
@@ -232,14 +232,14 @@ class Neighbourhood:
         others = [k for k in draft.seats[s] if k.job != job and self._problem.jobs[k.job].site is None]
         if not others:
             return None
-        mine, theirs = draft.seat(job), self._dice.pick(others)
+        mine, theirs = draft.seat(job), self._rng.pick(others)
         new = {job: self._taking(theirs.job, theirs, mine), theirs.job: self._taking(job, mine, theirs)}
         return {s: tuple(new.get(k.job, k) for k in draft.seats[s])}
 
     def _threads(self, draft: Draft, job: int) -> Change | None:
         site = draft.where[job]
         seat = draft.seat(job)
-        threads = self._dice.pick(self._problem.thread_counts(job, len(self._problem.sites[site].cores)))
+        threads = self._rng.pick(self._problem.thread_counts(job, len(self._problem.sites[site].cores)))
         if threads == seat.threads:
             return None
         return {site: replaced(draft.seats[site], job, seat._replace(threads=threads))}
@@ -247,11 +247,11 @@ class Neighbourhood:
     def _width(self, draft: Draft, job: int) -> Change | None:
         site = draft.where[job]
         seat = draft.seat(job)
-        width = self._dice.pick(self._problem.widths_of[job])
+        width = self._rng.pick(self._problem.widths_of[job])
         if width == seat.width_milli:
             return None
         seats = replaced(draft.seats[site], job, seat._replace(width_milli=width))
-        if self._dice.roll() < 0.3:
+        if self._rng.uniform() < 0.3:
             # The service's cores are open to light tasks only: both change together.
             cores = self._other_cores(site, seat.cores, seats)
             if cores:
@@ -261,16 +261,16 @@ class Neighbourhood:
 
     def _seated(self, job: int, s: int, had: Seat, seats: Seats) -> Seat:
         """A place for a newcomer on a machine."""
-        site, dice = self._problem.sites[s], self._dice
+        site, rng = self._problem.sites[s], self._rng
         cores = site.batch_cores or site.cores
-        if dice.roll() < (0.3 if self._problem.rules.share_cores else 0.8):
-            cores = dice.pick(site.core_sets)
+        if rng.uniform() < (0.3 if self._problem.rules.share_cores else 0.8):
+            cores = rng.pick(site.core_sets)
         after = -1
-        if seats and dice.roll() < 0.4:
-            after = dice.pick(seats).job
+        if seats and rng.uniform() < 0.4:
+            after = rng.pick(seats).job
         width = had.width_milli
-        if len(self._problem.widths_of[job]) > 1 and dice.roll() < 0.2:
-            width = dice.pick(self._problem.widths_of[job])
+        if len(self._problem.widths_of[job]) > 1 and rng.uniform() < 0.2:
+            width = rng.pick(self._problem.widths_of[job])
         return Seat(job, self._problem.threads_of(job, len(cores)), cores, width, after)
 
     def _inserted(self, seats: Seats, seat: Seat) -> Seats:
@@ -278,7 +278,7 @@ class Neighbourhood:
         if self._problem.rules.share_cores:
             return (*seats, seat)
         running = sum(self._problem.jobs[s.job].site is not None for s in seats)
-        at = running + self._dice.below(len(seats) - running + 1)
+        at = running + self._rng.below(len(seats) - running + 1)
         return (*seats[:at], seat, *seats[at:])
 
 

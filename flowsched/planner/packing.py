@@ -11,9 +11,9 @@ from collections.abc import Collection, Sequence
 from functools import lru_cache
 from itertools import product
 
-from flowsched.planner.dice import Dice
 from flowsched.planner.evaluation import Evaluator
 from flowsched.planner.problem import Problem, Seat, Site
+from flowsched.planner.random_buffer import RandomBuffer
 from flowsched.planner.start import Seated
 
 Blocks = tuple[tuple[int, ...], ...]
@@ -27,7 +27,7 @@ _MOST_CUTS = 400
 def packed_starts(
     problem: Problem,
     evaluator: Evaluator,
-    dice: Dice,
+    rng: RandomBuffer,
     count: int,
     *,
     site: int | None = None,
@@ -48,10 +48,10 @@ def packed_starts(
     if math.prod(len(ways) for ways in cuts) <= _MOST_CUTS:
         chosen = list(product(*cuts))
     else:
-        chosen = [tuple(dice.pick(ways) for ways in cuts) for _ in range(_MOST_CUTS)]
+        chosen = [tuple(rng.pick(ways) for ways in cuts) for _ in range(_MOST_CUTS)]
     found = []
     for k, blocks in enumerate(chosen):
-        value, seated = _list_schedule(problem, alone, among, blocks, dice)
+        value, seated = _list_schedule(problem, alone, among, blocks, rng)
         if seated is not None:
             found.append((value, k, seated))
     found.sort(key=lambda item: item[:2])
@@ -109,7 +109,7 @@ class _Alone:
 
 
 def _list_schedule(
-    problem: Problem, alone: _Alone, jobs: Sequence[int], blocks: Sequence[Blocks], dice: Dice
+    problem: Problem, alone: _Alone, jobs: Sequence[int], blocks: Sequence[Blocks], rng: RandomBuffer
 ) -> tuple[float, Seated | None]:
     """Each job in turn to the block where it ends first; None where some job has no block at all."""
     delay = problem.start_delay.after_waiting_s
@@ -122,7 +122,7 @@ def _list_schedule(
     sign = -1.0 if makespan else 1.0
     order = sorted(
         jobs,
-        key=lambda j: sign * problem.jobs[j].task.scale * problem.jobs[j].profile.work_s * (1.0 + 0.3 * dice.roll()),
+        key=lambda j: sign * problem.jobs[j].task.scale * problem.jobs[j].profile.work_s * (1.0 + 0.3 * rng.uniform()),
     )
     seated: Seated = []
     total = 0.0

@@ -150,7 +150,7 @@ class Problem:
     def widths_of(self) -> tuple[tuple[int, ...], ...]:
         """Widths that each job may be given, ascending."""
         if self.rules.weights == "equal" or not self.rules.share_cores:
-            # Nobody shares a core, so a weight would only take room.
+            # No two tasks share a core, so a weight would only take room.
             return tuple((job.task.widths_milli[0],) for job in self.jobs)
         if self.rules.weights == "widths":
             return tuple(job.task.widths_milli for job in self.jobs)

@@ -17,7 +17,7 @@ class PlanRules:
     share_cores: bool = True
     """Whether tasks that run at the same time may share cores; else their core sets are disjoint."""
     weights: str = "widths"
-    """``equal``: everybody has the narrowest of its widths. ``widths``: any of its widths, as ``flow`` chooses them.
+    """``equal``: every task has the narrowest of its widths. ``widths``: any of its widths, as ``flow`` chooses them.
     ``free``: any weight."""
     service_cores: bool | None = None
     """Whether tasks may use the cores of services, as far as p95 stays within its goal; None: where the cluster

@@ -1,4 +1,4 @@
-"""What a plan would ignore, so that nobody is surprised by it."""
+"""What a plan would ignore, so that it can be reported instead."""
 
 from __future__ import annotations
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowsched.planner.assignment import Assigner
-from flowsched.planner.dice import Dice
 from flowsched.planner.draft import Draft, make_draft
 from flowsched.planner.evaluation import Evaluator
 from flowsched.planner.moves import Neighbourhood
 from flowsched.planner.objective import Objective
 from flowsched.planner.packing import packed_starts
 from flowsched.planner.problem import Problem
+from flowsched.planner.random_buffer import RandomBuffer
 from flowsched.planner.robust import Draws
 from flowsched.planner.start import Seated
 
@@ -131,7 +131,7 @@ def search_plan(
     rules = problem.rules
     plain = evaluator or Evaluator(problem)
     objective = Objective(rules.objective, None, len(problem.jobs))
-    dice = Dice(np.random.default_rng([rules.seed, _STREAM]))
+    rng = RandomBuffer(np.random.default_rng([rules.seed, _STREAM]))
     robust = rules.quantile is not None
     share = 0.5 if robust else 1.0
     limit = rules.time_limit_s
@@ -140,12 +140,12 @@ def search_plan(
     # A longer search begins again more often: long legs stay where short ones do.
     legs = max(legs, evaluations * legs // (2 * max(1, default_evaluations(problem))))
     budget = _Budget(math.ceil(evaluations * share), None if limit is None else limit * share, clock, report)
-    packed = [] if rules.share_cores else packed_starts(problem, plain, dice, _PACKED)
+    packed = [] if rules.share_cores else packed_starts(problem, plain, rng, _PACKED)
     drafts = [make_draft(problem, plain, objective, start) for start in (*starts, *packed)]
     first = drafts[0]
     best = min(drafts, key=lambda d: d.cost).copy()
     if problem.free:
-        annealer = _Annealer(problem, plain, objective, best, dice, budget)
+        annealer = _Annealer(problem, plain, objective, best, rng, budget)
         if rules.share_cores or rules.objective != "makespan":
             annealer.run(drafts, legs, 1.0)
         else:
@@ -165,7 +165,7 @@ def search_plan(
     )
     chosen = min(again, key=lambda d: d.cost).copy()
     if problem.free and not budget.interrupted:
-        annealer = _Annealer(problem, with_draws, objective, chosen, dice, second)
+        annealer = _Annealer(problem, with_draws, objective, chosen, rng, second)
         annealer.run([chosen], 1, 0.3)
         chosen = annealer.best
     return Searched(
@@ -195,15 +195,21 @@ class _Annealer:
     """Legs of annealing under one budget; keeps the best plan at every moment, so that Ctrl-C loses nothing."""
 
     def __init__(
-        self, problem: Problem, evaluator: Evaluator, objective: Objective, best: Draft, dice: Dice, budget: _Budget
+        self,
+        problem: Problem,
+        evaluator: Evaluator,
+        objective: Objective,
+        best: Draft,
+        rng: RandomBuffer,
+        budget: _Budget,
     ) -> None:
         self.best = best
         self._evaluator = evaluator
         self._objective = objective
         self._problem = problem
-        self._dice = dice
+        self._rng = rng
         self._budget = budget
-        self._moves = Neighbourhood(problem, dice)
+        self._moves = Neighbourhood(problem, rng)
 
     def run_apart(self, starts: Sequence[Draft], legs: int) -> None:
         """With cores of their own: legs from the starts, better assignments of the best plan, and legs from there."""
@@ -211,7 +217,7 @@ class _Annealer:
         if self._budget.interrupted:
             return
         assigner = Assigner(
-            self._problem, self._evaluator, self._objective, self._dice, self._budget.spent, self._budget.tick
+            self._problem, self._evaluator, self._objective, self._rng, self._budget.spent, self._budget.tick
         )
         try:
             assigner.improve(self.best, self._keep)
@@ -241,7 +247,7 @@ class _Annealer:
             budget.interrupted = True
 
     def _leg(self, draft: Draft, heat: float, begin: float, end: float) -> None:
-        budget, dice, draw, cost_of = self._budget, self._dice, self._moves.draw, self._objective.cost
+        budget, rng, draw, cost_of = self._budget, self._rng, self._moves.draw, self._objective.cost
         hot, cold = _HOT * heat * self._possible(), _COLD * self._possible()
         temperature = hot
         at = budget.part()
@@ -261,7 +267,7 @@ class _Annealer:
             for s, part in parts.items():
                 every[s] = part
             cost = cost_of(every)
-            if cost < draft.cost or dice.roll() < math.exp((draft.cost - cost) / temperature):
+            if cost < draft.cost or rng.uniform() < math.exp((draft.cost - cost) / temperature):
                 draft.apply(change, parts, cost)
                 if cost < self.best.cost - 1e-9:
                     self._keep(draft)

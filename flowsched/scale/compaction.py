@@ -219,7 +219,7 @@ class Compaction:
             self.signature = np.concatenate([self.signature, np.zeros(missing, dtype=np.int64)])
 
     def _forget(self, reason: str) -> None:
-        """Start anew; everybody is counted again."""
+        """Start anew; all tasks are counted again."""
         if self.keys or self._shapes:
             self.upkeep.rebuilt[reason] += 1
         ledger = self._ledger

@@ -57,7 +57,7 @@ class Companies:
     rows: IntArray
     """The machines."""
     counts: IntArray
-    """By company and position in the waiting classes; the first one is nobody."""
+    """By company and position in the waiting classes; the first one is the empty place."""
     cost: FloatArray
 
 

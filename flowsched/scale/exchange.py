@@ -26,10 +26,10 @@ ONCE = 4000
 """Nodes for one set of machines."""
 MOST_MACHINES = 32
 _NEAR = 6
-"""Machines that hold nobody of the round, for each class, that tasks may move to."""
+"""Machines that hold no task of the round, for each class, that tasks may move to."""
 _LOOKED_AT = 64
 _ALIKE = 2
-"""Machines that hold nobody and are alike, to choose from."""
+"""Machines that hold no task and are alike, to choose from."""
 _ENOUGH = 1e-3
 """Machines that can win at most this share of the round's cost are left as they are."""
 

@@ -291,7 +291,7 @@ def exchange(
             for i in range(size):
                 if count[chosen[i]].any():
                     held += 1
-            # Machines that hold nobody are there for others to come to; more than one of them is rarely of use.
+            # Machines that hold no task are there for others to come to; more than one of them is rarely of use.
             if held >= size - 1 and hope(chosen, size, regret) > enough:
                 gain, looked = divide(chosen, size, small, room, count, served, min(once, allowance - nodes))
                 nodes += looked

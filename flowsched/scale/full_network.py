@@ -7,9 +7,9 @@
     (group, tier) -> (group, next narrower tier) -> ... -> group --ladder--> sink
 
 So there are a few times classes x groups arcs, never classes x groups x groups: moves go through their class. Prices
-are those at the state in which everybody runs, which are the gradient of the total; the ladder is its second order, on
+are those at the state in which all tasks run, which are the gradient of the total; the ladder is its second order, on
 average over the tasks in the network: a unit beyond a group's present load costs more, one below it less. Capacities count
-the room that there is with all tasks of the network taken out, machine by machine. The flow proposes; nobody moves by it.
+the room that there is with all tasks of the network taken out, machine by machine. The flow proposes; no task moves by it.
 """
 
 from __future__ import annotations

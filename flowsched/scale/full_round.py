@@ -95,7 +95,7 @@ def propose(
 ) -> Proposal:
     """Moves that pay at the ledger's state, at most ``settings.migration_moves`` steps; the ledger is not changed.
 
-    ``moved_s``: by task row, when each was moved last; minus infinity: never. ``barred``: machine rows that take nobody,
+    ``moved_s``: by task row, when each was moved last; minus infinity: never. ``barred``: machine rows that take no task,
     such as reserved ones. ``fixed``: rows of tasks that stay, such as those that have just started. Raises ``RuntimeError``
     if the solver refuses the network.
     """

@@ -96,7 +96,7 @@ class Ledger:
         """Row of the machine that a running task is on, else -1."""
         self.created_s: FloatArray = np.zeros(0)
         self.end_s: FloatArray = np.zeros(0)
-        """When a running task is predicted to end; infinite where nobody knows."""
+        """When a running task is predicted to end; infinite where that is unknown."""
         self.sequence: IntArray = np.zeros(0, dtype=np.int64)
         """Order of arrival."""
         self._task_names: dict[int, str] = {}
@@ -119,7 +119,7 @@ class Ledger:
 
     @property
     def own_readings(self) -> IntArray:
-        """What machines read when nobody is there, in units of 1/FIXED."""
+        """What machines read when no task is there, in units of 1/FIXED."""
         return self._own
 
     @property
@@ -317,7 +317,7 @@ class Ledger:
     def submit(self, classes: IntArray, created_s: FloatArray, names: Sequence[str] | None = None) -> IntArray:
         """Tasks come and wait; their rows.
 
-        Raises ``LedgerError`` for a name that is there already, a class that nobody interned, a moment that is no number.
+        Raises ``LedgerError`` for a name that is there already, a class that was not interned, a moment that is no number.
         """
         classes, created_s = np.asarray(classes), np.asarray(created_s, dtype=np.float64)
         if classes.dtype.kind not in "iu" or classes.shape != created_s.shape or classes.ndim != 1:
@@ -413,7 +413,7 @@ class Ledger:
             raise LedgerError(f"task {name} is not there") from None
 
     def task_name(self, row: int) -> str:
-        """Name of a task; its number of arrival where nobody gave one."""
+        """Name of a task; its number of arrival where it has none."""
         return self._task_names.get(row) or f"task-{int(self.sequence[row])}"
 
     def running_on(self, row: int) -> IntArray:

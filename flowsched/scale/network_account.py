@@ -20,7 +20,7 @@ from flowsched.support.arrays import FloatArray, IntArray
 
 @dataclass(frozen=True, eq=False)
 class Roll:
-    """Names of everybody in a round, and what policies said of classes, as they were; nothing in it changes later."""
+    """Names of a round's tasks and machines, and what policies said of classes, as they were then; immutable."""
 
     machines: Sequence[str | None]
     tasks: Mapping[int, str]

@@ -76,7 +76,7 @@ class PreemptionPlanner:
     def plan(self, waits: IntArray, now_s: float, barred: BoolArray | None = None) -> Preemptions:
         """Victims for tasks that found no room in a round whose placements the ledger knows already.
 
-        ``barred``: machine rows that take nobody, such as those reserved for others. Raises ``RuntimeError`` if the solver
+        ``barred``: machine rows that take no task, such as those reserved for others. Raises ``RuntimeError`` if the solver
         refuses a network.
         """
         found: list[Preemptions] = []

@@ -52,7 +52,7 @@ def by_priority(ledger: Ledger, pending: IntArray, gangs: Sequence[QueuedGang]) 
     ]
 
 
-def everybody(ledger: Ledger, queues: Sequence[Queue]) -> Queue:
+def merged(ledger: Ledger, queues: Sequence[Queue]) -> Queue:
     """All of them as one, for what does not go by priority."""
     tasks = np.concatenate([np.zeros(0, dtype=np.int64), *(q.tasks for q in queues)])
     tasks = tasks[np.argsort(ledger.sequence[tasks], kind="stable")]

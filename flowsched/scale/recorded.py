@@ -241,7 +241,7 @@ def read_ledger(record: Mapping[str, Any]) -> Ledger:
         ledger.places.append(read_places(plain))
     for plain in first["relations"]:
         ledger.topology.put(_without_running(plain, classes, running, at), rows, ledger.rows)
-    # Where it is not recorded who runs, what is taken is taken by nobody.
+    # Where the record does not name the running tasks, the room that they take belongs to no task.
     ledger.allocatable[rows] = _matrix(fleet["allocatable"], own, len(fleet["resources"]))
     for demand in demands:
         ledger.intern(read_class(demand["class"]))

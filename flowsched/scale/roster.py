@@ -103,7 +103,7 @@ class Roster:
         self._submit_running(snapshot.running)
 
     def _declare_groups(self, snapshot: Snapshot) -> None:
-        """Members of a group that nobody declared are tasks like all others."""
+        """Members of a group that was not declared are tasks like all others."""
         names = {group.name for group in snapshot.task_groups}
         for name in [name for name in self.ledger.groups if name not in names]:
             del self.ledger.groups[name]

@@ -20,7 +20,7 @@ from flowsched.scale.ledger import Ledger
 from flowsched.scale.network import ScaleNetwork, build_network
 from flowsched.scale.openings import Openings
 from flowsched.scale.overdue import OverdueTasks, Unbounded
-from flowsched.scale.queue import Queue, by_priority, everybody
+from flowsched.scale.queue import Queue, by_priority, merged
 from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.restricted import restrict, signatures
 from flowsched.scale.small_round import improve, with_exact
@@ -32,7 +32,7 @@ from flowsched.support.stage_timer import StageTimer
 if TYPE_CHECKING:
     from flowsched.scale.exact import ExactAnswer
 
-_NOBODY: IntArray = np.zeros(0, dtype=np.int64)
+_NO_TASKS: IntArray = np.zeros(0, dtype=np.int64)
 SPREAD, PACK = "spread", "pack"
 SCORINGS = (SPREAD, PACK)
 
@@ -94,7 +94,7 @@ class Level:
     """Task groups without places for their minimum."""
     exact: ExactAnswer | None = None
     """What CP-SAT said about it, if it was asked."""
-    signature: IntArray = field(default_factory=lambda: _NOBODY)
+    signature: IntArray = field(default_factory=lambda: _NO_TASKS)
     """By machine, what its group had in common beside kind and buckets."""
     paid: FloatArray | None = None
     """By class, the most that one of its tasks pays beside all others."""
@@ -186,7 +186,7 @@ class Rounds:
         self._overdue.resume(reservations)
 
     def decide(self, now_s: float, barred: BoolArray | None = None) -> RoundOutcome:
-        """One round; the ledger is not changed. ``barred``: machine rows that take nobody.
+        """One round; the ledger is not changed. ``barred``: machine rows that take no task.
 
         Raises ``RuntimeError`` if the solver refuses a network, ``ValueError`` if prices are too large for one; the next
         round starts where this one did.
@@ -247,7 +247,7 @@ class Rounds:
         levels: list[Level] = []
         crosses = self.settings.aging_crosses_priority
         timer.start("dues")
-        started = self._settle_overdue(everybody(self.ledger, queues), desk, levels, now_s) if crosses else _NOBODY
+        started = self._settle_overdue(merged(self.ledger, queues), desk, levels, now_s) if crosses else _NO_TASKS
         for queue in queues:
             if not crosses:
                 timer.start("dues")
@@ -263,11 +263,11 @@ class Rounds:
     def _settle_overdue(self, queue: Queue, desk: Desk, levels: list[Level], now_s: float) -> IntArray:
         """Who is first in a queue among due tasks starts, as a level of its own, or has a machine held; who started."""
         if not self.settings.reservations:
-            return _NOBODY
+            return _NO_TASKS
         before = desk.relations.save()
         started = self._overdue.settle(queue, desk, now_s)
         if started is None:
-            return _NOBODY
+            return _NO_TASKS
         levels.append(
             Level(
                 started.waiting,

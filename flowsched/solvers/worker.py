@@ -178,7 +178,7 @@ def serve(name: str) -> None:
     asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_hear, args=(sys.stdin.buffer, asked), daemon=True).start()
     while True:
-        with suppress(BrokenPipeError):  # nobody is there any more, which the other thread is about to hear
+        with suppress(BrokenPipeError):  # the other end is closed, which the other thread is about to hear
             pickle.dump(solution, answers, protocol=5)
             answers.flush()
         arrays, scale = asked.get()
@@ -187,7 +187,7 @@ def serve(name: str) -> None:
 
 def _hear(stream: Any, asked: queue.SimpleQueue[Any]) -> None:
     """Pass networks on, and end the process when there are no more, in the middle of a solve too: its owner has gone, maybe
-    killed, and a solve without a limit would go on for nobody.
+    killed, and a solve without a limit would go on in vain.
     """
     try:
         while True:

@@ -77,6 +77,6 @@ class Registry(Mapping[str, Any]):
         return place if isinstance(place, str) else place.value
 
     def package(self, name: str) -> str:
-        """The distribution that announces it; empty for ours and where nobody knows."""
+        """The distribution that announces it; empty for ours and where it is unknown."""
         place = self._places.get(name)
         return place.dist.name if isinstance(place, EntryPoint) and place.dist is not None else ""

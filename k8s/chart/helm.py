@@ -52,7 +52,7 @@ def build() -> Path:
         )
         if done.returncode:
             raise HelmError("helm cannot be built: " + (done.stderr.strip().splitlines() or ["no reason given"])[-1])
-        # Renamed when it is whole, so that nobody runs half of it.
+        # Renamed when it is whole, so that half of it is never run.
         (part / "helm").rename(target)
         part.rmdir()
     return target

@@ -167,7 +167,7 @@ def build() -> Path:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports on loopback that nobody uses.
+    """Unused ports on loopback.
 
     They lie below the range from which the kernel takes ports for outgoing connections: none of those can take
     the port of a part while it is being restarted.
@@ -432,7 +432,7 @@ class Plane:
         self._launch("etcd", flags, ready=f"{url}/health")
 
     def _start_api(self, port: int, controllers: bool, more: list[str]) -> None:
-        # Nobody would take the not-ready taint off a new node, as the node lifecycle controller does.
+        # Nothing would take the not-ready taint off a new node, as the node lifecycle controller does.
         off = "TaintNodesByCondition" if controllers else "TaintNodesByCondition,ServiceAccount"
         key = self.pki / "service-account.key"
         flags = [

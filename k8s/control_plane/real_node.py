@@ -153,7 +153,7 @@ def _child_of(pid: int) -> int:
 
 
 def _run(node: RealNode) -> str:
-    """Until it is over; why that is, where nobody asked for it."""
+    """Until it is over; why that is, where it was not asked for."""
     node.prepare()
     over: list[str] = []
     done = threading.Event()

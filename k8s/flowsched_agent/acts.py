@@ -1,4 +1,4 @@
-"""From what everybody has to what everybody shall have: the differences only, in an order that is safe for the services."""
+"""From what all targets have to what they shall have: the differences only, in an order that is safe for the services."""
 
 from __future__ import annotations
 

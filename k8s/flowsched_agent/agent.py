@@ -118,7 +118,7 @@ class Agent:
     def finish(self) -> bool:
         """Put everything back and say goodbye to started commands; whether all of it could be put back. Never raises."""
         whole = True
-        for steered in reversed([*self._targets.everybody()]):
+        for steered in reversed([*self._targets.all()]):
             whole = self._targets.restore(steered) and whole
         commands = self._targets.ledger.commands
         if self._configuration.on_exit == "stop":

@@ -28,6 +28,7 @@ REFUSED = 3
 
 @click.command(
     cls=StrictCommand,
+    short_help="Measure how late a critical periodic task is.",
     epilog="Example: flowsched agent bench-isolation --setting equal --setting deadline --repeat 5",
 )
 @click.option("--runtime", default="4ms", show_default=True, help="CPU time that each job of the critical task needs.")

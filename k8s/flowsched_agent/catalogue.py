@@ -70,7 +70,7 @@ def _stated_curve(threads: int, cores: int, capacity: float, slo_us: float) -> L
 
 
 def machine_here(cores: Sequence[int], root: Path = Path("/")) -> MachineType:
-    """A machine type of this machine's size; its speed is the reference type's, as nobody measured it."""
+    """A machine type of this machine's size; its speed is the reference type's, as it was not measured."""
     vcpus = max(os.cpu_count() or 1, max(cores, default=0) + 1)
     return MachineType(HERE, vcpus=vcpus, memory_mib=_memory_mib(root), smt=_has_siblings(vcpus, root))
 

@@ -55,7 +55,7 @@ class _Other:
 
 
 def target_of(saved: Saved) -> Target | None:
-    """What a control steers, by what it wrote down; None for what nobody else could find."""
+    """What a control steers, by what it wrote down; None for what no other agent could find."""
     if saved.get("kind") == "process":
         return Target(int(saved["pid"]), int(saved["start"]))
     if saved.get("kind") == "group":
@@ -69,7 +69,7 @@ def usual_folders(uid: int | None = None) -> tuple[Path, ...]:
     if uid == 0:
         return (FOLDER,)
     runtime = Path(f"/run/user/{uid}")
-    # Right below /tmp nobody else can put another folder in its place.
+    # Right below /tmp no other user can put another folder in its place.
     own = runtime / "flowsched" / "claims" if runtime.is_dir() else Path(f"/tmp/flowsched-claims-{uid}")
     return (FOLDER, own)
 
@@ -216,7 +216,7 @@ class Claims:
         self._content, self._targets = content, dict(targets)
 
     def _as_before(self) -> None:
-        """Of an agent that lives, nothing may be left that nobody understands."""
+        """A running agent must leave no file that cannot be parsed."""
         assert self._own is not None and self._descriptor is not None
         with contextlib.suppress(OSError):
             if self._content:
@@ -243,7 +243,7 @@ class Claims:
                     raise ControlError(what, _refusal(theirs, other, alive))
 
     def _nested(self, one: Target, other: Target) -> bool:
-        """Whether a group of one is the other's, or lies within it, also where nobody is in it yet."""
+        """Whether a group of one is the other's, or lies within it, also where no process is in it yet."""
         inner, outer = self._folders_of(one), self._folders_of(other)
         return any(a.is_relative_to(b) or b.is_relative_to(a) for a in inner for b in outer)
 

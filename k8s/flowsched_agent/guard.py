@@ -19,7 +19,7 @@ class Guarded:
     service: NodeService
     silent: bool = False
     there: bool = True
-    """From one that is gone nobody keeps off."""
+    """The cores of a service that is gone are free for all."""
 
 
 def guarded(

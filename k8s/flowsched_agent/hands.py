@@ -65,7 +65,7 @@ class Hands(Protocol):
         ...
 
     def claim(self, name: str, handle: Handle) -> None:
-        """Steer it from now on, and nobody else. Raises ``ControlError`` where another agent does."""
+        """Steer it from now on, and no other agent may. Raises ``ControlError`` where another agent does."""
         ...
 
     def let_go(self, name: str) -> None:
@@ -77,7 +77,7 @@ class Hands(Protocol):
         ...
 
     def core_busy_s(self) -> tuple[float, ...]:
-        """Busy seconds of each core so far; empty where nobody counts."""
+        """Busy seconds of each core so far; empty where they are not counted."""
         ...
 
     def sentences(self) -> list[str]:

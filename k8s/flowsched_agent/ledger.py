@@ -14,19 +14,19 @@ from flowsched_agent.steered import Steered
 
 
 class Ledger:
-    """Writes down the original settings of everybody, and the started commands."""
+    """Writes down the original settings of all targets, and the started commands."""
 
     def __init__(
         self,
         file: StateFile | None,
         on_exit: str,
-        everybody: Callable[[], Iterable[Steered]],
+        targets: Callable[[], Iterable[Steered]],
         complaints: Complaints,
     ) -> None:
         """``file``: None where nothing is changed; its lock must be held."""
         self._file = file
         self._on_exit = on_exit
-        self._everybody = everybody
+        self._targets = targets
         self._complaints = complaints
         self._announced: dict[str, Saved] = {}
         self.commands: dict[str, Started] = {}
@@ -51,7 +51,7 @@ class Ledger:
         if self._file is None:
             return
         saved: dict[str, Mapping[str, Any]] = dict(self._announced)
-        for one in self._everybody():
+        for one in self._targets():
             if one.handle is None:
                 continue
             try:
@@ -68,11 +68,11 @@ class Ledger:
                 raise
             self._complaints.fault("state", str(error))
             # The same holds for what was found but is not on disk.
-            for one in self._everybody():
+            for one in self._targets():
                 if not one.written:
                     one.handle = None
             return
-        for one in self._everybody():
+        for one in self._targets():
             one.written = one.handle is not None
 
     def close(self) -> None:

@@ -54,7 +54,7 @@ def compile(source: str, libraries: Sequence[str] = (), folder: Path | None = No
             raise NativeError(f"the cache folder {folder} can be written by others: programs there are not run")
         if program.is_file() and _is_ours(program) and os.access(program, os.X_OK):
             return program
-    except (OSError, RuntimeError) as error:  # also where nobody knows the home folder
+    except (OSError, RuntimeError) as error:  # also where the home folder is unknown
         raise NativeError(f"the cache folder cannot be used: {error}") from None
     found = compiler()
     if found is None:
@@ -64,7 +64,7 @@ def compile(source: str, libraries: Sequence[str] = (), folder: Path | None = No
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether nobody else can have put it there: a program that others wrote is not run with our rights."""
+    """Whether no other user can have put it there: a program that others wrote is not run with our rights."""
     state = path.stat()
     return state.st_uid in (0, os.geteuid()) and not state.st_mode & 0o022
 

@@ -72,7 +72,7 @@ class Publishing:
         return ServiceStatus(one.name, not one.silent, cores, one.service.slo_us, qps, p95_us, cpu_s)
 
     def rows(self, status: Status, granted: Allocation) -> Iterator[dict[str, Any]]:
-        """Lines of the record. ``granted``: why everybody has what it has."""
+        """Lines of the record. ``granted``: why each target has what it has."""
         for name, service in status.services.items():
             one = self._targets.services[name]
             grant = granted.services.get(name)

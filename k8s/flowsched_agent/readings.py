@@ -18,7 +18,7 @@ LOG = logging.getLogger(__name__)
 
 
 class Readings:
-    """Reads everybody who is there."""
+    """Reads all targets that exist."""
 
     def __init__(self, targets: Targets, hands: Hands, complaints: Complaints) -> None:
         """``complaints``: about what cannot be read."""

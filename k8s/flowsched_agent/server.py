@@ -63,7 +63,7 @@ class Server:
                 TCPServer.server_bind(self)
 
             def handle_error(self, request: object, client_address: object) -> None:
-                """A client that went away is nobody's fault."""
+                """A client that closed its connection is no error of ours."""
 
         try:
             self._server = Listening((address.host or ("::" if everywhere else ""), address.port), Answer)

@@ -1,7 +1,7 @@
 """What the agent has changed, on disk before it is changed: the file suffices to bring the machine back.
 
 One JSON object, replaced whole by a rename and flushed before that. A lock beside it is held as long as its agent lives, so
-that nobody restores under the hands of a living one.
+that no second process restores what a running agent has set.
 """
 
 from __future__ import annotations

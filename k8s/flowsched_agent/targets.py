@@ -23,11 +23,11 @@ from flowsched_agent.workloads import Workload, Workloads
 LOG = logging.getLogger(__name__)
 
 NEUTRAL_JOB = "neutral"
-"""Profile of jobs that nobody measured."""
+"""Profile of jobs that were not measured."""
 
 
 class Targets:
-    """Everybody who is steered, by name."""
+    """All steered targets, by name."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Targets:
         complaints: Complaints,
         forget: Callable[[str], None],
     ) -> None:
-        """Nobody is known yet. ``forget``: what was decided for one that has gone; the next of its name is another."""
+        """No target is known yet. ``forget``: what was decided for one that has gone; the next of its name is another."""
         self._configuration = configuration
         self._believed = believed
         self._hands = hands
@@ -54,12 +54,12 @@ class Targets:
         """Those that are not from the configuration."""
         self.past_pauses = 0
         """Of tasks that are gone."""
-        self.ledger = Ledger(state_file, configuration.on_exit, self.everybody, complaints)
+        self.ledger = Ledger(state_file, configuration.on_exit, self.all, complaints)
         self.children = Children(complaints)
         self._adopted: dict[str, Started] = {}
         self._postponed: set[str] = set()
 
-    def everybody(self) -> Iterator[Steered]:
+    def all(self) -> Iterator[Steered]:
         """Services, then tasks."""
         yield from [*self.services.values(), *self.tasks.values()]
 
@@ -79,10 +79,10 @@ class Targets:
         for task in self._configuration.tasks:
             if task.name not in self.tasks:
                 self._meet_task(task, now)
-        for one in self.everybody():
+        for one in self.all():
             self._meet(one)
         self.ledger.write()
-        for one in self.everybody():
+        for one in self.all():
             if one.handle is not None and not self._configuration.hands_off:
                 self.on(one, one.renew)
 
@@ -287,5 +287,5 @@ class Targets:
 
 
 def about(target: str, **more: object) -> dict[str, object]:
-    """What a message is about, without what nobody knows."""
+    """What a message is about, without what is unknown."""
     return {"target": target, **{key: value for key, value in more.items() if value not in (None, "")}}

@@ -106,11 +106,11 @@ class _Counted:
     tests: tuple[PodTest, ...]
     terminating: bool = True
     """Whether pods that are being deleted count."""
-    nobody: bool = False
+    nothing: bool = False
 
     def matches(self, pod: Pod, namespace_labels: Mapping[str, str]) -> bool:
         meta = pod.metadata
-        if self.nobody or (meta.deletion_timestamp is not None and not self.terminating):
+        if self.nothing or (meta.deletion_timestamp is not None and not self.terminating):
             return False
         labels = meta.labels or {}
         return all(t.matches(meta.namespace, labels, namespace_labels) for t in self.tests)
@@ -226,7 +226,7 @@ class RelationIndex:
         return tuple(sorted(found))
 
     def matches(self, relation: str, pod: Pod) -> bool:
-        """Whether a relation counts the pod; also one of its host ports or disks. False for one that nobody declared."""
+        """Whether a relation counts the pod; also one of its host ports or disks. False for one that was not declared."""
         if _prefix(relation) in _EXCLUSIONS:
             return relation in exclusions(pod).joins
         counted = self._counted.get(relation)
@@ -324,7 +324,7 @@ class RelationIndex:
             self._texts[named.name] = _text(relation, counted)
             # A pod that joins is meant by every test, so to be found by one is enough.
             for test in counted.tests[:1]:
-                if test.labels is not None and not counted.nobody:
+                if test.labels is not None and not counted.nothing:
                     for place in _shelf_keys(test):
                         self._shelves.setdefault(place, _Shelf()).put(named.name, test.labels)
         return named
@@ -383,10 +383,10 @@ def _pod_test(pod: Pod, term: PodAffinityTerm) -> PodTest:
 
 
 def _spread_counted(pod: Pod, constraint: TopologySpreadConstraint) -> _Counted:
-    """Pods of the same namespace that are to stay. A selector without any demand counts nobody, as in Kubernetes."""
+    """Pods of the same namespace that are to stay. A selector without any demand counts no pod, as in Kubernetes."""
     labels = _merged(pod, constraint.label_selector, constraint.match_label_keys, None)
     test = PodTest((pod.metadata.namespace,), None, labels)
-    return _Counted((test,), terminating=False, nobody=labels == LabelTest())
+    return _Counted((test,), terminating=False, nothing=labels == LabelTest())
 
 
 def _merged(
@@ -410,7 +410,7 @@ def _named(relation: Relation, counted: _Counted) -> Relation:
         relation.min_domains,
         [astuple(test) for test in counted.tests],
         counted.terminating,
-        counted.nobody,
+        counted.nothing,
     )
     digest = hashlib.blake2b(json.dumps(demand).encode(), digest_size=10).hexdigest()
     name = f"{_PREFIXES[relation.kind]}/{relation.key}/{digest}"
@@ -419,7 +419,7 @@ def _named(relation: Relation, counted: _Counted) -> Relation:
 
 def _text(relation: Relation, counted: _Counted) -> str:
     about = " and ".join(
-        f"{'nobody' if t.labels is None else t.labels} in {_shown_namespaces(t)}" for t in counted.tests
+        f"{'no pods' if t.labels is None else t.labels} in {_shown_namespaces(t)}" for t in counted.tests
     )
     skew = f" (skew {relation.skew})" if relation.kind == RelationKind.SPREAD else ""
     key, scoped, _ = relation.key.partition("@")

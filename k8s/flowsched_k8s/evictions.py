@@ -186,7 +186,7 @@ class Evictions:
         most: int,
         now: float,
     ) -> None:
-        """Room for as many pods of a group as have to start together, or nobody is evicted. ``messages`` by uid."""
+        """Room for as many pods of a group as have to start together, or no eviction at all. ``messages`` by uid."""
         if any(uid in self._awaited or self._is_leaving_for(uid) for uid in messages):
             out.coming |= messages.keys()
             return

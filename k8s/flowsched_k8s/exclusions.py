@@ -25,7 +25,7 @@ class Exclusions(NamedTuple):
 def exclusions(pod: Pod) -> Exclusions:
     """Relations for a pod's host ports and disks; names sorted.
 
-    Per protocol and port, a pod that takes all addresses excludes everybody else, and one that takes an address excludes
+    Per protocol and port, a pod that takes all addresses excludes all others, and one that takes an address excludes
     those who take the same or all. Most pods take all: that alone is a plain limit of one. A disk excludes, unless it is
     read only, all others who name it (``VolumeRestrictions`` of kube-scheduler).
     """

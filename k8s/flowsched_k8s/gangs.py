@@ -63,7 +63,7 @@ class Gangs:
         self._cache.groups.remove(group)
 
     def spec(self, ref: GroupRef) -> GroupSpec | str:
-        """The group's minimum and timeout, or why nobody knows them."""
+        """The group's minimum and timeout, or why they are unknown."""
         pods = [self._cache.pods[uid].pod for uid in sorted(self._members.get(ref, ()))]
         return self._cache.groups.resolve(ref, pods)
 

@@ -15,7 +15,7 @@ from flowsched_k8s.queue import Cause
 from flowsched_k8s.round_input import Fate, Held
 from flowsched_k8s.wakeups import Wakeups
 
-_NOBODY_HIGHER = 1 << 31
+_ABOVE_ALL = 1 << 31
 """Above every priority that a pod may have."""
 
 
@@ -72,7 +72,7 @@ class HeldNode:
                 return
 
     def _priority(self, priority: int) -> int:
-        return _NOBODY_HIGHER if self._cache.configuration.engine.aging_crosses_priority else priority
+        return _ABOVE_ALL if self._cache.configuration.engine.aging_crosses_priority else priority
 
     def _candidate(self, entry: PodEntry) -> str | None:
         """The node that a pod fits on once it is empty, and that misses least of what it needs now."""

@@ -72,13 +72,13 @@ class InputBuilder:
                 fit.append(entry)
         retry_s = self._cache.configuration.rounds.unschedulable_retry_s
         for ref, members in by_group.items():
-            everybody = {e.key.uid: e for e in members}
+            included = {e.key.uid: e for e in members}
             for other in self._gangs.waiting(ref):
-                if other.key.uid not in everybody and queue.claim(other.key):
-                    everybody[other.key.uid] = other
+                if other.key.uid not in included and queue.claim(other.key):
+                    included[other.key.uid] = other
                     self._cache.wants(other)
             sound = []
-            for entry in everybody.values():
+            for entry in included.values():
                 wants = self._cache.wants(entry)
                 if wants.problem is not None:
                     blocked.append((entry, *self.blocked(wants.problem)))

@@ -73,7 +73,7 @@ class MovePod:
 
 @dataclass(frozen=True)
 class TaintNode:
-    """PATCH a node that nobody has changed since: these are its taints from now on. The API server merges none."""
+    """PATCH a node that has not changed since: these are its taints from now on. The API server merges none."""
 
     node: str
     version: str

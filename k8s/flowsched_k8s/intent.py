@@ -160,7 +160,7 @@ _KNOWN = (
 
 
 def _unknown(pod: Pod) -> list[str]:
-    """A sentence for names under our prefix that nobody reads: they are most likely misspelt."""
+    """A sentence for names under our prefix that are not read: they are most likely misspelt."""
     stands = {*(pod.metadata.labels or {}), *(pod.metadata.annotations or {})}
     strange = sorted(n for n in stands if n.startswith(_PREFIX) and n not in _KNOWN and n not in _WRITTEN)
     return [

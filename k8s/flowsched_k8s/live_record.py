@@ -164,7 +164,7 @@ class _Leader:
         lease = _decoded(reply, "get", "leases.coordination.k8s.io", namespace)
         holder = str((lease.get("spec") or {}).get("holderIdentity") or "")
         if not holder:
-            raise _problem(title, "nobody leads at the moment", "try again in a few seconds")
+            raise _problem(title, "no process leads at the moment", "try again in a few seconds")
         return cls(connection, namespace, holder.partition("_")[0], configuration.server.metrics.port, title)
 
     async def about(self, wanted: _Wanted) -> LiveRecord:

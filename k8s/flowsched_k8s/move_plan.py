@@ -43,7 +43,7 @@ class MoveQuestion:
     what: str
     """Such as "room for team/job"."""
     given: RoundInput
-    """With the pods in question as those that wait, and their room free; for interference with nobody waiting."""
+    """With the pods in question as those that wait, and their room free; for interference when no pod waits."""
     sources: Mapping[str, str]
     """Node of each pod that may be moved, by uid."""
     gain: float = 0.0

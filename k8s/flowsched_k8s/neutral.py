@@ -1,4 +1,4 @@
-"""What is assumed of pods and nodes that nobody measured."""
+"""What is assumed of pods and nodes that were not measured."""
 
 from __future__ import annotations
 

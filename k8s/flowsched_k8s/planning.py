@@ -69,7 +69,7 @@ def plan_apart(
     engine: FlowScheduler | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> RoundResult:
-    """The same one class after the other, groups whole, for a round that raised: what cannot be planned harms nobody else.
+    """The same one class after the other, groups whole, for a round that raised: what cannot be planned harms no other pod.
 
     Its pods are held with what was raised as the reason.
     """
@@ -131,7 +131,7 @@ def plan_any_round(given: RoundInput, solver: Solver, engine: FlowScheduler) -> 
 
 
 def account_of_moves(given: RoundInput, solver: Solver, recipe: Recipe) -> RoundAccount:
-    """Of a round in which nobody waits, and what runs may move."""
+    """Of a round in which no pod waits, and what runs may move."""
     return _account(given, solver, [partial(_search_part, recipe, 0, given.world.needs)], (), {}, 0)
 
 

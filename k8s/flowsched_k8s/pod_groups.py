@@ -99,7 +99,7 @@ class PodGroupIndex:
         return self._groups.get(ref)
 
     def resolve(self, ref: GroupRef, pods: Iterable[Pod]) -> GroupSpec | str:
-        """What a group demands, or why nobody can know yet. ``pods``: those of its pods that are known."""
+        """What a group demands, or why that is not known yet. ``pods``: those of its pods that are known."""
         pods = list(pods)
         if ref.source == LABELS:
             spec = _from_labels(ref, pods)

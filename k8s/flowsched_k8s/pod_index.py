@@ -13,7 +13,7 @@ _NAMESPACE, _CLAIM, _WORKLOAD = "namespace", "claim", "workload"
 
 
 class PodIndex:
-    """uids of pods. What nobody has in common any more is forgotten."""
+    """uids of pods. What no pods have in common any more is forgotten."""
 
     def __init__(self) -> None:
         """No pod is known."""

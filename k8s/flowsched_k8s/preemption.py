@@ -24,13 +24,13 @@ from flowsched_k8s.recorder import histogram
 SYSTEM_PRIORITY = 2_000_000_000
 """From here on up priorities are ``system-cluster-critical`` and ``system-node-critical``; users' classes end below."""
 NEVER = "Never"
-"""The ``preemptionPolicy`` of pods that are first in line and evict nobody."""
+"""The ``preemptionPolicy`` of pods that are first in line and evict no pod."""
 NOT_ELIGIBLE = "not eligible due to preemptionPolicy=Never."
 
 _MIRROR = "kubernetes.io/config.mirror"
 _KARPENTER = "karpenter.sh/do-not-disrupt"
 _AUTOSCALER = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-_NOBODY = np.iinfo(np.int64).min
+_NO_POD = np.iinfo(np.int64).min
 """Below every priority: no victim is needed."""
 _UNREACHED = np.iinfo(np.int64).max
 _PRIORITY_OFFSET = 2**31
@@ -95,7 +95,7 @@ class Occupants:
     """Who is on which node: rows of arrays, kept up to date pod by pod in constant time."""
 
     def __init__(self) -> None:
-        """Nobody anywhere."""
+        """No pods on any node."""
         self._rows: dict[PodKey, int] = {}
         self._pods: list[Occupant] = []
         self._numbers: dict[str, int] = {}
@@ -341,7 +341,7 @@ def _bounds(
     if closed is not None:
         least = np.full(len(missing), _UNREACHED)
         np.minimum.at(least, crowd.at[lower], crowd.priority[lower])
-        least[crowd.at[crowd.leaving]] = _NOBODY
+        least[crowd.at[crowd.leaving]] = _NO_POD
         highest = np.where(closed, np.maximum(highest, least), highest)
     largest = np.zeros_like(missing)
     np.maximum.at(largest, crowd.at[lower], crowd.requests[lower])
@@ -355,7 +355,7 @@ def _bounds(
 
 def _least_level(crowd: Crowd, chosen: NDArray[np.bool_], missing: NDArray[np.int64]) -> NDArray[np.int64]:
     """For each node the least priority such that the chosen pods up to it hold enough."""
-    level = np.where((missing <= 0).all(axis=1), _NOBODY, _UNREACHED)
+    level = np.where((missing <= 0).all(axis=1), _NO_POD, _UNREACHED)
     members = np.flatnonzero(chosen)
     members = members[np.lexsort((crowd.priority[members], crowd.at[members]))]
     at = crowd.at[members]
@@ -397,7 +397,7 @@ def _plan_node(
     violations = len(_breaking(victims, allowed))
     plan = PreemptionPlan(node, tuple(o.pod for o in victims), violations)
     if not victims:
-        return (0, int(_NOBODY), 0, 0, float("-inf")), plan
+        return (0, int(_NO_POD), 0, 0, float("-inf")), plan
     highest = victims[0].priority
     earliest = min(o.started_s for o in victims if o.priority == highest)
     offset_sum = sum(o.priority + _PRIORITY_OFFSET for o in victims)

@@ -103,7 +103,7 @@ class Wake(StrEnum):
     NAMESPACE = "NamespaceUpdate"
     PROFILES = "ProfilesUpdate"
     ANY = "ForceActivate"
-    """Nobody knows what changed, as after a relist."""
+    """What changed is unknown, as after a relist."""
 
 
 _STORAGE = {Wake.VOLUME, Wake.CLAIM, Wake.STORAGE_CLASS, Wake.CSI_NODE, Wake.CSI_DRIVER, Wake.STORAGE_CAPACITY}
@@ -155,7 +155,7 @@ _CAUSES = {
 
 
 def causes_of(reasons: Iterable[str]) -> frozenset[Cause]:
-    """The causes behind the filters' reason texts; a text that nobody knows is :attr:`Cause.OTHER`."""
+    """The causes behind the filters' reason texts; an unknown text is :attr:`Cause.OTHER`."""
     insufficient = names.insufficient("")
     return frozenset(
         Cause.RESOURCES if reason.startswith(insufficient) else _CAUSES.get(reason, Cause.OTHER) for reason in reasons
@@ -323,7 +323,7 @@ class PodQueue:
         entry.gated = False
         if entry.place is Place.GATED:
             if not entry.attempts:
-                # The time behind its gates is nobody's latency.
+                # The time behind its gates does not count as latency.
                 entry.added_s = now
             self._leave(entry)
             self._activate(entry, GATES_GONE)
@@ -509,7 +509,7 @@ class PodQueue:
                     del self._waiting[cause][entry.like]
                 self._stopped[cause] -= 1
         elif place is Place.IN_FLIGHT and not self._sizes[place]:
-            # Nobody is left who could have missed anything.
+            # No pod is left that could have missed anything.
             self._last_wake.clear()
             self._questions.clear()
 

@@ -39,7 +39,7 @@ def static_facts(node: Node) -> tuple[object, ...]:
 
 
 def small_number(text: str, otherwise: int) -> int:
-    """A number above 0 of an annotation. Everyone may write those: a number of thousands of digits is none."""
+    """A number above 0 of an annotation. Any user may write those: a number of thousands of digits is none."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 4 and int(text) > 0 else otherwise
 
 

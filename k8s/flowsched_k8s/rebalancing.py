@@ -122,9 +122,9 @@ class Rebalancing:
     # When
 
     def due(self, now: float) -> bool:
-        """Whether it is time to look: nobody has just been moved, and no pod is about to be placed.
+        """Whether it is time to look: no pod has just been moved, and none is about to be placed.
 
-        Pods that have failed and are tried again soon keep nobody from it: in a busy cluster there are always some.
+        Pods that have failed and are tried again soon do not prevent it: in a busy cluster there are always some.
         """
         if not self._cache.configuration.features.rebalancing or now < max(self._next_s, self._quiet_until_s):
             return False
@@ -147,7 +147,7 @@ class Rebalancing:
         self._sent.discard(uid)
 
     def restore(self, now: float) -> list[Instruction]:
-        """Marks that are taken off nodes: nobody wanted the node away, or pods needed it after all."""
+        """Marks that are taken off nodes: the node need not go any more, or pods needed it after all."""
         self._emptied = {
             name: since for name, node in self._cache.nodes.items() if (since := _emptied_s(node)) is not None
         }
@@ -174,7 +174,7 @@ class Rebalancing:
         self._next_s = now + self._settings.interval_s
         self.last = look = Look(now)
         if self._budgets.unreadable:
-            look.told.append(f"nobody is moved while PodDisruptionBudgets cannot be read: {self._budgets.unreadable}")
+            look.told.append(f"no pod is moved while PodDisruptionBudgets cannot be read: {self._budgets.unreadable}")
             return []
         self._see_who_stays(now)
         look.stays = Counter(reason for reason in self._stays.values() if reason)

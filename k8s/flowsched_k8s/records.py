@@ -241,7 +241,7 @@ class Records:
                         del self._entries[entry.round]
 
     def _make(self, recipe: Recipe) -> bytes:
-        """Nobody waits for it here, and a process of its own leaves the interpreter to the rounds."""
+        """Nothing waits for it here, and a process of its own leaves the interpreter to the rounds."""
         assert isinstance(recipe, _KeptRecord)
         return recipe.packed(self._maker.make)
 

@@ -86,7 +86,7 @@ class Services:
         return sorted(found, key=lambda pair: pair[0].key)
 
     def headroom_of(self, wish: ServiceWish, machine: MachineType, threads: tuple[int, ...] = ()) -> Headroom | None:
-        """What a service leaves its neighbours on a machine; None where nobody measured it for its cores."""
+        """What a service leaves its neighbours on a machine; None where it was not measured for its cores."""
         curve = choose_curve(self.catalogue.services[wish.profile], wish, threads)
         if curve is None:
             return None

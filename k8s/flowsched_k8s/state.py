@@ -572,7 +572,7 @@ class SchedulerState:
         return []
 
     def tidy(self) -> None:
-        """Let go of what nobody needs any more; for a slow timer, between rounds."""
+        """Let go of what is not needed any more; for a slow timer, between rounds."""
         if not self.round_running:
             self.cache.forget_relations()
 

@@ -18,7 +18,7 @@ LOCAL = "it has files on its node"
 GROUPED = "it is in a pod group"
 LATENCY_SERVICE = "it is a latency service"
 EXCLUSIVE_CLAIM = "it has a claim for one pod at a time"
-UNKNOWN_WORK = "it belongs to a Job and has no profile, so nobody knows what it would lose"
+UNKNOWN_WORK = "it belongs to a Job and has no profile, so what it would lose is unknown"
 LEAVING = "it is being deleted"
 YOUNG = "it has not run for the cool-down"
 

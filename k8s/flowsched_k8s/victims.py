@@ -96,7 +96,7 @@ class Victims:
         ``within``: by fleet row, the nodes that it may go to.
         """
         if self._budgets.unreadable:
-            return f"nobody is evicted while PodDisruptionBudgets cannot be read: {self._budgets.unreadable}"
+            return f"no pod is evicted while PodDisruptionBudgets cannot be read: {self._budgets.unreadable}"
         cache, fleet = self._cache, self._copy_for(entry)
         wants = cache.wants(entry)
         verdicts = self._inputs.verdicts(wants)

@@ -299,7 +299,7 @@ class VolumeIndex:
         return tuple(patches)
 
     def assume(self, patches: Iterable[ClaimPatch]) -> None:
-        """These patches are under way: nobody else gets the same volumes."""
+        """These patches are under way: no other pod gets the same volumes."""
         for patch in patches:
             self._promised[patch.key] = patch
             self.version += 1

@@ -1,7 +1,7 @@
 """The nodes of the pool as forecasts see them, with what is believed of the jobs that run there.
 
-Nobody measures how far a job is: its progress is believed from its start and the models, and every start or end on a node
-changes the belief about everybody there. After a restart it is rebuilt from the start times of what runs.
+The progress of a job is not measured: it is estimated from its start and the models, and every start or end on a node
+changes the estimates of all jobs there. After a restart it is rebuilt from the start times of what runs.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class WorldBuilder:
         progress is not estimated.
         """
         self._cache = cache
-        self._everybody = not cache.configuration.cost_model.is_flow
+        self._all_pods = not cache.configuration.cost_model.is_flow
         self._seen: dict[str, tuple[tuple[Any, ...], Running]] = {}
         """By uid what a pod was made of, and what it is; for whole clusters of tasks, few of which change."""
         self._known: dict[str, tuple[int, KnownNode]] = {}
@@ -229,7 +229,7 @@ class WorldBuilder:
             visible = (visible and entry.request_milli > 0) or (
                 gpus is not None and entry.needs.get(gpus.resource, 0) > 0
             )
-            if uid in known or not open_cores or not (self._everybody or visible):
+            if uid in known or not open_cores or not (self._all_pods or visible):
                 continue
             # The clock of a node may be ahead.
             started = min(max(entry.started_s, entry.created_s), now_s)
@@ -237,10 +237,10 @@ class WorldBuilder:
         view = NodeView.of(name, node.type.name, node.type.vcpus, services, tuple(running))
         if len(self._seen) > 2 * len(cache.pods):
             self._seen = {uid: seen for uid, seen in self._seen.items() if uid in cache.pods}
-        return KnownNode.of(view, believed=not self._everybody)
+        return KnownNode.of(view, believed=not self._all_pods)
 
     def _runs(self, entry: PodEntry, node: str, open_cores: tuple[int, ...], started_s: float) -> Running:
-        if not self._everybody:
+        if not self._all_pods:
             return _running(entry, node, open_cores, started_s, 1)
         made_of = (entry.pod, entry.width_milli, entry.threads, entry.cores, node, open_cores, started_s)
         seen = self._seen.get(entry.key.uid)

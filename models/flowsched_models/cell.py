@@ -119,7 +119,7 @@ def water_fill(amount: float, load: Floats, size: Floats, member: Bools, level_o
 
 @compiled
 def granted(who: int, c: int, users: Ints, wanted: Floats, weight: Floats) -> float:
-    """CPU that ``who`` gets of one virtual CPU of cell ``c``: weighted max-min, nobody more than they want."""
+    """CPU that ``who`` gets of one virtual CPU of cell ``c``: weighted max-min, none more than it wants."""
     ask_all = 0.0
     heavy = 0.0
     for i in users:

@@ -25,7 +25,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 SOURCES = ("cell.py", "compiled.py", "held_share.py", "kernel.py", "latency.py", "moment.py", "pace.py", "sharing.py")
 """Files with compiled functions. They call each other, so a change in one makes what was kept of all useless."""
 _KEPT_DAYS = 30
-"""What was compiled of other versions is removed when nobody used it for so long."""
+"""What was compiled of other versions is removed when it was not used for so long."""
 _NAME_LENGTH = 16
 """Letters of the digest that name a folder."""
 
@@ -38,7 +38,7 @@ def _cache_folder(sources: Sequence[Path]) -> Path | None:
         folder = base / "flowsched" / "compiled" / digest[:_NAME_LENGTH]
         known = folder.is_dir()
         folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, RuntimeError):  # also where nobody knows the home folder
+    except (OSError, RuntimeError):  # also where the home folder is unknown
         return None
     if os.access(folder, os.W_OK):
         with contextlib.suppress(OSError):
@@ -49,7 +49,7 @@ def _cache_folder(sources: Sequence[Path]) -> Path | None:
 
 
 def remove_unused(kept: Path, before_s: float) -> None:
-    """Remove the folders of versions that nobody used since ``before_s``, seconds since 1970. What cannot go stays."""
+    """Remove the folders of versions that were not used since ``before_s``, seconds since 1970. What cannot go stays."""
     with contextlib.suppress(OSError):
         for folder in list(kept.iterdir()):
             named = len(folder.name) == _NAME_LENGTH and set(folder.name) <= set("0123456789abcdef")
@@ -186,7 +186,7 @@ def compiler(sources: Sequence[Path]) -> Callable[[Function], Function]:
 
 
 def _read_only(dispatcher: Any, function: Callable[..., Any]) -> None:
-    """Use what is kept, as in an image whose file system nobody may write to: numba itself keeps nothing it cannot write."""
+    """Use what is kept, as in an image whose read-only file system: numba itself keeps nothing it cannot write."""
     try:
         caching: Any = importlib.import_module("numba.core.caching")
 

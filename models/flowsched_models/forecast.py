@@ -53,20 +53,20 @@ def forecast(
     at once. Its program runs ``start_delay_s`` after that.
     """
     count = len(residents)
-    everyone = [*residents, *(w.resident for w in waiting)]
-    rows = np.empty((len(everyone), host.columns))
-    for row, r in zip(rows, everyone, strict=True):
+    together = [*residents, *(w.resident for w in waiting)]
+    rows = np.empty((len(together), host.columns))
+    for row, r in zip(rows, together, strict=True):
         row[:] = host.row(host.occupant(r), r.scale)
         row[PROGRESS], row[READY], row[MEMORY] = r.progress, r.ready_s, r.memory_mib
     services = host.service_rows
-    ends, bound = np.empty((1, len(everyone))), np.empty((1, len(everyone)))
+    ends, bound = np.empty((1, len(together))), np.empty((1, len(together)))
     peak = np.zeros((1, len(services)))
-    can = host.may_use(tuple(r.cores for r in everyone))
+    can = host.may_use(tuple(r.cores for r in together))
     run_draws(
         rows,
         np.array([0] * count + [w.slot for w in waiting], dtype=np.int64),
-        np.full(len(everyone), -1, np.int64),
-        np.ones((1, len(everyone))),
+        np.full(len(together), -1, np.int64),
+        np.ones((1, len(together))),
         services,
         can,
         host.siblings(can.shape[1]),

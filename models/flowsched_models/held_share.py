@@ -15,9 +15,9 @@ def held_share(
     """Share of CPU weight, in [0, 1), that jobs hold on the virtual CPUs that the threads of service k run on.
 
     Threads are whole: as long as others find a virtual CPU without one, the kernel leaves the service's threads alone, and
-    moves them off crowded CPUs. Only threads that are too many for all other places share with it. Who has nowhere else to
-    go shares whatever others could do: every set of jobs that may go no further than one of them is looked at, and the
-    worst counts. So nobody who comes ever lowers the share.
+    moves them off crowded CPUs. Only threads that are too many for all other places share with it. A job with no other
+    place shares whatever others could do: every set of jobs that may go no further than one of them is looked at, and the
+    worst counts. So an arriving job never lowers the share.
     """
     count = jobs.shape[0]
     i = count + k

@@ -46,7 +46,7 @@ class LookaheadResult:
     peak_p95_us: Floats
     """[R, services] highest p95 of each service until the last completion."""
     fits: bool
-    """Whether nobody's request or memory was ever more than what was left."""
+    """Whether no request or memory was ever more than what was left."""
 
 
 class Lookahead:

@@ -116,6 +116,6 @@ def speed_beside_mixed(
     if total <= base:
         return base
     # One at a time, several neighbours could seem to leave more than there is.
-    nobody = np.full(1, i)
-    alone = speed_in_moment(i, threads, nobody, jobs, members, size, sibling_cell, wanted, thread_weight, grants)
+    itself = np.full(1, i)
+    alone = speed_in_moment(i, threads, itself, jobs, members, size, sibling_cell, wanted, thread_weight, grants)
     return min(total, alone)

@@ -45,7 +45,7 @@ class Backlog:
     """The requests of one service that wait because it is overloaded."""
 
     def __init__(self) -> None:
-        """Nobody waits."""
+        """No request waits."""
         self.queries = 0.0
 
     def advance(

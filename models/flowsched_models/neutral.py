@@ -1,4 +1,4 @@
-"""What is assumed of a job that nobody measured: the middle of those that were, within a wide error."""
+"""What is assumed of a job that was not measured: the middle of those that were, within a wide error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flowsched_models.gpu_profile import NO_GPU_PROFILE
 from flowsched_models.profile import NEVER_MEASURED, JobProfile, PhaseOrder
 
 NEUTRAL = "neutral"
-"""Name of the profile of a job that nobody measured."""
+"""Name of the profile of a job that was not measured."""
 NEUTRAL_WORK_S = 60.0
 """Its work on one thread: a job of two minutes on one thread has scale 2."""
 

@@ -238,7 +238,7 @@ class ProfilesForm(CatalogueForm):
 def load_catalogue(path: Path | None = None, extra: Sequence[Path] = ()) -> Catalogue:
     """Profiles from a file, the bundled one by default, and from ``extra`` files, or what is bundled under their names.
 
-    A profile of a later file replaces one of the same name. Jobs that nobody measured have the profile ``neutral``, the
+    A profile of a later file replaces one of the same name. Jobs that were not measured have the profile ``neutral``, the
     middle of the others, unless a file has one of that name. Raises
     :class:`flowsched_models.document.InputError` with all mistakes of all files.
     """

@@ -1,4 +1,4 @@
-"""The run-time model: how fast everybody on one machine progresses *now*.
+"""The run-time model: how fast all tasks on one machine progress *now*.
 
 Progress x of a job runs from 0 to 1, with rates that are constant between events (a start, an end, a phase change)::
 
@@ -6,7 +6,7 @@ Progress x of a job runs from 0 to 1, with rates that are constant between event
 
 ``v`` speed of the machine type for the job, ``W`` its single-thread seconds, ``phi`` the serial share of its present phase,
 ``rs`` and ``rp`` the CPU speed it gets in serial work (one thread) and parallel work (``min(threads, cores)`` threads),
-``D`` the slow-down by neighbours' cache and memory pressure, ``O`` the cost of many threads. Everybody's rate changes
+``D`` the slow-down by neighbours' cache and memory pressure, ``O`` the cost of many threads. All rates change
 when a task comes, goes or changes phase.
 
 - *CPU share.* Threads spread over the virtual CPUs they may use by water-filling on the load of the others. On a contended

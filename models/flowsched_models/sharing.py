@@ -33,7 +33,7 @@ from flowsched_models.moment import mean_threads, speed_beside_mixed, speed_in_m
 SWEEPS = 16
 """Most rounds of water-filling; core sets that overlap in part settle long before."""
 SETTLED = 1e-7
-"""Threads per virtual CPU: a sweep that moves nobody by more is the last."""
+"""Threads per virtual CPU: a sweep that moves no thread by more is the last."""
 MIX_STEPS = 3
 """Steps of the fixed point between a mixed job's serial share of time and the CPU that it gets."""
 
@@ -95,7 +95,7 @@ def share(
     speed: Floats,
     weight_share: Floats,
 ) -> None:
-    """CPU of everybody who is there: ``users``, indices of occupants, ascending.
+    """CPU of all occupants that are there: ``users``, indices of occupants, ascending.
 
     Into ``busy`` [n] CPUs used, ``speed`` [n] the same less what busy siblings cost (for a mixed job its mean over work),
     ``weight_share`` [services] the share of CPU weight that jobs hold on the cores that each service's threads run on.

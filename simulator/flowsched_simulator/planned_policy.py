@@ -81,7 +81,7 @@ class PlannedScheduler:
         return replace(decisions, timings_ms={"decide": (self._clock() - began) * 1e3}, stopped=self._stopped)
 
     def _as_planned(self, snapshot: Snapshot) -> bool:
-        """Whether the plan knows everybody and everything went as it said so far."""
+        """Whether the plan knows all tasks and everything went as planned so far."""
         cluster = (frozenset(snapshot.machines), frozenset(snapshot.services))
         holds = self._sound and cluster == self._cluster
         self._cluster = cluster

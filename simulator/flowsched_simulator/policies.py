@@ -1,4 +1,4 @@
-"""Everybody who can place tasks in a simulation, by name."""
+"""All policies that can place tasks in a simulation, by name."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def describe(name: str) -> Description:
     )
 
 
-def everybody() -> tuple[Description, ...]:
+def all_policies() -> tuple[Description, ...]:
     """All of them, in the order of lists."""
     return tuple(describe(name) for name in (*POLICIES, *ON_REQUEST, *baselines_on_request(), *cost_models()))
 

@@ -19,7 +19,7 @@ from flowsched_agent.workloads import Workloads
 
 
 class FakeClock:
-    """Time passes only while it is waited for, or when somebody takes some."""
+    """Time passes only while it is waited for, or when a test takes some."""
 
     def __init__(self) -> None:
         self.t = 100.0
@@ -110,7 +110,7 @@ class FakeCounters:
 class FakeStats:
     """Answers by a script; None: no answer."""
 
-    problem: str | None = "nobody is there"
+    problem: str | None = "no server there"
 
     def __init__(self) -> None:
         self.answer: Callable[[], FakeCounters | None] = lambda: FakeCounters(0)

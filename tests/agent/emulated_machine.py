@@ -81,7 +81,7 @@ def run_in_guest(
 ) -> GuestRun:
     """Boot, run a command at the root of the repository, and end. Reports ``*.xml`` in the guest's SHARED are read.
 
-    An emulated machine stands still for ever now and then: one of eight did, in a test that is over at once otherwise. Then
+    An emulated machine hangs now and then: one of eight did, in a test that is over at once otherwise. Then
     another is booted. Of a test that hangs, Python prints where it does long before, and it hangs in the next machine too.
     """
     initial = folder / "initial.cpio.gz"

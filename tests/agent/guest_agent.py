@@ -146,7 +146,7 @@ def steer(groups: Groups, memcached: Memcached, folders: tuple[Path, Path, Path]
         until(so_far(own.exists), "a group of the plain process's own", agent.said)
         assert "cgroups are of version 2." in agent.said()
         with offered(memcached.port):
-            # More than both cores carry: everybody else is stopped.
+            # More than both cores carry: all others are stopped.
             until(so_far(lambda: settings(web)["cpuset.cpus"] == "0-1"), "memcached on both cores", agent.said)
             until(so_far(lambda: settings(batch)["cgroup.freeze"] == "1"), "batch to be frozen", agent.said)
             until(so_far(lambda: stopped(plain)), "the plain process to be stopped", agent.said)

@@ -1,4 +1,4 @@
-"""SCHED_DEADLINE on a machine of its own, where nobody else reserves: the kernel admits exactly what our arithmetic says.
+"""SCHED_DEADLINE on a machine of its own, without other reservations: the kernel admits exactly what our arithmetic says.
 
 Run inside the emulated machine by ``guest_start.py``. Its kernel of Debian 12 (6.1) has no server for ordinary tasks, that
 of Debian 13 (6.12) has one.

@@ -166,7 +166,7 @@ def _run(*words: str, folder: Path | None = None) -> str:
         raise NoKernelError(f"{words[0]} could not be run: {error.strerror}") from None
     if done.returncode != 0:
         said = done.stderr.strip().splitlines()
-        raise NoKernelError(f"{' '.join(words)} failed: {said[-1] if said else 'without a word'}")
+        raise NoKernelError(f"{' '.join(words)} failed: {said[-1] if said else 'no output'}")
     return done.stdout
 
 

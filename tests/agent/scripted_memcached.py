@@ -10,7 +10,7 @@ from types import TracebackType
 
 
 class ScriptedMemcached:
-    """One thread for all connections, as one memcached thread: while it pauses, everybody waits.
+    """One thread for all connections, as one memcached thread: while it pauses, all requests wait.
 
     ``answer`` gets the number of the request (from 0) and returns what is sent; None closes the connection.
     """

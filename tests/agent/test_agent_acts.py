@@ -104,7 +104,7 @@ def low(*cores: int, run: bool = True) -> TaskGrant:
     return TaskGrant(run, cores, LOWEST_WEIGHT)
 
 
-def test_whoever_decides_nobody_shares_who_has_no_low_weight_and_nobody_else_is_touched() -> None:
+def test_by_any_policy_no_task_shares_without_low_weight_and_no_other_is_touched() -> None:
     tasks = {"shares": low(1, 2), "anywhere": low(), "within": low(0), "beside": low(2), "weighed": low(0)}
     unweighed = set(tasks) - {"weighed"}
     safe = guarded(one((0, 1), **tasks), [Guarded(SERVICE)], tasks, range(4), unweighed)
@@ -120,7 +120,7 @@ def test_whoever_decides_nobody_shares_who_has_no_low_weight_and_nobody_else_is_
     assert safe.services["mc"].cores == (0, 1)
 
 
-def test_from_a_service_that_is_gone_nobody_keeps_off() -> None:
+def test_the_cores_of_a_service_that_is_gone_are_free_for_all() -> None:
     gone = Guarded(SERVICE, silent=True, there=False)
     safe = guarded(one((0, 1), b=low(1)), [gone], ["b"], range(4), {"b"})
     assert (safe.services["mc"].cores, safe.tasks["b"].cores) == ((0, 1, 2, 3), (1,))

@@ -212,7 +212,7 @@ def test_groups_are_the_same_by_inode_or_by_their_processes(tmp_path: Path, task
     claims.close()
 
 
-def test_groups_within_each_other_meet_before_anybody_is_in_them(tmp_path: Path) -> None:
+def test_groups_within_each_other_meet_while_they_are_empty(tmp_path: Path) -> None:
     claims = Claims(tmp_path / "mine.json", System(cgroup=tmp_path / "cgroup"), (tmp_path,))
     pod, within, beside = (group(tmp_path / "cgroup", path) for path in ("pods/a", "pods/a/container", "pods/ab"))
     for theirs, mine in ((pod, within), (within, pod)):
@@ -290,7 +290,7 @@ def test_a_claim_that_cannot_be_written_is_none(tmp_path: Path, task: int, monke
     second.close()
 
 
-def test_nobody_else_can_hold_the_lock_of_the_folder(tmp_path: Path, task: int) -> None:
+def test_no_other_user_can_hold_the_lock_of_the_folder(tmp_path: Path, task: int) -> None:
     claims = Claims(tmp_path / "mine.json", System(), (tmp_path / "claims",))
     before = os.umask(0o077)
     try:
@@ -302,7 +302,7 @@ def test_nobody_else_can_hold_the_lock_of_the_folder(tmp_path: Path, task: int) 
     claims.close()
 
 
-def test_a_folder_that_somebody_else_put_there_is_not_trusted(tmp_path: Path, task: int) -> None:
+def test_a_folder_of_another_user_is_not_trusted(tmp_path: Path, task: int) -> None:
     real = tmp_path / "real"
     real.mkdir()
     (tmp_path / "claims").symlink_to(real)

@@ -95,7 +95,7 @@ def test_all_mistakes_come_at_once_with_their_lines(tmp_path: Path) -> None:
         "  - name: third\n"  # 14
         "    profile: memcached\n"
         "    socket: /tmp/x\n"
-        "    client: nobody\n"
+        "    client: unknown\n"
         "    slo: {p95: 1ms}\n"
         "    capacity: {1: 30K, 2: 20K, x: 1}\n"  # 19
         "tasks:\n"
@@ -119,7 +119,7 @@ def test_all_mistakes_come_at_once_with_their_lines(tmp_path: Path) -> None:
         "10: services[0].minCores: must be at most the number of its cores (2), but is 3",
         "13: services[1].slo.p95: 5 has no unit",
         "14: services[2].find: is missing; behind a Unix socket",
-        "17: services[2].client: profile memcached was not measured with client 'nobody'",
+        "17: services[2].client: profile memcached was not measured with client 'unknown'",
         "19: services[2].capacity.x: 'x' is not a number of cores",
         "19: services[2].capacity.2: 20K on 2 cores is less than 30K on 1",
         "21: tasks[0].name: 'mc' stands twice",

@@ -247,7 +247,7 @@ def test_deadlines_are_asked_for_once_and_done_without_where_refused() -> None:
     assert b.agent.status.errors == {"control": 1}
 
 
-def test_a_tick_that_fails_in_a_way_that_nobody_thought_of_does_not_end_the_loop() -> None:
+def test_a_tick_with_an_unforeseen_failure_does_not_end_the_loop() -> None:
     b = bench(allocation((0,), batch=TaskGrant(True, (1,))))
     b.hands.core_busy_s = lambda: [][1]  # type: ignore[method-assign]
     b.agent.run(ticks=3)

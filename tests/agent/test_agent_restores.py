@@ -327,7 +327,7 @@ def test_nothing_that_is_started_inherits_a_real_time_class() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     if done.returncode == 3:
-        give_up("SCHED_FIFO is refused here; it is needed to see that nobody inherits it")
+        give_up("SCHED_FIFO is refused here; it is needed to see that no process inherits it")
     assert done.stdout.split() == [str(os.SCHED_FIFO), str(os.SCHED_OTHER)], done.stderr
 
 

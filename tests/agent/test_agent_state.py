@@ -1,4 +1,4 @@
-"""The state file: whole or not at all, understood or set aside, and nothing restored twice or for somebody else."""
+"""The state file: whole or not at all, understood or set aside, and nothing restored twice or for another process."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_saved_settings_of_another_version_are_left_alone() -> None:
     assert "left alone" in sentence
 
 
-def test_an_origin_of_a_recycled_pid_is_nobodys() -> None:
+def test_an_origin_of_a_recycled_pid_is_not_used() -> None:
     here = {"kind": "origin", "name": "x", "boot": boot_id(), "pid": os.getpid(), "groups": {"cpu": "/nowhere"}}
     assert restore({**here, "start": 1}) == []
     assert restore({**here, "start": start_time(os.getpid()), "boot": "another"}) == []

@@ -95,7 +95,7 @@ def test_a_worker_uses_the_cpu_time_that_it_is_told_to(program: Program) -> None
     assert sum(used) <= 30 * 2_000_000 * 1.5
 
 
-def test_a_worker_ends_with_whoever_started_it() -> None:
+def test_a_worker_ends_with_its_parent() -> None:
     program = next(iter(programs()))
     code = (
         "import os, sys, time\n"

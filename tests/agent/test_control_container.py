@@ -188,7 +188,7 @@ def test_without_a_cpu_group_nice_values_and_no_quota(tmp_path: Path) -> None:
 
 
 @KINDS
-def test_the_root_group_is_nobodys_to_steer(tmp_path: Path, kind: str) -> None:
+def test_the_root_group_is_never_changed(tmp_path: Path, kind: str) -> None:
     machine = FakeMachine(tmp_path, kind)
     machine.spawn(100)
     with pytest.raises(ControlError, match="root group, or in that of the agent; start it as a container"):

@@ -183,7 +183,7 @@ def test_freeze_and_thaw(tmp_path: Path, kind: str) -> None:
 
 
 @BOTH
-def test_a_freeze_that_takes_long_is_not_waited_for_for_ever(tmp_path: Path, kind: str) -> None:
+def test_the_wait_for_a_freeze_is_bounded(tmp_path: Path, kind: str) -> None:
     machine = FakeMachine(tmp_path, kind)
     machine.slow_freezer = True
     group = group_of(machine)

@@ -401,8 +401,8 @@ def test_a_group_is_waited_for_while_its_last_process_is_ending_and_not_while_on
 
 
 @KINDS
-@pytest.mark.parametrize("ended", ["nobody", "the first", "all", "before it was moved"])
-def test_whoever_was_only_moved_leaves_no_group(tmp_path: Path, kind: str, ended: str) -> None:
+@pytest.mark.parametrize("ended", ["none", "the first", "all", "before it was moved"])
+def test_a_process_that_was_only_moved_leaves_no_group(tmp_path: Path, kind: str, ended: str) -> None:
     machine = machine_with_job(tmp_path, kind)
     before, detected = machine.snapshot(), detect(machine, machine.subject)
     saved = json.loads(json.dumps(origin_of(machine, detected.hierarchies, "job", 100)))

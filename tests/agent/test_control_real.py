@@ -191,7 +191,7 @@ def test_weight_and_quota_of_an_own_group(job: int, control: ProcessControl, det
 def test_a_real_time_process_stays_where_it_is_on_v1(job: int, detected: Detected) -> None:
     needs(detected.fifo, "SCHED_FIFO")
     needs(detected.controllers["cpu"], "the cpu controller")
-    # Its first thread, which only waits: the one that works would take a whole CPU from everybody.
+    # Its first thread, which only waits: the one that works would take a whole CPU from all others.
     set_first(SYSTEM, job, "job")
     made = control_of_process("job", job, detected, SYSTEM)
     try:
@@ -471,8 +471,8 @@ def test_a_signal_never_reaches_another_process(detected: Detected) -> None:
 
 def test_an_agent_without_rights_finds_out() -> None:
     if os.getuid() != 0:
-        pytest.skip("only root can start something as nobody")
-    # Imported before the rights are given up: nobody may not read the folder of this interpreter, perhaps.
+        pytest.skip("only root can start something as another user")
+    # Imported before the rights are given up: the other user may not read the folder of this interpreter, perhaps.
     script = """
 import contextlib, os, signal, time
 from flowsched_agent.controls.detected import detect

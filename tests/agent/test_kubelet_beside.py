@@ -48,7 +48,7 @@ def test_a_container_that_came_meanwhile_gets_the_cpus_of_its_pod(tmp_path: Path
     assert {file_of(machine, "cpuset", "cpuset.cpus", path) for path in (JOB, OLD, NEW, f"{NEW}/inside")} == {"0-3"}
 
 
-def test_cpus_that_somebody_else_gave_to_a_new_container_stay(tmp_path: Path) -> None:
+def test_cpus_that_another_program_gave_to_a_new_container_stay(tmp_path: Path) -> None:
     machine = FakeMachine(tmp_path, "v1")
     group = group_of(machine)
     group.set_cores((0, 1))
@@ -171,6 +171,6 @@ def test_a_job_is_left_to_kubelet_while_it_is_resized() -> None:
     pod["status"]["conditions"] = [{"type": "PodResizeInProgress", "status": "True", "reason": "Error"}]
     found = read_pod(pod, CATALOGUE, ["flowsched"])
     assert (found.workload, found.problem) == (None, None)
-    # What kubelet has not begun with may take for ever.
+    # What kubelet has not begun with may never come.
     pod["status"]["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
     assert read_pod(pod, CATALOGUE, ["flowsched"]).workload is not None

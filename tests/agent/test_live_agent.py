@@ -61,7 +61,7 @@ class Look:
 
 @dataclass
 class Stage:
-    """Everybody on it."""
+    """All programs on it."""
 
     folder: Path
     cores: tuple[int, int]
@@ -98,14 +98,14 @@ class Stage:
         return LoadPlan(tuple(LoadStep(*step) for step in steps), port=self.memcached.port)
 
     def is_as_before(self) -> bool:
-        """Whether everybody has again what it had before the agent came."""
+        """Whether every program has again what it had before the agent came."""
         return {pid: settings_of(pid) for pid in self.originals} == self.originals
 
 
-NOBODY = "65534"
+OTHER_USER = "65534"
 UNPRIVILEGED = (
     "setpriv",
-    *("--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"),
+    *("--reuid", OTHER_USER, "--regid", OTHER_USER, "--clear-groups"),
     # May read what root may read, as Python itself may be there, and nothing else that others may not.
     *("--inh-caps=-all,+dac_read_search", "--ambient-caps=+dac_read_search", "--bounding-set=-all,+dac_read_search"),
 )
@@ -174,7 +174,7 @@ def stage(folder: Path, cores: tuple[int, int], prefix: tuple[str, ...] = ()) ->
 
 
 def compiled_for_all(folder: Path) -> Path:
-    """A cache folder that everybody may use, with what we have compiled already: compiling takes most of a minute."""
+    """A cache folder that all users may use, with what we have compiled already: compiling takes most of a minute."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     cache = folder / "cache"
     if (base / "flowsched" / "compiled").is_dir():
@@ -282,7 +282,7 @@ def test_the_batch_job_stands_still_exactly_while_it_is_paused(course: tuple[Sta
     frozen = [
         (b, c) for a, b, c in zip(looks, looks[1:], looks[2:], strict=False) if a.stopped and b.stopped and c.stopped
     ]
-    # With memcached so near to its capacity nobody may disturb it.
+    # With memcached so near to its capacity no job may disturb it.
     assert "paused" in states
     assert frozen
     for before, after in frozen:

@@ -63,9 +63,9 @@ def test_requests_due_while_the_server_pauses_have_the_pause_in_their_latency() 
     assert totals.due == totals.sent == totals.answered == server.requests
     assert totals.max_us is not None
     assert totals.max_us >= 1e6 * PAUSE_S
-    # Somewhere a whole window lies in the first half of the pause: whoever was due in it waited for the second half.
+    # Somewhere a whole window lies in the first half of the pause: the requests due in it waited for the second half.
     assert max(row.p50_us or 0.0 for row in result.rows) >= 1e6 * (PAUSE_S - 2 * WINDOW_S)
-    # Nobody waits for anybody: arrivals go on through the pause.
+    # No request waits for another: arrivals go on through the pause.
     assert min(row.due for row in result.rows) > 50
 
 
@@ -74,7 +74,7 @@ def test_a_closed_loop_hides_the_same_pause() -> None:
         result = run_load(plan_for(server.port, (0.0, 1.5), closed=True))
     assert result.totals.max_us is not None
     assert result.totals.max_us >= 1e6 * PAUSE_S
-    # A whole window in which nobody asked anything.
+    # A whole window without a request.
     assert min(row.due for row in result.rows) == 0
 
 
@@ -180,9 +180,9 @@ def test_a_run_that_is_stopped_reports_what_was_until_then(closed: bool) -> None
     assert len(result.steps) == 1
 
 
-def test_nobody_at_the_port_and_somebody_else_at_the_port() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        port = nobody.getsockname()[1]
+def test_no_server_at_the_port_and_another_server_at_the_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
     with pytest.raises(LoadError, match=f"nothing can be reached at 127.0.0.1:{port}: Connection refused"):
         run_load(plan_for(port, (1.0, 1.0)))
     with pytest.raises(LoadError, match="the host 'no such host' is not known"):
@@ -296,5 +296,5 @@ def test_the_command(tmp_path: Path) -> None:
         both = CliRunner().invoke(load, ["--port", port, "--rate", "5", "--closed"])
         assert both.exit_code == 2
         assert "give one of --rate, --steps, --wave and --closed" in both.output
-    nobody = CliRunner().invoke(load, ["--port", port, "--rate", "5"], standalone_mode=False)
-    assert isinstance(nobody.exception, InputError)
+    without_server = CliRunner().invoke(load, ["--port", port, "--rate", "5"], standalone_mode=False)
+    assert isinstance(without_server.exception, InputError)

@@ -73,7 +73,7 @@ def hangs_up(connection: socket.socket) -> None:
 
 
 def says_nothing(connection: socket.socket) -> None:
-    """Late for ever."""
+    """Always late."""
 
 
 class Clock:
@@ -194,9 +194,9 @@ def test_a_broken_answer_is_none_and_the_next_is_read(serve: Callable[..., Serve
     assert stats.problem is None
 
 
-def test_nobody_listens_and_waits_grow(tmp_path: Path) -> None:
+def test_without_a_server_waits_grow(tmp_path: Path) -> None:
     clock = Clock()
-    stats = MemcachedStats(socket_path=str(tmp_path / "nobody"), timeout_s=LONG_S, now_s=clock)
+    stats = MemcachedStats(socket_path=str(tmp_path / "nothing"), timeout_s=LONG_S, now_s=clock)
     waits: list[float] = []
     for _ in range(8):
         assert stats.read() is None

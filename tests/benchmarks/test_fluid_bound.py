@@ -27,7 +27,7 @@ CACHE = NodeService("cache", "cache", 2, 1000.0, "plain", (0, 1))
 INTERVAL_S = 7.0
 
 
-def nobody(t_s: float) -> tuple[float, ...]:
+def without_load(t_s: float) -> tuple[float, ...]:
     return ()
 
 
@@ -36,17 +36,21 @@ def one(profile: str, scale: float = 1.0) -> NodeTask:
 
 
 def bound(tasks: list[NodeTask], kind: str = "small", cores: int = 4) -> float:
-    return fluid_bound(WITH_PAIRS, kind, cores, (), tasks, nobody)
+    return fluid_bound(WITH_PAIRS, kind, cores, (), tasks, without_load)
 
 
 def test_a_job_alone_takes_its_work_over_all_cores() -> None:
     assert bound([one("scaling")]) == pytest.approx(SCALING.work_s / 4)
-    assert plain_bound(CATALOGUE, "small", 4, [one("scaling")], nobody) == pytest.approx(SCALING.work_s / 4, abs=1e-5)
+    assert plain_bound(CATALOGUE, "small", 4, [one("scaling")], without_load) == pytest.approx(
+        SCALING.work_s / 4, abs=1e-5
+    )
 
 
 def test_serial_work_uses_one_core_and_its_parallel_work_comes_before_or_after_it() -> None:
     assert bound([one("serial")]) == pytest.approx(30.0 + 30.0 / 4)
-    assert plain_bound(CATALOGUE, "small", 4, [one("serial")], nobody) == pytest.approx(SERIAL.work_s / 4, abs=1e-5)
+    assert plain_bound(CATALOGUE, "small", 4, [one("serial")], without_load) == pytest.approx(
+        SERIAL.work_s / 4, abs=1e-5
+    )
 
 
 def test_other_jobs_fill_the_cores_beside_serial_work() -> None:
@@ -60,7 +64,7 @@ def test_neighbours_that_disturb_each_other_cost_time_only_where_they_must_meet(
     alone_s = serial_s + (HUNGRY.work_s - serial_s) / 4
     assert bound([one("hungry")]) == pytest.approx(alone_s), "a job does not disturb itself"
     both_s = bound([one("hungry"), one("hungry", 2.0)])
-    assert 3 * HUNGRY.work_s / 4 < both_s <= 3 * alone_s + 1e-6, "one after the other nobody meets anybody"
+    assert 3 * HUNGRY.work_s / 4 < both_s <= 3 * alone_s + 1e-6, "one after the other no two meet"
 
 
 def test_busy_siblings_cost_what_the_model_says() -> None:
@@ -90,7 +94,7 @@ def test_a_need_is_the_integral_of_its_wave() -> None:
 
 
 def test_a_factor_on_work_lengthens_the_bound() -> None:
-    slow = fluid_bound(CATALOGUE, "small", 4, (), [one("scaling")], nobody, {"scaling-1": 1.5})
+    slow = fluid_bound(CATALOGUE, "small", 4, (), [one("scaling")], without_load, {"scaling-1": 1.5})
     assert slow == pytest.approx(1.5 * bound([one("scaling")]))
 
 
@@ -143,7 +147,7 @@ def test_no_run_that_leaves_the_service_its_cpu_is_done_before_the_bounds(case: 
     end_s, step = 0.0, 0
     while machine.tasks():
         machine.set_load("cache", wave.qps(int(machine.now_s // INTERVAL_S)))
-        # In the end everybody runs, so that every plan comes to an end.
+        # In the end all run, so that every plan comes to an end.
         for task, (run, cores, weight) in zip(tasks, plan[step % len(plan)], strict=True):
             if task.name in machine.tasks():
                 machine.set_grant(task.name, TaskGrant(run or step > 20, cores, weight * LOWEST_WEIGHT))

@@ -57,7 +57,7 @@ def samples() -> list[Sample]:
     return made
 
 
-def test_a_run_is_summed_up_from_its_windows_and_what_everybody_had() -> None:
+def test_a_run_is_summed_up_from_its_windows_and_core_sets() -> None:
     loaded = result([100.0, 2000.0, 1500.0, None, 300.0], [8e3, 8e3, 34e3, 34e3, 8e3])
     outcome, windows = summarise("agent", 2, loaded, samples(), 77)
     assert [window.service_cores for window in windows] == [1, 1, 2, 2, 2]

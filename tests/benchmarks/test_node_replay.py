@@ -61,7 +61,7 @@ def test_a_longer_first_job_delays_the_second_and_not_its_pause() -> None:
 
 
 def test_what_follows_an_end_loses_to_what_came_later_in_the_log() -> None:
-    # vips ends much later than logged: the unpause that followed it must not undo the pause after it for ever.
+    # vips ends much later than logged: the unpause that followed it must not undo the pause after it.
     run = logged(
         (0.0, "start", "vips", (2,), 1),
         (0.0, "start", "radix", (3,), 1),

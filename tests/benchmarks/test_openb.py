@@ -141,7 +141,7 @@ def test_our_policy_allocates_more_than_the_published_ones(name: str, policy: st
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_lists_that_nobody_has_published(default: OpenbExperiment, name: str) -> None:
+def test_lists_of_unpublished_demand(default: OpenbExperiment, name: str) -> None:
     """No parameter is chosen for them. Ahead of FGD, except where FGD is at the bound too."""
     pods, again = made(name, default.pods), made(name, default.pods)
     assert pods.shapes == again.shapes and np.array_equal(pods.shape_of, again.shape_of)

@@ -73,7 +73,7 @@ def zoned(zones: str, **changes: Any) -> list[Machine]:
 
 
 def related(count: int, name: str = "r", **changes: Any) -> list[Task]:
-    """Tasks that hold and join a relation, and disturb nobody."""
+    """Tasks that hold and join a relation, and disturb no other."""
     bonds = {"holds": (name,), "joins": (name,)} | changes
     return [task(f"t{k}", SINGLE, **bonds) for k in range(1, count + 1)]
 
@@ -89,7 +89,7 @@ def grouped(count: int, group: str = "train", **changes: Any) -> list[Task]:
 
 @settings(max_examples=150)
 @given(bound_rounds(), VARIANTS)
-def test_whoever_is_bound_keeps_every_relation_group_and_resource(now: Snapshot, variant: dict[str, Any]) -> None:
+def test_bound_tasks_keep_every_relation_group_and_resource(now: Snapshot, variant: dict[str, Any]) -> None:
     decisions = flow_scheduler(**variant).decide(now)
 
     tasks = {t.name: t for t in now.pending}
@@ -210,7 +210,7 @@ def test_a_spread_fills_zones_evenly_though_one_is_better() -> None:
     assert Counter(m == "m4" for m in placed.values()) == {True: 2, False: 2}
 
 
-def test_who_wants_to_be_near_somebody_follows_in_the_same_round() -> None:
+def test_a_task_with_affinity_follows_in_the_same_round() -> None:
     near = Relation("near-cache", RelationKind.TOGETHER, "zone")
     cache = task("cache", SERIAL, joins=("near-cache",), machines=("m2",), widths_milli=(1000,))
     web = task("a-web", holds=("near-cache",), widths_milli=(1000,))
@@ -220,7 +220,7 @@ def test_who_wants_to_be_near_somebody_follows_in_the_same_round() -> None:
     assert where(decisions) == {"cache": "m2", "a-web": "m2"}
 
 
-def test_nobody_follows_who_is_not_there() -> None:
+def test_no_task_follows_one_that_is_not_there() -> None:
     near = Relation("near-cache", RelationKind.TOGETHER, "zone")
 
     alone = snapshot(related(1, "near-cache", joins=()), zoned("ab"), relations=(near,), catalogue=LONE)
@@ -293,7 +293,7 @@ def test_who_is_refused_at_last_moves_to_the_next_best_place() -> None:
     assert [(r.task, r.machine, r.relation, r.moved_to) for r in repaired.repairs] == [("t2", "m2", "r", "m3")]
 
 
-def test_nobody_is_bound_beside_somebody_who_is_only_planned_for_later() -> None:
+def test_no_task_is_bound_beside_one_that_is_only_planned_for_later() -> None:
     near = Relation("near", RelationKind.TOGETHER, "zone")
     busy = running(task("busy", SINGLE), "m1", (0, 1, 2, 3), width_milli=3000, threads=1)
     jobs = [
@@ -476,7 +476,7 @@ def test_below_its_least_utility_a_task_waits_until_it_is_due() -> None:
     assert where(flow_scheduler(slots=1).decide(snapshot([wants], running=[busy], now_s=700.0))) == {"wants": "m1"}
 
 
-def test_nobody_waits_for_the_end_of_a_task_that_has_none() -> None:
+def test_no_task_waits_for_the_end_of_a_long_running_one() -> None:
     forever = running(task("forever", SINGLE, endless=True), "m1", (0,), width_milli=3000, threads=1, progress=0.9)
     wide = task("wide", SINGLE, widths_milli=(2000,))
     here = LONE
@@ -501,7 +501,7 @@ def test_a_task_without_an_end_costs_its_slow_down_whatever_its_length() -> None
     assert 0.01 < cost(1.0) < 1.0
 
 
-def test_waiting_does_not_spare_anybody_a_neighbour_that_never_ends() -> None:
+def test_waiting_does_not_avoid_a_neighbour_that_never_ends() -> None:
     """On machines that all carry one, tasks start side by side rather than hope for a better day."""
     forever = [
         running(task(f"e{k}", HUNGRY, endless=True, memory_mib=10), f"m{k}", (0, 1, 2, 3), width_milli=500)

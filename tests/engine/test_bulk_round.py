@@ -339,7 +339,7 @@ def test_a_task_is_placed_near_one_that_is_placed_in_the_same_round() -> None:
 
 
 def test_finding_cheaper_places_takes_no_member_from_a_group() -> None:
-    """Whoever comes later makes places dearer than they may be; a group that is complete stays complete."""
+    """Later arrivals make places dearer than they may be; a group that is complete stays complete."""
     gang = plain("gang", 2, 1000, group="gang", sensitivity=1.0, pressure=0.5, max_cost=0.25, slowness={"n001": 0.5})
     loud = plain("loud", 2, 500, sensitivity=1.0, pressure=0.5)
     world = World(equal_boxes(2, 4000), kinds=(gang, loud), groups=(TaskGroup("gang", 2),))
@@ -351,7 +351,7 @@ def test_finding_cheaper_places_takes_no_member_from_a_group() -> None:
     assert placed in (0, 2)
 
 
-def test_a_machine_with_an_endless_price_takes_nobody() -> None:
+def test_a_machine_with_an_infinite_price_takes_no_task() -> None:
     world = World(equal_boxes(2), kinds=(plain("a", 3, preference={"n000": math.inf}),))
 
     assert {p.machine for p in run(world).placements} == {"n001"}
@@ -398,7 +398,7 @@ def test_a_group_whose_members_are_not_all_here_waits() -> None:
 
 
 def test_what_leaned_on_a_group_that_gave_way_is_not_kept() -> None:
-    """The follower may only be where members of the group are; the group fails, so nobody is left standing."""
+    """The follower may only be where members of the group are; the group fails, so none is left standing."""
     kinds = (
         plain("gang", 5, 1000, group="gang", joins=("near",)),
         plain("follower", 1, 100, holds=("near",)),

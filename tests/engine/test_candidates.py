@@ -176,7 +176,7 @@ def test_a_machine_that_is_planned_for_a_task_stays_its_candidate() -> None:
     assert others == [seen_by(now, t.name) for t in now.pending[1:]]
 
 
-def test_a_reserved_machine_is_everybodys_candidate() -> None:
+def test_a_reserved_machine_is_a_candidate_for_all() -> None:
     now = crowd(MANY, 4, 3)
     kept = replace(now, reservations=(Reservation("task-00", "node-0150", 4000, 60.0),))
     assert all("node-0150" in seen_by(kept, t.name) for t in kept.pending)

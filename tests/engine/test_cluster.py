@@ -132,7 +132,7 @@ def test_what_cannot_be_true_is_refused_and_changes_nothing(event: Event) -> Non
     assert state.snapshot(0.0) == before
 
 
-def test_overcommitment_counts_services_and_everybody_else() -> None:
+def test_overcommitment_counts_services_and_all_tasks() -> None:
     state = ClusterState(CATALOGUE)
     state.apply(MachineAdded(machine(), (service(),)), 0.0)
     for name in "ab":
@@ -151,7 +151,7 @@ def test_time_does_not_go_backwards() -> None:
 
 @settings(max_examples=40)
 @given(st.lists(st.floats(0.01, 60.0), min_size=1, max_size=12), st.sampled_from((0.0, 1000.0)))
-def test_belief_grows_and_nobody_is_believed_to_be_done(steps: list[float], begin: float) -> None:
+def test_estimated_progress_grows_and_never_reaches_the_end(steps: list[float], begin: float) -> None:
     state = cluster(TaskSubmitted(task("a", SERIAL)), TaskSubmitted(task("b", HUNGRY, scale=0.3)), at=begin)
     state.apply(bound("a", start_s=begin), begin)
     state.apply(bound("b", start_s=begin + 3.0), begin)
@@ -165,7 +165,7 @@ def test_belief_grows_and_nobody_is_believed_to_be_done(steps: list[float], begi
         last = progress
 
 
-def test_belief_is_what_the_models_say_with_everybody_who_was_there() -> None:
+def test_estimated_progress_follows_the_models_with_all_neighbours() -> None:
     state = cluster(TaskSubmitted(task("a")), TaskSubmitted(task("b", HUNGRY)))
     by_hand: Execution[str] = Execution(HostFactory(CATALOGUE).host("small"))
     state.apply(bound("a"), 0.0)

@@ -176,7 +176,7 @@ def test_tasks_may_join_a_relation_that_is_declared_after_them() -> None:
     apart = Relation("apart", RelationKind.APART, "zone")
     fleet.declare(apart)
     fleet.declare(apart)
-    fleet.enrol("apart", ["t", "nobody"])
+    fleet.enrol("apart", ["t", "missing"])
 
     assert by_name(fleet, fleet.members("apart")) == {"n1": 1, "n2": 1, "n3": 0}
     assert by_name(fleet, fleet.permits(["apart"], [])) == {"n1": False, "n2": False, "n3": True}
@@ -203,18 +203,18 @@ def test_a_retired_relation_is_forgotten_even_by_those_who_joined() -> None:
     assert fleet.permits(["one"], ["one"]).sum() == 1
 
 
-def test_what_nobody_declared_is_an_error_and_changes_nothing() -> None:
+def test_what_was_not_declared_is_an_error_and_changes_nothing() -> None:
     fleet = Fleet()
     fleet.put_machine("n1", {"cpu": 1}, {})
     fleet.book("t", "n1", {"cpu": 1})
 
-    with pytest.raises(KeyError, match="nobody was not declared"):
-        fleet.book("t", "n1", {"cpu": 0}, holds=["nobody"])
+    with pytest.raises(KeyError, match="missing was not declared"):
+        fleet.book("t", "n1", {"cpu": 0}, holds=["missing"])
     with pytest.raises(ValueError, match="at least 0"):
         fleet.book("t", "n1", {"cpu": 0}, pressure=float("nan"))
     assert not fleet.fits({"cpu": 1}).any()
     with pytest.raises(KeyError):
-        fleet.permits(["nobody"], [])
+        fleet.permits(["missing"], [])
     with pytest.raises(KeyError):
         fleet.set_service("n2", 1.0, 0.0)
 

@@ -38,7 +38,7 @@ def test_what_no_kernel_takes_is_refused_with_its_reason() -> None:
     assert "period" in found.refused["odd"]
 
 
-def test_nobody_asks() -> None:
+def test_no_task_asks() -> None:
     found = admit_deadlines([task("a", None)], Room(2))
     assert (found.admitted, dict(found.refused), found.bandwidth_cpus, found.left_cpus) == ((), {}, 0.0, 2.0)
 

@@ -26,13 +26,13 @@ from flowsched.planner import (
     search_plan,
 )
 from flowsched.planner.assignment import Assigner
-from flowsched.planner.dice import Dice
 from flowsched.planner.draft import make_draft
 from flowsched.planner.evaluation import Evaluator
 from flowsched.planner.moves import Neighbourhood
 from flowsched.planner.objective import Objective
 from flowsched.planner.packing import cut_up, packed_starts
 from flowsched.planner.problem import Seat
+from flowsched.planner.random_buffer import RandomBuffer
 from flowsched_models.execution import Execution
 from flowsched_models.machine import MachineType
 from flowsched_models.profile import JobProfile
@@ -221,7 +221,7 @@ def test_list_schedules_are_plans_on_cores_of_their_own() -> None:
     for snapshot_ in (scene(), scene(running=(there,))):
         problem = problem_of(snapshot_, RULES["exclusive"])
         evaluator = Evaluator(problem)
-        starts = packed_starts(problem, evaluator, Dice(np.random.default_rng(0)), 5)
+        starts = packed_starts(problem, evaluator, RandomBuffer(np.random.default_rng(0)), 5)
         assert starts
         for start in starts:
             draft = make_draft(problem, evaluator, Objective("makespan", None, len(problem.jobs)), start)
@@ -235,7 +235,12 @@ def test_an_assigner_only_keeps_what_is_better() -> None:
     draft = make_draft(problem, evaluator, objective, [(1, Seat(j, 1, (0,), 1000)) for j in problem.free])
     costs, looked_at = [draft.cost], count()
     assigner = Assigner(
-        problem, evaluator, objective, Dice(np.random.default_rng(0)), lambda: False, lambda: void(next(looked_at))
+        problem,
+        evaluator,
+        objective,
+        RandomBuffer(np.random.default_rng(0)),
+        lambda: False,
+        lambda: void(next(looked_at)),
     )
     assigner.improve(draft, lambda better: costs.append(better.cost))
     assert len(costs) > 1
@@ -251,7 +256,7 @@ def test_moves_keep_every_job_once_and_every_core_on_its_machine() -> None:
     problem = problem_of(scene(), RULES["exclusive"])
     evaluator, objective = Evaluator(problem), Objective("makespan", None, len(problem.jobs))
     draft = make_draft(problem, evaluator, objective, greedy_start(problem, evaluator))
-    moves = Neighbourhood(problem, Dice(np.random.default_rng(1)))
+    moves = Neighbourhood(problem, RandomBuffer(np.random.default_rng(1)))
     for _ in range(2000):
         change = moves.draw(draft)
         if change is None:

@@ -210,7 +210,7 @@ def test_a_changed_byte_in_an_archive_is_found_or_harmless() -> None:
                 found += 1
             else:
                 assert as_json(record) == whole
-    # What is left are times and rights of members, which nobody reads.
+    # What is left are times and rights of members, which are not read.
     assert found > 2 * len(content)
 
 
@@ -279,7 +279,7 @@ FOREIGN = {
     "text": (b"hello", "is neither JSON nor an archive"),
     "yaml": (b"apiVersion: flowsched/v1\nkind: Snapshot\n", "is neither JSON nor an archive"),
     "a zip": (zipped(**{"word/document.xml": b"<xml/>"}), "without record.json"),
-    "arrays of somebody else": (plain_npz(), "without record.json"),
+    "arrays of another program": (plain_npz(), "without record.json"),
     "a list": (b"[1, 2]", "no record"),
     "a number": (b"17", "no record"),
     "another object": (b'{"a": 1}', "no record"),

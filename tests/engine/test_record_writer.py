@@ -1,4 +1,4 @@
-"""The writer beside the decision path: it never holds anybody up, never writes half a record, and counts what it loses."""
+"""The writer beside the decision path: it never holds a round up, never writes half a record, and counts what it loses."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_who_waits_loses_nothing(tmp_path: Path) -> None:
     writer.close()
 
 
-def test_whoever_waits_for_room_is_let_go_when_the_writer_is_closed(tmp_path: Path) -> None:
+def test_a_caller_that_waits_for_room_is_let_go_when_the_writer_is_closed(tmp_path: Path) -> None:
     free = threading.Event()
     answers = []
 
@@ -287,7 +287,7 @@ def test_what_cannot_cross_is_made_here() -> None:
     maker.close()
 
 
-def test_a_record_that_cannot_be_made_is_logged_once_and_stops_nobody(
+def test_a_record_that_cannot_be_made_is_logged_once_and_stops_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     writer = RecordWriter(tmp_path, names=NAMES)
@@ -473,7 +473,7 @@ def test_the_process_ends_with_its_parent(tmp_path: Path) -> None:
     while time.monotonic() < deadline:
         try:
             os.kill(process, 0)
-            # Nobody may have collected it yet.
+            # It may not have been collected yet.
             if Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
                 return
         except (ProcessLookupError, FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Bounded waiting against somebody who sees everything and feeds tasks to keep another one out."""
+"""Bounded waiting against an adversary that sees everything and feeds tasks to keep another one out."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_reservation_is_kept_and_only_filled_by_those_who_are_gone_in_time(slo
     assert "victim" in history.started_s
 
 
-def test_nobody_joins_a_machine_whose_reserved_start_has_passed() -> None:
+def test_no_task_joins_a_machine_whose_reserved_start_has_passed() -> None:
     busy = running(task("busy", SINGLE, scale=5.0), "m1", (0,), width_milli=1000, threads=1)
     now = snapshot(
         [wide("due", 0.0), narrow("new", 999.0, 0.01)],
@@ -200,7 +200,7 @@ def test_a_due_task_that_can_never_run_holds_nothing() -> None:
 
 
 def test_no_machine_is_held_for_a_task_that_would_break_its_services_goal() -> None:
-    """It will be no more welcome once the machine has drained, and an idle machine would stay closed for ever."""
+    """It will be no more welcome once the machine has drained, and an idle machine would never open again."""
     near = service(qps=47_000.0)
     loud = task("loud", HUNGRY, widths_milli=(3000,))
     now = snapshot([loud, narrow("quiet", 999.0)], services=[near], now_s=1000.0, catalogue=CATALOGUE)

@@ -165,16 +165,16 @@ def test_passes_and_improvement_come_near_the_optimum() -> None:
     @given(rounds(max_machines=2, max_pending=3, max_running=1), st.sampled_from((1, 2)))
     def measure(now: Snapshot, slots: int) -> None:
         deciding = deciding_on(one_level(now), Settings(slots=slots))
-        model, everybody = deciding.model, range(len(now.pending))
+        model, all_tasks = deciding.model, range(len(now.pending))
         if model.must_start or not now.pending or ways(model) > 6000:
             return
-        run_passes(deciding, everybody, 0.0)
-        improve(deciding, everybody, 1 << 40)
+        run_passes(deciding, all_tasks, 0.0)
+        improve(deciding, all_tasks, 1 << 40)
         best, total = optimum(model), model.total(deciding.plan)
         assert total >= best - 1e-9
         above.append(total / best - 1.0)
         # No single move pays any more.
-        for t in everybody if len(now.pending) > 1 else ():
+        for t in all_tasks if len(now.pending) > 1 else ():
             here = model.leaving(deciding.plan, t)
             offers = [model.best_option(deciding.plan, t, m)[0] for m in range(len(now.machines))]
             assert min([model.waiting(t), *offers]) >= here - 1e-6

@@ -87,11 +87,11 @@ def test_arriving_tasks_have_batch_cores_or_all_and_no_goal_is_broken(
 @given(shared_rounds(), st.sampled_from((1, 3)))
 def test_sharing_is_for_all_light_tasks_of_a_machine_and_only_where_it_pays(now: Snapshot, slots: int) -> None:
     deciding = deciding_on(now, Settings(slots=slots))
-    model, everybody = deciding.model, list(range(len(now.pending)))
-    run_passes(deciding, everybody, 0.0)
+    model, all_tasks = deciding.model, list(range(len(now.pending)))
+    run_passes(deciding, all_tasks, 0.0)
     before, apart = model.total(deciding.plan), deciding.plan.copy()
 
-    count = share_cores(deciding, everybody)
+    count = share_cores(deciding, all_tasks)
 
     assert model.total(deciding.plan) <= before
     assert (count == 0) == (deciding.plan.options == apart.options)

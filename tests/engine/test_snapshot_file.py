@@ -96,7 +96,7 @@ def test_what_binds_tasks_survives_a_round_trip(now: Snapshot) -> None:
     assert replace(again, catalogue=now.catalogue) == now
 
 
-def test_a_dump_has_no_keys_that_nobody_uses() -> None:
+def test_a_dump_has_no_unused_keys() -> None:
     text = json.dumps(dump_snapshot(load_snapshot(EXAMPLE)))
     new = (
         "resources",

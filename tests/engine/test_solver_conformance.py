@@ -105,7 +105,7 @@ def test_lemon_finds_the_same_optimum(path: Path) -> None:
 
 
 def lemon(net: Network) -> int | None:
-    """The optimum by LEMON's network simplex, which is nobody's solver here: its program does not tell the flow."""
+    """The optimum by LEMON's network simplex, which is no solver of rounds: its program does not tell the flow."""
     program = needs("dimacs-solver", "to check optima with LEMON (Debian package liblemon-utils)")
     text = render_network(net)
     done = subprocess.run([program, "-long"], input=text, capture_output=True, text=True, timeout=60, check=True)

@@ -56,7 +56,7 @@ def test_an_answer_to_an_interrupted_question_is_not_given_to_the_next(monkeypat
 
 
 def test_a_process_ends_in_the_middle_of_a_solve_when_its_owner_is_gone() -> None:
-    """A solve that nobody stops and nobody waits for, as after the owner was killed."""
+    """A solve that is neither stopped nor waited for, as after the owner was killed."""
     code = """
         import time
         import flowsched.solvers as solvers

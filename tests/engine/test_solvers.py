@@ -62,7 +62,7 @@ def test_an_unknown_solver_is_an_error_with_the_known_ones() -> None:
 
 
 class Odd:
-    """A solver of somebody else."""
+    """A solver of another package."""
 
     name = "odd"
     capabilities: ClassVar[Capabilities] = Capabilities(requires=(Requirement("no_such_module", "pip install odd"),))

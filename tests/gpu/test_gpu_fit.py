@@ -109,7 +109,7 @@ def test_machines_know_their_gpus() -> None:
     assert (taken.gpu_left_milli().tolist(), state.gpu_left_milli().tolist()) == ([1000, 0, 4000], [2000, 0, 4000])
 
 
-def test_a_shape_without_gpus_may_run_anywhere_and_a_model_that_nobody_has_nowhere() -> None:
+def test_a_shape_without_gpus_may_run_anywhere_and_a_missing_gpu_model_nowhere() -> None:
     asked = shape_arrays([GpuShape(1, 1, 0, 0), GpuShape(1, 1, 1, 500, ("H100",)), GpuShape(1, 1, 1, 500)], MODELS)
     assert asked.allowed.tolist() == [[True, True], [False, False], [True, True]]
     assert GpuShape(1, 1, 4, 1000).gpu_milli == 4000

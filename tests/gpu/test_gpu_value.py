@@ -128,7 +128,7 @@ def test_the_value_of_devices_by_hand(devices: list[int], value: float) -> None:
     assert state.value[state.row[0], 0] == pytest.approx(value, abs=1e-4)
 
 
-def test_a_hole_that_nobody_fills_is_waste() -> None:
+def test_a_hole_that_no_task_fills_is_waste() -> None:
     """190 beside 810: a share of 190 costs nothing there, and what 810 is worth on an empty device."""
     shapes = [GpuShape(1, 1, 1, 810), GpuShape(1, 1, 1, 190), GpuShape(1, 1, 1, 1000)]
     machines = device_arrays([10**9] * 2, [10**9] * 2, [1, 1], [0, 0])

@@ -258,7 +258,7 @@ def test_every_policy_gets_all_jobs_done(policy: str) -> None:
     assert all(job.end_s is not None for job in run.jobs), [(j.job, j.reason) for j in run.jobs if j.end_s is None]
 
 
-def test_what_nobody_can_have_is_told_with_its_place(tmp_path: Path) -> None:
+def test_what_no_machine_has_is_reported_with_its_place(tmp_path: Path) -> None:
     wrong = [
         ({"share": 1.5}, "a share is a part of one GPU, at most 1, but is 1.5"),
         ({"share": "half"}, "'half' is not a share of a GPU"),
@@ -288,7 +288,7 @@ def test_cost_models_say_that_they_do_not_know_devices() -> None:
     ran: list[object] = []
     with pytest.raises(InputError, match="asks for GPUs as devices"):
         compare(scenario(JOBS), ["flow", "coco"], report=lambda *what: ran.append(what))
-    assert not ran, "nobody runs before"
+    assert not ran, "no task runs before"
 
 
 def snapshot_file(folder: Path, **running: Any) -> Path:

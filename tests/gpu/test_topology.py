@@ -274,7 +274,7 @@ def test_a_task_waits_for_better_gpus_and_is_told_which() -> None:
     )
     assert [p.devices for p in at_once.placements] == [(1, 3)]
     due = FlowScheduler(make_solver("ortools"), replace(POSTPONING, due_age_s=5.0)).decide(state.snapshot(6.0))
-    assert [p.task for p in due.placements] == ["c"], "never for ever"
+    assert [p.task for p in due.placements] == ["c"], "waiting is bounded"
 
 
 @pytest.mark.parametrize("sets", [TOPOLOGY, TOPOLOGY_WORTH])

@@ -163,7 +163,7 @@ def test_best_fit_takes_the_machine_with_the_fewest_gpus_left() -> None:
     assert where(decide("topo-best-fit", [task("t")], [machine("a"), machine("b")], there)) == {"t": ("b", (2, 3))}
 
 
-def test_the_partition_takes_what_is_left_of_a_used_machine_where_that_disturbs_nobody() -> None:
+def test_the_partition_takes_what_is_left_of_a_used_machine_where_that_disturbs_no_task() -> None:
     there = [runs("r", (0, 1), on="b")]
     assert where(decide("topo-bipartition", [task("t")], [machine("a"), machine("b")], there)) == {"t": ("b", (2, 3))}
 

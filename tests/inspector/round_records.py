@@ -74,5 +74,5 @@ def unlike(a: Account, b: Account) -> list[str]:
 
 
 def without_kinds_that_have_no_task(world: World) -> World:
-    """So that every priority has somebody."""
+    """So that every priority has a task."""
     return replace(world, kinds=tuple(k for k in world.kinds if k.count))

@@ -1,4 +1,4 @@
-"""Records that somebody edited: every command says in one sentence that they are damaged, or works with them."""
+"""Records that were edited: every command says in one sentence that they are damaged, or works with them."""
 
 from __future__ import annotations
 

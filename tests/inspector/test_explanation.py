@@ -179,7 +179,7 @@ def arcs_of(part: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 def starts_at_once(
     part: Mapping[str, Any], decided: Mapping[str, tuple[Any, Any, Any]], name: str, arc: Mapping[str, Any]
 ) -> bool:
-    """Whether an arc leads to a later slot that is none: nobody on its machine would complete before."""
+    """Whether an arc leads to a later slot that is none: no task on its machine would complete before."""
     machine = arc["head"].removeprefix("arrive:")
     endless = {t["name"] for t in part["snapshot"]["pending"] if t.get("endless")}
     here = [r for r in part["snapshot"]["running"] if r["machine"] == machine and not r["task"].get("endless")]
@@ -356,7 +356,7 @@ def test_a_task_that_waits_for_a_completion_says_when_that_is() -> None:
         ({"search_ended_early": True}, "the round had used up its forecasts"),
     ],
 )
-def test_whoever_waits_although_a_place_is_cheaper_says_why(further: dict[str, bool], why: str) -> None:
+def test_a_task_that_waits_although_a_place_is_cheaper_says_why(further: dict[str, bool], why: str) -> None:
     facts = explain(example("completion"), "ferret").facts
     assert (facts["makespan"], facts["search_ended_early"]) == (False, False)
     cheaper = {**facts["closest"], "more": -0.1}
@@ -406,7 +406,7 @@ def test_who_keeps_off_a_services_cores_is_not_said_to_use_them() -> None:
     assert "service cache-1 too" not in text_of_lines(explain(apart, "light"))
 
 
-def test_whoever_waits_for_or_runs_on_a_services_cores_says_so() -> None:
+def test_a_task_that_waits_for_or_runs_on_a_services_cores_says_so() -> None:
     light = task("light", SCALING, widths_milli=(100,), request_milli=100, memory_mib=10_000)
     there = running(replace(light, name="there"), cores=(0, 1, 2, 3), width_milli=100, progress=0.5)
     account = searched(snapshot([light], services=[service()], running=[there], share_service_cores=True))
@@ -530,7 +530,7 @@ def test_the_longest_run_is_one_beside_all_who_may_join_it() -> None:
     assert "tasks of higher priority, and longer runs that arrive before it is due" in text
 
 
-def test_nobody_is_ahead_who_starts_with_it_or_can_never_start() -> None:
+def test_a_task_that_starts_with_it_or_can_never_start_is_not_ahead() -> None:
     small: dict[str, Any] = {"widths_milli": (1000,), "request_milli": 1000, "memory_mib": 100}
     groups = (TaskGroup("team", 2), TaskGroup("crowd", 5), TaskGroup("late", 2, deadline_s=600.0), TaskGroup("few", 2))
     pending = [

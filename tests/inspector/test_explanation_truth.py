@@ -51,7 +51,7 @@ def offers(account: Account, name: str) -> dict[tuple[str, int, int], float]:
 
 
 def at_once(account: Account, name: str, column: tuple[str, int, int]) -> bool:
-    """Whether nobody would complete before a later slot."""
+    """Whether no task would complete before a later slot."""
     part = account.parts[0]
     decided = {p.task: (p.machine, 0, None) for p in part.placements}
     decided |= {w.task: (w.planned["machine"], w.planned["slot"], None) for w in part.waiting if w.planned is not None}

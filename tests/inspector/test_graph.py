@@ -108,7 +108,7 @@ def test_every_round_can_be_read_along_its_flow(now: Any, objective: str, solver
 @settings(max_examples=40)
 @given(bound_rounds(), st.sampled_from(["completion", "makespan"]), st.integers(1, 3))
 def test_every_number_of_a_record_is_finite(now: Any, objective: str, slots: int) -> None:
-    """Also where somebody waits for the end of a task that starts now: without it, the one who waits could not come."""
+    """Also where a task waits for the end of one that starts now: without that one, the waiting task could not come."""
     record = solve(now, settings=Settings(objective=objective, exact_limit=0, slots=slots)).record
     assert record is not None
     assert json.loads(record_json(record)).keys() == record.keys()
@@ -117,7 +117,7 @@ def test_every_number_of_a_record_is_finite(now: Any, objective: str, slots: int
 
 
 def test_moves_have_an_arc_for_every_column_and_the_cheapest_is_the_one_that_the_search_weighed() -> None:
-    """The last network of a record offers more than the pass did, and says the same: nobody gains by moving."""
+    """The last network of a record offers more than the pass did, and says the same: no task gains by moving."""
     from flowsched import load_snapshot
 
     record = solve(load_snapshot("docs/examples/snapshot.yaml")).record

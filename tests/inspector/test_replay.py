@@ -1,4 +1,4 @@
-"""Replay: what a round decided follows from its record, whoever made it and however it was written; lies are found."""
+"""Replay: what a round decided follows from its record, whatever made it and however it was written; lies are found."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def busy() -> Snapshot:
 
 
 def altered(account: Account, change: Any) -> Account:
-    """A record that somebody has edited."""
+    """A record that was edited."""
     plain = copy.deepcopy(json.loads(record_json(account.plain)))
     change(plain)
     return Account(plain, "edited.json")

@@ -105,7 +105,7 @@ def test_a_what_if_is_a_record_that_can_be_replayed_and_asked_again(cluster: Sna
 
 @settings(max_examples=25)
 @given(bound_rounds(), st.data())
-def test_nobody_stands_on_a_drained_machine(cluster: Snapshot, data: st.DataObject) -> None:
+def test_no_task_stays_on_a_drained_machine(cluster: Snapshot, data: st.DataObject) -> None:
     account = search_account(cluster, Settings(exact_limit=0))
     gone = data.draw(st.sets(st.sampled_from([m.name for m in cluster.machines]), min_size=1))
     again = after(account, drain=sorted(gone))

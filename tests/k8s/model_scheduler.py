@@ -40,9 +40,9 @@ class ModelScheduler:
         """Sent; the answer is under way."""
         self.reads: list[ReadPod] = []
         self.victims: list[PodKey] = []
-        """Pods to be evicted, which nobody has done yet."""
+        """Pods to be evicted, which has not been done yet."""
         self.moves: list[PodKey] = []
-        """Pods whose eviction is asked for, which nobody has carried out yet."""
+        """Pods whose eviction is asked for, which has not been carried out yet."""
         self.marks: list[TaintNode] = []
         self.told: list[Any] = []
         """All other instructions."""
@@ -91,7 +91,7 @@ class ModelScheduler:
         """The arithmetic, which changes nothing."""
         assert self.given is not None
         self.result = plan_round(self.given, SOLVER, clock=lambda: 0.0)
-        # Whoever makes a record in tests has it checked.
+        # Every record that a test makes is checked.
         assert self.result.account is not None
         self.result.account.record()
 

@@ -381,7 +381,7 @@ class Space:
         return self.plane.kubeconfig_for(self.name, account, server)
 
     def clear(self) -> None:
-        """Delete pods and nodes; without the namespace controller, the namespace itself would stay for ever."""
+        """Delete pods and nodes; without the namespace controller, the namespace itself would never go."""
 
         def empty() -> bool:
             self.admin.delete(self.pods_path)

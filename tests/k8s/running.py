@@ -299,8 +299,8 @@ class Site:
         return self.space.make_pod(name, **{"scheduler": self.scheduler.name, **more})
 
     def foreign(self, name: str, node: str, **more: Any) -> Object:
-        """A pod that somebody else has put on a node; the scheduler knows when this returns."""
-        made = self.space.make_pod(name, **{"scheduler": "somebody-else", "nodeName": node, **more})
+        """A pod that another scheduler has put on a node; the scheduler knows when this returns."""
+        made = self.space.make_pod(name, **{"scheduler": "another-scheduler", "nodeName": node, **more})
         key = f"{self.name}/{name}"
         wait_for(lambda: key in self.scheduler.state()["nodes"][node]["pods"], "the scheduler to see a foreign pod")
         return made

@@ -273,7 +273,7 @@ class Soak:
     # Disturbances
 
     def disturbances(self) -> Iterator[tuple[str, Callable[[], None]]]:
-        """One after the other, for ever."""
+        """One after the other, without end."""
         these: list[tuple[str, Callable[[], None]]] = [
             ("a node is drained", self.drain),
             ("a node goes and another one comes", self.replace_node),
@@ -411,7 +411,7 @@ class Soak:
         return {str(entry["pod"]).partition("/")[2] for entry in waiting if entry["postponed"]}
 
     def rest(self) -> None:
-        """Without churn every pod has a node, or says why not; nobody has logged a fault."""
+        """Without churn every pod has a node, or says why not; no fault was logged."""
 
         def silent() -> list[str]:
             waiting = [p for p in self.space.pods() if not p["spec"].get("nodeName")]

@@ -122,7 +122,7 @@ def test_names_do_not_depend_on_what_was_declared_before() -> None:
     assert declared(owner, index) == declared(owner)
 
 
-def test_terms_without_a_selector_mean_nobody() -> None:
+def test_terms_without_a_selector_mean_no_pod() -> None:
     index = RelationIndex()
     assert declared(web(affinity=near(pod_term(ZONE, None))), index).holds
     assert index.joins(web()) == ()
@@ -233,7 +233,7 @@ def test_spread_counts_pods_of_its_namespace_that_stay() -> None:
     assert index.joins(web(deleting=True)) == (name,), "who is leaving is still there"
 
 
-def test_a_spread_over_everything_counts_nobody() -> None:
+def test_a_spread_over_everything_counts_no_pod() -> None:
     index = RelationIndex()
     declared(web(topologySpreadConstraints=[spread(ZONE, {})]), index)
     assert index.joins(web()) == ()
@@ -312,7 +312,7 @@ def test_the_index_finds_exactly_the_pods_that_are_meant(demands: list[Any], oth
                 assert (name in found) == meant(term, owner, other) == index.matches(name, other)
 
 
-def test_what_nobody_needs_any_more_is_forgotten() -> None:
+def test_what_is_not_needed_any_more_is_forgotten() -> None:
     index = RelationIndex()
     kept = declared(pod(affinity=apart(pod_term(ZONE, WEB))), index).holds
     gone = declared(pod(affinity=near(pod_term(ZONE, WEB, namespace_selector={}))), index).holds

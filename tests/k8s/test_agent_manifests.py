@@ -55,7 +55,7 @@ def test_the_role_reads_pods_and_writes_only_through_status() -> None:
     assert POD["serviceAccountName"] == account["name"]
 
 
-def test_the_policy_is_about_all_that_the_role_may_write_and_about_nobody_else() -> None:
+def test_the_policy_is_about_all_that_the_role_may_write_and_about_no_other_user() -> None:
     policy = only(OBJECTS, "ValidatingAdmissionPolicy")["spec"]
     (rule,) = policy["matchConstraints"]["resourceRules"]
     (role,) = of_kind(OBJECTS, "ClusterRole")

@@ -351,7 +351,7 @@ def test_the_real_api_server_is_reached_by_certificate_and_by_token(plane: Plane
     assert asyncio.run(names(space.service_account_kubeconfig(rules))) == ["one"]
 
 
-def test_a_server_that_somebody_else_certified_is_not_talked_to(plane: Plane, tmp_path: Path) -> None:
+def test_a_server_of_another_certificate_authority_is_not_talked_to(plane: Plane, tmp_path: Path) -> None:
     trusting = json.loads(plane.kubeconfig.read_text())
     del trusting["clusters"][0]["cluster"]["certificate-authority-data"]
     path = written(tmp_path, trusting)

@@ -20,7 +20,7 @@ def flowsched(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def unreachable(folder: Path) -> Path:
-    """A kubeconfig for a port where nobody listens."""
+    """A kubeconfig for a port where no server listens."""
     path = folder / "kubeconfig"
     config = {
         "apiVersion": "v1",
@@ -71,7 +71,7 @@ def test_a_live_cluster_is_written_down_and_solved(plane: Plane, space: Space, t
     space.make_pod("job", cpu="1", annotations={"flowsched.io/profile": "vips", "flowsched.io/widths": "1,2"})
     space.make_pod("plain", cpu="500m", nodeSelector=zone)
     space.make_pod("strange", resourceClaims=[{"name": "gpu", "resourceClaimName": "x"}])
-    space.make_pod("foreign", cpu="1", scheduler="somebody", nodeName=small)
+    space.make_pod("foreign", cpu="1", scheduler="other", nodeName=small)
     config = tmp_path / "config.yaml"
     config.write_text(
         "apiVersion: config.flowsched.io/v1alpha1\nkind: FlowSchedulerConfiguration\n"

@@ -37,10 +37,10 @@ from flowsched_k8s.configuration_file import load_configuration
 from flowsched_k8s.instructions import PatchCondition, PostEvent
 from flowsched_k8s.intent import read_intent
 from flowsched_k8s.objects import Node
-from flowsched_k8s.photograph import snapshot_of
 from flowsched_k8s.planning import plan_apart, plan_round
 from flowsched_k8s.queue import Wake
 from flowsched_k8s.round_input import Fate, RoundResult
+from flowsched_k8s.snapshot_export import snapshot_of
 from flowsched_k8s.state_dump import dump
 from flowsched_models.document import InputError
 
@@ -264,7 +264,7 @@ def test_pods_that_run_count_after_a_restart_as_before() -> None:
     assert [p.machine for p in found[0].parts[0].placements] == [p.machine for p in found[1].parts[0].placements]  # type: ignore[union-attr]
 
 
-def test_a_rabbit_keeps_away_from_devils_whoever_bound_them() -> None:
+def test_a_rabbit_keeps_away_from_devils_of_any_scheduler() -> None:
     things = [b.node("n1", "8"), b.node("n2", "8")]
     things += [b.pod("theirs", cpu="1", annotations=notes(interference_class="devil"), node="n1", scheduler="other")]
     things += [b.pod(f"s{i}", cpu="1", annotations=notes(interference_class="sheep"), node="n2") for i in range(2)]
@@ -434,11 +434,11 @@ class Rent:
 def test_a_cost_model_of_another_package_sees_the_labels_that_it_asks_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "somebody_s_rent.py").write_text(RENT)
-    about = tmp_path / "somebody-1.0.dist-info"
+    (tmp_path / "vendor_rent.py").write_text(RENT)
+    about = tmp_path / "vendor-1.0.dist-info"
     about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: somebody\nVersion: 1.0\n")
-    (about / "entry_points.txt").write_text("[flowsched.policies]\nrent = somebody_s_rent:Rent\n")
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: vendor\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[flowsched.policies]\nrent = vendor_rent:Rent\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     known = read_anew(registry.COST_MODELS)
     for module in (registry, choice, cost_model):
@@ -465,7 +465,7 @@ def test_a_cost_model_of_another_package_sees_the_labels_that_it_asks_for(
         what_if(account, parse_changes(account, width=["default/p0=1"]))
 
 
-def test_what_cannot_be_planned_harms_nobody_else_and_is_replayed() -> None:
+def test_what_cannot_be_planned_harms_no_other_and_is_replayed() -> None:
     running = scheduler(
         MODELS["coco"], *nodes(3), b.pod("bad", cpu="1500m"), *(b.pod(f"p{i}", cpu=f"{i + 1}") for i in range(3))
     )

@@ -98,7 +98,7 @@ def test_panels_have_their_own_numbers_and_do_not_overlap() -> None:
         taken |= cells
 
 
-def test_the_data_source_is_chosen_by_whoever_looks() -> None:
+def test_the_data_source_is_chosen_by_the_viewer() -> None:
     names = [v["name"] for v in HELD["templating"]["list"]]
     assert names == ["datasource", "namespace", "job"]
     sources = [p["datasource"] for p in PANELS] + [t["datasource"] for p in PANELS for t in p["targets"]]

@@ -68,7 +68,7 @@ class World:
 
     async def run(self, until: float, each: Any) -> None:
         while self.now < until:
-            # Everybody comes to rest before time goes on.
+            # All processes come to rest before time goes on.
             for _ in range(12):
                 await asyncio.sleep(0)
             each()
@@ -297,7 +297,7 @@ def test_a_leader_that_is_cut_off_gives_up_before_another_leads(plane: Plane, sp
         asyncio.run(run(wire))
 
 
-def test_whoever_finds_its_lease_taken_gives_up_at_once(plane: Plane, space: Space) -> None:
+def test_a_leader_that_finds_its_lease_taken_gives_up_at_once(plane: Plane, space: Space) -> None:
     async def run() -> None:
         async with Connection(find_access(plane.kubeconfig)) as connection:
             # With these times only the conflict can end it within the test.

@@ -238,7 +238,7 @@ def test_unsupported_fields_are_named(spec: Any, field: str) -> None:
     assert blocked is not None and field in blocked and "not supported by flowsched" in blocked
 
 
-def test_ordinary_volumes_are_nobodys_concern() -> None:
+def test_ordinary_volumes_need_no_check() -> None:
     assert made(volumes=[{"name": "a", "emptyDir": {}}, {"name": "b", "configMap": {"name": "c"}}]).blocked is None
 
 

@@ -31,9 +31,9 @@ from flowsched_k8s.gpu_costs import gpu_costs, gpus_matter
 from flowsched_k8s.gpus import GpuIndex, NodeGpus
 from flowsched_k8s.instructions import PatchCondition
 from flowsched_k8s.objects import Node, Pod
-from flowsched_k8s.photograph import snapshot_of
 from flowsched_k8s.planning import is_quick
 from flowsched_k8s.queue import Wake
+from flowsched_k8s.snapshot_export import snapshot_of
 
 NVIDIA, AMD, MIG = "nvidia.com/gpu", "amd.com/gpu", "nvidia.com/mig-1g.5gb"
 PRODUCT, MEMORY = "nvidia.com/gpu.product", "nvidia.com/gpu.memory"

@@ -241,7 +241,7 @@ def test_what_is_compiled_comes_with_the_image(image: Image) -> None:
     order = [instruction for instruction, _ in FINAL.steps]
     assert shlex.split(step) == ["flowsched", "warm-up"]
     assert order.index("ENV") < order.index("COPY") < order.index("RUN") < order.index("USER")
-    # Whatever CPU compiled it, and whoever runs it.
+    # Whatever CPU compiled it, and as any user.
     assert ENVIRONMENT["NUMBA_CPU_NAME"] == "generic"
     assert not ENVIRONMENT["XDG_CACHE_HOME"].startswith(ENVIRONMENT["HOME"])
 

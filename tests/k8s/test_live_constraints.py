@@ -262,7 +262,7 @@ def test_host_ports(site: Site) -> None:
     # One of the two that wait for the port gets it, never both.
     winner = wait_for(
         lambda: next((n for n in ("second", "address") if site.space.pod(n)["spec"].get("nodeName")), ""),
-        "the port to be given to somebody else",
+        "the port to be given to another pod",
     )
     loser = {"second": "address", "address": "second"}[winner]
     assert site.refused(loser) == expected
@@ -291,8 +291,8 @@ def test_pod_affinity(site: Site) -> None:
     site.pod("not", affinity=with_pods(pod_term("db")))
     expected = "0/3 nodes are available: 1 Insufficient cpu, 2 node(s) didn't match pod affinity rules."
     must_not_fit(site, "not", expected)
-    site.pod("nobody", affinity=with_pods(pod_term("other", ZONE)))
-    must_not_fit(site, "nobody", "0/3 nodes are available: 3 node(s) didn't match pod affinity rules.")
+    site.pod("lonely", affinity=with_pods(pod_term("other", ZONE)))
+    must_not_fit(site, "lonely", "0/3 nodes are available: 3 node(s) didn't match pod affinity rules.")
     site.pod("itself", labels={"app": "self"}, affinity=with_pods(pod_term("self", ZONE)))
     first = site.bound("itself")
     site.pod("follows", labels={"app": "self"}, affinity=with_pods(pod_term("self")))
@@ -354,7 +354,7 @@ def test_a_namespace_selector(site: Site) -> None:
     term = {**pod_term("db"), "namespaceSelector": {"matchLabels": {"team": site.name}}}
     site.pod("fits", affinity=with_pods(term))
     assert site.bound("fits") == one
-    site.pod("not", affinity=with_pods({**term, "namespaceSelector": {"matchLabels": {"team": "nobody"}}}))
+    site.pod("not", affinity=with_pods({**term, "namespaceSelector": {"matchLabels": {"team": "missing"}}}))
     must_not_fit(site, "not", "0/2 nodes are available: 2 node(s) didn't match pod affinity rules.")
 
 
@@ -469,7 +469,7 @@ def test_a_volume_that_is_made_where_the_pod_goes(site: Site) -> None:
 
 
 def test_a_local_volume(site: Site) -> None:
-    """Nobody makes these: the claim gets one that is there, and only where it is."""
+    """No provisioner makes these: the claim gets one that is there, and only where it is."""
     _, b = zones(site)
     local = storage_class(site, "local", "WaitForFirstConsumer", "kubernetes.io/no-provisioner")
     made = volume(site, "disk", "b", storageClassName=local)
@@ -599,7 +599,7 @@ def test_higher_priority_goes_first(site: Site) -> None:
     assert not site.space.pod("low")["spec"].get("nodeName")
 
 
-def test_nobody_is_evicted_unless_preemption_is_on(site: Site) -> None:
+def test_no_pod_is_evicted_unless_preemption_is_on(site: Site) -> None:
     made = {"metadata": {"name": f"{site.name}-high"}, "value": 100}
     site.admin.post("/apis/scheduling.k8s.io/v1/priorityclasses", made)
     site.node(cpu="1")

@@ -49,7 +49,7 @@ def test_solve_says_where_pods_go_before_and_after_a_restart(
         nodes = space.make_nodes(4, labels=scheduler.pool, cpu="8")
         for i, kind in enumerate(("devil", "rabbit", "devil")):
             notes = {names.INTERFERENCE_CLASS: kind}
-            space.make_pod(f"theirs-{i}", cpu="1", scheduler="somebody-else", nodeName=nodes[i], annotations=notes)
+            space.make_pod(f"theirs-{i}", cpu="1", scheduler="another-scheduler", nodeName=nodes[i], annotations=notes)
         prefers = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
             {"weight": 60, "preference": {"matchExpressions": [
                 {"key": names.HOSTNAME, "operator": "In", "values": [nodes[3]]}]}}]}}  # fmt: skip

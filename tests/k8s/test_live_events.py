@@ -102,7 +102,7 @@ def test_foreign_pods_are_left_alone(site: Site) -> None:
     """They count as use, and nothing is ever written to them."""
     node = site.node(cpu="2")
     site.foreign("running", node, cpu="1500m")
-    waiting = site.space.make_pod("waiting", scheduler="somebody-else", cpu="8")
+    waiting = site.space.make_pod("waiting", scheduler="another-scheduler", cpu="8")
     site.pod("ours", cpu="1")
     assert site.refused("ours") == "0/1 nodes are available: 1 Insufficient cpu."
     assert site.space.pod("waiting")["metadata"]["resourceVersion"] == waiting["metadata"]["resourceVersion"]
@@ -263,7 +263,7 @@ def test_very_many_unschedulable_pods(site: Site) -> None:
     assert site.bound("tiny") == small
     wait_for(lambda: scheduler.state()["queue"]["unschedulable"] == MANY, "all to wait")
     quiet = requests(scheduler)
-    # Nothing that changes here helps any of them, so nobody asks.
+    # Nothing that changes here helps any of them, so no round is asked for.
     for number in range(5):
         site.pod(f"tiny-{number}", cpu="10m", memory="1Mi")
         site.bound(f"tiny-{number}")

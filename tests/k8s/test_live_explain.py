@@ -54,7 +54,7 @@ def reachable_scheduler(plane: Plane, folder: Path, **settings: Any) -> Iterator
     listens = {"health": "127.0.0.1:0", "metrics": f"0.0.0.0:{free_port()}"}
     with running_scheduler(plane, folder, start=False, listens=listens, **settings) as scheduler:
         home = scheduler.home
-        home.make_pod(socket.gethostname(), scheduler="somebody-else")
+        home.make_pod(socket.gethostname(), scheduler="another-scheduler")
         status = {"status": {"podIP": address, "podIPs": [{"ip": address}], "phase": "Running"}}
         plane.admin.patch(f"{home.pods_path}/{socket.gethostname()}/status", status, "strategic-merge-patch")
         scheduler.start()
@@ -80,7 +80,7 @@ def site(scheduler: Running, space: Space) -> Iterator[Site]:
 
 @pytest.fixture
 def user(scheduler: Running) -> Path:
-    """The kubeconfig of somebody who has the rights of the example and may look at pods."""
+    """The kubeconfig of a user with the rights of the example who may look at pods."""
     return kubeconfig_of(scheduler, *rules_of_the_example())
 
 
@@ -240,7 +240,7 @@ def test_a_pod_of_the_same_name_is_another_pod(site: Site, user: Path) -> None:
     message = site.refused("again")
     live = fetch(f"pod/{site.name}/again", user, site.scheduler.configuration)
     assert [h["message"] for h in live.record["held"] if live.task in h["tasks"]] == [message]
-    # Somebody who copies annotations is not believed.
+    # Copied annotations are not believed.
     site.space.delete_pod("again")
     node = site.node("other")
     site.pod("again", nodeName=node, annotations={names.PLACEMENT: note})
@@ -251,13 +251,13 @@ def test_a_pod_of_the_same_name_is_another_pod(site: Site, user: Path) -> None:
 def test_pods_that_no_round_decides_on(site: Site, user: Path) -> None:
     scheduler = site.scheduler
     node = site.node()
-    assert said(user, scheduler, f"pod/{site.name}/nobody") == (
-        f"pod {site.name}/nobody: there is no such pod; kubectl get pods -A lists them"
+    assert said(user, scheduler, f"pod/{site.name}/missing") == (
+        f"pod {site.name}/missing: there is no such pod; kubectl get pods -A lists them"
     )
     site.foreign("foreign", node)
     text = said(user, scheduler, f"pod/{site.name}/foreign")
     assert text.startswith(
-        f"pod {site.name}/foreign: it is placed by scheduler somebody-else, and this one is {scheduler.name}"
+        f"pod {site.name}/foreign: it is placed by scheduler another-scheduler, and this one is {scheduler.name}"
     )
     site.pod("pinned", nodeName=node)
     text = said(user, scheduler, f"pod/{site.name}/pinned")
@@ -328,7 +328,7 @@ def test_a_scheduler_that_cannot_be_found(site: Site, user: Path, tmp_path: Path
         "has just ended; flowsched explain FILE POD reads a record from the folder records.directory of its configuration"
     )
     empty = changed(scheduler, tmp_path / "empty.yaml", leaderElection={"resourceName": "empty"})
-    assert "nobody leads at the moment" in told(empty)
+    assert "no process leads at the moment" in told(empty)
     away = yaml.safe_load(admin.read_text(encoding="utf-8"))
     away["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
     (tmp_path / "away").write_text(yaml.safe_dump(away), encoding="utf-8")

@@ -70,7 +70,7 @@ class BindingWatch:
     def wait_for_more_than(self, count: int, within: float = 180.0) -> None:
         """Return at once when one more pod is bound."""
         with self.changed:
-            assert self.changed.wait_for(lambda: self.bound() > count, within), "nobody binds any more"
+            assert self.changed.wait_for(lambda: self.bound() > count, within), "no process binds any more"
 
 
 @contextmanager
@@ -88,7 +88,7 @@ def two_replicas(plane: Plane, home: Space, folder: Path) -> Iterator[list[Runni
         for name in ("one", "other"):
             place = folder / name
             place.mkdir()
-            # So slow that whoever is killed at the first binding of a round has others still to send.
+            # So slow that a process killed at the first binding of a round has others still to send.
             slow = {"qps": 50, "burst": 10}
             replica = Running(plane, home, place, kubeconfig, {"leaderElection": lease, "clientConnection": slow})
             stack.callback(replica.end)

@@ -16,7 +16,7 @@ from flowsched_k8s.pod_groups import PLUGINS_LABEL
 
 HOST = names.HOSTNAME
 PATIENT = {"leaseDuration": "120s", "renewDeadline": "100s", "retryPeriod": "1s"}
-"""So that a slow start of the API server costs nobody the lease."""
+"""So that a slow start of the API server costs no process the lease."""
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def settled(site: Site) -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.LOSE_REPLIES, Fault.LOSE_REQUESTS])
-def test_a_binding_that_nobody_knows_the_end_of(site: Site, wire: HoldingWire, fault: Fault) -> None:
+def test_a_binding_of_unknown_outcome(site: Site, wire: HoldingWire, fault: Fault) -> None:
     """The request arrives and the answer is lost, or neither: in both cases the pod is bound, once."""
     node = site.node()
     lost = wire.lost
@@ -109,7 +109,7 @@ def test_a_pod_that_is_gone(site: Site, wire: HoldingWire) -> None:
     assert site.bound("next") == node
 
 
-def test_a_pod_that_somebody_else_binds(site: Site, wire: HoldingWire) -> None:
+def test_a_pod_that_another_client_binds(site: Site, wire: HoldingWire) -> None:
     ours, theirs = site.node("ours", cpu="1"), site.node("theirs", cpu="1", labels={"their": "s"})
     with held_bind(site, wire, "pod", cpu="1", nodeSelector={HOST: ours}):
         target = {"kind": "Node", "name": theirs}
@@ -135,7 +135,7 @@ def test_a_node_that_is_cordoned_after_the_decision(site: Site, wire: HoldingWir
 
 
 def test_a_foreign_pod_takes_the_space(site: Site, wire: HoldingWire) -> None:
-    """It comes while the decision is on its way: both are there then, and nobody is put on top of them."""
+    """It comes while the decision is on its way: both are there then, and no pod is put on top of them."""
     node = site.node(cpu="2")
     with held_bind(site, wire, "pod", cpu="1500m"):
         site.foreign("foreign", node, cpu="1500m")
@@ -307,7 +307,7 @@ def test_a_dry_run_writes_nothing(plane: Plane, space: Space, tmp_path: Path) ->
         site.pod("not", cpu="100")
         site.pod("volume", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
         site.pod("choosy", annotations={names.MIN_UTILITY: "1"})
-        space.make_pod("victim", scheduler="somebody-else", nodeName=full, cpu="1")
+        space.make_pod("victim", scheduler="another-scheduler", nodeName=full, cpu="1")
         site.pod("preemptor", cpu="1", priorityClassName=space.name, nodeSelector={"full": "yes"})
         before = everything()
         scheduler.start("--dry-run")

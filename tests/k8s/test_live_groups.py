@@ -267,7 +267,7 @@ def test_a_group_stays_one_when_its_pods_change_within_a_round() -> None:
     assert running.where().keys() == {"m0", "m1"}
 
 
-def test_what_is_written_to_a_member_wakes_nobody() -> None:
+def test_what_is_written_to_a_member_wakes_no_other() -> None:
     """The condition of each refused member comes back as a change of it, and must not start the next attempt."""
     server = ModelServer()
     server.put(b.node("n1", "1"))

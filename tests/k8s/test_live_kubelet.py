@@ -143,7 +143,7 @@ def test_what_a_killed_agent_left_behind_is_put_back_by_the_next(shop: Shop, req
     with shop.load(HIGH):
         paused = wait_for(shop.frozen, "a job to be paused while the load is high")
         first = agent.container_id()
-        # The watchdog too: nobody is left who could put anything back.
+        # The watchdog too: no process is left that could put anything back.
         for pid in agent.processes():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

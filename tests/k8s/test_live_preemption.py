@@ -43,7 +43,7 @@ def is_leaving(site: Site, name: str) -> bool:
 
 
 def test_lower_priority_makes_room(site: Site) -> None:
-    # Nobody ends pods on this node, so that each step can be seen.
+    # Nothing ends pods on this node, so that each step can be seen.
     node = site.node(cpu="1", kwok=False)
     victim = pod(site, "victim", "low")
     site.bound("victim")
@@ -61,7 +61,7 @@ def test_lower_priority_makes_room(site: Site) -> None:
     assert nominated == node
     said = site.refused("preemptor")
     assert said.startswith("0/1 nodes are available: 1 Insufficient cpu. preemption: ")
-    # The room is kept: somebody of lower priority waits on, also once the victim is gone.
+    # The room is kept: a pod of lower priority waits on, also once the victim is gone.
     pod(site, "other", "low")
     site.refused("other")
     site.space.delete_pod("victim")
@@ -161,7 +161,7 @@ def test_equal_priority_is_not_evicted(site: Site) -> None:
     assert site.events("first", names.PREEMPTED) == []
 
 
-def test_a_policy_of_never_evicts_nobody(site: Site) -> None:
+def test_a_policy_of_never_evicts_no_pod(site: Site) -> None:
     node = site.node(cpu="1", kwok=False)
     pod(site, "first", "low")
     site.bound("first")
@@ -201,7 +201,7 @@ def test_disruption_budgets_are_kept_where_possible(site: Site) -> None:
     status = {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}
     site.admin.patch(f"{path}/budget/status", {"status": status})
     pod(site, "preemptor", "high")
-    wait_for(lambda: is_leaving(site, "free") or is_leaving(site, "guarded"), "somebody to make room")
+    wait_for(lambda: is_leaving(site, "free") or is_leaving(site, "guarded"), "a pod to make room")
     assert is_leaving(site, "free") and not is_leaving(site, "guarded")
     site.space.delete_pod("free")
     assert site.bound("preemptor") == free
@@ -230,7 +230,7 @@ def test_many_of_one_class_preempt_together(site: Site) -> None:
 
 
 def test_no_more_victims_than_needed(site: Site) -> None:
-    """Several preemptors at once: each gets room, and everybody who need not go stays."""
+    """Several preemptors at once: each gets room, and every pod that need not go stays."""
     site.node(cpu="4", kwok=False)
     victims = {f"v{number}" for number in range(4)}
     for name in victims:

@@ -47,7 +47,7 @@ def step(words: str) -> str:
 
 
 class Reader:
-    """Somebody who follows the page: what is typed, and what is to be seen then."""
+    """A reader who follows the page: what is typed, and what is to be seen then."""
 
     def __init__(self, plane: Plane, folder: Path) -> None:
         self.plane = plane
@@ -259,7 +259,7 @@ def upgraded(reader: Reader, first: Running, second: Running) -> Running:
         assert old in path.read_text()
         path.write_text(path.read_text().replace(old, new))
     block = block_under("Upgrade")
-    # It ends with 1 where there is a difference, which ends no shell that somebody types into.
+    # It ends with 1 where there is a difference, which does not end the reader's shell.
     diff = "kubectl diff -k k8s/manifests"
     assert diff in block
     said = reader.types(block.replace(diff, f"{diff} || test $? -eq 1"), checkout)

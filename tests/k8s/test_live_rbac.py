@@ -128,7 +128,7 @@ def ask_for_better(site: Site) -> None:
 
 
 def lose_an_answer(site: Site, wire: HoldingWire, audit: AuditLog) -> None:
-    """A binding arrives, and nobody hears of it: the pod has to be read."""
+    """A binding arrives, and the reply is lost: the pod has to be read."""
     scheduler = site.scheduler
     unanswered = {"method": "POST", "code": "<error>"}
     tries = itertools.count()
@@ -216,7 +216,7 @@ def test_a_feature_uses_its_role_and_nothing_else(
         site.refused("huge")
         for feature in set(features) - {LEASE}:
             wait_for(lambda f=feature: DONE[f](site), f"{feature} to do its work")  # type: ignore[misc]
-        # Whoever has not been served by now had its chance.
+        # Whatever has not been served by now had its chance.
         site.pod("last")
         site.event("last", names.SCHEDULED)
         with contextlib.suppress(AssertionError):
@@ -243,7 +243,7 @@ def test_without_the_roles_of_its_features_the_rest_goes_on(
         assert site.bound("plain") in nodes
         site.event("plain", names.SCHEDULED)
         missing = granted(*FEATURES) - granted()
-        # Nobody is evicted whose budget cannot be read, so that right is not even tried.
+        # No pod is evicted whose budget cannot be read, so that right is not even tried.
         asked = {g for g in missing if g[2] == "list"} | {("", "pods/resize", "patch")}
         wait_for(lambda: audit.refused(user) >= asked, "everything to be refused")
         assert "spec.volumes[0].persistentVolumeClaim cannot be honoured" in site.refused("stored", "forbidden")

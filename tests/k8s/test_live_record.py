@@ -167,7 +167,7 @@ def test_another_leader_that_counts_anew(api: Api) -> None:
 
 
 @pytest.mark.parametrize("note", ["", "{}", "[]", "7", '{"round": null}', '{"round": "soon"}'])
-def test_an_annotation_that_somebody_has_changed(api: Api, note: str) -> None:
+def test_an_annotation_that_was_changed(api: Api, note: str) -> None:
     status, body = pod("placed", nodeName="node-b")
     plain = json.loads(body)
     plain["metadata"]["annotations"][PLACEMENT] = note
@@ -180,7 +180,7 @@ def test_an_annotation_that_somebody_has_changed(api: Api, note: str) -> None:
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (lambda a: a.update({LEASE: (200, b'{"spec": {}}')}), "nobody leads at the moment"),
+        (lambda a: a.update({LEASE: (200, b'{"spec": {}}')}), "no process leads at the moment"),
         (lambda a: a.update({LEASE: refusal(403, "Forbidden", "no")}), "may not get leases.coordination.k8s.io there"),
         (lambda a: a.update({LEASE: refusal(401, "Unauthorized", "no")}), "does not accept its credentials: no"),
         (

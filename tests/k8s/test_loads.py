@@ -142,7 +142,9 @@ def test_placeholders_are_asked_once_for_each_text() -> None:
     fake.vector('q{namespace="web"}', (labels("a"), "3"), (labels("b"), "4"), ({}, "5"))
     found = read(fake, 'q{namespace="$namespace"}')
     assert len(fake.asked) == 1
-    assert {k.name: r.qps for k, r in found.items()} == {"a": 3.0, "b": 4.0}, "nobody's value is nobody's"
+    assert {k.name: r.qps for k, r in found.items()} == {"a": 3.0, "b": 4.0}, (
+        "a value without a service counts for none"
+    )
 
 
 def test_a_scalar_will_do_for_one_pod() -> None:
@@ -217,7 +219,7 @@ def test_a_source_may_be_closed_and_read_again() -> None:
     asyncio.run(run())
 
 
-def test_nobody_there() -> None:
+def test_no_pods_there() -> None:
     async def run(port: int) -> None:
         async with asking(lambda: [A], f"http://{HOST}:{port}", "q") as source:
             await source.read(0.0)

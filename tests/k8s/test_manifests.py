@@ -184,7 +184,7 @@ def test_of_leases_only_its_own_can_be_read_or_changed() -> None:
     assert ROLES["lease"]["metadata"]["namespace"] == NAMESPACE
 
 
-def test_every_role_is_bound_to_our_service_account_and_to_nobody_else() -> None:
+def test_every_role_is_bound_to_our_service_account_only() -> None:
     account = only(DEFAULT, "ServiceAccount")["metadata"]
     assert POD["serviceAccountName"] == account["name"]
     subject = {"kind": "ServiceAccount", "name": account["name"], "namespace": account["namespace"]}
@@ -579,7 +579,7 @@ def test_the_documents_list_every_role_with_its_rights() -> None:
 
 
 def test_the_documents_list_every_key_of_the_configuration() -> None:
-    """Whoever changes a key puts what ``reference_table(Configuration)`` returns between the two marks."""
+    """After a change of a key, put what ``reference_table(Configuration)`` returns between the two marks."""
     _, shown, _ = re.split("<!-- (?:end of )?configuration table -->\n", page("kubernetes-reference.md"))
     assert shown == reference_table(Configuration)
 

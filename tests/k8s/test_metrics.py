@@ -158,7 +158,7 @@ def test_alerts_find_their_series_from_the_start(metrics: Metrics) -> None:
     assert [given["version"] for given in labels] == ["1.2.3"]
 
 
-def test_constraints_that_stop_nobody_any_more_are_zero(metrics: Metrics) -> None:
+def test_constraints_that_stop_no_pod_any_more_are_zero(metrics: Metrics) -> None:
     metrics.unschedulable({("a", "flowsched"): 2, ("b", "flowsched"): 1})
     metrics.unschedulable({("b", "flowsched"): 4})
     assert value(metrics, "scheduler_unschedulable_pods", plugin="a", profile="flowsched") == 0

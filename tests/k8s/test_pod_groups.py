@@ -58,7 +58,7 @@ def test_fields_that_are_not_read_are_refused_by_name() -> None:
     assert (unsupported_group(workload, EVERYTHING) or "").startswith("spec.workloadRef is not supported")
     assert "spec.schedulingGroup" in (unsupported_group(IN_TREE_POD, {PLUGINS}) or "")
     assert unsupported_group(IN_TREE_POD, EVERYTHING) is None
-    assert unsupported_group(PLUGINS_POD, ()) is None, "a label nobody reads is just a label"
+    assert unsupported_group(PLUGINS_POD, ()) is None, "a label that is not read is just a label"
 
 
 def test_group_and_pods_arrive_in_either_order() -> None:

@@ -79,7 +79,7 @@ def test_then_the_sum_of_priorities_even_where_they_are_negative() -> None:
     assert victims(plan(nodes, {"cpu": 4})) == ("b", ["b1"])
 
 
-def test_then_whoever_started_last() -> None:
+def test_then_those_that_started_last() -> None:
     nodes = {"a": [pod("a1", 1, 4, started=10.0)], "b": [pod("b1", 1, 4, started=20.0)], "c": [pod("c1", 1, 4)]}
 
     assert victims(plan(nodes, {"cpu": 4})) == ("b", ["b1"])
@@ -119,7 +119,7 @@ def test_those_whose_budget_is_spent_stay_before_more_important_ones() -> None:
     assert victims(plan(nodes, {"cpu": 2}, allowed={"web": 1})) == ("a", ["guarded"])
 
 
-def test_room_of_a_leaving_pod_is_used_before_anybody_is_evicted() -> None:
+def test_room_of_a_leaving_pod_is_used_before_any_pod_is_evicted() -> None:
     nodes = {"a": [pod("a1", 1, 4)], "b": [pod("leaving", 99, 4, leaving=True), pod("b2", 1, 4)]}
 
     assert victims(plan(nodes, {"cpu": 4})) == ("b", [])
@@ -164,7 +164,7 @@ def never(node: str, gone: Set[PodKey]) -> bool:
     return False
 
 
-def test_a_port_is_freed_by_whoever_holds_it() -> None:
+def test_a_port_is_freed_by_the_pod_that_holds_it() -> None:
     occupants = Occupants()
     for name, priority in (("holder", 5), ("bystander", 1)):
         occupants.put(pod(name, priority, 4), "a")
@@ -242,7 +242,7 @@ def test_plans_are_what_trying_everything_finds(
     chosen = [by_key[victim] for victim in found.victims]
     members = {frozenset(p.pod for p in gone) for node, gone in possible if node == found.node}
     assert frozenset(found.victims) in members
-    # Nobody leaves in vain.
+    # No pod leaves in vain.
     assert not any(frozenset(found.victims) - {victim} in members for victim in found.victims)
     spent = {budget: sum(budget in p.budgets for p in chosen) for budget in allowed}
     if any(not gone for _, gone in possible):

@@ -53,7 +53,7 @@ class Waiting:
     gated: bool
     earliest: float
     latest: float
-    """When it must have been taken, if somebody takes and its gates are open."""
+    """When it must have been taken, if pods are taken and its gates are open."""
     failures: int = 0
 
 
@@ -206,7 +206,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert max(stopped, default=0) <= sizes["unschedulable"] <= sum(stopped)
 
     @invariant()
-    def somebody_is_told_when_to_look(self) -> None:
+    def the_next_look_is_announced(self) -> None:
         if not hasattr(self, "queue"):
             return
         wake = self.queue.next_wake(self.now)
@@ -241,7 +241,7 @@ def test_failures_wait_one_second_doubling_to_ten() -> None:
     assert queue.attempts(key("a")) == 6
 
 
-def test_a_pod_that_fails_for_ever_overflows_nothing() -> None:
+def test_a_pod_that_always_fails_overflows_nothing() -> None:
     queue = PodQueue()
     queue.add(key("a"), 0.0)
     for attempt in range(3000):
@@ -377,7 +377,7 @@ def test_pods_that_are_alike_are_asked_for_once_and_others_not_at_all() -> None:
     assert queue.wake(Wake.NODE_ADDED, 20.0) == 0
 
 
-def test_gated_pods_wait_and_their_gates_are_nobodys_latency() -> None:
+def test_gated_pods_wait_and_their_gates_are_no_latency() -> None:
     queue = PodQueue()
     queue.add(key("a"), 1.0, gated=True)
     assert queue.take(1000.0) == []

@@ -84,7 +84,7 @@ def test_a_pod_that_waits_gets_room_once_its_waiting_costs_more_than_the_move() 
     assert running.conditions("wide")[-1].message.endswith(f"rebalancing: 1 pod(s) leave {move.source}.")
     leaves = running.moves[0].name
     assert not running.events(leaves), "nothing is said before the API server has taken it"
-    # Its place is kept until the pod has left, and whoever comes in the meantime goes elsewhere.
+    # Its place is kept until the pod has left, and pods that come in the meantime go elsewhere.
     running.move()
     (event,) = running.events(leaves)
     assert (event.reason, event.type) == (names.REBALANCED, "Normal")
@@ -98,7 +98,7 @@ def test_a_pod_that_waits_gets_room_once_its_waiting_costs_more_than_the_move() 
     assert running.where()["wide"] == move.source
 
 
-def test_where_there_is_no_other_place_nobody_moves() -> None:
+def test_where_there_is_no_other_place_no_pod_moves() -> None:
     running = scheduler(b.node("n1", "4"), b.node("n2", "3"), small("one", "n1"), small("two", "n2"))
     wait_for_room(running, DUE_S)
     assert running.look() is None
@@ -169,7 +169,7 @@ def test_a_pod_with_a_claim_for_one_pod_stays() -> None:
     assert running.state.rebalancing.last.stays == {EXCLUSIVE_CLAIM: 1}
 
 
-def test_files_that_may_be_lost_keep_nobody() -> None:
+def test_files_that_may_be_lost_keep_no_pod() -> None:
     safe = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"}
     running = scheduler(*fragmented(volumes=[{"name": "scratch", "emptyDir": {}}], annotations=safe))
     wait_for_room(running, DUE_S)
@@ -207,12 +207,12 @@ def test_budgets_are_kept_for_all_moves_together() -> None:
     assert len([p for p in running.server.pods.values() if p.metadata.deletion_timestamp is not None]) == 2
 
 
-def test_nobody_is_moved_while_budgets_cannot_be_read() -> None:
+def test_no_pod_is_moved_while_budgets_cannot_be_read() -> None:
     running = scheduler(*fragmented())
     running.state.budgets.unreadable = "forbidden"
     wait_for_room(running, DUE_S)
     assert running.look() is None
-    assert told(running) == ["nobody is moved while PodDisruptionBudgets cannot be read: forbidden"]
+    assert told(running) == ["no pod is moved while PodDisruptionBudgets cannot be read: forbidden"]
 
 
 def test_a_plan_of_more_moves_than_are_allowed_is_not_begun() -> None:
@@ -267,7 +267,7 @@ def test_what_is_refused_ends_the_plan() -> None:
     (refused,) = running.moves
     running.move(refused="it would break a budget")
     assert not running.moves, "the next one is not asked for"
-    assert not any(p.metadata.deletion_timestamp for p in running.server.pods.values()), "nobody leaves for half a plan"
+    assert not any(p.metadata.deletion_timestamp for p in running.server.pods.values()), "no pod leaves for half a plan"
     assert told(running)[-1] == f"{refused} could not be evicted: it would break a budget"
     assert not running.state.cache.nominated, "no room is held for what does not come"
     assert not running.events(refused.name)
@@ -277,7 +277,7 @@ def test_what_is_refused_ends_the_plan() -> None:
     assert running.state.rebalancing.due(running.now)
 
 
-def test_nobody_is_moved_against_somebody_who_evicts() -> None:
+def test_no_pod_is_moved_against_another_evicting_client() -> None:
     running = scheduler(*fragmented(), b.node("n3", "1"), small("other", "n3", cpu="1"), cool_down_s=300.0)
     evicted = {"type": names.DISRUPTION_TARGET, "status": "True", "reason": names.EVICTION_BY_API}
     gone = small(
@@ -330,7 +330,7 @@ def test_a_node_in_use_is_not_emptied() -> None:
     assert running.look() is None
 
 
-def test_the_mark_goes_when_a_pod_is_there_or_nobody_wants_the_node_away() -> None:
+def test_the_mark_goes_when_a_pod_is_there_or_the_node_need_not_go() -> None:
     mark = b.taint(names.EMPTIED, "1000", names.AVOIDED)
     kept = b.taint("kept", effect="NoSchedule")
     nodes = [b.node("used", taints=[kept, mark]), b.node("free", taints=[mark])]

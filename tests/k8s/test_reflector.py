@@ -171,7 +171,7 @@ def as_stream_error(reply: Reply) -> Exception:
     return ApiError.of(reply)
 
 
-def test_bookmarks_move_the_position_and_are_told_to_nobody() -> None:
+def test_bookmarks_move_the_position_and_are_no_events() -> None:
     script, follower, _ = followed(page(7), [BOOKMARK])
     assert script.asked[2]["resourceVersion"] == "50"
     assert follower.told == []

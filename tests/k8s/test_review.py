@@ -1,4 +1,4 @@
-"""Ways to go wrong over days, at scale, or because somebody wants it to: one test for each that was found."""
+"""Ways to go wrong over days, at scale, or because an attacker wants it to: one test for each that was found."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_core_set_grows_with_the_machine_and_not_with_its_text() -> None:
 
 
 def test_requests_beyond_measure_do_not_make_a_full_node_look_empty() -> None:
-    """Sums over pods are in 64 bits, and whoever may make pods may name a node for them."""
+    """Sums over pods are in 64 bits, and any user who may make pods may name a node for them."""
     running = scheduler(b.node("n1", "8"))
     running.create(*(b.pod(f"huge-{i}", memory="1Ei", cpu="1E", node="n1") for i in range(64)))
     running.create(b.pod("ours", cpu="1", memory="1Gi"))
@@ -84,14 +84,14 @@ def test_a_resize_that_a_standby_saw_is_asked_for_once_it_leads() -> None:
     notes = {names.WIDTHS: "1,2", names.WIDTH: "2000m"}
     server.put(b.pod("wide", cpu="1", annotations=notes, node="n1"))
     state = SchedulerState(Configuration(features=Features(resize=True)), CATALOGUE)
-    assert state.observe(server.everything(), server.now) == [], "a standby's instructions are carried out by nobody"
+    assert state.observe(server.everything(), server.now) == [], "a standby's instructions are not carried out"
     (entry,) = state.cache.pods.values()
     assert entry.width_milli == 1000, "and nothing is held for them"
     assert [told.cpu_milli for told in state.activate() if isinstance(told, Resize)] == [{"main": 2000}]
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_annotations_that_cannot_be_used_are_told_by_whoever_leads(before: bool) -> None:
+def test_annotations_that_cannot_be_used_are_reported_by_the_leader(before: bool) -> None:
     server = ModelServer()
     server.put(b.node("n1"))
     good = server.put(b.pod("p", cpu="1", annotations={} if before else {names.GOAL: "soon"}))
@@ -192,7 +192,7 @@ def _solver() -> Any:
 
 
 def test_a_nomination_that_came_to_nothing_is_taken_back() -> None:
-    """Otherwise the room would be held from everybody of lower priority for good."""
+    """Otherwise the room would be held from all pods of lower priority for good."""
     running = scheduler(b.node("n1", "2"), preemption=True)
     (low,) = running.create(b.pod("low", cpu="2", node="n1", priority=1, scheduler="other"))
     running.create(b.pod("high", cpu="2", priority=10))
@@ -211,7 +211,7 @@ def test_a_nomination_that_came_to_nothing_is_taken_back() -> None:
     assert [bind.pod.name for bind in running.round()] == ["small"]
 
 
-def test_a_nomination_that_somebody_else_takes_back_holds_nothing() -> None:
+def test_a_nomination_that_is_taken_back_from_outside_holds_nothing() -> None:
     running = scheduler(b.node("n1", "2"))
     (pod,) = running.create(b.pod("theirs", cpu="2", priority=9, scheduler="other"))
     nominated = replace(pod, status=replace(pod.status, nominated_node_name="n1"))
@@ -260,7 +260,7 @@ def test_an_attempt_with_preemption_is_told_once() -> None:
 # Metrics
 
 
-def test_time_behind_gates_is_nobodys_latency() -> None:
+def test_time_behind_gates_is_no_latency() -> None:
     running = scheduler(b.node("n1"))
     (gated,) = running.create(b.pod("p", cpu="1", schedulingGates=[{"name": "example.com/hold"}]))
     running.server.now += 3600.0
@@ -348,7 +348,7 @@ def test_rates_that_a_host_remembers_are_bounded(monkeypatch: pytest.MonkeyPatch
     assert len(host._memory) <= 5
 
 
-def test_relations_that_nobody_names_any_more_leave_nothing() -> None:
+def test_relations_that_are_not_named_any_more_leave_nothing() -> None:
     """With every rollout of a Deployment there is another one."""
     running = scheduler(b.node("n1"))
     for i in range(5):
@@ -366,7 +366,7 @@ def test_relations_that_nobody_names_any_more_leave_nothing() -> None:
 
 
 def test_a_round_asks_filters_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asking holds up the event loop, and with it the lease. Nobody is passed over, and priorities stay in order."""
+    """Asking holds up the event loop, and with it the lease. No pod is passed over, and priorities stay in order."""
     monkeypatch.setattr(inputs, "MOST_QUESTIONS", 12)
     running = scheduler(*(b.node(f"n{i}", "2", labels={"kubernetes.io/hostname": f"n{i}"}) for i in range(4)))
     for i in range(8):
@@ -418,7 +418,7 @@ def test_a_kubelets_refusal_is_counted(site: Site) -> None:
     site.node(cpu="1")
     site.pod("refused", cpu="1")
     site.bound("refused")
-    # Only then does nobody else write its phase.
+    # Only then does no other program write its phase.
     wait_for(lambda: site.space.pod("refused")["status"]["phase"] == "Running", "it to run")
     refusal = {"status": {"phase": "Failed", "reason": "OutOfcpu"}}
     site.space.admin.patch(f"{site.space.pods_path}/refused/status", refusal)

@@ -121,7 +121,7 @@ def test_pods_on_a_real_api_server_go_where_the_engine_says(plane: Plane, space:
         bodies = [as_posted(thing, scheduler.name) for thing in cluster(SCENARIO) if isinstance(thing, Pod)]
 
         def created_in_one_second() -> bool:
-            """Like the scenario's tasks: whoever comes earlier goes earlier where costs are equal."""
+            """Like the scenario's tasks: what comes earlier goes earlier where costs are equal."""
             for name in [p["metadata"]["name"] for p in space.pods()]:
                 space.delete_pod(name)
             made = [admin.post(space.pods_path, body) for body in bodies]
@@ -199,7 +199,7 @@ def test_a_round_s_record_can_be_solved_again(tmp_path: Path) -> None:
         load_snapshot(file)
 
 
-def test_a_class_that_cannot_be_planned_harms_nobody_else() -> None:
+def test_a_class_that_cannot_be_planned_harms_no_other() -> None:
     state = SchedulerState(Configuration(), SCENARIO.catalogue)
     things = [*cluster(SCENARIO), pod("plain", cpu="100m")]
     now_s = seconds(things[-1].metadata.creation_timestamp)
@@ -207,16 +207,16 @@ def test_a_class_that_cannot_be_planned_harms_nobody_else() -> None:
     state.activate()
     given, _ = state.begin_round(now_s)
     assert given is not None
-    # A relation that nobody declared cannot come from the cache; it stands for whatever may go wrong in a round.
+    # A relation that was not declared cannot come from the cache; it stands for whatever may go wrong in a round.
     poison = next(c for c in given.classes if c.name == "default/plain")
     given = replace(given, classes=tuple(replace(c, holds=("unknown",)) if c is poison else c for c in given.classes))
     with pytest.raises(KeyError):
         plan_round(replace(given, fleet=given.fleet.copy()), make_solver("ortools"))
     result = plan_apart(given, make_solver("ortools"))
-    everybody = {uid for c in given.classes for uid in c.uids}
+    all_uids = {uid for c in given.classes for uid in c.uids}
     failed = [held for held in result.held if held.fate is Fate.ERROR]
     assert [held.uids for held in failed] == [poison.uids]
-    assert {c.uid for c in result.chosen} | {uid for held in result.held for uid in held.uids} == everybody
+    assert {c.uid for c in result.chosen} | {uid for held in result.held for uid in held.uids} == all_uids
     assert len(result.chosen) >= 3
     out = state.end_round(result, now_s)
     state.check()

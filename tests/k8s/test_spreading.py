@@ -67,7 +67,7 @@ def test_shares_are_as_even_as_the_room_allows(members: list[int], rows: list[tu
     final = [m + got.get(d, 0) for d, m in enumerate(members)]
     if count <= sum(places):
         assert all(got[d] <= places[d] for d in got)
-        # Nobody gains by going where there is room left.
+        # No pod gains by going where there is room left.
         assert all(final[d] - 1 <= final[e] for d in got for e in range(len(members)) if got.get(e, 0) < places[e])
     for _, cost in shares:
         assert cost.min() >= 0.0

@@ -152,7 +152,7 @@ def test_a_lost_reply_is_resolved_by_reading(arrived: bool) -> None:
     else:
         running.fail(BindOutcome.LOST)
     assert [asked.pod for asked in running.reads] == [key_of(pod)]
-    assert decided(running) == {}, "nobody guesses"
+    assert decided(running) == {}, "no guess is made"
     running.read()
     assert len(running.server.bound) == arrived
     assert [e.reason for e in running.events("p")] == ([names.SCHEDULED] if arrived else [])
@@ -334,7 +334,7 @@ def test_of_equals_the_older_goes_first() -> None:
     assert running.where() == {"z-older": "n1"}
 
 
-def test_a_flood_of_small_pods_cannot_keep_a_large_one_out_for_ever() -> None:
+def test_a_flood_of_small_pods_cannot_starve_a_large_one() -> None:
     """The adversary never lets the nodes empty at the same time, and fills every gap at once."""
     running = scheduler(b.node("n1", "2"), b.node("n2", "2"))
     server = running.server
@@ -460,7 +460,7 @@ def test_room_of_a_pod_that_went_while_its_round_ran_goes_to_who_was_refused_it(
     assert running.where() == {"second": "n1"}
 
 
-def test_a_group_is_woken_by_a_member_that_somebody_else_placed() -> None:
+def test_a_group_is_woken_by_a_member_that_another_scheduler_placed() -> None:
     running = scheduler(b.node("n1", "2"))
     running.create(b.pod("theirs", cpu="2", labels=gang("g", 2), scheduler="other"))
     running.create(b.pod("ours", cpu="1", labels=gang("g", 2)))
@@ -694,7 +694,7 @@ def test_room_that_victims_leave_is_held_for_whom_they_left_it() -> None:
     server.terminate(v2)
     running.create(b.pod("small", cpu="1"), b.pod("equal", cpu="1", priority=5))
     running.settle(within=30.0)
-    assert running.where() == {"v2": "n1"}, "half of the room is there, and nobody else gets it"
+    assert running.where() == {"v2": "n1"}, "half of the room is there, and no other pod gets it"
     server.remove(server.pods["default", v2.metadata.name])
     running.settle()
     assert running.where() == {"large": "n1"}
@@ -758,7 +758,7 @@ def test_a_nomination_ends_with_its_node() -> None:
     assert nomination(running, "large") == "n2", "room is made on another node at once"
 
 
-def test_a_node_that_went_while_nobody_led_ends_the_nomination() -> None:
+def test_a_node_that_went_without_a_leader_ends_the_nomination() -> None:
     running, *_ = preempting()
     server = running.server
     server.remove(server.nodes["n1"])
@@ -786,7 +786,7 @@ def test_a_victim_that_could_not_be_evicted_is_asked_again_later() -> None:
     for victim in victims:
         running.state.evictions.failed(victim, "may not", running.now)
     running.settle()
-    assert not running.victims, "not at once: who may not evict would ask for ever"
+    assert not running.victims, "not at once: a scheduler without the right to evict would keep asking"
     running.server.now += 310.0
     running.settle()
     assert sorted(running.victims) == sorted(victims)

@@ -113,7 +113,7 @@ class Happenings(RuleBasedStateMachine):
             self.server.put(b.pod(name, **fields))
         self.running = ModelScheduler(self.server, self.configuration)
         self.disturbed: set[str] = set()
-        """Nodes that something befell which nobody could have known in time."""
+        """Nodes with a change that the scheduler could not have known in time."""
 
     # Helpers
 
@@ -292,7 +292,7 @@ class Happenings(RuleBasedStateMachine):
         self.check_groups(new)
 
     def check_victim(self, victim: PodKey) -> None:
-        """Only for somebody of higher priority who waits."""
+        """Only for a waiting pod of higher priority."""
         cache = self.running.state.cache
         entry = cache.pods[victim.uid]
         waiting = [e.priority for uid, e in cache.pods.items() if uid in cache.nominated and not e.place]
@@ -339,7 +339,7 @@ class Happenings(RuleBasedStateMachine):
             elif entry.ours and not entry.place and entry.pod.metadata.deletion_timestamp is None:
                 gone = self.server.read(entry.key) is None
                 assert place is not None or gone, f"{entry.key} waits nowhere"
-        assert in_flight == state.queue.in_flight(), "a pod that is gone is in flight for ever"
+        assert in_flight == state.queue.in_flight(), "a pod that is gone stays in flight"
 
     def cluster(self) -> Cluster:
         return Cluster(self.server.nodes, [(p, node) for node in self.server.nodes for p in self.server.on(node)])
@@ -351,7 +351,7 @@ class Happenings(RuleBasedStateMachine):
             self.end_round()
 
     def teardown(self) -> None:
-        """In the end nobody waits who would fit somewhere by itself."""
+        """In the end no pod waits that would fit somewhere by itself."""
         if not hasattr(self, "running"):
             return
         running, server = self.running, self.server
@@ -451,7 +451,7 @@ class Moves(Happenings):
             self.server.remove(pod)
 
     def teardown(self) -> None:
-        """All that were asked to go are gone in the end, and whoever waited for their room has been looked at again."""
+        """All that were asked to go are gone in the end, and pods that waited for their room have been looked at again."""
         while hasattr(self, "running") and self.running.moves:
             self.running.move()
         super().teardown()

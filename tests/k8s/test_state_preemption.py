@@ -230,7 +230,7 @@ def test_room_is_made_for_all_of_a_group(said: dict[str, str]) -> None:
     running = full("2", "", "1", "2")
     running.create(*gang(3, annotations=said))
     running.round()
-    # One node has room for one of them already: nobody has to go there.
+    # One node has room for one of them already: no pod has to go there.
     assert len(asked(running)) == 2
     nominated = {running.conditions(f"g{i}")[-1].nominated_node for i in range(3)}
     assert len(nominated) == 3 and "n1" in nominated
@@ -245,7 +245,7 @@ def test_room_is_made_for_all_of_a_group(said: dict[str, str]) -> None:
     running.settle(within=60.0)
     where = running.where()
     assert {where[f"g{i}"] for i in range(3)} == nominated
-    assert asked(running) == [], "nobody else has to go"
+    assert asked(running) == [], "no other pod has to go"
 
 
 def leave(running: ModelScheduler, *names_of: str) -> None:
@@ -257,7 +257,7 @@ def leave(running: ModelScheduler, *names_of: str) -> None:
     running.deliver()
 
 
-def test_nobody_goes_for_a_group_that_could_not_start_all_the_same() -> None:
+def test_no_pod_goes_for_a_group_that_could_not_start_all_the_same() -> None:
     running = full("2", "2", "")
     running.server.put(there("high", "n2", cpu="2", priority=20))
     running.deliver()
@@ -305,7 +305,7 @@ def test_room_for_a_group_is_made_beside_those_that_run_already() -> None:
     assert asked(running) == ["low-b1"]
 
 
-def test_where_no_rack_can_take_the_group_nobody_leaves() -> None:
+def test_where_no_rack_can_take_the_group_no_pod_leaves() -> None:
     running = full("2", "2")
     running.create(*gang(2, annotations={names.GROUP_TOPOLOGY: names.HOSTNAME}))
     running.settle(within=5.0)

@@ -307,7 +307,7 @@ def test_pods_whose_volumes_are_on_another_node_bring_each_of_them_once() -> Non
     assert len(running.where()) == 3 + 2 * 3
 
 
-def test_members_of_a_gang_do_not_take_each_others_room_for_ever() -> None:
+def test_members_of_a_gang_do_not_starve_each_other() -> None:
     running = sharing({"full": 4, "n1": 1, "n2": 1}, 2)
     for n in range(2):
         running.create(uses(f"there{n}", f"v{n}", cpu="4", node="full", scheduler="other"))

@@ -225,7 +225,7 @@ def test_claims_of_one_pod_do_not_share_a_volume() -> None:
     assert [(p.name, p.volume_name) for p in found if not isinstance(p, str)] == [("a", "pv3"), ("b", "pv2")]
 
 
-def test_a_volume_that_is_promised_is_nobody_elses() -> None:
+def test_a_promised_volume_is_not_given_to_another_pod() -> None:
     known = index(claim("a", storage_class="local"), claim("b", storage_class="local"), local("pv1", "n1"))
     first = known.selected_node_patches(user("a"), node("n1"))
     assert not isinstance(first, str)
@@ -354,7 +354,7 @@ def test_volumes_of_a_driver_are_counted_like_a_resource() -> None:
         *(volume(f"pv-{c}", driver="ebs.csi", handle="same" if c in "ab" else c) for c in "abc"),
         claim("new"),
     )
-    assert known.pod_volume_needs(user("a", "b", "c")) == {}, "nobody limits anything"
+    assert known.pod_volume_needs(user("a", "b", "c")) == {}, "no node limits anything"
     known.limits.put(csi_node("n1", ebs_csi=25, nfs_csi=None))
     assert known.limits.drivers() == {"ebs.csi"}
     assert known.limits.of_node("n1") == {"attachable-volumes-csi-ebs.csi": 25}
@@ -461,7 +461,7 @@ hosts = st.sampled_from(["n1", "n2"])
 
 
 @given(st.lists(st.tuples(hosts, sizes), max_size=5), st.lists(sizes, min_size=1, max_size=3), st.randoms())
-def test_whoever_passes_gets_volumes_that_fit_and_nobody_shares(
+def test_a_pod_that_passes_gets_volumes_that_fit_and_none_is_shared(
     there: list[Any], wanted: list[int], random: Any
 ) -> None:
     volumes = {f"pv{i}": local(f"pv{i}", host, f"{size}Gi") for i, (host, size) in enumerate(there)}

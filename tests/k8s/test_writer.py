@@ -161,7 +161,7 @@ def test_a_server_that_stays_away_leaves_the_outcome_unknown() -> None:
     assert len(stub.sent) < 30
 
 
-def test_whoever_may_not_write_sends_nothing() -> None:
+def test_a_writer_that_may_not_write_sends_nothing() -> None:
     stub = Stub()
 
     async def body(writer: Writer) -> set[WriteOutcome]:
@@ -284,8 +284,8 @@ def test_bindings_that_facts_have_overtaken(space: Space, config: Path) -> None:
 
 def test_what_is_not_allowed_is_refused_and_says_so(space: Space) -> None:
     key = key_of(space.make_pod("p"))
-    nobody = space.service_account_kubeconfig([])
-    result = write(nobody, lambda writer: writer.carry_out(Bind(key, "node")))
+    powerless = space.service_account_kubeconfig([])
+    result = write(powerless, lambda writer: writer.carry_out(Bind(key, "node")))
     assert result.outcome is WriteOutcome.REFUSED
     assert f"bind {space.name}/p to node: 403 Forbidden" in result.message
 

@@ -28,7 +28,7 @@ _RECURSION_SERVERS = 4
 def erlang_c(servers: int, offered: float) -> float:
     """Probability that a customer of M/M/c has to wait (Erlang's second formula).
 
-    ``offered``: arrival rate times mean service time, in busy servers. 1 where it reaches ``servers``: everybody waits.
+    ``offered``: arrival rate times mean service time, in busy servers. 1 where it reaches ``servers``: every arrival waits.
     Computed from Erlang's first formula by its recursion, which neither overflows nor cancels.
     """
     _check_count("servers", servers)
@@ -132,7 +132,7 @@ class Station:
     """Visits per request times mean service time of one visit."""
     servers: int = 1
     delay: bool = False
-    """Nobody waits here (a network, a client's think time): as many servers as customers."""
+    """No customer waits here (a network, a client's think time): as many servers as customers."""
 
     def __post_init__(self) -> None:
         """Refuse what is no station. Raises ValueError."""
@@ -164,10 +164,10 @@ class Bounds:
     throughput_high: float
     """min(N / (D + Z), 1 / max D): no closed network does more."""
     throughput_low: float
-    """N / (N D + Z): everybody waits for everybody else."""
+    """N / (N D + Z): every customer waits for all others."""
     response_low_s: float
     knee_customers: float
-    """Customers from which on somebody has to wait: (D + Z) / max D."""
+    """Customers from which on some have to wait: (D + Z) / max D."""
 
 
 def bounds(stations: Sequence[Station], customers: int, think_s: float = 0.0) -> Bounds:

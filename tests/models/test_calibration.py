@@ -146,7 +146,7 @@ def test_machine_types_that_were_not_measured_are_left_out_unless_asked_for() ->
     assert whole["other-2"].error > 2 * whole["ref-8"].error
 
 
-def test_a_machine_type_that_nobody_knows_is_named_with_the_file() -> None:
+def test_an_unknown_machine_type_is_named_with_the_file() -> None:
     data = measured(5, groups=1, runs=0)
     unknown = replace(data, thread_times=tuple(replace(t, machine_type="ref-9") for t in data.thread_times))
 

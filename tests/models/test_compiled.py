@@ -1,4 +1,4 @@
-"""Compiled functions are kept, and read from a folder that nobody may write to."""
+"""Compiled functions are kept, and read from a read-only folder."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def old(folder: Path, days: float) -> Path:
     return folder
 
 
-def test_what_older_versions_left_goes_when_nobody_used_it_for_a_month(tmp_path: Path) -> None:
+def test_what_older_versions_left_goes_when_unused_for_a_month(tmp_path: Path) -> None:
     kept = tmp_path / "flowsched" / "compiled"
     unused, used, foreign = (old(kept / name, days) for name, days in (("0" * 16, 31), ("1" * 16, 29), ("notes", 99)))
     (kept / ("2" * 16)).symlink_to(old(tmp_path / "elsewhere", 99))
@@ -105,7 +105,7 @@ def test_a_version_in_use_stays_fresh_and_removes_nothing(tmp_path: Path) -> Non
     assert unused.exists(), "only a version that comes new looks around"
 
 
-def test_what_cannot_be_removed_harms_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_removed_harms_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     unused = old(tmp_path / ("0" * 16), 31)
 
     def refuse(*_: object, **__: object) -> None:

@@ -77,7 +77,7 @@ def test_the_year_with_most_groups_is_fitted_and_the_others_are_predicted() -> N
 
 @pytest.mark.parametrize(
     "change",
-    [{"interval_s": 5.0}, {"machine_type": "nobody's"}, {"executions": {"unknown": (0.0, 9.0)}}, {"group": "the only"}],
+    [{"interval_s": 5.0}, {"machine_type": "unknown"}, {"executions": {"unknown": (0.0, 9.0)}}, {"group": "the only"}],
 )
 def test_runs_that_tell_too_little_give_no_machine_type(change: dict[str, object]) -> None:
     runs = [replace(r, **change) for r in logs(5, True, groups=2)]  # type: ignore[arg-type]

@@ -303,7 +303,7 @@ class Times(Form):
         ("loads: [1h]", "loads[0]: must be a number, but is '1h'"),
     ],
 )
-def test_a_text_where_a_number_is_wanted_gets_told_the_number(text: str, message: str) -> None:
+def test_a_text_in_place_of_a_number_is_shown_the_number(text: str, message: str) -> None:
     whole = text if text.startswith("runtime_s") else f"runtime_s: 1\n{text}"
     (problem,) = check(parse_document(whole, "f.yaml"), Times).problems
     assert str(problem) == f"f.yaml:{whole.count(chr(10)) + 1}: {message}"

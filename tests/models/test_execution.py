@@ -160,7 +160,7 @@ def test_a_phase_change_is_an_event_and_changes_the_neighbours_pace() -> None:
 
 
 def test_a_job_that_is_done_when_it_comes_ends_at_once() -> None:
-    """Snapshots may say progress 1; who never ends makes a forecast run for ever."""
+    """Snapshots may say progress 1; a task that never ends makes a forecast run without end."""
     machine: Execution[int] = Execution(small())
     machine.start(0, replace(ALONE, progress=1.0))
 
@@ -174,7 +174,7 @@ def test_slowdown_multiplies_the_work() -> None:
     assert machine.next_event_s() == pytest.approx(37.5)
 
 
-def test_nobody_moves_past_an_event() -> None:
+def test_no_task_moves_past_an_event() -> None:
     machine: Execution[str] = Execution(small())
     machine.start("a", ALONE)
 
@@ -253,7 +253,7 @@ def test_what_never_fits_never_starts() -> None:
 
 
 @pytest.mark.parametrize("slots", [(1, 1), (1, 2), (2, 1)])
-def test_what_never_fits_keeps_nobody_else_from_starting(slots: tuple[int, int]) -> None:
+def test_what_never_fits_keeps_no_other_from_starting(slots: tuple[int, int]) -> None:
     ahead = forecast(small(), [], [waiting(slots[0], weight=9.0), waiting(slots[1])], free_cores=4.0)
 
     assert ahead.starts_s == (float("inf"), 0.0)

@@ -36,7 +36,7 @@ def hungry(name: str, critical: bool, cpus: float = 0.86) -> Task:
 
 
 def used(motion: Motion, name: str, begin_s: float = 2.0) -> float:
-    """CPUs of a task, after everybody has started."""
+    """CPUs of a task, after all have started."""
     rows = [k for k, index in enumerate(motion.demand.task_of) if motion.demand.tasks[index].name == name]
     windows = motion.used_s[rows][:, int(begin_s / motion.window_s) :]
     return float(windows.sum() / (windows.shape[1] * motion.window_s))
@@ -50,7 +50,7 @@ def reserved(demand: Demand, cpus: float, period_s: float = 0.1) -> Reservations
 
 
 @pytest.mark.parametrize("rivals", [0, 3])
-def test_nobody_gets_more_than_his_runtime_in_every_period(rivals: int) -> None:
+def test_no_task_gets_more_than_its_runtime_in_every_period(rivals: int) -> None:
     """Even on an idle machine: what is left over is not given to those who have used up theirs."""
     tasks = [hungry("greedy", True), *(hungry(f"rival-{k}", False) for k in range(rivals))]
     demand = draw(tasks, EXACT, 1)
@@ -138,13 +138,13 @@ def test_a_group_is_shared_evenly_inside() -> None:
     assert used(motion, "c2") == pytest.approx(0.4, abs=0.02)
 
 
-def test_without_groups_everybody_gets_the_same() -> None:
+def test_without_groups_all_get_the_same() -> None:
     demand = draw([hungry(f"t{k}", k == 0) for k in range(4)], EXACT, 0)
     motion = simulate(demand, 1, Shares(None))
     assert [used(motion, f"t{k}") for k in range(4)] == pytest.approx([0.25] * 4, abs=0.01)
 
 
-def test_no_core_idles_while_somebody_waits() -> None:
+def test_no_core_idles_while_a_thread_waits() -> None:
     demand = draw([hungry(f"t{k}", k < 3) for k in range(9)], EXACT, 5)
     for isolation in (Shares(0.95), Shares(None), reserved(demand, 0.3)):
         motion = simulate(demand, 4, isolation)

@@ -33,7 +33,7 @@ def test_bundled_profiles() -> None:
     assert not any(t.smt for n, t in on_kubernetes.items() if n.split("-")[0] not in alike)
 
 
-def test_a_job_that_nobody_measured_is_the_middle_of_those_that_were() -> None:
+def test_a_job_without_measurements_is_the_middle_of_those_that_have_them() -> None:
     jobs = load_catalogue().jobs
     neutral = jobs[NEUTRAL]
     assert neutral.sensitivity == median(jobs[n].sensitivity for n in MEASURED)

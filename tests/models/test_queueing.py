@@ -31,7 +31,7 @@ stations = st.lists(
 
 
 def test_erlang_c_has_its_known_values():
-    # One server: everybody waits who finds it busy. Two: 2 rho^2 / (1 + rho). Ten: from tables.
+    # One server: arrivals that find it busy wait. Two: 2 rho^2 / (1 + rho). Ten: from tables.
     assert erlang_c(1, 0.6) == pytest.approx(0.6)
     assert erlang_c(2, 1.0) == pytest.approx(1 / 3)
     assert erlang_c(10, 8.0) == pytest.approx(0.4092, abs=5e-5)
@@ -64,7 +64,7 @@ def test_mean_response_is_the_area_under_the_tail(servers, rho):
         assert area == pytest.approx(queue.mean_response_s, rel=1e-3)
 
 
-def test_an_overloaded_queue_takes_for_ever():
+def test_an_overloaded_queue_has_no_finite_wait():
     queue = OpenQueue(101.0, 0.01)
     assert queue.mean_wait_s == queue.mean_response_s == math.inf
     assert queue.wait_quantile_s(0.5) == queue.response_quantile_s(0.5) == math.inf
@@ -181,7 +181,7 @@ def test_other_numbers_of_clients_are_predicted_within_five_per_cent(clients, me
 
 
 def test_the_thread_pool_is_not_what_they_wait_for():
-    # Little's law: 53 of 160 threads are busy. A pool of 32 per server alone would not make anybody wait 1.4 ms.
+    # Little's law: 53 of 160 threads are busy. A pool of 32 per server alone would not make a request wait 1.4 ms.
     busy = THROUGHPUT * MEMCACHED_MS / 1000
     assert busy == pytest.approx(52.4, abs=0.1)
     pool = OpenQueue(THROUGHPUT / SERVERS, MEMCACHED_MS / 1000, servers=32)

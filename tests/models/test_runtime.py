@@ -1,4 +1,4 @@
-"""What the run-time model must hold to, whoever shares a machine."""
+"""What the run-time model must hold to, whatever shares a machine."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def occupants(draw: st.DrawFn, cores: tuple[int, ...], shared: bool = False) -> 
 
 @st.composite
 def companies(draw: st.DrawFn, max_size: int = 5) -> tuple[Host, tuple[Occupant, ...]]:
-    """Everybody on any cores, or, as the engine binds, everybody on all batch cores."""
+    """All tasks on any cores, or, as the engine binds, all on all batch cores."""
     host = draw(hosts())
     shared = draw(st.booleans())
     one = occupants(batch_cores(host), shared)
@@ -71,7 +71,7 @@ def share(host: Host, occupant: Occupant, *others: Occupant) -> float:
 
 @settings(max_examples=300)
 @given(companies())
-def test_nobody_uses_cores_that_are_not_there(case: tuple[Host, tuple[Occupant, ...]]) -> None:
+def test_no_task_uses_cores_that_are_not_there(case: tuple[Host, tuple[Occupant, ...]]) -> None:
     host, company = case
     busy = host.rates(company).busy
 
@@ -84,7 +84,7 @@ def test_nobody_uses_cores_that_are_not_there(case: tuple[Host, tuple[Occupant, 
 
 @settings(max_examples=300)
 @given(companies())
-def test_nobody_is_faster_in_company_than_alone(case: tuple[Host, tuple[Occupant, ...]]) -> None:
+def test_no_task_is_faster_with_neighbours_than_alone(case: tuple[Host, tuple[Occupant, ...]]) -> None:
     """What the engine's lower bounds rest on."""
     host, company = case
     together = host.rates(company).progress
@@ -111,7 +111,7 @@ def test_time_alone_is_a_bound_on_every_stage(case: tuple[Host, tuple[Occupant, 
 
 @settings(max_examples=200)
 @given(hosts(), st.data())
-def test_a_neighbour_on_cores_of_its_own_speeds_nobody_up(host: Host, data: st.DataObject) -> None:
+def test_a_neighbour_on_cores_of_its_own_speeds_no_task_up(host: Host, data: st.DataObject) -> None:
     """Where core sets overlap in part, a sibling that gets busy may shift the others' threads in either direction."""
     cores = data.draw(st.permutations(batch_cores(host)))
     assume(len(cores) > 1)

@@ -54,9 +54,15 @@ def test_nobody_gains_by_what_a_neighbour_uses(
     assert all(much[o] <= little[o] * (1 + 1e-9) for o in mine)
 
 
+@pytest.mark.xfail(reason="in one of a hundred such cases a job gains up to a tenth", strict=True)
+def test_a_gain_that_the_model_is_known_to_give() -> None:
+    here = [(HUNGRY, 6, 4.0), (SCALING, 7, 0.1)]
+    test_nobody_gains_by_what_a_neighbour_uses.hypothesis.inner_test(here, SCALING, 2.567, 1.569)
+
+
 @settings(max_examples=200)
 @given(st.lists(st.tuples(st.sampled_from(JOBS), st.integers(1, 12), st.floats(0.1, 8.0)), min_size=1, max_size=5))
-def test_cores_that_all_may_use_are_used_as_far_as_anybody_wants_them(
+def test_cores_that_all_may_use_are_used_as_far_as_any_task_wants_them(
     jobs: list[tuple[JobProfile, int, float]],
 ) -> None:
     host = HOSTS.host("small")

@@ -61,7 +61,7 @@ def made_up(
     jobs: Sequence[Job],
     services: Sequence[Placed] = (),
     *,
-    group: str = "somebody",
+    group: str = "first",
     run: str = "1",
     catalogue: Catalogue = CATALOGUE,
 ) -> tuple[Run, tuple[LatencyWindow, ...]]:
@@ -238,7 +238,7 @@ def test_what_cannot_be_scored_is_counted_and_named() -> None:
 def test_a_service_on_a_machine_without_jobs_is_scored() -> None:
     run, _ = made_up(TOGETHER)
     alone = CACHE.p95_us(CACHE.curves[0], QPS, "plain")
-    window = LatencyWindow("somebody", "plan", "1", 0.0, 10.0, QPS, alone, NOWHERE, "cache")
+    window = LatencyWindow("first", "plan", "1", 0.0, 10.0, QPS, alone, NOWHERE, "cache")
     placed = replace(run, services=(cache_on("idle", "large"),))
     errors = validate(measured((placed, (window,))), CATALOGUE).errors(Quantity.P95)
     assert errors is not None

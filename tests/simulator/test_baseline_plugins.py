@@ -18,7 +18,7 @@ from flowsched_simulator import load_scenario, simulate
 from flowsched_simulator.baselines import BASELINES
 from flowsched_simulator.commands.policies import policies
 from flowsched_simulator.commands.simulate import simulate as simulate_command
-from flowsched_simulator.policies import describe, everybody
+from flowsched_simulator.policies import all_policies, describe
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 OURS = tuple(name for name in BASELINES if BASELINES.is_ours(name))
@@ -32,13 +32,13 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Install a distribution with one module and the entry points that are given."""
 
     def install(code: str, points: str) -> None:
-        (tmp_path / "somebody_s_rule.py").write_text(code, encoding="utf-8")
-        about = tmp_path / "somebody-1.0.dist-info"
+        (tmp_path / "vendor_rule.py").write_text(code, encoding="utf-8")
+        about = tmp_path / "vendor-1.0.dist-info"
         about.mkdir()
-        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: somebody\nVersion: 1.0\n", encoding="utf-8")
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: vendor\nVersion: 1.0\n", encoding="utf-8")
         (about / "entry_points.txt").write_text(f"[flowsched.baselines]\n{points}\n", encoding="utf-8")
         monkeypatch.syspath_prepend(str(tmp_path))
-        monkeypatch.delitem(sys.modules, "somebody_s_rule", raising=False)
+        monkeypatch.delitem(sys.modules, "vendor_rule", raising=False)
         monkeypatch.setitem(BASELINES.__dict__, "_places", read_anew(BASELINES)._places)
 
     return install
@@ -59,22 +59,20 @@ def failure(policy: str) -> str:
 
 
 def test_the_documented_rule_is_found_listed_and_run(installed: Install) -> None:
-    installed(example(), "widest-first = somebody_s_rule:WidestFirst")
+    installed(example(), "widest-first = vendor_rule:WidestFirst")
 
     assert len([line for line in example().splitlines() if line.strip()]) <= 10
     about = describe("widest-first")
-    assert (about.kind, about.package, about.on_request) == ("baseline", "somebody", True)
+    assert (about.kind, about.package, about.on_request) == ("baseline", "vendor", True)
     listed = CliRunner().invoke(policies, []).output
-    assert re.search(
-        r"^widest-first +nothing +Widest request first, .*; of somebody; only with --policy$", listed, re.M
-    )
+    assert re.search(r"^widest-first +nothing +Widest request first, .*; of vendor; only with --policy$", listed, re.M)
     run = simulate(load_scenario(PART_3), "widest-first", variant="declared-own")
     assert all(job.end_s is not None for job in run.jobs)
     assert (run.policy, run.variant) == ("widest-first", "declared request, own cores")
 
 
 def test_our_names_cannot_be_taken_over(installed: Install) -> None:
-    installed(example(), "easy = somebody_s_rule:WidestFirst\nflow = somebody_s_rule:WidestFirst\ncoco = x:Y")
+    installed(example(), "easy = vendor_rule:WidestFirst\nflow = vendor_rule:WidestFirst\ncoco = x:Y")
 
     assert tuple(BASELINES) == OURS
     assert describe("coco").kind == "network"
@@ -87,11 +85,11 @@ WHOLE = RULE + "    description = 'd'\n    def choose(self, task, width_milli, r
 @pytest.mark.parametrize(
     ("code", "text"),
     [
-        ("raise RuntimeError('no licence')", "'rule' of somebody cannot be loaded (RuntimeError: no licence)"),
-        ("Rule = 3", "the baseline 'rule' of somebody is 3; its entry point should name a subclass of "),
-        (RULE, "the baseline 'rule' of somebody lacks choose and description"),
-        (WHOLE.replace("'rule'", "'other'").format("rooms[0]"), "of somebody calls itself 'other'; give its class and"),
-        (WHOLE.format("1 / 0"), "'rule' of somebody fails in the round at 0 s (ZeroDivisionError: division by zero)"),
+        ("raise RuntimeError('no licence')", "'rule' of vendor cannot be loaded (RuntimeError: no licence)"),
+        ("Rule = 3", "the baseline 'rule' of vendor is 3; its entry point should name a subclass of "),
+        (RULE, "the baseline 'rule' of vendor lacks choose and description"),
+        (WHOLE.replace("'rule'", "'other'").format("rooms[0]"), "of vendor calls itself 'other'; give its class and"),
+        (WHOLE.format("1 / 0"), "'rule' of vendor fails in the round at 0 s (ZeroDivisionError: division by zero)"),
         (WHOLE.format("None"), "choose must return one of the machines that it is given for "),
         (
             WHOLE.format("rooms[0]") + "    def order(self, this): return []\n",
@@ -99,13 +97,13 @@ WHOLE = RULE + "    description = 'd'\n    def choose(self, task, width_milli, r
         ),
         (
             WHOLE.format("rooms[0]") + "    def __init__(self, granting): pass\n",
-            "the baseline 'rule' of somebody cannot be made (TypeError: ",
+            "the baseline 'rule' of vendor cannot be made (TypeError: ",
         ),
     ],
     ids=["import", "no class", "members", "name", "in a round", "no machine", "order", "constructor"],
 )
 def test_a_broken_rule_is_one_sentence(installed: Install, code: str, text: str) -> None:
-    installed(code, "rule = somebody_s_rule:Rule")
+    installed(code, "rule = vendor_rule:Rule")
 
     said = failure("rule")
     assert text in said and "\n" not in said
@@ -114,11 +112,11 @@ def test_a_broken_rule_is_one_sentence(installed: Install, code: str, text: str)
 
 
 def test_a_broken_rule_is_told_before_anything_runs(installed: Install) -> None:
-    installed("raise RuntimeError('no licence')", "rule = somebody_s_rule:Rule")
+    installed("raise RuntimeError('no licence')", "rule = vendor_rule:Rule")
 
     done = CliRunner().invoke(simulate_command, [PART_3, "--policy", "fcfs", "--policy", "rule", "--json"])
     assert isinstance(done.exception, InputError)
-    assert str(done.exception).startswith("--policy: the baseline 'rule' of somebody cannot be loaded")
+    assert str(done.exception).startswith("--policy: the baseline 'rule' of vendor cannot be loaded")
     assert "fcfs" not in done.stderr
 
 
@@ -136,7 +134,7 @@ def test_pages_tell_what_classes_say_they_are_told() -> None:
         for row in table[1].splitlines():
             cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", row)]
             shown[cells[1].split("`")[1]] = cells[head.index("Is told")]
-    told = {about.name: knowledge_text(about.told) for about in everybody() if about.kind != "search"}
+    told = {about.name: knowledge_text(about.told) for about in all_policies() if about.kind != "search"}
     assert shown == {name: told[name] for name in shown}
     assert set(OURS) <= set(shown)
 

@@ -423,7 +423,7 @@ def test_reasons_have_numbers(waiting, reason: str, granting: Granting) -> None:
     assert why(decide("best-fit", view, granting)) == {"t1": reason}
 
 
-def test_a_machine_that_services_have_to_themselves_takes_nobody() -> None:
+def test_a_machine_that_services_have_to_themselves_takes_no_task() -> None:
     full = service(cores=(0, 1, 2, 3), width_milli=1000)
     for granting in (OWN, SHARED):
         decisions = decide("fcfs", snapshot([task(cores=2)], services=[full]), granting)
@@ -577,7 +577,7 @@ def test_same_snapshot_same_decisions_whatever_its_order(chosen: Chosen, view: S
 
 @settings(max_examples=300, deadline=None)
 @given(chosen=ANY_SCHEDULER.filter(lambda c: c[0] != "fcfs"), view=snapshots(max_running=0))
-def test_an_idle_cluster_starts_somebody_who_can_start(chosen: Chosen, view: Snapshot) -> None:
+def test_an_idle_cluster_starts_a_task_that_can_start(chosen: Chosen, view: Snapshot) -> None:
     decisions = outcome(chosen, view)
 
     if not decisions.placements:

@@ -209,7 +209,7 @@ def test_lists_and_help(tmp_path: Path) -> None:
 
 
 def test_a_job_that_never_ends_is_named_and_the_exit_code_says_so(tmp_path: Path) -> None:
-    """Under a reservation-free baseline a job whose memory no machine has left waits for ever."""
+    """Under a reservation-free baseline a job whose memory no machine has left waits without end."""
     scenario = tmp_path / "s.yaml"
     scenario.write_text(
         """apiVersion: flowsched/v1

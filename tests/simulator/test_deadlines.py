@@ -1,4 +1,4 @@
-"""Deadlines of jobs: who missed his, where results say so, and what policies are told."""
+"""Deadlines of jobs: which were missed, where results say so, and what policies are told."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def test_a_job_that_waits_on_purpose_says_what_for() -> None:
     assert all("completion" in reason and "node-" in reason for reason in reasons)
 
 
-def test_nobody_waits_for_a_machine_that_will_never_take_them() -> None:
+def test_no_task_waits_for_a_machine_that_will_never_take_it() -> None:
     """The large machine's cache has no headroom for the job; the small one is idle."""
     base = load_scenario("parsec-memcached-2024-c")
     small, _, large = base.machines

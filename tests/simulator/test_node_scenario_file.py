@@ -149,7 +149,7 @@ policies:
     assert len(found) == len(wanted), found
 
 
-def test_a_goal_that_nobody_can_meet_is_said(tmp_path: Path) -> None:
+def test_an_unreachable_goal_is_reported(tmp_path: Path) -> None:
     (only,) = problems(tmp_path, GOOD.replace("slo_p95: 1ms", "slo_p95: 50us"))
 
     assert only.startswith("n.yaml:11: services[0].slo_p95: 50 us cannot be met: p95 is ")

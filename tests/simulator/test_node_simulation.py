@@ -21,7 +21,7 @@ QUIET = NodeOptions(noise=0.0)
 
 
 def alternately(on_s: float, off_s: float, cores: tuple[int, ...] = (2, 3)) -> Scripted:
-    """Everybody runs for a while, and is paused for a while."""
+    """Every task runs for a while, and is paused for a while."""
 
     def rule(reading: Reading) -> Allocation:
         runs = reading.t_s % (on_s + off_s) < on_s - 1e-6

@@ -240,7 +240,7 @@ occupants = st.lists(
 
 
 @given(occupants)
-def test_lanes_never_overlap_and_hide_nobody(users):
+def test_lanes_never_overlap_and_hide_no_task(users):
     pieces = split_lanes(users)
     boxes = [(p.start_s, p.low, p.end_s, p.high) for p in pieces]
     for one, other in combinations(boxes, 2):

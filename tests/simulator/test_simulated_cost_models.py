@@ -79,7 +79,7 @@ def test_they_are_listed_with_a_line_each() -> None:
 def test_flow_is_still_the_search() -> None:
     assert not is_cost_model("flow")
     assert is_cost_model("flow-network") and is_cost_model("coco")
-    assert not is_cost_model("fcfs") and not is_cost_model("nobody")
+    assert not is_cost_model("fcfs") and not is_cost_model("unknown")
 
 
 def run(*args: str) -> Result:
@@ -87,7 +87,7 @@ def run(*args: str) -> Result:
 
 
 def failure(*args: str) -> str:
-    """What somebody reads: the text of the one exception."""
+    """What a user reads: the text of the one exception."""
     result = run(*args)
     assert result.exception is not None and not isinstance(result.exception, SystemExit), result.output
     return str(result.exception)
@@ -176,8 +176,8 @@ def test_settings_that_all_rounds_heed() -> None:
 
 
 def test_a_setting_that_one_of_them_reads_is_fine() -> None:
-    everybody = ("--policy", "coco", "--policy", "flow-network", "--policy", "lpt")
-    result = run("simulate", PART_3, *everybody, "--set", "slo_margin=0.9", "--json")
+    three = ("--policy", "coco", "--policy", "flow-network", "--policy", "lpt")
+    result = run("simulate", PART_3, *three, "--set", "slo_margin=0.9", "--json")
     assert result.exit_code == 0, result.exception
     result = run(*SOLVE, "coco", "--set", "coco.bucket=-1", "--set", "coco.bucket=2", "--set", "due_age_s=5")
     assert result.exit_code == 0, result.exception
@@ -269,13 +269,13 @@ class Faulty(TrivialPolicy):
 
 @pytest.fixture
 def outsiders(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = types.ModuleType("somebodys_policies")
+    module = types.ModuleType("vendor_policies")
     module.Cheerful, module.Faulty = Cheerful, Faulty  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "somebodys_policies", module)
+    monkeypatch.setitem(sys.modules, "vendor_policies", module)
     found = [
-        EntryPoint("cheerful", "somebodys_policies:Cheerful", "flowsched.policies"),
-        EntryPoint("faulty", "somebodys_policies:Faulty", "flowsched.policies"),
-        EntryPoint("gone", "somebodys_missing_policies:Gone", "flowsched.policies"),
+        EntryPoint("cheerful", "vendor_policies:Cheerful", "flowsched.policies"),
+        EntryPoint("faulty", "vendor_policies:Faulty", "flowsched.policies"),
+        EntryPoint("gone", "vendor_missing_policies:Gone", "flowsched.policies"),
     ]
     monkeypatch.setattr("flowsched.support.registry.entry_points", lambda group: [e for e in found if e.group == group])
     monkeypatch.setitem(COST_MODELS.__dict__, "_places", read_anew(COST_MODELS)._places)
@@ -290,11 +290,11 @@ def test_policies_of_others_run_and_are_listed() -> None:
 
 
 @pytest.mark.usefixtures("outsiders")
-def test_a_broken_one_is_one_sentence_and_hides_nobody() -> None:
+def test_a_broken_one_is_one_sentence_and_hides_no_other() -> None:
     listed = run("policies").output
     assert "cheerful" in listed and "cannot be loaded" in listed
     gone = run("policies", "gone").output
-    assert "cannot be loaded" in gone and "somebodys_missing_policies:Gone, of another package" in gone
+    assert "cannot be loaded" in gone and "vendor_missing_policies:Gone, of another package" in gone
     text = failure("simulate", PART_3, "--policy", "gone")
     assert "'gone' of another package cannot be loaded (ModuleNotFoundError" in text
     assert failure("simulate", PART_3, "--policy", "faulty") == (

@@ -1,4 +1,4 @@
-"""What a simulated run must hold to, whoever schedules."""
+"""What a simulated run must hold to under every policy."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def test_the_quota_stops_the_low_job_for_the_rest_of_its_second_without_pausing_
     quota = CpuQuota(0.6, 1.0)
     answers = [quota.throttled(k / 10, min(0.6, k / 10)) for k in range(11)]
     assert answers == [False] * 6 + [True] * 4 + [False]
-    assert not quota.throttled(3.45, 0.6), "periods keep their phase when nobody asks"
+    assert not quota.throttled(3.45, 0.6), "periods keep their phase without queries"
     assert quota.throttled(3.7, 1.2)
     assert not quota.throttled(4.0, 1.2)
 
@@ -245,7 +245,7 @@ def test_the_last_job_of_the_high_queue_gets_both_cores() -> None:
     assert set(bench.grants["freqmine"].cores) == {2, 3}
 
 
-def test_the_low_queue_moves_to_a_free_core_of_the_high_queue_before_anybody_is_upgraded() -> None:
+def test_the_low_queue_moves_to_a_free_core_of_the_high_queue_before_any_upgrade() -> None:
     bench = settled()
     bench.jobs = ["radix", "freqmine"]
     bench.run(0.2)

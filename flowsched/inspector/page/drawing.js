@@ -87,7 +87,7 @@ class Drawing {
     this.knobs();
     this.boxes(shade, "boxes", (box) => !box.framed);
     this.labels();
-    // As long as nobody has moved it, all of it stays in sight.
+    // Until the reader moves it, all of it stays in sight.
     if (fit || this.whole) this.fit();
     const current = this.elements.get(this.current) || this.elements.get(this.first());
     if (current) {

@@ -96,7 +96,7 @@ function spoken(text, now) {
 
 /** Seconds above this count from 1970. */
 const EPOCH = 1e9;
-/** A wait that nobody says in seconds. */
+/** A wait so long that seconds do not read well. */
 const LONG = 7200;
 
 /** Time of a round: seconds of a simulation, or a date where they count from 1970. */

@@ -53,7 +53,7 @@ class Table {
     this.fill();
   }
 
-  /** On paper nobody can ask for more rows. */
+  /** Printed pages have no button for more rows. */
   paper() {
     this.shown = Math.max(this.shown, PAPER);
     this.fill();

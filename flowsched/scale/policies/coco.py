@@ -2,7 +2,7 @@
 
 The classes are those of Y. Xie, G. H. Loh, "Dynamic Classification of Program Memory Behaviors in CMPs" (CMP-MSI 2008):
 turtles hardly use the shared cache, sheep use it and do not mind others, rabbits run fast and need it, devils fill it for
-everybody. The penalties are those of Firmament's co-ordinated co-location model (CoCo; M. Schwarzkopf, "Operating System
+all. The penalties are those of Firmament's co-ordinated co-location model (CoCo; M. Schwarzkopf, "Operating System
 Support for Warehouse-Scale Computing", PhD thesis, University of Cambridge 2015; ``CocoCostModel`` in its source, function
 ``GetInterferenceScoreForTask``), per core of the machine as there. That what a task asks for fits is a constraint of the
 engine, counted machine by machine.

@@ -28,7 +28,7 @@ class ShortestJobFirstPolicy:
     wait_s: float = 60.0
     """How long a task that is left is taken to wait, in seconds."""
     shortest_s: float = 10.0
-    """Run times below this count as this: nobody minds them."""
+    """Run times below this count as this: the difference does not matter."""
     least: float = 2.0
     """What waiting costs a job without an end; above the slowness of any machine type, so that any place is better."""
     growth: float = 8.0

@@ -33,6 +33,7 @@ class _Group(StrictGroup):
 
 @click.group(
     cls=_Group,
+    short_help="Share one machine between a latency service and batch jobs.",
     invoke_without_command=True,
     epilog="Example: flowsched agent --config agent.yaml --dry-run --once",
 )
@@ -84,7 +85,11 @@ def agent(
     return run_agent(configuration, Wish(duration, once, record))
 
 
-@agent.command(cls=StrictCommand, epilog="Example: flowsched agent restore --state /run/flowsched/agent.json")
+@agent.command(
+    cls=StrictCommand,
+    short_help="Put back what an agent left behind that was killed.",
+    epilog="Example: flowsched agent restore --state /run/flowsched/agent.json",
+)
 @click.option(
     "--state",
     type=click.Path(path_type=Path),

@@ -36,7 +36,7 @@ _ORDER = ("freezer.state", "cgroup.freeze", _CPUS, *_STEERED["cpu"])
 
 
 class GroupV1:
-    """One of them, in those trees in which it is not the root: what belongs to all is nobody's to steer."""
+    """One of them, in those trees in which it is not the root: the root group belongs to all and is never changed."""
 
     def __init__(self, system: System, folders: Mapping[str, Path], files: GroupFiles | None = None) -> None:
         """``folders``: by the name of their tree; ``files``: with the values of an earlier start."""

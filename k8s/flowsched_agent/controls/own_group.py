@@ -75,7 +75,7 @@ class OwnGroup:
 
     @property
     def used_s(self) -> float | None:
-        """CPU seconds since the tree was moved in; None: nobody counts."""
+        """CPU seconds since the tree was moved in; None: it is not counted."""
         return self.group.cpu_s() - self._before_s if self.group.counts_cpu else None
 
     def move_in(self, pid: int) -> None:

@@ -169,7 +169,7 @@ class ProcessControl:
         }
 
     def before_first(self, announce: Callable[[], None]) -> None:
-        """All that it can change is saved, and all of that is put back: nobody else sets any of it."""
+        """All that it can change is saved, and all of that is put back: no other program sets any of it."""
 
     def restore(self) -> None:
         """Bring back classes, affinities and groups, and let it go on."""
@@ -199,7 +199,7 @@ class ProcessControl:
         return said
 
     def _autogroup_nice(self) -> int | None:
-        """The weight of its session, where it leads that: nobody else's session is touched."""
+        """The weight of its session, where it leads that: no other session is touched."""
         first = self._first()
         if first is None or first.session != self.pid:
             self.said.append(

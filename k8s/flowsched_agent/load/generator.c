@@ -523,7 +523,7 @@ static void store_values(int fd)
     check_version(fd);
 }
 
-/* Keys that are there (v...), or that nobody ever stores (a...). */
+/* Keys that are there (v...), or that are never stored (a...). */
 static void make_templates(void)
 {
     long key = 0;
@@ -725,7 +725,7 @@ static void receive(Connection *c, uint64_t end_ns)
             if (!read_line(c))
                 continue;
             if (c->head == c->unsent) {
-                /* An answer that nobody asked for: the stream means nothing any more. */
+                /* An answer without a request: the rest of the stream cannot be trusted. */
                 drop(c);
                 return;
             }

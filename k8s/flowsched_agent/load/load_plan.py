@@ -18,7 +18,7 @@ class LoadPlan:
     connections: int = 16
     keys_per_get: int = 1
     values: int = 0
-    """Values stored before the start, whose keys are then asked for; 0: keys that nobody ever stored, so that an answer
+    """Values stored before the start, whose keys are then asked for; 0: keys that were never stored, so that an answer
     costs the server all look-ups and the network next to nothing."""
     value_bytes: int = 64
     seed: int = 1

@@ -51,7 +51,7 @@ class UsedCpu:
         for process in members:
             used = process_cpu_s(self._system, process.pid)
             now = read_process(self._system, process.pid)
-            # A number given to another process meanwhile counts for nobody.
+            # A process number that was reused meanwhile does not count.
             if used is not None and now is not None and now.start == process.start:
                 key = (process.pid, process.start)
                 self._seen[key] = max(used, self._seen.get(key, 0.0))

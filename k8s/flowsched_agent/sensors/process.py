@@ -109,7 +109,7 @@ def tree_among(there: Iterable[Process], pid: int) -> list[Process]:
 def pid_of_port(system: System, port: int) -> int | None:
     """The process that listens on a TCP port of this machine's own network; the oldest where several share the socket.
 
-    None if nobody does, or if the open files of the one who does may not be read.
+    None if none does, or if its open files may not be read.
     """
     sockets = {f"socket:[{inode}]" for table in ("net/tcp", "net/tcp6") for inode in _listening(system, table, port)}
     if not sockets:

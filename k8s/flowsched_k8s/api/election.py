@@ -177,7 +177,7 @@ class Election:
             self._observed = _Observed(record, self._clock())
         leader = spec.get("holderIdentity") or ""
         if leader != self.leader:
-            _log.info("the leader is %s", leader or "nobody")
+            _log.info("the leader is %s", leader or "not elected yet")
         self.leader = leader
 
     async def _put(self, lease: dict[str, Any] | None, within: float) -> bool:

@@ -12,7 +12,9 @@ from flowsched_models.command_line import StrictCommand
 
 
 @click.command(
-    cls=StrictCommand, epilog="Example: flowsched run --config flowsched.yaml --kubeconfig ~/.kube/config --dry-run"
+    cls=StrictCommand,
+    short_help="Run as a secondary Kubernetes scheduler until stopped.",
+    epilog="Example: flowsched run --config flowsched.yaml --kubeconfig ~/.kube/config --dry-run",
 )
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="A FlowSchedulerConfiguration.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="How to reach the API server.")

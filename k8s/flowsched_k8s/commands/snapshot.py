@@ -10,7 +10,11 @@ import click
 from flowsched_models.command_line import StrictCommand
 
 
-@click.command(cls=StrictCommand, epilog="Example: flowsched snapshot > cluster.yaml && flowsched solve cluster.yaml")
+@click.command(
+    cls=StrictCommand,
+    short_help="Write nodes and pods of a live cluster as a snapshot.",
+    epilog="Example: flowsched snapshot > cluster.yaml && flowsched solve cluster.yaml",
+)
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="The scheduler's configuration.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="How to reach the API server.")
 @click.option(
@@ -25,14 +29,14 @@ def snapshot(config: Path | None, kubeconfig: Path | None, out: Path | None) -> 
     from flowsched_k8s.api.access import find_access
     from flowsched_k8s.api.client import ApiError, UnreachableError
     from flowsched_k8s.configuration_file import load_configuration
-    from flowsched_k8s.photograph import take_photograph
+    from flowsched_k8s.snapshot_export import export_snapshot
     from flowsched_models.document import InputError, Problem
     from flowsched_models.output import make_folder, write_whole
 
     configuration = load_configuration(config)
     access = find_access(kubeconfig or configuration.client_connection.kubeconfig)
     try:
-        text, remarks = asyncio.run(take_photograph(configuration, access))
+        text, remarks = asyncio.run(export_snapshot(configuration, access))
     except (ApiError, UnreachableError) as error:
         help = "is it the right cluster, and may you list its nodes and pods?"
         raise InputError([Problem(access.server, None, "", f"cannot be read: {error}", help)]) from None

@@ -1,4 +1,4 @@
-"""From fitted parameters to profiles: jobs, machine types, and what stands in for what nobody measured."""
+"""From fitted parameters to profiles: jobs, machine types, and what stands in for what was not measured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SWEPT_HOST_ERROR = 0.1
 UNKNOWN_HOST_ERROR = 0.25
 """``error`` of machine types that were not measured themselves: sisters of one family differ by that much too."""
 DEFAULT_MEMORY_MIB = 1024
-"""Of a job whose memory nobody measured."""
+"""Of a job whose memory was not measured."""
 MEMORY_MARGIN = 1.1
 """What a job asks for beside the most that it was seen to use."""
 DIGITS = 4

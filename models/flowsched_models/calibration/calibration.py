@@ -47,7 +47,7 @@ class FitRequest:
     leave_out: bool = True
     """Whether to fit once more without each group, for honest errors."""
     unmeasured: bool = False
-    """Whether the result has machine types of the base that nobody measured, too."""
+    """Whether the result has machine types of the base that were not measured, too."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def _fit_services(data: Measurements, base: Catalogue, request: FitRequest, tell
         fitted = with_loads(
             fitted, data.load_intervals, data.elsewhere_points, data.elsewhere_intervals, cohort_of=data.years
         )
-        # The client of measurements beside aggressors is nobody's: a service that names none counts with the slowest.
+        # The client of measurements beside aggressors belongs to no service: one that names none counts with the slowest.
         clients = {n: f for n, f in fitted.profile.clients.items() if n != ClientNames().interference}
         found[service] = replace(fitted, profile=replace(fitted.profile, clients=clients))
     return found

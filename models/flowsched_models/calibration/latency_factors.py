@@ -279,7 +279,7 @@ def crowd(vcpus: Mapping[str, int] | None = None) -> Neighbours:
             if e.node == placed.node and min(e.end_s, window.t_end_s) - max(e.start_s, window.t_start_s) > 0.5 * length
         ]
         count = (vcpus or {}).get(placed.machine_type, 0)
-        if not count:  # Nobody knows how much room there is: who is not pinned found some.
+        if not count:  # The number of CPUs is unknown: jobs that are not pinned found some.
             others = [e for e in others if e.cores]
             count = max([c + 1 for e in others for c in e.cores] + [c + 1 for c in placed.cores], default=1)
         own = set(placed.cores or range(count))

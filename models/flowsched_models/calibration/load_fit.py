@@ -18,7 +18,7 @@ from flowsched_models.calibration.latency_factors import Estimate, over_groups
 from flowsched_models.calibration.latency_fit import FittedLatency, highest_within
 from flowsched_models.calibration.latency_notes import Notes
 from flowsched_models.calibration.latency_score import LatencyScore
-from flowsched_models.calibration.noise_fit import BEHIND, CALM, FEWEST, LOAD_CLASS, NOBODY, fit_noise
+from flowsched_models.calibration.noise_fit import BEHIND, CALM, FEWEST, LOAD_CLASS, NO_BACKGROUND, fit_noise
 from flowsched_models.cell import Floats
 from flowsched_models.measurements.measurements import LatencyPoint, LoadInterval
 from flowsched_models.service import LatencyCurve, OtherMachine, ServiceProfile
@@ -104,13 +104,13 @@ def _also_on(curve: LatencyCurve, there: OnMachineType) -> LatencyCurve:
 
 
 def client_factor(intervals: Iterable[LoadInterval], profile: ServiceProfile) -> Estimate | None:
-    """The client of the runs against that of the curves, from long intervals with nobody on the service's cores.
+    """The client of the runs against that of the curves, from long intervals with no job on the service's cores.
 
     Sizes that were measured, several cores, below the knee. None where there are no such intervals.
     """
     logs: dict[str, list[float]] = defaultdict(list)
     for i in intervals:
-        if i.length_s >= LONG_S and i.background <= NOBODY and (i.cores or 0) > 1:
+        if i.length_s >= LONG_S and i.background <= NO_BACKGROUND and (i.cores or 0) > 1:
             log = _log_ratio(i, profile, _BELOW_KNEE)
             if log is not None:
                 logs[i.group].append(log)
@@ -131,11 +131,11 @@ def _class_of(i: LoadInterval) -> tuple[int, int]:
 
 
 def _usual(intervals: Iterable[LoadInterval], profile: ServiceProfile) -> dict[tuple[int, int], float]:
-    """Log of measured p95 to the curve with nobody on the service's cores, by size and class of load; median over groups."""
+    """Log of measured p95 to the curve with no job on the service's cores, by size and class of load; median over groups."""
     logs: dict[tuple[int, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for i in intervals:
         log = _log_ratio(i, profile, math.inf)
-        if log is not None and i.background <= NOBODY:
+        if log is not None and i.background <= NO_BACKGROUND:
             logs[_class_of(i)][i.group].append(log)
     return {key: float(np.median([np.median(v) for v in groups.values()])) for key, groups in logs.items()}
 
@@ -143,7 +143,7 @@ def _usual(intervals: Iterable[LoadInterval], profile: ServiceProfile) -> dict[t
 def background_of(intervals: Iterable[LoadInterval], profile: ServiceProfile) -> tuple[float, float, float] | None:
     """Slope, position and width of what tasks of the lowest weight on the service's cores add to p95 near its capacity.
 
-    Compared is with groups that had nobody on those cores, by class of load: the client's own deviation from the curve is
+    Compared is with groups that had no job on those cores, by class of load: the client's own deviation from the curve is
     in both. A group's level is that of its loads below half the capacity, where such tasks are taken to change nothing; so
     only growth counts. None where no group ran such tasks.
     """

@@ -1,4 +1,4 @@
-"""How p95 of windows of one load scatters, from intervals of runs in which nobody near the service was moved."""
+"""How p95 of windows of one load scatters, from intervals of runs in which no job near the service was moved."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SHARES = (0.84, 0.95, 0.98, 0.99)
 """Of windows: how far these reach is noted as measured, beside the fit."""
 FAR = 1.5
 """So is the share of windows beyond this factor, which a load with a third of its goal left must not meet."""
-NOBODY = 0.03
+NO_BACKGROUND = 0.03
 """Share of the service's cores with tasks of the lowest weight up to which there are none."""
 BEHIND = 0.9
 """Share of the service's cores with tasks of the lowest weight from which on they count."""
@@ -54,7 +54,7 @@ class FittedNoise:
 def fit_noise(intervals: Iterable[LoadInterval], profile: ServiceProfile) -> tuple[FittedNoise, ...]:
     """Scatter of log p95 by length of the interval, around the median of one group, length and class of load.
 
-    The intervals have one number of cores and nobody of full weight on them. Those beside tasks of the lowest weight count
+    The intervals have one number of cores and no job of full weight on them. Those beside tasks of the lowest weight count
     below half the capacity only. Deterministic; empty where no class of length has enough intervals.
     """
     same: dict[tuple[str, float, int, bool, int], list[LoadInterval]] = defaultdict(list)
@@ -81,7 +81,7 @@ def fit_noise(intervals: Iterable[LoadInterval], profile: ServiceProfile) -> tup
 
 def _is_plain(i: LoadInterval, profile: ServiceProfile) -> bool:
     """Whether nothing that is modelled elsewhere makes its p95 scatter, but for moves."""
-    if i.background <= NOBODY:
+    if i.background <= NO_BACKGROUND:
         return True
     curve = profile.curve(i.threads, i.cores or 0)
     return i.background >= BEHIND and curve is not None and i.qps < CALM * curve.qcap

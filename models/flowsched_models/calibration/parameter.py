@@ -197,5 +197,5 @@ def _rough_work_s(observed: Observations, job: int, without: Collection[str]) ->
         if p.group not in without
         for i in np.flatnonzero(p.jobs == job).tolist()
     ]
-    # A job that nobody else measured has no middle of its own: any will do, within so wide a spread.
+    # A job that no other group measured has no middle of its own: any will do, within so wide a spread.
     return float(min(times)) if times else 100.0

@@ -81,7 +81,7 @@ class Fitted:
 
 
 def durations(played: Played, values: Values, serial_first: Bools) -> Floats:
-    """[n] run times of everybody on one machine of a run, with the starts as they were."""
+    """[n] run times of all jobs on one machine of a run, with the starts as they were."""
     rows = job_rows(values, serial_first, played.jobs, played.kind, played.threads, played.parallel, played.weight)
     rows[:, READY] = played.ready_s
     return _run(rows, played.services, played.can, played.sibling) - played.ready_s
@@ -130,8 +130,8 @@ def _run(rows: Floats, services: Floats, can: Bools, sibling: Ints) -> Floats:
     ends, bound = np.empty((1, n)), np.empty((1, n))
     peak = np.zeros((1, len(services)))
     start = np.zeros(n, np.int64)
-    nobody = np.full(n, -1, np.int64)
-    run_draws(rows, start, nobody, np.ones((1, n)), services, can, sibling, 1e9, 1e9, 0.0, ends, bound, peak)
+    none = np.full(n, -1, np.int64)
+    run_draws(rows, start, none, np.ones((1, n)), services, can, sibling, 1e9, 1e9, 0.0, ends, bound, peak)
     result: Floats = ends[0]
     return result
 

@@ -36,7 +36,11 @@ LATENCY_PARTS = (
 )
 
 
-@click.command(cls=StrictCommand, epilog="Example: flowsched calibrate data --out my-profiles.yaml --report fit.html")
+@click.command(
+    cls=StrictCommand,
+    short_help="Fit profiles of jobs, machines and services to measurements.",
+    epilog="Example: flowsched calibrate data --out my-profiles.yaml --report fit.html",
+)
 @click.argument("data", type=click.Path(path_type=Path), metavar="DATA")
 @click.option(
     "--out", required=True, type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the profiles."
@@ -59,11 +63,13 @@ LATENCY_PARTS = (
 @click.option("--reference", metavar="TYPE", help="Machine type that speeds are relative to.  [default: most swept]")
 @click.option("--client", metavar="NAME", help="Load client of services during runs.  [default: as validate]")
 @click.option("--title", metavar="TEXT", help="What the profiles say of their source.")
-@click.option("--no-leave-out", is_flag=True, help="Skip the fits without one group each: quicker, errors too small.")
+@click.option(
+    "--no-leave-out", is_flag=True, help="Skip leave-one-group-out cross-validation (faster; errors are optimistic)."
+)
 @click.option(
     "--all-types",
     is_flag=True,
-    help="Write machine types that nobody measured too: as fast as their family, or as the middle of all families.",
+    help="Also write machine types that were not measured: as fast as their family, or as the middle of all families.",
 )
 @click.option("--quiet", "-q", is_flag=True, help="No progress.")
 def calibrate(

@@ -36,6 +36,7 @@ _EXAMPLE_S = 60.0
 
 @click.command(
     cls=StrictCommand,
+    short_help="Measure a program and write tables for calibrate.",
     context_settings={"allow_interspersed_args": False},
     epilog="Example: flowsched measure --no-interference --job xz --out data/my-lab -- xz -T+{threads} -k -c numbers.txt",
 )

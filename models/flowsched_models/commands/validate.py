@@ -30,6 +30,7 @@ OTHER_INPUTS = ("2021", "2022")
 
 @click.command(
     cls=StrictCommand,
+    short_help="Score profiles against measured runs.",
     epilog="Example: flowsched validate data --years 2023,2024 --limit-median 6% --limit-p90 24% --limit-p95 12%",
 )
 @click.argument("data", type=click.Path(path_type=Path), metavar="DATA")

@@ -12,7 +12,7 @@ Indices = npt.NDArray[np.int64]
 
 ASLEEP, READY, THROTTLED, DONE = 0, 1, 2, 3
 """States of a thread. READY: runs, or would if it had a core. THROTTLED: has used up its bandwidth."""
-NOBODY = -1
+NONE = -1
 """On a core: it is idle. As a group: the thread stands in the root group."""
 
 
@@ -26,7 +26,7 @@ class Board(NamedTuple):
     """CPU time that its job still needs."""
     # The fair class.
     queue: Indices
-    """The core in whose queue it stands, running or waiting; NOBODY: in none."""
+    """The core in whose queue it stands, running or waiting; NONE: in none."""
     group: Indices
     weight: Numbers
     """Within its group; 1024 is the default."""
@@ -60,7 +60,7 @@ class Board(NamedTuple):
 def new_board(
     cores: int, group: npt.ArrayLike, share: npt.ArrayLike, weight: npt.ArrayLike, reserved: npt.ArrayLike
 ) -> Board:
-    """Everybody asleep, spread over the cores in turn."""
+    """All threads asleep, spread over the cores in turn."""
     groups = np.array(group, dtype=np.int64)
     shares = np.array(share, dtype=float)
     count, nests = len(groups), max(1, len(shares))
@@ -68,7 +68,7 @@ def new_board(
         state=np.full(count, ASLEEP, dtype=np.int64),
         core=np.arange(count, dtype=np.int64) % cores,
         left=np.zeros(count),
-        queue=np.full(count, NOBODY, dtype=np.int64),
+        queue=np.full(count, NONE, dtype=np.int64),
         group=groups,
         weight=np.array(weight, dtype=float),
         virtual=np.zeros(count),
@@ -81,7 +81,7 @@ def new_board(
         reserved=np.array(reserved, dtype=np.int64),
         budget=np.zeros(count),
         deadline=np.full(count, -1.0),
-        running=np.full(cores, NOBODY, dtype=np.int64),
+        running=np.full(cores, NONE, dtype=np.int64),
         ran=np.zeros(cores),
         taken=np.zeros(cores),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flowsched_models.isolation.board import NOBODY, READY
+from flowsched_models.isolation.board import NONE, READY
 from flowsched_models.isolation.loops import compiled
 
 if TYPE_CHECKING:
@@ -38,38 +38,38 @@ def replenish(board: Board, thread: int, now: float, runtime: float, period: flo
 
 @compiled
 def choose_earliest(board: Board, wanted: Indices, chosen: Indices) -> None:
-    """Fill ``wanted`` [core] with the threads of the earliest deadlines, or NOBODY; equal deadlines: the lower index.
+    """Fill ``wanted`` [core] with the threads of the earliest deadlines, or NONE; equal deadlines: the lower index.
 
     A running thread stays where it is. Others go to the core of last time if no deadline holds it, else to an idle core,
     else to the first that no deadline holds. ``chosen`` [core] is room for the choice itself.
     """
     cores = len(wanted)
-    wanted[:] = NOBODY
-    chosen[:] = NOBODY
+    wanted[:] = NONE
+    chosen[:] = NONE
     for place in range(cores):
-        best = NOBODY
+        best = NONE
         for thread in range(len(board.state)):
             if board.reserved[thread] == 0 or board.state[thread] != READY:
                 continue
             known = False
             for earlier in range(place):
                 known = known or chosen[earlier] == thread
-            if not known and (best == NOBODY or board.deadline[thread] < board.deadline[best]):
+            if not known and (best == NONE or board.deadline[thread] < board.deadline[best]):
                 best = thread
-        if best == NOBODY:
+        if best == NONE:
             break
         chosen[place] = best
         if board.running[board.core[best]] == best:
             wanted[board.core[best]] = best
     for place in range(cores):
         thread = chosen[place]
-        if thread == NOBODY or board.running[board.core[thread]] == thread:
+        if thread == NONE or board.running[board.core[thread]] == thread:
             continue
         target = board.core[thread]
-        if wanted[target] != NOBODY:
-            target = NOBODY
+        if wanted[target] != NONE:
+            target = NONE
             for core in range(cores):
-                idle = board.running[core] == NOBODY
-                if wanted[core] == NOBODY and (target == NOBODY or (idle and board.running[target] != NOBODY)):
+                idle = board.running[core] == NONE
+                if wanted[core] == NONE and (target == NONE or (idle and board.running[target] != NONE)):
                     target = core
         wanted[target] = thread

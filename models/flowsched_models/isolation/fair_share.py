@@ -10,14 +10,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from flowsched_models.isolation.board import ASLEEP, NOBODY, READY
+from flowsched_models.isolation.board import ASLEEP, NONE, READY
 from flowsched_models.isolation.loops import compiled
 
 if TYPE_CHECKING:
     from flowsched_models.isolation.board import Board
 
 NICE_0 = 1024.0
-"""Weight of a thread or group that nobody weighed."""
+"""Weight of a thread or group that was given none."""
 LEAST_WEIGHT = 2.0
 
 
@@ -27,7 +27,7 @@ class FairRules(NamedTuple):
     latency_s: float
     """So long takes a turn of all ready members of a queue, while they are few."""
     granularity_s: float
-    """Nobody is taken off for a turn's sake before."""
+    """No thread is preempted at the end of its turn before."""
     wakeup_granularity_s: float
     """Who wakes must be behind by so much virtual time to take over at once."""
     tick_s: float
@@ -63,7 +63,7 @@ def charge(board: Board, thread: int, core: int, elapsed: float) -> None:
     """Let virtual time pass for who runs, at both levels."""
     board.virtual[thread] += elapsed * NICE_0 / board.weight[thread]
     group = board.group[thread]
-    if group != NOBODY:
+    if group != NONE:
         weight = group_weight(board.share[group], board.group_load[group, core], board.group_total[group])
         board.group_virtual[group, core] += elapsed * NICE_0 / weight
     board.ran[core] += elapsed
@@ -76,7 +76,7 @@ def update_least(board: Board, core: int) -> None:
     group_virtual = board.group_virtual
     least = math.inf
     for thread in range(len(queue)):
-        if queue[thread] == core and groups[thread] == NOBODY:
+        if queue[thread] == core and groups[thread] == NONE:
             least = min(least, virtual[thread])
     for group in range(load.shape[0]):
         if load[group, core] <= 0.0:
@@ -101,7 +101,7 @@ def enter(board: Board, thread: int, core: int, waking: bool, rules: FairRules) 
     credit = rules.latency_s / 2.0
     update_least(board, core)
     group, before = board.group[thread], board.core[thread]
-    if group == NOBODY:
+    if group == NONE:
         base, origin = board.least_virtual[core], board.least_virtual[before]
     else:
         base, origin = board.least_group_virtual[group, core], board.least_group_virtual[group, before]
@@ -123,10 +123,10 @@ def leave(board: Board, thread: int, state: int) -> None:
     """Take a thread out of its queue; it is in ``state`` from now on."""
     core, group = board.core[thread], board.group[thread]
     update_least(board, core)
-    if group != NOBODY:
+    if group != NONE:
         board.group_load[group, core] = max(0.0, board.group_load[group, core] - board.weight[thread])
         board.group_total[group] = board.group_load[group].sum()
-    board.queue[thread] = NOBODY
+    board.queue[thread] = NONE
     board.state[thread] = state
 
 
@@ -134,7 +134,7 @@ def leave(board: Board, thread: int, state: int) -> None:
 def outer_virtual(board: Board, thread: int, core: int) -> float:
     """Virtual time of a thread, or of its group, among the members of the root."""
     group = board.group[thread]
-    virtual: float = board.virtual[thread] if group == NOBODY else board.group_virtual[group, core]
+    virtual: float = board.virtual[thread] if group == NONE else board.group_virtual[group, core]
     return virtual
 
 
@@ -143,23 +143,23 @@ def outer_weight(board: Board, thread: int, core: int) -> float:
     """Weight of the same."""
     group = board.group[thread]
     weight: float = board.weight[thread]
-    if group != NOBODY:
+    if group != NONE:
         weight = group_weight(board.share[group], board.group_load[group, core], board.group_total[group])
     return weight
 
 
 @compiled
 def pick(board: Board, core: int) -> int:
-    """Who is furthest behind: first among the members of the root, then within the group. NOBODY: the queue is empty."""
+    """The thread furthest behind: first among the members of the root, then within the group. NONE: the queue is empty."""
     queue, groups, virtual, group_virtual = board.queue, board.group, board.virtual, board.group_virtual
-    best, behind = NOBODY, math.inf
+    best, behind = NONE, math.inf
     for thread in range(len(queue)):
         if queue[thread] != core:
             continue
         group = groups[thread]
-        outer = virtual[thread] if group == NOBODY else group_virtual[group, core]
-        same = best != NOBODY and group != NOBODY and group == groups[best]
-        if best == NOBODY or (virtual[thread] < virtual[best] if same else outer < behind):
+        outer = virtual[thread] if group == NONE else group_virtual[group, core]
+        same = best != NONE and group != NONE and group == groups[best]
+        if best == NONE or (virtual[thread] < virtual[best] if same else outer < behind):
             best, behind = thread, outer
     return best
 
@@ -167,7 +167,7 @@ def pick(board: Board, core: int) -> int:
 @compiled
 def takes_over(board: Board, thread: int, current: int, core: int, rules: FairRules) -> bool:
     """Whether a thread that wakes is so far behind who runs that it runs at once."""
-    if board.group[thread] != NOBODY and board.group[thread] == board.group[current]:
+    if board.group[thread] != NONE and board.group[thread] == board.group[current]:
         inner: float = board.virtual[current] - board.virtual[thread]
         return bool(inner > rules.wakeup_granularity_s * NICE_0 / board.weight[thread])
     ahead = outer_virtual(board, current, core) - outer_virtual(board, thread, core)
@@ -180,7 +180,7 @@ def core_weight(board: Board, core: int) -> float:
     queue, groups, weight, load = board.queue, board.group, board.weight, board.group_load
     total = 0.0
     for thread in range(len(queue)):
-        if queue[thread] == core and groups[thread] == NOBODY:
+        if queue[thread] == core and groups[thread] == NONE:
             total += weight[thread]
     for group in range(load.shape[0]):
         if load[group, core] > 0.0:
@@ -204,7 +204,7 @@ def turn_is_over(board: Board, core: int, rules: FairRules) -> bool:
     for thread in range(len(queue)):
         if queue[thread] != core:
             continue
-        if groups[thread] == NOBODY:
+        if groups[thread] == NONE:
             members += 1
             if thread != current:
                 behind = min(behind, virtual[thread])
@@ -247,8 +247,8 @@ def place(board: Board, thread: int) -> int:
 
 @compiled
 def is_idle(board: Board, core: int) -> bool:
-    """Whether nobody runs there or waits for it."""
-    return board.running[core] == NOBODY and not waits(board, core)
+    """Whether no thread runs there or waits for it."""
+    return board.running[core] == NONE and not waits(board, core)
 
 
 @compiled
@@ -263,7 +263,7 @@ def waits(board: Board, core: int) -> bool:
 
 @compiled
 def pull(board: Board, core: int, rules: FairRules) -> int:
-    """The waiting thread that ``core`` takes from another, or NOBODY.
+    """The waiting thread that ``core`` takes from another, or NONE.
 
     An idle core takes the heaviest that waits anywhere. A busy one compares its load (weight over what deadlines leave of
     the core) with that of the most loaded core, and takes the heaviest thread that weighs no more than half the
@@ -271,7 +271,7 @@ def pull(board: Board, core: int, rules: FairRules) -> int:
     """
     queue, groups, load, running = board.queue, board.group, board.group_load, board.running
     idle = not waits(board, core)
-    source, most = NOBODY, math.inf
+    source, most = NONE, math.inf
     if not idle:
         mine = core_weight(board, core) / _room(board, core)
         heaviest = mine * rules.imbalance
@@ -279,17 +279,17 @@ def pull(board: Board, core: int, rules: FairRules) -> int:
             there = core_weight(board, other) / _room(board, other)
             if other != core and there > heaviest:
                 source, heaviest = other, there
-        if source == NOBODY:
-            return NOBODY
+        if source == NONE:
+            return NONE
         most = (heaviest - mine) / 2.0
-    best, weight = NOBODY, 0.0
+    best, weight = NONE, 0.0
     for thread in range(len(queue)):
         place_of = queue[thread]
-        if place_of in (NOBODY, core) or running[place_of] == thread or not (idle or place_of == source):
+        if place_of in (NONE, core) or running[place_of] == thread or not (idle or place_of == source):
             continue
         own = board.weight[thread]
         group = groups[thread]
-        if group != NOBODY:
+        if group != NONE:
             whole = group_weight(board.share[group], load[group, place_of], board.group_total[group])
             own *= whole / load[group, place_of]
         if weight < own <= most:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flowsched_models.isolation.board import ASLEEP, DONE, NOBODY, READY, THROTTLED, Board, Indices, Numbers
+from flowsched_models.isolation.board import ASLEEP, DONE, NONE, READY, THROTTLED, Board, Indices, Numbers
 from flowsched_models.isolation.constant_bandwidth import choose_earliest, replenish, wake_server
 from flowsched_models.isolation.fair_share import (
     FairRules,
@@ -92,7 +92,7 @@ def _wake(board: Board, plan: Plan, rules: FairRules, thread: int, now: float, l
     core = place(board, thread)
     enter(board, thread, core, True, rules)
     current = board.running[core]
-    if current == NOBODY or (board.reserved[current] == 0 and takes_over(board, thread, current, core, rules)):
+    if current == NONE or (board.reserved[current] == 0 and takes_over(board, thread, current, core, rules)):
         look[core] = 1
 
 
@@ -102,23 +102,23 @@ def _settle(
 ) -> None:
     """Put the right thread on every core."""
     cores = len(board.running)
-    wanted[:] = NOBODY
+    wanted[:] = NONE
     if any_reserved:
         choose_earliest(board, wanted, chosen)
     for core in range(cores):
         before = board.running[core]
-        if wanted[core] != NOBODY:
+        if wanted[core] != NONE:
             board.core[wanted[core]] = core
             if before != wanted[core]:
                 board.running[core] = wanted[core]
                 counts[SWITCHES] += 1
             continue
-        if before != NOBODY and look[core] == 0 and board.queue[before] == core:
+        if before != NONE and look[core] == 0 and board.queue[before] == core:
             continue
         chosen_one = pick(board, core)
-        if chosen_one == NOBODY:
+        if chosen_one == NONE:
             pulled = pull(board, core, rules)
-            if pulled != NOBODY:
+            if pulled != NONE:
                 move(board, pulled, core, rules)
                 counts[PULLS] += 1
                 chosen_one = pulled
@@ -162,7 +162,7 @@ def run(board: Board, plan: Plan, rules: FairRules, log: Log) -> None:
         for core in range(cores):
             upcoming = min(upcoming, tick[core])
             thread = board.running[core]
-            if thread != NOBODY:
+            if thread != NONE:
                 upcoming = min(upcoming, now + board.left[thread])
                 if board.reserved[thread] == 1:
                     upcoming = min(upcoming, now + board.budget[thread])
@@ -171,7 +171,7 @@ def run(board: Board, plan: Plan, rules: FairRules, log: Log) -> None:
         log.counts[EVENTS] += 1
         for core in range(cores):
             thread = board.running[core]
-            if thread == NOBODY:
+            if thread == NONE:
                 continue
             board.left[thread] -= elapsed
             log.used_s[thread, min(window, windows - 1)] += elapsed
@@ -184,7 +184,7 @@ def run(board: Board, plan: Plan, rules: FairRules, log: Log) -> None:
         # Jobs that are done, and budgets that are used up.
         for core in range(cores):
             thread = board.running[core]
-            if thread == NOBODY:
+            if thread == NONE:
                 continue
             if board.left[thread] <= LEAST_S:
                 log.end_s[thread, job[thread]] = now
@@ -208,7 +208,7 @@ def run(board: Board, plan: Plan, rules: FairRules, log: Log) -> None:
             if board.reserved[thread] == 1 and board.state[thread] == READY and board.budget[thread] <= LEAST_S:
                 board.state[thread] = THROTTLED
             if board.state[thread] != READY:
-                board.running[core] = NOBODY
+                board.running[core] = NONE
         for thread in range(threads):
             if board.state[thread] == THROTTLED and board.deadline[thread] <= now:
                 replenish(board, thread, now, _runtime(plan, thread, now), plan.reserve_period_s[thread])
@@ -223,18 +223,18 @@ def run(board: Board, plan: Plan, rules: FairRules, log: Log) -> None:
             current = board.running[core]
             if any_reserved:
                 keep = math.pow(0.5, rules.tick_s / rules.memory_s)
-                held = 1.0 if current != NOBODY and board.reserved[current] == 1 else 0.0
+                held = 1.0 if current != NONE and board.reserved[current] == 1 else 0.0
                 board.taken[core] = board.taken[core] * keep + held * (1.0 - keep)
-            if current == NOBODY or (board.reserved[current] == 0 and turn_is_over(board, core, rules)):
+            if current == NONE or (board.reserved[current] == 0 and turn_is_over(board, core, rules)):
                 look[core] = 1
             if balance[core] <= now:
                 balance[core] += rules.balance_s
                 if waits(board, core):
                     pulled = pull(board, core, rules)
-                    if pulled != NOBODY:
+                    if pulled != NONE:
                         move(board, pulled, core, rules)
                         log.counts[PULLS] += 1
-                        if current == NOBODY or (
+                        if current == NONE or (
                             board.reserved[current] == 0 and takes_over(board, pulled, current, core, rules)
                         ):
                             look[core] = 1

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from flowsched_models.isolation.admission import Admission, Bandwidth, Room, admit
-from flowsched_models.isolation.board import NOBODY, new_board
+from flowsched_models.isolation.board import NONE, new_board
 from flowsched_models.isolation.estimate import MOST_CPUS
 from flowsched_models.isolation.fair_share import NICE_0, FairRules, fair_rules, group_shares
 from flowsched_models.isolation.motion import EVENTS, PULLS, SWITCHES, Log, Plan, run
@@ -21,7 +21,7 @@ class Background(StrEnum):
     """Where the threads of background tasks stand."""
 
     ROOT = "root"
-    """In the root group, each with its own weight: what a machine does with processes nobody put anywhere."""
+    """In the root group, each with its own weight: what a machine does with processes in no group of their own."""
     GROUP = "group"
     """All in one group of 1024."""
 
@@ -31,7 +31,7 @@ class Shares:
     """Isolation by weight: the critical tasks stand in groups beside the background's."""
 
     share: float | None = 0.95
-    """Of a core beside 1024; None: no groups at all, everybody weighs the same."""
+    """Of a core beside 1024; None: no groups at all, all threads weigh the same."""
     background: Background = Background.ROOT
     group_per_task: bool = False
     """A group for each critical task; else one for all of them."""
@@ -97,7 +97,7 @@ def simulate(
     """Run a workload to its end. ``window_s``: over which CPU time is added up."""
     threads = len(demand.task_of)
     critical = demand.critical
-    group = np.full(threads, NOBODY, dtype=np.int64)
+    group = np.full(threads, NONE, dtype=np.int64)
     shares: list[float] = []
     reserved = np.zeros(threads, dtype=np.int64)
     runtime = np.zeros_like(demand.usage_cpus)

@@ -22,7 +22,7 @@ class RunningJob:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Time in which nobody's cores change, nor the load."""
+    """Time in which neither cores nor the load change."""
 
     t_s: float
     end_s: float
@@ -104,7 +104,7 @@ class ControlledRun:
 
 @dataclass
 class _Now:
-    """What everybody has at one moment."""
+    """The cores of all jobs at one moment."""
 
     service: tuple[int, ...]
     cores: dict[str, tuple[int, ...]] = field(default_factory=dict)

@@ -70,7 +70,7 @@ class Group:
         self.findings.append(Finding(where, text, "left out", self.name))
 
     def not_a_job(self, row: Row) -> bool:
-        """Whether a row is about a job that nobody asks about; named once per table."""
+        """Whether a row is about a job that was not asked for; named once per table."""
         job = row.text("job")
         if job not in self.dropped_jobs:
             return False

@@ -110,7 +110,7 @@ def _course_around(path: Path, folders: Sequence[Path], problems: Problems) -> C
         return read_course(path, problems)
     if not any((path / alias).is_file() for alias, _ in TABLES.values()):
         return Course()
-    # Nobody asked for the folder above, so what is wrong in it is nobody's mistake.
+    # The folder above was not asked for, so what is wrong in it is not reported.
     ignored = Problems()
     course = read_course(path.resolve().parent, ignored)
     return Course() if ignored.found else course

@@ -19,12 +19,12 @@ LOWEST_WEIGHT = 2.0 / 1024.0
 _BEHIND = 0.01
 """Jobs of at most this weight take what others leave: 2 shares of 1024, or ``cpu.weight`` 1 of 100."""
 _MOST_OF_IT = 0.97
-"""Share of an interval in which a service must have had one number of cores: nobody's clocks agree better."""
+"""Share of an interval in which a service must have had one number of cores: the clocks of no run agree better."""
 
 
 @dataclass
 class _Running:
-    """Cores of everybody at one moment."""
+    """Cores of all jobs at one moment."""
 
     service: tuple[int, ...] = ()
     jobs: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class _Running:
 
 @dataclass(frozen=True)
 class _Stretch:
-    """Time in which nobody's cores changed."""
+    """Time in which no job's cores changed."""
 
     t_s: float
     end_s: float

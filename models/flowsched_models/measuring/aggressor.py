@@ -26,7 +26,7 @@ class Aggressor:
     """Whether it runs on the program's core and takes half of its time, or on another core."""
 
     def command(self, program: str, limit_s: float, folder: str) -> tuple[str, ...]:
-        """The command line. It ends by itself after ``limit_s``, should nobody be left to end it."""
+        """The command line. It ends by itself after ``limit_s``, should its parent be gone."""
         own = (
             "--quiet",
             "--oomable",

@@ -96,7 +96,7 @@ class StartedProgram:
     def kill(self) -> None:
         """End whatever still runs of the program, and free what is held for it."""
         with uninterrupted():
-            # The process itself is waited for last: as long as it is there, nobody else has its number.
+            # The process itself is waited for last: as long as it is there, its number is not reused.
             kill_all(self._process.pid)
             self._process.wait()
             if not self._words.closed:

@@ -18,7 +18,7 @@ class Part(StrEnum):
     MACHINE_FACTORS = "machine-factors"
     """All machines as fast as the reference type, for jobs and for services."""
     INTERFERENCE = "interference"
-    """Nobody feels a neighbour's cache and memory pressure."""
+    """No job feels a neighbour's cache and memory pressure."""
     SMT = "smt"
     """Every virtual CPU is a core of its own."""
     PHASES = "phases"

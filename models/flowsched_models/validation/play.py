@@ -43,7 +43,7 @@ class PlayedMachine:
 
 
 class Player:
-    """Plays runs with one catalogue. With ``shared`` False everybody is played alone on the machine."""
+    """Plays runs with one catalogue. With ``shared`` False every job is played alone on the machine."""
 
     def __init__(
         self, catalogue: Catalogue, clients: Mapping[str, str], draws: int = DRAWS, *, shared: bool = True
@@ -122,7 +122,7 @@ class Player:
 
 
 def _segments(host: Host, machine: MachineRun) -> list[Segment]:
-    """p95 from event to event, on the clock of the run; before the first and after the last nobody else is there."""
+    """p95 from event to event, on the clock of the run; before the first and after the last the service is alone."""
     motion: Execution[int] = Execution(host)
     for i, e in enumerate(machine.entries):
         motion.start(i, Resident(e.profile, e.scale, e.threads, e.cores, e.weight, ready_s=e.ready_s, limit=e.limit))

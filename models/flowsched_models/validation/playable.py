@@ -27,7 +27,7 @@ class NotScored:
 
 
 def playable(run: Run, catalogue: Catalogue, not_scored: NotScored) -> Run:
-    """The machines of a run on which everybody has a profile; the model cannot play a machine with a stranger on it.
+    """The machines of a run on which all jobs have a profile; the model cannot play a machine with an unknown job on it.
 
     Executions are counted by what is missing: those of the job itself, and those beside it.
     """

@@ -12,7 +12,7 @@ from flowsched_simulator.baselines.greedy_round import Round
 from flowsched_simulator.baselines.room import Room
 
 EQUAL_WIDTH_MILLI = 100
-"""Everybody's request: equal, so that all have the same weight, and small, so that it hardly ever binds."""
+"""The request of every task: equal, so that all have the same weight, and small, so that it hardly ever binds."""
 
 
 class AllAtOnce(Baseline):

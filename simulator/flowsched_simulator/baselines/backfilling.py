@@ -52,7 +52,7 @@ class BackfillingRound(Round):
     def reserve(self, tasks: Sequence[Task], widths: Sequence[int], needed: int) -> None:
         """Promise tasks the earliest time at which ``needed`` of them fit together, each the machine that ends it first.
 
-        Machines that a relation closes to a task at present are left out, since nobody knows until when: a task that only
+        Machines that a relation closes to a task at present are left out, since until when is unknown: a task that only
         a relation keeps waiting has no reservation.
         """
         if self._availability is None:

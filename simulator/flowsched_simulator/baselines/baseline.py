@@ -74,7 +74,7 @@ class Baseline(ABC):
         return this.decisions()
 
     def _settle_gang(self, gang: Gang[tuple[int, ...]], members: Sequence[Task], this: Round, blocking: str) -> str:
-        """Place as many members of a task group as fit if they are enough, else nobody; who blocks the queue now."""
+        """Place as many members of a task group as fit if they are enough, else none; which task blocks the queue now."""
         undo = this.attempt()
         waiting = [] if blocking else list(members)
         placed: set[str] = set()
@@ -109,7 +109,7 @@ class Baseline(ABC):
         return Round(snapshot, own_cores=self.has_own_cores(), seed=self.seed, layout=self.layout)
 
     def has_own_cores(self) -> bool:
-        """Whether each task gets cores that nobody else has."""
+        """Whether each task gets cores that no other task has."""
         return self.granting.cores == "own"
 
     def width_milli(self, task: Task, this: Round) -> int:

@@ -21,7 +21,7 @@ class BestFit(Baseline):
     When: list scheduling with resource constraints of M. R. Garey, R. L. Graham, "Bounds for Multiprocessor
     Scheduling with Resource Constraints", SIAM J. Computing 4(2), 1975, pp. 187-200: whenever something
     becomes free the list is scanned from its head, and each task that fits starts. One that does not is
-    skipped and blocks nobody.
+    skipped and blocks no other.
     """
 
     name = "best-fit"

@@ -33,7 +33,7 @@ def spread(machine_type: MachineType, cores: Collection[int], count: int) -> tup
 
 
 def effective_cores(profile: JobProfile, machine_type: MachineType, cores: Collection[int], threads: int) -> float:
-    """How many full cores' work the threads do on these virtual CPUs, with nobody else there.
+    """How many full cores' work the threads do on these virtual CPUs, with no other task there.
 
     Threads take physical cores first. The second hardware thread of a core brings only the profile's SMT
     gain.

@@ -19,8 +19,8 @@ class FirstComeFirstServed(Baseline):
     takes the first, by name: first fit, as in D. S. Johnson et al., SIAM J. Computing 3(4), 1974, pp.
     299-325.
 
-    Two additions: higher priorities come first, and a task that fits on no machine even when idle blocks
-    nobody.
+    Two additions: higher priorities come first, and a task that fits on no machine even when idle blocks no
+    other.
     """
 
     name = "fcfs"

@@ -14,7 +14,7 @@ class RandomFit(Baseline):
     """Tasks in random order, each onto a random machine where it fits.
 
     The rule: the uniformly random choice that M. Mitzenmacher, "The Power of Two Choices in Randomized Load
-    Balancing", IEEE Trans. Parallel and Distributed Systems 12(10), 2001, pp. 1094-1104, and many after him
+    Balancing", IEEE Trans. Parallel and Distributed Systems 12(10), 2001, pp. 1094-1104, and many later papers
     start from; what a scheduler is worth shows against it. Machines where the task does not fit are not in
     the draw, and higher priorities still come first.
 

@@ -35,7 +35,7 @@ class Room:
     """Cores that a task may use already."""
     capacity_resources: Mapping[str, int] = field(default_factory=dict)
     free_resources: Mapping[str, int] = field(default_factory=dict)
-    """Units of further resources that nobody asked for."""
+    """Units of further resources that no task asked for."""
     devices: tuple[int, ...] = ()
     """What is left of each GPU, in thousandths."""
     gpu_jobs: tuple[GpuJob, ...] = ()

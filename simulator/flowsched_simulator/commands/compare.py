@@ -11,7 +11,11 @@ from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, Problem
 
 
-@click.command(cls=StrictCommand, epilog="Example: flowsched compare out/first --policy flow --policy fcfs")
+@click.command(
+    cls=StrictCommand,
+    short_help="Compare two sweeps, or the policies of one.",
+    epilog="Example: flowsched compare out/first --policy flow --policy fcfs",
+)
 @click.argument("sweeps", metavar="SWEEP [REFERENCE]", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--policy",

@@ -37,7 +37,9 @@ _DRAWS, _ROBUST_DRAWS = 400, 64
 
 
 @click.command(
-    cls=StrictCommand, epilog="Example: flowsched plan parsec-memcached-2024 --weights free --out out/plan.yaml"
+    cls=StrictCommand,
+    short_help="Plan all jobs of a scenario at once.",
+    epilog="Example: flowsched plan parsec-memcached-2024 --weights free --out out/plan.yaml",
 )
 @click.argument("scenario", metavar="SCENARIO")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="Write the plan as a schedule file.")

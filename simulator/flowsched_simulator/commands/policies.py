@@ -16,7 +16,7 @@ from flowsched_models.document import InputError, Problem, name_help
 from flowsched_simulator import isolation
 from flowsched_simulator.isolation.policies import SUMMARIES
 from flowsched_simulator.node.policies import NODE_POLICIES, describe_node_policy
-from flowsched_simulator.policies import OUR_PACKAGE, Description, describe, everybody
+from flowsched_simulator.policies import OUR_PACKAGE, Description, all_policies, describe
 
 _KINDS = {
     "search": "forecast prices: passes of min-cost flow over what each job changes on each machine",
@@ -28,7 +28,9 @@ _KINDS = {
 }
 
 
-@click.command(cls=StrictCommand, epilog="Example: flowsched policies coco")
+@click.command(
+    cls=StrictCommand, short_help="List the policies that can be compared.", epilog="Example: flowsched policies coco"
+)
 @click.argument("name", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 def policies(name: str | None, as_json: bool) -> None:
@@ -39,7 +41,7 @@ def policies(name: str | None, as_json: bool) -> None:
     if as_json:
         controllers = (describe_node_policy(each) for each in NODE_POLICIES)
         isolations = (_describe_isolation(each) for each in SUMMARIES)
-        found = (*everybody(), *controllers, *isolations) if name is None else (_described(name),)
+        found = (*all_policies(), *controllers, *isolations) if name is None else (_described(name),)
         told = {"version": "flowsched/v1", "policies": [_plain(each) for each in found]}
         click.echo(json.dumps(told, allow_nan=False))
     elif name is not None:
@@ -59,7 +61,7 @@ def policies(name: str | None, as_json: bool) -> None:
 
 def _lines() -> Iterator[tuple[Description, str]]:
     """Policies of clusters with a line about each; of other packages' it names the package."""
-    for about in everybody():
+    for about in all_policies():
         foreign = about.package not in ("", OUR_PACKAGE)
         yield about, f"{about.summary}; of {about.package}" if foreign else about.summary
 
@@ -78,7 +80,7 @@ def _described(name: str) -> Description:
     try:
         return describe(name)
     except InputError as error:
-        known = [each.name for each in everybody()]
+        known = [each.name for each in all_policies()]
         if name in known:
             raise
         hint = name_help(name, [*known, *NODE_POLICIES, *SUMMARIES])

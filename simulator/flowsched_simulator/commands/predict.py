@@ -20,7 +20,11 @@ from flowsched_simulator.scenario_file import bundled_scenarios, load_scenario
 from flowsched_simulator.schedule_file import load_schedule
 
 
-@click.command(cls=StrictCommand, epilog="Example: flowsched predict group-048 --level 80")
+@click.command(
+    cls=StrictCommand,
+    short_help="Predict run times, p95 and risks of a schedule.",
+    epilog="Example: flowsched predict group-048 --level 80",
+)
 @click.argument("schedule", metavar="SCHEDULE")
 @click.option("--scenario", metavar="SCENARIO", help="Machines, jobs and profiles.  [default: what the schedule names]")
 @click.option(

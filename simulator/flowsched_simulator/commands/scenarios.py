@@ -11,7 +11,9 @@ from flowsched_simulator.scenario_file import bundled_scenarios
 from flowsched_simulator.schedule_file import bundled_schedules
 
 
-@click.command(cls=StrictCommand, epilog="Example: flowsched scenarios")
+@click.command(
+    cls=StrictCommand, short_help="List the bundled scenarios and schedules.", epilog="Example: flowsched scenarios"
+)
 def scenarios() -> None:
     """List the bundled scenarios and the schedules to replay on them, a line each."""
     rows = [*bundled_scenarios(), *bundled_scenarios(node_scenario_file.KIND), *bundled_scenarios(isolation.KIND)]

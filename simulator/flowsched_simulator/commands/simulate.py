@@ -60,6 +60,7 @@ UNFINISHED = 3
 
 @click.command(
     cls=StrictCommand,
+    short_help="Run a scenario under several policies and compare them.",
     epilog="Example: flowsched simulate parsec-memcached-2024 --policy flow --policy lpt --out out/try",
 )
 @click.argument("scenario", metavar="SCENARIO")

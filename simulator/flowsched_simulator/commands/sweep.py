@@ -50,7 +50,11 @@ class _Share(click.ParamType[tuple[int, int]]):
         return int(found[1]), int(found[2])
 
 
-@click.command(cls=StrictCommand, epilog="Example: flowsched sweep docs/examples/experiment.yaml --out out/first")
+@click.command(
+    cls=StrictCommand,
+    short_help="Run an experiment: scenarios x policies x settings x seeds.",
+    epilog="Example: flowsched sweep docs/examples/experiment.yaml --out out/first",
+)
 @click.argument("experiment", metavar="EXPERIMENT", type=click.Path(path_type=Path))
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder for runs, results and the report. Default: out/NAME."

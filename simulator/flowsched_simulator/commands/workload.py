@@ -19,7 +19,9 @@ def workload() -> None:
 
 
 @workload.command(
-    cls=StrictCommand, epilog="Example: flowsched workload generate parsec-poisson --seed 7 --out arrivals.csv"
+    cls=StrictCommand,
+    short_help="Draw the jobs of a scenario and write an arrivals file.",
+    epilog="Example: flowsched workload generate parsec-poisson --seed 7 --out arrivals.csv",
 )
 @click.argument("scenario", metavar="SCENARIO")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of the arrivals.")

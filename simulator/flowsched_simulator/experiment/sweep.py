@@ -22,7 +22,7 @@ from flowsched_simulator.experiment.workers import check_backend, check_installe
 LEAST_SEEDS = 5
 """By the intervals of fewer it is not decided when to stop."""
 USUAL_MOST_SEEDS = 100
-"""Where nobody says when to stop adding seeds."""
+"""Default limit of seeds to add."""
 
 SweepReport = Callable[[int, int, float | None], None]
 """Called with runs done, runs in all, and about how many seconds are left (None: not known)."""

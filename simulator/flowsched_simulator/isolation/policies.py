@@ -11,7 +11,7 @@ DEADLINE, EQUAL = "deadline", "equal"
 POLICIES = (DEADLINE, "shares-95", "shares-99", EQUAL)
 """Those that are compared unless others are asked for; ``shares-N`` works for every N between 0 and 100."""
 SUMMARIES = {
-    DEADLINE: "SCHED_DEADLINE for every critical thread, everybody else in the fair class",
+    DEADLINE: "SCHED_DEADLINE for every critical thread, all others in the fair class",
     "shares-95": "the critical tasks in a group that has 95 % of a core beside 1024",
     "shares-99": "the same with 99 %",
     EQUAL: "no groups: every thread weighs 1024",

@@ -50,7 +50,7 @@ class _ServiceUse:
 
 @dataclass(frozen=True)
 class _Stretch:
-    """What everybody does while nothing changes: ticks within it need no rates of their own."""
+    """What all tasks do while nothing changes: ticks within it need no rates of their own."""
 
     tasks: tuple[tuple[_Task, float], ...]
     """Who runs, with the CPUs used."""

@@ -139,7 +139,7 @@ def test_work_of_tasks_that_share_is_never_left_for_later():
     fewest=st.integers(1, 4),
     data=st.data(),
 )
-def test_nobody_shares_who_may_not_whatever_the_search_starts_from(shares, qps, fewest, data):
+def test_no_task_shares_that_may_not_whatever_the_search_starts_from(shares, qps, fewest, data):
     due = [name for name in shares if data.draw(st.booleans())] if fewest < 4 else ()
     moment = moment_of(shares, (qps,), (replace(ANYWHERE, fewest=fewest),), due)
     cores = st.lists(st.sampled_from(CORES), unique=True).map(lambda c: tuple(sorted(c)))
@@ -174,6 +174,12 @@ def test_near_the_best_of_all_arrangements_of_a_small_machine(first, other, both
     best = max(moment.worth(a) for a in trials if moment.allowed(a))
     found = search(moment, nobody(moment), SOLVER, 4, 8).worth
     assert found >= best - 0.02 * abs(best) - 1e-9
+
+
+@pytest.mark.xfail(reason="the search ends 16 % below the best arrangement", strict=True)
+@pytest.mark.parametrize("first", ["blackscholes", "canneal"])
+def test_an_arrangement_that_the_search_is_known_to_miss(first):
+    test_near_the_best_of_all_arrangements_of_a_small_machine.hypothesis.inner_test(first, "dedup", False, 0)
 
 
 def test_the_network_has_no_arc_for_it_on_a_seat_beside_a_service():
@@ -237,7 +243,7 @@ def test_no_answer_counts_as_the_highest_load_also_for_those_who_may_not_share()
     fewest=st.integers(1, 3),
     two=st.booleans(),
 )
-def test_whatever_the_loads_nobody_shares_who_may_not_and_nobody_waits_beyond_the_due_age(loads, shares, fewest, two):
+def test_at_any_loads_no_task_shares_that_may_not_and_none_waits_beyond_the_due_age(loads, shares, fewest, two):
     services = [replace(ANYWHERE, fewest=fewest)]
     if two:
         services = [replace(ANYWHERE, cores=(0, 1), fewest=min(fewest, 2)), replace(ANYWHERE, name="b", cores=(2, 3))]

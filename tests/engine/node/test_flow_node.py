@@ -27,7 +27,7 @@ CORES = (0, 1, 2, 3)
 MEMCACHED = NodeService("memcached", "memcached", 2, 1000.0, "mcperf-sweep", (0, 1))
 NODE = Node(CATALOGUE, TYPE, CORES)
 STRICT = NodeSettings(violation_price=300.0)
-"""At the highest load nobody is let near the service."""
+"""At the highest load no task is let near the service."""
 
 
 class Drive:
@@ -151,8 +151,8 @@ def test_equal_readings_give_equal_decisions():
     assert once() == once()
 
 
-def test_no_task_waits_for_ever_behind_others_that_keep_coming():
-    """Whoever comes later is always worth more: without a due age the first one would never run."""
+def test_no_task_starves_behind_others_that_keep_coming():
+    """Later arrivals are always worth more: without a due age the first one would never run."""
     settings = NodeSettings(due_s=20.0)
     drive = Drive([job("old", "canneal", 0.05)], FlowNode(NODE, settings))
     for k in range(60):

@@ -40,8 +40,8 @@ def question(jobs=JOBS, loads=((1.0, 30_000.0),)):
 
 def cost_of(moment, arrangement):
     """What an arrangement costs the services' goals, and its tasks each other."""
-    nobody = Arrangement((2,), ((),) * len(arrangement.tasks))
-    return max(0.0, moment.slo_cost(arrangement) - moment.slo_cost(nobody) + moment.crowd_cost(arrangement))
+    empty = Arrangement((2,), ((),) * len(arrangement.tasks))
+    return max(0.0, moment.slo_cost(arrangement) - moment.slo_cost(empty) + moment.crowd_cost(arrangement))
 
 
 def settled(program, regimes, left):
@@ -126,7 +126,7 @@ def test_an_empty_machine_has_nothing_to_price():
     assert prices.values == {}
 
 
-def test_nobody_is_believed_done_before_the_system_says_so():
+def test_no_task_is_estimated_done_before_the_system_says_so():
     book = ProgressBook(CATALOGUE)
     book.add("canneal", 5.0)
     assert book["canneal"] == CEILING

@@ -38,12 +38,12 @@ def moment_of(jobs=JOBS[:3], qps=(20_000.0,), services=None, *, due=(), values=N
     return Moment(node, NodeSettings(**changed), HOSTS, tuple(candidates), tuple(services), tuple(qps))
 
 
-def nobody(moment):
+def no_task(moment):
     return Arrangement(tuple(len(s.cores) for s in moment.services), ((),) * len(moment.candidates))
 
 
 def solved(moment, around=None):
-    network = build_network(moment, around or nobody(moment))
+    network = build_network(moment, around or no_task(moment))
     solution = SOLVER.solve(network.network)
     return network, solution, network.arrangement(solution.flow, len(moment.candidates), len(moment.services))
 
@@ -65,8 +65,8 @@ def test_the_first_core_of_a_service_is_always_its_own():
 
 
 def test_a_low_load_shares_its_cores_and_a_high_one_does_not():
-    calm = search(moment_of(qps=(5_000.0,)), nobody(moment_of()), SOLVER, 4, 8).arrangement
-    busy = search(moment_of(qps=(100_000.0,)), nobody(moment_of()), SOLVER, 4, 8).arrangement
+    calm = search(moment_of(qps=(5_000.0,)), no_task(moment_of()), SOLVER, 4, 8).arrangement
+    busy = search(moment_of(qps=(100_000.0,)), no_task(moment_of()), SOLVER, 4, 8).arrangement
     assert {0, 1} & {c for cores in calm.tasks for c in cores}
     assert not {0, 1} & {c for cores in busy.tasks for c in cores}
     assert {2, 3} & {c for cores in busy.tasks for c in cores}
@@ -76,10 +76,10 @@ def test_a_load_beyond_one_core_gets_two():
     assert solved(moment_of(qps=(60_000.0,)))[2].services == (2,)
 
 
-def test_who_is_due_runs_even_at_a_load_that_would_rather_have_nobody():
+def test_overdue_tasks_run_even_at_a_load_that_leaves_no_room():
     moment = moment_of(JOBS, (115_000.0,), due=JOBS, violation_price=1e4)
     every = Arrangement((2,), ((0, 1, 2, 3),) * len(JOBS))
-    found = search(moment, nobody(moment), SOLVER, 4, 8, known=(every,)).arrangement
+    found = search(moment, no_task(moment), SOLVER, 4, 8, known=(every,)).arrangement
     assert all(found.tasks)
 
 
@@ -98,7 +98,7 @@ def test_two_services_never_claim_one_core():
     assert len(claimed) == len(set(claimed))
 
 
-def test_bandwidth_that_is_owed_slows_everybody_else():
+def test_reserved_bandwidth_slows_all_others():
     free = moment_of(("ferret",))
     owed = Moment(free.node, free.settings, HOSTS, free.candidates, free.services, free.qps, owed=2.0)
     everywhere = Arrangement((2,), ((0, 1, 2, 3),))
@@ -138,5 +138,5 @@ def test_near_the_best_of_all_arrangements_of_a_small_machine(data):
     moment = moment_of(tuple(jobs), (float(data.draw(st.integers(0, 110_000))),))
     subsets = [tuple(c for c in range(4) if bits >> c & 1) for bits in range(16)]
     best = max(moment.worth(Arrangement((k,), (a, b))) for k in (1, 2) for a in subsets for b in subsets)
-    found = search(moment, nobody(moment), SOLVER, 4, 8).worth
+    found = search(moment, no_task(moment), SOLVER, 4, 8).worth
     assert found >= best - 0.02 * abs(best) - 1e-9

@@ -1,4 +1,4 @@
-"""The bound beside the true optimum, and what anybody can work out again from a certificate."""
+"""The bound beside the true optimum, and what can be recomputed from a certificate."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ def test_settings_come_apart_by_policy() -> None:
         ("flow.slots=2", [], "there is no setting 'flow.slots'; did you mean 'slots=2'?"),
     ],
 )
-def test_settings_of_somebody_else(text: str, policies: list[str], message: str) -> None:
+def test_settings_of_another_policy(text: str, policies: list[str], message: str) -> None:
     with pytest.raises(InputError) as error:
         choice.apart([text], policies)
     assert str(error.value).endswith(message)
@@ -142,7 +142,7 @@ READERS = Readers(("coco", "lpt"), ("due_age_s",), ("coco.bucket", "x.bucket", "
         (["coco.growth"], "--set: coco.growth: is not of the form KEY=VALUE; did you mean 'coco.growth=...'? (known: "),
     ],
 )
-def test_settings_that_nobody_reads_or_that_there_are_not(assignments: list[str], message: str) -> None:
+def test_settings_that_are_not_read_or_do_not_exist(assignments: list[str], message: str) -> None:
     with pytest.raises(InputError) as error:
         apply_settings(Settings(), assignments, readers=READERS)
     assert str(error.value).startswith(message)

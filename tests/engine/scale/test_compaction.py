@@ -213,7 +213,7 @@ def both_ways(events: list[tuple[Callable[..., None], int]], bucket: float, cano
         other_pending = other.view()
         present = np.unique(other.task_class[other_pending.pending])
         if not canonical:
-            # Widths that nobody waits with any more are kept while that changes no tier: they are part of the state.
+            # Widths that no task waits with any more are kept while that changes no tier: they are part of the state.
             # So are the shapes of classes that have waited.
             width = np.array([c.width_milli for c in other.classes])
             present = np.flatnonzero(np.isin(width, kept.widths))

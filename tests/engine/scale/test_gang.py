@@ -1,4 +1,4 @@
-"""Task groups at cluster scale: all or none, and never for ever either."""
+"""Task groups at cluster scale: all or none, and waiting is bounded."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_group_starts_whole_or_not_at_all():
     assert running(world, "ring") == 4
 
 
-def test_those_that_are_not_all_here_keep_nobody_out():
+def test_an_incomplete_gang_keeps_no_task_out():
     world = World([spec("m0", 4)], policy=ByWidth())
     world.ledger.declare_group("ring", 2)
     world.submit(MEMBER, 1)
@@ -162,7 +162,7 @@ def test_a_due_group_starts_before_others_and_takes_no_more_than_it_needs():
     assert all(np.isfinite(world.started[n]) for n in narrow)
 
 
-def test_a_due_group_that_never_fits_stands_in_nobodys_way():
+def test_a_due_group_that_never_fits_blocks_no_other():
     world = World([spec("m0", 4)])
     world.ledger.declare_group("ring", 3)
     world.run(of_width(4, 9.0), "m0", 5.0)

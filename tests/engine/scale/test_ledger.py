@@ -129,7 +129,7 @@ def test_own_readings_and_limits_of_a_machine() -> None:
         (lambda g, t: g.submit(np.array([0, 0]), np.zeros(2), ["u", "u"]), "task names repeat"),
         (lambda g, t: g.unbind(np.array([t])), "task t waits"),
         (lambda g, t: g.bind(np.array([t]), np.array([5])), "machine row 5 is empty"),
-        (lambda g, t: g.task_row("nobody"), "task nobody is not there"),
+        (lambda g, t: g.task_row("missing"), "task missing is not there"),
     ],
 )
 def test_events_that_contradict_the_state_change_nothing(event: object, says: str) -> None:

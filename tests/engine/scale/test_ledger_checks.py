@@ -69,7 +69,7 @@ def test_nothing_has_changed(event: object, says: str) -> None:
     assert state() == before
 
 
-def test_where_the_due_age_is_nothing_everybody_who_has_waited_is_of_that_age() -> None:
+def test_where_the_due_age_is_zero_all_that_have_waited_are_of_that_age() -> None:
     ledger = Ledger(FlowCostModel(waiting=1.0, growth=2.0))
     number = ledger.intern(TaskClass("t", 1000))
     tasks = ledger.submit(np.full(2, number), np.array([0.0, 5.0]))

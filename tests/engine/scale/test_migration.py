@@ -110,7 +110,7 @@ def test_what_may_not_move_stays():
         assert not len(Mover(ledger).turn())
 
 
-def test_nobody_moves_to_a_barred_machine():
+def test_no_task_moves_to_a_barred_machine():
     ledger, _ = crowded()
     barred = np.zeros(ledger.rows, dtype=np.bool_)
     barred[ledger.row("b")] = True
@@ -150,13 +150,13 @@ def test_others_move_so_that_a_wide_task_gets_in():
     assert not overcommitted(ledger)
 
 
-def test_nobody_makes_room_for_what_can_wait():
+def test_no_task_makes_room_for_what_can_wait():
     ledger, _ = fragmented(waiting=0.9)
     assert not len(Mover(ledger, replace(FREE_MOVES, migration_price=1.0)).turn())
 
 
 def test_full_machines_trade_tasks():
-    """Two loud and two shy tasks on two full machines: like goes to like, in one plan, since nobody can go first."""
+    """Two loud and two shy tasks on two full machines: like goes to like, in one plan, since none can go first."""
     loud, shy = a_class("loud", 1, 1.0, 0.0), a_class("shy", 1, 0.0, 1.0)
     ledger = cluster([spec("a", 2), spec("b", 2)])
     for machine in "ab":

@@ -112,7 +112,7 @@ def test_rounds_end_and_what_is_paid_is_less_than_what_is_won(world: World, pric
 
 @OFTEN
 @given(WORLDS)
-def test_at_an_infinite_price_nobody_moves(world: World):
+def test_at_an_infinite_price_no_task_moves(world: World):
     assert not len(mover(crowd(world), np.inf).propose(world.now_s))
 
 

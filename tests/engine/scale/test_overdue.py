@@ -94,7 +94,7 @@ def test_it_starts_elsewhere_as_soon_as_there_is_room():
     outcome = world.step()
     assert world.where(number) == "new"
     assert outcome.reservations == ()
-    # Nothing is held any more: whoever comes may go wherever there is room.
+    # Nothing is held any more: arriving tasks may go wherever there is room.
     world.now_s = 30.0
     world.end_tasks()
     (other,) = world.submit(NARROW)
@@ -140,7 +140,7 @@ def test_another_machine_is_held_when_the_first_suits_no_more():
     assert [r.machine_name for r in world.step().reservations] == ["m2"]
 
 
-def test_whoever_keeps_reservations_elsewhere_can_hand_them_back():
+def test_reservations_that_are_kept_elsewhere_can_be_handed_back():
     world = crowded()
     due(world)
     first = world.round().reservations
@@ -179,7 +179,7 @@ def test_tasks_without_an_end_are_never_counted_on():
     ((row, why),) = [(u.task, u.why) for u in outcome.unbounded]
     assert world.number_of(row) == number
     assert "without an end" in why
-    # The next one is served, and somebody for whom there is no machine at all is told so.
+    # The next one is served, and a task for which there is no machine at all says so.
     due(world, of_width(9, 5.0))
     second = due(world, of_width(3, 5.0))
     outcome = world.round()
@@ -209,7 +209,7 @@ def test_a_reservation_takes_its_machine_out_of_the_certificate():
     assert len(outcome.tasks) == 0
     (level,) = outcome.levels
     assert certify(level.evidence, level.primal).bound == pytest.approx(level.primal)
-    # Somebody who is gone in time may go there, in the plan and in the bound.
+    # A task that is gone in time may go there, in the plan and in the bound.
     world.submit(of_width(1, 2.0))
     outcome = world.round()
     assert len(outcome.tasks) == 1

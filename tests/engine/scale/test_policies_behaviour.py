@@ -42,7 +42,7 @@ def alike(policy: CostModel, machines: int, cores: int = 8) -> World:
     cores=st.lists(st.sampled_from([2, 3, 4, 8]), min_size=1, max_size=5),
     tasks=st.lists(st.tuples(st.sampled_from([0.5, 1, 2, 3]), st.integers(1, 8)), min_size=1, max_size=4),
 )
-def test_trivial_leaves_nobody_beside_room_that_would_do(cores: list[int], tasks: list[tuple[float, int]]) -> None:
+def test_trivial_leaves_no_task_beside_room_that_would_do(cores: list[int], tasks: list[tuple[float, int]]) -> None:
     world = World(make_cost_model("trivial"), [a_machine(f"n{i}", c) for i, c in enumerate(cores)])
     for i, (width, count) in enumerate(tasks):
         world.submit(a_class(f"c{i}", width), count)
@@ -211,7 +211,7 @@ def test_devils_and_rabbits_keep_apart_while_there_is_room_and_turtles_fill(widt
     assert places == [{"devil", "turtle"}] * 2 + [{"rabbit", "turtle"}] * 2
     assert world.waiting() == []
 
-    # Free room is worth more than good neighbours: what is left comes to whoever leaves.
+    # Free room is worth more than good neighbours: what is left comes to the task that leaves.
     world.ledger.leave(world.ledger.running_on(world.ledger.row("n0"))[:1])
     world.submit(a_beast("rabbit", width))
     world.round()
@@ -267,7 +267,7 @@ def test_it_is_always_the_shortest_that_run(runs: list[int], room: int) -> None:
     assert sorted(map(int, world.on("n0"))) == sorted(runs)[:room]
 
 
-def test_long_ones_wait_at_no_finite_price_for_ever() -> None:
+def test_long_ones_wait_for_a_bounded_time_at_any_finite_price() -> None:
     world = alike(make_cost_model("shortest-job-first"), 1, cores=1)
     world.submit(a_class("endless"), created_s=-DUE_S)
     world.submit(a_class("long", run_s=1e6), created_s=-0.9 * DUE_S)
@@ -276,7 +276,7 @@ def test_long_ones_wait_at_no_finite_price_for_ever() -> None:
     assert world.on("n0") == ["endless"]
 
 
-def test_nobody_waits_beside_free_room_and_faster_types_come_first() -> None:
+def test_no_task_waits_beside_free_room_and_faster_types_come_first() -> None:
     world = World(make_cost_model("shortest-job-first"), [a_machine("slow", 2, type="slow"), a_machine("fast", 2)])
     world.submit(a_class("endless", slowness=(("slow", 0.8),)), 3)
     world.round()

@@ -159,13 +159,13 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str,
     """Install a distribution with one module and the entry points that are given."""
 
     def install(code: str, points: str) -> None:
-        (tmp_path / "somebody_s_policy.py").write_text(code, encoding="utf-8")
-        about = tmp_path / "somebody-1.0.dist-info"
+        (tmp_path / "vendor_policy.py").write_text(code, encoding="utf-8")
+        about = tmp_path / "vendor-1.0.dist-info"
         about.mkdir()
-        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: somebody\nVersion: 1.0\n", encoding="utf-8")
+        (about / "METADATA").write_text("Metadata-Version: 2.1\nName: vendor\nVersion: 1.0\n", encoding="utf-8")
         (about / "entry_points.txt").write_text(f"[flowsched.policies]\n{points}\n", encoding="utf-8")
         monkeypatch.syspath_prepend(str(tmp_path))
-        monkeypatch.delitem(sys.modules, "somebody_s_policy", raising=False)
+        monkeypatch.delitem(sys.modules, "vendor_policy", raising=False)
         monkeypatch.setattr(registry, "COST_MODELS", read_anew(COST_MODELS))
 
     return install
@@ -181,13 +181,13 @@ def example() -> str:
 def test_the_documented_policy_of_an_outsider_is_found_made_and_described(
     installed: Callable[[str, str], None],
 ) -> None:
-    installed(example(), "rent = somebody_s_policy:Rent")
+    installed(example(), "rent = vendor_policy:Rent")
     assert list(registry.COST_MODELS) == [*OURS, "rent"]
     assert len([line for line in example().splitlines() if line.strip()]) <= 25
     policy = make_cost_model("rent", crowd=0.5)
     assert policy.name == "rent" and policy.features[0].name == "neighbours"
     notes = describe_cost_model("rent")
-    assert (notes.package, notes.summary) == ("somebody", "Cheap machines first, with few neighbours.")
+    assert (notes.package, notes.summary) == ("vendor", "Cheap machines first, with few neighbours.")
     assert [(s.name, s.default) for s in notes.settings] == [("crowd", 0.1)]
     assert said("rent", crowds=1) == "the policy 'rent' has no setting 'crowds'; did you mean 'crowd'? (known: crowd)"
 
@@ -196,14 +196,14 @@ def test_a_function_may_make_a_policy_and_ask_for_a_setting(installed: Callable[
     installed(
         "from flowsched.scale.policies.trivial import TrivialPolicy\n"
         "def make(cost):\n    return TrivialPolicy(place=cost)\n",
-        "dear = somebody_s_policy:make",
+        "dear = vendor_policy:make",
     )
     assert make_cost_model("dear", cost=3.0).name == "trivial"
     assert said("dear") == "the policy 'dear' needs the setting 'cost'; it has no default"
 
 
 def test_our_names_cannot_be_taken_over(installed: Callable[[str, str], None]) -> None:
-    installed("broken", "trivial = somebody_s_policy:Nothing")
+    installed("broken", "trivial = vendor_policy:Nothing")
     assert list(registry.COST_MODELS) == list(OURS)
     assert make_cost_model("trivial").name == "trivial"
 
@@ -222,10 +222,10 @@ WHOLE = (
         (
             "raise RuntimeError('no licence')",
             "Policy",
-            "of somebody cannot be loaded (RuntimeError: no licence); install it",
+            "of vendor cannot be loaded (RuntimeError: no licence); install it",
         ),
-        ("", "Policy", "of somebody cannot be loaded (AttributeError: "),
-        ("Policy = 3", "Policy", "of somebody is 3, which cannot be called; its entry point should name a class or a"),
+        ("", "Policy", "of vendor cannot be loaded (AttributeError: "),
+        ("Policy = 3", "Policy", "of vendor is 3, which cannot be called; its entry point should name a class or a"),
         (NO_POLICY, "Policy", "makes a Policy without features and factors and price; a policy has name, features,"),
         (WHOLE.format(features="['a']"), "Policy", "has features ['a']; give a tuple of Feature, empty for none"),
         (
@@ -244,6 +244,6 @@ WHOLE = (
 def test_a_broken_policy_has_one_sentence(
     installed: Callable[[str, str], None], code: str, point: str, text: str
 ) -> None:
-    installed(code, f"other = somebody_s_policy:{point}")
+    installed(code, f"other = vendor_policy:{point}")
     assert said("other").startswith(f"the policy 'other' {text}")
     assert make_cost_model("flow").name == "flow-network"

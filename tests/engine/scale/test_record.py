@@ -1,4 +1,4 @@
-"""Records of rounds at cluster scale: sound, replayed byte for byte, and with a bound that anybody recomputes."""
+"""Records of rounds at cluster scale: sound, replayed byte for byte, and with a bound that can be recomputed."""
 
 from __future__ import annotations
 

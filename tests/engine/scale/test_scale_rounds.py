@@ -128,7 +128,7 @@ def test_rounds_without_changes_rebuild_nothing_whatever_the_size_of_machines(ca
         assert rounds.decide(0.0).upkeep["rebuilt"] == {}
 
 
-def test_widths_that_nobody_waits_with_any_more_take_no_tier_from_those_that_wait() -> None:
+def test_widths_that_no_task_waits_with_any_more_take_no_tier_from_those_that_wait() -> None:
     ledger = Ledger(FlowCostModel(waiting=4.0))
     ledger.add_machines([MachineSpec("m", MachineKind("one"), {"cpu": 96000})])
     rounds = Rounds(ledger, make_solver("ortools"))
@@ -155,7 +155,7 @@ def test_where_the_work_limit_ends_trades_what_is_believed_is_still_what_it_cost
     assert outcome.believed == pytest.approx(outcome.cost, abs=1e-6)
 
 
-def test_what_waits_no_more_is_not_counted_for_ever() -> None:
+def test_what_waits_no_more_is_not_counted_any_longer() -> None:
     ledger = Ledger(FlowCostModel())
     ledger.add_machines([MachineSpec("m", MachineKind("small"), {"cpu": 4000, "memory": 10**6})])
     rounds = Rounds(ledger, make_solver("ortools"))

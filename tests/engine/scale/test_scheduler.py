@@ -41,7 +41,7 @@ def alike(a: Decisions, b: Decisions) -> None:
 
 
 def check(found: Snapshot, decided: Decisions) -> None:
-    """Everybody is decided on once, and no machine is given more than it has."""
+    """Every task is decided on once, and no machine is given more than it has."""
     told = [p.task for p in decided.placements] + [p.task for p in decided.postponements]
     assert sorted(told) == sorted(t.name for t in found.pending)
     tasks = {t.name: t for t in found.pending}

@@ -107,7 +107,7 @@ def test_no_round_overcommits_anything(world: World) -> None:
     for chosen in (RoundSettings(), RoundSettings(exchange_tasks=0), RoundSettings(exact_tasks=14)):
         ledger, outcome = decide(world, chosen)
         assert breaches(world, ledger, outcome) == []
-        # Bound for real, nobody is below 0 who was not before.
+        # Bound for real, no capacity is below 0 that was not before.
         before = ledger.free.copy()
         ledger.bind(outcome.tasks, outcome.machines)
         touched = np.unique(outcome.machines)

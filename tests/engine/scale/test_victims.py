@@ -1,4 +1,4 @@
-"""Tasks of lower priority make room, as few as needed, and only where somebody of higher priority gets in."""
+"""Tasks of lower priority make room, as few as needed, and only where a task of higher priority gets in."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_victims_are_as_old_as_they_were():
     assert ledger.sequence[low].tolist() == sequence.tolist()
 
 
-def test_nobody_goes_where_that_lets_nobody_in():
+def test_no_task_is_evicted_where_that_lets_none_in():
     ledger = cluster([spec("a", 2), spec("b", 2)])
     run(ledger, LOW, "a", 2)
     run(ledger, LOW, "b", 2)
@@ -294,7 +294,7 @@ def test_the_cheapest_set_goes(world: World):
 
 @OFTEN
 @given(WORLDS)
-def test_nobody_waits_who_could_have_got_in(world: World):
+def test_no_task_waits_that_could_have_got_in(world: World):
     """After preemption no task of higher priority waits for a place at no cost that lower ones alone take."""
     ledger = after_a_round(world)
     by = planner(ledger)

@@ -76,13 +76,13 @@ class World:
             return []
         ledger = self.ledger
         c = ledger.intern(task_class)
-        waiting, everybody = self.waiting(task_class.priority), self.waiting()
+        waiting, in_all = self.waiting(task_class.priority), self.waiting()
         rows = ledger.submit(np.full(count, c), np.full(count, self.now_s))
         first = len(self.created)
         for i, row in enumerate(rows.tolist()):
             self._number[row] = first + i
             self.before.append(waiting + i)
-            self.before_in_all.append(everybody + i)
+            self.before_in_all.append(in_all + i)
         self.created += [self.now_s] * count
         self.classes += [task_class] * count
         self.started += [np.inf] * count
@@ -139,7 +139,7 @@ class World:
         return outcome
 
     def step(self, feed: Callable[[World], None] | None = None) -> RoundOutcome:
-        """A round period passes: tasks end, somebody feeds tasks, and a round is decided."""
+        """A round period passes: tasks end, the adversary feeds tasks, and a round is decided."""
         self.now_s += PERIOD_S
         self.end_tasks()
         if feed is not None:

@@ -20,7 +20,7 @@ PROBE = "conformance.flowsched.test"
 FINALIZER = f"{PROBE}/keep"
 """Keeps a pod that is being deleted."""
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
-SCHEDULERS_OF_OTHERS = "somebody-else"
+SCHEDULERS_OF_OTHERS = "another-scheduler"
 VOLUME_DETAILS: Mapping[str, Object] = {
     "configMap": {"name": "any"},
     "secret": {"secretName": "any"},

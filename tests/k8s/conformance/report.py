@@ -122,7 +122,7 @@ def _verdict(scenario: Scenario, question: Question, control: Answer, answer: An
 def _told(question: Question, answer: Answer) -> str:
     where = ", ".join(sorted(question.nodes)) or "any node"
     expected = f"must be bound to {where}" if question.fits else f"must not be bound to {where}"
-    found = f"bound to {answer.node}" if answer.bound else f"pending: {answer.message or 'without a word'}"
+    found = f"bound to {answer.node}" if answer.bound else f"pending: {answer.message or 'no message'}"
     evicted = f", evicted {', '.join(sorted(answer.victims))}" if answer.victims else ""
     return f"{expected}; {found}{evicted}"
 

@@ -23,7 +23,7 @@ class CoreSample:
         self._before: tuple[float, float] | None = None
         self._until_next = 0
         self.percent: float | None = None
-        """Sum over the cores, 100 for each busy one; None: nobody counts."""
+        """Sum over the cores, 100 for each busy one; None: it is not counted."""
 
     def read(self, t_s: float, core_busy_s: Sequence[float]) -> None:
         """One reading of the counters: CPU seconds used on each virtual CPU."""

@@ -40,7 +40,7 @@ class LowWeight:
     1024 and two virtual CPUs forever. freqmine runs first and alone, on all virtual CPUs; then ferret on memcached's
     two, and beside it canneal, blackscholes, dedup, radix and vips, one after the other, on the other two. Once a
     second one job is started, the first of the order that may run on a free virtual CPU; if none may, the one that was
-    started last gets those that are free (ferret, at the end). Nobody is ever paused.
+    started last gets those that are free (ferret, at the end). No job is ever paused.
 
     Jobs that the published order does not name come after it, in order of submission, on the cores that the service may
     not have; on all, where services may have all.

@@ -1,4 +1,4 @@
-"""Nobody waits for ever at cluster scale: against somebody who sees the state and feeds tasks to keep others out."""
+"""Bounded waiting at cluster scale: against an adversary that sees the state and feeds tasks to keep others out."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def scene_of(name: str, settings: RoundSettings = SETTINGS) -> tuple[World, Feed
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_nobody_waits_beyond_the_bound(scene):
+def test_no_task_waits_beyond_the_bound(scene):
     world, feed, victim = scene_of(scene, QUICK)
     for _ in range(ROUNDS[scene]):
         world.step(feed)
@@ -164,7 +164,7 @@ def test_a_lower_priority_waits_for_higher_ones_unless_age_crosses(scene):
     assert np.isinf(within.started[number])
     above = within.of(lambda c: c.priority == 0)
     assert (within.waits()[above] <= within.bounds()[above]).all()
-    # Across priorities everybody who came earlier counts, whatever its priority; here few ever wait at the same time.
+    # Across priorities every earlier arrival counts, whatever its priority; here few ever wait at the same time.
     assert (across.waits() <= across.bounds(across=True)).all()
     served = across.of(lambda c: c == low)
     assert len(served) > 10

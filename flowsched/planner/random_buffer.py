@@ -11,14 +11,14 @@ T = TypeVar("T")
 _BLOCK = 8192
 
 
-class Dice:
+class RandomBuffer:
     """The same seed, the same choices."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self._rng = rng
         self._left: list[float] = []
 
-    def roll(self) -> float:
+    def uniform(self) -> float:
         """A number in [0, 1)."""
         if not self._left:
             self._left = self._rng.random(_BLOCK).tolist()
@@ -26,8 +26,8 @@ class Dice:
 
     def below(self, count: int) -> int:
         """An index below ``count``."""
-        return int(self.roll() * count)
+        return int(self.uniform() * count)
 
     def pick(self, items: Sequence[T]) -> T:
         """One of several."""
-        return items[int(self.roll() * len(items))]
+        return items[int(self.uniform() * len(items))]

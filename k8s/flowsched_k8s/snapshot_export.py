@@ -26,7 +26,7 @@ from flowsched_models.catalogue import Catalogue
 from flowsched_models.profiles import load_catalogue
 
 
-async def take_photograph(configuration: Configuration, access: Access) -> tuple[str, list[str]]:
+async def export_snapshot(configuration: Configuration, access: Access) -> tuple[str, list[str]]:
     """The snapshot as YAML, and remarks about what it leaves out.
 
     Raises :class:`InputError` for profiles that are wrong, ``ApiError`` and ``UnreachableError`` for a cluster that does

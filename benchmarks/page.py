@@ -106,17 +106,6 @@ by 1.3. The bounded slowdown of a job is max(1, (wait + run) / max(run, 10 s)); 
 An independent simulation gives 44.1 for FCFS and 11.2 for EASY at x 1.3.
 """
 
-ROUNDS = """
-## Round time
-
-```sh
-python -m benchmarks.round_times
-```
-
-One round with a pending job per machine, half of the cores busy; medians of {rounds} random rounds per size, in ms of CPU
-time. *Passes* and *arcs* are means.
-"""
-
 SPEED = """
 ## Speed of the simulator
 
@@ -164,7 +153,6 @@ def render() -> str:
     """The page's text."""
     bundled = _result("policies-bundled")
     random = _result("policies-random")
-    rounds = _result("round_times")
     batch = _result("batch_log")
     speed = _result("simulator_speed")
     agreement = _result("kube-default-agreement")
@@ -183,8 +171,6 @@ def render() -> str:
             READING_LOSSES,
             BATCH.format(log=batch["log"], jobs=f"{batch['rows'][0]['jobs']:,}", processors=batch["processors"]),
             _kept("batch_log.txt", batch),
-            ROUNDS.format(rounds=rounds["rows"][0]["rounds"]),
-            _kept("round_times.txt", rounds),
             SPEED,
             _kept("simulator_speed.txt", speed),
             AGREEMENT.format(**{name: agreement[name] for name in ("nodes", "pods", "kubernetes")}),

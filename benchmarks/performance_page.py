@@ -23,8 +23,12 @@ QUIET = 1.5
 
 INTRODUCTION = """# Performance
 
-[Rounds at cluster scale](scale.md), written by `python -m benchmarks.performance_page` from the results kept under
-[benchmarks/results](../benchmarks/results). [Rounds of `flow`](results.md#round-time) are timed on another page.
+Written by `python -m benchmarks.performance_page` from the results kept under [benchmarks/results](../benchmarks/results).
+Run any command here again and then that one, and the page is yours.
+
+Rounds at cluster scale: events update arrays, tasks fold into classes and machines into groups, one network is solved, its
+flow becomes whole tasks on machines, and every class is placed anew beside all others until nothing moves.
+[Rounds of `flow`](engine.md), at the prices of exact forecasts, are another thing and have a page of their own.
 
 ## How it is measured
 
@@ -84,19 +88,6 @@ machine by itself, solved from scratch. All solvers agreed on the optimal cost. 
 ![Phases of a round, and memory](images/performance-phases.png)
 """
 
-GAP = """
-## Against utilisation
-
-```sh
-python -m benchmarks.gap_by_use
-```
-
-The same mix at {machines:,} machines, beside the greedy at the same prices. Where there is much room the gap is a small
-number over a small number.
-
-![Gap against use](images/performance-gap.png)
-"""
-
 RANGES = """
 ## Does it still hold?
 
@@ -114,8 +105,8 @@ and the exit code is 1; on another machine it is 2.
 
 def main() -> None:
     """Write the page and its pictures."""
-    scaling, gap = result("round_scaling"), result("gap_by_use")
-    draw_all(DOCS / "images", scaling, gap)
+    if (scaling := result("round_scaling")) is not None:
+        draw_all(DOCS / "images", scaling)
     PAGE.write_text(render(), encoding="utf-8")
     print(f"wrote {PAGE.name}")
 
@@ -128,8 +119,6 @@ def render() -> str:
     parts.append(BUCKETS)
     if (scaling := result("round_scaling")) is not None:
         parts += [SCALING, kept("round_scaling", scaling)]
-    if (gap := result("gap_by_use")) is not None:
-        parts += [GAP.format(machines=gap["rows"][0]["machines"]), kept("gap_by_use", gap)]
     parts.append(RANGES.format(factor=FACTOR, floor=FLOOR, most=MOST))
     return "".join(parts)
 

@@ -36,7 +36,7 @@ def one(profile: str, scale: float = 1.0) -> NodeTask:
 
 
 def bound(tasks: list[NodeTask], kind: str = "small", cores: int = 4) -> float:
-    return fluid_bound(WITH_PAIRS, kind, cores, (), tasks, without_load)
+    return FluidBound(WITH_PAIRS, kind, cores, (), tasks).makespan_s(without_load)
 
 
 def test_a_job_alone_takes_its_work_over_all_cores() -> None:
@@ -94,7 +94,7 @@ def test_a_need_is_the_integral_of_its_wave() -> None:
 
 
 def test_a_factor_on_work_lengthens_the_bound() -> None:
-    slow = fluid_bound(CATALOGUE, "small", 4, (), [one("scaling")], without_load, {"scaling-1": 1.5})
+    slow = FluidBound(CATALOGUE, "small", 4, (), [one("scaling")], {"scaling-1": 1.5}).makespan_s(without_load)
     assert slow == pytest.approx(1.5 * bound([one("scaling")]))
 
 

@@ -43,12 +43,6 @@ Universitat Politècnica de Catalunya 2019, chapter 5; Journal of Cloud Computin
 Written by `python -m benchmarks.disaggregation_page` from the results kept under
 [benchmarks/results](../benchmarks/results).
 
-- [The policies](#the-policies)
-- [What is simplified](#what-is-simplified)
-- [The experiments](#the-experiments): what is input, fitted and predicted
-- [Cells that no value reaches](#cells-that-no-value-reaches)
-- [One network against phases](#one-network-against-phases)
-
 ## The policies
 
 ```sh
@@ -68,8 +62,7 @@ times at most. |
 | `drmaestro-joint` | One network for jobs with one GPU: job, GPU of a machine, CPU of the same or another machine. \
 Other jobs go in phases. |
 
-A network has sub-tasks, an aggregator for those that are alike, an unscheduled node per job, machines and the sink. A
-place costs (1 - utility) P (equation 12); waiting costs 1 - utility + W (equation 13), where W grows by `wait_step`
+A place costs (1 - utility) P (equation 12); waiting costs 1 - utility + W (equation 13), where W grows by `wait_step`
 with every round. Utility is 1 - run time / goal, times (10 - z)/9 beyond the goal (equation 11). A job whose profile
 has no `gpus` costs 1.
 
@@ -81,23 +74,20 @@ has no `gpus` costs 1.
 | `slack` | 1.5 | Goal of a run relative to its run time alone, for jobs without `goal_s`. |
 | `most_postponements` | 10 | How often `drmaestro-network` postpones a job. |
 
-These defaults are not fitted. Time that a job waited does not count towards its goal: the thesis's expected
-completion time is that of a job with some resources under some load.
+These defaults are not fitted. Time that a job waited does not count towards its goal.
 
 ## What is simplified
 
 - Each sub-task carries the whole run time of its job, and is slowed down by the network of its own machine: by
   `sensitivity` times the sum of the `pressure` of other jobs there that have sub-tasks elsewhere. The job ends with
-  the last of them, and holds all that it has until then. If now one end, now the other is the slower one, it would in
-  truth take longer.
+  the last of them, and holds all that it has until then.
 - A sub-task for a GPU keeps one virtual CPU of its machine busy and asks for none.
 - Two GPUs of a job on one remote machine feel each other as two jobs do.
-- The thesis's equation 10 adds up resources, each relative to the largest machine's, into one quantity of flow. Such
-  a flow may stand for places that there are not. Here flow counts sub-tasks: of equal ones a machine takes as many as
-  fit, else one in each of several passes.
-- The thesis's network-aware price is the load times the sensitivity alone. Here it is added to equation 12: an idle
-  network would make remote places as good as local ones.
-- W counts the present round too; without that, the first round would be a tie between waiting and the best place.
+- Flow counts sub-tasks. The thesis's equation 10 adds up resources into one quantity of flow, which may stand for places
+  that do not exist.
+- The price of the network's load is added to equation 12; in the thesis it stands alone, which would make remote places on
+  an idle network as good as local ones.
+- W counts the present round too.
 - The joint network has one price for being remote: where it differs between jobs, their mean.
 """
 
@@ -107,7 +97,7 @@ EXPERIMENTS_TEXT = """
 
 The thesis gives makespans, and few of the values that they depend on. Four cells are fitted: experiment 1, and the two
 of table 9 without the policy; what the warm-up leaves in 4b is fitted to the first row of table 10. One set of values
-serves all cells and policies. What was fitted is not presented as reproduced: it says that such values are possible.
+serves all cells and policies. The fit only says that such values are possible.
 
 ```text
 {inputs}
@@ -118,8 +108,8 @@ python -m benchmarks.disaggregation fit
 python -m benchmarks.disaggregation warm-up
 ```
 
-Coordinate by coordinate, what each value gives; the error is the root mean square of the logarithm over the cells that
-are shown. (`1 remote plain`: experiment 1, with disaggregation, without the policy.)
+The error is the root mean square of the logarithm over the cells that are shown. (`1 remote plain`: experiment 1, with
+disaggregation, without the policy.)
 
 ```text
 {fit}
@@ -132,7 +122,7 @@ python -m benchmarks.disaggregation run
 ```
 
 Experiment 2 is the simulation of 1, and 3 the first row of 4b (table 10). `remote %` are jobs whose GPU was on another
-machine. The slow-down is of the run, without waiting. The thesis has no cell of experiment 1 with the policy.
+machine. The slow-down is of the run, without waiting.
 
 ```text
 {cells}
@@ -155,9 +145,8 @@ SWEEP_TEXT = """
 python -m benchmarks.disaggregation sweep
 ```
 
-All combinations of four values that the four fitted cells say little about: whether jobs go through the network with
-local GPUs too (`local`), their pressure on it, the slack of their goals, and the time between rounds. The ratios of
-makespans that came out, and the published ones:
+All combinations of four values: whether jobs go through the network with local GPUs too (`local`), their pressure on it,
+the slack of their goals, and the time between rounds. The ratios of makespans, and the published ones:
 
 ```text
 {ranges}

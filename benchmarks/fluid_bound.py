@@ -4,7 +4,7 @@ Two lower bounds of the makespan, from the run-time model (:mod:`flowsched_model
 
 - :func:`plain_bound`: the work of all jobs against the CPU that the services leave. It knows neither that serial parts
   use one virtual CPU, nor what jobs do to each other's caches and memory, nor what busy siblings cost.
-- :func:`fluid_bound`: a linear program over *configurations*. It knows all three.
+- :class:`FluidBound`: a linear program over *configurations*. It knows all three.
 
 A job is cut into two *pieces*, its serial and its parallel work. A configuration says what each virtual CPU runs: a piece, a
 service, or nothing; the serial piece of a job stands on one virtual CPU at most, and not beside its parallel piece. Its
@@ -101,19 +101,6 @@ def plain_bound(
     return low
 
 
-def fluid_bound(
-    catalogue: Catalogue,
-    machine_type: str,
-    cores: int,
-    services: Sequence[NodeService],
-    tasks: Sequence[NodeTask],
-    need: Need,
-    factors: Mapping[str, float] | None = None,
-) -> float:
-    """Seconds: see the module. Raises :class:`BoundError` without scipy, and for machines with too many configurations."""
-    return FluidBound(catalogue, machine_type, cores, services, tasks, factors).makespan_s(need)
-
-
 class FluidBound:
     """The linear program of one machine and its jobs, to be asked about several loads."""
 
@@ -126,7 +113,10 @@ class FluidBound:
         tasks: Sequence[NodeTask],
         factors: Mapping[str, float] | None = None,
     ) -> None:
-        """``cores``: virtual CPUs in all; ``factors``: on the work of a task, by name, beyond what its profile says."""
+        """``cores``: virtual CPUs in all; ``factors``: on the work of a task, by name, beyond what its profile says.
+
+        Raises :class:`BoundError` without scipy, and for machines with too many configurations.
+        """
         self._linprog = _linprog()
         pieces = [*job_pieces(catalogue, machine_type, cores, tasks, factors or {})]
         self._work = np.array([p.work_s for p in pieces])

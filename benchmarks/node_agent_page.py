@@ -25,24 +25,22 @@ _POINTS = Sequence[Mapping[str, Any]]
 
 INTRODUCTION = """# A real run of the node agent
 
-Written by `python -m benchmarks.node_agent_page` from what `python -m benchmarks.node_agent --write` measured; run the
-latter on your machine, with nothing else on it, and the page is yours. It needs memcached (`apt-get install memcached`), a C
-compiler, two cores, some ten minutes, and the right to use SCHED_FIFO for the load generator.
+Written by `python -m benchmarks.node_agent_page` from what `python -m benchmarks.node_agent --write` measured on a machine
+with nothing else on it. It needs memcached (`apt-get install memcached`), a C compiler, two cores, some ten minutes, and the
+right to use SCHED_FIFO for the load generator.
 
-Real memcached with two threads at normal priority, a batch job of one thread that counts its work, and our own
-[load generator](#the-load). Memcached always has the first core; the second core is shared: by the generator, which may
-interrupt everybody there, and by the batch job or memcached's second half. The load jumps between a quarter and
-four fifths of what one core serves at most: a core of its own takes both, one that it shares does not. Nobody tells the
-agent when.
+Real memcached with two threads at normal priority, a batch job of one thread that counts its work, and our own [load
+generator](#the-load). Memcached always has the first core; the second core is shared by the generator and by the batch job
+or memcached's second half. The load jumps between a quarter and four fifths of what one core serves at most; the agent is
+not told when.
 """
 
 LOAD = """
 ## The load
 
 `flowsched agent load` is an open loop: requests leave as a Poisson process whether or not earlier ones were answered, and a
-latency counts from the moment when its request was due. Every request asks for {keys} keys that nobody stored, which is dear
-for the server and cheap for the generator; memcached counts {keys} queries for each. p95 is of windows of 100 ms, by when a
-request was due. The generator reports its own lateness, and says so where it was the bottleneck.
+latency counts from the moment when its request was due. Every request asks for {keys} keys that are not stored; memcached
+counts {keys} queries for each. p95 is of windows of 100 ms. The generator reports its own lateness.
 
 ```sh
 flowsched agent load --steps 8K:3,34K:3,8K:3 --keys-per-get {keys} --connections 32 --slo 1ms --out rows.csv
@@ -56,8 +54,7 @@ RUN = """
 python -m benchmarks.node_agent
 ```
 
-Shares are of windows of 100 ms; repetitions stand side by side, each with arrivals of its own that are the same for all
-modes.
+Shares are of windows of 100 ms; repetitions stand side by side, with the same arrivals for all modes.
 """
 
 PICTURES = """
@@ -67,14 +64,13 @@ PICTURES = """
 """
 
 LESSONS = """
-## What the machine taught
+## What the models do not know
 
 ```sh
 python -m benchmarks.node_agent --modes none --lessons curve loops protection switching
 ```
 
-Latencies are medians over windows of 100 ms. The models of latency know load, cores and neighbours; they know nothing of
-what follows.
+Latencies are medians over windows of 100 ms.
 """
 
 CURVE_PICTURE = """

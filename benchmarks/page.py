@@ -19,59 +19,47 @@ PAGE = Path(__file__).parent.parent / "docs" / "results.md"
 
 INTRODUCTION = """# Results
 
-Written by `python -m benchmarks.page` from the results kept under [benchmarks/results](../benchmarks/results). Run any
-command here again and then that one, and the page is yours. All makespans are simulated seconds; times of rounds depend
-on the machine, which is named with each table.
+Written by `python -m benchmarks.page` from the results kept under [benchmarks/results](../benchmarks/results). All makespans
+are simulated seconds; times of rounds depend on the machine, which is named with each table.
 
-Every baseline is shown at its best: each rule runs with the declared requests and with 1, 2 and 4 cores for all jobs,
-with cores of their own or shared, and the best variant counts: the one with the least makespan (bundled), or for every
-figure by itself the one where that figure is least (random). The rule itself has no such hindsight.
+Every baseline is shown at its best: each rule runs with the declared requests and with 1, 2 and 4 cores for all jobs, with
+cores of their own or shared, and the best variant counts: the one with the least makespan (bundled), or for every figure by
+itself the one where that figure is least (random).
 
 ## In short
 
-- **The bundled scenario** (`flowsched simulate parsec-memcached-2024`, and `parsec-memcached-2024-c`): `flow` takes
-  138.8 s, 0.900 of the published plan in the same simulator, and 136.7 s (0.887) with memcached on the 8-core
-  machine; the best baseline takes 156.2 and 138.5 s. memcached stays within its p95 goal, as it does under every
-  baseline.
-- **Arriving jobs** (`python -m benchmarks.engine`, [page](engine.md)): 400 jobs on 60 machines, five seeds: mean
-  completion 77 s at 74 % load and 98 s at 119 %, 0.82 and 0.74 of the better of two greedy rules at its best variant.
-  No window is above memcached's p95 goal. A round takes 4 and 8 ms of CPU (p50; p99 9 and 18 ms); the search of the
-  engine before it took 470 and 800 ms for schedules within 0.1 %. 1,500 jobs on 300 machines at 74 %: 0.81 of that
-  rule, with 23 ms a round. Where there are more than 128 machines a round forecasts jobs on
-  [candidates](how-it-works.md#candidates): 20 jobs on 12,500 busy machines take 0.23 s instead of 8.4 s on all of
-  them, and their penalty is at most 0.9 % higher.
-- **Variations and random scenarios** (below): in 30 variations of the bundled scenarios `flow` is below the best
-  baseline in 29 and equal to it in 1. In 84 random scenarios its mean completion is 5.5 to 19 % below the best
-  baseline's, scenario by scenario, while run times are right within 20 %; with errors of 40 % that is gone, and at 50
-  % load it is 10 % above.
-- **What the network is worth** ([ablation](engine.md#does-the-flow-decide)): with a greedy at the same prices in its
-  place, wide jobs at 119 % load are done 11 % later and penalised by 28 % more; jobs that arrive one by one lose 1 to
-  3 %; the demo loses nothing.
+- **The bundled scenario** (`flowsched simulate parsec-memcached-2024`, and `parsec-memcached-2024-c`): `flow` takes 138.8 s,
+  0.900 of the published plan in the same simulator, and 136.7 s (0.887) with memcached on the 8-core machine; the best
+  baseline takes 156.2 and 138.5 s. memcached stays within its p95 goal.
+- **Arriving jobs** (`python -m benchmarks.engine`, [page](engine.md)): 400 jobs on 60 machines, five seeds: mean completion
+  77 s at 74 % load and 98 s at 119 %, 0.82 and 0.74 of the better of two greedy rules at its best variant. A round takes 4
+  and 8 ms of CPU (p50; p99 9 and 18 ms). With [candidates](how-it-works.md#candidates) 20 jobs on 12,500 busy machines take
+  0.23 s instead of 8.4 s, at a penalty at most 0.9 % higher.
+- **Variations and random scenarios** (below): in 30 variations of the bundled scenarios `flow` is below the best baseline in
+  29 and equal to it in 1. In 84 random scenarios its mean completion is 5.5 to 19 % below the best baseline's while run
+  times are right within 20 %; with errors of 40 % that is gone, and at 50 % load it is 10 % above.
+- **What the network is worth** ([ablation](engine.md#does-the-flow-decide)): with a greedy at the same prices in its place,
+  wide jobs at 119 % load are done 11 % later; jobs that arrive one by one lose 1 to 3 %; the demo loses nothing.
 - **At cluster scale** (`python -m benchmarks.rounds --preset all`, [performance](performance.md)): a round of 12,500
-  machines and 148,000 tasks with 1 % churn takes 13 ms (p95 15 ms) from events to decisions, at most 1.8 % (p95) of
-  what scheduling can win or lose above the bound; a plain greedy at the same prices takes 45 ms and costs 7 % more.
-  100,000 machines take 99 ms (119). With Quincy's preferences and every task in the network, re-optimisation from the
-  last flow takes 32 ms where OR-tools takes 2.5 s from scratch, and 18 times less at 98 % use. Over 200 small rounds
-  the plan is the optimum.
+  machines and 148,000 tasks with 1 % churn takes 13 ms (p95 15 ms), at most 1.8 % (p95) of what scheduling can win or lose
+  above the bound; a plain greedy at the same prices takes 45 ms and costs 7 % more. 100,000 machines take 99 ms (119).
 """
 
 BUNDLED = """
-## The bundled scenario, in many clothes
+## The bundled scenario and its variations
 
 ```sh
 python -m benchmarks.policies --preset bundled
 ```
 
 The same seven jobs with memcached on the 2-core (a) or the 8-core machine (c), shuffled, renamed, every job's time
-multiplied by its own log-uniform factor, and with two and three copies of every machine, service and job. *flow/plan* is
-the makespan relative to the published plan replayed, *flow/best* relative to the best of all baselines. The baselines
-break ties by name, so renaming changes them; it does not change `flow`.
+multiplied by its own log-uniform factor, and with two and three copies of every machine, service and job. *flow/plan* is the
+makespan relative to the published plan replayed, *flow/best* relative to the best of all baselines.
 """
 
 READING_BUNDLED = """
-`flow` is below the best baseline in {below}, equal to it in {equal}, and above it in {above}, by {most:.1f} % at most.
-Where *flow/best* is 1.000 the plan of `all-at-once` is the one that `flow` ends with too: all seven jobs start at once,
-spread so that all machines end together, and `flow` finds no plan that is done sooner.
+`flow` is below the best baseline in {below}, equal to it in {equal}, and above it in {above}, by {most:.1f} % at most. Where
+*flow/best* is 1.000, `flow` ends with the plan of `all-at-once`.
 """
 
 RANDOM = """
@@ -83,10 +71,9 @@ python -m benchmarks.policies --preset random --scenarios {scenarios}
 
 {scenarios} seeded scenarios for each load and model error: ten machines drawn from the three types, sixty jobs drawn from
 the seven profiles with times scaled by 0.3 to 3, Poisson arrivals at 50, 80 and 110 % of capacity, two memcached services.
-*Model error* is the standard deviation of the logarithm of a factor on every job's run time on every machine, of which no
-policy knows. The table gives paired differences, `flow` minus baseline in % of the baseline, so less is better: the mean
-over the scenarios and its 95 % bootstrap interval; here for all baselines together, each scenario at its *best* baseline
-for the metric.
+*Model error* is the standard deviation of the logarithm of a factor on every job's run time on every machine, unknown to the
+policies. The table gives paired differences, `flow` minus the best baseline of each scenario in % of the baseline (less is
+better): the mean and its 95 % bootstrap interval.
 """
 
 LOSSES = """
@@ -98,15 +85,13 @@ python -m benchmarks.losses
 """
 
 READING_LOSSES = """
-Two things are behind most of these cases.
+Most of these cases have one of two causes.
 
 - *The makespan of a stream is decided by its last long jobs.* `flow` was asked for each job's own goal, and lets long jobs
-  wait while shorter ones finish; the last of them may then have a machine to themselves, which they use less well than
-  two jobs that share one. `all-at-once` has everybody share to the end, so everybody ends late, and together. Its
-  mean completion is the higher one in every case all the same, as long as the models are right within 10 %.
+  wait while shorter ones finish. The mean completion of `all-at-once` is the higher one in every case, as long as the models
+  are right within 10 %.
 - *A plan is as good as its predictions.* With a model error of 0.4 one job in three runs more than 1.5 times as long, or
-  less than two thirds as long, as the models say; what was planned to end together does not, and a running job is not
-  moved. Rules that predict nothing lose nothing to that.
+  less than two thirds as long, as the models say. Rules that predict nothing lose nothing to that.
 """
 
 BATCH = """
@@ -116,22 +101,9 @@ BATCH = """
 python -m benchmarks.batch_log {log}
 ```
 
-{jobs} jobs of a machine of {processors} processors, with exact estimates. *Arrivals x 1.3*: all times of submission
-divided by 1.3. The bounded slowdown of a job is max(1, (wait + run) / max(run, 10 s)); the table has its mean and 95th
-percentile over the jobs. Submissions in this log are in fact starts, so hardly a job waits at x 1. An independent simulation
-of one resource, which a test has, gives 44.1 for FCFS and 11.2 for EASY at x 1.3.
-"""
-
-ROUNDS = """
-## Round time
-
-```sh
-python -m benchmarks.round_times
-```
-
-One round with a pending job per machine, half of the cores busy; medians of {rounds} random rounds per size, in ms of CPU
-time. *Passes* and *arcs* are means: arcs of all networks of a round together. Every solver takes the same networks in the
-same run.
+{jobs} jobs of a machine of {processors} processors, with exact estimates. *Arrivals x 1.3*: all times of submission divided
+by 1.3. The bounded slowdown of a job is max(1, (wait + run) / max(run, 10 s)); the table has its mean and 95th percentile.
+An independent simulation gives 44.1 for FCFS and 11.2 for EASY at x 1.3.
 """
 
 SPEED = """
@@ -141,11 +113,10 @@ SPEED = """
 python -m benchmarks.simulator_speed
 ```
 
-Jobs with fixed run times (exponential, five minutes in the mean) ask for 1, 1, 2 or 4 of a machine's eight cores.
-An event is an arrival or an end of a job. *simpy* is first come, first served with first fit in forty lines of
-[SimPy](https://simpy.readthedocs.io), and *fcfs* the same rule in flowsched's simulator; job by job they wait as long.
-*flow* decides 0.1 s of arrivals at a time by networks and certifies each round. Seconds and memory are those of processes of
-their own.
+Jobs with fixed run times (exponential, five minutes in the mean) ask for 1, 1, 2 or 4 of a machine's eight cores. An event
+is an arrival or an end of a job. *simpy* is first come, first served with first fit in forty lines of
+[SimPy](https://simpy.readthedocs.io), and *fcfs* the same rule in flowsched's simulator. *flow* decides 0.1 s of arrivals at
+a time and certifies each round.
 """
 
 AGREEMENT = """
@@ -155,26 +126,20 @@ AGREEMENT = """
 python -m benchmarks.kube_default_agreement --nodes {nodes} --pods {pods}
 ```
 
-Pods of two seeded streams are created one at a time on a control plane of Kubernetes {kubernetes} with {nodes} nodes
-and bound by the real kube-scheduler, which scores all nodes (`percentageOfNodesToScore: 100`); some are deleted again.
-Before each of them `kube-default` scores the nodes where the pod fits, in the state that the real one's bindings have
-led to. A decision agrees if the chosen node is among those with the best score, or if both find none. *Choices* are the
-decisions with more than one node. *By lot* is the share that would agree if the node were drawn. *Same scores*: choices
-in which no plug-in tells the nodes apart in another way than in the real one's log. *Plug-ins*: those whose real scores
+Pods of two seeded streams are created one at a time on a control plane of Kubernetes {kubernetes} with {nodes} nodes and
+bound by the real kube-scheduler, which scores all nodes (`percentageOfNodesToScore: 100`). Before each of them
+`kube-default` scores the same state. A decision agrees if the chosen node is among those with the best score, or if both
+find none. *Choices* are the decisions with more than one node. *By lot* is the share that would agree if the node were
+drawn. *Same scores*: choices in which no plug-in tells the nodes apart in another way. *Plug-ins*: those whose real scores
 prefer the chosen node, in choices that do not agree.
 """
 
 READING_AGREEMENT = """
-The stream `requests` has what the simulator has: requests of CPU, memory and further resources, pods without any,
-machines that a task may not use, tasks apart and evenly spread. The stream `preferences` adds what makes a node better
-or worse without closing it, which `kube-default` does not score: `PreferNoSchedule` taints on one node in four
-(*TaintToleration*, for all pods), preferred nodes (*NodeAffinity*) and neighbours, pods that others need near them
-(*InterPodAffinity*), soft spreading (*PodTopologySpread*) and images (*ImageLocality*). A pod with one container
-without requests beside another that has them counts for more in *NodeResourcesFit* than its requests say; a task of the
-simulator has one container.
-
-Kubernetes 1.36 changed *NodeResourcesBalancedAllocation*: it scores by how much a pod changes the balance of a node,
-and up to 1.35 it scored the balance that the pod leaves. `kube-default` is that of 1.36.
+The stream `requests` has what the simulator has: requests, pods without any, machines that a task may not use, tasks apart
+and evenly spread. The stream `preferences` adds what `kube-default` does not score: `PreferNoSchedule` taints
+(*TaintToleration*), preferred nodes (*NodeAffinity*) and neighbours (*InterPodAffinity*), soft spreading
+(*PodTopologySpread*) and images (*ImageLocality*). `kube-default` has the *NodeResourcesBalancedAllocation* of Kubernetes
+1.36, which scores by how much a pod changes the balance of a node.
 """
 
 
@@ -188,7 +153,6 @@ def render() -> str:
     """The page's text."""
     bundled = _result("policies-bundled")
     random = _result("policies-random")
-    rounds = _result("round_times")
     batch = _result("batch_log")
     speed = _result("simulator_speed")
     agreement = _result("kube-default-agreement")
@@ -207,8 +171,6 @@ def render() -> str:
             READING_LOSSES,
             BATCH.format(log=batch["log"], jobs=f"{batch['rows'][0]['jobs']:,}", processors=batch["processors"]),
             _kept("batch_log.txt", batch),
-            ROUNDS.format(rounds=rounds["rows"][0]["rounds"]),
-            _kept("round_times.txt", rounds),
             SPEED,
             _kept("simulator_speed.txt", speed),
             AGREEMENT.format(**{name: agreement[name] for name in ("nodes", "pods", "kubernetes")}),

@@ -28,22 +28,19 @@ Run any command here again and then that one, and the page is yours.
 
 Rounds at cluster scale: events update arrays, tasks fold into classes and machines into groups, one network is solved, its
 flow becomes whole tasks on machines, and every class is placed anew beside all others until nothing moves.
-[Rounds of `flow`](results.md#round-time), at the prices of exact forecasts, are another thing and have a page of their own.
+[Rounds of `flow`](engine.md), at the prices of exact forecasts, are another thing and have a page of their own.
 
 ## How it is measured
 
 - *A round* is everything from events to decisions: tasks leave and come, the round decides, what it decided is booked.
-- Certificates (the gap) and peers are worked out in a run of their own that makes the same decisions, off the decision path.
+  Certificates and peers are worked out in a run of their own.
 - The mix, unless said otherwise: widths of 1, 2, 4 and 8 cores for 90, 6, 3 and 1 % of the tasks; 60 classes, each with a
   profile and memory of its own; machines of three types with 8, 16 and 24 cores; prices of interference (`flow`). Drawn by
   seed.
-- p50, p95 and p99 are over the rounds of the run with the least p95, best of three runs. Rounds in which memory is taken for
-  the first time or code is compiled come before. Python's garbage collector is on; what is there after the set-up is frozen
-  (`gc.freeze`), as a server that has started can do.
-- *gap* is (cost - bound) / (cost - what all tasks would cost if each had the cluster to itself): of what scheduling can win
-  or lose at all, the share that could be missing. The bound is weak duality, machine by machine, at exact prices.
-- Gaps are those of every round; of every 4th of `google-98`, every 10th of `huge`, every 20th of `poseidon`.
-- Times of p95 on a shared or virtual machine contain what others did there. Take the machine as it is named.
+- p50, p95 and p99 are over the rounds of the run with the least p95, best of three runs, after warm-up. What is there after
+  the set-up is frozen (`gc.freeze`).
+- *gap* is (cost - bound) / (cost - what all tasks would cost if each had the cluster to itself), in every round; in every
+  4th of `google-98`, every 10th of `huge`, every 20th of `poseidon`.
 """
 
 GOALS = """
@@ -66,17 +63,13 @@ FIGURE_NAMES = {
 BUCKETS = """
 ## What buckets can cost
 
-Machines are one group if their kind is the same and what a cost depends on (pressure, sensitivity) falls into the same
-bucket. Here buckets of pressure are 1/8 wide, and those of sensitivity as wide in cost. A reading is at most half a bucket
-away from the middle, for which a group is priced, so a task's price in the network is at most
+Buckets of pressure are 1/8 wide here, and those of sensitivity as wide in cost. A task's price in the network is at most
 
     sum over features of coefficient * factor of the machine's kind * bucket / 2
 
-off, and a round that is optimal for the middles of the buckets is at most twice the sum of that over its tasks above the
-true optimum. That bound is printed with every preset; it is what could happen if every task were misjudged in the worst way.
-What does happen is far less: buckets only choose the group. Within it every task takes the machine where it costs least at
-exact prices, then every class is placed anew at exact prices, and the gap, whose bound knows no buckets, contains whatever
-they have cost. `bucket = 0` keeps machines apart unless they are equal, at the price of more groups.
+off, and a round at most twice the sum of that over its tasks above the true optimum. That bound is printed with every
+preset. The gap, whose bound is at exact prices, contains whatever buckets have really cost. `bucket = 0` keeps machines
+apart unless they are equal.
 """
 
 SCALING = """
@@ -86,27 +79,13 @@ SCALING = """
 python -m benchmarks.round_scaling
 ```
 
-The mix of `google` at 90 % use with 1 % churn. *greedy* is a plain list scheduler at its best: waiting tasks in the order in
-which they came, each where it costs least then, at the same exact prices. *uncompacted* is the same round as a network with
-every task and machine by itself, solved from scratch; build and solve are apart, and reading the flow back is not counted.
-All solvers agreed on the optimal cost. *MiB* is the peak of a process of its own.
+The mix of `google` at 90 % use with 1 % churn. *greedy* is a list scheduler: waiting tasks in the order in which they came,
+each where it costs least then, at the same exact prices. *uncompacted* is the same round as a network with every task and
+machine by itself, solved from scratch. All solvers agreed on the optimal cost. *MiB* is the peak of a process of its own.
 
 ![Time of a round against the number of machines](images/performance-latency.png)
 
 ![Phases of a round, and memory](images/performance-phases.png)
-"""
-
-GAP = """
-## Against utilisation
-
-```sh
-python -m benchmarks.gap_by_use
-```
-
-The same mix at {machines:,} machines: how far from optimal rounds can be, and where the greedy ends at the same prices.
-Where there is much room hardly anything is lost to scheduling, and the gap is a small number over a small number.
-
-![Gap against use](images/performance-gap.png)
 """
 
 RANGES = """
@@ -119,16 +98,15 @@ python -m benchmarks.range_check
 measures the presets again and compares them with ranges around the kept results
 ([ranges.json](../benchmarks/results/ranges.json), made by `python -m benchmarks.range_check --set`). Times may be above the
 kept ones by {factor:g} times the spread of the kept runs, by {floor:.0%} at least and {most:.0%} at most; gaps by a tenth
-and 0.2 points; memory by 15 % and 32 MiB; sizes of networks by a quarter, up or down. A preset that is out is measured a
-second time; what is out twice is named in a sentence each, and the exit code is 1. On another machine nothing can be
-compared: it says so, and the exit code is 2.
+and 0.2 points; memory by 15 % and 32 MiB; sizes of networks by a quarter, up or down. A preset that is out twice is named,
+and the exit code is 1; on another machine it is 2.
 """
 
 
 def main() -> None:
     """Write the page and its pictures."""
-    scaling, gap = result("round_scaling"), result("gap_by_use")
-    draw_all(DOCS / "images", scaling, gap)
+    if (scaling := result("round_scaling")) is not None:
+        draw_all(DOCS / "images", scaling)
     PAGE.write_text(render(), encoding="utf-8")
     print(f"wrote {PAGE.name}")
 
@@ -141,8 +119,6 @@ def render() -> str:
     parts.append(BUCKETS)
     if (scaling := result("round_scaling")) is not None:
         parts += [SCALING, kept("round_scaling", scaling)]
-    if (gap := result("gap_by_use")) is not None:
-        parts += [GAP.format(machines=gap["rows"][0]["machines"]), kept("gap_by_use", gap)]
     parts.append(RANGES.format(factor=FACTOR, floor=FLOOR, most=MOST))
     return "".join(parts)
 

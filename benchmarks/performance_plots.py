@@ -18,14 +18,11 @@ OTHERS = {
 }
 
 
-def draw_all(folder: Path, scaling: Mapping[str, Any] | None, gap: Mapping[str, Any] | None) -> None:
+def draw_all(folder: Path, scaling: Mapping[str, Any]) -> None:
     """Draw what was measured."""
     folder.mkdir(parents=True, exist_ok=True)
-    if scaling is not None:
-        _save(folder / "performance-latency.png", lambda figure: latency(figure, scaling["rows"]))
-        _save(folder / "performance-phases.png", lambda figure: phases(figure, scaling["rows"]), (9.6, 3.8))
-    if gap is not None:
-        _save(folder / "performance-gap.png", lambda figure: gaps(figure, gap["rows"]))
+    _save(folder / "performance-latency.png", lambda figure: latency(figure, scaling["rows"]))
+    _save(folder / "performance-phases.png", lambda figure: phases(figure, scaling["rows"]), (9.6, 3.8))
 
 
 def latency(figure: Any, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -62,26 +59,6 @@ def phases(figure: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     right.set_xlabel("machines")
     right.set_ylabel("peak memory, MiB")
     right.grid(True, which="major", alpha=0.3)
-
-
-def gaps(figure: Any, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Gaps against use."""
-    axes = figure.subplots()
-    uses = [100.0 * row["use"] for row in rows]
-    axes.plot(uses, [_percent(row["gap_p50"]) for row in rows], "o-", label="gap, p50")
-    axes.plot(uses, [_percent(row["gap_p95"]) for row in rows], "o--", color="C0", alpha=0.5, label="gap, p95")
-    axes.plot(
-        uses, [_percent(row["peers"].get("greedy_gap_p50")) for row in rows], "s-", color="C1", label="plain greedy"
-    )
-    axes.set_xlabel("% of the cores used")
-    axes.set_ylabel("% from the bound")
-    axes.set_ylim(bottom=0.0)
-    axes.grid(True, alpha=0.3)
-    axes.legend(fontsize=8)
-
-
-def _percent(share: float | None) -> float:
-    return float("nan") if share is None else 100.0 * share
 
 
 def _save(path: Path, draw: Callable[[Any], None], size: tuple[float, float] = SIZE) -> None:

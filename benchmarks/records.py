@@ -24,7 +24,7 @@ from typing import Any
 import click
 import numpy as np
 
-from benchmarks.bulk_rounds import MIB, SIZES_MILLI, cluster, many_classes
+from benchmarks.bulk_workload import MIB, SIZES_MILLI, cluster, many_classes
 from benchmarks.machine import describe_machine
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.settings import Settings

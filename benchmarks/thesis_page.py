@@ -14,17 +14,14 @@ PAGE = Path(__file__).parent.parent / "docs" / "thesis.md"
 INTRODUCTION = """# A thesis, reproduced
 
 M. Amaral, "Improving Resource Efficiency in Virtualized Datacenters: Topology-Aware Resource Provision Techniques", PhD
-thesis, UPC, 2019, measures how links between GPUs, neighbours and the network slow jobs down (chapter 3), and schedules
-accordingly (chapter 4). This page compares its numbers with what flowsched's models and simulator compute.
-
-Written by `python -m benchmarks.thesis_page` from the results that `python -m benchmarks.thesis --keep` keeps.
+thesis, UPC, 2019, beside what flowsched's models and simulator compute. Written by `python -m benchmarks.thesis_page` from
+the results that `python -m benchmarks.thesis --keep` keeps.
 
 ```sh
 python -m benchmarks.thesis
 ```
 
-It prints every table, `--json` for other tools. The exit code is 1 if a predicted value is outside its band, and a sentence
-names the value. Each value is of one of three kinds:
+The exit code is 1 if a predicted value is outside its band. Each value is of one of these kinds:
 
 | Kind | Meaning |
 |---|---|
@@ -50,16 +47,13 @@ ABOUT = {
     "pack-spread": """## Packed and spread GPUs
 
 A job of two GPUs runs alone on the two of one socket, then on one of each socket; both run times are simulated. "By
-breakdown" uses what the thesis says of batch sizes in another place: computation grows with the batch, communication takes
-2 s of 40 iterations always. How much longer communication takes when spread is fitted to batches 1 and 2. The others
-follow. Their band, 0.07, is the largest distance from a stated value that this arithmetic had by hand, so it is a band
-for changes of the code rather than an independent test of the thesis.
+breakdown" uses that computation grows with the batch while communication takes 2 s of 40 iterations always. How much longer
+communication takes when spread is fitted to batches 1 and 2. The others follow, in a band of 0.07.
 """,
     "co-location": """## Two jobs on one machine
 
-Both jobs have two GPUs, one of each socket. The thesis does not say which GPUs they had. The text puts the big job first
-where it says 24 % and 21 %, yet says that big jobs do not suffer, but cause interference; the profiles take the reading in
-which the smaller job suffers. The other cells of its figure are not in the text.
+Both jobs have two GPUs, one of each socket. The text of the thesis is ambiguous; the profiles take the reading in which the
+smaller job suffers. The other cells of its figure are not in the text.
 """,
     "network-share": """## GPUs over the network
 
@@ -70,53 +64,41 @@ time in the network; ours follows from the run time alone and beside the load, i
 
 The prototype of section 4.3.2: two sockets with two P100 each, six jobs within half a minute. The thesis gives
 networks, GPUs, minimal utilities and arrivals. Run times, the factor of spread GPUs and what neighbours at a socket
-cost it does not give: they are fitted, once for all policies, to six of its seconds (makespans of TOPO-AWARE-P,
-TOPO-AWARE and FCFS, the end of job 0, and job 3 under P and FCFS). Two stay near what chapter 3 measured: 1.27 and 0.30
-there. It is a calibration: that the fitted values come out proves little; that all else follows from them says that
-the events are consistent.
+cost are fitted, once for all policies, to six of its seconds (makespans of TOPO-AWARE-P, TOPO-AWARE and FCFS, the end of
+job 0, and job 3 under P and FCFS). It is a calibration: the other events are consistent with the fit.
 
 ```sh
 python -m benchmarks.thesis_table7
 ```
 
-It prints the fitted values, and how far each outcome moves where one of them is 5 % larger; with `--fit` it fits
-anew.
+It prints the fitted values, and how far each outcome moves where one of them is 5 % larger; `--fit` fits anew.
 
 Job 3, which wants two GPUs, comes when each socket has one left at most. Every policy but P takes one of each socket
 when job 0 ends. For P that set is of utility 0.42: distance costs 0.25 (of at most 0.33), and interference all of its
-0.33, as no jobs on such a machine can disturb one another more in the mean (I<sub>w</sub>: two single jobs, and one
-that spans both sockets). It demands 0.5, and so it waits. Interference must be above 0.76 of its worst case for that.
-Slow-downs are 1 - ideal/actual, the only reading in which the thesis's 120 s, 240 s and "50 %" agree; job 1's is
-smaller here than its figure has it.
+0.33. Job 3 demands 0.5, and so it waits. Slow-downs are 1 - ideal/actual.
 """,
     "scenario-1": """## 100 jobs on five machines
 
 Bundled as `thesis-100-jobs`; its header says what is assumed. Run times and interference are chapter 3's profiles:
-nothing is fitted. The thesis says in words what its figure shows: no job of P is below its minimal utility; FCFS
-slows more jobs than the others; TOPO-AWARE and P wait less than FCFS and BF. Those are the predicted rows. With these
-profiles no job's best set is ever below what it demands while another machine has a better one, so P decides
-as TOPO-AWARE does.
+nothing is fitted. Predicted rows are what the thesis says in words: no job of P is below its minimal utility; FCFS
+slows more jobs than the others; TOPO-AWARE and P wait less than FCFS and BF. With these profiles P decides as TOPO-AWARE.
 """,
     "scenario-2": """## 10,000 jobs on 1,000 machines
 
 Bundled as `thesis-10000-jobs`. At the published rate of ten a minute less than a fifth of the GPUs is busy, and
-nothing waits; nor does anything at sixty a minute, which loads nine tenths of them in the end. The thesis's figure has
-waiting, so its rate or its run times were others. The topology-aware policies slow jobs least, as there; but BF slows
-them more than FCFS does here, where there FCFS is worst: BF fills sockets that are in use, FCFS takes devices by their
-numbers, and in a cluster with room that shares fewer sockets. Decision times are means over rounds, beside those of
-the thesis on its own machine. Ours were taken beside other work on two cores; 22 ms a round of TOPO-AWARE-P and 9 ms of
-TOPO-AWARE are the same work.
+nothing waits, nor at sixty a minute; the thesis's figure has waiting, so its rate or its run times were others. The
+topology-aware policies slow jobs least, as there; BF slows them more than FCFS here, where there FCFS is worst. Decision
+times are means over rounds, beside those of the thesis on its own machine.
 """,
     "disaggregation": """## GPUs on other machines
 
-Chapter 5: jobs whose GPUs may be on other machines than their CPU. [Its own page](disaggregation.md) says what was
-fitted, has the curves, and shows the sweeps of cells that no values reach.
+Chapter 5 ([its own page](disaggregation.md)).
 """,
     "disaggregation-ratios": """## The same as ratios
 
 The published column is the range that counts as the same. With local GPUs jobs do not use the network here, so the
-policy changes nothing for them; the sweep has the setting in which they do. And on 128 machines with remote GPUs a
-gain above 1.05 needs more pressure on the network than fits the other cells.
+policy changes nothing for them. On 128 machines with remote GPUs a gain above 1.05 needs more pressure on the network than
+fits the other cells.
 """,
 }
 """By table: what was run, and how to read it."""

@@ -37,7 +37,7 @@ def _parse_request(value: Any) -> int:
     return 0 if value in (0, "0", "0m") and not isinstance(value, bool) else parse_milli(value)
 
 
-Request = Annotated[int, BeforeValidator(_parse_request)]
+Request = Annotated[int, BeforeValidator(_parse_request, json_schema_input_type=MilliCpu)]
 """A task's CPU request: programs write snapshots of clusters where pods ask for none."""
 
 
@@ -64,7 +64,7 @@ def _parse_share(value: Any) -> int:
         ) from None
 
 
-GpuShare = Annotated[int, BeforeValidator(_parse_share)]
+GpuShare = Annotated[int, BeforeValidator(_parse_share, json_schema_input_type=MilliCpu)]
 
 
 class TaskGpusForm(Form):
@@ -100,9 +100,13 @@ def _gpus_in_a_cell(value: Any) -> Any:
     return found
 
 
-AskedGpus = Annotated[TaskGpusForm | None, BeforeValidator(_gpus_in_a_cell)]
+AskedGpus = Annotated[
+    TaskGpusForm | None, BeforeValidator(_gpus_in_a_cell, json_schema_input_type=TaskGpusForm | str | None)
+]
 """GPUs that a task asks for, or none."""
-JobGpus = Annotated[JobGpusForm | None, BeforeValidator(_gpus_in_a_cell)]
+JobGpus = Annotated[
+    JobGpusForm | None, BeforeValidator(_gpus_in_a_cell, json_schema_input_type=JobGpusForm | str | None)
+]
 """GPUs that a job asks for, or none."""
 
 

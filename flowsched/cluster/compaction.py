@@ -20,7 +20,7 @@ from flowsched.cluster.resource import covers, without
 from flowsched.cluster.running_tasks import running_on
 from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, cores_beside, cpu_weight
 from flowsched.relations.domain_counts import DomainCounts
-from flowsched.support.arrays import BoolArray
+from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_models.profile import PhaseOrder
 from flowsched_models.runtime import Host, HostFactory, Resident
 
@@ -203,40 +203,94 @@ class View:
         """Whether a task of a class would fit on a machine of the group with only its services, and the tasks that
         have no end, there.
         """
-        key = (task_class, self.shape_of[group], width_milli)
+        key = task_class, width_milli
         found = self._fits.get(key)
         if found is None:
-            found = self._fits[key] = self._could_fit(*key)
+            found = self._fits[key] = self.large_enough(self.classes[task_class].task, width_milli).tolist()
+        return found[group]
+
+    @cached_property
+    def _fits(self) -> dict[tuple[int, int], list[bool]]:
+        return {}
+
+    def large_enough(self, task: Task, width_milli: int) -> BoolArray:
+        """[groups] where such a task would fit with only the services, and the tasks that have no end, there."""
+        key = task.machines, width_milli, task.memory_mib, task.resources, task.gpus
+        found = self._large.get(key)
+        if found is None:
+            cpu, memory = self._beside_lasting
+            found = self.allowed_to(task) & (width_milli <= cpu) & (task.memory_mib <= memory) & self.supplied(task)
+            self._large[key] = found
         return found
 
     @cached_property
-    def _fits(self) -> dict[tuple[int, int, int], bool]:
+    def _large(self) -> dict[Hashable, BoolArray]:
         return {}
 
-    def _could_fit(self, task_class: int, group: int, width_milli: int) -> bool:
-        task = self.classes[task_class].task
-        here = self.groups[group]
-        stay = here.endless
-        cpu = here.machine.cpu_milli - sum(s.width_milli for s in here.services) - sum(r.width_milli for r in stay)
-        memory = here.machine.memory_mib - sum(s.memory_mib for s in here.services)
-        memory -= sum(r.task.memory_mib for r in stay)
-        return (
-            bool(here.batch_cores)
-            and self.allowed(task_class, here.members[0])
-            and width_milli <= cpu
-            and task.memory_mib <= memory
-            and self.has_resources(task, group)
-        )
+    def allowed_to(self, task: Task) -> BoolArray:
+        """[groups] whose machines a task's user lets it run on."""
+        if task.machines is None:
+            return np.ones(len(self.groups), np.bool_)
+        names = frozenset(task.machines)
+        return np.array([group.machine.name in names for group in self.groups], np.bool_)
 
-    def has_resources(self, task: Task, group: int) -> bool:
-        """Whether a machine of the group ever has the further resources and the GPUs that a task asks for."""
-        here = self.groups[group]
-        if task.gpus is not None and not _has_gpus(here, task.gpus):
-            return False
-        if not task.resources:
-            return True
-        whole = without(dict(here.machine.resources), *(r.task.resources for r in here.endless))
-        return covers(whole, task.resources)
+    @cached_property
+    def _beside_lasting(self) -> tuple[IntArray, IntArray]:
+        """[groups] CPU in thousandths, -1 where there are no cores for tasks, and memory beside services and long-running
+        tasks.
+        """
+        cpu, memory = np.empty(len(self.groups), np.int64), np.empty(len(self.groups), np.int64)
+        for g, here in enumerate(self.groups):
+            stay = here.endless
+            cpu[g] = (
+                here.machine.cpu_milli - sum(s.width_milli for s in here.services) - sum(r.width_milli for r in stay)
+            )
+            memory[g] = here.machine.memory_mib - sum(s.memory_mib for s in here.services)
+            memory[g] -= sum(r.task.memory_mib for r in stay)
+            if not here.batch_cores:
+                cpu[g] = -1
+        return cpu, memory
+
+    def supplied(self, task: Task) -> BoolArray:
+        """[groups] whose machines ever have the further resources and the GPUs that a task asks for."""
+        key = task.resources, task.gpus
+        found = self._supplied.get(key)
+        if found is None:
+            of_shape = {g: _supplies(self.groups[g], task) for g in self.shapes}
+            found = self._supplied[key] = np.array([of_shape[g] for g in self.shape_of], np.bool_)
+        return found
+
+    @cached_property
+    def _supplied(self) -> dict[Hashable, BoolArray]:
+        return {}
+
+    def roomy(self, task: Task) -> BoolArray:
+        """[groups] whose machines have what a task asks for now, with no other task of this round there."""
+        key = task.widths_milli[0], task.memory_mib, task.resources, task.gpus
+        found = self._roomy.get(key)
+        if found is None:
+            found = np.array([g.free_milli >= key[0] and g.free_memory_mib >= key[1] for g in self.groups], np.bool_)
+            for g in np.flatnonzero(found).tolist():
+                here = self.groups[g]
+                found[g] = covers(here.free_resources, task.resources) and (
+                    task.gpus is None
+                    or (suits(here.machine.gpus, task.gpus) and has_devices(here.devices_left, task.gpus))
+                )
+            self._roomy[key] = found
+        return found
+
+    @cached_property
+    def _roomy(self) -> dict[Hashable, BoolArray]:
+        return {}
+
+
+def _supplies(here: MachineGroup, task: Task) -> bool:
+    if task.gpus is not None and not _has_gpus(here, task.gpus):
+        return False
+    if not task.resources:
+        return True
+    whole = without(dict(here.machine.resources), *(r.task.resources for r in here.endless))
+    return covers(whole, task.resources)
 
 
 def _has_gpus(here: MachineGroup, wanted: TaskGpus) -> bool:

@@ -60,7 +60,7 @@ class DevicePrices(ABC):
     def fits(self, group: int, colocation: Colocation) -> bool:
         """Whether all that start now find devices on a machine of the group, and all that start later ever could."""
         later = {a.task_class for a in colocation if a.start_after > 0}
-        if not all(self._view.has_resources(self._view.classes[c].task, group) for c in later if self.asks(c)):
+        if not all(self._view.supplied(self._view.classes[c].task)[group] for c in later if self.asks(c)):
             return False
         return self._together(group, colocation)[1]
 

@@ -374,7 +374,7 @@ class ForecastCache:
             return False
         later = (t for t, a in zip(tasks, colocation, strict=True) if a.start_after > 0 and t.resources)
         whole = dict(here.machine.resources)
-        return all(covers(whole, t.resources) and self.view.has_resources(t, group) for t in later)
+        return all(covers(whole, t.resources) and self.view.supplied(t)[group] for t in later)
 
     def _may_meet(self, group: int, colocation: Colocation) -> bool:
         """Whether the relations whose domains are machines let these arrivals join, whenever they start."""

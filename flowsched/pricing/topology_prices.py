@@ -112,9 +112,14 @@ class TopologyPrices(DevicePrices):
         shape = len(view.classes), len(view.groups)
         found = np.zeros(shape)
         sets = MachineSets(memory, self._now)
+        # Classes differ in when they came too, which devices do not.
+        costs: dict[tuple[str, TaskGpus], FloatArray] = {}
         for c, wanted in enumerate(self._wanted):
             if wanted is not None:
-                found[c] = sets.costs(self._profiles[c], wanted)
+                key = self._profiles[c], wanted
+                if key not in costs:
+                    costs[key] = sets.costs(*key)
+                found[c] = costs[key]
         self.fits_now = np.isfinite(found)
         self.worst = np.array([DEAREST if self.asks(c) else 0.0 for c in range(shape[0])])
         self.price = np.where(self.fits_now, found, self.worst[:, None])

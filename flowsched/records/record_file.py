@@ -125,10 +125,9 @@ def check_record(data: Any, source: str) -> dict[str, Any]:
     if version != RECORD_VERSION:
         raise _problem(source, f"is a record of version {version}; this flowsched reads only {RECORD_VERSION}", _HELP)
     try:
-        check_shape(data)
+        return check_shape(data)
     except ShapeError as error:
         raise _problem(source, f"is damaged: {error}", _HELP) from None
-    return data
 
 
 def _unpack(content: bytes, source: str) -> Any:

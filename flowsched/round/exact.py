@@ -57,8 +57,13 @@ def exact_bound(model: RoundModel, plan: Assignment) -> float | None:
     program = cp_model.CpModel()
     uses: dict[int, list[cp_model.LinearExpr]] = {c: [] for c in counts}
     objective: list[cp_model.LinearExpr] = []
+    by_group: dict[int, dict[tuple[tuple[int, int], ...], float]] = {}
     for machine, group in enumerate(model.view.group_of):
-        cheapest = _cheapest_colocations(model, machine, group, counts)
+        cheapest = None if machine in model.holds else by_group.get(group)
+        if cheapest is None:
+            cheapest = _cheapest_colocations(model, machine, group, counts)
+            if machine not in model.holds:
+                by_group[group] = cheapest
         chosen = []
         for i, (present, cost) in enumerate(cheapest.items()):
             x = program.new_bool_var(f"m{machine}_{i}")

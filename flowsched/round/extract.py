@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
 
 from flowsched.cluster.compaction import MachineGroup
 from flowsched.cluster.decision import Placement, Postponement
-from flowsched.cluster.gpus import TaskGpus, has_devices, suits
-from flowsched.cluster.resource import amount_text, covers
+from flowsched.cluster.gpus import TaskGpus
+from flowsched.cluster.resource import amount_text
 from flowsched.cluster.snapshot import PlannedStart, Reservation, Task
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
@@ -104,6 +106,9 @@ def postponements(
     known = reasons or {}
     now = view.snapshot.now_s
     reserved = {r.task: r for r in overdue.reservations}
+    unscheduled = [t for t, option in enumerate(plan.options) if option is None]
+    untold = [t for t in unscheduled if not known.get(t) and view.tasks[t].name not in reserved]
+    reasons_of = _WaitingReasons(deciding, plan, untold)
     left = []
     for t, option in enumerate(plan.options):
         task = view.tasks[t]
@@ -133,18 +138,11 @@ def postponements(
             continue
         terms = model.prices.waiting_terms(view.class_of[t])
         reason = known.get(t)
-        if reason is not None and task.name in reserved:
-            held = reserved[task.name]
-            reason += f"; {held.machine} {_kept(held, now)}"
-        left.append(
-            Postponement(
-                task.name,
-                reason or _why_unscheduled(deciding, plan, t, reserved.get(task.name)),
-                waited,
-                sum(terms.values()),
-                terms,
-            )
-        )
+        held = reserved.get(task.name)
+        if held is not None:
+            kept = f"{held.machine} {_kept(held, now)}"
+            reason = f"is due, and {kept}" if reason is None else f"{reason}; {kept}"
+        left.append(Postponement(task.name, reason or reasons_of.of(t), waited, sum(terms.values()), terms))
     return tuple(left)
 
 
@@ -152,9 +150,10 @@ def _why_not_now(model: RoundModel, plan: Assignment, task: int) -> str:
     """Whether a task that waits for a machine could have started at all, beside those that start."""
     view = model.view
     wanted = view.tasks[task]
+    roomy = view.roomy(wanted)
     for m in range(len(view.machines)):
         here = view.groups[view.group_of[m]]
-        if not view.allowed(view.class_of[task], m) or not _has_room(model, view.group_of[m], wanted):
+        if not view.allowed(view.class_of[task], m) or not roomy[view.group_of[m]]:
             continue
         starting = [n for n in plan.colocation(m) if n.start_after == 0]
         cpu = sum(n.width_milli for n in starting) + wanted.widths_milli[0]
@@ -164,69 +163,76 @@ def _why_not_now(model: RoundModel, plan: Assignment, task: int) -> str:
     return "no machine has room for it now"
 
 
-def _has_room(model: RoundModel, group: int, task: Task) -> bool:
-    """Whether a machine of a group has what a task asks for, with no other task of this round there."""
-    here = model.view.groups[group]
-    return (
-        here.free_milli >= task.widths_milli[0]
-        and here.free_memory_mib >= task.memory_mib
-        and covers(here.free_resources, task.resources)
-        and (task.gpus is None or (suits(here.machine.gpus, task.gpus) and has_devices(here.devices_left, task.gpus)))
-    )
+class _WaitingReasons:
+    """The first sentence an operator needs of a task on the unscheduled node: no machine at all, none with room, or none
+    worth it now. What many tasks have in common is found once.
+    """
 
+    def __init__(self, deciding: Deciding, plan: Assignment, tasks: Sequence[int]) -> None:
+        """Of ``tasks``, beside a plan."""
+        self._model, self._view, self._plan = deciding.model, deciding.model.view, plan
+        self._closest = deciding.closest_now(tasks)
+        self._shortages: dict[Hashable, str | None] = {}
 
-def _why_unscheduled(deciding: Deciding, plan: Assignment, task: int, reservation: Reservation | None) -> str:
-    """The first sentence an operator needs: no machine at all, none with room, or none worth it now."""
-    model = deciding.model
-    view = model.view
-    wanted = view.tasks[task]
-    c = view.class_of[task]
-    width = wanted.widths_milli[0]
-    if reservation is not None:
-        return f"is due, and {reservation.machine} {_kept(reservation, view.snapshot.now_s)}"
-    if not view.groups:
-        return "there is no machine in the cluster"
-    waiting = f"waiting costs {model.waiting(task):.2f}"
-    closest = deciding.closest_now(task)
-    if closest is not None:
-        price, machine = closest
-        name = view.machines[machine].name
-        if (sets := below_demand(model, plan.colocation(machine), task, machine)) is not None:
-            return sets.text
-        return f"{waiting}; starting now would cost {price:.2f} on {name}, where it costs least"
-    allowed = [g for g, group in enumerate(view.groups) if view.allowed(c, group.members[0])]
-    if not allowed:
-        return "none of the machines that it may run on is in the cluster"
-    needs = f"needs {count_cores(width)} and {wanted.memory_mib} MiB{_further(wanted)} on one machine"
-    large = [g for g in allowed if view.could_fit(c, g, width)]
-    if not large:
-        if any(view.groups[g].endless for g in allowed):
-            return f"{needs}; no machine is that large beside its tasks that have no end"
-        return f"{needs}; no machine is that large"
-    roomy = [g for g in large if _has_room(model, g, wanted)]
-    if not roomy:
-        most = max(large, key=lambda g: (view.groups[g].free_milli, -g))
-        group = view.groups[most]
+    def of(self, task: int) -> str:
+        """Of one of the tasks."""
+        model, view = self._model, self._view
+        wanted, c = view.tasks[task], view.class_of[task]
+        if not view.groups:
+            return "there is no machine in the cluster"
+        waiting = f"waiting costs {model.waiting(task):.2f}"
+        if task in self._closest:
+            price, machine = self._closest[task]
+            name = view.machines[machine].name
+            if (sets := below_demand(model, self._plan.colocation(machine), task, machine)) is not None:
+                return sets.text
+            return f"{waiting}; starting now would cost {price:.2f} on {name}, where it costs least"
+        key = wanted.machines, wanted.widths_milli[0], wanted.memory_mib, wanted.resources, wanted.gpus
+        if key not in self._shortages:
+            self._shortages[key] = self._shortage(wanted)
+        shortage = self._shortages[key]
+        if shortage is not None:
+            return shortage
+        width = wanted.widths_milli[0]
+        roomy = np.flatnonzero(view.large_enough(wanted, width) & view.roomy(wanted)).tolist()
+        refusal = _refused_everywhere(model, self._plan, task, roomy)
+        if refusal is not None:
+            return f"every machine with room is closed to it by {demand_text(refusal)}"
+        prices = model.prices
+        alone = (Arrival(c, 0, width),)
+        if min(prices.machine_cost(g, alone) - prices.machine_cost(g, ()) for g in roomy) == FORBIDDEN:
+            utilities = [prices.utility(g, alone, 0) for g in roomy]
+            best = max((u for u in utilities if u is not None), default=None)
+            if wanted.min_utility is not None and best is not None and best < wanted.min_utility:
+                return f"its utility now would be {best:.2f} at best, below the {wanted.min_utility:g} that it demands"
+            return "every machine with room has a latency service whose p95 goal it would break"
+        return f"{waiting}; no machine has room for it beside those that start now or are planned"
+
+    def _shortage(self, wanted: Task) -> str | None:
+        """Why no machine has room for such a task, whatever else starts; None where one has."""
+        view, width = self._view, wanted.widths_milli[0]
+        allowed = view.allowed_to(wanted)
+        if not allowed.any():
+            return "none of the machines that it may run on is in the cluster"
+        needs = f"needs {count_cores(width)} and {wanted.memory_mib} MiB{_further(wanted)} on one machine"
+        large = view.large_enough(wanted, width)
+        if not large.any():
+            if any(view.groups[g].endless for g in np.flatnonzero(allowed)):
+                return f"{needs}; no machine is that large beside its tasks that have no end"
+            return f"{needs}; no machine is that large"
+        if (large & view.roomy(wanted)).any():
+            return None
+        groups = [view.groups[g] for g in np.flatnonzero(large)]
+        if wanted.gpus is not None:
+            return f"{needs}; {_most_devices(groups, wanted.gpus)}"
+        group = max(groups, key=lambda g: g.free_milli)
         free = "".join(
             f" and {group.free_resources.get(name, 0)} {name}" for name, units in wanted.resources if units > 0
         )
-        if wanted.gpus is not None:
-            return f"{needs}; {_most_devices([view.groups[g] for g in large], wanted.gpus)}"
         return (
             f"{needs}; the emptiest, "
             f"{group.machine.name}, has {count_cores(group.free_milli)} and {group.free_memory_mib} MiB{free} free"
         )
-    refusal = _refused_everywhere(model, plan, task, roomy)
-    if refusal is not None:
-        return f"every machine with room is closed to it by {demand_text(refusal)}"
-    price = min(model.prices.machine_cost(g, (Arrival(c, 0, width),)) - model.prices.machine_cost(g, ()) for g in roomy)
-    if price == FORBIDDEN:
-        utilities = [model.prices.utility(g, (Arrival(c, 0, width),), 0) for g in roomy]
-        best = max((u for u in utilities if u is not None), default=None)
-        if wanted.min_utility is not None and best is not None and best < wanted.min_utility:
-            return f"its utility now would be {best:.2f} at best, below the {wanted.min_utility:g} that it demands"
-        return "every machine with room has a latency service whose p95 goal it would break"
-    return f"{waiting}; no machine has room for it beside those that start now or are planned"
 
 
 def below_demand(model: RoundModel, others: Colocation, task: int, machine: int) -> BelowDemand | None:

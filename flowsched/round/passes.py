@@ -33,6 +33,8 @@ MANY_TASKS = 8
 depends on all of them."""
 FLOW, GREEDY, NONE = "flow", "greedy", "none"
 """What may assign the tasks of a pass: :attr:`flowsched.cluster.settings.Settings.assign`."""
+_TOGETHER = 256
+"""Tasks that are priced together for the reasons why they wait: so that their arrays stay small."""
 NO_PASS = -1
 """Stands for a pass where no network was solved."""
 
@@ -153,14 +155,24 @@ class Deciding:
                 found.end_s[m], found.start_s[m] = self._forecast(task, option)
         return priced
 
-    def closest_now(self, task: int) -> tuple[float, int] | None:
-        """The cheapest start now beside all that starts now or is planned, and its machine; None where there is none."""
-        open_now, _ = self.open_machines([task])
-        none = np.zeros(open_now.shape, np.bool_)
-        (found,) = self.options.of([self.model.view.class_of[task]], open_now, none, 1, Budget(0))
-        machine = int(found.price.argmin()) if found.price.size else -1
-        price = float(found.price[machine]) if machine >= 0 else FORBIDDEN
-        return (price, machine) if price < FORBIDDEN else None
+    def closest_now(self, tasks: Sequence[int]) -> dict[int, tuple[float, int]]:
+        """Of each task the cheapest start now beside all that starts now or is planned, and its machine; none of those
+        that can start nowhere.
+        """
+        closest: dict[int, tuple[float, int]] = {}
+        if not self.model.view.machines:
+            return closest
+        for first in range(0, len(tasks), _TOGETHER):
+            part = tasks[first : first + _TOGETHER]
+            open_now, _ = self.open_machines(part)
+            able = np.flatnonzero(open_now.any(axis=1)).tolist()
+            classes, open_now = [self.model.view.class_of[part[i]] for i in able], open_now[able]
+            priced = self.options.of(classes, open_now, np.zeros(open_now.shape, np.bool_), 1, Budget(0))
+            for i, found in zip(able, priced, strict=True):
+                machine = int(found.price.argmin())
+                if found.price[machine] < FORBIDDEN:
+                    closest[part[i]] = float(found.price[machine]), machine
+        return closest
 
     def option(self, task: int, options: ClassOptions, machine: int) -> PlacementOption:
         """The option of a task that its class has on a machine."""
@@ -195,8 +207,7 @@ class Deciding:
         view, states, gpus = self.model.view, self.options.states, self.model.prices.gpus
         assert gpus is not None, "a task asks for GPUs"
         c = view.class_of[task]
-        able = [view.has_resources(view.classes[c].task, g) for g in range(len(view.groups))]
-        open_later &= np.array(able, np.bool_)[states.group_of]
+        open_later &= view.supplied(view.classes[c].task)[states.group_of]
         open_now &= gpus.fits_now[c, states.group_of]
         for m, planned in states.gpu_plans():
             if open_now[m]:

@@ -37,9 +37,11 @@ def key(meaning: str, default: Any = None, **more: Any) -> Any:
     return Field(default=default, description=meaning, **more)
 
 
-def written(read: Callable[[Any], Any]) -> BeforeValidator:
-    """How a value is read from a file, which code gives as it is."""
-    return BeforeValidator(lambda value, info: value if info.context is None else read(value))
+def written(read: Callable[[Any], Any], form: Any) -> BeforeValidator:
+    """How a value is read from a file, which code gives as it is; ``form``: the type that the file has, for schemas."""
+    return BeforeValidator(
+        lambda value, info: value if info.context is None else read(value), json_schema_input_type=form
+    )
 
 
 def _place(value: Any, info: ValidationInfo) -> Any:

@@ -13,7 +13,8 @@ from flowsched.node import Deadline
 from flowsched.support.address import Address, parse_address
 from flowsched.support.configuration import Filled, Place, Section, Several, key, written
 from flowsched_agent.names import CONFIG_KIND, CONFIG_VERSION, SCHEDULER_NAME
-from flowsched_models.form import Positive, PositiveInt, Rate, parse_name
+from flowsched_models import form
+from flowsched_models.form import DurationUs, Positive, PositiveInt, Rate, parse_name
 from flowsched_models.quantity import (
     MAX_CORE,
     QuantityError,
@@ -95,16 +96,16 @@ def _listener(value: Any, info: ValidationInfo) -> Any:
     return Find(port=info.data.get("port")) if value is None else value
 
 
-Name = Annotated[str, written(parse_name)]
+Name = Annotated[str, written(parse_name, str)]
 Seconds = Annotated[
     float,
-    written(lambda value: parse_duration_us(value) / 1e6),
+    written(lambda value: parse_duration_us(value) / 1e6, DurationUs),
     PlainSerializer(lambda seconds: format_duration_us(seconds * 1e6).replace(" ", "")),
 ]
-Microseconds = Annotated[float, written(parse_duration_us)]
+Microseconds = Annotated[float, written(parse_duration_us, DurationUs)]
 _AnyCores = PlainSerializer(lambda cores: format_cores(cores) or None)
-CoreSet = Annotated[tuple[int, ...], written(_cores), _AnyCores]
-OrderedCores = Annotated[tuple[int, ...], written(_ordered_cores), _AnyCores]
+CoreSet = Annotated[tuple[int, ...], written(_cores, form.CoreSet | None), _AnyCores]
+OrderedCores = Annotated[tuple[int, ...], written(_ordered_cores, form.CoreSet | None), _AnyCores]
 Port = Annotated[int, Field(ge=1, le=65535)]
 
 
@@ -141,7 +142,7 @@ class ServiceSpec(Section):
     host: str = key("address of the service", "127.0.0.1")
     port: Port = key("TCP port of the service", MEMCACHED_PORT)
     socket: Place | None = key("Unix socket of the service, instead of host and port")
-    find: Annotated[Find, BeforeValidator(_listener)] = key(
+    find: Annotated[Find, BeforeValidator(_listener, json_schema_input_type=Find | None)] = key(
         "how to find its process; default: the process that listens on `port`", validate_default=True
     )
     threads: PositiveInt = key("worker threads of the service", 1)
@@ -152,7 +153,7 @@ class ServiceSpec(Section):
     weight: Annotated[float, Field(ge=WEIGHT_RANGE[0], le=WEIGHT_RANGE[1])] = key(
         "CPU weight relative to the default of Linux", 1.0
     )
-    capacity: Annotated[dict[int, float], written(_capacity)] = key(
+    capacity: Annotated[dict[int, float], written(_capacity, dict[str, Rate])] = key(
         "highest load within the SLO by number of cores, measured on this machine: `{1: 25K, 2: 30K}`", {}
     )
 
@@ -166,7 +167,7 @@ class Command(Section):
     """A program that the agent starts."""
 
     argv: Annotated[tuple[str, ...], Several, Filled] = Field(description="program and arguments")
-    directory: Annotated[Place | None, written(lambda value: "." if value is None else value)] = key(
+    directory: Annotated[Place | None, written(lambda value: "." if value is None else value, str | None)] = key(
         "folder it starts in; default: that of this file", validate_default=True
     )
     environment: dict[str, str] = key("added to the agent's own environment", {})
@@ -241,7 +242,7 @@ class Configuration(Section):
     controller: Controller = Controller()
     profiles_files: Annotated[tuple[Place, ...], Several] = key("profiles besides the bundled ones", ())
     kubernetes: Kubernetes = Kubernetes()
-    server: Annotated[Annotated[Address, PlainSerializer(str)] | None, written(_address)] = key(
+    server: Annotated[Annotated[Address, PlainSerializer(str)] | None, written(_address, str)] = key(
         'address of metrics and health; "" for none', Address("", METRICS_PORT)
     )
     state_file: Place = key("what was changed, so that it can be restored", DEFAULT_STATE)

@@ -18,7 +18,7 @@ from flowsched.support.configuration import Filled, Section, Several, key, writt
 from flowsched_k8s.duration import format_duration_s, parse_duration_s
 from flowsched_k8s.engine_form import engine_settings, read_cost_model, read_engine
 from flowsched_k8s.names import COMPONENT, CONFIG_KIND, CONFIG_VERSION, FLOW, POOL, SCHEDULER_NAME
-from flowsched_models.form import Positive, PositiveInt
+from flowsched_models.form import MemoryMib, Positive, PositiveInt
 from flowsched_models.quantity import QuantityError, format_memory, parse_memory, shown
 
 DEFAULT_NAMESPACE = f"{COMPONENT}-system"
@@ -69,9 +69,9 @@ def _engine(value: Any) -> Settings:
 
 
 Place = Annotated[configuration.Place, BeforeValidator(_as_text)]
-Duration = Annotated[float, written(parse_duration_s), PlainSerializer(format_duration_s)]
-Memory = Annotated[int, written(parse_memory), PlainSerializer(format_memory)]
-Listen = Annotated[Address, written(lambda value: parse_address(value, HEALTH_PORT)), PlainSerializer(str)]
+Duration = Annotated[float, written(parse_duration_s, str), PlainSerializer(format_duration_s)]
+Memory = Annotated[int, written(parse_memory, MemoryMib), PlainSerializer(format_memory)]
+Listen = Annotated[Address, written(lambda value: parse_address(value, HEALTH_PORT), str), PlainSerializer(str)]
 LabelValue = Annotated[
     str, _matching(re.compile(f"(?:{LABEL_NAME.pattern})?"), "cannot be the value of a label", _LABEL_HELP, 63)
 ]
@@ -108,12 +108,12 @@ class LeaderElection(Section):
     retry_period_s: Duration = key("time between attempts", 2.0)
     resource_lock: Literal["leases"] = key("kind of the lock; only `leases`", "leases")
     resource_name: ObjectName = key("name of the Lease", COMPONENT)
-    resource_namespace: Annotated[Namespace, written(lambda value: DEFAULT_NAMESPACE if value is None else value)] = (
-        key(
-            f"namespace of the Lease; default: the pod's own, or `{DEFAULT_NAMESPACE}`",
-            DEFAULT_NAMESPACE,
-            examples=[""],
-        )
+    resource_namespace: Annotated[
+        Namespace, written(lambda value: DEFAULT_NAMESPACE if value is None else value, str | None)
+    ] = key(
+        f"namespace of the Lease; default: the pod's own, or `{DEFAULT_NAMESPACE}`",
+        DEFAULT_NAMESPACE,
+        examples=[""],
     )
 
 
@@ -253,10 +253,12 @@ class Configuration(Section):
         alias="podInitialBackoffSeconds",
     )
     pod_max_backoff_s: Positive = key("longest such wait", 10.0, alias="podMaxBackoffSeconds")
-    engine: Annotated[Settings, written(_engine)] = key(
+    engine: Annotated[Settings, written(_engine, dict[str, Any])] = key(
         "settings of the engine in camelCase, such as `dueAgeS: 600`", Settings()
     )
-    cost_model: Annotated[CostModelChoice, written(lambda value: CostModelChoice(*read_cost_model(value)))] = key(
+    cost_model: Annotated[
+        CostModelChoice, written(lambda value: CostModelChoice(*read_cost_model(value)), str | dict[str, Any])
+    ] = key(
         "what a place costs: `flow` or another [cost model](policies.md) by its name; with settings, a mapping of "
         "`name` and these",
         CostModelChoice(),

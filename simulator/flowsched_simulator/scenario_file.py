@@ -82,16 +82,6 @@ def bundled_scenarios(kind: str = KIND) -> tuple[tuple[str, str], ...]:
     return bundled(BUNDLED, kind)
 
 
-def scenario_schema() -> dict[str, Any]:
-    """The JSON schema of a scenario file."""
-    schema = ScenarioForm.model_json_schema(by_alias=True)
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **schema,
-        "title": "flowsched scenario",
-    }
-
-
 def bundled(folder: Path, kind: str | None = None) -> tuple[tuple[str, str], ...]:
     """Name and description of the files of a folder, or of those of one kind."""
     documents = [(path, read_document(path)) for path in sorted(folder.glob("*.yaml"), key=lambda p: p.stem)]

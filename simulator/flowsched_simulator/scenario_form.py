@@ -94,7 +94,9 @@ class ScenarioForm(Form):
     machines: Annotated[list[MachineEntryForm], Field(min_length=1)]
     services: list[ServiceForm] = Field(default_factory=list)
     jobs: list[JobForm] = Field(default_factory=list)
-    arrivals: Annotated[ArrivalsForm, BeforeValidator(_one_of)] = Field(default_factory=ArrivalsForm)
+    arrivals: Annotated[
+        ArrivalsForm, BeforeValidator(_one_of, json_schema_input_type=ArrivalsForm | Literal["all-at-once"])
+    ] = Field(default_factory=ArrivalsForm)
     start_delay: StartDelayForm = Field(default_factory=StartDelayForm)
     relations: list[RelationForm] = Field(default_factory=list)
     task_groups: list[TaskGroupForm] = Field(default_factory=list)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from flowsched.cluster.cluster_form import check_cores, find_curve, refer, unique
 from flowsched_models.document import (
@@ -53,6 +53,8 @@ class PlaceForm(Form):
 
 class ScheduleForm(Form):
     """A schedule file, without the services: their keys are the names in the scenario."""
+
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": PlaceForm.model_json_schema()})
 
     api_version: Literal["flowsched/v1"] = Field("flowsched/v1", alias="apiVersion")
     kind: Literal["Schedule"] = "Schedule"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.fluid_bound import BoundError, FluidBound, fluid_bound, plain_bound
+from benchmarks.fluid_bound import BoundError, FluidBound, plain_bound
 from benchmarks.service_need import service_need
 from builders import CATALOGUE, HUNGRY, SCALING, SERIAL, SMALL
 from flowsched.node import LOWEST_WEIGHT, NodeService, NodeTask, TaskGrant
@@ -36,7 +36,7 @@ def one(profile: str, scale: float = 1.0) -> NodeTask:
 
 
 def bound(tasks: list[NodeTask], kind: str = "small", cores: int = 4) -> float:
-    return fluid_bound(WITH_PAIRS, kind, cores, (), tasks, without_load)
+    return FluidBound(WITH_PAIRS, kind, cores, (), tasks).makespan_s(without_load)
 
 
 def test_a_job_alone_takes_its_work_over_all_cores() -> None:
@@ -80,7 +80,7 @@ def test_services_get_the_cpu_that_their_load_needs() -> None:
     assert need(30.0) == pytest.approx((30.0 * cpus,))
     plain_s = plain_bound(CATALOGUE, "small", 4, [one("scaling")], need)
     assert plain_s == pytest.approx(SCALING.work_s / (4.0 - cpus), abs=1e-5)
-    fluid_s = fluid_bound(CATALOGUE, "small", 4, [CACHE], [one("scaling")], need)
+    fluid_s = FluidBound(CATALOGUE, "small", 4, [CACHE], [one("scaling")]).makespan_s(need)
     felt = SCALING.sensitivity * SMALL.bandwidth * CATALOGUE.services["cache"].pressure
     assert plain_s < fluid_s <= SCALING.work_s * (1.0 + felt) / (4.0 - cpus) + 1e-6
 
@@ -94,7 +94,7 @@ def test_a_need_is_the_integral_of_its_wave() -> None:
 
 
 def test_a_factor_on_work_lengthens_the_bound() -> None:
-    slow = fluid_bound(CATALOGUE, "small", 4, (), [one("scaling")], without_load, {"scaling-1": 1.5})
+    slow = FluidBound(CATALOGUE, "small", 4, (), [one("scaling")], {"scaling-1": 1.5}).makespan_s(without_load)
     assert slow == pytest.approx(1.5 * bound([one("scaling")]))
 
 
@@ -111,9 +111,8 @@ def test_without_room_for_jobs_there_is_no_bound() -> None:
     with pytest.raises(BoundError, match="no job is ever done"):
         plain_bound(CATALOGUE, "small", 4, [one("scaling")], lambda t: (4.0 * t,))
     with pytest.raises(BoundError, match="no job is ever done"):
-        fluid_bound(
-            CATALOGUE, "small", 4, [replace(CACHE, cores=(0, 1, 2, 3))], [one("scaling")], lambda t: (4.0 * t + 1.0,)
-        )
+        full = FluidBound(CATALOGUE, "small", 4, [replace(CACHE, cores=(0, 1, 2, 3))], [one("scaling")])
+        full.makespan_s(lambda t: (4.0 * t + 1.0,))
 
 
 def test_without_scipy_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,6 +155,6 @@ def test_no_run_that_leaves_the_service_its_cpu_is_done_before_the_bounds(case: 
         step += 1
     need = service_need(WITH_PAIRS, [CACHE], [wave], INTERVAL_S)
     plain_s = plain_bound(WITH_PAIRS, case["kind"], 4, tasks, need)
-    fluid_s = fluid_bound(WITH_PAIRS, case["kind"], 4, [CACHE], tasks, need)
+    fluid_s = FluidBound(WITH_PAIRS, case["kind"], 4, [CACHE], tasks).makespan_s(need)
     assert plain_s <= fluid_s + 1e-4
     assert fluid_s <= end_s * (1.0 + 1e-6) + 1e-4

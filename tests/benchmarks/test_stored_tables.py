@@ -11,10 +11,8 @@ import pytest
 from flowsched_models.text_table import text_table
 
 RESULTS = Path(__file__).parent.parent.parent / "benchmarks" / "results"
-OF_ROWS = (
-    "batch_log", "bulk_rounds", "gap_by_use", "horizon", "inspector_page", "records", "round_times", "solvers",
-)  # fmt: skip
-OF_ALL = ("optimality", "round_scaling")
+OF_ROWS = ("batch_log", "inspector_page", "records", "solvers")
+OF_ALL = ("round_scaling",)
 
 
 @pytest.mark.parametrize("name", (*OF_ROWS, *OF_ALL))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
 
 import pytest
 
 from flowsched.node import Deadline
 from flowsched_models.document import InputError
-from flowsched_simulator.node.scenario_file import KIND, load_node_scenario, node_scenario_schema
+from flowsched_simulator.node.scenario_file import KIND, load_node_scenario
 from flowsched_simulator.scenario_file import bundled_scenarios, load_scenario
 from measured_data import cca_data
 
@@ -197,10 +196,6 @@ def test_mistakes_in_a_wave_file_name_its_lines(text: str, words: str, tmp_path:
     (only,) = problems(tmp_path, GOOD.replace("[5K, 60000]", "w.csv"))
 
     assert only.startswith(words)
-
-
-def test_the_schema_is_plain_json() -> None:
-    assert "qps_interval_s" in json.loads(json.dumps(node_scenario_schema()))["properties"]
 
 
 def test_a_job_shares_unless_it_says_otherwise(tmp_path: Path) -> None:

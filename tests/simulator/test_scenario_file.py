@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from flowsched.cluster.snapshot import StartDelay
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched_models.document import InputError
 from flowsched_simulator.scenario import Arrivals, Objective
-from flowsched_simulator.scenario_file import bundled_scenarios, load_scenario, scenario_schema
+from flowsched_simulator.scenario_file import bundled_scenarios, load_scenario
 
 HEAD = "apiVersion: flowsched/v1\nkind: Scenario\nname: test\n"
 MACHINES = (
@@ -338,12 +337,6 @@ def test_profiles_beside_the_scenario(tmp_path: Path) -> None:
     assert one(tmp_path, text).startswith("mine.yaml:3: machine_types.mine-2.memory: 4 has no unit")
     mine.write_text(mine.read_text().replace("4}}", "4Gi}}"))
     assert load_scenario(tmp_path / "s.yaml").machines[0].memory_mib == 4096
-
-
-def test_schema_is_plain_json() -> None:
-    schema = json.loads(json.dumps(scenario_schema()))
-    assert {"apiVersion", "machines", "jobs", "arrivals"} <= set(schema["properties"])
-    assert set(schema["required"]) == {"apiVersion", "kind", "name", "machines"}
 
 
 BOUND = """relations:

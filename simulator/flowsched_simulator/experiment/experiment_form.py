@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -21,9 +21,16 @@ def _listed(value: Any) -> Any:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _entry(key: str) -> BeforeValidator:
+def _entry(key: str, form: type[Form]) -> BeforeValidator:
     """A name alone stands for an entry with nothing but that."""
-    return BeforeValidator(lambda value: {key: value} if isinstance(value, str) else value)
+    return BeforeValidator(
+        lambda value: {key: value} if isinstance(value, str) else value, json_schema_input_type=form | str
+    )
+
+
+def _one_or_more(read: Callable[[Any], Any], item: Any) -> BeforeValidator:
+    """A list that a file may have as the one value that is in it."""
+    return BeforeValidator(read, json_schema_input_type=item | list[item])
 
 
 def _seeds(value: Any) -> Any:
@@ -53,9 +60,10 @@ def _errors(value: Any) -> Any:
     return [each if isinstance(each, str) else float(each) for each in _listed(value)]
 
 
-Loads = Annotated[list[Positive], BeforeValidator(_listed), Field(min_length=1)]
-Copies = Annotated[list[Annotated[PositiveInt, Field(le=1000)]], BeforeValidator(_listed), Field(min_length=1)]
-Errors = Annotated[list[float | Literal["measured"]], BeforeValidator(_errors), Field(min_length=1)]
+_Load, _Copies, _Error = Positive, Annotated[PositiveInt, Field(le=1000)], float | Literal["measured"]
+Loads = Annotated[list[_Load], _one_or_more(_listed, _Load), Field(min_length=1)]
+Copies = Annotated[list[_Copies], _one_or_more(_listed, _Copies), Field(min_length=1)]
+Errors = Annotated[list[_Error], _one_or_more(_errors, _Error), Field(min_length=1)]
 _EXACT: list[float | Literal["measured"]] = [0.0]
 SettingValue = float | int | str | bool | None
 
@@ -88,12 +96,12 @@ class ExperimentForm(Form):
     kind: Literal["Experiment"]
     name: Name
     description: str = ""
-    scenarios: list[Annotated[CaseForm, _entry("scenario")]]
-    policies: list[Annotated[ContenderForm, _entry("policy")]]
-    settings: dict[str, Annotated[list[SettingValue], BeforeValidator(_listed), Field(min_length=1)]] = Field(
-        default_factory=dict
+    scenarios: list[Annotated[CaseForm, _entry("scenario", CaseForm)]]
+    policies: list[Annotated[ContenderForm, _entry("policy", ContenderForm)]]
+    settings: dict[str, Annotated[list[SettingValue], _one_or_more(_listed, SettingValue), Field(min_length=1)]] = (
+        Field(default_factory=dict)
     )
-    seeds: Annotated[tuple[int, ...], BeforeValidator(_seeds), Field(min_length=1)] = tuple(range(1, 11))
+    seeds: Annotated[tuple[int, ...], _one_or_more(_seeds, int | str), Field(min_length=1)] = tuple(range(1, 11))
     variant: str = BEST
     reference: str | None = None
     metric: str | None = None

@@ -6,7 +6,6 @@ from flowsched_simulator.isolation.policies import POLICIES
 from flowsched_simulator.isolation.scenario import IsolationScenario
 from flowsched_simulator.isolation.scenario_file import (
     KIND,
-    isolation_schema,
     load_isolation_scenario,
     read_isolation_scenario,
 )
@@ -16,7 +15,6 @@ __all__ = [
     "KIND",
     "POLICIES",
     "IsolationScenario",
-    "isolation_schema",
     "load_isolation_scenario",
     "read_isolation_scenario",
     "render_report",

@@ -32,16 +32,6 @@ def load_isolation_scenario(name_or_path: str | Path) -> IsolationScenario:
     return read_isolation_scenario(read_document(path, source_of(path, BUNDLED)))
 
 
-def isolation_schema() -> dict[str, Any]:
-    """The JSON schema of an isolation scenario file."""
-    schema = IsolationForm.model_json_schema(by_alias=True)
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **schema,
-        "title": "flowsched isolation scenario",
-    }
-
-
 def read_isolation_scenario(document: Document) -> IsolationScenario:
     """The same from a document that is read. Raises :class:`InputError` with all mistakes."""
     check_header(document, KIND)

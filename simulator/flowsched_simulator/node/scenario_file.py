@@ -45,12 +45,6 @@ def read_node_scenario(document: Document) -> NodeScenario:
     return _NodeScenarioReader(document).read()
 
 
-def node_scenario_schema() -> dict[str, Any]:
-    """The JSON schema of a node scenario file."""
-    schema = NodeScenarioForm.model_json_schema(by_alias=True)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "flowsched node scenario"}
-
-
 class _NodeScenarioReader:
     """Reads one scenario and collects what is wrong with it."""
 

@@ -5,17 +5,12 @@ The account is plain Python over dictionaries, one task at a time: slow, obvious
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from hypothesis import strategies as st
-
-sys.path.append(str(Path(__file__).parents[3]))  # benchmarks are no part of what is installed
-
-from benchmarks.small_worlds import (
+from small_worlds import (
     DIVIDING,
     ODD,
     REAL_SIZES,
@@ -25,6 +20,7 @@ from benchmarks.small_worlds import (
     draw_world,
     varied,
 )
+
 from flowsched.scale.compaction import Compaction
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.network import ScaleNetwork, build_network

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from moving_world import FREE_MOVES, Mover, overcommitted, total_cost
-from scale_world import World, worlds
+from scale_world import Draw, World, draw_world, worlds
 
 from flowsched.cluster.settings import HYSTERESIS
 from flowsched.scale.ledger import RUNNING, Ledger
@@ -145,8 +145,6 @@ def test_tasks_that_moved_cost_more_to_move_again(world: World):
 
 def test_running_tasks_are_those_that_move():
     """A world in which something moves, so that the properties above are about something."""
-    from benchmarks.small_worlds import Draw, draw_world
-
     moved = started = 0
     for seed in range(10):
         world = draw_world(seed, replace(Draw(), machines=6, use=0.9))

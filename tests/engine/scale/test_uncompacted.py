@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from scale_world import DIVIDING, Draw, Stand, World, compacted, draw_world, draws, flow_policy, worlds
+
+sys.path.append(str(Path(__file__).parents[3]))  # benchmarks are no part of what is installed
 
 from benchmarks.uncompacted import build_uncompacted, exact_prices, room_by_class
 from flowsched.network.network import Network

@@ -34,7 +34,7 @@ class Draw:
     labels: bool = True
     """Zones, and classes that ask for one."""
     memory: bool = True
-    """Memory may be what a machine runs out of; otherwise nobody asks for any."""
+    """Memory may be what a machine runs out of; otherwise no class asks for any."""
     gpus: bool = True
     """Some machines have some, some classes ask for one."""
     services: bool = True
@@ -47,7 +47,7 @@ class Draw:
     waiting: float = 4.0
     growth: float = 4.0
     oldest_s: float = 570.0
-    """Nobody is due yet: due tasks are served before others, which costs what it costs."""
+    """No task is due yet: due tasks are served before others, which costs what it costs."""
 
 
 @dataclass

@@ -1,0 +1,50 @@
+"""Clusters and demand for bulk rounds, drawn with a seed: for the benchmarks of records and of the inspector's page."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flowsched.cluster.fleet import Fleet
+from flowsched.scale.demand import Demand
+
+SIZES_MILLI = (4000, 8000, 16000)
+MIB = 2**20
+
+
+def cluster(machines: int, busy: float) -> Fleet:
+    """Machines of three sizes in three zones; a share of their cores runs tasks of seven kinds."""
+    rng = np.random.default_rng([machines, round(busy * 100)])
+    fleet = Fleet()
+    for i in range(machines):
+        cpu = SIZES_MILLI[i % len(SIZES_MILLI)]
+        allocatable = {"cpu": cpu, "memory": cpu * 4 * MIB, "pods": 110}
+        fleet.put_machine(f"node-{i:05d}", allocatable, {"zone": f"zone-{i % 3}"})
+        for k in range(int(rng.binomial(cpu // 1000, busy))):
+            fleet.book(
+                f"running-{i}-{k}",
+                f"node-{i:05d}",
+                {"cpu": 1000, "memory": 1024 * MIB, "pods": 1},
+                sensitivity=float(rng.choice((0.5, 0.8, 0.9, 1.1))),
+                pressure=float(rng.choice((0.012, 0.024, 0.036, 0.1))),
+            )
+    return fleet
+
+
+def many_classes(machines: int, tasks: int, classes: int) -> tuple[Fleet, list[Demand]]:
+    """Batch jobs of different widths and profiles; a fifth of the classes may use half of the machines only."""
+    fleet = cluster(machines, 0.3)
+    rng = np.random.default_rng([machines, tasks, classes])
+    demands = []
+    for c in range(classes):
+        width = int(rng.choice((250, 500, 1000, 2000)))
+        demands.append(
+            Demand(
+                f"class-{c}",
+                tuple(f"task-{c}-{i}" for i in range(tasks // classes)),
+                {"cpu": width, "memory": int(rng.integers(1, 8)) * 256 * MIB, "pods": 1},
+                allowed=np.arange(fleet.rows) % 2 == 0 if c % 5 == 0 else None,
+                sensitivity=float(rng.choice((0.5, 0.8, 1.1))),
+                pressure=float(rng.choice((0.012, 0.024, 0.1))) * width / 1000,
+            )
+        )
+    return fleet, demands

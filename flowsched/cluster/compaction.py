@@ -19,7 +19,7 @@ from flowsched.cluster.gpus import MachineGpus, TaskGpus, has_devices, left_besi
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.running_tasks import running_on
 from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, cores_beside, cpu_weight
-from flowsched.relations.census import Census
+from flowsched.relations.domain_counts import DomainCounts
 from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_models.profile import PhaseOrder
 from flowsched_models.runtime import Host, HostFactory, Resident
@@ -117,9 +117,9 @@ class View:
     """None where the round looks at all machines."""
 
     @cached_property
-    def census(self) -> Census:
+    def domain_counts(self) -> DomainCounts:
         """The running tasks, counted by relation. To change it, take a copy."""
-        return Census.of(self.snapshot)
+        return DomainCounts.of(self.snapshot)
 
     @cached_property
     def class_of(self) -> tuple[int, ...]:

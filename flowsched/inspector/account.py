@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from flowsched.inspector.graph import Graph, read_graph
+from flowsched.inspector.wait_cause import WaitCause
 
 SEARCH = "search"
 """Kind of a part that passes of min-cost flow decided (and of the parts of baselines)."""
@@ -210,7 +211,7 @@ class Part:
                 waited = None if now_s is None or not self.dated else now_s - created[task]
                 yield Waits(task, entry["text"], entry["cause"], waited, cost, {"waiting": cost})
         for demand in self.plain.get("outside", ()):
-            yield from (Waits(task, demand["reason"], "group") for task in demand["tasks"])
+            yield from (Waits(task, demand["reason"], WaitCause.GROUP) for task in demand["tasks"])
 
     def _placed(self) -> Iterator[Placed]:
         plain = self.plain["placements"]

@@ -77,6 +77,7 @@ from flowsched.inspector.restored_round import restore
 from flowsched.inspector.running_changes import change_facts
 from flowsched.inspector.sentences import sentences
 from flowsched.inspector.sharing import shared_services
+from flowsched.inspector.wait_cause import WaitCause
 from flowsched.records.record import RECORD_VERSION
 from flowsched_models.document import InputError, Problem, name_help
 
@@ -125,7 +126,11 @@ def _explained(account: Account, task: str) -> Explanation:
     for name in _names(account, task):
         told = told_of(account, name)
         if told is not None:
-            facts = {"told": told, "fate": "waits", "cause": "fault" if told["fate"] == "error" else "unknown"}
+            facts = {
+                "told": told,
+                "fate": "waits",
+                "cause": WaitCause.FAULT if told["fate"] == "error" else WaitCause.UNKNOWN,
+            }
             return _explanation(account, name, None, facts)
         for part in reversed(account.parts):
             running = _running(account, part, name)

@@ -12,9 +12,10 @@ from flowsched.cluster.gpus import left_beside, suits, untouched
 from flowsched.cluster.snapshot import Task
 from flowsched.inspector import pod_facts, refusals
 from flowsched.inspector.flow_task import FlowTask
+from flowsched.inspector.wait_cause import WaitCause
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
-from flowsched.relations.census import Census
+from flowsched.relations.domain_counts import DomainCounts
 from flowsched.relations.relation import RelationKind
 from flowsched.support.arrays import BoolArray, IntArray
 
@@ -30,7 +31,7 @@ class Refused:
 
     table: dict[str, Any] | None
     shortage: dict[str, Any] | None
-    cause: str
+    cause: WaitCause
     """What that amounts to, in one word."""
 
 
@@ -59,7 +60,7 @@ class _Machines:
 def refused(task: FlowTask) -> Refused:
     """Look at every machine."""
     if task.opened is None:
-        return Refused(None, None, "unknown")
+        return Refused(None, None, WaitCause.UNKNOWN)
     own = task.opened.model.view.tasks[task.number]
     names, away = _all_machines(task)
     asked = [name for name, units in own.resources if units > 0]
@@ -101,7 +102,7 @@ def refused(task: FlowTask) -> Refused:
 def _look(task: FlowTask, names: tuple[str, ...], asked: Sequence[str], asks: Sequence[int]) -> _Machines:
     opened = task.restored
     view, own = opened.model.view, opened.model.view.tasks[task.number]
-    census = task.census()
+    domain_counts = task.domain_counts()
     count, resources = len(names), len(asks)
     shape = (count, resources)
     found = _Machines(
@@ -125,11 +126,11 @@ def _look(task: FlowTask, names: tuple[str, ...], asked: Sequence[str], asks: Se
         gpus = view.groups[g].machine.gpus
         found.suits[i] = own.gpus is None or suits(gpus, replace(own.gpus, count=1))
         found.free[i], found.whole[i], found.sizes[i] = _room(task, g, others, asked)
-        refusal = census.refusal(own, name)
+        refusal = domain_counts.refusal(own, name)
         if refusal is not None:
             holds = refusal.name in own.holds
-            role = "holds" if holds and not _only_joined(census, refusal.name, own, name) else "joins"
-            missing = census.domain(refusal, name) is None
+            role = "holds" if holds and not _only_joined(domain_counts, refusal.name, own, name) else "joins"
+            missing = domain_counts.domain(refusal, name) is None
             found.by_relation.setdefault(refusals.refused_by(refusal, role, missing), []).append(i)
         elif found.allowed[i] and found.cores[i] and found.suits[i] and (found.free[i] >= asks).all():
             why = _closed(task, g, m, others)
@@ -145,21 +146,21 @@ def _cause(
     candidates: BoolArray,
     roomy: BoolArray,
     unrelated: BoolArray,
-) -> str:
+) -> WaitCause:
     """``unrelated``: machines with room that no relation refuses."""
     if not candidates.any():
-        return "not_allowed"
+        return WaitCause.NOT_ALLOWED
     if short["never"]:
-        return "never"
+        return WaitCause.NEVER
     if table["available"]:
-        return "cost"
+        return WaitCause.COST
     if not roomy.any():
-        return "capacity"
+        return WaitCause.CAPACITY
     if not unrelated.any():
-        return "relation"
-    last = {refusals.SERVICE: "service", refusals.UTILITY: "utility", refusals.RESERVED: "held"}
+        return WaitCause.RELATION
+    last = {refusals.SERVICE: WaitCause.SERVICE, refusals.UTILITY: WaitCause.UTILITY, refusals.RESERVED: WaitCause.HELD}
     most = max(found.by_price, key=lambda reason: (len(found.by_price[reason]), reason))
-    return last.get(most, "promised")
+    return last.get(most, WaitCause.PROMISED)
 
 
 def _all_machines(task: FlowTask) -> tuple[tuple[str, ...], Mapping[str, str]]:
@@ -252,13 +253,13 @@ def _closed(task: FlowTask, group: int, machine: int | None, others: Colocation)
     return refusals.UTILITY
 
 
-def _only_joined(census: Census, name: str, task: Task, machine: str) -> bool:
+def _only_joined(domain_counts: DomainCounts, name: str, task: Task, machine: str) -> bool:
     """Whether anti-affinity refuses only because an owner is there: what the task owns itself is kept."""
-    relation = census.relations[name]
+    relation = domain_counts.relations[name]
     if relation.kind is not RelationKind.APART or name not in task.joins or name not in task.holds:
         return name not in task.holds
     holder = replace(task, holds=(name,), joins=())
-    return census.refusal(holder, machine) is None
+    return domain_counts.refusal(holder, machine) is None
 
 
 def _mask(names: Sequence[str], rows: list[int]) -> BoolArray:

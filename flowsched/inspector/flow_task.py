@@ -12,7 +12,7 @@ from flowsched.inspector.account import Account, Part, Placed, Waits
 from flowsched.inspector.restored_round import RestoredRound, restore
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
-from flowsched.relations.census import Census
+from flowsched.relations.domain_counts import DomainCounts
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,14 +85,14 @@ class FlowTask:
             return FORBIDDEN, arrival
         return model.machine_cost(machine, joined(others, arrival)) - base, arrival
 
-    def census(self) -> Census:
+    def domain_counts(self) -> DomainCounts:
         """What relations count once all that starts now has started, the task itself left out."""
         view = self.restored.model.view
-        census = view.census.copy()
+        domain_counts = view.domain_counts.copy()
         for t, option in enumerate(self.restored.decided.options):
             if option is not None and option.start_after == 0 and t != self.number:
-                census.add(view.tasks[t], view.machines[option.machine].name)
-        return census
+                domain_counts.add(view.tasks[t], view.machines[option.machine].name)
+        return domain_counts
 
 
 def find_task(account: Account, part: Part, task: str) -> FlowTask:

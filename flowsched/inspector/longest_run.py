@@ -77,7 +77,7 @@ def _fill(
     others = sorted(range(len(view.classes)), key=lambda c: (order(c), c))
     for c in (first, *others):
         task = view.classes[c].task
-        if c != first and unrelated and view.census.concerns(task):
+        if c != first and unrelated and view.domain_counts.concerns(task):
             continue
         if not view.allowed(c, here.members[0]):
             continue

@@ -94,10 +94,13 @@ def cheapest_open(task: FlowTask) -> OtherOption | None:
     """Where a waiting task itself could start now beside all that starts and is planned, whatever its group does."""
     if task.opened is None:
         return None
-    view, census = task.opened.model.view, task.census()
+    view, domain_counts = task.opened.model.view, task.domain_counts()
     found = []
     for m, machine in enumerate(view.machines):
-        if not view.allowed(task.task_class, m) or census.refusal(view.tasks[task.number], machine.name) is not None:
+        if (
+            not view.allowed(task.task_class, m)
+            or domain_counts.refusal(view.tasks[task.number], machine.name) is not None
+        ):
             continue
         price, arrival = task.price_now(m)
         if price < FORBIDDEN:

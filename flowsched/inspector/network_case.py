@@ -17,6 +17,7 @@ from flowsched.inspector import pod_facts, refusals
 from flowsched.inspector.account import Account, Part, Placed, Waits
 from flowsched.inspector.class_facts import class_facts, dual_price
 from flowsched.inspector.comparison import differences, plain_terms
+from flowsched.inspector.wait_cause import WaitCause
 from flowsched.inspector.waiting_bound import pod_bound
 from flowsched.relations.topology_filter import TopologyFilter
 from flowsched.scale.machine_arrays import ties
@@ -314,7 +315,7 @@ class NetworkCase:
         width = int(self.demand["needs"].get("cpu", 0))
         return {
             "fate": "waits",
-            "cause": "never" if short["never"] and waits.cause == "capacity" else waits.cause,
+            "cause": WaitCause.NEVER if short["never"] and waits.cause == WaitCause.CAPACITY else waits.cause,
             "reason": waits.reason,
             "waited_s": waits.waited_s if since is None else now_s - float(since["since_s"]),
             "rounds_waited": None if since is None else int(since["rounds"]) + 1,
@@ -327,7 +328,7 @@ class NetworkCase:
             "shortage": short,
             "bound": None
             if since is None
-            else pod_bound(self.account, self.name, not short["never"] and waits.cause != "not_allowed"),
+            else pod_bound(self.account, self.name, not short["never"] and waits.cause != WaitCause.NOT_ALLOWED),
             "other_reservations": [],
             "reservation": self._drained()
             if reservation is None

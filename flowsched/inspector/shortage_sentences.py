@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from flowsched.cluster.snapshot import MILLI
 from flowsched.inspector.task_sentences import SHOWN, core_price_sentences, names_text
+from flowsched.inspector.wait_cause import WaitCause
 from flowsched.inspector.wording import Facts, amount_text
 
 
@@ -41,12 +42,12 @@ def help_sentences(facts: Facts) -> list[str]:
     """What is short on the machine that misses least, or that no machine is large enough."""
     short = facts.get("shortage")
     if short is None or facts["cause"] not in (
-        "never",
-        "capacity",
-        "relation",
-        "group",
-        "reserved",
-        "planned",
+        WaitCause.NEVER,
+        WaitCause.CAPACITY,
+        WaitCause.RELATION,
+        WaitCause.GROUP,
+        WaitCause.RESERVED,
+        WaitCause.PLANNED,
     ):
         return []
     if short["never"]:

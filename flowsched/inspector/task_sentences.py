@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flowsched.cluster.snapshot import MILLI
+from flowsched.inspector.wait_cause import WaitCause
 from flowsched.inspector.wording import (
     SMALL,
     Facts,
@@ -119,7 +120,7 @@ def group_sentences(facts: Facts) -> list[str]:
     others = [m for m in group["members"] if m != facts["task"]]
     with_whom = f" With it wait: {names_text(facts, others)}." if others else ""
     reason = facts.get("reason")
-    why = f" {reason[:1].upper()}{reason[1:]}." if reason and facts["cause"] == "group" else ""
+    why = f" {reason[:1].upper()}{reason[1:]}." if reason and facts["cause"] == WaitCause.GROUP else ""
     return [f"Task group {name} needs {minimum} together; {there}.{why}{with_whom}"]
 
 

@@ -14,6 +14,7 @@ from flowsched.inspector.account import NETWORK, Account
 from flowsched.inspector.drained_cluster import can_be_reserved, room_for
 from flowsched.inspector.longest_run import longest_run_s
 from flowsched.inspector.restored_round import RestoredRound
+from flowsched.inspector.wait_cause import NoBound
 from flowsched.round.gang import RoundGang
 
 
@@ -22,8 +23,7 @@ def waiting_bound(opened: RestoredRound, task: str) -> dict[str, Any]:
     start), ``longest_run_s``, ``round_s``, ``turns`` (B + 1), ``most_s`` (since its submission) and ``left_s`` (from now),
     ``group`` (the task group that it has to start with, whose start is then what is bounded), ``group_needs`` (how many of
     it have to start together) and ``group_room`` (how many could once all that ends has ended; of interest where they are
-    too few), and ``why_not``: ``infeasible``, ``relation``, ``group_expired``, ``group_incomplete``, ``group_never`` (it
-    never fits as a whole), ``group_unreserved`` (no machines can be reserved for the whole of it), ``endless``, or None.
+    too few), and ``why_not``, a :class:`NoBound` or None.
 
     Where there is no bound, ``longest_run_s``, ``most_s`` and ``left_s`` are None.
     """
@@ -35,21 +35,21 @@ def waiting_bound(opened: RestoredRound, task: str) -> dict[str, Any]:
     waited_s = now - own.submit_s
     gang = _gang_of(opened, number)
     room = None if gang is None or not gang.complete else room_for(opened, gang)
-    why: str | None = None
+    why: NoBound | None = None
     if not homes(opened, task):
-        why = "infeasible"
-    elif not any(view.census.refusal(own, machine) is None for machine in homes(opened, task)):
-        why = "relation"
+        why = NoBound.INFEASIBLE
+    elif not any(view.domain_counts.refusal(own, machine) is None for machine in homes(opened, task)):
+        why = NoBound.RELATION
     elif gang is not None and gang.expired(now):
-        why = "group_expired"
+        why = NoBound.GROUP_EXPIRED
     elif gang is not None and room is None:
-        why = "group_incomplete"
+        why = NoBound.GROUP_INCOMPLETE
     elif gang is not None and room is not None and room < gang.needed:
-        why = "group_never"
+        why = NoBound.GROUP_NEVER
     elif gang is not None and not can_be_reserved(opened, gang):
-        why = "group_unreserved"
+        why = NoBound.GROUP_UNRESERVED
     elif any(r.task.endless for r in view.snapshot.running) or any(t.endless for t in view.tasks):
-        why = "endless"
+        why = NoBound.ENDLESS
     longest = None if why is not None else longest_run_s(opened)
     round_s = settings.round_period_s
     from_s = max(settings.due_age_s, waited_s)
@@ -82,7 +82,7 @@ def pod_bound(account: Account, task: str, feasible: bool) -> dict[str, Any]:
     ahead = [t for t in pod_facts.pods_ahead(account, task) if t not in together]
     return {
         "bounded": False,
-        "why_not": "endless" if feasible else "infeasible",
+        "why_not": NoBound.ENDLESS if feasible else NoBound.INFEASIBLE,
         "due_age_s": due_age_s,
         "due": waited is not None and account.now_s - float(waited["since_s"]) > due_age_s,
         "ahead": ahead,

@@ -12,6 +12,7 @@ from flowsched.inspector.flow_task import FlowTask
 from flowsched.inspector.moves import cheapest, cheapest_open, moves_of
 from flowsched.inspector.restored_round import arrival_of
 from flowsched.inspector.sharing import shared_services
+from flowsched.inspector.wait_cause import WaitCause
 from flowsched.inspector.waiting_bound import waiting_bound
 from flowsched.pricing.arrival import Arrival, joined
 from flowsched.round.extract import below_demand
@@ -39,13 +40,13 @@ def waiting_facts(task: FlowTask) -> dict[str, Any]:
         "terms": plain_terms(waits.terms),
         "planned": planned,
         "closest": closest,
-        "better_gpus": _better_gpus(task, closest) if cause == "cost" else None,
+        "better_gpus": _better_gpus(task, closest) if cause == WaitCause.COST else None,
         "core_price": None if nearest is None else core_price(part, nearest["machine"], task.width_milli),
         "shared": [] if planned is None else _shared_later(task, planned["machine"]),
         "needed_waiting": _needed_waiting(task, closest, cause),
         "refusals": found.table,
         "shortage": found.shortage,
-        "latency": _latency(task) if cause == "service" else [],
+        "latency": _latency(task) if cause == WaitCause.SERVICE else [],
         "reservation": reservation,
         "other_reservations": [_reserved(task, r) for r in part.reservations if r["task"] != task.name],
         "bound": None if task.opened is None else waiting_bound(task.opened, task.name),
@@ -54,16 +55,16 @@ def waiting_facts(task: FlowTask) -> dict[str, Any]:
     }
 
 
-def _cause(task: FlowTask, reserved: bool, found: Refused) -> str:
+def _cause(task: FlowTask, reserved: bool, found: Refused) -> WaitCause:
     waits, opened = task.waits, task.opened
     if waits is not None and waits.planned is not None:
-        return "planned"
+        return WaitCause.PLANNED
     if reserved:
-        return "reserved"
+        return WaitCause.RESERVED
     if opened is not None and task.number in opened.gangs.barred:
-        return "group"
+        return WaitCause.GROUP
     if any(r["moved_to"] is None for r in task.part.plain.get("repairs", ()) if r["task"] == task.name):
-        return "relation"
+        return WaitCause.RELATION
     return found.cause
 
 
@@ -117,9 +118,9 @@ def _better_gpus(task: FlowTask, closest: Mapping[str, Any] | None) -> dict[str,
     return None if found is None else found._asdict() | {"devices": list(found.devices)}
 
 
-def _needed_waiting(task: FlowTask, closest: Mapping[str, Any] | None, cause: str) -> dict[str, Any] | None:
+def _needed_waiting(task: FlowTask, closest: Mapping[str, Any] | None, cause: WaitCause) -> dict[str, Any] | None:
     """By how much waiting would have to cost more for the task to start; the age at which W alone makes up for it."""
-    if closest is None or cause != "cost" or closest["more"] <= 0.0:
+    if closest is None or cause != WaitCause.COST or closest["more"] <= 0.0:
         return None
     settings = task.account.settings
     assert task.waits is not None, "it waits"

@@ -17,6 +17,7 @@ from flowsched.inspector.task_sentences import (
     title_of,
     why_left,
 )
+from flowsched.inspector.wait_cause import NoBound, WaitCause
 from flowsched.inspector.wording import (
     SMALL,
     Facts,
@@ -58,14 +59,14 @@ def _headline(facts: Facts) -> list[str]:
     if told is None:
         return [f"{title} {own}"]
     first = f"{title}: {told['message']}"
-    return [first] if own is None or facts["cause"] in ("unknown", "fault") else [first, f"It {own}"]
+    return [first] if own is None or facts["cause"] in (WaitCause.UNKNOWN, WaitCause.FAULT) else [first, f"It {own}"]
 
 
 def _own_headline(facts: Facts) -> str:
     closest, cause = facts.get("closest"), facts["cause"]
     now = None if closest is None else f"starting now costs {cost_text(closest['cost'])} on {closest['machine']}"
     match cause:
-        case "planned":
+        case WaitCause.PLANNED:
             planned = facts["planned"]
             what = f"waits for {completions_text(planned['slot'])} on {planned['machine']}"
             if planned["start_s"] is not None:
@@ -73,9 +74,9 @@ def _own_headline(facts: Facts) -> str:
             if now is None:
                 return f"{what}: there is no place for it now." if facts["models"] else f"{what}."
             return f"{what}: {now}, waiting for that costs {cost_text(facts['cost'])}."
-        case "cost" if facts.get("better_gpus") is not None:
+        case WaitCause.COST if facts.get("better_gpus") is not None:
             return f"{BelowDemand(**facts['better_gpus']).text}."
-        case "cost" if now is not None:
+        case WaitCause.COST if now is not None:
             limit = facts.get("limit")
             if limit is not None:
                 most = "waiting costs" if limit["kind"] == "waiting" else "it may cost at most"
@@ -83,33 +84,33 @@ def _own_headline(facts: Facts) -> str:
             if facts.get("cost") is not None:
                 return f"waits: {now}, waiting costs {cost_text(facts['cost'])}."
             return f"waits: {now}."
-        case "never" if not facts["shortage"]["too_small"]:
+        case WaitCause.NEVER if not facts["shortage"]["too_small"]:
             return "waits: no machine that may take it has room for it beside its services and tasks without an end."
-        case "never":
+        case WaitCause.NEVER:
             return "waits: no machine that may take it would have room even if it were empty."
-        case "not_allowed":
+        case WaitCause.NOT_ALLOWED:
             return "waits: none of the machines that it may run on is there."
-        case "capacity":
+        case WaitCause.CAPACITY:
             return "waits: no machine that may take it has room now."
-        case "relation":
+        case WaitCause.RELATION:
             return "waits: wherever there is room, a relation to other tasks refuses it."
-        case "service" if (facts.get("bound") or {}).get("why_not") == "infeasible":
+        case WaitCause.SERVICE if (facts.get("bound") or {}).get("why_not") == NoBound.INFEASIBLE:
             return (
                 "waits, and no machine could take it without breaking the p95 goal of a latency service, even if empty."
             )
-        case "service":
+        case WaitCause.SERVICE:
             return "waits: wherever there is room, it would break the p95 goal of a latency service."
-        case "utility":
+        case WaitCause.UTILITY:
             return (
                 "waits: wherever there is room, it or another one would be too late to be of the use that it demands."
             )
-        case "held":
+        case WaitCause.HELD:
             return "waits: the machines with room are reserved for tasks that have waited longer."
-        case "promised":
+        case WaitCause.PROMISED:
             return "waits: the machines with room are planned for others."
-        case "reserved":
+        case WaitCause.RESERVED:
             return "waits for the machine that is reserved for it."
-        case "group":
+        case WaitCause.GROUP:
             return "waits with its task group, which starts whole or not at all."
         case _:
             reason = facts.get("reason")
@@ -136,19 +137,23 @@ def _costs(facts: Facts) -> list[str]:
     closest, cause = facts.get("closest"), facts["cause"]
     lines = []
     if facts.get("terms"):
-        what = "Its planned place" if cause == "planned" else "Waiting"
+        what = "Its planned place" if cause == WaitCause.PLANNED else "Waiting"
         lines.append(f"{what} costs {made_of(facts['cost'], facts['terms'])}.")
     if closest is None:
         return lines
-    alone = ", if its group let it," if cause == "group" else ""
+    alone = ", if its group let it," if cause == WaitCause.GROUP else ""
     lines.append(
         f"Starting now on {place_text(closest)}{alone} would cost {made_of(closest['cost'], closest['terms'])}."
     )
     more = closest["more"]
     needed = facts.get("needed_waiting")
-    if needed is None and more is not None and abs(more) >= SMALL and cause in ("planned", "cost"):
-        than = "its planned place" if cause == "planned" else "waiting"
-        rows = f": {differences_text(closest['differences'])}" if cause == "planned" and closest["differences"] else ""
+    if needed is None and more is not None and abs(more) >= SMALL and cause in (WaitCause.PLANNED, WaitCause.COST):
+        than = "its planned place" if cause == WaitCause.PLANNED else "waiting"
+        rows = (
+            f": {differences_text(closest['differences'])}"
+            if cause == WaitCause.PLANNED and closest["differences"]
+            else ""
+        )
         lines.append(f"That is {more_text(more)} than {than}{rows}.")
         if more < 0.0:
             lines.append(f"Why that was left: {why_left(facts, closest)}.")
@@ -176,7 +181,7 @@ def _latency(facts: Facts) -> list[str]:
 
 def _reservation(facts: Facts) -> list[str]:
     lines = []
-    if facts["cause"] == "held":
+    if facts["cause"] == WaitCause.HELD:
         lines += [
             f"{r['machine']} is reserved for {title_of(facts, r['task'])} ({count_cores(r['width_milli'])}), "
             + ("and drains." if r["in_s"] is None else f"predicted to be free {_from_now(r['in_s'])}.")
@@ -227,24 +232,24 @@ def _bound(facts: Facts) -> list[str]:
             "longer.",
         ]
     match bound["why_not"]:
-        case "infeasible":
+        case NoBound.INFEASIBLE:
             return ["There is no bound on its waiting: as the machines are, it never starts."]
-        case "relation":
+        case NoBound.RELATION:
             return ["There is no bound on its waiting while a relation refuses it on every machine that could take it."]
-        case "group_incomplete":
+        case NoBound.GROUP_INCOMPLETE:
             return [f"{due}, but there is no bound on its waiting before its task group is complete."]
-        case "group_expired":
+        case NoBound.GROUP_EXPIRED:
             return [
                 "There is no bound on its waiting: its task group's deadline has passed, so nothing is reserved for it."
             ]
-        case "group_never":
+        case NoBound.GROUP_NEVER:
             needs, room = bound["group_needs"], bound["group_room"]
             places = f"{needs} place{'' if needs == 1 else 's'}"
             return [
                 f"There is no bound on its waiting: the group needs {places} and the cluster has {room} when "
                 "everything that ends has ended."
             ]
-        case "group_unreserved":
+        case NoBound.GROUP_UNRESERVED:
             needs = bound["group_needs"]
             return [
                 f"There is no bound on its waiting: the group needs {needs} places, and no machines are found that can be "

@@ -22,7 +22,7 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import MILLI, Snapshot, Task
 from flowsched.pricing.goals import REFERENCE_RUN_S
 from flowsched.pricing.sharing_kernel import sharing_prices
-from flowsched.relations.census import Census
+from flowsched.relations.domain_counts import DomainCounts
 from flowsched.relations.relation import MACHINE
 from flowsched.round.cluster_arrays import ClusterArrays
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -51,7 +51,7 @@ class _Draw:
         self.cluster = cluster
         self.settings = settings
         self.snapshot = cluster.snapshot
-        self.census = Census.of(cluster.snapshot) if cluster.snapshot.relations else None
+        self.domain_counts = DomainCounts.of(cluster.snapshot) if cluster.snapshot.relations else None
 
     def candidates(self) -> Candidates:
         """The candidates of every kind of task, and the machines that are planned for it; reserved ones are in all."""
@@ -126,8 +126,8 @@ class _Draw:
         """
         cluster = self.cluster
         order = np.lexsort((rank[rows], price))
-        if self.census is not None and self.census.concerns(task):
-            return self._related(task, rows[order], wanted, self.census)
+        if self.domain_counts is not None and self.domain_counts.concerns(task):
+            return self._related(task, rows[order], wanted, self.domain_counts)
         in_order = price[order]
         repeated = np.arange(len(order)) - np.searchsorted(in_order, in_order)
         ranked = rows[order[repeated <= alike]]
@@ -147,7 +147,7 @@ class _Draw:
                 break
         return found[:wanted]
 
-    def _related(self, task: Task, ranked: IntArray, wanted: int, census: Census) -> list[int]:
+    def _related(self, task: Task, ranked: IntArray, wanted: int, domain_counts: DomainCounts) -> list[int]:
         """Of machines in order of price those that relations leave open and as many that they close, as these may open
         while the round goes on; each from all domains in turn, since one domain may not take all tasks.
         """
@@ -157,8 +157,8 @@ class _Draw:
         kept: tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]] = [], []
         for place, i in enumerate(ranked[self.cluster.welcome(task, ranked)].tolist()):
             name = self.cluster.names[i]
-            closed = census.refusal(task, name) is not None
-            domain = (closed, *(census.domain(r, name) for r in relations))
+            closed = domain_counts.refusal(task, name) is not None
+            domain = (closed, *(domain_counts.domain(r, name) for r in relations))
             kept[closed].append((turns[domain], place, i))
             turns[domain] += 1
         return [i for some in kept for _, _, i in sorted(some)[:wanted]]

@@ -46,9 +46,9 @@ def certify(model: RoundModel, planned: Assignment, decided: Assignment, setting
     now, later = _alone_prices(model)
     cheapest = np.minimum(now, later).min(axis=1, initial=np.inf)
     bound = unconstrained = residents + float(counts @ np.minimum(waits, cheapest))
-    rents = np.zeros(len(view.groups))
+    duals = np.zeros(len(view.groups))
     if not _reached(primal, bound):
-        best, rents = _ascend(model, counts, waits, now, later)
+        best, duals = _ascend(model, counts, waits, now, later)
         bound = max(bound, residents + best)
     # A plan that costs no more than a bound is an optimum: there is nothing left to search for.
     exact = _reached(primal, bound)
@@ -57,7 +57,7 @@ def certify(model: RoundModel, planned: Assignment, decided: Assignment, setting
         if optimum is not None:
             exact = True
             bound = max(bound, optimum)
-    named = {view.groups[g].machine.name: float(rents[g]) for g in np.flatnonzero(rents > 0.0).tolist()}
+    named = {view.groups[g].machine.name: float(duals[g]) for g in np.flatnonzero(duals > 0.0).tolist()}
     looked_at = None if view.candidates is None else sum(group.size for group in view.groups)
     return Certificate("exact" if exact else "lagrangian", primal, bound, unconstrained, named, looked_at)
 
@@ -141,25 +141,25 @@ def _ascend(
     view = model.view
     room = np.array([max(0, g.free_milli) * g.size for g in view.groups], np.float64)
     widths = np.array([cls.task.widths_milli[0] for cls in view.classes], np.float64)
-    rents = np.zeros(len(view.groups))
-    best, best_rents = -np.inf, rents
+    duals = np.zeros(len(view.groups))
+    best, best_duals = -np.inf, duals
     if not len(view.groups) or not len(view.classes):
-        return 0.0, rents
+        return 0.0, duals
     aside = np.minimum(waits, later.min(axis=1))
     rows = np.arange(len(counts))
     finite = now[np.isfinite(now)]
     reach = float(np.minimum(aside, 1e12).max() - finite.min()) if len(finite) else 0.0
     for step in range(_STEPS):
-        tolled = now + widths[:, None] * rents[None, :]
+        tolled = now + widths[:, None] * duals[None, :]
         at = tolled.argmin(axis=1)
         starts = tolled[rows, at] < aside
-        value = float(counts @ np.where(starts, tolled[rows, at], aside) - rents @ room)
+        value = float(counts @ np.where(starts, tolled[rows, at], aside) - duals @ room)
         if value > best:
-            best, best_rents = value, rents.copy()
-        used = np.bincount(at[starts], weights=(counts * widths)[starts], minlength=len(rents))
+            best, best_duals = value, duals.copy()
+        used = np.bincount(at[starts], weights=(counts * widths)[starts], minlength=len(duals))
         slope = used - room
         norm = float(slope @ slope)
         if norm == 0.0 or reach <= 0.0:
             break
-        rents = np.maximum(0.0, rents + reach * float(counts.sum()) / (step + 2.0) * slope / norm)
-    return best, best_rents
+        duals = np.maximum(0.0, duals + reach * float(counts.sum()) / (step + 2.0) * slope / norm)
+    return best, best_duals

@@ -15,7 +15,7 @@ from flowsched.cluster.snapshot import PlannedStart, Reservation, Task
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.pricing.topology_prices import TopologyPrices
-from flowsched.relations.census import demand_text
+from flowsched.relations.domain_counts import demand_text
 from flowsched.relations.relation import Relation
 from flowsched.round.assignment import Assignment
 from flowsched.round.passes import Deciding
@@ -269,15 +269,15 @@ def _refused_everywhere(model: RoundModel, plan: Assignment, task: int, roomy: l
     if not model.related(task):
         return None
     view = model.view
-    census = view.census.copy()
+    domain_counts = view.domain_counts.copy()
     for t, option in enumerate(plan.options):
         if option is not None and option.start_after == 0:
-            census.add(view.tasks[t], view.machines[option.machine].name)
+            domain_counts.add(view.tasks[t], view.machines[option.machine].name)
     width = view.tasks[task].widths_milli[0]
     members = (m for g in roomy for m in view.groups[g].members)
     # What arrivals take of a machine matters here: the relation is to blame for those with room left.
     refusals = [
-        census.refusal(view.tasks[task], view.machines[m].name)
+        domain_counts.refusal(view.tasks[task], view.machines[m].name)
         for m in members
         if sum(n.width_milli for n in plan.colocation(m) if n.start_after == 0) + width
         <= view.groups[view.group_of[m]].free_milli

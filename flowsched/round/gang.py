@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from flowsched.cluster.compaction import View
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
-from flowsched.relations.census import Census
+from flowsched.relations.domain_counts import DomainCounts
 from flowsched.relations.gang import Gang, gangs_of
 from flowsched.relations.relation import Relation, RelationKind
 from flowsched.round.assignment import Assignment, PlacementOption
@@ -120,7 +120,7 @@ class _Finder:
         self._holds = holds
         empty = Assignment([None] * len(view.tasks), view.class_of, len(view.machines))
         self.plan = empty if seed is None else seed.copy()
-        self._census = self._counted(self.plan)
+        self._counts = self._counted(self.plan)
         self._tries = 0
 
     def place(self, task: int, below: float) -> bool:
@@ -194,12 +194,12 @@ class _Finder:
 
     def _homes(self, gang: RoundGang) -> Iterator[tuple[Relation, str]]:
         """Domains that members who want to be together could all go to."""
-        census = self._view.census
+        domain_counts = self._view.domain_counts
         wanted = {name for t in gang.members for name in self._view.tasks[t].holds}
-        for name in sorted(wanted & census.relations.keys()):
-            relation = census.relations[name]
+        for name in sorted(wanted & domain_counts.relations.keys()):
+            relation = domain_counts.relations[name]
             if relation.kind is RelationKind.TOGETHER:
-                here = {census.domain(relation, m.name) for m in self._view.machines}
+                here = {domain_counts.domain(relation, m.name) for m in self._view.machines}
                 yield from ((relation, domain) for domain in sorted(d for d in here if d is not None))
 
     def _offers(self, task: int, within: tuple[Relation, str] | None) -> list[tuple[float, PlacementOption]]:
@@ -218,10 +218,10 @@ class _Finder:
                     continue
                 seen.add((g, others))
             if not view.allowed(c, m) or (
-                within is not None and self._census.domain(within[0], machine.name) != within[1]
+                within is not None and self._counts.domain(within[0], machine.name) != within[1]
             ):
                 continue
-            if self._census.refusal(wanted, machine.name) is not None:
+            if self._counts.refusal(wanted, machine.name) is not None:
                 continue
             price = self._price(m, others, Arrival(c, 0, width))
             if price < FORBIDDEN:
@@ -243,21 +243,21 @@ class _Finder:
 
     def _put(self, task: int, option: PlacementOption) -> None:
         self.plan.move(task, option)
-        self._census.add(self._view.tasks[task], self._view.machines[option.machine].name)
+        self._counts.add(self._view.tasks[task], self._view.machines[option.machine].name)
 
     def _take(self, task: int) -> None:
         option = self.plan.options[task]
         if option is not None:
-            self._census.remove(self._view.tasks[task], self._view.machines[option.machine].name)
+            self._counts.remove(self._view.tasks[task], self._view.machines[option.machine].name)
             self.plan.move(task, None)
 
     def _reset(self, plan: Assignment) -> None:
         self.plan = plan.copy()
-        self._census = self._counted(plan)
+        self._counts = self._counted(plan)
 
-    def _counted(self, plan: Assignment) -> Census:
-        census = self._view.census.copy()
+    def _counted(self, plan: Assignment) -> DomainCounts:
+        domain_counts = self._view.domain_counts.copy()
         for t, option in enumerate(plan.options):
             if option is not None:
-                census.add(self._view.tasks[t], self._view.machines[option.machine].name)
-        return census
+                domain_counts.add(self._view.tasks[t], self._view.machines[option.machine].name)
+        return domain_counts

@@ -17,7 +17,7 @@ import numpy as np
 from flowsched.cluster.resource import without
 from flowsched.pricing.arrival import Arrival, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
-from flowsched.relations.census import Census
+from flowsched.relations.domain_counts import DomainCounts
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.gang import Gangs
 from flowsched.round.options import Budget, ClassOptions, Options
@@ -59,7 +59,7 @@ class Deciding:
     options: Options
     solver: Solver
     plan: Assignment
-    census: Census
+    domain_counts: DomainCounts
     """Relations' counts with all that runs or is planned."""
     gangs: Gangs
     passes: list[Pass] = field(default_factory=list)
@@ -77,10 +77,10 @@ class Deciding:
         view, plan = self.model.view, self.plan
         before = plan.options[task]
         if before is not None:
-            self.census.remove(view.tasks[task], view.machines[before.machine].name)
+            self.domain_counts.remove(view.tasks[task], view.machines[before.machine].name)
         plan.move(task, option)
         if option is not None:
-            self.census.add(view.tasks[task], view.machines[option.machine].name)
+            self.domain_counts.add(view.tasks[task], view.machines[option.machine].name)
         for m in {o.machine for o in (before, option) if o is not None}:
             self.options.changed(m, self.options.states.plan(m, plan.colocation(m)))
 
@@ -126,7 +126,7 @@ class Deciding:
                 mine &= candidates
             if model.related(task):
                 for m in np.flatnonzero(mine).tolist():
-                    mine[m] = self.census.refusal(view.tasks[task], view.machines[m].name) is None
+                    mine[m] = self.domain_counts.refusal(view.tasks[task], view.machines[m].name) is None
         open_later = open_now.copy()
         open_later[[task in model.must_start for task in tasks]] = False
         if model.prices.settings.objective != "makespan":
@@ -311,7 +311,7 @@ def _pass(
         c = model.view.class_of[task]
         machine = int(network.arc_machine[arc])
         if model.related(task) and (
-            deciding.census.refusal(model.view.tasks[task], model.view.machines[machine].name) is not None
+            deciding.domain_counts.refusal(model.view.tasks[task], model.view.machines[machine].name) is not None
         ):
             continue
         option = deciding.option(task, priced[c], machine)

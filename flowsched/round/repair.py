@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from flowsched.pricing.flow_prices import FORBIDDEN
-from flowsched.relations.census import Census, demand_text
+from flowsched.relations.domain_counts import DomainCounts, demand_text
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.gang import Gangs, RoundGang
 from flowsched.round.round_model import RoundModel
@@ -66,8 +66,8 @@ def _keep_relations(model: RoundModel, plan: Assignment, reasons: dict[int, str]
     """Change ``plan`` until all who start now can do so in some order."""
     view = model.view
     starting = [t for t, c in enumerate(plan.options) if c is not None and c.start_after == 0 and model.related(t)]
-    census = view.census.copy()
-    admitted = set(model.in_order(plan, starting, census))
+    domain_counts = view.domain_counts.copy()
+    admitted = set(model.in_order(plan, starting, domain_counts))
     now = replace(model, starts=1)
     # Tasks that must start choose first.
     left = sorted((t for t in starting if t not in admitted), key=lambda t: (t not in model.must_start, t))
@@ -75,10 +75,10 @@ def _keep_relations(model: RoundModel, plan: Assignment, reasons: dict[int, str]
         t = left.pop(0)
         option = plan.options[t]
         assert option is not None, "it was about to start"
-        refusal = census.refusal(view.tasks[t], view.machines[option.machine].name)
+        refusal = domain_counts.refusal(view.tasks[t], view.machines[option.machine].name)
         if refusal is not None:
             plan.move(t, None)
-            place = _next_best(now, plan, t, census)
+            place = _next_best(now, plan, t, domain_counts)
             plan.move(t, place)
             target = None if place is None else view.machines[place.machine].name
             repairs.append(Repair(_name(model, t), view.machines[option.machine].name, refusal.name, target))
@@ -86,16 +86,16 @@ def _keep_relations(model: RoundModel, plan: Assignment, reasons: dict[int, str]
                 reasons[t] = f"the round left no place for it; {demand_text(refusal)}"
                 continue
             option = place
-        census.add(view.tasks[t], view.machines[option.machine].name)
+        domain_counts.add(view.tasks[t], view.machines[option.machine].name)
         # A task that was refused may go where the plan had it, now that this one is placed.
-        left = [other for other in left if other not in model.in_order(plan, [other], census)]
+        left = [other for other in left if other not in model.in_order(plan, [other], domain_counts)]
 
 
-def _next_best(now: RoundModel, plan: Assignment, task: int, census: Census) -> PlacementOption | None:
+def _next_best(now: RoundModel, plan: Assignment, task: int, domain_counts: DomainCounts) -> PlacementOption | None:
     """The cheapest place beside the tasks that are counted, None where waiting costs less."""
     best: tuple[float, PlacementOption | None] = (FORBIDDEN if task in now.must_start else now.waiting(task), None)
     for machine in range(len(now.view.machines)):
-        if census.refusal(now.view.tasks[task], now.view.machines[machine].name) is not None:
+        if domain_counts.refusal(now.view.tasks[task], now.view.machines[machine].name) is not None:
             continue
         price, option = now.best_option(plan, task, machine)
         if option is not None and price < best[0] - 1e-12:

@@ -22,7 +22,7 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Task
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
-from flowsched.relations.census import Census
+from flowsched.relations.domain_counts import DomainCounts
 from flowsched.round.assignment import Assignment
 from flowsched.round.gang import RoundGang, fit_now, ordered_gangs
 from flowsched.round.hold import Hold, drained_s
@@ -75,7 +75,7 @@ def settle_overdue(view: View, prices: FlowPrices, settings: Settings) -> Overdu
         if any(
             view.allowed(c, group.members[0])
             and prices.machine_cost(g, (Arrival(c, 0, width),)) < FORBIDDEN
-            and any(_permitted(view.census, view, task, m) for m in group.members)
+            and any(_permitted(view.domain_counts, view, task, m) for m in group.members)
             for g, group in enumerate(view.groups)
         ):
             return OverdueDemands(frozenset({first}))
@@ -131,13 +131,13 @@ def _still_suits(view: View, prices: FlowPrices, reservation: Reservation) -> bo
     """Whether the reserved machine would take the task once it has drained: its long-running tasks may have changed."""
     machine = next((i for i, m in enumerate(view.machines) if m.name == reservation.machine), None)
     task = next((i for i, t in enumerate(view.tasks) if t.name == reservation.task), None)
-    if machine is None or task is None or not _permitted(view.census, view, view.tasks[task], machine):
+    if machine is None or task is None or not _permitted(view.domain_counts, view, view.tasks[task], machine):
         return False
     return prices.welcome(view.group_of[machine], view.class_of[task])
 
 
-def _permitted(census: Census, view: View, task: Task, machine: int) -> bool:
-    return census.refusal(task, view.machines[machine].name) is None
+def _permitted(domain_counts: DomainCounts, view: View, task: Task, machine: int) -> bool:
+    return domain_counts.refusal(task, view.machines[machine].name) is None
 
 
 def _reserve(view: View, prices: FlowPrices, task: int, drain: bool) -> Reservation | None:
@@ -145,7 +145,7 @@ def _reserve(view: View, prices: FlowPrices, task: int, drain: bool) -> Reservat
 
     ``drain``: where no end is known, the machine that misses least of what the task needs.
     """
-    found = _soonest(view, prices, task, {}, view.census)
+    found = _soonest(view, prices, task, {}, view.domain_counts)
     wanted = view.tasks[task]
     if found is not None:
         at, machine, hold = found
@@ -168,7 +168,7 @@ def _could_take(view: View, prices: FlowPrices, task: int, machine: int) -> bool
     allowed = view.allowed(c, machine) and bool(here.batch_cores) and prices.welcome(g, c)
     enough = not wanted.resources or covers(dict(here.machine.resources), wanted.resources)
     enough &= wanted.gpus is None or suits(here.machine.gpus, wanted.gpus)
-    return fits and allowed and enough and _permitted(view.census, view, wanted, machine)
+    return fits and allowed and enough and _permitted(view.domain_counts, view, wanted, machine)
 
 
 def _missing(view: View, wanted: Task, machine: int) -> float:
@@ -181,19 +181,19 @@ def _missing(view: View, wanted: Task, machine: int) -> float:
 
 def _reserve_together(view: View, prices: FlowPrices, gang: RoundGang) -> list[Reservation]:
     """A place for each that has to start, all at the time when the last of them is free; none if one has none."""
-    census = view.census.copy()
+    domain_counts = view.domain_counts.copy()
     holds: dict[int, Hold] = {}
     places: list[tuple[Task, str, int]] = []
     start_s = 0.0
     for t in sorted(gang.members, key=lambda t: (-view.tasks[t].widths_milli[0], t)):
         if len(places) == gang.needed:
             break
-        found = _soonest(view, prices, t, holds, census)
+        found = _soonest(view, prices, t, holds, domain_counts)
         if found is None:
             continue
         at, machine, holds[machine] = found
         start_s = max(start_s, at)
-        census.add(view.tasks[t], view.machines[machine].name)
+        domain_counts.add(view.tasks[t], view.machines[machine].name)
         places.append((view.tasks[t], view.machines[machine].name, view.tasks[t].widths_milli[0]))
     if len(places) < gang.needed:
         return []
@@ -201,7 +201,7 @@ def _reserve_together(view: View, prices: FlowPrices, gang: RoundGang) -> list[R
 
 
 def _soonest(
-    view: View, prices: FlowPrices, task: int, holds: Mapping[int, Hold], census: Census
+    view: View, prices: FlowPrices, task: int, holds: Mapping[int, Hold], domain_counts: DomainCounts
 ) -> tuple[float, int, Hold] | None:
     """The machine that is soonest drained enough for a task beside what is held there already: when, which, and the hold."""
     wanted = view.tasks[task]
@@ -210,7 +210,7 @@ def _soonest(
         g, c = view.group_of[m], view.class_of[task]
         if not view.allowed(c, m) or not view.groups[g].batch_cores or not prices.welcome(g, c):
             continue
-        if not _permitted(census, view, wanted, m):
+        if not _permitted(domain_counts, view, wanted, m):
             continue
         hold = _and_also(holds.get(m), wanted, wanted.widths_milli[0], 0.0)
         at = drained_s(view, prices, g, (), hold)

@@ -10,7 +10,7 @@ from flowsched.cluster.compaction import View
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
 from flowsched.pricing.forecast_cache import ForecastCache
-from flowsched.relations.census import Census
+from flowsched.relations.domain_counts import DomainCounts
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.hold import Hold
 
@@ -61,9 +61,9 @@ class RoundModel:
 
     def __post_init__(self) -> None:
         """Note which tasks are bound by relations; most rounds have none."""
-        census = self.view.census
-        self._related = frozenset(t for t, task in enumerate(self.view.tasks) if census.concerns(task))
-        self._counted: tuple[Assignment, int, Census] | None = None
+        domain_counts = self.view.domain_counts
+        self._related = frozenset(t for t, task in enumerate(self.view.tasks) if domain_counts.concerns(task))
+        self._counted: tuple[Assignment, int, DomainCounts] | None = None
 
     def machine_cost(self, machine: int, colocation: Colocation) -> float:
         """Cost of a machine that a co-location joins; ``FORBIDDEN`` where it must not, reservations included."""
@@ -102,38 +102,38 @@ class RoundModel:
         """Whether a relation keeps a task off a machine beside the rest of a plan; what is planned counts as there."""
         if task not in self._related:
             return False
-        census = self._count(plan)
+        domain_counts = self._count(plan)
         away = [
             (self.view.tasks[t], self.view.machines[option.machine].name)
             for t in {task, gone}
             if t is not None and t in self._related and (option := plan.options[t]) is not None
         ]
         for other, place in away:
-            census.remove(other, place)
-        refusal = census.refusal(self.view.tasks[task], self.view.machines[machine].name)
+            domain_counts.remove(other, place)
+        refusal = domain_counts.refusal(self.view.tasks[task], self.view.machines[machine].name)
         for other, place in away:
-            census.add(other, place)
+            domain_counts.add(other, place)
         return refusal is not None
 
     def orderly(self, plan: Assignment) -> bool:
         """Whether there is an order in which relations let every task go where the plan has it."""
         placed = [t for t in sorted(self._related) if plan.options[t] is not None]
-        return len(self.in_order(plan, placed, self.view.census.copy())) == len(placed)
+        return len(self.in_order(plan, placed, self.view.domain_counts.copy())) == len(placed)
 
-    def in_order(self, plan: Assignment, tasks: Sequence[int], census: Census) -> list[int]:
+    def in_order(self, plan: Assignment, tasks: Sequence[int], domain_counts: DomainCounts) -> list[int]:
         """Those of some tasks that can go to their machines one after the other, in an order that relations allow.
 
-        They are added to ``census``. Later ones may open what was closed before; where a task stays
+        They are added to ``domain_counts``. Later ones may open what was closed before; where a task stays
         refused because of an earlier one, those that were refused go first in another try.
         """
         order = list(tasks)
         best: list[int] = []
         for _ in range(_ORDERS):
-            admitted = self._admit(plan, order, census)
+            admitted = self._admit(plan, order, domain_counts)
             if len(admitted) == len(order):
                 return admitted
             for t in reversed(admitted):
-                self._count_in(census, plan, t, -1)
+                self._count_in(domain_counts, plan, t, -1)
             if len(admitted) > len(best):
                 best = admitted
             come = set(admitted)
@@ -142,18 +142,18 @@ class RoundModel:
                 break
             order = again
         for t in best:
-            self._count_in(census, plan, t, 1)
+            self._count_in(domain_counts, plan, t, 1)
         return best
 
-    def _admit(self, plan: Assignment, tasks: Sequence[int], census: Census) -> list[int]:
-        """The same for one order; they are added to ``census``."""
+    def _admit(self, plan: Assignment, tasks: Sequence[int], domain_counts: DomainCounts) -> list[int]:
+        """The same for one order; they are added to ``domain_counts``."""
         admitted: list[int] = []
         left = list(tasks)
         while left:
             refused = []
             for t in left:
-                if census.refusal(self.view.tasks[t], self._place(plan, t)) is None:
-                    self._count_in(census, plan, t, 1)
+                if domain_counts.refusal(self.view.tasks[t], self._place(plan, t)) is None:
+                    self._count_in(domain_counts, plan, t, 1)
                     admitted.append(t)
                 else:
                     refused.append(t)
@@ -162,8 +162,8 @@ class RoundModel:
             left = refused
         return admitted
 
-    def _count_in(self, census: Census, plan: Assignment, task: int, sign: int) -> None:
-        (census.add if sign > 0 else census.remove)(self.view.tasks[task], self._place(plan, task))
+    def _count_in(self, domain_counts: DomainCounts, plan: Assignment, task: int, sign: int) -> None:
+        (domain_counts.add if sign > 0 else domain_counts.remove)(self.view.tasks[task], self._place(plan, task))
 
     def _place(self, plan: Assignment, task: int) -> str:
         option = plan.options[task]
@@ -174,15 +174,15 @@ class RoundModel:
         """Whether any relation binds or counts a task."""
         return task in self._related
 
-    def _count(self, plan: Assignment) -> Census:
+    def _count(self, plan: Assignment) -> DomainCounts:
         """All that runs or has an option, counted by relation."""
         if self._counted is None or self._counted[0] is not plan or self._counted[1] != plan.moves:
-            census = self.view.census.copy()
+            domain_counts = self.view.domain_counts.copy()
             for t in self._related:
                 option = plan.options[t]
                 if option is not None:
-                    census.add(self.view.tasks[t], self.view.machines[option.machine].name)
-            self._counted = (plan, plan.moves, census)
+                    domain_counts.add(self.view.tasks[t], self.view.machines[option.machine].name)
+            self._counted = (plan, plan.moves, domain_counts)
         return self._counted[2]
 
     def finish(self, plan: Assignment) -> tuple[int, float]:

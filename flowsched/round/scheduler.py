@@ -230,7 +230,7 @@ def _decide_from(
         Options(states, settings.slots, settings.pricings, model.offered),
         solver,
         empty,
-        view.census.copy(),
+        view.domain_counts.copy(),
         begun.gangs,
     )
     fixed = _book_seed(deciding, begun)

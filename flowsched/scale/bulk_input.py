@@ -17,7 +17,6 @@ from flowsched.relations.relation import TaskGroup
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale import kernels
 from flowsched.scale.demand import Demand, by_machine
-from flowsched.scale.intake import places_order
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.machine_arrays import FIXED, LoadedMachines
 from flowsched.scale.places import Places
@@ -25,6 +24,7 @@ from flowsched.scale.policies.flow import HEADROOM, PRESSURE, SENSITIVITY
 from flowsched.scale.policy import ClassPrices, CostModel, Feature
 from flowsched.scale.restricted import coarsen
 from flowsched.scale.round import RoundSettings
+from flowsched.scale.snapshot_adapter import places_order
 from flowsched.scale.task_class import MachineKind, TaskClass
 from flowsched.support.arrays import IntArray
 

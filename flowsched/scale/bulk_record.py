@@ -13,7 +13,6 @@ from flowsched.relations.relation import TaskGroup
 from flowsched.scale.bulk_input import BulkInput
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.demand import ALWAYS_WORTH_IT, Demand
-from flowsched.scale.desk import Desk
 from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.machine_arrays import FIXED
 from flowsched.scale.network_account import NetworkAccount, PlacedCosts
@@ -23,6 +22,7 @@ from flowsched.scale.reasons import Closing, Reason
 from flowsched.scale.record import class_numbers, network_part, plain_demand
 from flowsched.scale.recorded import RecordedPolicy, read_class, read_kind, read_round_settings
 from flowsched.scale.round import Level, RoundOutcome, Rounds
+from flowsched.scale.round_state import BulkRoundState
 from flowsched.scale.task_class import MachineKind, TaskClass
 from flowsched.scale.topology import read_topology_counts
 from flowsched.scale.waiting import survey
@@ -211,9 +211,9 @@ def _level_without_tasks(rounds: Rounds) -> Level:
     """The level of a round in which no task takes part."""
     ledger = rounds.ledger
     waiting = survey(ledger, _NONE, 0.0, rounds.settings.due_age_s)
-    desk = Desk(ledger, None, np.unique(ledger.task_class), rounds.settings.scoring == "spread")
-    evidence = Evidence.of(ledger, rounds.compaction, waiting, desk.free, desk.readings, desk.barred, desk.model)
-    relations = desk.relations.save()
+    state = BulkRoundState(ledger, None, np.unique(ledger.task_class), rounds.settings.scoring == "spread")
+    evidence = Evidence.of(ledger, rounds.compaction, waiting, state.free, state.readings, state.barred, state.model)
+    relations = state.relations.save()
     return Level(waiting, None, None, evidence, 0.0, signature=rounds.compaction.signature, topology_counts=relations)
 
 

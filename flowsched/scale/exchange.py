@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowsched.scale import exchange_kernels as kernels
+from flowsched.scale.candidate_index import CandidateIndex
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.kernels import UNLIMITED
-from flowsched.scale.openings import Openings
 from flowsched.scale.pairs import pair_costs
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
@@ -45,10 +45,12 @@ class Exchanged:
     nodes: int
 
 
-def run_exchanges(evidence: Evidence, open_: Openings, task_class: IntArray, machine: IntArray, most: int) -> Exchanged:
+def run_exchanges(
+    evidence: Evidence, candidates: CandidateIndex, task_class: IntArray, machine: IntArray, most: int
+) -> Exchanged:
     """Exchange until nothing is won, or ``most`` nodes were looked at. ``task_class`` and ``machine``: the placements."""
     classes = evidence.waiting.classes
-    rows = _candidates(evidence, open_, machine)
+    rows = _candidates(evidence, candidates, machine)
     if len(rows) > MOST_MACHINES or not len(rows):
         return Exchanged(task_class, machine, 0.0, 0)
     small, room = _small(evidence, rows)
@@ -66,7 +68,7 @@ def run_exchanges(evidence: Evidence, open_: Openings, task_class: IntArray, mac
     return Exchanged(np.repeat(classes[which_class], times), np.repeat(rows[which_row], times), won, nodes)
 
 
-def _candidates(evidence: Evidence, open_: Openings, machine: IntArray) -> IntArray:
+def _candidates(evidence: Evidence, candidates: CandidateIndex, machine: IntArray) -> IntArray:
     """Machines that hold a task of the round, and for each class the cheapest others. Ascending."""
     held = np.unique(machine)
     if len(evidence.rows) <= MOST_MACHINES // 2:
@@ -74,7 +76,7 @@ def _candidates(evidence: Evidence, open_: Openings, machine: IntArray) -> IntAr
     if len(held) > MOST_MACHINES:
         return held
     classes = evidence.waiting.classes
-    first, groups, _ = open_.cheap(classes, len(evidence.counts))
+    first, groups, _ = candidates.cheap(classes, len(evidence.counts))
     empty = np.zeros(len(evidence.open), dtype=np.bool_)
     empty[evidence.rows] = True
     empty[held] = False
@@ -83,7 +85,7 @@ def _candidates(evidence: Evidence, open_: Openings, machine: IntArray) -> IntAr
         near = [np.zeros(0, dtype=np.int64)]
         seen = 0
         for g in groups[first[c] : min(first[c + 1], first[c] + _LOOKED_AT)].tolist():
-            members = open_.rows[open_.first[g] : open_.first[g + 1]]
+            members = candidates.rows[candidates.first[g] : candidates.first[g + 1]]
             members = members[empty[members]][: _LOOKED_AT - seen]
             near.append(members)
             seen += len(members)

@@ -106,26 +106,26 @@ def propose(
     counts["tasks"] = len(movable.tasks)
     if not len(movable.tasks):
         return Proposal(no_moves(), counts)
-    desk = _MoveDesk(movable, most)
-    desk.follow()
-    if 0 < desk.count < most:
+    state = _MoveState(movable, most)
+    state.follow()
+    if 0 < state.count < most:
         # There is time for all that pays, so what the optimum of all moves together says comes first.
         quotas, group_of = _flow(movable, solver, counts)
-        desk = _MoveDesk(movable, most)
-        desk.follow(quotas, group_of)
-        counts["along_the_flow"] = desk.count
+        state = _MoveState(movable, most)
+        state.follow(quotas, group_of)
+        counts["along_the_flow"] = state.count
     else:
-        counts["single_moves"] = desk.count
+        counts["single_moves"] = state.count
     for _ in range(_TURNS):
-        before = desk.count
-        desk.follow()
-        counts["single_moves"] += desk.count - before
-        traded = desk.trade()
+        before = state.count
+        state.follow()
+        counts["single_moves"] += state.count - before
+        traded = state.trade()
         counts["trades"] += traded
         if not traded:
             break
-    counts["let_in"] = desk.make_room()
-    return Proposal(desk.moves(), counts)
+    counts["let_in"] = state.make_room()
+    return Proposal(state.moves(), counts)
 
 
 def _flow(movable: _Movable, solver: Solver, counts: dict[str, int]) -> tuple[Quotas, IntArray]:
@@ -156,7 +156,7 @@ def _flow(movable: _Movable, solver: Solver, counts: dict[str, int]) -> tuple[Qu
     return network.quotas(solution.flow, len(ledger.classes), compaction.groups), group_of
 
 
-class _MoveDesk:
+class _MoveState:
     """The state that a proposal works on, and its steps so far."""
 
     def __init__(self, movable: _Movable, most: int) -> None:

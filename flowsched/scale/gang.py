@@ -14,9 +14,9 @@ import numpy as np
 
 from flowsched.relations.gang import Gang
 from flowsched.relations.relation import TaskGroup
-from flowsched.scale.desk import Desk
+from flowsched.scale.candidate_index import CandidateIndex
 from flowsched.scale.ledger import RUNNING, Ledger
-from flowsched.scale.openings import Openings
+from flowsched.scale.round_state import BulkRoundState
 from flowsched.scale.waiting import Waiting
 from flowsched.support.arrays import BoolArray, IntArray
 
@@ -32,9 +32,9 @@ class QueuedGang(Gang[IntArray]):
     reached: int = 0
     """How many had a place at most, where that was not enough."""
 
-    def placed(self, desk: Desk, start: int) -> int:
+    def placed(self, state: BulkRoundState, start: int) -> int:
         """How many have a place since placement ``start``."""
-        return int(np.isin(desk.task_class[start:], self.classes).sum())
+        return int(np.isin(state.task_class[start:], self.classes).sum())
 
 
 class GangIndex:
@@ -83,55 +83,55 @@ class GangIndex:
 
 def all_or_none(
     gangs: Sequence[QueuedGang],
-    desk: Desk,
+    state: BulkRoundState,
     start: int,
     waiting: Waiting,
-    openings: Callable[[], Openings],
+    candidates: Callable[[], CandidateIndex],
     refill: Callable[[BoolArray], None],
 ) -> tuple[QueuedGang, ...]:
     """See to it that every group has its minimum or nothing; those that start with nothing.
 
-    ``gangs``: those of the level in the order in which they came. ``openings`` says what is open as the desk stands;
+    ``gangs``: those of the level in the order in which they came. ``candidates`` says what is open as the state stands;
     ``refill`` places the level anew with some classes only, for where others may be at their places because of a group.
     """
-    active: BoolArray = np.ones(len(desk.ledger.classes), dtype=np.bool_)
+    active: BoolArray = np.ones(len(state.ledger.classes), dtype=np.bool_)
     dropped: list[QueuedGang] = []
     while True:
-        failing = [g for g in gangs if active[g.classes].all() and g.placed(desk, start) < g.needed]
+        failing = [g for g in gangs if active[g.classes].all() and g.placed(state, start) < g.needed]
         if not failing:
             break
         last = failing[-1]
-        dropped.append(replace(last, reached=last.placed(desk, start)))
+        dropped.append(replace(last, reached=last.placed(state, start)))
         active[last.classes] = False
-        if any(desk.relations.leaned_on(c) for c in last.classes.tolist()) and last.placed(desk, start):
+        if any(state.relations.leaned_on(c) for c in last.classes.tolist()) and last.placed(state, start):
             refill(active)
-        elif _give_up(last, desk, start):
-            _offer(desk, start, waiting, openings(), active)
+        elif _give_up(last, state, start):
+            _offer(state, start, waiting, candidates(), active)
     still = []
     for gang in reversed(dropped):
         only = np.zeros(len(active), dtype=np.bool_)
         only[gang.classes] = True
-        saved = desk.save()
-        _offer(desk, start, waiting, openings(), only)
+        saved = state.save()
+        _offer(state, start, waiting, candidates(), only)
         kept = [g for g in gangs if active[g.classes].all()]
-        if any(g.placed(desk, start) < g.needed for g in (gang, *kept)):
-            still.append(replace(gang, reached=max(gang.reached, gang.placed(desk, start))))
-            desk.restore(saved)
+        if any(g.placed(state, start) < g.needed for g in (gang, *kept)):
+            still.append(replace(gang, reached=max(gang.reached, gang.placed(state, start))))
+            state.restore(saved)
         else:
             # What a group lets in may let others in.
             active[gang.classes] = True
-            if desk.relations:
-                _offer(desk, start, waiting, openings(), active)
+            if state.relations:
+                _offer(state, start, waiting, candidates(), active)
     return tuple(still)
 
 
-def _offer(desk: Desk, start: int, waiting: Waiting, open_: Openings, only: BoolArray) -> None:
-    desk.sweep(start, waiting, open_, only)
-    desk.give_back(start, waiting)
+def _offer(state: BulkRoundState, start: int, waiting: Waiting, candidates: CandidateIndex, only: BoolArray) -> None:
+    state.sweep(start, waiting, candidates, only)
+    state.give_back(start, waiting)
 
 
-def _give_up(gang: QueuedGang, desk: Desk, start: int) -> bool:
-    gone: BoolArray = np.isin(desk.task_class[start:], gang.classes)
+def _give_up(gang: QueuedGang, state: BulkRoundState, start: int) -> bool:
+    gone: BoolArray = np.isin(state.task_class[start:], gang.classes)
     if gone.any():
-        desk.take_back(start, gone)
+        state.take_back(start, gone)
     return bool(gone.any())

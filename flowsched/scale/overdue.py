@@ -22,11 +22,11 @@ import numpy as np
 
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.compaction import Compaction
-from flowsched.scale.desk import Desk
 from flowsched.scale.gang import QueuedGang
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.queue import Queue
 from flowsched.scale.reservation import Drain, Lasting, MachineReservation, open_to
+from flowsched.scale.round_state import BulkRoundState
 from flowsched.scale.waiting import Waiting, survey
 from flowsched.support.arrays import BoolArray, IntArray
 
@@ -42,7 +42,7 @@ class Unbounded:
 
 @dataclass(frozen=True, eq=False)
 class Started:
-    """Overdue tasks that the desk has placed: a level of their own, before the others."""
+    """Overdue tasks that the state has placed: a level of their own, before the others."""
 
     waiting: Waiting
     evidence: Evidence
@@ -101,7 +101,7 @@ class OverdueTasks:
         self._lasting = None
         self._before, self._held = self._held, ()
 
-    def settle(self, queue: Queue, desk: Desk, now_s: float) -> Started | None:
+    def settle(self, queue: Queue, state: BulkRoundState, now_s: float) -> Started | None:
         """Start the first overdue task of a queue, or hold a machine for it; those that started.
 
         Queues are settled in the order of their rank: what one holds binds those after it.
@@ -114,16 +114,16 @@ class OverdueTasks:
         late = late[np.lexsort((ledger.sequence[late], ledger.created_s[late]))]
         held = tuple(r for r in self._before if r.stands(ledger) and (pending == r.task).any()) if self._before else ()
         for owed in self._in_turn(late, held, queue.gangs):
-            started = self._start(owed, desk, now_s)
+            started = self._start(owed, state, now_s)
             if started is not None:
                 return started
-            kept = self._kept(owed, held, desk)
-            found = kept or self._reserve(owed, desk, now_s)
+            kept = self._kept(owed, held, state)
+            found = kept or self._reserve(owed, state, now_s)
             if found:
                 self._held += found
                 rows = np.unique([r.machine for r in found])
                 start_s = max(r.start_s for r in found)
-                desk.hold(rows, np.full(len(rows), start_s - now_s if np.isfinite(start_s) else -np.inf))
+                state.hold(rows, np.full(len(rows), start_s - now_s if np.isfinite(start_s) else -np.inf))
                 return None
         return None
 
@@ -150,37 +150,39 @@ class OverdueTasks:
             order = holding + order
         return order
 
-    def _start(self, owed: _Owed, desk: Desk, now_s: float) -> Started | None:
+    def _start(self, owed: _Owed, state: BulkRoundState, now_s: float) -> Started | None:
         """Place those who are owed, at whatever cost; None, and nothing has changed, if there is no room."""
         ledger = self._ledger
-        start = desk.count
+        start = state.count
         classes = ledger.task_class[owed.members]
-        free, readings = desk.free.copy(), desk.readings.copy()
-        placed = desk.force(np.bincount(classes, minlength=len(ledger.classes)))
+        free, readings = state.free.copy(), state.readings.copy()
+        placed = state.force(np.bincount(classes, minlength=len(ledger.classes)))
         if placed < owed.needed:
             if placed:
-                desk.take_back(start, np.ones(placed, dtype=np.bool_))
+                state.take_back(start, np.ones(placed, dtype=np.bool_))
             return None
-        tasks = _as_they_came(owed.members, classes, desk.task_class[start:], owed.needed)
-        extra = _beyond(desk.task_class[start:], ledger.task_class[tasks])
+        tasks = _as_they_came(owed.members, classes, state.task_class[start:], owed.needed)
+        extra = _beyond(state.task_class[start:], ledger.task_class[tasks])
         if extra.any():
-            desk.take_back(start, extra)
+            state.take_back(start, extra)
         waiting = survey(ledger, tasks[np.argsort(ledger.sequence[tasks])], now_s, self._due_age_s)
         waiting = replace(
             waiting, cost=np.full(len(waiting.cost), np.inf), dearest=np.full(len(waiting.dearest), np.inf)
         )
-        open_ = desk.model._replace(ceiling=np.full(len(ledger.classes), np.inf))
-        evidence = Evidence.of(ledger, self._compaction, waiting, free, readings, desk.barred, open_)
-        return Started(waiting, evidence, desk.close(start, waiting, evidence))
+        open_ = state.model._replace(ceiling=np.full(len(ledger.classes), np.inf))
+        evidence = Evidence.of(ledger, self._compaction, waiting, free, readings, state.barred, open_)
+        return Started(waiting, evidence, state.close(start, waiting, evidence))
 
-    def _kept(self, owed: _Owed, held: tuple[MachineReservation, ...], desk: Desk) -> tuple[MachineReservation, ...]:
+    def _kept(
+        self, owed: _Owed, held: tuple[MachineReservation, ...], state: BulkRoundState
+    ) -> tuple[MachineReservation, ...]:
         """The reservations of the last round if they still suit, all of them or none."""
         ledger = self._ledger
         members = set(owed.members.tolist())
         if len(held) != owed.needed or not all(r.task in members for r in held):
             return ()
         rows = [r.machine for r in held]
-        if desk.barred[rows].any() or np.isin(rows, desk.held).any():
+        if state.barred[rows].any() or np.isin(rows, state.held).any():
             return ()
         for row in np.intersect1d(rows, self._changed).tolist():
             draining = [r for r in held if r.machine == row and np.isinf(r.start_s)]
@@ -197,19 +199,19 @@ class OverdueTasks:
             self._lasting = Lasting(self._ledger)
         return self._lasting
 
-    def _reserve(self, owed: _Owed, desk: Desk, now_s: float) -> tuple[MachineReservation, ...]:
+    def _reserve(self, owed: _Owed, state: BulkRoundState, now_s: float) -> tuple[MachineReservation, ...]:
         """Machines that drain soonest, all held until the last of them has room; none if one has none."""
         ledger = self._ledger
         classes = np.unique(ledger.task_class[owed.members]).tolist()
         fits = [self._for_good.fits(c) for c in classes]
-        some: BoolArray = np.logical_or.reduce(fits) & ~desk.barred
-        some[desk.held] = False
+        some: BoolArray = np.logical_or.reduce(fits) & ~state.barred
+        some[state.held] = False
         if sum(self._for_good.most(c, some & f) for c, f in zip(classes, fits, strict=True)) < owed.needed:
-            if self._drain and owed.needed == 1 and (drained := self._drained(int(owed.members[0]), desk)):
+            if self._drain and owed.needed == 1 and (drained := self._drained(int(owed.members[0]), state)):
                 return drained
             self._unbounded.append(Unbounded(int(owed.members[0]), self._why_never(owed, classes)))
             return ()
-        drain = Drain(desk, np.flatnonzero(some), now_s)
+        drain = Drain(state, np.flatnonzero(some), now_s)
         places: list[tuple[int, int]] = []
         start_s = now_s
         widest = np.argsort(
@@ -234,18 +236,18 @@ class OverdueTasks:
             return ()
         return tuple(MachineReservation.of(ledger, task, row, start_s) for task, row in places)
 
-    def _drained(self, task: int, desk: Desk) -> tuple[MachineReservation, ...]:
+    def _drained(self, task: int, state: BulkRoundState) -> tuple[MachineReservation, ...]:
         """The machine that a task fits on once it is empty, and that misses least of what it needs now."""
         ledger = self._ledger
         task_class = int(ledger.task_class[task])
-        able = self._for_good.large(task_class) & ~desk.barred
-        able[desk.held] = False
+        able = self._for_good.large(task_class) & ~state.barred
+        able[state.held] = False
         rows = np.flatnonzero(able)
         if not len(rows):
             return ()
         demand = ledger.demands[task_class]
         asked = np.flatnonzero(demand)
-        missing = (np.maximum(0, demand[asked] - desk.free[rows][:, asked]) / demand[asked]).sum(axis=1)
+        missing = (np.maximum(0, demand[asked] - state.free[rows][:, asked]) / demand[asked]).sum(axis=1)
         row = int(rows[np.argmin(missing)])
         return (MachineReservation.of(ledger, task, row, np.inf),)
 

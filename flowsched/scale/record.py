@@ -20,11 +20,11 @@ from flowsched.scale import kernels
 from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.ledger import CPU
 from flowsched.scale.machine_arrays import FIXED
+from flowsched.scale.machine_duals import DualTables, dual_tables
 from flowsched.scale.network import ScaleNetwork
 from flowsched.scale.network_account import NetworkAccount, Present, Roll
 from flowsched.scale.places import Places
 from flowsched.scale.reasons import PLACE
-from flowsched.scale.rents import DualTables, dual_tables
 from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import Level
 from flowsched.scale.task_class import TaskClass

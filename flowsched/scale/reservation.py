@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowsched.scale import kernels
-from flowsched.scale.desk import Desk
 from flowsched.scale.drain_kernels import by_end, soonest
 from flowsched.scale.ledger import RUNNING, Ledger
 from flowsched.scale.round_relations import RoundRelations
+from flowsched.scale.round_state import BulkRoundState
 from flowsched.support.arrays import BoolArray, IntArray
 
 
@@ -51,24 +51,24 @@ class MachineReservation:
 class Drain:
     """Who runs where until when, machine by machine in the order of ends, as a round stands: O(running tasks) once."""
 
-    def __init__(self, desk: Desk, rows: IntArray, now_s: float) -> None:
+    def __init__(self, state: BulkRoundState, rows: IntArray, now_s: float) -> None:
         """``rows``: the machines to look at. What the round has placed so far runs, too."""
-        ledger = desk.ledger
+        ledger = state.ledger
         looked_at = np.zeros(ledger.rows, dtype=np.bool_)
         looked_at[rows] = True
         running = np.flatnonzero(ledger.state == RUNNING)
         running = running[looked_at[ledger.machine[running]]]
-        machine = np.concatenate([ledger.machine[running], desk.machine])
-        self._class = np.concatenate([ledger.task_class[running], desk.task_class])
-        placed_end = now_s + ledger.lasting_s()[desk.task_class, ledger.kind[desk.machine]]
+        machine = np.concatenate([ledger.machine[running], state.machine])
+        self._class = np.concatenate([ledger.task_class[running], state.task_class])
+        placed_end = now_s + ledger.lasting_s()[state.task_class, ledger.kind[state.machine]]
         self._end = np.concatenate([ledger.end_s[running], placed_end])
         self._first, self._order = by_end(machine, self._end, ledger.rows)
-        self._desk = desk
+        self._state = state
         self._ledger = ledger
         self._rows = rows
         self._now_s = now_s
-        self._free = desk.free.copy()
-        self._readings = desk.readings.copy()
+        self._free = state.free.copy()
+        self._readings = state.readings.copy()
 
     def soonest(self, task_class: int, fits: BoolArray) -> tuple[int, float]:
         """The machine among ``fits`` that has room for one task of a class first, and when; -1 where none ever has."""

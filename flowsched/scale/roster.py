@@ -15,9 +15,9 @@ import numpy as np
 
 from flowsched.cluster.snapshot import Machine, RelationCount, Running, Service, Snapshot, Task
 from flowsched.relations.relation import Relation
-from flowsched.scale.intake import ClassContext, Intake, class_key
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.policy import CostModel
+from flowsched.scale.snapshot_adapter import ClassContext, SnapshotAdapter, class_key
 from flowsched.scale.task_class import MachineSpec, TaskClass
 from flowsched.support.arrays import IntArray
 from flowsched_models.runtime import HostFactory
@@ -85,9 +85,9 @@ class Roster:
     def _begin(self, snapshot: Snapshot, frame: ClassContext) -> None:
         hosts = self._given_hosts or HostFactory(frame.catalogue)
         self._frame = frame
-        self._intake = Intake(frame, self._policy, hosts, self._weight, self._margin)
+        self._adapter = SnapshotAdapter(frame, self._policy, hosts, self._weight, self._margin)
         self._machines = _machines(snapshot)
-        self._specs = {name: self._intake.machine(*self._machines[name]) for name in sorted(self._machines)}
+        self._specs = {name: self._adapter.machine(*self._machines[name]) for name in sorted(self._machines)}
         self._known = {}
         self.ledger = Ledger(self._policy)
         self.ledger.add_machines(list(self._specs.values()))
@@ -112,7 +112,7 @@ class Roster:
                 self.ledger.declare_group(group.name, max(1, group.minimum))
 
     def _submit_pending(self, tasks: Sequence[Task]) -> None:
-        classes = {t.name: self._intake.task_class(t, t.widths_milli[0]) for t in tasks}
+        classes = {t.name: self._adapter.task_class(t, t.widths_milli[0]) for t in tasks}
         for task_class in sorted(set(classes.values()), key=class_key):
             self.ledger.intern(task_class)
         self._submit(sorted(tasks, key=_arrival), classes)
@@ -121,7 +121,7 @@ class Roster:
 
     def _submit_running(self, running: Sequence[Running]) -> None:
         running = sorted(running, key=lambda r: r.task.name)
-        classes = {r.task.name: self._intake.task_class(r.task, r.width_milli, placed=True) for r in running}
+        classes = {r.task.name: self._adapter.task_class(r.task, r.width_milli, placed=True) for r in running}
         rows = self._submit([r.task for r in running], classes)
         self._bind(rows, running)
 
@@ -138,7 +138,7 @@ class Roster:
 
     def _end_s(self, running: Running) -> float:
         """When it is predicted to end, on its width alone; its progress is believed from the same model."""
-        task_class = self._intake.task_class(running.task, running.width_milli, placed=True)
+        task_class = self._adapter.task_class(running.task, running.width_milli, placed=True)
         if task_class.run_s == inf:
             return inf
         slow = dict(task_class.slowness).get(self._machines[running.machine][0].type, 0.0)
@@ -151,7 +151,7 @@ class Roster:
         ledger, applied = self.ledger, self.applied
         machines = _machines(snapshot)
         changed = [name for name, found in machines.items() if self._machines.get(name, found) != found]
-        specs = {name: self._intake.machine(*machines[name]) for name in changed}
+        specs = {name: self._adapter.machine(*machines[name]) for name in changed}
         if any(spec.kind != self._specs[name].kind for name, spec in specs.items()):
             return "machine_kinds"
         if any(spec.labels != self._specs[name].labels for name, spec in specs.items()):
@@ -168,7 +168,7 @@ class Roster:
         new = sorted(machines.keys() - self._machines.keys())
         self._machines = machines
         if new:
-            more = {name: self._intake.machine(*machines[name]) for name in new}
+            more = {name: self._adapter.machine(*machines[name]) for name in new}
             ledger.add_machines(list(more.values()))
             self._specs |= more
         for name, spec in specs.items():

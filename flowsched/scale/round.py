@@ -12,17 +12,17 @@ import numpy as np
 
 from flowsched.cluster.decision import Certificate
 from flowsched.relations.topology_counts import TopologyCounts
+from flowsched.scale.candidate_index import CandidateIndex
 from flowsched.scale.certificate import BOUND_STEPS, Evidence, certify
 from flowsched.scale.compaction import Compaction
-from flowsched.scale.desk import Desk, SavedDesk
 from flowsched.scale.gang import GangIndex, QueuedGang, all_or_none
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.network import ScaleNetwork, build_network
-from flowsched.scale.openings import Openings
 from flowsched.scale.overdue import OverdueTasks, Unbounded
 from flowsched.scale.queue import Queue, by_priority, merged
 from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.restricted import restrict, signatures
+from flowsched.scale.round_state import BulkRoundState, SavedRoundState
 from flowsched.scale.small_round import improve, with_exact
 from flowsched.scale.waiting import Waiting, survey, without
 from flowsched.solvers import Solution, Solver, Status
@@ -202,8 +202,8 @@ class Rounds:
         present = np.unique(task_class)
         self.compaction.upkeep.applied.clear()
         self.compaction.upkeep.rebuilt.clear()
-        desk = Desk(ledger, barred, present, self.settings.scoring == "spread")
-        signed = self.compaction.sign(signatures(ledger, present, desk.relations, desk.model))
+        state = BulkRoundState(ledger, barred, present, self.settings.scoring == "spread")
+        signed = self.compaction.sign(signatures(ledger, present, state.relations, state.model))
         self.compaction.catch_up(np.unique(np.concatenate([view.changed, self._again, signed])), present)
         self.compaction.renumber()
         counts: dict[str, int] = {"solves": 0, "moves": 0, "trades": 0, "looks": 0}
@@ -211,16 +211,16 @@ class Rounds:
         reserved = self._overdue.reservations
         try:
             self._overdue.begin(view.changed)
-            levels = self._levels(by_priority(ledger, pending, gangs), desk, timer, counts, now_s)
+            levels = self._levels(by_priority(ledger, pending, gangs), state, timer, counts, now_s)
         except Exception:
             # As if it had not been: what changed is news to the next round, and what was held stays so.
             ledger.touch(view.changed)
             self._overdue.resume(reserved)
             raise
         finally:
-            self._again = np.flatnonzero(desk.seen)
+            self._again = np.flatnonzero(state.seen)
         timer.start("decide")
-        tasks, machines, believed, cost = desk.result()
+        tasks, machines, believed, cost = state.result()
         waits = np.setdiff1d(pending, tasks, assume_unique=True)
         waits = waits[np.argsort(ledger.sequence[waits], kind="stable")]
         timer.start(None)
@@ -241,31 +241,31 @@ class Rounds:
         )
 
     def _levels(
-        self, queues: Sequence[Queue], desk: Desk, timer: StageTimer, counts: dict[str, int], now_s: float
+        self, queues: Sequence[Queue], state: BulkRoundState, timer: StageTimer, counts: dict[str, int], now_s: float
     ) -> list[Level]:
         """Serve the queues one after the other."""
         levels: list[Level] = []
         crosses = self.settings.aging_crosses_priority
         timer.start("dues")
-        started = self._settle_overdue(merged(self.ledger, queues), desk, levels, now_s) if crosses else _NO_TASKS
+        started = self._settle_overdue(merged(self.ledger, queues), state, levels, now_s) if crosses else _NO_TASKS
         for queue in queues:
             if not crosses:
                 timer.start("dues")
-                started = self._settle_overdue(queue, desk, levels, now_s)
+                started = self._settle_overdue(queue, state, levels, now_s)
             timer.start("compact")
             rest = queue.without(started)
             if len(rest.tasks):
-                if levels or len(desk.held):
-                    self.see(desk)
-                levels.append(self._place(rest, desk, timer, counts, now_s))
+                if levels or len(state.held):
+                    self.see(state)
+                levels.append(self._place(rest, state, timer, counts, now_s))
         return levels
 
-    def _settle_overdue(self, queue: Queue, desk: Desk, levels: list[Level], now_s: float) -> IntArray:
+    def _settle_overdue(self, queue: Queue, state: BulkRoundState, levels: list[Level], now_s: float) -> IntArray:
         """Who is first in a queue among due tasks starts, as a level of its own, or has a machine held; who started."""
         if not self.settings.reservations:
             return _NO_TASKS
-        before = desk.relations.save()
-        started = self._overdue.settle(queue, desk, now_s)
+        before = state.relations.save()
+        started = self._overdue.settle(queue, state, now_s)
         if started is None:
             return _NO_TASKS
         levels.append(
@@ -281,12 +281,12 @@ class Rounds:
         )
         return started.tasks
 
-    def network(self, desk: Desk, left: Waiting) -> ScaleNetwork:
+    def network(self, state: BulkRoundState, left: Waiting) -> ScaleNetwork:
         """The network of the tasks that are left, at the state that the compaction sees."""
-        ledger, compaction, model = self.ledger, self.compaction, desk.model
-        desk.relations.set_gates(model)
-        restricted = restrict(ledger, compaction, left, desk.relations, model, desk.readings)
-        return build_network(ledger, compaction, left, restricted, desk.ties() if model.spread else None)
+        ledger, compaction, model = self.ledger, self.compaction, state.model
+        state.relations.set_gates(model)
+        restricted = restrict(ledger, compaction, left, state.relations, model, state.readings)
+        return build_network(ledger, compaction, left, restricted, state.ties() if model.spread else None)
 
     def solve(self, network: ScaleNetwork) -> Solution:
         """Its flow. Raises ``RuntimeError`` if the solver refuses it."""
@@ -295,54 +295,56 @@ class Rounds:
             raise RuntimeError(f"{self._solver.name} answers {solution.status} to a network: {solution.report}")
         return solution
 
-    def see(self, desk: Desk) -> None:
-        """Let the compaction see a desk's state; the next round starts from the ledger's again."""
-        rows = desk.newly_touched()
-        desk.seen[rows] = True
-        self.compaction.update(rows, desk.visible_free(), desk.readings)
+    def see(self, state: BulkRoundState) -> None:
+        """Let the compaction see a round's state; the next round starts from the ledger's again."""
+        rows = state.newly_touched()
+        state.seen[rows] = True
+        self.compaction.update(rows, state.visible_free(), state.readings)
         self.compaction.reprice()
         self.compaction.renumber()
 
-    def _reopen(self, desk: Desk, readings: IntArray) -> Openings:
-        self.see(desk)
-        return Openings(self.compaction, readings)
+    def _reopen(self, state: BulkRoundState, readings: IntArray) -> CandidateIndex:
+        self.see(state)
+        return CandidateIndex(self.compaction, readings)
 
-    def _place(self, queue: Queue, desk: Desk, timer: StageTimer, counts: dict[str, int], now_s: float) -> Level:
+    def _place(
+        self, queue: Queue, state: BulkRoundState, timer: StageTimer, counts: dict[str, int], now_s: float
+    ) -> Level:
         ledger, compaction, settings = self.ledger, self.compaction, self.settings
-        desk.relations.set_gates(desk.model)
+        state.relations.set_gates(state.model)
         waiting = survey(ledger, queue.tasks, now_s, settings.due_age_s)
-        evidence = Evidence.of(ledger, compaction, waiting, desk.free, desk.readings, desk.barred, desk.model)
-        whole = Openings(compaction, evidence.readings)
-        fill = _Fill(self, desk, waiting, evidence, whole, timer, counts, now_s)
-        start = desk.count
-        saved = desk.save() if desk.relations or desk.model.spread else None
+        evidence = Evidence.of(ledger, compaction, waiting, state.free, state.readings, state.barred, state.model)
+        whole = CandidateIndex(compaction, evidence.readings)
+        fill = _Fill(self, state, waiting, evidence, whole, timer, counts, now_s)
+        start = state.count
+        saved = state.save() if state.relations or state.model.spread else None
         keys = compaction.keys  # never changed in place but for new ones at its end
-        topology_counts = desk.relations.save()
+        topology_counts = state.relations.save()
         active = np.ones(len(ledger.classes), dtype=np.bool_)
         fill.run(active)
-        if saved is not None and desk.model.spread and fill.missed(start):
-            self._pack_tighter(desk, saved, start, fill, active)
+        if saved is not None and state.model.spread and fill.missed(start):
+            self._pack_tighter(state, saved, start, fill, active)
         evidence = fill.evidence
         answer = None
         # Exchanges know neither relations nor what a class may pay at most.
-        free = not desk.relations and bool(np.isinf(desk.model.ceiling[waiting.classes]).all())
+        free = not state.relations and bool(np.isinf(state.model.ceiling[waiting.classes]).all())
         if free and len(waiting.tasks) <= max(settings.exchange_tasks, settings.exact_tasks):
             timer.start("exchange")
             nodes = settings.exchange_nodes if len(waiting.tasks) <= settings.exchange_tasks else 0
             exact = len(waiting.tasks) <= settings.exact_tasks and not queue.gangs
-            answer = improve(desk, start, evidence, whole, nodes, exact, counts)
+            answer = improve(state, start, evidence, whole, nodes, exact, counts)
 
         def refill(only: BoolArray) -> None:
             assert saved is not None
-            desk.restore(saved)
+            state.restore(saved)
             fill.run(only)
 
         incomplete = all_or_none(
-            queue.gangs, desk, start, waiting, lambda: self._reopen(desk, evidence.readings), refill
+            queue.gangs, state, start, waiting, lambda: self._reopen(state, evidence.readings), refill
         )
         timer.start("decide")
-        primal = desk.close(start, waiting, evidence)
-        paid = desk.paid(start, waiting)
+        primal = state.close(start, waiting, evidence)
+        paid = state.paid(start, waiting)
         return Level(
             waiting,
             fill.first[0] if fill.first else None,
@@ -357,16 +359,18 @@ class Rounds:
             topology_counts,
         )
 
-    def _pack_tighter(self, desk: Desk, saved: SavedDesk, start: int, fill: _Fill, active: BoolArray) -> None:
+    def _pack_tighter(
+        self, state: BulkRoundState, saved: SavedRoundState, start: int, fill: _Fill, active: BoolArray
+    ) -> None:
         """Place a level once more with ties that pack; the plan that leaves less waiting counts."""
-        spread = desk.save()
-        left = desk.left(start, fill.waiting, fill.evidence.most)
-        desk.restore(saved)
-        desk.rank(spread=False)
+        spread = state.save()
+        left = state.left(start, fill.waiting, fill.evidence.most)
+        state.restore(saved)
+        state.rank(spread=False)
         fill.run(active)
-        desk.rank(spread=True)
-        if desk.left(start, fill.waiting, fill.evidence.most) >= left:
-            desk.restore(spread)
+        state.rank(spread=True)
+        if state.left(start, fill.waiting, fill.evidence.most) >= left:
+            state.restore(spread)
 
 
 class _Fill:
@@ -375,17 +379,17 @@ class _Fill:
     def __init__(
         self,
         rounds: Rounds,
-        desk: Desk,
+        state: BulkRoundState,
         waiting: Waiting,
         evidence: Evidence,
-        whole: Openings,
+        whole: CandidateIndex,
         timer: StageTimer,
         counts: dict[str, int],
         now_s: float,
     ) -> None:
         """``whole``: what is open as the level starts."""
         self._rounds = rounds
-        self._desk = desk
+        self._state = state
         self.waiting = waiting
         self.evidence = evidence
         self._whole = whole
@@ -400,45 +404,45 @@ class _Fill:
         if not len(self._promised):
             return False
         classes = self.waiting.classes
-        short = self._desk.placed_of(start, classes) < self._promised[classes]
-        return any(self._desk.relations.counts(c) for c in classes[short].tolist())
+        short = self._state.placed_of(start, classes) < self._promised[classes]
+        return any(self._state.relations.counts(c) for c in classes[short].tolist())
 
     def run(self, active: BoolArray) -> None:
-        """Fill from the desk as it stands. ``active``: by class, who takes part."""
-        settings, desk, timer, waiting = self._rounds.settings, self._desk, self._timer, self.waiting
-        start = desk.count
+        """Fill from the state as it stands. ``active``: by class, who takes part."""
+        settings, state, timer, waiting = self._rounds.settings, self._state, self._timer, self.waiting
+        start = state.count
         self._along(active, start)
         timer.start("sweep")
-        desk.sweep(start, waiting, self._whole, active)
+        state.sweep(start, waiting, self._whole, active)
         timer.start("settle")
         looked = 0
         while looked < settings.settle_looks:
-            moves, looks = desk.settle(start, waiting, self._whole)
+            moves, looks = state.settle(start, waiting, self._whole)
             self._counts["moves"] += moves
             self._counts["looks"] += looks
-            trades, more = desk.trade(start, settings.settle_looks - looked)
+            trades, more = state.trade(start, settings.settle_looks - looked)
             self._counts["trades"] += trades
             looked += looks + more
             # One class that was placed anew beside all others has the best places there are.
             if (not moves and not trades) or len(waiting.classes) == 1:
                 break
-        desk.give_back(start, waiting)
+        state.give_back(start, waiting)
 
     def _along(self, active: BoolArray, start: int) -> None:
-        rounds, desk, timer = self._rounds, self._desk, self._timer
+        rounds, state, timer = self._rounds, self._state, self._timer
         ledger, compaction, settings = rounds.ledger, rounds.compaction, rounds.settings
-        waiting, open_ = self.waiting, self._whole
+        waiting, candidates = self.waiting, self._whole
         left = waiting
         if not active.all():
             out = np.where(active[waiting.classes], 0, waiting.counts)
             left = without(waiting, ledger, out, self._now_s, settings.due_age_s)
             timer.start("compact")
-            rounds.see(desk)
+            rounds.see(state)
         elif self.first is not None:
-            rounds.see(desk)
+            rounds.see(state)
         for turn in range(1 + settings.resolves):
             timer.start("build")
-            network = rounds.network(desk, left)
+            network = rounds.network(state, left)
             if not len(network.arc_class):
                 break
             timer.start("solve")
@@ -452,7 +456,7 @@ class _Fill:
             wanted = network.whole_tasks(solution.flow, len(ledger.classes), compaction.groups)
             if not turn:
                 self._promised = wanted.sum(axis=1)
-            placed = desk.pack(wanted, left, open_)
+            placed = state.pack(wanted, left, candidates)
             promised = int(wanted.sum())
             if (
                 promised - placed <= max(1, settings.worth_a_solve * int(waiting.counts.sum()))
@@ -461,9 +465,9 @@ class _Fill:
                 break
             timer.start("compact")
             # Those who have a place may trade it later: what is full by then is still open to them.
-            self._whole.cheap(waiting.classes, len(ledger.classes), desk.model)
-            rounds.see(desk)
-            done = desk.placed_of(start, waiting.classes)
+            self._whole.cheap(waiting.classes, len(ledger.classes), state.model)
+            rounds.see(state)
+            done = state.placed_of(start, waiting.classes)
             done = np.where(active[waiting.classes], done, waiting.counts)
             left = without(waiting, ledger, done, self._now_s, settings.due_age_s)
-            open_ = Openings(compaction, self.evidence.readings)
+            candidates = CandidateIndex(compaction, self.evidence.readings)

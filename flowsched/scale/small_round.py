@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flowsched.cluster.decision import Certificate
+from flowsched.scale.candidate_index import CandidateIndex
 from flowsched.scale.certificate import Evidence, certify
-from flowsched.scale.desk import Desk
 from flowsched.scale.exchange import run_exchanges
-from flowsched.scale.openings import Openings
+from flowsched.scale.round_state import BulkRoundState
 from flowsched.support.arrays import FloatArray
 
 if TYPE_CHECKING:
@@ -21,27 +21,33 @@ _WORTH = 1e-6
 
 
 def improve(
-    desk: Desk, start: int, evidence: Evidence, open_: Openings, nodes: int, exact: bool, counts: dict[str, int]
+    state: BulkRoundState,
+    start: int,
+    evidence: Evidence,
+    candidates: CandidateIndex,
+    nodes: int,
+    exact: bool,
+    counts: dict[str, int],
 ) -> ExactAnswer | None:
     """Better placements since ``start``, if exchanges find some within ``nodes`` nodes or CP-SAT does.
 
     What CP-SAT says, if it was asked (``exact``). Where it does not come to an end, the better of both plans stays.
     """
     if nodes > 0 and len(evidence.waiting.tasks) > 1:
-        found = run_exchanges(evidence, open_, desk.task_class[start:], desk.machine[start:], nodes)
+        found = run_exchanges(evidence, candidates, state.task_class[start:], state.machine[start:], nodes)
         counts["exchange_nodes"] = counts.get("exchange_nodes", 0) + found.nodes
         if found.won > 0.0:
-            counts["exchanges"] = counts.get("exchanges", 0) + desk.adopt(start, found.task_class, found.machine)
+            counts["exchanges"] = counts.get("exchanges", 0) + state.adopt(start, found.task_class, found.machine)
     if not exact:
         return None
     from flowsched.scale.exact import ExactLevel  # CP-SAT takes a third of a second to import
 
     level = ExactLevel(evidence)
-    ours = desk.task_class[start:], desk.machine[start:]
+    ours = state.task_class[start:], state.machine[start:]
     answer = level.solve(*ours, prices=bound_prices(evidence, level.value(*ours)))
     fewer = level.stranded(ours[0]) - level.stranded(answer.task_class)
     if fewer > 0 or (fewer == 0 and answer.value < level.value(*ours) - _WORTH):
-        counts["exact_moves"] = counts.get("exact_moves", 0) + desk.adopt(start, answer.task_class, answer.machine)
+        counts["exact_moves"] = counts.get("exact_moves", 0) + state.adopt(start, answer.task_class, answer.machine)
     return answer
 
 

@@ -1,7 +1,7 @@
 """The input of a bulk round with a cost model of its own, from a snapshot: the ledger is that of a round on the snapshot.
 
-Machines, classes and their prices are as :mod:`flowsched.scale.intake` makes them for every snapshot. What runs is added up,
-and tasks of one class are one demand, in the order of a ledger that is made afresh.
+Machines, classes and their prices are as :mod:`flowsched.scale.snapshot_adapter` makes them for every snapshot.
+What runs is added up, and tasks of one class are one demand, in the order of a ledger that is made afresh.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale import kernels
 from flowsched.scale.bulk_input import BOUND_STEPS, BulkInput
 from flowsched.scale.demand import Demand
-from flowsched.scale.intake import ClassContext, Intake, class_key
 from flowsched.scale.machine_arrays import FIXED, fixed
 from flowsched.scale.places import Places
 from flowsched.scale.policy import CostModel
 from flowsched.scale.price_table import checked_prices
 from flowsched.scale.round import RoundSettings
+from flowsched.scale.snapshot_adapter import ClassContext, SnapshotAdapter, class_key
 from flowsched.scale.task_class import MachineSpec, TaskClass
 from flowsched.scale.topology import Topology, roles_of
 from flowsched.support.arrays import IntArray
@@ -53,11 +53,13 @@ def input_of_snapshot(
     a task names. Raises :class:`flowsched.scale.price_table.LedgerError` for prices that are none.
     """
     frame = ClassContext.of(snapshot)
-    intake = Intake(frame, model, hosts, settings.headroom_weight, settings.slo_margin)
+    adapter = SnapshotAdapter(frame, model, hosts, settings.headroom_weight, settings.slo_margin)
     given = behaviours or {}
     machines = sorted(snapshot.machines, key=lambda machine: machine.name)
     row = {machine.name: i for i, machine in enumerate(machines)}
-    specs = [intake.machine(machine, own) for machine, own in zip(machines, _services(snapshot, machines), strict=True)]
+    specs = [
+        adapter.machine(machine, own) for machine, own in zip(machines, _services(snapshot, machines), strict=True)
+    ]
     there = {r for spec in specs for r in spec.allocatable} | {r for t in snapshot.pending for r, _ in t.resources}
     resources = ["cpu", "memory", *sorted(there - {"cpu", "memory"})]
     column = {resource: i for i, resource in enumerate(resources)}
@@ -66,7 +68,7 @@ def input_of_snapshot(
     ).reshape(len(specs), len(resources))
     free = allocatable.copy()
     readings, limits = _own(specs, model)
-    for task_class, rows in _by_class(snapshot.running, intake, given, row).items():
+    for task_class, rows in _by_class(snapshot.running, adapter, given, row).items():
         count = np.bincount(rows, minlength=len(specs))
         for resource, amount in task_class.demand().items():
             if resource in column:
@@ -87,7 +89,7 @@ def input_of_snapshot(
         readings,
         limits,
         _relations(snapshot, machines, row),
-        _demands(pending, intake, frame, given),
+        _demands(pending, adapter, frame, given),
         snapshot.task_groups,
         {group.name: in_group[group.name] for group in snapshot.task_groups},
         model_settings(settings),
@@ -119,12 +121,12 @@ def _own(specs: Sequence[MachineSpec], model: CostModel) -> tuple[IntArray, IntA
 
 
 def _by_class(
-    running: Sequence[Running], intake: Intake, behaviours: Behaviours, row: Mapping[str, int]
+    running: Sequence[Running], adapter: SnapshotAdapter, behaviours: Behaviours, row: Mapping[str, int]
 ) -> dict[TaskClass, list[int]]:
     """The machine of every running task, by class."""
     found: dict[TaskClass, list[int]] = {}
     for r in running:
-        task_class = intake.task_class(r.task, r.width_milli, placed=True, behaviour=behaviours.get(r.task.name))
+        task_class = adapter.task_class(r.task, r.width_milli, placed=True, behaviour=behaviours.get(r.task.name))
         found.setdefault(task_class, []).append(row[r.machine])
     return found
 
@@ -144,10 +146,12 @@ def _relations(snapshot: Snapshot, machines: Sequence[Machine], row: Mapping[str
     return {name: topology.topology_counts(name, alive) for name in topology.relations}
 
 
-def _demands(pending: Sequence[Task], intake: Intake, frame: ClassContext, behaviours: Behaviours) -> list[Demand]:
+def _demands(
+    pending: Sequence[Task], adapter: SnapshotAdapter, frame: ClassContext, behaviours: Behaviours
+) -> list[Demand]:
     by_class: dict[TaskClass, list[Task]] = {}
     for task in pending:
-        found = intake.task_class(task, task.widths_milli[0], behaviour=behaviours.get(task.name))
+        found = adapter.task_class(task, task.widths_milli[0], behaviour=behaviours.get(task.name))
         by_class.setdefault(found, []).append(task)
     demands = []
     for known in sorted(by_class, key=class_key):

@@ -35,7 +35,7 @@ from flowsched_k8s.names import FLOW
 from flowsched_k8s.neutral import DAY_SCALE, with_neutral
 from flowsched_k8s.planning import make_engine, plan_any_round
 from flowsched_k8s.round_input import ClassInput, KeptBetween, NodeView, RoundInput, World
-from flowsched_k8s.world import Beliefs, KnownNode
+from flowsched_k8s.world import KnownNode, ProgressEstimates
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError, name_help
 from flowsched_models.neutral import NEUTRAL
@@ -56,7 +56,7 @@ class PlayedCluster(live.RecordedState):
         self._model = _model(header.cost_model)
         self._catalogue = _catalogue(header.catalogue)
         self._kept = KeptBetween(HostFactory(self._catalogue))
-        self._beliefs = Beliefs(self._catalogue)
+        self._estimates = ProgressEstimates(self._catalogue)
         self._fleet = Fleet()
         self._known: dict[str, KnownNode] = {}
         """Machines that have not changed since a round has looked at them."""
@@ -68,7 +68,7 @@ class PlayedCluster(live.RecordedState):
             case live.ProfilesChanged(catalogue):
                 self._catalogue = _catalogue(catalogue)
                 self._kept = KeptBetween(HostFactory(self._catalogue))
-                self._beliefs.use_catalogue(self._catalogue)
+                self._estimates.use_catalogue(self._catalogue)
             case live.MachineAdded(name):
                 if event.type not in self._catalogue.machine_types:
                     raise LineError(f"there is no machine type {event.type} among the profiles")
@@ -85,14 +85,14 @@ class PlayedCluster(live.RecordedState):
                     self._known.pop(self.bound[number].booked.machine, None)
                 self._known.pop(booked.machine, None)
             case live.ProgressEstimated(name, progress):
-                self._beliefs.resume(self._look(name), progress, t)
+                self._estimates.resume(self._look(name), progress, t)
             case live.Removed(of, key):
                 if key not in self.statements.get(of, ()):
                     raise LineError(f"{of} {key} is not known at this moment")
                 match self.remove(of, key):
                     case live.MachineAdded(name):
                         self._known.pop(name, None)
-                        self._beliefs.forget(name)
+                        self._estimates.forget(name)
                         fleet.remove_machine(name)
                     case live.RelationAdded(name):
                         fleet.retire(name)
@@ -149,12 +149,12 @@ class PlayedCluster(live.RecordedState):
             seen = [replace(r, task=replace(r.task, name=t.uid, job=t.name)) for t, r in bound if r is not None]
             running = tuple(sorted(seen, key=lambda r: r.task.name))
             view = NodeView.of(name, machine.type, machine.vcpus, machine.services, running)
-            self._known[name] = KnownNode.of(view, believed=self._model is None)
+            self._known[name] = KnownNode.of(view, estimated=self._model is None)
         return self._known[name]
 
     def _world(self, event: live.RoundBegun, t: float) -> World:
         names = sorted(self.machines)
-        views = tuple(self._look(name).at(t, self._beliefs) for name in names)
+        views = tuple(self._look(name).at(t, self._estimates) for name in names)
         needs = {self.tasks[n].uid: bound.needs for n, bound in self.bound.items() if bound.running is not None}
         return World(self._fleet.order(), views, needs, event.plan, event.reservations)
 

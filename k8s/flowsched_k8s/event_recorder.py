@@ -109,7 +109,7 @@ class EventRecorder:
             header = self._header(given)
             self._state, self._batch = _FileState(), []
         state, world = self._state, given.world
-        resumed = header is not None and self._worlds.beliefs.any
+        resumed = header is not None and self._worlds.estimates.any
         if resumed and not world.nodes:
             world = self._worlds.build(given.now_s, (), ())
         self._relations(state)
@@ -267,12 +267,12 @@ class EventRecorder:
 
     def _resume(self, world: World, now_s: float) -> None:
         """What is estimated of running jobs has a history that this file does not tell: it goes on from what it is now."""
-        beliefs = self._worlds.beliefs
+        estimates = self._worlds.estimates
         for name in (view.name for view in world.nodes):
             jobs = self._worlds.known(name)
             if jobs.ends:
-                progress = beliefs.progress(name, jobs.view.type, jobs.view.services, jobs.members, now_s)
-                beliefs.resume(jobs, progress, now_s)
+                progress = estimates.progress(name, jobs.view.type, jobs.view.services, jobs.members, now_s)
+                estimates.resume(jobs, progress, now_s)
                 self._emit(live.ProgressEstimated(name, progress))
 
     # The round

@@ -177,7 +177,7 @@ class Recorder:
         """A patch of PodScheduled=False, or ``None`` if the pod says so already, or nearly so and lately.
 
         ``current`` is the pod's condition and ``current_node`` its nominated node, as the cache has them; the cache may be
-        behind, so for a moment what was sent last is believed instead. Another nominated node or reason is written at once.
+        behind, so for a moment what was sent last is assumed instead. Another nominated node or reason is written at once.
         """
         told = self._recall(pod)
         has = (current.reason, current.message) if current is not None and current.status == "False" else None

@@ -34,7 +34,7 @@ class StorageCapacities:
     """What the CSI drivers of a cluster say of their room: CSIDrivers and CSIStorageCapacities go in."""
 
     def __init__(self) -> None:
-        """No driver says anything: each is believed to have room."""
+        """No driver says anything: each is assumed to have room."""
         self._telling: set[str] = set()
         self._of_class: dict[str, dict[tuple[str, str], CsiStorageCapacity]] = {}
 

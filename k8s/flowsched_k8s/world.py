@@ -1,4 +1,4 @@
-"""The nodes of the pool as forecasts see them, with what is believed of the jobs that run there.
+"""The nodes of the pool as forecasts see them, with what is estimated of the jobs that run there.
 
 The progress of a job is not measured: it is estimated from its start and the models, and every start or end on a node
 changes the estimates of all jobs there. After a restart it is rebuilt from the start times of what runs.
@@ -28,21 +28,21 @@ _VISIBLE_MILLI = MILLI
 
 
 @dataclass
-class _Belief:
+class _Estimate:
     execution: Execution[str]
     members: dict[str, Resident]
 
 
-class Beliefs:
+class ProgressEstimates:
     """How far measured jobs are, node by node."""
 
     def __init__(self, catalogue: Catalogue) -> None:
-        """Nothing is believed before a node is asked for."""
+        """Nothing is estimated before a node is asked for."""
         self._hosts = HostFactory(catalogue)
-        self._known: dict[str, _Belief] = {}
+        self._known: dict[str, _Estimate] = {}
 
     def use_catalogue(self, catalogue: Catalogue) -> None:
-        """New profiles: beliefs are made anew from start times."""
+        """New profiles: estimates are made anew from start times."""
         self._hosts = HostFactory(catalogue)
         self._known.clear()
 
@@ -61,14 +61,14 @@ class Beliefs:
         """Believed progress of a node's jobs (uid -> resident and when it started) at ``now_s``."""
         host = self._hosts.host(machine_type, [service_load(s) for s in services])
         residents = {uid: resident for uid, (resident, _) in members.items()}
-        belief = self._known.get(node)
-        if belief is not None and belief.execution.host is host and belief.members == residents:
-            _advance(belief.execution, now_s)
-            return {uid: belief.execution.progress(uid) for uid in members}
+        estimate = self._known.get(node)
+        if estimate is not None and estimate.execution.host is host and estimate.members == residents:
+            _advance(estimate.execution, now_s)
+            return {uid: estimate.execution.progress(uid) for uid in members}
         before: dict[str, float] = {}
-        if belief is not None:
-            _advance(belief.execution, now_s)
-            before = {uid: belief.execution.progress(uid) for uid in belief.members if uid in members}
+        if estimate is not None:
+            _advance(estimate.execution, now_s)
+            before = {uid: estimate.execution.progress(uid) for uid in estimate.members if uid in members}
         first = min((start for uid, (_, start) in members.items() if uid not in before), default=now_s)
         execution: Execution[str] = Execution(host, now_s if before else min(first, now_s), BELIEF_CEILING)
         for uid, (resident, start) in sorted(members.items(), key=lambda item: (item[1][1], item[0])):
@@ -78,12 +78,12 @@ class Beliefs:
             _advance(execution, min(max(start, execution.now_s), now_s))
             execution.start(uid, resident)
         _advance(execution, now_s)
-        self._known[node] = _Belief(execution, residents)
+        self._known[node] = _Estimate(execution, residents)
         return {uid: execution.progress(uid) for uid in members}
 
     @property
     def any(self) -> bool:
-        """Whether anything is believed of any node."""
+        """Whether anything is estimated of any node."""
         return bool(self._known)
 
     def resume(self, known: KnownNode, progress: Mapping[str, float], now_s: float) -> None:
@@ -93,7 +93,7 @@ class Beliefs:
         execution: Execution[str] = Execution(host, now_s, BELIEF_CEILING)
         for uid in sorted(known.members):
             execution.start(uid, replace(known.members[uid][0], progress=progress[uid]))
-        self._known[view.name] = _Belief(execution, {uid: resident for uid, (resident, _) in known.members.items()})
+        self._known[view.name] = _Estimate(execution, {uid: resident for uid, (resident, _) in known.members.items()})
 
 
 def _advance(execution: Execution[str], to_s: float) -> None:
@@ -133,18 +133,18 @@ def task_of(entry: PodEntry, resize: bool, least_milli: int = 1) -> Task:
 
 @dataclass(frozen=True)
 class KnownNode:
-    """A node as it was seen last; what is believed of its jobs changes without any event."""
+    """A node as it was seen last; what is estimated of its jobs changes without any event."""
 
     view: NodeView
     members: dict[str, tuple[Resident, float]]
-    """By uid what runs here, and since when; empty where nothing is believed of it."""
+    """By uid what runs here, and since when; empty where nothing is estimated of it."""
     ends: bool
     """Whether anything that runs here ends by itself, if progress is estimated at all."""
 
     @classmethod
-    def of(cls, view: NodeView, believed: bool = True) -> KnownNode:
-        """All that follows from a view, which has no progress yet. ``believed``: whether progress is estimated."""
-        if not believed or all(r.task.endless for r in view.running):
+    def of(cls, view: NodeView, estimated: bool = True) -> KnownNode:
+        """All that follows from a view, which has no progress yet. ``estimated``: whether progress is estimated."""
+        if not estimated or all(r.task.endless for r in view.running):
             return cls(view, {}, False)
         members = {
             r.task.name: (
@@ -155,12 +155,12 @@ class KnownNode:
         }
         return cls(view, members, True)
 
-    def at(self, now_s: float, beliefs: Beliefs) -> NodeView:
-        """The view with what is believed of its jobs at a moment."""
+    def at(self, now_s: float, estimates: ProgressEstimates) -> NodeView:
+        """The view with what is estimated of its jobs at a moment."""
         if not self.ends:
             return self.view
         view = self.view
-        progress = beliefs.progress(view.name, view.type, view.services, self.members, now_s)
+        progress = estimates.progress(view.name, view.type, view.services, self.members, now_s)
         running = tuple(replace(r, progress=0.0 if r.task.endless else progress[r.task.name]) for r in view.running)
         return replace(view, running=running)
 
@@ -178,17 +178,17 @@ class WorldBuilder:
         """By uid what a pod was made of, and what it is; for whole clusters of tasks, few of which change."""
         self._known: dict[str, tuple[int, KnownNode]] = {}
         """With the node's revision as it was seen."""
-        self.beliefs = Beliefs(cache.catalogue)
+        self.estimates = ProgressEstimates(cache.catalogue)
 
     def use_catalogue(self, catalogue: Catalogue) -> None:
         """New profiles: everything is looked at anew."""
-        self.beliefs.use_catalogue(catalogue)
+        self.estimates.use_catalogue(catalogue)
         self._known.clear()
         self._seen.clear()
 
     def forget(self, node: str) -> None:
         """A node is gone."""
-        self.beliefs.forget(node)
+        self.estimates.forget(node)
         self._known.pop(node, None)
 
     def known(self, node: str) -> KnownNode:
@@ -212,7 +212,7 @@ class WorldBuilder:
         known = self._known.get(name)
         if known is None or known[0] != revision:
             known = self._known[name] = revision, self._look(name, now_s)
-        return known[1].at(now_s, self.beliefs)
+        return known[1].at(now_s, self.estimates)
 
     def _look(self, name: str, now_s: float) -> KnownNode:
         cache = self._cache
@@ -237,7 +237,7 @@ class WorldBuilder:
         view = NodeView.of(name, node.type.name, node.type.vcpus, services, tuple(running))
         if len(self._seen) > 2 * len(cache.pods):
             self._seen = {uid: seen for uid, seen in self._seen.items() if uid in cache.pods}
-        return KnownNode.of(view, believed=not self._all_pods)
+        return KnownNode.of(view, estimated=not self._all_pods)
 
     def _runs(self, entry: PodEntry, node: str, open_cores: tuple[int, ...], started_s: float) -> Running:
         if not self._all_pods:

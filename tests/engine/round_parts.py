@@ -49,7 +49,7 @@ def deciding_on(
     model = replace(round_.model, offered=offered)
     options = Options(MachineStates(model.prices), chosen.slots, 1 << 40, offered)
     return WatchedDeciding(
-        model, options, make_solver(solver), nothing_planned(model), model.view.census.copy(), round_.gangs
+        model, options, make_solver(solver), nothing_planned(model), model.view.domain_counts.copy(), round_.gangs
     )
 
 

@@ -36,7 +36,7 @@ from flowsched.cluster.decision import Decisions
 from flowsched.cluster.events import TaskBound
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Machine, Reservation, Snapshot, Task
-from flowsched.relations.census import Census
+from flowsched.relations.domain_counts import DomainCounts
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.gang import Gangs, ordered_gangs
@@ -142,17 +142,17 @@ def test_the_certificate_bounds_what_was_decided(now: Snapshot, slots: int, exac
 
 @settings(max_examples=100)
 @given(bound_rounds(max_pending=8), st.data())
-def test_the_census_refuses_what_the_definitions_refuse(now: Snapshot, data: st.DataObject) -> None:
-    census = Census.of(now)
+def test_domain_counts_refuse_what_the_definitions_refuse(now: Snapshot, data: st.DataObject) -> None:
+    domain_counts = DomainCounts.of(now)
     there: list[Placed] = [(r.task, r.machine) for r in now.running]
     for t in now.pending:
         for m in now.machines:
             refused = {r.name for r in now.relations if not permits(r, t, m.name, there, now.machines)}
-            answer = census.refusal(t, m.name)
+            answer = domain_counts.refusal(t, m.name)
             assert (answer is not None) == bool(refused)
             assert answer is None or answer.name in refused
         place = data.draw(st.sampled_from(now.machines)).name
-        census.add(t, place)
+        domain_counts.add(t, place)
         there.append((t, place))
 
 

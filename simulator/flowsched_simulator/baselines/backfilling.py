@@ -117,7 +117,7 @@ class BackfillingRound(Round):
         return [float(t) for t in self._availability.times[able >= needed]]
 
     def _open(self, task: Task, width_milli: int) -> list[Room]:
-        return [r for r in self.possible(task, width_milli) if self.census.refusal(task, r.name) is None]
+        return [r for r in self.possible(task, width_milli) if self.domain_counts.refusal(task, r.name) is None]
 
     def _need(self, task: Task, width_milli: int) -> IntArray:
         """[R] millicores, memory, cores of its own, and further resources of a task."""

@@ -12,7 +12,7 @@ from flowsched.cluster.decision import Decisions, Placement, Postponement, Preem
 from flowsched.cluster.gpus import TaskGpus, given_back, suits, taken
 from flowsched.cluster.resource import amount_text, covers, without
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Snapshot, Task
-from flowsched.relations.census import Census, demand_text
+from flowsched.relations.domain_counts import DomainCounts, demand_text
 from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_simulator.baselines.expectation import load_s, spread, told_s
 from flowsched_simulator.baselines.room import (
@@ -47,7 +47,7 @@ class Round:
         self.own_cores = own_cores
         self.layout = layout if layout is not None and layout.serves(snapshot) else RoomLayout(snapshot)
         self.rooms = self.layout.rooms(snapshot)
-        self.census = Census.of(snapshot)
+        self.domain_counts = DomainCounts.of(snapshot)
         self.preemptive = preemptive
         self._seed = seed
         self._placements: list[Placement] = []
@@ -123,9 +123,9 @@ class Round:
             found = [r for r in found if _suits(r, task)]
         if not found:
             self._nowhere.add(demand)
-        if not self.census.concerns(task):
+        if not self.domain_counts.concerns(task):
             return found
-        return [r for r in found if self.census.refusal(task, r.name) is None]
+        return [r for r in found if self.domain_counts.refusal(task, r.name) is None]
 
     def has_room(self, task: Task, width_milli: int, room: Room) -> bool:
         """Whether the task fits on a machine now, whatever relations and its user say."""
@@ -161,7 +161,7 @@ class Round:
         self._shortages.clear()
         if self._loads_s is not None:
             self._loads_s[room.name] += self.added_s(task, room)
-        self.census.add(task, room.name)
+        self.domain_counts.add(task, room.name)
         placement = Placement(task.name, room.name, width_milli, threads, cores, devices=tuple(sorted(devices)))
         self._placements.append(placement)
 
@@ -246,7 +246,7 @@ class Round:
         """Remember how things are; what is returned undoes all placements since."""
         rooms = tuple(replace(r) for r in self.rooms)
         free, devices = self.layout.free.copy(), self.layout.devices.copy()
-        census = self.census.copy()
+        domain_counts = self.domain_counts.copy()
         placed = len(self._placements)
 
         def undo() -> None:
@@ -256,7 +256,7 @@ class Round:
             self._nowhere.clear()
             self._shortages.clear()
             self._loads_s = None
-            self.census = census
+            self.domain_counts = domain_counts
             del self._placements[placed:]
 
         return undo
@@ -268,7 +268,7 @@ class Round:
 
     def shortage(self, task: Task, width_milli: int) -> str:
         """Say why the task fits nowhere now, with numbers."""
-        if self.census.concerns(task):
+        if self.domain_counts.concerns(task):
             return self._shortage(task, width_milli)
         demand = _demand(task, width_milli)
         if demand not in self._shortages:
@@ -298,7 +298,7 @@ class Round:
         if roomy and task.gpus is not None and not any(has_gpus(r, task.gpus) for r in roomy):
             return f"needs {task.gpus} on one machine beside {cpu} and {memory}; {_most_left(roomy, task.gpus)}"
         if roomy:
-            refusals = [r for room in roomy if (r := self.census.refusal(task, room.name)) is not None]
+            refusals = [r for room in roomy if (r := self.domain_counts.refusal(task, room.name)) is not None]
             return f"every machine with room is closed to it by {demand_text(refusals[0])}"
         best = max((r for r in allowed if self.available_milli(r) >= width_milli), key=lambda r: r.free_memory_mib)
         return (

@@ -74,7 +74,7 @@ class Preemptive(Baseline):
         return (-task.priority, *self.urgency(task, running, this))
 
     def _free_to_move(self, task: Task, this: Round) -> bool:
-        return not task.endless and task.group is None and not this.census.concerns(task)
+        return not task.endless and task.group is None and not this.domain_counts.concerns(task)
 
 
 def _leaving(task: Task, width_milli: int, room: Room, ranked: Sequence[Running], this: Round) -> list[Running]:

@@ -90,7 +90,7 @@ class TopoBipartition(Baseline):
             self._best.clear()
         # What relations allow depends on the task itself.
         asked = task.profile, task.gpus, width_milli, task.memory_mib, task.resources, task.machines
-        key = (*asked, task.name if this.census.concerns(task) else None)
+        key = (*asked, task.name if this.domain_counts.concerns(task) else None)
         if key not in self._best:
             rooms = super().rooms_for(task, width_milli, this)
             self._best[key] = self._best_of(rooms, (task.profile, task.gpus)) if rooms else None

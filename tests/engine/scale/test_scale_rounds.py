@@ -11,11 +11,11 @@ from scale_world import ODD, REAL_SIZES, Draw, decide, draw_world
 from flowsched.network.network import Network
 from flowsched.scale import kernels
 from flowsched.scale.compaction import MAX_TIERS
-from flowsched.scale.desk import Desk
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.policies.flow import FlowCostModel
 from flowsched.scale.reservation import MachineReservation
 from flowsched.scale.round import Rounds, RoundSettings
+from flowsched.scale.round_state import BulkRoundState
 from flowsched.scale.task_class import MachineKind, MachineSpec, TaskClass
 from flowsched.solvers import Solution, make_solver
 
@@ -31,21 +31,21 @@ def crowded(seed: int, **more: object) -> Draw:
 
 
 class Watched(Rounds):
-    """Rounds that count anew what the compaction saw, whenever it was shown a desk."""
+    """Rounds that count anew what the compaction saw, whenever it was shown a state."""
 
     shown = 0
 
-    def see(self, desk: Desk) -> None:
-        super().see(desk)
+    def see(self, state: BulkRoundState) -> None:
+        super().see(state)
         self.shown += 1
-        seen, ledger, free = self.compaction, self.ledger, desk.visible_free()
+        seen, ledger, free = self.compaction, self.ledger, state.visible_free()
         for m in np.flatnonzero(ledger.alive).tolist():
             room = [
-                kernels.fit(m, s, free, desk.readings, ledger.limits, seen._shape_demand, seen._shape_effect)
+                kernels.fit(m, s, free, state.readings, ledger.limits, seen._shape_demand, seen._shape_effect)
                 for s in range(len(seen._shape_demand))
             ]
             assert seen.seen_fit[m].tolist() == room
-            buckets = desk.readings[m] // np.maximum(1, seen._buckets)
+            buckets = state.readings[m] // np.maximum(1, seen._buckets)
             assert seen.keys[seen.group_of[m]] == (ledger.kind[m], *buckets.tolist(), seen.signature[m])
 
 

@@ -18,10 +18,10 @@ from flowsched.inspector.replay import replay
 from flowsched.records.record_file import read_record, record_json
 from flowsched.relations.relation import Relation, RelationKind, TaskGroup
 from flowsched.scale.choice import chosen, names
-from flowsched.scale.intake import round_up
 from flowsched.scale.policy import ClassPrices
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.scheduler import NetworkScheduler, solve_network_round
+from flowsched.scale.snapshot_adapter import round_up
 from flowsched.solvers import make_solver
 from flowsched_models.document import InputError
 

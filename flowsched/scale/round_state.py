@@ -8,9 +8,9 @@ import numpy as np
 
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale import kernels, packing_kernels, relation_kernels, trade_kernels
+from flowsched.scale.candidate_index import CandidateIndex
 from flowsched.scale.certificate import Evidence
 from flowsched.scale.ledger import Ledger
-from flowsched.scale.openings import Openings
 from flowsched.scale.round_relations import RoundRelations
 from flowsched.scale.waiting import Waiting
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -22,7 +22,7 @@ _SLACK_S = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class SavedDesk:
+class SavedRoundState:
     """What placing tasks changes."""
 
     free: IntArray
@@ -33,7 +33,7 @@ class SavedDesk:
     topology_counts: dict[str, TopologyCounts]
 
 
-class Desk:
+class BulkRoundState:
     """The state that a round works on: copies of what it changes, and the placements so far."""
 
     def __init__(self, ledger: Ledger, barred: BoolArray | None, present: IntArray, spread: bool = True) -> None:
@@ -73,15 +73,15 @@ class Desk:
         ranks: FloatArray = tie[:, 0] + tie[:, 1] * self.free[:, 0] + tie[:, 2] * self.free[:, self.model.memory]
         return ranks
 
-    def pack(self, wanted: IntArray, waiting: Waiting, open_: Openings) -> int:
+    def pack(self, wanted: IntArray, waiting: Waiting, candidates: CandidateIndex) -> int:
         """Place whole tasks along a flow; how many found room."""
         limit = np.full(len(wanted), -np.inf)
         limit[waiting.classes] = waiting.dearest
         some: BoolArray = np.any(wanted > 0, axis=1)
         order = self._order[some[self._order]]
-        return self._take(order, wanted, limit, open_.first, open_.rows)
+        return self._take(order, wanted, limit, candidates.first, candidates.rows)
 
-    def sweep(self, start: int, waiting: Waiting, open_: Openings, only: BoolArray | None = None) -> int:
+    def sweep(self, start: int, waiting: Waiting, candidates: CandidateIndex, only: BoolArray | None = None) -> int:
         """Place every task that finds a place cheaper than waiting, wherever it is, held machines too.
 
         ``only``: by class, who is asked.
@@ -89,7 +89,11 @@ class Desk:
         left = waiting.counts - self.placed_of(start, waiting.classes)
         if only is not None:
             left = np.where(only[waiting.classes], left, 0)
-        rows = np.concatenate([open_.rows, np.setdiff1d(self.held, open_.rows)]) if len(self.held) else open_.rows
+        rows = (
+            np.concatenate([candidates.rows, np.setdiff1d(self.held, candidates.rows)])
+            if len(self.held)
+            else candidates.rows
+        )
         if not left.any() or not len(rows):
             return 0
         total = len(self.ledger.classes)
@@ -144,14 +148,14 @@ class Desk:
         free[self.held] = 0
         return free
 
-    def settle(self, start: int, waiting: Waiting, open_: Openings) -> tuple[int, int]:
+    def settle(self, start: int, waiting: Waiting, candidates: CandidateIndex) -> tuple[int, int]:
         """One pass in which every class of a level is placed anew beside all others; moves and machines looked at."""
         order = np.argsort(self.task_class[start:], kind="stable")
         if not self.relations:
-            return self._settle(start, waiting, open_, order)
+            return self._settle(start, waiting, candidates, order)
         classes = self.task_class[start:]
         bound = [c for c in np.unique(classes).tolist() if self.relations.concerns(c)]
-        moves, looked = self._settle(start, waiting, open_, order[~np.isin(classes[order], bound)])
+        moves, looked = self._settle(start, waiting, candidates, order[~np.isin(classes[order], bound)])
         for c in bound:
             if self.relations.fixed(c):
                 continue
@@ -159,12 +163,12 @@ class Desk:
             before = self.machine[start:][mine].copy()
             self.relations.note(c, before, -1)
             self.relations.set_gate(c, self.model)
-            more, looks = self._settle(start, waiting, open_, mine)
+            more, looks = self._settle(start, waiting, candidates, mine)
             self.relations.note(c, self.machine[start:][mine])
             moves, looked = moves + more, looked + looks
         return moves, looked
 
-    def _settle(self, start: int, waiting: Waiting, open_: Openings, order: IntArray) -> tuple[int, int]:
+    def _settle(self, start: int, waiting: Waiting, candidates: CandidateIndex, order: IntArray) -> tuple[int, int]:
         """The same for the placements ``order``, class by class."""
         if not len(order):
             return 0, 0
@@ -175,9 +179,9 @@ class Desk:
             self.task_class[start:],
             machine,
             self.believed[start:],
-            *open_.cheap(waiting.classes, len(self.ledger.classes), self.model),
-            open_.first,
-            open_.rows,
+            *candidates.cheap(waiting.classes, len(self.ledger.classes), self.model),
+            candidates.first,
+            candidates.rows,
             self.barred,
             self.model,
             self.free,
@@ -330,9 +334,9 @@ class Desk:
         rank = np.arange(len(waiting.tasks)) - np.repeat(waiting.first[:-1], waiting.counts)
         return float(np.minimum(waiting.cost[rank >= np.repeat(placed, waiting.counts)], most).sum())
 
-    def save(self) -> SavedDesk:
+    def save(self) -> SavedRoundState:
         """What placing changes, for :meth:`restore`."""
-        return SavedDesk(
+        return SavedRoundState(
             self.free.copy(),
             self.readings.copy(),
             self.machine.copy(),
@@ -341,7 +345,7 @@ class Desk:
             self.relations.save(),
         )
 
-    def restore(self, saved: SavedDesk) -> None:
+    def restore(self, saved: SavedRoundState) -> None:
         """Go back to a saved state."""
         self._new |= (self.free != saved.free).any(axis=1) | (self.readings != saved.readings).any(axis=1)
         self.free, self.readings = saved.free.copy(), saved.readings.copy()

@@ -115,7 +115,7 @@ def _named(task: Task, spreads: frozenset[str]) -> NamedPlaces:
     return machines, None if compared is None else tuple(sorted(compared)), task.wishes
 
 
-class Intake:
+class SnapshotAdapter:
     """Makes classes and machines in one frame, and remembers them."""
 
     def __init__(

@@ -13,7 +13,7 @@ from flowsched.relations.relation_store import Footprint, RelationStore
 from flowsched.support.arrays import BoolArray
 
 
-class Census:
+class DomainCounts:
     """Counts of the tasks that join and hold each relation. Names that no relation has demand nothing.
 
     A spread counts, and compares, only the machines of the task's ``spread_over``, as Kubernetes does.
@@ -36,19 +36,19 @@ class Census:
             self._store.declare(relation)
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> Census:
+    def of(cls, snapshot: Snapshot) -> DomainCounts:
         """The running tasks of a snapshot."""
-        census = cls(snapshot.machines, snapshot.relations)
-        if census.relations:
+        domain_counts = cls(snapshot.machines, snapshot.relations)
+        if domain_counts.relations:
             for r in snapshot.running:
-                census.add(r.task, r.machine)
+                domain_counts.add(r.task, r.machine)
             for count in snapshot.relation_counts:
-                census.count(count)
-        return census
+                domain_counts.count(count)
+        return domain_counts
 
-    def copy(self) -> Census:
+    def copy(self) -> DomainCounts:
         """An independent copy."""
-        other = object.__new__(Census)
+        other = object.__new__(DomainCounts)
         other.relations, other._row, other._eligible = self.relations, self._row, self._eligible
         other._store = self._store.copy()
         return other

@@ -10,7 +10,7 @@ from flowsched.scale.machine_arrays import FIXED
 from flowsched.support.arrays import FloatArray, IntArray
 
 
-class Openings:
+class CandidateIndex:
     """Open machines by group, and for each class the groups in the order of what it can cost there at least."""
 
     def __init__(self, compaction: Compaction, readings: IntArray) -> None:

@@ -23,8 +23,21 @@ settings.register_profile("explore", deadline=None, max_examples=1000, print_blo
 settings.load_profile("ci")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     tiers.mark(items)
+    if hasattr(config, "workerinput"):  # of several processes
+        items[:] = tiers.longest_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files are handed out whole, so that what a file makes once is made in one process only, and in the order given."""
+    if config.option.dist != "load":
+        return None  # somebody chose
+    from xdist.scheduler import LoadFileScheduling
+
+    config.option.loadscopereorder = False
+    return LoadFileScheduling(config, log)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -7,6 +7,7 @@ than ``SLOW_S`` when ``make durations`` kept the durations last; a new test is q
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
@@ -54,6 +55,15 @@ def mark(items: Sequence[pytest.Item]) -> None:
     shared = {made for item, tier in zip(items, tiers, strict=True) if tier == "slow" for made in _made_once(item)}
     for item, tier in zip(items, tiers, strict=True):
         item.add_marker("slow" if tier == "unit" and not shared.isdisjoint(_made_once(item)) else tier)
+
+
+def longest_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """File by file, those first that took longest together: what begins last shall be short, or the others wait for it."""
+    taken_s: defaultdict[Path, float] = defaultdict(float)
+    durations = kept_durations()
+    for path, key in {(item.path, key_of(item.nodeid)) for item in items}:
+        taken_s[path] += durations.get(key, 0.0)
+    return sorted(items, key=lambda item: (-taken_s[item.path], item.path))
 
 
 def _made_once(item: pytest.Item) -> set[tuple[Path, str]]:

@@ -23,6 +23,7 @@ import pytest
 from flowsched import load_record
 from flowsched.cluster.settings import Settings
 from flowsched.errors import MakingError
+from flowsched.records import record_maker
 from flowsched.records.record import record_head
 from flowsched.records.record_file import pack_record
 from flowsched.records.record_maker import NICENESS, RecordMaker
@@ -30,7 +31,17 @@ from flowsched.records.record_writer import RecordWriter
 from flowsched_models.document import InputError
 
 NAMES = r"round-[0-9]+"
-PAUSE_S = 30.0
+PAUSE_S = 300.0
+"""Only ends a test that has failed anyway: the process that makes records gets little of a busy machine."""
+
+
+USUAL_PRIORITY = record_maker._START.replace("serve()", "serve.__globals__.update(NICENESS=0); serve()")
+"""How the process is started here: one of the lowest priority would wait for whatever else the machine does."""
+
+
+@pytest.fixture(autouse=True)
+def _usual_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_maker, "_START", USUAL_PRIORITY)
 
 
 def plain(number: int, values: int = 0, **more: Any) -> dict[str, Any]:
@@ -53,8 +64,9 @@ def fatal() -> dict[str, Any]:
     return {}
 
 
-def endless() -> dict[str, Any]:
-    time.sleep(600.0)
+def endless(begun: Path) -> dict[str, Any]:
+    begun.touch()
+    time.sleep(2.0 * PAUSE_S)
     return {}
 
 
@@ -197,17 +209,20 @@ def test_a_caller_that_waits_for_room_is_let_go_when_the_writer_is_closed(tmp_pa
 
 
 def test_closing_takes_no_longer_than_it_may(tmp_path: Path) -> None:
-    writer = RecordWriter(tmp_path, names=NAMES)
+    folder, begun = tmp_path / "records", tmp_path / "begun"
+    writer = RecordWriter(folder, names=NAMES)
     for number in range(3):
-        writer.add(f"round-{number}", endless)
-    # Give the process time to start, so that it has to be ended.
-    time.sleep(2.0)
+        writer.add(f"round-{number}", partial(endless, begun))
+    deadline = time.monotonic() + PAUSE_S
+    while not begun.exists():
+        assert time.monotonic() < deadline, "the process does not begin"
+        time.sleep(0.01)
     began = time.monotonic()
     assert not writer.close(0.3)
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < PAUSE_S / 10, "it would take until the record is made"
     assert writer.flush(PAUSE_S), "the record that was being made is given up"
     assert counts(writer) == (0, 2, 1)
-    assert files(tmp_path) == []
+    assert files(folder) == []
 
 
 def test_many_may_add_at_once(tmp_path: Path) -> None:
@@ -247,7 +262,8 @@ def test_what_a_record_is_made_of_is_let_go(tmp_path: Path) -> None:
 # The process
 
 
-def test_records_are_made_in_a_process_of_lower_priority(tmp_path: Path) -> None:
+def test_records_are_made_in_a_process_of_lower_priority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
     writer = RecordWriter(tmp_path, names=NAMES)
     for number in range(3):
         writer.add(f"round-{number}", partial(where_it_is_made, number))
@@ -379,8 +395,10 @@ import sys
 sys.path[:] = {sys.path!r}
 from functools import partial
 from pathlib import Path
+from flowsched.records import record_maker
 from flowsched.records.record_writer import RecordWriter
-from test_record_writer import plain
+from test_record_writer import USUAL_PRIORITY, plain
+record_maker._START = USUAL_PRIORITY
 """
 
 FULL = (
@@ -402,7 +420,7 @@ print(json.dumps([writer.written, writer.dropped, writer.failed, str(writer.erro
 def test_a_full_disk_leaves_no_part_of_a_record(tmp_path: Path) -> None:
     """No file may grow beyond 20 kB there: the write stops in the middle, as on a disk without room."""
     done = subprocess.run(
-        [sys.executable, "-c", FULL, tmp_path], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", FULL, tmp_path], capture_output=True, text=True, timeout=PAUSE_S, check=True
     )
     written, dropped, failed, error = json.loads(done.stdout)
     assert (written, dropped, failed) == (2, 0, 3)
@@ -467,7 +485,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_the_process_ends_with_its_parent(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", ORPHAN, tmp_path], timeout=120, check=False)
+    subprocess.run([sys.executable, "-c", ORPHAN, tmp_path], timeout=PAUSE_S, check=False)
     process = load_record(tmp_path / "round-0.npz")["process"]
     deadline = time.monotonic() + PAUSE_S
     while time.monotonic() < deadline:

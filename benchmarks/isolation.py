@@ -63,7 +63,7 @@ def cases(seeds: int, seconds: float) -> Iterator[tuple[str, IsolationScenario, 
 
 
 def small_machine() -> IsolationScenario:
-    """What ``flowsched agent bench-isolation`` measures: four processes beside it that always want to run."""
+    """What ``python -m benchmarks.bench_isolation`` measures: four processes beside it that always want to run."""
     tasks = (
         Task("critical", True, 0.4, duration_s=120.0),
         *(Task(f"hog-{k}", False, 0.86, duration_s=120.0) for k in range(4)),

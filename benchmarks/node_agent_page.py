@@ -39,13 +39,14 @@ agent when.
 LOAD = """
 ## The load
 
-`flowsched agent load` is an open loop: requests leave as a Poisson process whether or not earlier ones were answered, and a
-latency counts from the moment when its request was due. Every request asks for {keys} keys that nobody stored, which is dear
-for the server and cheap for the generator; memcached counts {keys} queries for each. p95 is of windows of 100 ms, by when a
-request was due. The generator reports its own lateness, and says so where it was the bottleneck.
+`python -m benchmarks.load` is an open loop: requests leave as a Poisson process whether or not earlier ones were
+answered, and a latency counts from the moment when its request was due. Every request asks for {keys} keys that
+nobody stored, which is dear for the server and cheap for the generator; memcached counts {keys} queries for each. p95
+is of windows of 100 ms, by when a request was due. The generator reports its own lateness, and says so where it was
+the bottleneck.
 
 ```sh
-flowsched agent load --steps 8K:3,34K:3,8K:3 --keys-per-get {keys} --connections 32 --slo 1ms --out rows.csv
+python -m benchmarks.load --steps 8K:3,34K:3,8K:3 --keys-per-get {keys} --connections 32 --slo 1ms --out rows.csv
 ```
 """
 

@@ -55,12 +55,12 @@ def flowsched() -> None:
     """
 
 
-def main() -> None:
+def main(command: click.Command = flowsched, prog_name: str | None = None) -> None:
     """Run the command line; bad input ends with exit code 2 and no traceback."""
     collect_seldom()
     tell_of_compiling(lambda: click.echo(COMPILING, err=True))
     try:
-        code = flowsched.main(standalone_mode=False)
+        code = command.main(prog_name=prog_name, standalone_mode=False)
     except InputError as e:
         click.echo(str(e), err=True)
         code = e.exit_code

@@ -74,8 +74,8 @@ def main(command: click.Command = flowsched, prog_name: str | None = None) -> No
         extra = extra_with(e.name or "")
         if extra is None:
             raise
-        command = " ".join(["flowsched", *sys.argv[1:2]])
-        click.echo(f"{command}: needs {e.name}, which is not installed; {install_extra(extra)}", err=True)
+        asked = " ".join(["flowsched", *sys.argv[1:2]])
+        click.echo(f"{asked}: needs {e.name}, which is not installed; {install_extra(extra)}", err=True)
         code = InputError.exit_code
     except OSError as e:
         click.echo(f"cannot write: {e.strerror or e}", err=True)

@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -156,17 +156,6 @@ class StateFile:
     @property
     def _lock_path(self) -> Path:
         return self.path.with_name(f"{self.path.name}.lock")
-
-
-@contextlib.contextmanager
-def held(file: StateFile, within_s: float) -> Iterator[bool]:
-    """The lock for a while; False if another process keeps it."""
-    got = file.acquire(within_s)
-    try:
-        yield got
-    finally:
-        if got:
-            file.release()
 
 
 def _plain(state: State) -> dict[str, Any]:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from flowsched.node.deadline import Deadline
-from flowsched_agent.controls.cgroup_v1 import UNIFIED, GroupV1
+from flowsched_agent.controls.cgroup_v1 import GroupV1
 from flowsched_agent.controls.cgroup_v2 import GroupV2
 from flowsched_agent.controls.control import ControlError, Saved
-from flowsched_agent.controls.core_list import cores_text
-from flowsched_agent.controls.group import Group
+from flowsched_agent.controls.group import UNIFIED, Group
 from flowsched_agent.controls.hierarchies import Hierarchies, groups_of
 from flowsched_agent.controls.scheduling import OneWay
 from flowsched_agent.controls.threads import Threads
 from flowsched_agent.sensors.cpu import UsedCpu
 from flowsched_agent.sensors.process import Process, read_process
 from flowsched_agent.system import System
+from flowsched_models.quantity import format_cores
 
 
 class ContainerControl:
@@ -49,7 +49,7 @@ class ContainerControl:
         got = self._group.set_cores(cores)
         if set(got) != set(cores):
             self._threads.said.append(
-                f"{self.name} was to run on the CPUs {cores_text(cores)} and runs on {cores_text(got)}: "
+                f"{self.name} was to run on the CPUs {format_cores(cores)} and runs on {format_cores(got)}: "
                 "the group above it has no more"
             )
 

@@ -17,12 +17,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flowsched_agent.sensors import process
+from flowsched_agent.system import System
+
 LOG = logging.getLogger(__name__)
 
 VERSION = 1
 LARGEST = 16 * 1024 * 1024
-_BOOT_ID = "sys/kernel/random/boot_id"
 _AGAIN_S = 0.02
+_MACHINE = System()
 
 
 class StateError(Exception):
@@ -38,6 +41,10 @@ class Started:
     started: int
     """Start time of the process as the kernel counts it: tells it from a later one with the same id."""
 
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return start_time(self.pid) == self.started
+
 
 @dataclass(frozen=True)
 class State:
@@ -52,21 +59,19 @@ class State:
     on_exit: str = "leave"
 
 
-def boot_id(proc: Path = Path("/proc")) -> str:
+def boot_id() -> str:
     """Tells this start of the machine from all others; empty where the kernel does not say."""
     try:
-        return (proc / _BOOT_ID).read_text().strip()
+        return _MACHINE.boot()
     except OSError:
         return ""
 
 
-def start_time(pid: int, proc: Path = Path("/proc")) -> int | None:
+def start_time(pid: int) -> int | None:
     """When a process started, in ticks since the machine did; None if there is none, or only its remains."""
     try:
-        # The name of a program may hold spaces and brackets.
-        fields = (proc / str(pid) / "stat").read_text(errors="replace").rsplit(")", 1)[1].split()
-        return None if fields[0] in ("Z", "X") else int(fields[19])
-    except (OSError, IndexError, ValueError):
+        return process.start_time(_MACHINE, pid)
+    except OSError:
         return None
 
 

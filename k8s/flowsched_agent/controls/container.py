@@ -13,7 +13,7 @@ from flowsched_agent.controls.hierarchies import Hierarchies, groups_of
 from flowsched_agent.controls.scheduling import OneWay
 from flowsched_agent.controls.threads import Threads
 from flowsched_agent.sensors.cpu import UsedCpu
-from flowsched_agent.sensors.process import Process, read_process
+from flowsched_agent.sensors.process import Process, living
 from flowsched_agent.system import System
 from flowsched_models.quantity import format_cores
 
@@ -34,9 +34,7 @@ class ContainerControl:
 
     def members(self) -> list[Process]:
         """Processes of the group."""
-        read = (read_process(self._system, pid) for pid in self._group.pids())
-        found = [process for process in read if process is not None and not process.ended]
-        return sorted(found, key=lambda process: (process.start, process.pid))
+        return sorted(living(self._system, self._group.pids()), key=lambda process: (process.start, process.pid))
 
     def set_cores(self, cores: tuple[int, ...]) -> None:
         """Its cpuset, or else the affinity of every thread."""

@@ -75,6 +75,19 @@ def start_time(pid: int) -> int | None:
         return None
 
 
+def locked(descriptor: int, within_s: float = 0.0, clock: Callable[[], float] = time.monotonic) -> bool:
+    """Take the lock of a file; whether it was free within that time."""
+    until = clock() + within_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if clock() >= until:
+                return False
+            time.sleep(_AGAIN_S)
+
+
 class StateFile:
     """The file of one agent."""
 
@@ -92,18 +105,11 @@ class StateFile:
             lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise StateError(f"the state file {self.path} cannot be kept: {error.strerror or error}") from None
-        until = clock() + within_s
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if clock() >= until:
-                    os.close(lock)
-                    return False
-                time.sleep(_AGAIN_S)
-                continue
-            self._lock = lock
-            return True
+        if not locked(lock, within_s, clock):
+            os.close(lock)
+            return False
+        self._lock = lock
+        return True
 
     def release(self) -> None:
         """Give the lock back. Its file stays: who removed it could hold another one than the next agent."""

@@ -201,6 +201,22 @@ def test_a_server_that_refuses_takes_no_pod_away(
     assert set(cluster.present()) == {"shop/a"}
 
 
+def test_a_pod_beyond_all_understanding_takes_none_away(
+    api: Api, cluster: Cluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flowsched_agent.kubernetes.cluster.AGAIN_S", 0.01)
+    api.pods.append(named("a"))
+    wait_for(api.listed_anew(lambda: "shop/a" in cluster.present()), "the pod")
+    strange = named("b")
+    strange["status"]["containerStatuses"] = ["not an object"]
+    api.events.append({"type": "ADDED", "object": strange})
+    wait_for(lambda: any("not known freshly" in text for text in warnings(caplog)), "the warning")
+    assert set(cluster.present()) == {"shop/a"}
+    api.events.append({"type": "DELETED", "object": strange})
+    api.events.append({"type": "ADDED", "object": named("c")})
+    wait_for(lambda: set(cluster.present()) == {"shop/a", "shop/c"}, "what came later")
+
+
 def test_reports_reach_the_node_and_the_pod_of_the_service(api: Api, cluster: Cluster) -> None:
     api.pods.append(named("mc-0"))
     wait_for(api.listed_anew(lambda: "shop/mc-0" in cluster.present()), "the pod")

@@ -27,8 +27,8 @@ LOG = logging.getLogger(__name__)
 COMPARE_S = 240.0
 """So often the pods that are known are compared with those of the API server: what was missed is seen then at the latest."""
 ANSWER_WITHIN_S = 10.0
-REFUSED_S = 30.0
-"""Wait after the API server did not let us read pods."""
+AGAIN_S = 30.0
+"""Wait after the API server did not let us read pods, or said what cannot be understood at all."""
 
 
 class Cluster:
@@ -56,7 +56,7 @@ class Cluster:
             lambda _: self._renew(),
             selectors={"fieldSelector": f"spec.nodeName={node}"},
             reconcile_every=COMPARE_S,
-            unavailable_retry=REFUSED_S,
+            unavailable_retry=AGAIN_S,
         )
         self._present: Mapping[str, PodWorkload] = {}
         self._told: set[str] = set()
@@ -95,16 +95,18 @@ class Cluster:
 
     async def _run(self) -> None:
         async with self._connection, asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._pods.run())
+            tasks.create_task(self._follow())
             tasks.create_task(self._write())
 
-    def _renew(self) -> None:
-        try:
-            self._present = self._read()
-        except Exception as error:  # Whatever the API server says, the machine is steered on.
-            self._warn(f"the pods of the node are not known freshly: {error!r}")
+    async def _follow(self) -> None:
+        while True:
+            try:
+                await self._pods.run()
+            except Exception as error:  # Whatever the API server says, the machine is steered on.
+                self._warn(f"the pods of the node are not known freshly: {error!r}")
+                await asyncio.sleep(AGAIN_S)
 
-    def _read(self) -> Mapping[str, PodWorkload]:
+    def _renew(self) -> None:
         found = {}
         for pod in self._pods.cache.values():
             read = read_pod(pod, self._catalogue, self._settings.scheduler_names)
@@ -112,7 +114,7 @@ class Cluster:
                 self._warn(read.problem)
             if read.workload is not None:
                 found[read.workload.spec.name] = read.workload
-        return found
+        self._present = found
 
     async def _write(self) -> None:
         while True:

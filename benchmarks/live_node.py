@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
-from flowsched_agent import native
+from benchmarks import native
 
 START_LIMIT_S = 10.0
 _WORKER = Path(__file__).parent / "batch_worker.c"
@@ -216,7 +216,7 @@ class BatchWorker(_Program):
 
 
 def worker_command(counter: Path, units: int | None = None) -> list[str]:
-    """The command of a batch worker that counts in a file. Raises :class:`flowsched_agent.native.NativeError`."""
+    """The command of a batch worker that counts in a file. Raises :class:`benchmarks.native.NativeError`."""
     program = native.compile(_WORKER.read_text(encoding="utf-8"))
     return [str(program), str(counter), *([] if units is None else [str(units)])]
 

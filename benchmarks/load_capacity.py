@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from flowsched_agent.load.load_plan import LoadPlan
-from flowsched_agent.load.running_load import run_load
-from flowsched_agent.load.steps import LoadStep
+from benchmarks.load_generator.load_plan import LoadPlan
+from benchmarks.load_generator.running_load import run_load
+from benchmarks.load_generator.steps import LoadStep
 
 SECONDS = 2.0
 

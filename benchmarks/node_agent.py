@@ -14,7 +14,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from benchmarks import native
 from benchmarks.live_node import LiveError
+from benchmarks.load_generator.running_load import LoadError
 from benchmarks.machine import describe_machine, measured_on
 from benchmarks.node_agent_page import write_page
 from benchmarks.node_calibration import ALONE_US, NodeCapacity, calibrate, find_site, p95_alone_us
@@ -22,8 +24,6 @@ from benchmarks.node_lessons import LESSONS, lessons_table, plain
 from benchmarks.node_modes import MODES
 from benchmarks.node_plots import draw_all
 from benchmarks.node_run import Outcome, Window, run_mode, steps_for, table, write_windows
-from flowsched_agent import native
-from flowsched_agent.load.running_load import LoadError
 
 RESULTS = Path(__file__).parent / "results"
 NAME = "node_agent"

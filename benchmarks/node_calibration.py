@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from benchmarks.live_node import LiveError, Memcached, fifo_refused, pin
 from benchmarks.load_capacity import measure_capacity
-from flowsched_agent.load.load_plan import LoadPlan
-from flowsched_agent.load.rows import LoadRow
-from flowsched_agent.load.running_load import run_load
-from flowsched_agent.load.steps import LoadStep
+from benchmarks.load_generator.load_plan import LoadPlan
+from benchmarks.load_generator.rows import LoadRow
+from benchmarks.load_generator.running_load import run_load
+from benchmarks.load_generator.steps import LoadStep
 
 KEYS = 200
 """Keys of one get, none of them stored: dear for the server (some 30 us), cheap for the generator (an answer of 5 bytes)."""

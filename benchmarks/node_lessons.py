@@ -14,15 +14,15 @@ from typing import Any
 
 from benchmarks.live_node import BatchWorker, Memcached, cpu_ns, make_fifo, pin
 from benchmarks.load_capacity import measure_capacity
+from benchmarks.load_generator.load_plan import LoadPlan
+from benchmarks.load_generator.rows import LoadRow
+from benchmarks.load_generator.running_load import LoadResult, RunningLoad, run_load
+from benchmarks.load_generator.steps import LoadStep
 from benchmarks.node_calibration import KEYS, NodeCapacity, Site
 from flowsched.node import LOWEST_WEIGHT
 from flowsched_agent.controls.choice import control_of_process
 from flowsched_agent.controls.control import Control
 from flowsched_agent.controls.detected import detect
-from flowsched_agent.load.load_plan import LoadPlan
-from flowsched_agent.load.rows import LoadRow
-from flowsched_agent.load.running_load import LoadResult, RunningLoad, run_load
-from flowsched_agent.load.steps import LoadStep
 from flowsched_agent.system import System
 
 LOADS = (0.03, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9)

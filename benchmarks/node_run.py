@@ -16,11 +16,11 @@ from types import TracebackType
 from typing import Any
 
 from benchmarks.live_node import Agent, BatchWorker, Memcached, affinities, cpu_ns, is_stopped
+from benchmarks.load_generator.running_load import LoadResult, run_load
+from benchmarks.load_generator.self_check import bottleneck
+from benchmarks.load_generator.steps import LoadStep
 from benchmarks.node_calibration import NodeCapacity, Site, over_slo
 from benchmarks.node_modes import Mode, set_up
-from flowsched_agent.load.running_load import LoadResult, run_load
-from flowsched_agent.load.self_check import bottleneck
-from flowsched_agent.load.steps import LoadStep
 from flowsched_models.text_table import text_table
 
 LOW, HIGH = 0.26, 0.8
@@ -132,7 +132,7 @@ def steps_for(capacity: NodeCapacity, seconds: float, pattern: Sequence[float] =
 def run_mode(
     mode: Mode, site: Site, capacity: NodeCapacity, steps: Sequence[LoadStep], repetition: int, seed: int
 ) -> tuple[Outcome, list[Window]]:
-    """One run. Raises :class:`benchmarks.live_node.LiveError` and :class:`flowsched_agent.load.running_load.LoadError`."""
+    """One run. Raises :class:`LiveError` and :class:`LoadError`."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="node-run-")))
         memcached = stack.enter_context(Memcached())

@@ -76,12 +76,12 @@ def flowsched() -> None:
     """
 
 
-def main() -> None:
+def main(command: click.Command = flowsched, prog_name: str | None = None) -> None:
     """Run the command line; bad input ends with exit code 2 and no traceback."""
     collect_seldom()
     tell_of_compiling(lambda: click.echo(COMPILING, err=True))
     try:
-        code = flowsched.main(standalone_mode=False)
+        code = command.main(prog_name=prog_name, standalone_mode=False)
     except InputError as e:
         click.echo(str(e), err=True)
         code = e.exit_code
@@ -95,8 +95,8 @@ def main() -> None:
         extra = extra_with(e.name or "")
         if extra is None:
             raise
-        command = " ".join(["flowsched", *sys.argv[1:2]])
-        click.echo(f"{command}: needs {e.name}, which is not installed; {install_extra(extra)}", err=True)
+        asked = " ".join(["flowsched", *sys.argv[1:2]])
+        click.echo(f"{asked}: needs {e.name}, which is not installed; {install_extra(extra)}", err=True)
         code = InputError.exit_code
     except OSError as e:
         click.echo(f"cannot write: {e.strerror or e}", err=True)

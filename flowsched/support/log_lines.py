@@ -30,7 +30,8 @@ _SECRETS = (
 def send_logs(handler_format: LineFormatter, own: Iterable[str], verbosity: int, stream: TextIO | None = None) -> None:
     """Send all logs to a stream, standard error by default.
 
-    ``own``: names of loggers. Verbosity 0 says what happens, 1 also why, from 2 on also what libraries do.
+    ``own``: names of loggers. Verbosity 0 says what happens, 1 also why, from 2 on also what libraries do. The Kubernetes
+    client never says more than warnings: its details hold tokens.
     """
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
     handler.setFormatter(handler_format)
@@ -41,6 +42,8 @@ def send_logs(handler_format: LineFormatter, own: Iterable[str], verbosity: int,
     root.setLevel(logging.DEBUG if verbosity >= 2 else logging.WARNING)
     for name in own:
         logging.getLogger(name).setLevel(logging.DEBUG if verbosity >= 1 else logging.INFO)
+    for name in ("kubernetes", "urllib3", "requests_oauthlib"):
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 class LineFormatter(logging.Formatter):

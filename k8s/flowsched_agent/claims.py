@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import stat
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,13 +19,12 @@ from typing import Any
 
 from flowsched_agent.controls.control import ControlError, Saved
 from flowsched_agent.sensors.process import Process, processes, tree_among
-from flowsched_agent.state_file import StateError, StateFile, boot_id, start_time
+from flowsched_agent.state_file import StateError, StateFile, boot_id, locked, start_time
 from flowsched_agent.system import System
 
 FOLDER = Path("/run/flowsched/claims")
 """Of agents that may write there; the others read it, and have a folder of their user's."""
 _ALONE_WITHIN_S = 1.0
-_AGAIN_S = 0.01
 _LARGEST = 1024 * 1024
 _LOCK = "lock"
 _CLAIMS = "[0-9]*.[0-9]*.json"
@@ -131,11 +128,8 @@ class Claims:
         # Who may open it can hold it, and keep every agent waiting.
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            until = time.monotonic() + _ALONE_WITHIN_S
-            while not _locked(lock):
-                if time.monotonic() >= until:
-                    raise TimeoutError(0, f"timed out after {_ALONE_WITHIN_S:g} s waiting for another agent's lock")
-                time.sleep(_AGAIN_S)
+            if not locked(lock, _ALONE_WITHIN_S):
+                raise TimeoutError(0, f"timed out after {_ALONE_WITHIN_S:g} s waiting for another agent's lock")
             yield
         finally:
             os.close(lock)
@@ -154,7 +148,7 @@ class Claims:
                 except FileNotFoundError:
                     continue
                 try:
-                    alive = not _locked(descriptor)
+                    alive = not locked(descriptor)
                     other = _read(descriptor)
                 finally:
                     os.close(descriptor)
@@ -194,7 +188,7 @@ class Claims:
         if self._descriptor is None:
             own = self._folders[-1] / f"{pid}.{started}.json"
             descriptor = os.open(own, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-            if not _locked(descriptor):
+            if not locked(descriptor):
                 os.close(descriptor)
                 raise BlockingIOError(0, f"{own.name} belongs to an agent with the same process id")
             os.fchmod(descriptor, 0o644)  # whatever the umask is: agents of others read it
@@ -286,15 +280,6 @@ def _refusal(name: str, other: _Other, alive: bool) -> str:
         f"the agent that steered it as {name}, process {other.pid}, was killed and has not put it back; "
         f"'flowsched agent restore --state {other.state_file}' does"
     )
-
-
-def _locked(descriptor: int) -> bool:
-    """Take the lock; whether it was free."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _fill(descriptor: int, content: bytes) -> None:

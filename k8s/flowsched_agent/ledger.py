@@ -79,7 +79,7 @@ class Ledger:
         """Everything is put back: only commands that go on are left to be known of."""
         if self._file is None:
             return
-        left = tuple(c for c in self.commands.values() if start_time(c.pid) == c.started)
+        left = tuple(c for c in self.commands.values() if c.runs())
         try:
             if left:
                 self._file.write(replace(self._state({}), commands=left))

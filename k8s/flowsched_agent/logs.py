@@ -11,7 +11,7 @@ from flowsched.support.log_lines import JsonFormatter, TextFormatter, send_logs
 
 __all__ = ["JsonFormatter", "TextFormatter", "set_up_logging"]
 
-OWN = ("flowsched", "flowsched_agent", "flowsched_models")
+OWN = ("flowsched", "flowsched_agent", "flowsched_k8s", "flowsched_models")
 """The project's own loggers."""
 
 

@@ -1,27 +1,15 @@
-"""What the agent measures, as text for Prometheus. Written by hand, so that a plain machine needs no package for it."""
+"""What the agent measures, as Prometheus reads it."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from flowsched_agent.status import Status
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-Sample = tuple[Mapping[str, str], float]
-
-
-@dataclass(frozen=True)
-class Family:
-    """One metric."""
-
-    name: str
-    kind: str
-    """``counter`` or ``gauge``."""
-    help: str
-    labels: tuple[str, ...] = ()
-
+from flowsched_k8s.metrics import Family, encoded
 
 FAMILIES = (
     Family("flowsched_agent_build_info", "gauge", "1; the version is a label.", ("version",)),
@@ -60,69 +48,59 @@ TASK_STATES = ("queued", "running", "paused", "absent", "done")
 ERROR_KINDS = ("control", "controller", "service", "start", "state", "record", "report", "tick")
 
 
-def exposition(status: Status, version: str) -> bytes:
-    """The text to scrape."""
-    samples = _samples(status, version)
-    lines = []
-    for family in FAMILIES:
-        lines.append(f"# HELP {family.name} {family.help}")
-        lines.append(f"# TYPE {family.name} {family.kind}")
-        for labels, value in samples.get(family.name, ()):
-            lines.append(f"{family.name}{_labels(labels)} {_number(value)}")
-    return ("\n".join(lines) + "\n").encode()
+_Value = tuple[str, Sequence[str], float | None]
+"""Name without what all begin with, values of the labels, and the value; None is not shown."""
 
 
-def _samples(status: Status, version: str) -> dict[str, list[Sample]]:
-    own = "flowsched_agent_"
-    found: dict[str, list[Sample]] = {
-        f"{own}build_info": [({"version": version}, 1.0)],
-        f"{own}pauses_total": [({}, status.pauses)],
-        f"{own}acts_total": [({"act": act}, n) for act, n in status.acts.items()],
-        f"{own}ticks_total": [({}, status.ticks)],
-        f"{own}overruns_total": [({}, status.overruns)],
-        f"{own}missed_ticks_total": [({}, status.missed)],
-        f"{own}last_tick_duration_seconds": [({}, status.last_tick_s)],
-        # All kinds from the start: a rate needs a first zero.
-        f"{own}errors_total": [
-            ({"kind": kind}, status.errors.get(kind, 0)) for kind in sorted({*ERROR_KINDS, *status.errors})
-        ],
-    }
+def exposition(status: Status, version: str, accept: str = "") -> tuple[bytes, str]:
+    """The text to scrape, in the form that is accepted, and its content type."""
+    registry = CollectorRegistry()
+    registry.register(_Snapshot(status, version))
+    return encoded(registry, accept)
 
-    def add(name: str, labels: Mapping[str, str], value: float | None) -> None:
-        if value is not None:
-            found.setdefault(own + name, []).append((labels, value))
 
+class _Snapshot(Collector):
+    """All metrics as they are after one tick."""
+
+    def __init__(self, status: Status, version: str) -> None:
+        self._status = status
+        self._version = version
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """Every family, also those without a value."""
+        found: dict[str, CounterMetricFamily | GaugeMetricFamily] = {}
+        for family in FAMILIES:
+            make = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
+            found[family.name] = make(family.name, family.help, labels=family.labels)
+        for name, labels, value in _values(self._status, self._version):
+            if value is not None:
+                found[f"flowsched_agent_{name}"].add_metric(labels, value)
+        yield from found.values()
+
+
+def _values(status: Status, version: str) -> Iterator[_Value]:
+    yield "build_info", [version], 1
+    yield "pauses_total", (), status.pauses
+    for act, count in status.acts.items():
+        yield "acts_total", [act], count
+    yield "ticks_total", (), status.ticks
+    yield "overruns_total", (), status.overruns
+    yield "missed_ticks_total", (), status.missed
+    yield "last_tick_duration_seconds", (), status.last_tick_s
+    # All kinds from the start: a rate needs a first zero.
+    for kind in sorted({*ERROR_KINDS, *status.errors}):
+        yield "errors_total", [kind], status.errors.get(kind, 0)
     for name, service in status.services.items():
-        who = {"service": name}
-        add("service_up", who, float(service.answers))
-        add("service_load_qps", who, service.qps)
-        add("service_predicted_p95_seconds", who, None if service.p95_us is None else service.p95_us / 1e6)
-        add("service_slo_seconds", who, service.slo_us / 1e6)
-        add("service_headroom_ratio", who, service.headroom)
-        add("service_cores", who, len(service.cores))
-        add("service_cpu_seconds_total", who, service.cpu_s)
+        yield "service_up", [name], service.answers
+        yield "service_load_qps", [name], service.qps
+        yield "service_predicted_p95_seconds", [name], None if service.p95_us is None else service.p95_us / 1e6
+        yield "service_slo_seconds", [name], service.slo_us / 1e6
+        yield "service_headroom_ratio", [name], service.headroom
+        yield "service_cores", [name], len(service.cores)
+        yield "service_cpu_seconds_total", [name], service.cpu_s
     for name, task in status.tasks.items():
         for state in TASK_STATES:
-            add("task_state", {"task": name, "state": state}, float(task.state == state))
-        add("task_cores", {"task": name}, len(task.cores))
-        add("task_weight_ratio", {"task": name}, task.weight)
-        add("task_cpu_seconds_total", {"task": name}, task.cpu_s)
-    return found
-
-
-def _labels(labels: Mapping[str, str]) -> str:
-    if not labels:
-        return ""
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-
-
-def _number(value: float) -> str:
-    if math.isnan(value):
-        return "NaN"
-    if math.isinf(value):
-        return "+Inf" if value > 0 else "-Inf"
-    return repr(value) if isinstance(value, float) else str(value)
+            yield "task_state", [name, state], task.state == state
+        yield "task_cores", [name], len(task.cores)
+        yield "task_weight_ratio", [name], task.weight
+        yield "task_cpu_seconds_total", [name], task.cpu_s

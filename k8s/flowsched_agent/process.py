@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flowsched_agent.agent import Agent
 from flowsched_agent.catalogue import MakeController, believed, controller_maker, prepare
@@ -17,11 +18,9 @@ from flowsched_agent.claims import Claims
 from flowsched_agent.clock import SystemClock
 from flowsched_agent.configuration import Configuration
 from flowsched_agent.hands import LinuxHands, ReadOnly
-from flowsched_agent.metrics import exposition
 from flowsched_agent.origins import restore, sweep
 from flowsched_agent.recorder import Recorder
 from flowsched_agent.restoring import restore_file, still_running
-from flowsched_agent.server import Server
 from flowsched_agent.state_file import Started, StateError, StateFile
 from flowsched_agent.status import Status
 from flowsched_agent.system import System
@@ -29,6 +28,9 @@ from flowsched_agent.watchdog import Watchdog, WatchdogError
 from flowsched_agent.workloads import NoWorkloads, Workloads
 from flowsched_models.document import InputError, Problem
 from flowsched_models.quantity import format_cores
+
+if TYPE_CHECKING:
+    from flowsched_agent.server import Server
 
 LOG = logging.getLogger(__name__)
 
@@ -259,6 +261,10 @@ class _Prepared:
 
 def _listen(configuration: Configuration, agent: Agent, clock: SystemClock, prepared: _Prepared) -> Server:
     assert configuration.server is not None
+    # Neither time nor the extra is needed where nobody asks.
+    from flowsched_agent.metrics import exposition
+    from flowsched_agent.server import Server
+
     longest = max(LEAST_STALL_S, STALLED_TICKS * configuration.period_s)
 
     def live() -> str | None:
@@ -276,7 +282,7 @@ def _listen(configuration: Configuration, agent: Agent, clock: SystemClock, prep
         release = version("flowsched")
     except PackageNotFoundError:
         release = "unknown"
-    return Server(configuration.server, live, ready, lambda: exposition(agent.status, release))
+    return Server(configuration.server, live, ready, lambda accept: exposition(agent.status, release, accept))
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from flowsched_agent.state_file import Started, State, StateError, StateFile, boot_id, start_time
+from flowsched_agent.state_file import Started, State, StateError, StateFile, boot_id
 
 STOP_WITHIN_S = 5.0
 """A started command that has not ended so long after SIGTERM is killed."""
@@ -60,14 +60,14 @@ def still_running(state: State) -> tuple[Started, ...]:
     """The started commands of a state that still run."""
     if state.boot_id and state.boot_id != boot_id():
         return ()
-    return tuple(c for c in state.commands if start_time(c.pid) == c.started)
+    return tuple(c for c in state.commands if c.runs())
 
 
 def stop_commands(
     commands: Iterable[Started], within_s: float = STOP_WITHIN_S, clock: Callable[[], float] = time.monotonic
 ) -> list[str]:
     """End commands with all processes of their groups; sentences about those that had to be killed."""
-    left = [c for c in commands if start_time(c.pid) == c.started]
+    left = [c for c in commands if c.runs()]
     for command in left:
         # A stopped process would keep SIGTERM waiting.
         _signal(command, signal.SIGTERM)
@@ -76,7 +76,7 @@ def stop_commands(
     while left and clock() < until:
         time.sleep(_LOOK_EVERY_S)
         _reap(left)
-        left = [c for c in left if start_time(c.pid) == c.started]
+        left = [c for c in left if c.runs()]
     for command in left:
         _signal(command, signal.SIGKILL)
     _reap(left)
@@ -84,7 +84,7 @@ def stop_commands(
 
 
 def _signal(command: Started, number: int) -> None:
-    if start_time(command.pid) == command.started:
+    if command.runs():
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(command.pid, number)
 

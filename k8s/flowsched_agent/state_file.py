@@ -12,17 +12,20 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from flowsched_agent.sensors import process
+from flowsched_agent.system import System
 
 LOG = logging.getLogger(__name__)
 
 VERSION = 1
 LARGEST = 16 * 1024 * 1024
-_BOOT_ID = "sys/kernel/random/boot_id"
 _AGAIN_S = 0.02
+_MACHINE = System()
 
 
 class StateError(Exception):
@@ -38,6 +41,10 @@ class Started:
     started: int
     """Start time of the process as the kernel counts it: tells it from a later one with the same id."""
 
+    def runs(self) -> bool:
+        """Whether it has not ended."""
+        return start_time(self.pid) == self.started
+
 
 @dataclass(frozen=True)
 class State:
@@ -52,22 +59,33 @@ class State:
     on_exit: str = "leave"
 
 
-def boot_id(proc: Path = Path("/proc")) -> str:
+def boot_id() -> str:
     """Tells this start of the machine from all others; empty where the kernel does not say."""
     try:
-        return (proc / _BOOT_ID).read_text().strip()
+        return _MACHINE.boot()
     except OSError:
         return ""
 
 
-def start_time(pid: int, proc: Path = Path("/proc")) -> int | None:
+def start_time(pid: int) -> int | None:
     """When a process started, in ticks since the machine did; None if there is none, or only its remains."""
     try:
-        # The name of a program may hold spaces and brackets.
-        fields = (proc / str(pid) / "stat").read_text(errors="replace").rsplit(")", 1)[1].split()
-        return None if fields[0] in ("Z", "X") else int(fields[19])
-    except (OSError, IndexError, ValueError):
+        return process.start_time(_MACHINE, pid)
+    except OSError:
         return None
+
+
+def locked(descriptor: int, within_s: float = 0.0, clock: Callable[[], float] = time.monotonic) -> bool:
+    """Take the lock of a file; whether it was free within that time."""
+    until = clock() + within_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if clock() >= until:
+                return False
+            time.sleep(_AGAIN_S)
 
 
 class StateFile:
@@ -87,18 +105,11 @@ class StateFile:
             lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise StateError(f"the state file {self.path} cannot be kept: {error.strerror or error}") from None
-        until = clock() + within_s
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if clock() >= until:
-                    os.close(lock)
-                    return False
-                time.sleep(_AGAIN_S)
-                continue
-            self._lock = lock
-            return True
+        if not locked(lock, within_s, clock):
+            os.close(lock)
+            return False
+        self._lock = lock
+        return True
 
     def release(self) -> None:
         """Give the lock back. Its file stays: who removed it could hold another one than the next agent."""
@@ -156,17 +167,6 @@ class StateFile:
     @property
     def _lock_path(self) -> Path:
         return self.path.with_name(f"{self.path.name}.lock")
-
-
-@contextlib.contextmanager
-def held(file: StateFile, within_s: float) -> Iterator[bool]:
-    """The lock for a while; False if another process keeps it."""
-    got = file.acquire(within_s)
-    try:
-        yield got
-    finally:
-        if got:
-            file.release()
 
 
 def _plain(state: State) -> dict[str, Any]:

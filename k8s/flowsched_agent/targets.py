@@ -16,7 +16,7 @@ from flowsched_agent.controls.control import ControlError
 from flowsched_agent.hands import Hands, Stats
 from flowsched_agent.ledger import Ledger
 from flowsched_agent.rates import Rate
-from flowsched_agent.state_file import Started, StateError, StateFile, start_time
+from flowsched_agent.state_file import Started, StateError, StateFile
 from flowsched_agent.steered import GoneError, Handle, Steered, SteeredService, SteeredTask
 from flowsched_agent.workloads import Workload, Workloads
 
@@ -166,7 +166,7 @@ class Targets:
             if one.spec.find is not None:
                 return None if one.done else self._hands.find(one.name, one.spec.find, announce)
             left = self._adopted.pop(one.name, None)
-            if left is not None and start_time(left.pid) == left.started:
+            if left is not None and left.runs():
                 LOG.info("a command of an earlier agent goes on", extra={"target": one.name, "pid": left.pid})
                 self.ledger.commands[one.name] = left
                 return self._hands.of_process(one.name, left.pid, announce)

@@ -33,14 +33,7 @@ class Watchdog:
         reading, self._writing = os.pipe()  # neither end is inherited by any other child
         try:
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "flowsched_agent.watchdog",
-                    str(state_file.resolve()),
-                    str(reading),
-                    str(os.getpid()),
-                ],
+                [*_COMMAND, str(state_file.resolve()), str(reading), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 pass_fds=(reading,),

@@ -5,7 +5,6 @@ What a message is about is given as ``extra`` (``round``, ``pod``, ``node``, …
 
 from __future__ import annotations
 
-import logging
 from typing import TextIO
 
 from flowsched.support import log_lines
@@ -33,9 +32,6 @@ class TextFormatter(log_lines.TextFormatter):
 def set_up_logging(format: str, verbosity: int, stream: TextIO | None = None) -> None:
     """Send all logs to a stream, standard error by default, as ``text`` or ``json``.
 
-    Verbosity 0 says what happens, 1 also why, from 2 on also what libraries do. The Kubernetes client never says more
-    than warnings: its details hold tokens.
+    Verbosity 0 says what happens, 1 also why, from 2 on also what libraries do.
     """
     send_logs(JsonFormatter() if format == "json" else TextFormatter(), OWN, verbosity, stream)
-    for name in ("kubernetes", "urllib3", "requests_oauthlib"):
-        logging.getLogger(name).setLevel(logging.WARNING)

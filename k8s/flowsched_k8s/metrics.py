@@ -42,6 +42,12 @@ class Family:
     buckets: tuple[float, ...] = ()
 
 
+def encoded(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    """The text that Prometheus scrapes, in the form it accepts, and its content type."""
+    encode, content_type = choose_encoder(accept)
+    return encode(registry), content_type
+
+
 _FAST = doubling(0.001, 15)
 
 FAMILIES: tuple[Family, ...] = (
@@ -194,8 +200,7 @@ class Metrics:
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
         """The text that Prometheus scrapes, in the form it accepts, and its content type."""
-        encode, content_type = choose_encoder(accept)
-        return encode(self.registry), content_type
+        return encoded(self.registry, accept)
 
     # Pods
 

@@ -7,13 +7,10 @@ that nothing is lost when only it is reached.
 from __future__ import annotations
 
 import asyncio
-import gzip
 import logging
-import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
-from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
@@ -21,16 +18,12 @@ from aiohttp import web
 from flowsched.support.address import Address
 from flowsched_k8s.configuration import ServerSettings
 from flowsched_k8s.records import Kept
-from flowsched_models.document import InputError, Problem
+from flowsched_k8s.web_server import Check, Handler, application, compressed, headers_of, listen, printable
 
 LOG = logging.getLogger(__name__)
 
-Check = Callable[[], str | None]
-"""What is wrong, in a few words; None if nothing is."""
 ARCHIVE = "application/zip"
 """Content type of a record as an archive."""
-SMALL = 1024
-"""Shorter answers are not worth compressing."""
 
 
 class RecordStore(Protocol):
@@ -96,21 +89,14 @@ class Server:
         self._runners.clear()
 
     async def _listen(self, app: web.Application, name: str, address: Address) -> Address:
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
-        await runner.setup()
+        runner, bound = await listen(app, f"server.{name}", address)
         self._runners.append(runner)
-        try:
-            await web.TCPSite(runner, address.host or None, address.port).start()
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            message = f"cannot listen on {address}: {reason}"
-            raise InputError([Problem("configuration", None, f"server.{name}", message)]) from None
-        return Address(address.host, runner.addresses[0][1])
+        return bound
 
 
 def health_only(answers: Answers) -> web.Application:
     """``/livez``, ``/readyz`` and ``/healthz``."""
-    return _application(_health_paths(answers))
+    return application(_health_paths(answers))
 
 
 def everything(answers: Answers) -> web.Application:
@@ -118,7 +104,7 @@ def everything(answers: Answers) -> web.Application:
 
     async def metrics(request: web.Request) -> web.Response:
         body, content_type = answers.metrics(request.headers.get("Accept", ""))
-        return await _compressed(request, body, content_type)
+        return await compressed(request, body, content_type)
 
     async def configz(request: web.Request) -> web.Response:
         return await _json(request, answers.configuration())
@@ -137,11 +123,11 @@ def everything(answers: Answers) -> web.Application:
         if round is None or body is None:
             raise web.HTTPNotFound(text=f"{_no_record(asked, pod)}; see /debug/records\n")
         if not packed:
-            return await _compressed(request, body, "application/json")
+            return await compressed(request, body, "application/json")
         name = f'attachment; filename="round-{round}.npz"'
-        return web.Response(body=body, headers={**_headers(ARCHIVE), "Content-Disposition": name})
+        return web.Response(body=body, headers={**headers_of(ARCHIVE), "Content-Disposition": name})
 
-    return _application(
+    return application(
         {
             **_health_paths(answers),
             "/metrics": metrics,
@@ -159,34 +145,6 @@ def _health_paths(answers: Answers) -> dict[str, Handler]:
         "/readyz": _checks("readyz", answers.ready),
         "/healthz": _checks("healthz", answers.live),
     }
-
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-def _application(paths: Mapping[str, Handler]) -> web.Application:
-    @web.middleware
-    async def friendly(request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Say what there is to those who ask for what is not, and hide faults from the outside."""
-        if request.method != "GET":
-            return web.Response(status=405, text="only GET is answered here\n", headers={"Allow": "GET"})
-        try:
-            return await handler(request)
-        except web.HTTPNotFound as missing:
-            if request.match_info.http_exception is not None:
-                listed = "\n".join(paths)
-                return web.Response(status=404, text=f"there is no {_printable(request.path)}; there is:\n{listed}\n")
-            return web.Response(status=404, text=missing.text)
-        except web.HTTPException:
-            raise
-        except Exception:
-            LOG.exception("an answer failed", extra={"path": request.path})
-            return web.Response(status=500, text="the answer failed; the log says why\n")
-
-    app = web.Application(middlewares=[friendly])
-    for path, handler in paths.items():
-        app.router.add_get(path, handler, allow_head=False)
-    return app
 
 
 def _checks(name: str, checks: Mapping[str, Check]) -> Handler:
@@ -223,21 +181,7 @@ def _looked(name: str, look: Check) -> str | None:
 
 
 async def _json(request: web.Request, value: Any) -> web.Response:
-    return await _compressed(request, msgspec.json.encode(value, enc_hook=str) + b"\n", "application/json")
-
-
-async def _compressed(request: web.Request, body: bytes, content_type: str) -> web.Response:
-    headers = _headers(content_type)
-    if len(body) > SMALL:
-        headers["Vary"] = "Accept-Encoding"
-        if _takes_gzip(request.headers.get("Accept-Encoding", "")):
-            body = await asyncio.to_thread(gzip.compress, body, 5, mtime=0)
-            headers["Content-Encoding"] = "gzip"
-    return web.Response(body=body, headers=headers)
-
-
-def _headers(content_type: str) -> dict[str, str]:
-    return {"Content-Type": content_type, "Cache-Control": "no-store"}
+    return await compressed(request, msgspec.json.encode(value, enc_hook=str) + b"\n", "application/json")
 
 
 def _wants_archive(request: web.Request) -> bool:
@@ -246,25 +190,13 @@ def _wants_archive(request: web.Request) -> bool:
     if form is None:
         return ARCHIVE in (part.partition(";")[0].strip() for part in request.headers.get("Accept", "").split(","))
     if form not in ("json", "npz"):
-        raise web.HTTPBadRequest(text=f"there is no format '{_printable(form)}'; there are: json, npz\n")
+        raise web.HTTPBadRequest(text=f"there is no format '{printable(form)}'; there are: json, npz\n")
     return form == "npz"
 
 
 def _no_record(round: str, pod: str | None) -> str:
     if pod is None:
-        return f"there is no record of round '{_printable(round)}'"
+        return f"there is no record of round '{printable(round)}'"
     if round == "latest":
-        return f"no round that decided on pod '{_printable(pod)}' is kept"
-    return f"no record is kept of a round '{_printable(round)}' that decided on pod '{_printable(pod)}'"
-
-
-def _takes_gzip(accept: str) -> bool:
-    for part in accept.lower().split(","):
-        coding, _, parameters = part.partition(";")
-        if coding.strip() in ("gzip", "*"):
-            return not re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", parameters)
-    return False
-
-
-def _printable(text: str) -> str:
-    return quote(text[:200], safe="/-._~ ")
+        return f"no round that decided on pod '{printable(pod)}' is kept"
+    return f"no record is kept of a round '{printable(round)}' that decided on pod '{printable(pod)}'"

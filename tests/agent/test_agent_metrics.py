@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from agent_fakes import FakeCounters, allocation, bench
+from prometheus_client.parser import text_string_to_metric_families
 
 from flowsched.node import TaskGrant
 from flowsched.support.address import Address
@@ -19,13 +20,11 @@ from flowsched_agent.server import Server
 from flowsched_agent.status import Status
 from flowsched_models.document import InputError
 
-parser = pytest.importorskip("prometheus_client.parser")
-
 
 def values(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in parser.text_string_to_metric_families(text.decode())
+        for family in text_string_to_metric_families(text.decode())
         for sample in family.samples
     }
 
@@ -34,7 +33,7 @@ def test_every_family_is_there_after_a_tick_with_its_unit() -> None:
     b = bench(allocation((0, 1), batch=TaskGrant(False, (2,), 0.5)))
     b.hands.asked.answer = lambda: FakeCounters(round(b.clock.t * 1000))
     b.ticks(3)
-    scraped = exposition(b.agent.status, "1.2")
+    scraped, _ = exposition(b.agent.status, "1.2")
     found = values(scraped)
     assert {name for name, _ in found} == {f.name for f in FAMILIES}
     assert found["flowsched_agent_service_load_qps", (("service", "mc"),)] == pytest.approx(1000, rel=0.01)
@@ -54,13 +53,16 @@ def test_names_of_users_cannot_break_the_text() -> None:
 
     name = 'a"b\\c\nd'
     status = Status(0.0, tasks={name: TaskStatus(name, "running", (), 1.0, 0.0, 0)})
-    assert values(exposition(status, "1"))["flowsched_agent_task_cores", (("task", name),)] == 0
+    assert values(exposition(status, "1")[0])["flowsched_agent_task_cores", (("task", name),)] == 0
 
 
 def test_health_follows_the_checks_and_unknown_paths_say_what_there_is() -> None:
     wrong: list[str] = []
     server = Server(
-        Address("127.0.0.1", 0), lambda: wrong[0] if wrong else None, lambda: "no tick yet", lambda: b"metrics here\n"
+        Address("127.0.0.1", 0),
+        lambda: wrong[0] if wrong else None,
+        lambda: "no tick yet",
+        lambda accept: (b"metrics here\n", "text/plain"),
     )
 
     def got(path: str) -> tuple[int, str]:
@@ -78,7 +80,7 @@ def test_health_follows_the_checks_and_unknown_paths_say_what_there_is() -> None
         assert got("/livez") == (500, "no tick for 60 s\n")
         assert got("/other")[0] == 404 and "/metrics" in got("/other")[1]
         with pytest.raises(InputError, match="cannot listen"):
-            Server(server.address, lambda: None, lambda: None, lambda: b"")
+            Server(server.address, lambda: None, lambda: None, lambda accept: (b"", ""))
     finally:
         server.close()
 

@@ -6,6 +6,7 @@ import copy
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from flowsched_agent import names
@@ -13,10 +14,11 @@ from flowsched_agent.configuration import ServiceSpec, TaskSpec
 from flowsched_agent.controls.control import ControlError
 from flowsched_agent.controls.hierarchies import find_hierarchies
 from flowsched_agent.kubernetes.pod_groups import groups_of_pod, pod_paths
-from flowsched_agent.kubernetes.pods import PodWorkload, read_pod
+from flowsched_agent.kubernetes.pods import NodePod, PodWorkload, Read, read_pod
 from flowsched_agent.kubernetes.reporting import Reporter, load_text
 from flowsched_agent.status import ServiceStatus, Status, TaskStatus
 from flowsched_agent.system import System
+from flowsched_models.catalogue import Catalogue
 from flowsched_models.profiles import load_catalogue
 
 CATALOGUE = load_catalogue()
@@ -58,8 +60,12 @@ def pod(**annotations: str | None) -> dict[str, Any]:
     return made
 
 
+def looked_at(given: dict[str, Any], catalogue: Catalogue = CATALOGUE) -> Read:
+    return read_pod(msgspec.convert(given, NodePod), catalogue, ("flowsched",))
+
+
 def read(given: dict[str, Any]) -> PodWorkload:
-    got = read_pod(given, CATALOGUE, ("flowsched",))
+    got = looked_at(given)
     assert got.workload is not None, got.problem
     return got.workload
 
@@ -94,7 +100,7 @@ def test_a_batch_pod() -> None:
 def test_a_name_that_is_a_job_and_a_service_is_what_its_class_says() -> None:
     both = type(CATALOGUE)({**CATALOGUE.jobs, "memcached": CATALOGUE.jobs["vips"]}, CATALOGUE.services, {})
     for said, kind in (("latency-sensitive", ServiceSpec), ("batch", TaskSpec), (None, TaskSpec)):
-        got = read_pod(pod(workload_class=said), both, ("flowsched",)).workload
+        got = looked_at(pod(workload_class=said), both).workload
         assert got is not None and isinstance(got.spec, kind)
 
 
@@ -110,7 +116,7 @@ def test_a_name_that_is_a_job_and_a_service_is_what_its_class_says() -> None:
 def test_pods_that_are_none_of_ours_are_left_alone_in_silence(change: Any) -> None:
     given = copy.deepcopy(POD)
     change(given)
-    got = read_pod(given, CATALOGUE, ("flowsched",))
+    got = looked_at(given)
     assert (got.workload, got.problem) == (None, None)
 
 
@@ -127,7 +133,7 @@ def test_pods_that_are_none_of_ours_are_left_alone_in_silence(change: Any) -> No
     ],
 )
 def test_what_users_wrote_wrongly_is_one_sentence(annotations: dict[str, str | None], expected: str) -> None:
-    got = read_pod(pod(**annotations), CATALOGUE, ("flowsched",))
+    got = looked_at(pod(**annotations))
     assert got.workload is None
     assert got.problem is not None and "pod shop/mc-0 is left alone" in got.problem and expected in got.problem
 

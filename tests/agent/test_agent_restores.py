@@ -393,7 +393,10 @@ def test_cores_that_may_not_be_used_are_said(tmp_path: Path) -> None:
     service = "{name: memcached, port: 1, slo: {p95: 1ms}, capacity: {1: 25K}}"
     head = 'apiVersion: agent.flowsched.io/v1alpha1\nkind: NodeAgent\nserver: ""\n'
     path.write_text(f'{head}cores: "{allowed},{beyond}"\ncontroller: {{name: observe}}\nservices: [{service}]\n')
-    code = f"import os; os.sched_setaffinity(0, [{allowed}]); from flowsched_agent.__main__ import main; main()"
+    code = (
+        f"import os, runpy; os.sched_setaffinity(0, [{allowed}]); "
+        "runpy.run_module('flowsched_agent', run_name='__main__')"
+    )
     done = subprocess.run(
         [sys.executable, "-c", code, "--config", str(path), "--once"], capture_output=True, text=True, timeout=60
     )

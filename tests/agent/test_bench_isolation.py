@@ -16,14 +16,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from flowsched_agent import native
-from flowsched_agent.bench_isolation import REFUSED, bench_isolation
+from benchmarks import native
+from benchmarks.bench_isolation import REFUSED, bench_isolation
+from benchmarks.isolation_bench.bench import measure, objection, remove_left_over
+from benchmarks.isolation_bench.measured import BenchError, Measured, measured, median_of
+from benchmarks.isolation_bench.setting import SETTINGS, CriticalTask
+from benchmarks.isolation_bench.workers import Program, Worker, find_program
 from flowsched_agent.controls.detected import Ability, Detected, detect
 from flowsched_agent.controls.own_group import PARENT
-from flowsched_agent.isolation.bench import measure, objection, remove_left_over
-from flowsched_agent.isolation.measured import BenchError, Measured, measured, median_of
-from flowsched_agent.isolation.setting import SETTINGS, CriticalTask
-from flowsched_agent.isolation.workers import Program, Worker, find_program
 from flowsched_agent.system import System
 from flowsched_models.document import InputError
 from requirements_on_machine import cgroups, give_up
@@ -38,7 +38,7 @@ def detected() -> Detected:
 
 
 def python_program() -> Program:
-    source = Path(sys.modules["flowsched_agent.isolation.workers"].__file__ or "").with_name("slow_worker.py")
+    source = Path(sys.modules["benchmarks.isolation_bench.workers"].__file__ or "").with_name("slow_worker.py")
     return Program((sys.executable, "-I", "-S", "-c", source.read_text("utf-8")))
 
 
@@ -99,7 +99,7 @@ def test_a_worker_ends_with_its_parent() -> None:
     program = next(iter(programs()))
     code = (
         "import os, sys, time\n"
-        "from flowsched_agent.isolation.workers import Program, Worker\n"
+        "from benchmarks.isolation_bench.workers import Program, Worker\n"
         "w = Worker(Program(tuple(sys.argv[1:])), ['hog'])\n"
         "w.begin()\n"
         "print(w.pid, flush=True)\n"
@@ -151,8 +151,8 @@ def test_a_machine_that_allows_nothing_ends_with_sentences(detected: Detected, m
         fifo=Ability(False, "EPERM"),
         deadline=Ability(False, "EPERM"),
     )
-    monkeypatch.setattr("flowsched_agent.bench_isolation.detect", lambda *_: nothing)
-    monkeypatch.setattr("flowsched_agent.bench_isolation.find_program", python_program)
+    monkeypatch.setattr("benchmarks.bench_isolation.detect", lambda *_: nothing)
+    monkeypatch.setattr("benchmarks.bench_isolation.find_program", python_program)
     found = CliRunner().invoke(bench_isolation, ["--setting", "deadline", "--setting", "equal", "--json"])
     assert found.exit_code == REFUSED
     outcome = json.loads(found.stdout)
@@ -197,7 +197,7 @@ def test_a_measurement_leaves_nothing_behind_when_it_is_ended(detected: Detected
     """SIGTERM in the middle of a run."""
     if reason := objection(SETTINGS["equal"], detected):
         give_up(reason)
-    code = "from flowsched_agent.bench_isolation import bench_isolation\nbench_isolation()"
+    code = "from benchmarks.bench_isolation import bench_isolation\nbench_isolation()"
     arguments = ["--setting", "equal", "--seconds", "60", "--repeat", "1"]
     process = subprocess.Popen([sys.executable, "-c", code, *arguments], stderr=subprocess.PIPE, text=True)
     try:

@@ -12,8 +12,9 @@ from flowsched.node.allocation import LOWEST_WEIGHT
 from flowsched_agent.controls.cgroup_v1 import GroupV1
 from flowsched_agent.controls.cgroup_v2 import GroupV2
 from flowsched_agent.controls.control import ControlError
-from flowsched_agent.controls.core_list import cores_of, cores_text
+from flowsched_agent.controls.core_list import cores_of
 from flowsched_agent.controls.weights import kubelet_v2_of, nice_of, shares_of, v2_of, weight_of_nice
+from flowsched_models.quantity import format_cores
 
 BOTH = pytest.mark.parametrize("kind", ["v1", "v2"])
 
@@ -64,7 +65,7 @@ def test_nice_steps_are_near_the_table_of_the_kernel(nice: int, in_kernel: int) 
 )
 def test_core_lists_are_read_and_written(text: str, cores: tuple[int, ...]) -> None:
     assert cores_of(text) == cores
-    assert cores_text(cores) == text.strip()
+    assert format_cores(cores) == text.strip()
 
 
 # Weight and quota

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from agent_fakes import FakeControl, allocation, bench
 from fake_machine import FakeMachine
-from test_agent_pods import CATALOGUE, POD
+from test_agent_pods import POD, looked_at
 from test_agent_pods import pod as pod_of
 from test_control_groups import file_of, group_of
 from test_control_saved import container_on, written
@@ -19,7 +19,6 @@ from flowsched.node.allocation import LOWEST_WEIGHT
 from flowsched_agent.controls.cgroup_v1 import GroupV1
 from flowsched_agent.controls.group import group_files
 from flowsched_agent.controls.saved import restore_saved
-from flowsched_agent.kubernetes.pods import read_pod
 from flowsched_agent.state_file import StateError, StateFile
 
 QUOTA = "cpu.cfs_quota_us"
@@ -159,18 +158,18 @@ def test_the_agent_announces_in_its_state_file(tmp_path: Path) -> None:
 
 def test_a_service_is_steered_while_it_is_resized() -> None:
     pod = copy.deepcopy(POD)
-    before = read_pod(pod, CATALOGUE, ["flowsched"])
+    before = looked_at(pod)
     assert before.workload is not None
     pod["status"]["conditions"] = [{"type": "PodResizeInProgress", "status": "True"}]
-    assert read_pod(pod, CATALOGUE, ["flowsched"]) == before
+    assert looked_at(pod) == before
 
 
 def test_a_job_is_left_to_kubelet_while_it_is_resized() -> None:
     pod = pod_of(workload_class="batch", profile="canneal", slo=None)
-    assert read_pod(pod, CATALOGUE, ["flowsched"]).workload is not None
+    assert looked_at(pod).workload is not None
     pod["status"]["conditions"] = [{"type": "PodResizeInProgress", "status": "True", "reason": "Error"}]
-    found = read_pod(pod, CATALOGUE, ["flowsched"])
+    found = looked_at(pod)
     assert (found.workload, found.problem) == (None, None)
     # What kubelet has not begun with may never come.
     pod["status"]["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]
-    assert read_pod(pod, CATALOGUE, ["flowsched"]).workload is not None
+    assert looked_at(pod).workload is not None

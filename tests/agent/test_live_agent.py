@@ -23,6 +23,7 @@ from requirements_on_machine import give_up, needs
 
 sys.path.append(str(Path(__file__).parent.parent.parent))  # benchmarks are no part of what is installed
 
+from benchmarks import native
 from benchmarks.live_node import (
     Agent,
     BatchWorker,
@@ -33,11 +34,10 @@ from benchmarks.live_node import (
     settings_of,
     wait_for,
 )
+from benchmarks.load_generator.load_plan import LoadPlan
+from benchmarks.load_generator.running_load import LoadResult, run_load
+from benchmarks.load_generator.steps import LoadStep
 from benchmarks.node_modes import CONTROLLER_FAILED, READY_LIMIT_S
-from flowsched_agent import native
-from flowsched_agent.load.load_plan import LoadPlan
-from flowsched_agent.load.running_load import LoadResult, run_load
-from flowsched_agent.load.steps import LoadStep
 
 LOW, HIGH = 2000.0, 14000.0
 """Requests of one key per second: far below what this machine can serve. That one core cannot carry HIGH, and two only just,

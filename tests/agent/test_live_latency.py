@@ -16,14 +16,14 @@ from requirements_on_machine import needs
 
 sys.path.append(str(Path(__file__).parent.parent.parent))  # benchmarks are no part of what is installed
 
+from benchmarks import native
 from benchmarks.live_node import BatchWorker, LiveError, Memcached, fifo_refused, pin
 from benchmarks.load_capacity import measure_capacity
+from benchmarks.load_generator.running_load import LoadResult, run_load
+from benchmarks.load_generator.self_check import bottleneck
+from benchmarks.load_generator.steps import LoadStep
 from benchmarks.node_calibration import ALONE_US, Site, find_site, p95_alone_us
 from benchmarks.node_lessons import controlled, median
-from flowsched_agent import native
-from flowsched_agent.load.running_load import LoadResult, run_load
-from flowsched_agent.load.self_check import bottleneck
-from flowsched_agent.load.steps import LoadStep
 
 TRIES = 3
 TIMES = 3.0

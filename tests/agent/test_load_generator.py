@@ -20,15 +20,15 @@ from requirements_on_machine import give_up, needs
 
 sys.path.append(str(Path(__file__).parent.parent.parent))  # benchmarks are no part of what is installed
 
+from benchmarks import native
 from benchmarks.live_node import Memcached, statistics
+from benchmarks.load import DISTURBED, load
 from benchmarks.load_capacity import measure_capacity
-from flowsched_agent import native
-from flowsched_agent.load.command import DISTURBED, load
-from flowsched_agent.load.load_plan import LoadPlan
-from flowsched_agent.load.rows import LoadRow, Totals, write_rows
-from flowsched_agent.load.running_load import LoadError, LoadResult, RunningLoad, run_load
-from flowsched_agent.load.self_check import bottleneck, describe
-from flowsched_agent.load.steps import LoadStep, parse_steps, steps_of_wave
+from benchmarks.load_generator.load_plan import LoadPlan
+from benchmarks.load_generator.rows import LoadRow, Totals, write_rows
+from benchmarks.load_generator.running_load import LoadError, LoadResult, RunningLoad, run_load
+from benchmarks.load_generator.self_check import bottleneck, describe
+from benchmarks.load_generator.steps import LoadStep, parse_steps, steps_of_wave
 from flowsched_models.document import InputError
 
 PAUSE_S = 0.4

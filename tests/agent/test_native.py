@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flowsched_agent import native
+from benchmarks import native
 
 SEVEN = "int main(void) { return 7; }\n"
 compiles = pytest.mark.skipif(native.compiler() is None, reason="there is no C compiler on this machine")

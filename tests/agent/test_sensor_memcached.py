@@ -16,7 +16,7 @@ from flowsched_agent.sensors.memcached import FIRST_WAIT_S, LONGEST_WAIT_S, Memc
 LONG_S = 20.0
 """A timeout that no test reaches; those that shall be late have a short one."""
 SHORT_S = 0.05
-COUNTERS = MemcachedCounters(queries=1111, pid=77, threads=4, connections=10, uptime_s=5)
+COUNTERS = MemcachedCounters(queries=1111, pid=77)
 Act = Callable[[socket.socket], None]
 
 

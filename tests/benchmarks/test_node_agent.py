@@ -13,6 +13,10 @@ import pytest
 sys.path.append(str(Path(__file__).parent.parent.parent))  # benchmarks are no part of what is installed
 
 from benchmarks import node_agent, node_agent_page
+from benchmarks.load_generator.load_plan import LoadPlan
+from benchmarks.load_generator.rows import LoadRow, Totals
+from benchmarks.load_generator.running_load import LoadResult
+from benchmarks.load_generator.steps import LoadStep
 from benchmarks.machine import describe_machine
 from benchmarks.node_agent import keep
 from benchmarks.node_agent_page import lessons
@@ -21,10 +25,6 @@ from benchmarks.node_lessons import LESSONS, PROTECTIONS, Point, plain
 from benchmarks.node_modes import MODES
 from benchmarks.node_plots import AGENT, STATIC, draw_all
 from benchmarks.node_run import Outcome, Sample, Window, read_windows, steps_for, summarise, table, write_windows
-from flowsched_agent.load.load_plan import LoadPlan
-from flowsched_agent.load.rows import LoadRow, Totals
-from flowsched_agent.load.running_load import LoadResult
-from flowsched_agent.load.steps import LoadStep
 
 CAPACITY = NodeCapacity({1: 30_000.0, 2: 40_000.0}, {1: 25_000.0, 2: 30_000.0})
 START_S = 500.0

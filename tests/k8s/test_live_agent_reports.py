@@ -16,12 +16,12 @@ from test_manifests import MANIFESTS, kustomized
 
 from flowsched_agent import names
 from flowsched_agent.configuration import Configuration, Kubernetes, ServiceSpec, TaskSpec
-from flowsched_agent.kubernetes.access import find_access
-from flowsched_agent.kubernetes.client import ApiError, Client
 from flowsched_agent.kubernetes.cluster import Cluster
 from flowsched_agent.kubernetes.reporting import Reporter
 from flowsched_agent.status import ServiceStatus, Status
 from flowsched_k8s import names as scheduler_names
+from flowsched_k8s.api.access import Access, find_access
+from flowsched_k8s.api.client import MERGE, ApiError, Connection
 from flowsched_k8s.instructions import PodKey
 from flowsched_k8s.intent import read_intent
 from flowsched_k8s.loads import AnnotationSource, Load, Loads, ServicePod
@@ -71,6 +71,18 @@ def kubeconfig_of(plane: Plane, node: str) -> Path:
     return file
 
 
+def patch(access: Access, path: str, body: Any) -> None:
+    """A merge patch. Raises :class:`ApiError`."""
+
+    async def send() -> None:
+        async with Connection(access) as connection:
+            reply = await connection.request("PATCH", path, body=body, content_type=MERGE)
+        if not reply.ok:
+            raise ApiError.of(reply)
+
+    asyncio.run(send())
+
+
 class Site:
     """Two nodes; the agent is on the first."""
 
@@ -79,16 +91,12 @@ class Site:
         self.here, self.there = space.make_nodes(2)
         self.kubeconfig = kubeconfig_of(plane, self.here)
         # The policy is read by the API server some time after it was written.
-        client = Client(find_access(self.kubeconfig))
-        wait_for(
-            lambda: self.refused(client, f"/api/v1/nodes/{self.there}/status", {names.SERVICE_LOAD: "x"}), "the policy"
-        )
-        self.client = client
+        self.access = find_access(self.kubeconfig)
+        wait_for(lambda: self.refused(f"/api/v1/nodes/{self.there}/status", {names.SERVICE_LOAD: "x"}), "the policy")
 
-    @staticmethod
-    def refused(client: Client, path: str, annotations: dict[str, str | None], **more: Any) -> str:
+    def refused(self, path: str, annotations: dict[str, str | None], **more: Any) -> str:
         try:
-            client.patch(path, {"metadata": {"annotations": annotations}, **more})
+            patch(self.access, path, {"metadata": {"annotations": annotations}, **more})
         except ApiError as error:
             return str(error)
         return ""
@@ -148,7 +156,9 @@ def test_the_pods_of_the_node_become_services_and_tasks_and_no_others(site: Site
     wait_for(lambda: set(cluster.present()) == {service}, "the deleted pod to go")
 
 
-def test_the_load_is_on_the_pod_as_the_cluster_scheduler_reads_it(site: Site, cluster: Cluster) -> None:
+def test_the_load_is_on_the_pod_as_the_cluster_scheduler_reads_it(
+    site: Site, cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
     service = site.pod("mc", site.here, SERVICE)
     wait_for(lambda: service in cluster.present(), "the pod")
     one = ServiceStatus(service, True, (0, 1), 1000.0, 23_456.7, 600.0)
@@ -166,7 +176,7 @@ def test_the_load_is_on_the_pod_as_the_cluster_scheduler_reads_it(site: Site, cl
     assert node[names.SERVICE_LOAD] == f"{service}=23457"
     assert node[names.SERVICE_HEADROOM] == f"{service}=0.4"
     assert node[names.SERVICE_CORES] == f"{service}=0-1"
-    assert cluster.failures == 0
+    assert not [record.getMessage() for record in caplog.records if "report" in record.getMessage()]
 
 
 def test_the_cluster_scheduler_places_by_the_load_that_the_agent_reports(
@@ -178,14 +188,14 @@ def test_the_cluster_scheduler_places_by_the_load_that_the_agent_reports(
         wishes = {names.PROFILE: "memcached", names.SLO: "p95=1ms@30Kqps", names.CLIENT: "mcperf-sweep"}
         site.pod("mc", cpu="1", annotations=wishes)
         assert site.bound("mc") == node
-        client = Client(find_access(kubeconfig_of(plane, node)))
+        access = find_access(kubeconfig_of(plane, node))
 
         def report(qps: float) -> None:
             key = f"{site.name}/mc"
             status = Status(0.0, {key: ServiceStatus(key, True, (0,), 1000.0, qps)})
             said = Reporter(0.0, 0.1).due(status, {key: ""})
             assert said is not None
-            client.patch(f"{space.pods_path}/mc/status", {"metadata": {"annotations": dict(said.pods[key])}})
+            patch(access, f"{space.pods_path}/mc/status", {"metadata": {"annotations": dict(said.pods[key])}})
 
         report(500_000.0)
         site.pod("early", cpu="1", annotations={names.PROFILE: "canneal"})
@@ -200,8 +210,8 @@ def test_an_agent_can_write_nothing_else(site: Site) -> None:
     site.pod("theirs", site.there, SERVICE)
     node, pods = f"/api/v1/nodes/{site.here}", site.space.pods_path
     ours: dict[str, str | None] = {names.LOAD: "5"}
-    assert site.refused(site.client, f"{pods}/mine/status", ours) == ""
-    assert site.refused(site.client, f"{node}/status", {names.SERVICE_LOAD: "a=5"}) == ""
+    assert site.refused(f"{pods}/mine/status", ours) == ""
+    assert site.refused(f"{node}/status", {names.SERVICE_LOAD: "a=5"}) == ""
     for path, notes, more, why in (
         (f"{pods}/theirs/status", ours, {}, "its own node"),
         (f"/api/v1/nodes/{site.there}/status", ours, {}, "its own node"),
@@ -212,7 +222,7 @@ def test_an_agent_can_write_nothing_else(site: Site) -> None:
         (f"{pods}/mine", ours, {}, "forbidden"),
         (node, ours, {}, "forbidden"),
     ):
-        assert why in site.refused(site.client, path, notes, **more), path
+        assert why in site.refused(path, notes, **more), path
     labels = {"metadata": {"labels": {"a": "b"}}}
     with pytest.raises(ApiError, match="not labels"):
-        site.client.patch(f"{node}/status", labels)
+        patch(site.access, f"{node}/status", labels)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from plane import Plane, running_plane, started_at, wait_for
@@ -17,13 +18,14 @@ from real_nodes import END_WITHIN_S, RealNode, node_process, require_parts, runn
 from real_shop import NAMESPACE, Agent, Shop, agent_image, batch_image, manifests, memcached_image
 from running import Site, running_scheduler
 from test_agent_manifests import CONTAINER
+from test_live_agent_reports import patch
 
 from flowsched.round.scheduler import prepare
 from flowsched.scale.bulk_round import prepare as prepare_bulk
 from flowsched_agent import names
-from flowsched_agent.kubernetes.access import Access
-from flowsched_agent.kubernetes.client import ApiError, Client
 from flowsched_agent.kubernetes.pod_groups import pod_paths
+from flowsched_k8s.api.access import Access
+from flowsched_k8s.api.client import ApiError
 
 NODE = "real"
 LOW, HIGH = 20.0, 1000.0
@@ -220,13 +222,17 @@ def test_the_token_that_kubelet_mounts_speaks_for_this_node_alone(real: Real, ag
     token = (folder / "token").read_text()
     admin = real.plane.admin
     tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
-    client = Client(Access(admin.host, admin.port, tls, lambda: f"Bearer {token}"))
+    configuration = SimpleNamespace(
+        auth_settings=lambda: {"BearerToken": {"value": f"Bearer {token}"}}, cert_file=None, key_file=None
+    )
+    access = Access(f"https://{admin.host}:{admin.port}", tls, None, None, "default", configuration)
     with real.plane.space("elsewhere") as space:
         (other,) = space.make_nodes(1, kwok=False)
 
         def refusal(node: str) -> str:
             try:
-                client.patch(f"/api/v1/nodes/{node}/status", {"metadata": {"annotations": {names.BATCH_TASKS: "test"}}})
+                annotations = {names.BATCH_TASKS: "test"}
+                patch(access, f"/api/v1/nodes/{node}/status", {"metadata": {"annotations": annotations}})
             except ApiError as error:
                 return str(error)
             return ""
@@ -234,7 +240,6 @@ def test_the_token_that_kubelet_mounts_speaks_for_this_node_alone(real: Real, ag
         # The policy is read by the API server some time after it was written.
         wait_for(lambda: "its own node" in refusal(other), "the policy")
         assert refusal(NODE) == ""
-    client.close()
 
 
 def test_a_node_that_is_killed_leaves_nothing_that_the_next_does_not_remove(real: Real) -> None:

@@ -1,38 +1,16 @@
-"""``flowsched agent``: control one machine, put it back, and measure what its controls are worth."""
+"""``flowsched agent``: control one machine, and put it back."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 
 import click
 
 from flowsched_models.command_line import StrictCommand, StrictGroup
 
-_ELSEWHERE = {
-    "bench-isolation": ("flowsched_agent.bench_isolation", "bench_isolation"),
-    "load": ("flowsched_agent.load.command", "load"),
-}
-"""Sub-commands by the module that is imported when they are asked for, and what they are called there."""
-
-
-class _Group(StrictGroup):
-    """Loads a sub-command when it is asked for."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), *_ELSEWHERE])
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _ELSEWHERE:
-            return super().get_command(ctx, cmd_name)
-        module, name = _ELSEWHERE[cmd_name]
-        command = getattr(import_module(module), name)
-        assert isinstance(command, click.Command)
-        return command
-
 
 @click.group(
-    cls=_Group,
+    cls=StrictGroup,
     short_help="Share one machine between a latency service and batch jobs.",
     invoke_without_command=True,
     epilog="Example: flowsched agent --config agent.yaml --dry-run --once",

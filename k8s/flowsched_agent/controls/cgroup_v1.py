@@ -5,38 +5,42 @@ On a hybrid machine it may have a folder in the v2 tree as well, which freezes i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
-from flowsched_agent.controls.control import ControlError, Saved
-from flowsched_agent.controls.core_list import cores_of, cores_text
+from flowsched_agent.controls.control import ControlError
+from flowsched_agent.controls.core_list import cores_of
 from flowsched_agent.controls.group import (
-    ADOPT_MEANINGS,
+    CPUS,
     CPUSET_MEANINGS,
     LEAST_QUOTA_US,
     PERIOD_US,
     QUOTA_MEANINGS,
-    WEIGHT_MEANINGS,
+    UNIFIED,
+    Group,
     GroupFiles,
 )
-from flowsched_agent.controls.weights import is_lowest, shares_of
+from flowsched_agent.controls.weights import shares_of
 from flowsched_agent.system import System
+from flowsched_models.quantity import format_cores
 
-UNIFIED = ""
-"""Name of the v2 tree in /proc/PID/cgroup."""
-_CPUS = "cpuset.cpus"
 _STEERED = {
     "cpu": ("cpu.cfs_period_us", "cpu.cfs_quota_us", "cpu.idle", "cpu.shares"),
-    "cpuset": (_CPUS,),
+    "cpuset": (CPUS,),
     "freezer": ("freezer.state",),
     UNIFIED: ("cgroup.freeze",),
 }
-_ORDER = ("freezer.state", "cgroup.freeze", _CPUS, *_STEERED["cpu"])
+_ORDER = ("freezer.state", "cgroup.freeze", CPUS, *_STEERED["cpu"])
 """In which they are brought back: a group that is idle takes no shares."""
 
 
-class GroupV1:
+class GroupV1(Group):
     """One of them, in those trees in which it is not the root: the root group belongs to all and is never changed."""
+
+    version = "v1"
+    cpuset, cpu = "cpuset", "cpu"
+    weight_file = "cpu.shares"
+    used_file = ("cpuacct", "cpuacct.usage")
 
     def __init__(self, system: System, folders: Mapping[str, Path], files: GroupFiles | None = None) -> None:
         """``folders``: by the name of their tree; ``files``: with the values of an earlier start."""
@@ -46,7 +50,7 @@ class GroupV1:
             for tree in folders:
                 files.remember(tree, _STEERED.get(tree, ()))
             files.remember("cpuset", self._cpusets_below(files))
-        self._files = files
+        super().__init__(files)
 
     @staticmethod
     def _cpusets_below(files: GroupFiles) -> list[str]:
@@ -54,67 +58,39 @@ class GroupV1:
         if "cpuset" not in files.folders:
             return []
         top = files.folders["cpuset"]
-        return [str((folder / _CPUS).relative_to(top)) for folder in files.all_folders("cpuset")[1:]]
-
-    @property
-    def where(self) -> str:
-        """Its path in the first of its trees."""
-        return self._files.where
-
-    @property
-    def has_cores(self) -> bool:
-        """Whether it has a cpuset of its own."""
-        return self._files.has("cpuset", _CPUS)
-
-    @property
-    def has_weight(self) -> bool:
-        """Whether it has a cpu group of its own."""
-        return self._files.has("cpu", "cpu.shares")
+        return [str((folder / CPUS).relative_to(top)) for folder in files.all_folders("cpuset")[1:]]
 
     @property
     def has_freezer(self) -> bool:
         """In v1, or else in the v2 tree beside it."""
-        return self._v1_freezer or self._files.has(UNIFIED, "cgroup.freeze")
+        return self._v1_freezer or super().has_freezer
 
     @property
     def _v1_freezer(self) -> bool:
         return "freezer" in self._files.folders
 
-    @property
-    def counts_cpu(self) -> bool:
-        """Whether it has a cpuacct group of its own."""
-        return self._files.has("cpuacct", "cpuacct.usage")
-
     def set_cores(self, cores: tuple[int, ...]) -> tuple[int, ...]:
         """Write ``cpuset.cpus``, of the groups below too, which must never have more than this one."""
-        allowed = self._files.allowed("cpuset", ("cpuset.effective_cpus", _CPUS))
+        allowed = self._files.allowed("cpuset", ("cpuset.effective_cpus", CPUS))
         fit = self._files.within(cores, allowed)
         below = [file for file in self._cpusets_below(self._files) if self._cpus_of(file)]
         if below:
             # From the top each gets all that it has before or after, and from the bottom what it has after.
-            for file in [_CPUS, *below]:
+            for file in [CPUS, *below]:
                 self._write_cpus(file, (*self._cpus_of(file), *fit))
             for file in reversed(below):
                 self._write_cpus(file, fit)
-        self._write_cpus(_CPUS, fit)
+        self._write_cpus(CPUS, fit)
         return fit
 
     def _cpus_of(self, file: str) -> tuple[int, ...]:
         return cores_of(self._files.read("cpuset", file))
 
     def _write_cpus(self, file: str, cores: tuple[int, ...]) -> None:
-        self._files.write("cpuset", file, cores_text(cores), CPUSET_MEANINGS)
+        self._files.write("cpuset", file, format_cores(set(cores)), CPUSET_MEANINGS)
 
-    def set_weight(self, weight: float) -> None:
-        """Write ``cpu.shares``, and ``cpu.idle`` for the lowest: such a group is preempted at once by those beside it."""
-        idle = self._files.has("cpu", "cpu.idle")
-        if idle and self._files.read("cpu", "cpu.idle").strip() == "1":
-            if is_lowest(weight):
-                return
-            self._files.write("cpu", "cpu.idle", "0", WEIGHT_MEANINGS)
-        self._files.write("cpu", "cpu.shares", str(shares_of(weight)), WEIGHT_MEANINGS)
-        if idle and is_lowest(weight):
-            self._files.write("cpu", "cpu.idle", "1", WEIGHT_MEANINGS)
+    def _number_of(self, weight: float) -> int:
+        return shares_of(weight)
 
     def set_quota(self, cpus: float | None) -> None:
         """Write ``cpu.cfs_quota_us`` for the default period."""
@@ -130,10 +106,9 @@ class GroupV1:
 
     def freeze(self) -> bool:
         """Write ``freezer.state`` and wait until it says FROZEN: it says FREEZING until all of its tasks are."""
-        if self._v1_freezer:
-            self._files.write("freezer", "freezer.state", "FROZEN")
-        else:
-            self._files.write(UNIFIED, "cgroup.freeze", "1")
+        if not self._v1_freezer:
+            return super().freeze()
+        self._files.write("freezer", "freezer.state", "FROZEN")
         return self._files.wait(self.frozen)
 
     def thaw(self) -> None:
@@ -141,44 +116,23 @@ class GroupV1:
         if self._v1_freezer:
             self._files.write("freezer", "freezer.state", "THAWED")
         else:
-            self._files.write(UNIFIED, "cgroup.freeze", "0")
+            super().thaw()
 
     def frozen(self) -> bool:
         """By the freezer's own word."""
         if self._v1_freezer:
             return self._files.read("freezer", "freezer.state").strip() == "FROZEN"
-        return "frozen 1" in self._files.read(UNIFIED, "cgroup.events").splitlines()
+        return super().frozen()
 
     def cpu_s(self) -> float:
         """``cpuacct.usage``, which is in nanoseconds."""
         return int(self._files.read("cpuacct", "cpuacct.usage")) * 1e-9
 
-    def pids(self) -> list[int]:
-        """Processes in it and below, in the first of its trees."""
-        return self._files.pids(next(iter(self._files.folders)))
-
-    def adopt(self, pid: int) -> None:
-        """Write ``cgroup.procs`` of each tree."""
-        for tree in self._files.folders:
-            self._files.write(tree, "cgroup.procs", str(pid), ADOPT_MEANINGS)
-
-    def there(self) -> bool:
-        """Whether it is still the same, in all its trees."""
-        return all(self._files.there(tree) for tree in self._files.folders)
-
-    def saved(self) -> Saved:
-        """Plain JSON."""
-        return self._files.saved("v1")
-
-    def before_first(self, announce: Callable[[], None]) -> None:
-        """See :class:`flowsched_agent.controls.control.Control`."""
-        self._files.announce = announce
-
     def restore(self) -> None:
         """Write everything back. Groups that were made below it meanwhile have their CPUs from ours, and get all of its."""
-        had = self._cpus_of(_CPUS) if self.has_cores else ()
+        had = self._cpus_of(CPUS) if self.has_cores else ()
         self._files.write_back(_ORDER)
-        if had and set(now := self._cpus_of(_CPUS)) != set(had):
+        if had and set(now := self._cpus_of(CPUS)) != set(had):
             for file in self._cpusets_below(self._files):
                 if f"cpuset:{file}" not in self._files.original:
                     self._free(file, had, now)

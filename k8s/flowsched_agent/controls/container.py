@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from flowsched.node.deadline import Deadline
-from flowsched_agent.controls.cgroup_v1 import UNIFIED, GroupV1
+from flowsched_agent.controls.cgroup_v1 import GroupV1
 from flowsched_agent.controls.cgroup_v2 import GroupV2
 from flowsched_agent.controls.control import ControlError, Saved
-from flowsched_agent.controls.core_list import cores_text
-from flowsched_agent.controls.group import Group
+from flowsched_agent.controls.group import UNIFIED, Group
 from flowsched_agent.controls.hierarchies import Hierarchies, groups_of
 from flowsched_agent.controls.scheduling import OneWay
 from flowsched_agent.controls.threads import Threads
 from flowsched_agent.sensors.cpu import UsedCpu
-from flowsched_agent.sensors.process import Process, read_process
+from flowsched_agent.sensors.process import Process, living
 from flowsched_agent.system import System
+from flowsched_models.quantity import format_cores
 
 
 class ContainerControl:
@@ -34,9 +34,7 @@ class ContainerControl:
 
     def members(self) -> list[Process]:
         """Processes of the group."""
-        read = (read_process(self._system, pid) for pid in self._group.pids())
-        found = [process for process in read if process is not None and not process.ended]
-        return sorted(found, key=lambda process: (process.start, process.pid))
+        return sorted(living(self._system, self._group.pids()), key=lambda process: (process.start, process.pid))
 
     def set_cores(self, cores: tuple[int, ...]) -> None:
         """Its cpuset, or else the affinity of every thread."""
@@ -49,7 +47,7 @@ class ContainerControl:
         got = self._group.set_cores(cores)
         if set(got) != set(cores):
             self._threads.said.append(
-                f"{self.name} was to run on the CPUs {cores_text(cores)} and runs on {cores_text(got)}: "
+                f"{self.name} was to run on the CPUs {format_cores(cores)} and runs on {format_cores(got)}: "
                 "the group above it has no more"
             )
 

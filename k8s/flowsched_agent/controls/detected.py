@@ -12,12 +12,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from flowsched_agent.controls.core_list import cores_text
 from flowsched_agent.controls.hierarchies import Hierarchies, Kind, find_hierarchies
 from flowsched_agent.controls.own_group import PROBE
 from flowsched_agent.controls.scheduling import OneWay, online, shrink_reservation
 from flowsched_agent.system import RESET_ON_FORK, Attributes, Policy, System
 from flowsched_models.isolation.admission import RT_PERIOD_US, RT_RUNTIME_US, UNLIMITED, Room, room_of
+from flowsched_models.quantity import format_cores
 
 _TINY = Attributes(Policy.DEADLINE, 0, 0, 100_000, 100_000_000, 100_000_000, RESET_ON_FORK)
 """A reservation of 0.1 % to try with."""
@@ -86,7 +86,8 @@ class Detected:
     def sentences(self) -> list[str]:
         """All of it, one thing each."""
         return [
-            f"Linux {self.kernel}; CPUs {cores_text(self.online)} are online, the agent may use {cores_text(self.cores)}.",
+            f"Linux {self.kernel}; CPUs {format_cores(self.online)} are online, "
+            f"the agent may use {format_cores(self.cores)}.",
             _KINDS[self.cgroup],
             *(_said(f"The {name} controller", "can be written", ability) for name, ability in self.controllers.items()),
             _said("The affinity of threads", "can be set", self.affinity),
@@ -242,7 +243,7 @@ def _affinity(system: System, pid: int) -> Ability:
         system.set_affinity(pid, before)
     except OSError as error:
         return Ability(False, _code(error))
-    return Ability(after == before[:1], "" if after == before[:1] else f"{cores_text(after)} was got for {before[0]}")
+    return Ability(after == before[:1], "" if after == before[:1] else f"{format_cores(after)} was got for {before[0]}")
 
 
 def _there_and_back(system: System, pid: int, wanted: Attributes) -> Ability:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import errno
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar
 
 from flowsched_agent.controls.control import ControlError, Saved
-from flowsched_agent.controls.core_list import cores_of, cores_text
+from flowsched_agent.controls.core_list import cores_of
 from flowsched_agent.controls.refusals import GONE, refusal
+from flowsched_agent.controls.weights import is_lowest
 from flowsched_agent.system import System
+from flowsched_models.quantity import format_cores
 
+UNIFIED = ""
+"""Name of the v2 tree in /proc/PID/cgroup."""
+CPUS = "cpuset.cpus"
 PERIOD_US = 100_000
 """Of quotas, the kernel's default: a short period throttles a task many times where a long one never does."""
 LEAST_QUOTA_US = 1_000
@@ -19,87 +25,6 @@ LEAST_QUOTA_US = 1_000
 FREEZE_S = 0.1
 """How long a freeze is waited for: each task of the group must reach a point where it can stand still."""
 _LOOK_S = 0.001
-
-
-class Group(Protocol):
-    """One cgroup. Methods raise :class:`ControlError`."""
-
-    @property
-    def where(self) -> str:
-        """Its path, for sentences."""
-        ...
-
-    @property
-    def has_cores(self) -> bool:
-        """Whether it has a cpuset of its own."""
-        ...
-
-    @property
-    def has_weight(self) -> bool:
-        """Whether it has a weight and quota of its own."""
-        ...
-
-    @property
-    def has_freezer(self) -> bool:
-        """Whether it can be frozen."""
-        ...
-
-    @property
-    def counts_cpu(self) -> bool:
-        """Whether it counts CPU time."""
-        ...
-
-    def set_cores(self, cores: tuple[int, ...]) -> tuple[int, ...]:
-        """Let it run on these virtual CPUs; answers those that it may really use."""
-        ...
-
-    def set_weight(self, weight: float) -> None:
-        """Weight among the groups beside it, relative to the default."""
-        ...
-
-    def set_quota(self, cpus: float | None) -> None:
-        """CPUs at most."""
-        ...
-
-    def freeze(self) -> bool:
-        """Stop all of it; answers whether all stands still already."""
-        ...
-
-    def thaw(self) -> None:
-        """Let it go on."""
-        ...
-
-    def frozen(self) -> bool:
-        """Whether all of it stands still."""
-        ...
-
-    def cpu_s(self) -> float:
-        """CPU seconds used by all that was in it."""
-        ...
-
-    def pids(self) -> list[int]:
-        """Processes in it and in the groups below."""
-        ...
-
-    def adopt(self, pid: int) -> None:
-        """Move a process with all its threads into it."""
-        ...
-
-    def there(self) -> bool:
-        """Whether it is still the same group. Never raises."""
-        ...
-
-    def saved(self) -> Saved:
-        """Its settings from before the first change, and which of them were or are about to be changed."""
-        ...
-
-    def before_first(self, announce: Callable[[], None]) -> None:
-        """See :class:`flowsched_agent.controls.control.Control`."""
-        ...
-
-    def restore(self) -> None:
-        """Bring them back."""
-        ...
 
 
 class GroupFiles:
@@ -186,13 +111,13 @@ class GroupFiles:
         found = cores if allowed is None else tuple(core for core in cores if core in allowed)
         if not found:
             raise ControlError(
-                f"the group {self.where} was to run on the CPUs {cores_text(cores) or 'of an empty list'}",
-                f"the group above it has {cores_text(allowed or ()) or 'any'}; "
+                f"the group {self.where} was to run on the CPUs {format_cores(cores) or 'of an empty list'}",
+                f"the group above it has {format_cores(allowed or ()) or 'any'}; "
                 "give the agent cores from these, or widen that cpuset",
             )
         return found
 
-    def wait(self, done: Waited) -> bool:
+    def wait(self, done: Callable[[], bool]) -> bool:
         """Look until it is so, for as long as a freeze is waited for."""
         until_s = self.system.now_s() + FREEZE_S
         while not done():
@@ -276,12 +201,111 @@ class GroupFiles:
             self.write(tree, file, for_empty)
 
 
-class Waited(Protocol):
-    """What is waited for."""
+class Group(ABC):
+    """A cgroup that is steered, and what both versions do alike. Methods raise :class:`ControlError`."""
 
-    def __call__(self) -> bool:
-        """Whether it is so."""
-        ...
+    version: ClassVar[str]
+    cpuset: ClassVar[str]
+    """The tree of ``cpuset.cpus``."""
+    cpu: ClassVar[str]
+    """The tree of weights and quotas."""
+    weight_file: ClassVar[str]
+    used_file: ClassVar[tuple[str, str]]
+    """Tree and file of the CPU time that was used."""
+
+    def __init__(self, files: GroupFiles) -> None:
+        """``files``: with the values of the start."""
+        self._files = files
+
+    @property
+    def where(self) -> str:
+        """Its path, for sentences."""
+        return self._files.where
+
+    @property
+    def has_cores(self) -> bool:
+        """Whether it has a cpuset of its own."""
+        return self._files.has(self.cpuset, CPUS)
+
+    @property
+    def has_weight(self) -> bool:
+        """Whether it has a weight and quota of its own."""
+        return self._files.has(self.cpu, self.weight_file)
+
+    @property
+    def has_freezer(self) -> bool:
+        """Whether it can be frozen: from Linux 5.2 on, unless it is a root."""
+        return self._files.has(UNIFIED, "cgroup.freeze")
+
+    @property
+    def counts_cpu(self) -> bool:
+        """Whether it counts CPU time."""
+        return self._files.has(*self.used_file)
+
+    @abstractmethod
+    def set_cores(self, cores: tuple[int, ...]) -> tuple[int, ...]:
+        """Let it run on these virtual CPUs; answers those that it may really use."""
+
+    def set_weight(self, weight: float) -> None:
+        """Among the groups beside it, relative to the default. At the lowest (``cpu.idle``) those preempt it at once."""
+        idle = self._files.has(self.cpu, "cpu.idle")
+        if idle and self._files.read(self.cpu, "cpu.idle").strip() == "1":
+            if is_lowest(weight):
+                return
+            self._files.write(self.cpu, "cpu.idle", "0", WEIGHT_MEANINGS)
+        self._files.write(self.cpu, self.weight_file, str(self._number_of(weight)), WEIGHT_MEANINGS)
+        if idle and is_lowest(weight):
+            self._files.write(self.cpu, "cpu.idle", "1", WEIGHT_MEANINGS)
+
+    @abstractmethod
+    def _number_of(self, weight: float) -> int:
+        """As the file of weights has it."""
+
+    @abstractmethod
+    def set_quota(self, cpus: float | None) -> None:
+        """CPUs at most."""
+
+    def freeze(self) -> bool:
+        """Stop all of it; answers whether all stands still already: the state letters of its tasks do not say so."""
+        self._files.write(UNIFIED, "cgroup.freeze", "1")
+        return self._files.wait(self.frozen)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._files.write(UNIFIED, "cgroup.freeze", "0")
+
+    def frozen(self) -> bool:
+        """Whether all of it stands still."""
+        return "frozen 1" in self._files.read(UNIFIED, "cgroup.events").splitlines()
+
+    @abstractmethod
+    def cpu_s(self) -> float:
+        """CPU seconds used by all that was in it."""
+
+    def pids(self) -> list[int]:
+        """Processes in it and in the groups below, in the first of its trees."""
+        return self._files.pids(next(iter(self._files.folders)))
+
+    def adopt(self, pid: int) -> None:
+        """Move a process with all its threads into it."""
+        for tree in self._files.folders:
+            self._files.write(tree, "cgroup.procs", str(pid), ADOPT_MEANINGS)
+
+    def there(self) -> bool:
+        """Whether it is still the same group, in all its trees. Never raises."""
+        return all(self._files.there(tree) for tree in self._files.folders)
+
+    def saved(self) -> Saved:
+        """Its settings from before the first change, and which of them were or are about to be changed."""
+        return self._files.saved(self.version)
+
+    def before_first(self, announce: Callable[[], None]) -> None:
+        """See :class:`flowsched_agent.controls.control.Control`."""
+        self._files.announce = announce
+
+    @abstractmethod
+    def restore(self) -> None:
+        """Bring them back."""
 
 
 def group_files(system: System, saved: Saved) -> tuple[GroupFiles | None, str]:

@@ -11,9 +11,9 @@ import re
 from pathlib import Path
 
 from flowsched_agent.controls.cgroup_v1 import GroupV1
-from flowsched_agent.controls.cgroup_v2 import TREE, GroupV2
+from flowsched_agent.controls.cgroup_v2 import GroupV2
 from flowsched_agent.controls.control import ControlError, Saved
-from flowsched_agent.controls.group import Group
+from flowsched_agent.controls.group import UNIFIED, Group
 from flowsched_agent.controls.hierarchies import Hierarchies, groups_of
 from flowsched_agent.controls.refusals import GONE, refusal
 from flowsched_agent.controls.scheduling import online
@@ -115,7 +115,7 @@ class OwnGroup:
 def own_folders(hierarchies: Hierarchies, name: str, pid: int) -> dict[str, Path]:
     """Where the group of a process is, or would be, by tree."""
     trees = hierarchies.trees()
-    wanted = [TREE] if hierarchies.kind == "v2" else [tree for tree in _TREES if tree in trees]
+    wanted = [UNIFIED] if hierarchies.kind == "v2" else [tree for tree in _TREES if tree in trees]
     folder = f"{re.sub('[^A-Za-z0-9_-]+', '-', name).strip('-')[:60] or 'task'}.{pid}"
     return {tree: trees[tree] / PARENT / folder for tree in wanted}
 
@@ -231,8 +231,8 @@ def _remove(system: System, path: Path, *, wait: bool) -> None:
 
 
 def _group(system: System, folders: dict[str, Path]) -> Group:
-    if TREE in folders:
-        return GroupV2(system, folders[TREE])
+    if UNIFIED in folders:
+        return GroupV2(system, folders[UNIFIED])
     return GroupV1(system, folders)
 
 

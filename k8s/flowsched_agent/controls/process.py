@@ -14,7 +14,7 @@ from flowsched_agent.controls.scheduling import OneWay
 from flowsched_agent.controls.threads import Threads
 from flowsched_agent.controls.weights import is_lowest, nice_of
 from flowsched_agent.sensors.cpu import UsedCpu
-from flowsched_agent.sensors.process import Process, read_process, start_time, tree
+from flowsched_agent.sensors.process import Process, living, read_process, start_time, tree
 from flowsched_agent.system import System
 
 LOOK_S = 1.0
@@ -64,8 +64,7 @@ class ProcessControl:
         if first is not None and first.start != self.start:
             return []
         if self._own is not None and self._own.group.there():
-            read = (read_process(self._system, pid) for pid in self._own.group.pids())
-            found = [process for process in read if process is not None and not process.ended]
+            found = living(self._system, self._own.group.pids())
             found.sort(key=lambda process: (process.pid != self.pid, process.start, process.pid))
         else:
             try:

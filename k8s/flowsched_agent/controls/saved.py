@@ -16,7 +16,7 @@ from flowsched_agent.controls.hierarchies import find_hierarchies
 from flowsched_agent.controls.own_group import leave_group
 from flowsched_agent.controls.process import write_autogroup
 from flowsched_agent.controls.threads import Settings, Thread, restore_thread, settings_from, signal_process
-from flowsched_agent.sensors.process import Process, read_process, start_time, threads, tree
+from flowsched_agent.sensors.process import Process, living, read_process, start_time, threads, tree
 from flowsched_agent.system import System
 
 
@@ -73,8 +73,7 @@ def _group(system: System, name: str, saved: Saved) -> list[str]:
         GroupV2(system, folder, files) if saved["group"]["version"] == "v2" else GroupV1(system, files.folders, files)
     )
     said = _tried(group.restore)
-    read = (read_process(system, pid) for pid in group.pids())
-    members = [process for process in read if process is not None and not process.ended]
+    members = living(system, group.pids())
     said += _threads(system, name, known, members)
     if not saved["frozen_by_group"]:
         said += _go_on(system, name, members, stopped=bool(saved["stopped"]))
@@ -104,10 +103,9 @@ def _members(
     for folder in folders.values():
         with contextlib.suppress(OSError):
             inside |= {int(line) for line in system.read(folder / "cgroup.procs").split()}
-    for number in {*starts, *inside} - set(found):
-        process = read_process(system, number)
-        if process is not None and not process.ended and (number in inside or process.start == starts[number]):
-            found[number] = process
+    for process in living(system, {*starts, *inside} - set(found)):
+        if process.pid in inside or process.start == starts[process.pid]:
+            found[process.pid] = process
     return list(found.values())
 
 

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 
 from flowsched.node.deadline import Deadline
 from flowsched_agent.controls.control import ControlError
-from flowsched_agent.controls.core_list import cores_of, cores_text
+from flowsched_agent.controls.core_list import cores_of
 from flowsched_agent.controls.refusals import refusal
 from flowsched_agent.controls.weights import is_lowest, nice_of
 from flowsched_agent.system import RESET_ON_FORK, Attributes, Policy, System
 from flowsched_models.isolation.admission import Bandwidth, objection
+from flowsched_models.quantity import format_cores
 
 INSTEAD = "the task keeps its weight, which is the next best thing"
 _DEADLINE_MEANINGS = {
@@ -34,10 +35,6 @@ _AFFINITY_MEANINGS = {
 _CLASS_MEANINGS = {
     errno.EPERM: "permission is missing: without CAP_SYS_NICE a thread can be made less urgent, and not again more; "
     "run the agent as root or with CAP_SYS_NICE",
-}
-_FIFO_MEANINGS = {
-    errno.EPERM: "permission is missing (CAP_SYS_NICE), or its v1 cpu group has no real-time run time; "
-    "write cpu.rt_runtime_us there",
 }
 _LEAST = Attributes(Policy.DEADLINE, 0, 0, 1024, 4_000_000_000, 4_000_000_000, RESET_ON_FORK)
 """So little that the kernel counts it as nothing, in units of a 2^20th of a CPU."""
@@ -74,14 +71,6 @@ def shrink_reservation(system: System, tid: int) -> None:
     """
     if system.attributes(tid).policy is Policy.DEADLINE:
         system.set_attributes(tid, _LEAST)
-
-
-def set_first(system: System, tid: int, name: str, priority: int = 1) -> None:
-    """Put a thread before all that has a weight (SCHED_FIFO); its children are not. Raises :class:`ControlError`."""
-    try:
-        system.set_attributes(tid, Attributes(Policy.FIFO, 0, priority, flags=RESET_ON_FORK))
-    except OSError as error:
-        raise refusal(f"{name} was to go first (SCHED_FIFO, thread {tid})", error, _FIFO_MEANINGS) from None
 
 
 def set_attributes(system: System, tid: int, name: str, wanted: Attributes) -> None:
@@ -125,7 +114,7 @@ def set_affinity(system: System, tid: int, name: str, cores: tuple[int, ...]) ->
         system.set_affinity(tid, cores)
         return system.affinity(tid)
     except OSError as error:
-        what = f"{name} was to run on the CPUs {cores_text(cores) or 'of an empty list'} (thread {tid})"
+        what = f"{name} was to run on the CPUs {format_cores(cores) or 'of an empty list'} (thread {tid})"
         raise refusal(what, error, _AFFINITY_MEANINGS) from None
 
 

@@ -10,12 +10,12 @@ from typing import Any
 
 from flowsched.node.deadline import Deadline
 from flowsched_agent.controls.control import ControlError
-from flowsched_agent.controls.core_list import cores_text
 from flowsched_agent.controls.refusals import refusal
 from flowsched_agent.controls.scheduling import OneWay, of_weight, online, reserve, set_affinity, set_attributes
 from flowsched_agent.controls.weights import is_lowest, nice_of, weight_of_nice
 from flowsched_agent.sensors.process import GONE, Process, read_process, threads
 from flowsched_agent.system import Attributes, Policy, System
+from flowsched_models.quantity import format_cores
 
 ROUNDS = 20
 """Looks for threads that have appeared meanwhile. What a steered thread starts is steered already, so few are needed."""
@@ -125,7 +125,7 @@ class Threads:
         self.each(pin)
         for fewer in sorted(got - {tuple(sorted(set(cores)))}):
             self.said.append(
-                f"{self._name} was to run on the CPUs {cores_text(cores)} and runs on {cores_text(fewer)}: "
+                f"{self._name} was to run on the CPUs {format_cores(cores)} and runs on {format_cores(fewer)}: "
                 "its cpuset has no more"
             )
 

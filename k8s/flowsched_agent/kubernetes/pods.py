@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from flowsched_agent import names
 from flowsched_agent.configuration import MEMCACHED_PORT, Find, ServiceSpec, Slo, TaskSpec
 from flowsched_agent.workloads import Workload
+from flowsched_k8s.objects import Meta, Struct
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.quantity import QuantityError, parse_cores, parse_duration_us
 
@@ -17,6 +20,14 @@ _SLO = re.compile(r"p95\s*=\s*([^@]+)(?:@\s*([^@]+))?", re.ASCII)
 _MOST_THREADS = 4096
 _ENDED = ("Succeeded", "Failed")
 _BEING_RESIZED = "PodResizeInProgress"
+
+
+class NodePod(Struct):
+    """A pod, of which little is read, and that once."""
+
+    metadata: Meta = Meta()
+    spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -45,12 +56,12 @@ class Read:
     """Why it is left alone, where it asks to be steered."""
 
 
-def read_pod(pod: Mapping[str, Any], catalogue: Catalogue, scheduler_names: Sequence[str]) -> Read:
+def read_pod(pod: NodePod, catalogue: Catalogue, scheduler_names: Sequence[str]) -> Read:
     """A pod as the API server gives it. Never raises for what users write."""
-    metadata, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
+    metadata, spec, status = pod.metadata, pod.spec, pod.status
     if spec.get("schedulerName") not in scheduler_names or status.get("phase") in _ENDED:
         return Read()
-    given = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
+    given = {**(metadata.labels or {}), **(metadata.annotations or {})}
     said, profile = given.get(names.WORKLOAD_CLASS), given.get(names.PROFILE)
     if said is None and profile is None:
         return Read()
@@ -64,7 +75,7 @@ def read_pod(pod: Mapping[str, Any], catalogue: Catalogue, scheduler_names: Sequ
     # idle, and its cores must be kept for it all the while.
     if not containers or (not service and _being_resized(status)):
         return Read()
-    name = f"{metadata.get('namespace')}/{metadata.get('name')}"
+    name = f"{metadata.namespace}/{metadata.name}"
     try:
         allowed = parse_cores(given[names.CORES]) if names.CORES in given else ()
         if service:
@@ -74,15 +85,14 @@ def read_pod(pod: Mapping[str, Any], catalogue: Catalogue, scheduler_names: Sequ
     except (QuantityError, ValueError) as error:
         help = f"; {error.help}" if isinstance(error, QuantityError) and error.help else ""
         return Read(problem=f"pod {name} is left alone: {error}{help}")
-    uid = str(metadata.get("uid"))
     return Read(
         PodWorkload(
             spec=made,
-            key=f"{uid} {' '.join(sorted(containers))}",
+            key=f"{metadata.uid} {' '.join(sorted(containers))}",
             allowed=allowed,
-            namespace=str(metadata.get("namespace")),
-            pod=str(metadata.get("name")),
-            uid=uid,
+            namespace=metadata.namespace,
+            pod=metadata.name,
+            uid=metadata.uid,
             qos=str(status.get("qosClass") or "Burstable"),
             containers=containers,
         )

@@ -25,11 +25,6 @@ class MemcachedCounters:
     queries: int
     """Keys asked for, set and touched since it started."""
     pid: int
-    threads: int
-    """That serve."""
-    connections: int
-    """Open now, this one too."""
-    uptime_s: int
 
 
 class MemcachedStats:
@@ -150,14 +145,7 @@ def _counters(stats: Mapping[str, str]) -> MemcachedCounters:
     missing = [key for key in ("pid", "cmd_get", "cmd_set") if key not in stats]
     if missing:
         raise ValueError(f"its stats have no {', '.join(missing)}")
-    number = {key: int(stats.get(key, 0)) for key in (*_QUERIES, "pid", "threads", "curr_connections", "uptime")}
-    return MemcachedCounters(
-        sum(number[key] for key in _QUERIES),
-        number["pid"],
-        number["threads"],
-        number["curr_connections"],
-        number["uptime"],
-    )
+    return MemcachedCounters(sum(int(stats.get(key, 0)) for key in _QUERIES), int(stats["pid"]))
 
 
 def _said(error: OSError | ValueError) -> str:

@@ -62,10 +62,15 @@ def start_time(system: System, pid: int) -> int | None:
     return None if found is None or found.ended else found.start
 
 
+def living(system: System, pids: Iterable[int]) -> list[Process]:
+    """Those of these processes that have not ended. Raises :class:`OSError`."""
+    found = (read_process(system, pid) for pid in pids)
+    return [process for process in found if process is not None and not process.ended]
+
+
 def processes(system: System) -> list[Process]:
     """All that have not ended."""
-    found = (read_process(system, int(name)) for name in system.names(system.proc) if name.isdigit())
-    return [process for process in found if process is not None and not process.ended]
+    return living(system, (int(name) for name in system.names(system.proc) if name.isdigit()))
 
 
 def threads(system: System, pid: int) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from flowsched_agent.load.running_load import LoadResult
+from benchmarks.load_generator.running_load import LoadResult
 from flowsched_models.quantity import format_duration_us
 
 LATE_SHARE = 0.5

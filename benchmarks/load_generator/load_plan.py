@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flowsched_agent.load.steps import LoadStep
+from benchmarks.load_generator.steps import LoadStep
 
 
 @dataclass(frozen=True)

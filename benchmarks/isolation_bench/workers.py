@@ -9,11 +9,11 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
+from pathlib import Path
 from types import TracebackType
 
-from flowsched_agent import native
-from flowsched_agent.isolation.measured import BenchError
+from benchmarks import native
+from benchmarks.isolation_bench.measured import BenchError
 
 _START_LIMIT_S = 20.0
 
@@ -29,7 +29,7 @@ class Program:
 
 def find_program() -> Program:
     """The compiled worker, or that in Python where it cannot be compiled."""
-    here = files("flowsched_agent.isolation")
+    here = Path(__file__).parent
     try:
         return Program((str(native.compile(here.joinpath("worker.c").read_text("utf-8"))),))
     except native.NativeError as error:

@@ -1,4 +1,4 @@
-"""``flowsched agent load``: load for memcached, with honest latencies."""
+"""Load for memcached, with honest latencies."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
-from flowsched_agent.load.load_plan import LoadPlan
-from flowsched_agent.load.rows import LoadRow, write_rows
-from flowsched_agent.load.running_load import LoadError, LoadResult, run_load
-from flowsched_agent.load.self_check import bottleneck, describe
-from flowsched_agent.load.steps import LoadStep, parse_steps, steps_of_wave
+from benchmarks.load_generator.load_plan import LoadPlan
+from benchmarks.load_generator.rows import LoadRow, write_rows
+from benchmarks.load_generator.running_load import LoadError, LoadResult, run_load
+from benchmarks.load_generator.self_check import bottleneck, describe
+from benchmarks.load_generator.steps import LoadStep, parse_steps, steps_of_wave
+from flowsched.cli import main
 from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, Problem
 from flowsched_models.quantity import QuantityError, format_rate, parse_cores, parse_duration_us, parse_rate
@@ -22,7 +23,7 @@ DISTURBED = 3
 
 @click.command(
     cls=StrictCommand,
-    epilog="Example: flowsched agent load --steps 8K:3,34K:3,8K:3 --keys-per-get 200 --slo 1ms --out rows.csv",
+    epilog="Example: python -m benchmarks.load --steps 8K:3,34K:3,8K:3 --keys-per-get 200 --slo 1ms --out rows.csv",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where memcached is.")
 @click.option("--port", type=click.IntRange(1, 65535), default=11211, show_default=True)
@@ -114,7 +115,7 @@ def load(
     try:
         result = run_load(plan)
     except LoadError as error:
-        raise InputError([Problem("flowsched agent load", None, "", str(error))]) from None
+        raise InputError([Problem("benchmarks.load", None, "", str(error))]) from None
     if out is not None:
         write_rows(out, result.rows)
     for line in (*_table(result), *describe(result)):
@@ -148,3 +149,7 @@ def _violations(rows: Sequence[LoadRow], slo_us: float) -> str:
     over = sum(1 for row in measured if row.lost or row.p95_us is None or row.p95_us > slo_us)
     share = 100.0 * over / len(measured) if measured else 0.0
     return f"p95 over {slo_us:g} us in {over} of {len(measured)} windows of 100 ms ({share:.1f} %)"
+
+
+if __name__ == "__main__":
+    main(load)

@@ -7,14 +7,15 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
+from benchmarks.isolation_bench.first import set_first
+from benchmarks.isolation_bench.measured import BenchError, Measured, measured
+from benchmarks.isolation_bench.setting import CriticalTask, Setting, Way
+from benchmarks.isolation_bench.workers import Program, Worker
 from flowsched.node.deadline import Deadline
 from flowsched_agent.controls.control import ControlError
 from flowsched_agent.controls.detected import Detected
 from flowsched_agent.controls.own_group import PARENT, OwnGroup
-from flowsched_agent.controls.scheduling import reserve, set_first
-from flowsched_agent.isolation.measured import BenchError, Measured, measured
-from flowsched_agent.isolation.setting import CriticalTask, Setting, Way
-from flowsched_agent.isolation.workers import Program, Worker
+from flowsched_agent.controls.scheduling import reserve
 from flowsched_agent.system import System
 
 _NAME = "isolation"

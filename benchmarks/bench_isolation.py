@@ -1,4 +1,4 @@
-"""``flowsched agent bench-isolation``: what weights, SCHED_DEADLINE and SCHED_FIFO do for a critical task here."""
+"""What weights, SCHED_DEADLINE and SCHED_FIFO do for a critical task on this machine."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 
 import click
 
+from benchmarks.isolation_bench.bench import measure, objection, remove_left_over
+from benchmarks.isolation_bench.measured import BenchError, Measured, median_of
+from benchmarks.isolation_bench.setting import DEFAULT, SETTINGS, CriticalTask, Setting
+from benchmarks.isolation_bench.workers import find_program
+from flowsched.cli import main
 from flowsched_agent.controls.detected import Detected, detect
-from flowsched_agent.isolation.bench import measure, objection, remove_left_over
-from flowsched_agent.isolation.measured import BenchError, Measured, median_of
-from flowsched_agent.isolation.setting import DEFAULT, SETTINGS, CriticalTask, Setting
-from flowsched_agent.isolation.workers import find_program
 from flowsched_agent.system import System
 from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, Problem, name_help
@@ -29,7 +30,7 @@ REFUSED = 3
 @click.command(
     cls=StrictCommand,
     short_help="Measure how late a critical periodic task is.",
-    epilog="Example: flowsched agent bench-isolation --setting equal --setting deadline --repeat 5",
+    epilog="Example: python -m benchmarks.bench_isolation --setting equal --setting deadline --repeat 5",
 )
 @click.option("--runtime", default="4ms", show_default=True, help="CPU time that each job of the critical task needs.")
 @click.option("--period", default="10ms", show_default=True)
@@ -202,3 +203,7 @@ def _table(outcome: dict[str, Any]) -> str:
         f"over {outcome['window_us'] / 1000:g} ms; medians; x: against deadline"
     )
     return "\n".join([*text_table([head, *rows]), "", about])
+
+
+if __name__ == "__main__":
+    main(bench_isolation)

@@ -7,13 +7,13 @@ import subprocess
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.resources import files
+from pathlib import Path
 from types import TracebackType
 
-from flowsched_agent import native
-from flowsched_agent.load.load_plan import LoadPlan
-from flowsched_agent.load.rows import LoadRow, StepResult, Totals
-from flowsched_agent.load.steps import total_s
+from benchmarks import native
+from benchmarks.load_generator.load_plan import LoadPlan
+from benchmarks.load_generator.rows import LoadRow, StepResult, Totals
+from benchmarks.load_generator.steps import total_s
 
 _START_LIMIT_S = 60.0
 """Connecting and storing values."""
@@ -55,7 +55,7 @@ class RunningLoad:
         self._complaint = ""
         self._ready = threading.Event()
         try:
-            program = native.compile(files("flowsched_agent.load").joinpath("generator.c").read_text("utf-8"), ("m",))
+            program = native.compile(Path(__file__).with_name("generator.c").read_text("utf-8"), ("m",))
         except native.NativeError as error:
             raise LoadError(f"the load generator cannot be compiled: {error}") from None
         self._process = subprocess.Popen(

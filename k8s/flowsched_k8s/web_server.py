@@ -1,0 +1,96 @@
+"""Answers over HTTP, whatever they say: only to GET, compressed where it is worth it, and never with a fault's details."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import quote
+
+from aiohttp import web
+
+from flowsched.support.address import Address
+from flowsched_models.document import InputError, Problem
+
+LOG = logging.getLogger(__name__)
+
+Check = Callable[[], str | None]
+"""What is wrong, in a few words; None if nothing is."""
+SMALL = 1024
+"""Shorter answers are not worth compressing."""
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+"""Answers one path."""
+
+
+async def listen(app: web.Application, key: str, address: Address) -> tuple[web.AppRunner, Address]:
+    """Listen until the runner is cleaned up; the address has the port that was found free.
+
+    Raises :class:`InputError`, which names the configuration's key, if the address cannot be had.
+    """
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, address.host or None, address.port).start()
+    except OSError as error:
+        await runner.cleanup()
+        reason = (error.strerror or str(error)).lower()
+        raise InputError([Problem("configuration", None, key, f"cannot listen on {address}: {reason}")]) from None
+    return runner, Address(address.host, runner.addresses[0][1])
+
+
+def application(paths: Mapping[str, Handler]) -> web.Application:
+    """Answers each path by its handler, and says of any other what there is."""
+
+    @web.middleware
+    async def friendly(request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Say what there is to those who ask for what is not, and hide faults from the outside."""
+        if request.method != "GET":
+            return web.Response(status=405, text="only GET is answered here\n", headers={"Allow": "GET"})
+        try:
+            return await handler(request)
+        except web.HTTPNotFound as missing:
+            if request.match_info.http_exception is not None:
+                listed = "\n".join(paths)
+                return web.Response(status=404, text=f"there is no {printable(request.path)}; there is:\n{listed}\n")
+            return web.Response(status=404, text=missing.text)
+        except web.HTTPException:
+            raise
+        except Exception:
+            LOG.exception("an answer failed", extra={"path": request.path})
+            return web.Response(status=500, text="the answer failed; the log says why\n")
+
+    app = web.Application(middlewares=[friendly])
+    for path, handler in paths.items():
+        app.router.add_get(path, handler, allow_head=False)
+    return app
+
+
+async def compressed(request: web.Request, body: bytes, content_type: str) -> web.Response:
+    """The answer, compressed if it is long and the client takes that."""
+    headers = headers_of(content_type)
+    if len(body) > SMALL:
+        headers["Vary"] = "Accept-Encoding"
+        if _takes_gzip(request.headers.get("Accept-Encoding", "")):
+            body = await asyncio.to_thread(gzip.compress, body, 5, mtime=0)
+            headers["Content-Encoding"] = "gzip"
+    return web.Response(body=body, headers=headers)
+
+
+def headers_of(content_type: str) -> dict[str, str]:
+    """Of every answer: none is kept."""
+    return {"Content-Type": content_type, "Cache-Control": "no-store"}
+
+
+def _takes_gzip(accept: str) -> bool:
+    for part in accept.lower().split(","):
+        coding, _, parameters = part.partition(";")
+        if coding.strip() in ("gzip", "*"):
+            return not re.fullmatch(r"\s*q\s*=\s*0(\.0*)?\s*", parameters)
+    return False
+
+
+def printable(text: str) -> str:
+    """What a client asked for, as it may stand in an answer."""
+    return quote(text[:200], safe="/-._~ ")

@@ -38,9 +38,9 @@ not told when.
 LOAD = """
 ## The load
 
-`python -m benchmarks.load` is an open loop: requests leave as a Poisson process whether or not earlier ones were answered, and a
-latency counts from the moment when its request was due. Every request asks for {keys} keys that are not stored; memcached
-counts {keys} queries for each. p95 is of windows of 100 ms. The generator reports its own lateness.
+`python -m benchmarks.load` is an open loop: requests leave as a Poisson process whether or not earlier ones were answered,
+and a latency counts from the moment when its request was due. Every request asks for {keys} keys that are not stored;
+memcached counts {keys} queries for each. p95 is of windows of 100 ms. The generator reports its own lateness.
 
 ```sh
 python -m benchmarks.load --steps 8K:3,34K:3,8K:3 --keys-per-get {keys} --connections 32 --slo 1ms --out rows.csv

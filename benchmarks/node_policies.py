@@ -24,6 +24,7 @@ import click
 from benchmarks.fluid_bound import FluidBound, plain_bound
 from benchmarks.machine import describe_machine, measured_on
 from benchmarks.node_targets import checks
+from benchmarks.service_loads import safe_load
 from benchmarks.service_need import service_need
 from flowsched_models.document import InputError
 from flowsched_simulator.node.policies import NODE_POLICIES, make_controller, threads_of
@@ -147,8 +148,8 @@ def _feasible(scenario: NodeScenario, run: NodeRun) -> Row:
     for service in scenario.services:
         profile = scenario.catalogue.services[service.profile]
         curve = profile.curve_or_estimate(service.threads, len(service.cores))
-        limits[service.name] = profile.safe_load(
-            curve, service.slo_us, service.client, machine_type=scenario.machine_type
+        limits[service.name] = safe_load(
+            profile, curve, service.slo_us, service.client, machine_type=scenario.machine_type
         )
     points = [w for w in run.windows if w.qps <= limits[w.service]]
     slo = dict(run.slo_us)

@@ -27,6 +27,7 @@ import numpy as np
 
 from benchmarks.machine import describe_machine, measured_on
 from benchmarks.openb_checks import faults
+from benchmarks.openb_playing import GpuPlacements, play_arrivals, random_order
 from benchmarks.openb_trace import (
     NODES,
     VARIABLE,
@@ -43,7 +44,6 @@ from flowsched.gpu.demand_prices import PriceProgram
 from flowsched.support.arrays import FloatArray, IntArray
 from flowsched_models.document import InputError
 from flowsched_models.text_table import text_table
-from flowsched_simulator.baselines.gpu.playing import GpuPlacements, play_arrivals, random_order
 from flowsched_simulator.baselines.gpu.registry import GPU_RULES
 from flowsched_simulator.baselines.gpu.rule import GpuOutlook, GpuRule
 

@@ -18,6 +18,7 @@ import numpy as np
 from benchmarks.machine import describe_machine, measured_on
 from benchmarks.openb import RESULTS, OpenbExperiment, load, play
 from benchmarks.openb_checks import faults
+from benchmarks.openb_playing import GpuPlacements
 from benchmarks.openb_trace import trace_folder
 from flowsched.cluster.cluster_state import ClusterState
 from flowsched.cluster.events import MachineAdded, TaskBound, TaskSubmitted, TaskWithdrawn
@@ -31,7 +32,6 @@ from flowsched_models.catalogue import Catalogue
 from flowsched_models.machine import MachineType
 from flowsched_models.runtime import HostFactory
 from flowsched_models.text_table import text_table
-from flowsched_simulator.baselines.gpu.playing import GpuPlacements
 from flowsched_simulator.baselines.gpu.registry import GPU_RULES
 from flowsched_simulator.fixed_run_time import fixed_profile
 

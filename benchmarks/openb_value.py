@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from benchmarks.openb_playing import GpuPlacements
 from flowsched.gpu.demand import GpuDemand
 from flowsched.gpu.demand_prices import PriceProgram
 from flowsched.gpu.device_value import value_state, value_tables
@@ -15,7 +16,6 @@ from flowsched.gpu.shapes import ShapeArrays, shape_arrays
 from flowsched.gpu.tie_order import tie_order
 from flowsched.gpu.value_kernels import ValueTables, place_all
 from flowsched.support.arrays import FloatArray, IntArray
-from flowsched_simulator.baselines.gpu.playing import GpuPlacements
 from flowsched_simulator.baselines.gpu.rule import GpuOutlook
 
 FIRST_PRICES = 100

@@ -93,12 +93,6 @@ class Execution(Generic[Key]):
             self._settle()
         return self._p95
 
-    def busy_cpus(self) -> dict[Key, float]:
-        """CPUs that each job uses, now."""
-        entries = self._running()
-        rates = self.host.rates(_canonical([e.now for e in entries.values()]))
-        return {key: rates.busy[entry.now] for key, entry in entries.items()}
-
     def next_event_s(self) -> float:
         """When the next program starts, phase changes or job ends; infinity when nothing moves."""
         if self._paces is None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from flowsched_models.cell import MEMORY, PROGRESS, READY, Floats
+from flowsched_models.cell import JOB_COLUMNS, MEMORY, PROGRESS, READY, Floats, Ints
 from flowsched_models.kernel import run_draws
 from flowsched_models.runtime import Host, Occupant
 
@@ -63,7 +63,7 @@ class Lookahead:
     def run(self, entries: Sequence[Entry], factors: Floats | None = None) -> LookaheadResult:
         """Run a plan; ``factors`` [R, entries] multiply the work of each job in each draw, all 1 in one draw by default."""
         count = len(entries)
-        rows = np.empty((count, self.host.columns))
+        rows = np.empty((count, JOB_COLUMNS))
         after = np.empty(count, np.int64)
         cores = []
         cpu, memory = self._cpu, self._memory_mib
@@ -80,23 +80,25 @@ class Lookahead:
                 memory -= e.memory_mib
         fits = cpu >= -1e-9 and memory >= -1e-9
         draws = np.ones((1, count)) if factors is None else np.ascontiguousarray(factors, dtype=np.float64)
-        services = self.host.service_rows
-        can = self.host.may_use(tuple(cores))
-        ends, starts = np.empty(draws.shape), np.empty(draws.shape)
-        peak = np.zeros((draws.shape[0], len(services)))
-        room = run_draws(
-            rows,
-            np.zeros(count, np.int64),
-            after,
-            draws,
-            services,
-            can,
-            self.host.siblings(can.shape[1]),
-            cpu,
-            memory,
-            self._start_delay_s,
-            ends,
-            starts,
-            peak,
-        )
-        return LookaheadResult(ends, starts, peak, fits and room)
+        found = play(self.host, rows, cores, np.zeros(count, np.int64), after, draws, cpu, memory, self._start_delay_s)
+        return replace(found, fits=fits and found.fits)
+
+
+def play(
+    host: Host,
+    rows: Floats,
+    cores: Sequence[tuple[int, ...]],
+    slot: Ints,
+    after: Ints,
+    factors: Floats,
+    cpu: float,
+    memory_mib: float,
+    start_delay_s: float,
+) -> LookaheadResult:
+    """Run the rows of jobs on these cores of a host; ``cpu`` and ``memory_mib``: what is left beside them."""
+    services, can = host.service_rows, host.may_use(tuple(cores))
+    ends, starts = np.empty(factors.shape), np.empty(factors.shape)
+    peak, sibling = np.zeros((len(factors), len(services))), host.siblings(can.shape[1])
+    room = (float(cpu), float(memory_mib), float(start_delay_s))
+    fits = run_draws(rows, slot, after, factors, services, can, sibling, *room, ends, starts, peak)
+    return LookaheadResult(ends, starts, peak, fits)

@@ -7,6 +7,7 @@ remembered decides nothing: the pace of a set is worked out of the set alone, in
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, TypeVar
@@ -18,8 +19,11 @@ from flowsched_models.forecast import forecast
 from flowsched_models.gpu_profile import GpuUse
 from flowsched_models.latency import LATENCY_COLUMNS
 from flowsched_models.pace import PaceMemory
+from flowsched_models.picked_fields import picked
 from flowsched_models.runtime import Host, Resident
 
+_ENTRIES = ("heads", "used", "hosts", "counts", "items", "paces")
+"""Arrays of the memory that do not depend on what is registered."""
 _MOST_MEMBERS = 16
 """Larger sets are not remembered."""
 _FIRST_ENTRIES = 16_384
@@ -144,20 +148,9 @@ class PaceTable:
         k, h = (max(r, 2 * w) if w > r else r for w, r in zip(wanted[:2], room[:2], strict=True))
         s, c = (max(r, w) for w, r in zip(wanted[2:], room[2:], strict=True))
         larger = _empty(k, h, s, c, len(known.counts))
-        _copy(larger.rows, known.rows)
-        _copy(larger.can, known.can)
-        _copy(larger.service_count, known.service_count)
-        _copy(larger.services, known.services)
-        _copy(larger.service_can, known.service_can)
-        _copy(larger.p95, known.p95)
-        self._known = larger._replace(
-            heads=known.heads,
-            used=known.used,
-            hosts=known.hosts,
-            counts=known.counts,
-            items=known.items,
-            paces=known.paces,
-        )
+        for name in ("rows", "can", "service_count", "services", "service_can", "p95"):
+            _copy(getattr(larger, name), getattr(known, name))
+        self._known = larger._replace(**picked(known, *_ENTRIES))
         for host in range(len(self._kept)):
             self._set_siblings(host)
 
@@ -183,15 +176,7 @@ def _empty(kinds: int, hosts: int, services: int, cpus: int, entries: int) -> Pa
 def _with_entries(known: PaceMemory, entries: int) -> PaceMemory:
     """The same registrations with an empty memory of so many entries."""
     fresh = _empty(0, 0, known.services.shape[1], 0, entries)
-    return known._replace(
-        heads=fresh.heads,
-        used=fresh.used,
-        hosts=fresh.hosts,
-        counts=fresh.counts,
-        items=fresh.items,
-        paces=fresh.paces,
-        p95=fresh.p95,
-    )
+    return known._replace(**picked(fresh, *_ENTRIES, "p95"))
 
 
 def _copy(to: np.ndarray, what: np.ndarray) -> None:
@@ -200,12 +185,4 @@ def _copy(to: np.ndarray, what: np.ndarray) -> None:
 
 def _at_the_beginning(resident: Resident) -> Resident:
     """What paces depend on: neither the amount of work nor how much of it is done."""
-    return Resident(
-        resident.profile,
-        1.0,
-        resident.threads,
-        resident.cores,
-        resident.weight,
-        limit=resident.limit,
-        gpus=resident.gpus,
-    )
+    return replace(resident, scale=1.0, memory_mib=0, progress=0.0, ready_s=0.0)

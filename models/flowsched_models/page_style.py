@@ -1,12 +1,29 @@
-"""Styles that all our pages share, whichever package they are of."""
+"""What all our pages share, whichever package they are of."""
 
 from __future__ import annotations
 
 from functools import cache
 from importlib.resources import files
 
+from jinja2 import Environment, StrictUndefined, Template
+
 
 @cache
 def scroll_style() -> str:
     """The shade of what scrolls sideways, such as a wide table: it needs the colour ``--page`` of the page's own styles."""
-    return files(__package__).joinpath("scroll.css").read_text(encoding="utf-8")
+    return page_text(__package__, "scroll.css")
+
+
+@cache
+def page_text(package: str, name: str) -> str:
+    """A file beside the modules of a package."""
+    return files(package).joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def page_template(package: str, name: str) -> Template:
+    """A template of a package: names are escaped, and one that is not given is an error."""
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
+    )
+    return environment.from_string(page_text(package, name))

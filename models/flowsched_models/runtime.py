@@ -190,11 +190,6 @@ class Host:
     def _siblings(self) -> dict[int, Ints]:
         return {}
 
-    @property
-    def columns(self) -> int:
-        """Numbers in a job's row."""
-        return JOB_COLUMNS
-
     def row(self, occupant: Occupant, scale: float = 1.0) -> Floats:
         """A job as the compiled model takes it: [columns], with no progress, ready at once and without memory."""
         row = self._rows.get(occupant)
@@ -335,10 +330,7 @@ class Host:
         its virtual CPUs. What :func:`flowsched_models.latency.p95_us` takes.
         """
         count = len(occupants)
-        rows = np.zeros((count, JOB_COLUMNS))
-        for row, occupant in zip(rows, occupants, strict=True):
-            row[:] = self.row(occupant)
-        stage = np.array([int(o.stage) for o in occupants], dtype=np.int64)
+        rows, stage = self._arrays(occupants)
         can = self.may_use(tuple(o.cores for o in occupants))
         members, size, sibling_cell, own = cells_of(can, self.siblings(can.shape[1]))
         busy, speed = np.zeros(can.shape[0]), np.zeros(can.shape[0])
@@ -350,12 +342,15 @@ class Host:
             (max(0.0, float(caused.sum() - caused[count + k])), float(held[k])) for k in range(len(self.services))
         )
 
-    def _compute(self, occupants: tuple[Occupant, ...]) -> Rates:
-        count = len(occupants)
-        rows = np.zeros((count, JOB_COLUMNS))
+    def _arrays(self, occupants: tuple[Occupant, ...]) -> tuple[Floats, Ints]:
+        rows = np.zeros((len(occupants), JOB_COLUMNS))
         for row, occupant in zip(rows, occupants, strict=True):
             row[:] = self.row(occupant)
-        stage = np.array([int(o.stage) for o in occupants], dtype=np.int64)
+        return rows, np.array([int(o.stage) for o in occupants], dtype=np.int64)
+
+    def _compute(self, occupants: tuple[Occupant, ...]) -> Rates:
+        count = len(occupants)
+        rows, stage = self._arrays(occupants)
         busy = np.zeros(count + len(self.services))
         pace = np.zeros(count)
         p95 = np.zeros(len(self.services))

@@ -19,7 +19,6 @@ _ERROR_PER_DOUBLING = 0.2
 _ERROR_PER_CROWDING = 0.3
 """The same for threads per core: what crowding does differs most between machines."""
 _WORST_ERROR = 0.7
-_SEARCH_STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -100,11 +99,6 @@ class LatencyCurve:
     def crowding(self) -> float:
         """Threads per core, at least 1."""
         return max(1.0, self.threads / self.cores)
-
-    @property
-    def service_s(self) -> float:
-        """Mean service time of one query on one server, as a queue with this capacity has it."""
-        return self.servers / self.qcap
 
 
 @dataclass(frozen=True)
@@ -253,36 +247,6 @@ class ServiceProfile:
         p95 = p95_us(self.latency_row(curve, qps, client, machine_type=machine_type), pressure, weight_share)
         return p95 * self.background_factor(curve, qps, background, machine_type) if background > 0.0 else p95
 
-    def highest_load(
-        self,
-        curve: LatencyCurve,
-        slo_us: float,
-        client: str,
-        pressure: float = 0.0,
-        weight_share: float = 0.0,
-        machine_type: str | None = None,
-        background: float = 0.0,
-        margin: float = 1.0,
-    ) -> float:
-        """The highest load in queries per second with p95 within ``slo_us``: the headroom in load; 0 if there is none.
-
-        ``margin``, more than 0: as if the goal were ``slo_us / margin``, such as a quantile of :meth:`noise`.
-        """
-        around = (client, pressure, weight_share, machine_type, background)
-        slo_us /= margin
-        # Beyond capacity the backlog alone takes seconds per per cent, so some finite load always breaks a goal.
-        low, high = 0.0, curve.qcap
-        if self.p95_us(curve, low, *around) > slo_us:
-            return 0.0
-        while self.p95_us(curve, high, *around) <= slo_us:
-            low, high = high, 2.0 * high
-        for _ in range(_SEARCH_STEPS):
-            middle = 0.5 * (low + high)
-            if not low < middle < high:
-                break
-            low, high = (middle, high) if self.p95_us(curve, middle, *around) <= slo_us else (low, middle)
-        return low
-
     def highest_measured_load(self, curve: LatencyCurve, machine_type: str | None = None) -> float:
         """The highest measured load that met the goal of the measurement, on this machine type: beyond it a service counts
         as overloaded, whatever the curve says.
@@ -291,21 +255,6 @@ class ServiceProfile:
         if there is not None:
             return there.max_measured_qps
         return curve.max_measured_qps * self._capacity_factor(curve, machine_type)
-
-    def safe_load(
-        self,
-        curve: LatencyCurve,
-        slo_us: float,
-        client: str,
-        pressure: float = 0.0,
-        weight_share: float = 0.0,
-        machine_type: str | None = None,
-        background: float = 0.0,
-        margin: float = 1.0,
-    ) -> float:
-        """:meth:`highest_load`, but no more than :meth:`highest_measured_load`: what a controller may count on."""
-        load = self.highest_load(curve, slo_us, client, pressure, weight_share, machine_type, background, margin)
-        return min(load, self.highest_measured_load(curve, machine_type))
 
     def noise(self, window_s: float) -> WindowNoise:
         """How p95 of a window of ``window_s`` seconds scatters around its prediction."""

@@ -29,6 +29,13 @@ def text_table(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,), indent
     return lines
 
 
+def ruled_table(rows: Sequence[Sequence[str]], heads: int = 1, left: Sequence[int] = (0,)) -> list[str]:
+    """The same without an indent, and with a line of dashes below the first ``heads`` rows."""
+    rule = INDENT.join("-" * max(map(len, column)) for column in zip(*rows, strict=True))
+    lines = text_table(rows, left, indent="")
+    return [*lines[:heads], rule, *lines[heads:]]
+
+
 def printable(text: str) -> str:
     """A text without control characters: names come from files, and a terminal obeys what it is sent."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from flowsched.cluster.snapshot import Machine
+from flowsched_models.picked_fields import picked
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator.baselines import BASELINES, variant_label, variants_of
 from flowsched_simulator.policies import EngineOptions, check_devices, check_policies, schedulers
@@ -124,9 +125,7 @@ def result(scenario: Scenario, runs: Sequence[Run]) -> dict[str, Any]:
                     "name": s.name,
                     "machine": s.machine,
                     "cores": list(s.cores),
-                    "threads": s.threads,
-                    "qps": s.qps,
-                    "slo_us": s.slo_us,
+                    **picked(s, "threads", "qps", "slo_us"),
                 }
                 for s in scenario.services
             ],

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
+from flowsched_models.picked_fields import picked
 from flowsched_models.quantity import format_cores
 from flowsched_models.text_table import counted, printable, text_table
 from flowsched_simulator.prediction import PredictedJob, PredictedService, Prediction, Range
@@ -114,12 +116,8 @@ def plain(prediction: Prediction) -> dict[str, Any]:
     return {
         "apiVersion": VERSION,
         "kind": "Prediction",
-        "scenario": prediction.scenario,
-        "schedule": prediction.schedule,
-        "level": prediction.level,
-        "draws": prediction.draws,
-        "seed": prediction.seed,
-        "makespan_s": _plain(prediction.makespan_s),
+        **picked(prediction, "scenario", "schedule", "level", "draws", "seed"),
+        "makespan_s": asdict(prediction.makespan_s),
         "jobs": [
             {
                 "job": job.task.job,
@@ -127,9 +125,9 @@ def plain(prediction: Prediction) -> dict[str, Any]:
                 "cores": list(job.task.cores),
                 "threads": job.task.threads,
                 "request": job.request,
-                "start_s": _plain(job.start_s),
-                "end_s": _plain(job.end_s),
-                "duration_s": _plain(job.duration_s),
+                "start_s": asdict(job.start_s),
+                "end_s": asdict(job.end_s),
+                "duration_s": asdict(job.duration_s),
             }
             for job in prediction.jobs
         ],
@@ -138,11 +136,9 @@ def plain(prediction: Prediction) -> dict[str, Any]:
                 "service": predicted.service.name,
                 "machine": predicted.service.machine,
                 "cores": list(predicted.service.cores),
-                "threads": predicted.service.threads,
-                "qps": predicted.service.qps,
-                "slo_us": predicted.service.slo_us,
-                "median_p95_us": _plain(predicted.median_p95_us),
-                "worst_p95_us": _plain(predicted.worst_p95_us),
+                **picked(predicted.service, "threads", "qps", "slo_us"),
+                "median_p95_us": asdict(predicted.median_p95_us),
+                "worst_p95_us": asdict(predicted.worst_p95_us),
                 "risk": predicted.risk,
                 "windows_above": predicted.windows_above,
             }
@@ -150,10 +146,6 @@ def plain(prediction: Prediction) -> dict[str, Any]:
         ],
         "overcommitted": [{"machine": machine, "draws": draws} for machine, draws in prediction.overcommitted],
     }
-
-
-def _plain(values: Range) -> dict[str, float]:
-    return {"median": values.median, "low": values.low, "high": values.high, "nominal": values.nominal}
 
 
 def _shown(value: float, digits: int) -> str:

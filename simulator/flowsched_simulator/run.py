@@ -13,6 +13,7 @@ import numpy as np
 from flowsched.cluster.decision import Certificate
 from flowsched.cluster.snapshot import MILLI
 from flowsched_models.document import InputError, Problem, name_help
+from flowsched_models.picked_fields import picked
 from flowsched_models.short_repr import Overview, ShortRepr
 from flowsched_models.text_table import counted
 from flowsched_simulator.gpu_use import GpuUse
@@ -333,9 +334,7 @@ class Run(ShortRepr):
         """The run as plain data, as ``--json`` prints it."""
         gaps = [r.certificate.gap_relative for r in self.rounds if r.certificate is not None]
         return {
-            "policy": self.policy,
-            "variant": self.variant,
-            "seed": self.seed,
+            **picked(self, "policy", "variant", "seed"),
             "makespan_s": _plain(self.makespan_s),
             "jobs": [
                 {
@@ -345,10 +344,7 @@ class Run(ShortRepr):
                     "machine": j.machine,
                     "cores": list(j.cores),
                     "request": j.width_milli / MILLI,
-                    "threads": j.threads,
-                    "submit_s": j.submit_s,
-                    "start_s": j.start_s,
-                    "end_s": j.end_s,
+                    **picked(j, "threads", "submit_s", "start_s", "end_s"),
                     "alone_s": _plain(j.alone_s),
                     "slowdown": j.slowdown,
                     **({"devices": list(j.devices), "gpu_share_milli": j.gpu_share_milli} if j.gpu_share_milli else {}),
@@ -357,17 +353,7 @@ class Run(ShortRepr):
                 }
                 for j in self.jobs
             ],
-            "latency": [
-                {
-                    "service": w.service,
-                    "t_s": w.t_s,
-                    "end_s": w.end_s,
-                    "qps": w.qps,
-                    "p95_us": w.p95_us,
-                    "windows": w.windows,
-                }
-                for w in self.latency
-            ],
+            "latency": [picked(w, "service", "t_s", "end_s", "qps", "p95_us", "windows") for w in self.latency],
             "slo_violation_ratio": self.slo_violation_ratio,
             "rounds": len(self.rounds),
             **self._missed(),
@@ -398,9 +384,7 @@ def _plain_stay(stay: Stay) -> dict[str, Any]:
         "machine": stay.machine,
         "cores": list(stay.cores),
         "request": stay.width_milli / MILLI,
-        "threads": stay.threads,
-        "start_s": stay.start_s,
-        "left_s": stay.left_s,
+        **picked(stay, "threads", "start_s", "left_s"),
         **({"devices": list(stay.devices)} if stay.devices else {}),
         "ended": "moved" if stay.moved else "preempted",
     }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from flowsched.cluster.decision import NO_BOUND, proves_nothing
+from flowsched_models.text_table import ruled_table
 from flowsched_simulator.run import bound_words, figure
 
 _Cell = Callable[[Any], str]
@@ -56,11 +57,5 @@ def render_table(rows: Sequence[dict[str, Any]], *, best: bool = True) -> str:
         [head[2] for head in _COLUMNS],
         *cells,
     ]
-    widths = {c: max(len(line[c]) for line in lines) for c in shown}
-
-    def render(line: Sequence[str]) -> str:
-        parts = [line[c].ljust(widths[c]) if c < 2 else line[c].rjust(widths[c]) for c in shown]
-        return "  ".join(parts).rstrip()
-
-    rule = "  ".join("-" * widths[c] for c in shown)
-    return "\n".join([render(lines[0]), render(lines[1]), rule, *(render(line) for line in cells)])
+    left = [n for n, c in enumerate(shown) if c < 2]
+    return "\n".join(ruled_table([[line[c] for c in shown] for line in lines], heads=2, left=left))

@@ -32,6 +32,7 @@ from benchmarks.openb import (
 from benchmarks.openb import PUBLISHED as PUBLISHED_CURVES
 from benchmarks.openb_checks import faults
 from benchmarks.openb_lists import LISTS, made
+from benchmarks.openb_playing import GpuPlacements, play_arrivals
 from benchmarks.openb_rounds import through_rounds
 from benchmarks.openb_trace import (
     LOAD,
@@ -49,7 +50,6 @@ from benchmarks.openb_value import ValuePolicy
 from flowsched.gpu.device_arrays import device_arrays
 from flowsched.gpu.shapes import GpuShape
 from flowsched_models.document import InputError
-from flowsched_simulator.baselines.gpu.playing import GpuPlacements, play_arrivals
 from flowsched_simulator.baselines.gpu.registry import GPU_RULES
 from flowsched_simulator.baselines.gpu.rule import GpuOutlook
 from gpu_cases import MODELS, sized_shapes, used_machines

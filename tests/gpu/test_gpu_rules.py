@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 sys.path.append(str(Path(__file__).parent.parent.parent))  # benchmarks are no part of what is installed
 
 from benchmarks.openb_checks import faults
+from benchmarks.openb_playing import play_arrivals
 from flowsched.gpu.device_arrays import DeviceArrays, device_arrays
 from flowsched.gpu.fit_kernels import fits, take
 from flowsched.gpu.shapes import GpuShape, shape_arrays
-from flowsched_simulator.baselines.gpu.playing import play_arrivals
 from flowsched_simulator.baselines.gpu.registry import GPU_RULES
 from flowsched_simulator.baselines.gpu.rule import GpuOutlook
 from flowsched_simulator.baselines.gpu.starts import typical_shapes

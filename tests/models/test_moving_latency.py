@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+sys.path.append(str(Path(__file__).parent.parent.parent))  # benchmarks are no part of what is installed
+
+from benchmarks.service_loads import highest_load, safe_load
 from flowsched_models.latency import QCAP, p95_us
 from flowsched_models.measurements import load_measurements
 from flowsched_models.moving_latency import TAIL_SIGMA, Backlog, Moment, mixture_p95_us
@@ -192,19 +197,19 @@ def test_p95_never_falls_with_load_or_tasks_behind(qps: float, other: float, one
 
 @given(st.floats(100.0, 1e5), st.floats(0.0, 1.0), st.floats(1.0, 3.0))
 def test_the_highest_load_keeps_its_margin(slo_us: float, background: float, margin: float) -> None:
-    load = SERVICE.highest_load(CURVE, slo_us, "c", background=background, margin=margin)
+    load = highest_load(SERVICE, CURVE, slo_us, "c", background=background, margin=margin)
     if load > 0.0:
         assert margin * SERVICE.p95_us(CURVE, load, "c", background=background) <= slo_us * (1 + 1e-9)
     assert margin * SERVICE.p95_us(CURVE, load * 1.001 + 1.0, "c", background=background) > slo_us * (1 - 1e-9)
-    assert load <= SERVICE.highest_load(CURVE, slo_us, "c")
-    safe = SERVICE.safe_load(CURVE, slo_us, "c", background=background, margin=margin)
+    assert load <= highest_load(SERVICE, CURVE, slo_us, "c")
+    safe = safe_load(SERVICE, CURVE, slo_us, "c", background=background, margin=margin)
     assert safe == min(load, CURVE.max_measured_qps)
 
 
 def test_no_more_than_was_measured_on_this_machine() -> None:
     able = replace(SERVICE, capacity_factor={"m": 2.0})
-    assert able.safe_load(CURVE, 1e9, "c") == 9e4
-    assert able.safe_load(CURVE, 1e9, "c", machine_type="m") == able.highest_measured_load(CURVE, "m") == 18e4
+    assert safe_load(able, CURVE, 1e9, "c") == 9e4
+    assert safe_load(able, CURVE, 1e9, "c", machine_type="m") == able.highest_measured_load(CURVE, "m") == 18e4
 
 
 def test_a_size_that_was_measured_there_has_numbers_of_its_own() -> None:
@@ -215,7 +220,7 @@ def test_a_size_that_was_measured_there_has_numbers_of_its_own() -> None:
     )
     assert service.latency_row(there, 2e4, "c", machine_type="m")[QCAP] == pytest.approx(1.2 * 2.0 * CURVE.qcap)
     assert service.p95_us(there, 2e4, "c") == service.p95_us(CURVE, 2e4, "c")
-    assert service.safe_load(there, 1e9, "c", machine_type="m") == 7e4
+    assert safe_load(service, there, 1e9, "c", machine_type="m") == 7e4
     assert replace(service, curves=(there,)).curve_or_estimate(4, 4).elsewhere == ()
 
 
@@ -224,9 +229,9 @@ def test_memcached_on_one_core_and_on_two() -> None:
     assert one is not None and two is not None
     margin = MEMCACHED.noise(10.0).quantile(0.95)
     # A published controller gave up one core at 29K; two carried every load up to 100K.
-    assert 20e3 < MEMCACHED.safe_load(one, 1000.0, DYNAMIC, margin=margin) < 30.1e3
-    assert MEMCACHED.safe_load(two, 1000.0, DYNAMIC, margin=margin) > 105e3
-    behind = MEMCACHED.safe_load(two, 1000.0, DYNAMIC, background=1.0, margin=margin)
+    assert 20e3 < safe_load(MEMCACHED, one, 1000.0, DYNAMIC, margin=margin) < 30.1e3
+    assert safe_load(MEMCACHED, two, 1000.0, DYNAMIC, margin=margin) > 105e3
+    behind = safe_load(MEMCACHED, two, 1000.0, DYNAMIC, background=1.0, margin=margin)
     assert 75e3 < behind < 100e3
 
 

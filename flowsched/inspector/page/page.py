@@ -6,17 +6,13 @@ import base64
 import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
-
-from jinja2 import Environment, StrictUndefined, Template
 
 from flowsched.inspector.account import Account
 from flowsched.inspector.page.chapter import chapter, headline, track
 from flowsched.inspector.wording import TERMS
-from flowsched_models.page_style import scroll_style
+from flowsched_models.page_style import page_template, page_text, scroll_style
 
 SCRIPTS = (
     "format.js",
@@ -59,12 +55,12 @@ def render_page(accounts: Sequence[Account], against: Sequence[Account] = ()) ->
         "rounds": [head for head, _ in rounds],
         "terms": {**TERMS, **OTHER_TERMS},
     }
-    return _template().render(
+    return page_template(__package__, "inspector.html.j2").render(
         title=_title(accounts),
-        css=scroll_style() + _text("inspector.css"),
-        d3=_text("d3.min.js"),
-        licence=_text("d3.LICENSE.txt"),
-        scripts=[(name, _text(name)) for name in SCRIPTS],
+        css=scroll_style() + page_text(__package__, "inspector.css"),
+        d3=page_text(__package__, "d3.min.js"),
+        licence=page_text(__package__, "d3.LICENSE.txt"),
+        scripts=[(name, page_text(__package__, name)) for name in SCRIPTS],
         index=_in_script(index),
         blobs=[_pack(data) for _, data in rounds],
     )
@@ -97,16 +93,3 @@ def _in_script(data: Mapping[str, Any]) -> str:
     """JSON within a script element: whatever names say, it does not end there."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-@cache
-def _template() -> Template:
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
-    )
-    return environment.from_string(_text("inspector.html.j2"))
-
-
-@cache
-def _text(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")

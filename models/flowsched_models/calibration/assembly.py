@@ -55,10 +55,10 @@ def assemble(
 def with_errors(catalogue: Catalogue, errors: LogErrors) -> Catalogue:
     """The same profiles with other errors of predictions."""
     jobs = {
-        n: replace(j, error=_round(errors.jobs[n], 2)) if n in errors.jobs else j for n, j in catalogue.jobs.items()
+        n: replace(j, error=rounded(errors.jobs[n], 2)) if n in errors.jobs else j for n, j in catalogue.jobs.items()
     }
     types = {
-        n: replace(m, error=_round(errors.hosts[n], 2)) if n in errors.hosts else m
+        n: replace(m, error=rounded(errors.hosts[n], 2)) if n in errors.hosts else m
         for n, m in catalogue.machine_types.items()
     }
     return replace(catalogue, jobs=jobs, machine_types=types)
@@ -85,7 +85,7 @@ def _machine_types(
         else:
             speed, bandwidth = _middle(fitted), 1.0
             strangers.append(name)
-        found[name] = replace(machine, speed=_round(speed), bandwidth=_round(bandwidth), error=_round(error, 2))
+        found[name] = replace(machine, speed=rounded(speed), bandwidth=rounded(bandwidth), error=rounded(error, 2))
     if strangers:
         assumed.append(
             f"{', '.join(strangers)}: nothing of the family was measured, so the speed is the middle of those that were"
@@ -116,18 +116,18 @@ def _job(
         assumed.append(f"{name}: its memory was not measured, {DEFAULT_MEMORY_MIB} MiB are assumed")
     profile = JobProfile(
         name,
-        _round(float(values.work_s[j])),
-        _round(float(values.serial_fraction[j])),
+        rounded(float(values.work_s[j])),
+        rounded(float(values.serial_fraction[j])),
         fitted.phase_order[j],
-        _round(float(values.smt_gain[j])),
-        _round(float(values.sensitivity[j])),
-        _round(float(values.pressure[j])),
+        rounded(float(values.smt_gain[j])),
+        rounded(float(values.sensitivity[j])),
+        rounded(float(values.pressure[j])),
         memory,
         round(float(values.oversubscription[j]), 3),
         before.threads_power_of_two if before is not None else False,
         {t: s for t in sorted(types) if (s := _speed(fitted, j, t)) is not None},
     )
-    return replace(profile, error=_round(known.jobs[name], 2)) if name in known.jobs else profile
+    return replace(profile, error=rounded(known.jobs[name], 2)) if name in known.jobs else profile
 
 
 def _speed(fitted: Fitted, j: int, machine_type: str) -> float | None:
@@ -136,14 +136,14 @@ def _speed(fitted: Fitted, j: int, machine_type: str) -> float | None:
     if machine_type in parameters.machine_types:
         if machine_type == parameters.reference:
             return None
-        return _round(float(fitted.values.speed[parameters.machine_types.index(machine_type), j]))
+        return rounded(float(fitted.values.speed[parameters.machine_types.index(machine_type), j]))
     family = family_of(machine_type)
     names = _others(fitted)
     if family not in names:
         return None
     block = fitted.vector[parameters.slices["family speed of a job"]]
     level = fitted.vector[parameters.slices["family speed"]][names.index(family)]
-    return _round(float(np.exp(level + block[names.index(family) * len(parameters.jobs) + j])))
+    return rounded(float(np.exp(level + block[names.index(family) * len(parameters.jobs) + j])))
 
 
 def _middle(fitted: Fitted) -> float:
@@ -167,5 +167,6 @@ def _others(fitted: Fitted) -> Sequence[str]:
     return next(b.keys for b in fitted.parameters.blocks if b.name == "family speed")
 
 
-def _round(value: float, digits: int = DIGITS) -> float:
+def rounded(value: float, digits: int = DIGITS) -> float:
+    """A number with as many significant digits as profiles have."""
     return float(f"{value:.{digits}g}")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from flowsched_models.calibration.assembly import rounded
 from flowsched_models.calibration.controlled_progress import progress
 from flowsched_models.calibration.uncertainty import errors_of
 from flowsched_models.catalogue import Catalogue
@@ -33,7 +34,6 @@ DEVIATION = 0.1
 """Of the logarithm of what a job took: hosts and repeats differ by about that much."""
 PRIOR_DEVIATION = 0.3
 """Of the logarithm of a speed around that on the same machine outside of containers."""
-DIGITS = 4
 
 
 @dataclass(frozen=True)
@@ -149,12 +149,12 @@ def _fit_type(
             unseen[smt] = tuple(parts)
     variants = {smt: e for smt, part in unseen.items() if (e := errors(part)) is not None}
     smt = min(choices, key=lambda s: (variants[s].median if variants else costs[s], s))
-    typed = _typed(catalogue, name, smt, {job: _round(v) for job, v in fitted[smt].items()})
+    typed = _typed(catalogue, name, smt, {job: rounded(v) for job, v in fitted[smt].items()})
     machine = typed.machine_types[name + SUFFIX]
     scores, left_out = tuple(_scores(runs, typed, name)), unseen.get(smt, ())
     error = errors_of(left_out or scores).hosts[machine.name]
     return ControlledFit(
-        replace(machine, error=_round(error, 2)),
+        replace(machine, error=rounded(error, 2)),
         name,
         {job: typed.jobs[job].speed[machine.name] for job in fitted[smt]},
         year,
@@ -205,7 +205,7 @@ def _typed(catalogue: Catalogue, name: str, smt: bool, speed: Mapping[str, float
     """The catalogue with the type that these speeds make. A job that was not measured is as much faster as the others."""
     of = catalogue.machine_types[name]
     ratio = math.exp(sum(math.log(v / catalogue.speed(job, name)) for job, v in speed.items()) / len(speed))
-    machine = replace(of, name=name + SUFFIX, speed=_round(of.speed * ratio), smt=smt)
+    machine = replace(of, name=name + SUFFIX, speed=rounded(of.speed * ratio), smt=smt)
     jobs = {
         job: replace(profile, speed={**profile.speed, machine.name: speed[job]}) if job in speed else profile
         for job, profile in catalogue.jobs.items()
@@ -236,7 +236,3 @@ def _scores(runs: Sequence[ControlledRun], catalogue: Catalogue, name: str) -> l
                 )
             )
     return found
-
-
-def _round(value: float, digits: int = DIGITS) -> float:
-    return float(f"{value:.{digits}g}")

@@ -11,6 +11,7 @@ import yaml
 from flowsched_models.calibration.calibration import Calibration
 from flowsched_models.calibration.latency_score import errors as latency_errors
 from flowsched_models.machine import MachineType
+from flowsched_models.picked_fields import picked
 from flowsched_models.profile import JobProfile
 from flowsched_models.quantity import format_memory
 from flowsched_models.service import LatencyCurve, ServiceProfile
@@ -79,9 +80,7 @@ def _job(job: JobProfile, calibration: Calibration) -> dict[str, Any]:
         "work_s": job.work_s,
         "serial_fraction": job.serial_fraction,
         "phase_order": job.phase_order.value,
-        "smt_gain": job.smt_gain,
-        "sensitivity": job.sensitivity,
-        "pressure": job.pressure,
+        **picked(job, "smt_gain", "sensitivity", "pressure"),
         "memory": format_memory(job.memory_mib),
     }
     if job.oversubscription:
@@ -137,10 +136,7 @@ def _machine(machine: MachineType, calibration: Calibration) -> dict[str, Any]:
         "source": own or f"{machine.vcpus} vCPU; {measured}.",
         "vcpus": machine.vcpus,
         "memory": format_memory(machine.memory_mib),
-        "speed": machine.speed,
-        "bandwidth": machine.bandwidth,
-        "smt": machine.smt,
-        "error": machine.error,
+        **picked(machine, "speed", "bandwidth", "smt", "error"),
     }
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cache
-from importlib.resources import files
 
-from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from flowsched_models.calibration import fit_parts, score_parts
 from flowsched_models.calibration.calibration import Calibration
 from flowsched_models.calibration.report_part import ReportPart
-from flowsched_models.page_style import scroll_style
+from flowsched_models.page_style import page_template, page_text, scroll_style
 from flowsched_models.text_table import printable
 
 
@@ -21,8 +18,10 @@ def report_html(result: Calibration, title: str) -> str:
 
     Needs matplotlib. What was not measured is one sentence in its place.
     """
-    return _template().render(
-        title=printable(title), parts=tuple(parts_of(result)), css=Markup(scroll_style() + _text("report.css"))
+    return page_template(__package__, "report.html.j2").render(
+        title=printable(title),
+        parts=tuple(parts_of(result)),
+        css=Markup(scroll_style() + page_text(__package__, "report.css")),
     )
 
 
@@ -39,15 +38,3 @@ def parts_of(result: Calibration) -> Iterator[ReportPart]:
     yield fit_parts.slowdowns(result)
     yield fit_parts.latency(result)
     yield from fit_parts.notes(result)
-
-
-@cache
-def _template() -> Template:
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
-    )
-    return environment.from_string(_text("report.html.j2"))
-
-
-def _text(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")

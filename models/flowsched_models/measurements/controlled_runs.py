@@ -8,6 +8,7 @@ from flowsched_models.measurements.controlled_run import ControlledRun
 from flowsched_models.measurements.group import Group
 from flowsched_models.measurements.load_event import LoadEvent, LoadRunKey
 from flowsched_models.measurements.load_row import LoadRow
+from flowsched_models.measurements.load_runs import has_cores, load_run_events, run_name
 from flowsched_models.quantity import format_cores
 
 
@@ -16,20 +17,16 @@ def controlled_runs(group: Group) -> Iterator[ControlledRun]:
 
     Runs of which the readers of the load said something already are passed over without another word.
     """
-    usual = {e.threads for events in group.load_events.values() for e in events if e.job == group.service and e.threads}
     vcpus = group.machines.vcpus
     refused: dict[str, list[tuple[str, LoadRow]]] = {}
-    for key, rows in group.load_rows.items():
+    for key, rows, events, threads in load_run_events(group):
         service = rows[0].service
-        events = sorted(group.load_events.get(key, ()), key=lambda e: e.t_s)
-        own = [e for e in events if e.job == service]
-        threads = next((e.threads for e in own if e.threads), next(iter(usual)) if len(usual) == 1 else None)
-        if key in group.refused_loads or threads is None or not any(e.cores for e in own):
+        if key in group.refused_loads or threads is None or not has_cores(events, service):
             continue
         count = vcpus.get(rows[0].machine_type)
         reason = _why_not(events, service, count, rows[0].machine_type, group.jobs)
         if reason:
-            refused.setdefault(reason, []).append(("/".join(part for part in key if part), rows[0]))
+            refused.setdefault(reason, []).append((run_name(key), rows[0]))
         else:
             yield _run(group, key, rows, _known(events, service), threads)
     for reason, runs in refused.items():

@@ -96,21 +96,36 @@ def read_load_events(table: Table, group: Group) -> None:
             group.load_events.setdefault(key, []).append(event)
 
 
-def load_intervals(group: Group) -> Iterator[LoadInterval]:
-    """The intervals of all runs of which it is known how many threads and which cores the service had.
+def load_run_events(group: Group) -> Iterator[tuple[LoadRunKey, list[LoadRow], list[LoadEvent], int | None]]:
+    """Of each run: its rows, its events in their order, and the service's threads.
 
     A run that does not tell the threads had those of the group's other runs, if they all had the same.
     """
     usual = {e.threads for events in group.load_events.values() for e in events if e.job == group.service and e.threads}
-    refused: dict[str, list[tuple[str, Where]]] = {}
     for key, rows in group.load_rows.items():
-        name, service = "/".join(part for part in key if part), rows[0].service
         events = sorted(group.load_events.get(key, ()), key=lambda e: e.t_s)
-        own = [e for e in events if e.job == service]
-        threads = next((e.threads for e in own if e.threads), next(iter(usual)) if len(usual) == 1 else None)
+        own = [e.threads for e in events if e.job == rows[0].service and e.threads]
+        yield key, rows, events, next(iter(own or (usual if len(usual) == 1 else ())), None)
+
+
+def has_cores(events: Sequence[LoadEvent], service: str) -> bool:
+    """Whether anything tells the service's cores."""
+    return any(e.cores for e in events if e.job == service)
+
+
+def run_name(key: LoadRunKey) -> str:
+    """A run as findings name it."""
+    return "/".join(part for part in key if part)
+
+
+def load_intervals(group: Group) -> Iterator[LoadInterval]:
+    """The intervals of all runs of which it is known how many threads and which cores the service had."""
+    refused: dict[str, list[tuple[str, Where]]] = {}
+    for key, rows, events, threads in load_run_events(group):
+        name, service = run_name(key), rows[0].service
         if key in group.refused_loads:
             refused.setdefault(group.refused_loads[key], []).append((name, rows[0].where))
-        elif not any(e.cores for e in own):
+        elif not has_cores(events, service):
             refused.setdefault(f"nothing tells the cores of {service}", []).append((name, rows[0].where))
         elif threads is None:
             refused.setdefault(f"nothing tells the threads of {service}", []).append((name, rows[0].where))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from flowsched_models.measurements.controlled_run import ControlledRun
 
@@ -226,6 +226,13 @@ class Finding:
         return f"{self.where}: {self.text} ({self.consequence})"
 
 
+_PARTS = (
+    "thread_times", "interference_times", "runs", "latency_points", "latency_interference", "latency_windows",
+    "load_intervals", "elsewhere_points", "elsewhere_intervals", "controlled_runs",
+)  # fmt: skip
+"""What groups measured: of each row it is known which group."""
+
+
 @dataclass(frozen=True)
 class Measurements:
     """Everything that was read from a folder and can be used."""
@@ -249,7 +256,7 @@ class Measurements:
     @property
     def groups(self) -> tuple[str, ...]:
         """Names of the groups that measured something, sorted."""
-        return tuple(sorted({item.group for part in self._parts().values() for item in part}))
+        return tuple(sorted({item.group for name in _PARTS for item in getattr(self, name)}))
 
     @property
     def executions(self) -> tuple[MeasuredExecution, ...]:
@@ -293,33 +300,7 @@ class Measurements:
         return {*self.groups, *self.years, *(f.group for f in self.findings)}
 
     def _of(self, groups: Collection[str]) -> Measurements:
-        parts = {name: tuple(i for i in part if i.group in groups) for name, part in self._parts().items()}
+        parts: dict[str, Any] = {name: tuple(i for i in getattr(self, name) if i.group in groups) for name in _PARTS}
         findings = tuple(f for f in self.findings if f.group in groups)
         years = {group: year for group, year in self.years.items() if group in groups}
-        return replace(self, **parts, findings=findings, years=years)  # type: ignore[arg-type]
-
-    def _parts(self) -> dict[str, tuple[_Item, ...]]:
-        return {
-            "thread_times": self.thread_times,
-            "interference_times": self.interference_times,
-            "runs": self.runs,
-            "latency_points": self.latency_points,
-            "latency_interference": self.latency_interference,
-            "latency_windows": self.latency_windows,
-            "load_intervals": self.load_intervals,
-            "elsewhere_points": self.elsewhere_points,
-            "elsewhere_intervals": self.elsewhere_intervals,
-            "controlled_runs": self.controlled_runs,
-        }
-
-
-_Item = (
-    ThreadTime
-    | InterferenceTime
-    | Run
-    | LatencyPoint
-    | LatencyInterference
-    | LatencyWindow
-    | LoadInterval
-    | ControlledRun
-)
+        return replace(self, **parts, findings=findings, years=years)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from flowsched_models.document import InputError, Problem, Problems, nearest, read_text
 from flowsched_models.measurements.measurements import Where
 from flowsched_models.quantity import QuantityError, parse_cores, parse_milli, parse_rate, shown
+
+Parsed = TypeVar("Parsed")
 
 LARGEST = 1e12
 """No measured number is larger."""
@@ -101,35 +104,24 @@ class Row:
 
     def load(self, column: str) -> float | None:
         """Queries per second, 30000 or 30K; None where there are none."""
-        if not self.measured(column):
-            return None
-        try:
-            return parse_rate(self.text(column))
-        except QuantityError as error:
-            self.refuse(column, error.message, error.help)
-            return None
+        return self._parsed(column, parse_rate) if self.measured(column) else None
 
     def cpu(self, column: str) -> float | None:
         """CPU in cores: 4, 3.5 or 3500m; None where there is none, or 0."""
-        text = self.text(column)
-        if text in ("", "0", "0m"):
-            return None
-        try:
-            return parse_milli(text) / 1000
-        except QuantityError as error:
-            self.refuse(column, error.message, error.help)
-            return None
+        milli = None if self.text(column) in ("", "0", "0m") else self._parsed(column, parse_milli)
+        return None if milli is None else milli / 1000
 
     def cores(self, column: str) -> tuple[int, ...]:
         """A list of cores: ``0-3``, ``0,2-5``, ``0 1``; empty for all cores."""
-        text = self.text(column)
-        if not text:
-            return ()
+        help = 'write a list of cores as "0-3", "0,2-5" or "0 1"; empty for all cores'
+        return self._parsed(column, _spaced_cores, help) or () if self.text(column) else ()
+
+    def _parsed(self, column: str, parse: Callable[[str], Parsed], help: str = "") -> Parsed | None:
         try:
-            return parse_cores(",".join(text.replace(",", " ").split()))
+            return parse(self.text(column))
         except QuantityError as error:
-            self.refuse(column, error.message, 'write a list of cores as "0-3", "0,2-5" or "0 1"; empty for all cores')
-            return ()
+            self.refuse(column, error.message, help or error.help)
+            return None
 
 
 @dataclass
@@ -238,6 +230,10 @@ def _row(table: Table, line: int, cells: Sequence[str]) -> Row:
         counts = f"the row has only {len(cells)} values, but the header names {len(table.columns)} columns"
         row.refuse("", counts, "the file may be cut off")
     return row
+
+
+def _spaced_cores(text: str) -> tuple[int, ...]:
+    return parse_cores(",".join(text.replace(",", " ").split()))
 
 
 def _number_help(text: str) -> str:

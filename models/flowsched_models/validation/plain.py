@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from flowsched_models.picked_fields import picked
 from flowsched_models.quantity import format_cores
 from flowsched_models.validation.limit import Limit
 from flowsched_models.validation.score import Errors, Quantity, Score
@@ -35,12 +36,8 @@ def plain(validation: Validation, limits: Sequence[Limit], source: str) -> dict[
         "not_scored": [{"what": what, "why": why, "count": count} for what, why, count in validation.not_scored],
         "findings": [
             {
-                "file": finding.where.file,
-                "row": finding.where.row,
-                "column": finding.where.column,
-                "group": finding.group,
-                "text": finding.text,
-                "consequence": finding.consequence,
+                **picked(finding.where, "file", "row", "column"),
+                **picked(finding, "group", "text", "consequence"),
             }
             for finding in validation.findings
         ],

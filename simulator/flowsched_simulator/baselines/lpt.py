@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from flowsched.cluster.knowledge import Knowledge
-from flowsched.cluster.snapshot import Task
-from flowsched_simulator.baselines.baseline import Baseline, by_arrival, most_free_first
-from flowsched_simulator.baselines.greedy_round import Round
-from flowsched_simulator.baselines.room import Room
+from flowsched_simulator.baselines.sjf import ShortestJobFirst
 
 
-class LongestProcessingTimeFirst(Baseline):
+class LongestProcessingTimeFirst(ShortestJobFirst):
     """Long tasks first, each onto the machine with the most free cores.
 
     The rule: R. L. Graham, "Bounds on Multiprocessing Timing Anomalies", SIAM J. Applied Mathematics 17(2),
@@ -26,13 +20,4 @@ class LongestProcessingTimeFirst(Baseline):
 
     name = "lpt"
     description = "Longest processing time first: longest predicted run first, onto the machine with most free cores"
-    told = (Knowledge.RUN_TIMES,)
-
-    def order(self, this: Round) -> Sequence[Task]:
-        """By priority, then the longest first."""
-        length = {t.name: this.fastest_s(t, self.width_milli(t, this)) for t in this.snapshot.pending}
-        return sorted(this.snapshot.pending, key=lambda t: (-t.priority, -length[t.name], by_arrival(t)))
-
-    def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:
-        """The machine with the most free cores; of equals, the fastest for this task."""
-        return most_free_first(task, width_milli, rooms, this)
+    sign = -1.0

@@ -25,10 +25,12 @@ class ShortestJobFirst(Baseline):
     name = "sjf"
     description = "Shortest job first: shortest estimated run first, onto the machine with most free cores"
     told = (Knowledge.RUN_TIMES,)
+    sign = 1.0
+    """-1 for the longest first."""
 
     def order(self, this: Round) -> Sequence[Task]:
-        """By priority, then the shortest first."""
-        length = {t.name: this.fastest_s(t, self.width_milli(t, this)) for t in this.snapshot.pending}
+        """By priority, then by length."""
+        length = {t.name: self.sign * this.fastest_s(t, self.width_milli(t, this)) for t in this.snapshot.pending}
         return sorted(this.snapshot.pending, key=lambda t: (-t.priority, length[t.name], by_arrival(t)))
 
     def choose(self, task: Task, width_milli: int, rooms: Sequence[Room], this: Round) -> Room:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from flowsched_models.document import InputError
 from flowsched_models.document import Problem as Mistake
 from flowsched_models.output import make_folder, write_whole
 from flowsched_models.quantity import format_cores
+from flowsched_models.text_table import ruled_table
 from flowsched_simulator.plan_schedule import schedule_of, schedule_text
 from flowsched_simulator.planning import Outcome, make_plan, snapshot_of
 from flowsched_simulator.prediction import Range
@@ -152,12 +154,12 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
                 "request": t.width_milli / MILLI,
                 "after": t.after,
                 "start_s": t.start_s,
-                "end_s": _plain(t.end_range_s, t.end_s),
+                "end_s": asdict(_range(t.end_range_s, t.end_s)),
             }
             for t in plan.tasks
         ],
-        "makespan_s": _plain(plan.makespan_range_s, plan.makespan_s),
-        "completion_s": _plain(plan.completion_range_s, plan.completion_s),
+        "makespan_s": asdict(_range(plan.makespan_range_s, plan.makespan_s)),
+        "completion_s": asdict(_range(plan.completion_range_s, plan.completion_s)),
         "quantile_s": plan.quantile_s,
         "services": [{"service": n, "peak_p95_us": p, "slo_us": goal} for n, p, goal in plan.p95_us],
         "bound_s": outcome.bound.value_s,
@@ -168,11 +170,6 @@ def to_json(outcome: Outcome) -> dict[str, Any]:
         "reproducible": outcome.reproducible,
         "timings": {"search_s": outcome.searched.seconds},
     }
-
-
-def _plain(spread: Spread | None, nominal: float) -> dict[str, float]:
-    values = _range(spread, nominal)
-    return {"median": values.median, "low": values.low, "high": values.high, "nominal": values.nominal}
 
 
 def _range(spread: Spread | None, nominal: float) -> Range:
@@ -192,18 +189,9 @@ def to_text(outcome: Outcome) -> str:
         weight = f"{t.width_milli / MILLI:g}"
         cores = format_cores(t.cores)
         rows.append((t.task, t.machine, cores, str(t.threads), weight, start, end, interval))
-    widths = [max(len(row[c]) for row in rows) for c in range(len(rows[0]))]
-    left = (0, 1, 2, 5, 7)
-    lines = [
-        "  ".join(
-            cell.ljust(w) if c in left else cell.rjust(w) for c, (cell, w) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-    lines.insert(1, "  ".join("-" * w for w in widths))
     drawn = f"{100.0 * LEVEL:g} % of {rules.draws} draws of the profiles' own errors (seed {rules.seed})"
-    lines.insert(0, f"Median [low, high]: {drawn} lie between low and high")
-    lines.insert(1, "")
+    table = ruled_table(rows, left=(0, 1, 2, 5, 7))
+    lines = [f"Median [low, high]: {drawn} lie between low and high", "", *table]
     values = (
         _range(plan.makespan_range_s, plan.makespan_s)
         if rules.objective == "makespan"

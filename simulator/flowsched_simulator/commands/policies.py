@@ -13,6 +13,8 @@ import click
 from flowsched.cluster.knowledge import knowledge_text
 from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, Problem, name_help
+from flowsched_models.picked_fields import picked
+from flowsched_models.text_table import text_table
 from flowsched_simulator import isolation
 from flowsched_simulator.isolation.policies import SUMMARIES
 from flowsched_simulator.node.policies import NODE_POLICIES, describe_node_policy
@@ -54,9 +56,8 @@ def policies(name: str | None, as_json: bool) -> None:
         ]
         heads = ("policy", "is told", "")
         rows = [heads, *((about.name, _told(about), text) for about, text in listed)]
-        widths = [max(len(row[c]) for row in rows) for c in range(2)]
-        for row in rows:
-            click.echo("  ".join((row[0].ljust(widths[0]), row[1].ljust(widths[1]), row[2])).rstrip())
+        for line in text_table(rows, left=(0, 1, 2), indent=""):
+            click.echo(line)
 
 
 def _lines() -> Iterator[tuple[Description, str]]:
@@ -115,9 +116,7 @@ def _text(default: Any) -> str:
 
 def _plain(about: Description) -> dict[str, Any]:
     return {
-        "name": about.name,
-        "kind": about.kind,
-        "summary": about.summary,
+        **picked(about, "name", "kind", "summary"),
         "only_with_policy": about.on_request,
         "package": about.package or None,
         "source": about.place,

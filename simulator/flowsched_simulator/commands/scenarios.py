@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from flowsched_models.command_line import StrictCommand
+from flowsched_models.text_table import text_table
 from flowsched_simulator import isolation
 from flowsched_simulator.node import scenario_file as node_scenario_file
 from flowsched_simulator.scenario_file import bundled_scenarios
@@ -18,6 +19,5 @@ def scenarios() -> None:
     """List the bundled scenarios and the schedules to replay on them, a line each."""
     rows = [*bundled_scenarios(), *bundled_scenarios(node_scenario_file.KIND), *bundled_scenarios(isolation.KIND)]
     rows += [(f"--schedule {name}", text) for name, text in bundled_schedules()]
-    width = max(len(name) for name, _ in rows)
-    for name, text in rows:
-        click.echo(f"{name.ljust(width)}  {text}")
+    for line in text_table(rows, left=(0, 1), indent=""):
+        click.echo(line)

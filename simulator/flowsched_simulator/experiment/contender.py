@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import apply_settings
@@ -80,8 +80,3 @@ def read_by(policy: str) -> tuple[str, ...]:
     """The settings that a policy reads, as ``--set`` takes them."""
     read = readers((policy,), {})
     return tuple(key for key in (*read.plain, *read.own) if key != "objective")
-
-
-def with_variant(contender: Contender, variant: str) -> Contender:
-    """The same in another variant."""
-    return replace(contender, variant=named_variant(variant))

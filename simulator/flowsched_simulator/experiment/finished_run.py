@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from flowsched.cluster.snapshot import MILLI
+from flowsched_models.picked_fields import picked
 from flowsched_simulator.experiment.offered_load import offered_load
 from flowsched_simulator.run import Run
 from flowsched_simulator.run_tables import TABLES, Columns, round_times_ms, run_columns
@@ -41,12 +42,7 @@ class FinishedRun:
         """As a file."""
         content = {
             "format": FORMAT,
-            "digest": self.digest,
-            "variant": self.variant,
-            "figures": self.figures,
-            "tables": self.tables,
-            "timings": self.timings,
-            "round_ms": self.round_ms,
+            **picked(self, "digest", "variant", "figures", "tables", "timings", "round_ms"),
         }
         return gzip.compress(json.dumps(content, allow_nan=False).encode(), compresslevel=3, mtime=0)
 

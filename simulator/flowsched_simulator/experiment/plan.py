@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from flowsched_models.picked_fields import picked
 from flowsched_models.short_repr import Overview, ShortRepr
 from flowsched_models.text_table import counted
 from flowsched_simulator.experiment.contender import Contender
@@ -49,10 +50,7 @@ class Plan(ShortRepr):
         """What results are read with: names, order and factors, as plain data."""
         return {
             "format": "flowsched/experiment/v1",
-            "name": self.name,
-            "description": self.description,
-            "reference": self.reference,
-            "metric": self.metric,
+            **picked(self, "name", "description", "reference", "metric"),
             "cases": [
                 {
                     "case": c.name,

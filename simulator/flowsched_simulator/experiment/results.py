@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowsched_models.document import InputError, Problem, name_help
+from flowsched_models.picked_fields import picked
 from flowsched_models.short_repr import Overview, ShortRepr
 from flowsched_models.text_table import counted
 from flowsched_simulator.experiment.gathering import ABOUT, RESULTS, TIMINGS
@@ -253,18 +254,10 @@ def comparison_frame(found: Sequence[PolicyComparison]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
-                "case": each.case,
-                "policy": each.policy,
-                "reference": each.reference,
-                "metric": each.metric,
-                "seeds": each.difference.seeds,
-                "mean": each.difference.mean,
-                "low": each.difference.low,
-                "high": each.difference.high,
-                "relative": each.difference.relative,
-                "relative_low": each.difference.relative_low,
-                "relative_high": each.difference.relative_high,
-                "p": each.difference.p,
+                **picked(each, "case", "policy", "reference", "metric"),
+                **picked(
+                    each.difference, "seeds", "mean", "low", "high", "relative", "relative_low", "relative_high", "p"
+                ),
                 "p_adjusted": each.p_adjusted,
                 "p_wilcoxon": each.difference.p_wilcoxon,
                 "verdict": each.verdict,

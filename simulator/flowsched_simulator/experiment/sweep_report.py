@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files as package_files
 from pathlib import Path
 
-from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from flowsched_models.output import make_folder, write_whole, write_whole_bytes
+from flowsched_models.page_style import page_template, page_text
 from flowsched_models.text_table import counted
 from flowsched_simulator.experiment.comparison_text import interval_text, metric_head
 from flowsched_simulator.experiment.experiment_form import spelt
@@ -81,7 +79,7 @@ def render_sweep_report(
     drawn = {case: [_element(plot, files) for plot in plots] for case, plots in by_case.items()}
     found = results.comparisons()
     metrics = results.shown_metrics()
-    return _template().render(
+    return page_template(__package__, "sweep.html.j2").render(
         name=results.name,
         description=results.about["description"],
         extent=_extent(results),
@@ -96,7 +94,7 @@ def render_sweep_report(
         ],
         comparisons=len(found),
         policies=_policies(results),
-        css=style() + Markup(_text("sweep.css")),
+        css=style() + Markup(page_text(__package__, "sweep.css")),
     )
 
 
@@ -192,15 +190,3 @@ def _plots_across(results: Results) -> list[Plot]:
     if len(results.policies) > 1:
         made += [results.plot_gain(factor) for factor in factors]
     return made
-
-
-@cache
-def _template() -> Template:
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
-    )
-    return environment.from_string(_text("sweep.html.j2"))
-
-
-def _text(name: str) -> str:
-    return package_files(__package__).joinpath(name).read_text(encoding="utf-8")

@@ -16,6 +16,7 @@ from flowsched_models.isolation.estimate import LEAST_MARGIN, estimate, forecast
 from flowsched_models.isolation.fair_share import fair_rules
 from flowsched_models.isolation.simulation import Motion, Reservations, Shares, admission_of, reserve, simulate
 from flowsched_models.isolation.workload import Demand, draw, draw_usage
+from flowsched_models.picked_fields import picked
 from flowsched_simulator.isolation.policies import DEADLINE, EQUAL, check_isolation_policies, share_of
 from flowsched_simulator.isolation.scenario import IsolationScenario, Reserved
 
@@ -71,12 +72,7 @@ def run(
         "window_s": scenario.window_s,
         "sleep": "relative" if scenario.loop.relative_sleep else "until-next-period",
         "asked_cpus": [round(float(x), 6) for x in demand.usage_cpus.sum(axis=0)],
-        "admission": {
-            "admitted": admission.admitted,
-            "asked_cpus": admission.asked_cpus,
-            "room_cpus": admission.room_cpus,
-            "reason": admission.reason,
-        },
+        "admission": picked(admission, "admitted", "asked_cpus", "room_cpus", "reason"),
         "reservations": estimates,
         "table": [{k: v for k, v in each.items() if k not in ("bandwidth", "tasks")} for each in runs],
         "runs": runs,

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
-
-from jinja2 import Environment, StrictUndefined, Template
 
 from flowsched_simulator.isolation.table import about
 from flowsched_simulator.report import svg
 from flowsched_simulator.report.axis import FOOT, draw_time_axis
 from flowsched_simulator.report.number import compact, counted, fixed
 from flowsched_simulator.report.scale import LEFT, WIDTH, TimeScale, even_ticks
-from flowsched_simulator.report.script import style, text
+from flowsched_simulator.report.script import style, template
 
 _HEAD, _PLOT = 20.0, 110.0
 _COLUMNS = (
@@ -33,7 +30,7 @@ def render_report(outcome: Mapping[str, Any]) -> str:
     high = max((x for each in runs for x in each["bandwidth"]), default=1.0) * 1.08 or 1.0
     scale = TimeScale(float(outcome["duration_s"]) * 1.01)
     tasks = [task["task"] for task in runs[0]["tasks"] if task["critical"]]
-    return _template().render(
+    return template("isolation.html.j2").render(
         scenario=outcome["scenario"],
         description=outcome["description"],
         extent=f"{counted(len(runs[0]['tasks']), 'task')}, {len(tasks)} of them critical, on "
@@ -76,11 +73,3 @@ def _draw(number: int, row: Mapping[str, Any], outcome: Mapping[str, Any], scale
         parts.append(f"{start}{svg.length(y)}H{svg.length(scale.x((window + 1) * outcome['window_s']))}")
     svg.add(root, "path", klass="bandwidth", d="".join(parts))
     return root
-
-
-@cache
-def _template() -> Template:
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
-    )
-    return environment.from_string(text("isolation.html.j2"))

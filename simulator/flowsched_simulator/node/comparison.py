@@ -8,6 +8,7 @@ from typing import Any
 
 from flowsched.node.settings import NodeSettings
 from flowsched_models.document import InputError
+from flowsched_models.picked_fields import picked
 from flowsched_models.runtime import HostFactory
 from flowsched_simulator.node.policies import make_controller, threads_of
 from flowsched_simulator.node.run import NodeRun
@@ -92,9 +93,7 @@ def node_result(scenario: NodeScenario, runs: Sequence[NodeRun]) -> dict[str, An
         "machine": {"type": scenario.machine_type, "vcpus": len(scenario.cores)},
         "services": [
             {
-                "name": s.name,
-                "profile": s.profile,
-                "threads": s.threads,
+                **picked(s, "name", "profile", "threads"),
                 "cores": list(s.cores),
                 "client": s.client,
                 "slo_us": s.slo_us,

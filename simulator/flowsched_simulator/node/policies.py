@@ -118,30 +118,6 @@ def _parsed(text: str, kind: str, least: float) -> Any:
     return value
 
 
-def _flow_node(scenario: NodeScenario, settings: NodeSettings | None) -> NodeController:
-    return FlowNode(scenario.node, settings or NodeSettings())
-
-
-def _two_queue(scenario: NodeScenario, _: NodeSettings | None) -> NodeController:
-    queues = scenario.hints.get(TWO_QUEUE, PolicyHints()).queues
-    return TwoQueue(scenario.node, high=queues.get("high", ()), low=queues.get("low", ()))
-
-
-def _low_weight(scenario: NodeScenario, _: NodeSettings | None) -> NodeController:
-    return LowWeight(scenario.node)
-
-
-def _low_weight_all(scenario: NodeScenario, _: NodeSettings | None) -> NodeController:
-    return LowWeightAll(scenario.node)
-
-
-def _static(cores: int) -> Callable[[NodeScenario, NodeSettings | None], NodeController]:
-    def make(scenario: NodeScenario, _: NodeSettings | None) -> NodeController:
-        return Static(scenario.node, service_cores=cores)
-
-    return make
-
-
 _BASELINES = "flowsched_simulator.node.baselines"
 
 NODE_POLICIES: Mapping[str, NodePolicy] = MappingProxyType(
@@ -149,28 +125,32 @@ NODE_POLICIES: Mapping[str, NodePolicy] = MappingProxyType(
         FLOW_NODE: NodePolicy(
             "flowsched: the services' cores by SLO cost at the predicted load, jobs by marginal progress, pauses priced",
             "flowsched.node.flow_node:FlowNode",
-            _flow_node,
+            lambda scenario, settings: FlowNode(scenario.node, settings or NodeSettings()),
         ),
         TWO_QUEUE: NodePolicy(
             "a queue on two cores, and one that shares a core with the service while its load is low and steady",
             f"{_BASELINES}.two_queue:TwoQueue",
-            _two_queue,
+            lambda scenario, _: TwoQueue(scenario.node, **scenario.hints.get(TWO_QUEUE, PolicyHints()).queues),
         ),
         "low-weight": NodePolicy(
             "all jobs at the lowest CPU weight, the service's cores included, in a published order; never paused",
             f"{_BASELINES}.low_weight:LowWeight",
-            _low_weight,
+            lambda scenario, _: LowWeight(scenario.node),
         ),
         "low-weight-all": NodePolicy(
             "all jobs at once on all cores at the lowest CPU weight, never paused",
             f"{_BASELINES}.low_weight:LowWeightAll",
-            _low_weight_all,
+            lambda scenario, _: LowWeightAll(scenario.node),
         ),
         "static-2": NodePolicy(
-            "two cores for each service at any load, the others for the jobs", f"{_BASELINES}.static:Static", _static(2)
+            "two cores for each service at any load, the others for the jobs",
+            f"{_BASELINES}.static:Static",
+            lambda scenario, _: Static(scenario.node, 2),
         ),
         "static-1": NodePolicy(
-            "one core for each service at any load, the others for the jobs", f"{_BASELINES}.static:Static", _static(1)
+            "one core for each service at any load, the others for the jobs",
+            f"{_BASELINES}.static:Static",
+            lambda scenario, _: Static(scenario.node, 1),
         ),
     }
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from flowsched_models.picked_fields import picked
 from flowsched_models.quantity import format_cores
 from flowsched_models.window_noise import WindowNoise
 
@@ -158,14 +159,9 @@ class NodeRun:
     def summary(self) -> dict[str, Any]:
         """One row of the comparison table."""
         return {
-            "policy": self.policy,
-            "qps_interval_s": self.qps_interval_s,
-            "makespan_s": self.makespan_s,
-            "mean_completion_s": self.mean_completion_s,
+            **picked(self, "policy", "qps_interval_s", "makespan_s", "mean_completion_s"),
             "points": len(self.windows),
-            "violations": self.violations,
-            "slo_violation_ratio": self.slo_violation_ratio,
-            "worst_p95_us": self.worst_p95_us,
+            **picked(self, "violations", "slo_violation_ratio", "worst_p95_us"),
             "worst_model_p95_us": max((w.model_p95_us for w in self.windows), default=None),
             "pauses": sum(j.pauses for j in self.jobs),
             "service_core_changes": self.service_core_changes,
@@ -187,30 +183,13 @@ class NodeRun:
             "refused_deadlines": dict(self.refused),
             "jobs": [
                 {
-                    "job": j.job,
-                    "profile": j.profile,
-                    "threads": j.threads,
-                    "submit_s": j.submit_s,
-                    "start_s": j.start_s,
-                    "end_s": j.end_s,
-                    "active_s": j.active_s,
-                    "pauses": j.pauses,
-                    "core_changes": j.core_changes,
+                    **picked(j, "job", "profile", "threads", "submit_s", "start_s", "end_s"),
+                    **picked(j, "active_s", "pauses", "core_changes"),
                     "stretches": [[s.start_s, s.end_s, format_cores(s.cores), s.weight, s.quota] for s in j.stretches],
                 }
                 for j in self.jobs
             ],
-            "latency": [
-                {
-                    "service": w.service,
-                    "t_s": w.t_s,
-                    "end_s": w.end_s,
-                    "qps": w.qps,
-                    "p95_us": w.p95_us,
-                    "model_p95_us": w.model_p95_us,
-                }
-                for w in self.windows
-            ],
+            "latency": [picked(w, "service", "t_s", "end_s", "qps", "p95_us", "model_p95_us") for w in self.windows],
             "service_cores": [
                 {"service": c.service, "t_s": c.t_s, "cores": format_cores(c.cores)} for c in self.core_steps
             ],

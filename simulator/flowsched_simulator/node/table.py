@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from flowsched_models.text_table import ruled_table
+
 _Cell = Callable[[Any], str]
 
 _COLUMNS: tuple[tuple[str, str, str, _Cell], ...] = (
@@ -28,17 +30,21 @@ def render_node_table(result: dict[str, Any]) -> str:
     several = len({run["qps_interval_s"] for run in runs}) > 1
     noisy = any(is_noisy(run) for run in runs)
     columns = [c for c in _COLUMNS if (several or c[0] != "qps_interval_s") and (noisy or c[0] != "worst_model_p95_us")]
-    comparison = _grid(
-        [[c[1] for c in columns], [c[2] for c in columns]],
-        [[text(run[key]) for key, _, _, text in columns] for run in runs],
-    )
+    heads = [[c[1] for c in columns], [c[2] for c in columns]]
+    comparison = ruled_table([*heads, *([text(run[key]) for key, _, _, text in columns] for run in runs)], heads=2)
     names = [job["job"] for job in runs[0]["jobs"]] if runs else []
-    heads = ["active s", *(["every s"] if several else []), *names]
-    rows = [
-        [run["policy"], *([f"{run['qps_interval_s']:g}"] if several else []), *(_active(job) for job in run["jobs"])]
-        for run in runs
+    active = [
+        ["active s", *(["every s"] if several else []), *names],
+        *(
+            [
+                run["policy"],
+                *([f"{run['qps_interval_s']:g}"] if several else []),
+                *(_active(job) for job in run["jobs"]),
+            ]
+            for run in runs
+        ),
     ]
-    return f"{comparison}\n\n{_grid([heads], rows)}\n\n{_about(runs)}"
+    return "\n".join([*comparison, "", *ruled_table(active), "", _about(runs)])
 
 
 def _active(job: dict[str, Any]) -> str:
@@ -73,16 +79,3 @@ def noise_words(runs: Sequence[Mapping[str, Any]]) -> str:
 def _percent(values: Sequence[float]) -> str:
     low, high = f"{100 * values[0]:.1f}", f"{100 * values[-1]:.1f}"
     return f"{low} %" if low == high else f"{low} to {high} %"
-
-
-def _grid(heads: Sequence[Sequence[str]], rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(line[c]) for line in (*heads, *rows)) for c in range(len(heads[0]))]
-
-    def render(line: Sequence[str]) -> str:
-        parts = [
-            text.ljust(w) if c == 0 else text.rjust(w) for c, (text, w) in enumerate(zip(line, widths, strict=True))
-        ]
-        return "  ".join(parts).rstrip()
-
-    rule = "  ".join("-" * w for w in widths)
-    return "\n".join([*(render(h) for h in heads), rule, *(render(r) for r in rows)])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from flowsched_models.quantity import format_cores
+
 NOTHING = "–"
 """Stands where there is no value."""
 
@@ -28,13 +30,7 @@ def compact(value: float | None, decimals: int = 2) -> str:
 
 def core_list(cores: tuple[int, ...]) -> str:
     """Return core indices as ranges: ``0–2, 5``."""
-    ranges: list[list[int]] = []
-    for core in cores:
-        if ranges and core == ranges[-1][1] + 1:
-            ranges[-1][1] = core
-        else:
-            ranges.append([core, core])
-    return ", ".join(str(low) if low == high else f"{low}–{high}" for low, high in ranges)
+    return format_cores(cores).replace(",", ", ").replace("-", "–")
 
 
 def counted(count: int, noun: str) -> str:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from flowsched_simulator.report.colour import profile_colours
@@ -20,7 +18,7 @@ from flowsched_simulator.report.drawn_data import (
     task_name,
 )
 from flowsched_simulator.report.number import compact, counted, fixed
-from flowsched_simulator.report.script import FIGURES, script, style, text
+from flowsched_simulator.report.script import FIGURES, script, style, template
 from flowsched_simulator.report.table import OWN_POLICY, table_columns, table_groups, table_rows
 from flowsched_simulator.report.verdict import ranking, verdict
 
@@ -46,7 +44,7 @@ def render_report(result: Mapping[str, Any]) -> str:
     data["shown"] = _shown(table, runs, result.get("objective") or "")
     for run, drawn in zip(runs, data["runs"], strict=True):
         drawn["facts"], drawn["notes"] = _facts(run), _notes(run, limits)
-    return _template().render(
+    return template("report.html.j2").render(
         scenario=result.get("scenario") or "",
         description=result.get("description") or "",
         objective=result.get("objective") or "",
@@ -149,11 +147,3 @@ def _notes(run: Mapping[str, Any], limits: Mapping[str, float | None]) -> list[s
 def _some(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
-
-
-@cache
-def _template() -> Template:
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
-    )
-    return environment.from_string(text("report.html.j2"))

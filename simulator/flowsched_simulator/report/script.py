@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.resources import files
 
+from jinja2 import Template
 from markupsafe import Markup
 
-from flowsched_models.page_style import scroll_style
+from flowsched_models.page_style import page_template, page_text, scroll_style
 
 FIGURES = (
     "format.js",
@@ -31,14 +31,18 @@ MARKS = ("tip.js", "sortable.js", "marks.js")
 
 def script(names: Sequence[str]) -> Markup:
     """Return files of ``scripts`` as one script with names of its own."""
-    return Markup("".join(['"use strict";\n(() => {\n', *(text(f"scripts/{name}") for name in names), "})();\n"]))
+    return Markup("".join(['"use strict";\n(() => {\n', *(_text(f"scripts/{name}") for name in names), "})();\n"]))
 
 
 def style(*names: str) -> Markup:
     """Return the styles of a page: those of all our pages, those of all reports, and files that are its own."""
-    return Markup("".join([scroll_style(), text("report.css"), *map(text, names)]))
+    return Markup("".join([scroll_style(), _text("report.css"), *map(_text, names)]))
 
 
-def text(name: str) -> str:
-    """Return a file of this package."""
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+def template(name: str) -> Template:
+    """Return a page's template of this package."""
+    return page_template(__package__, name)
+
+
+def _text(name: str) -> str:
+    return page_text(__package__, name)

@@ -1,4 +1,4 @@
-"""The loops that rules share: the best of all machines by kept scores, and arrivals placed one after the other.
+"""The loops that rules share: the best of all machines by kept scores.
 
 Scores are kept by shape and machine, since a placement changes those of one machine only. Memory and GPU model count in no
 score of these rules, so that shapes which differ in nothing else share theirs; both are looked at when a machine is chosen.
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flowsched.gpu.device_arrays import DeviceArrays
-from flowsched.gpu.fit_kernels import fits, fullest_device, model_fits, take
+from flowsched.gpu.fit_kernels import fits, fullest_device, model_fits
 from flowsched.gpu.shapes import WHOLE_MILLI, ShapeArrays
 from flowsched.support.arrays import IntArray
 from flowsched_simulator.baselines.gpu.compiled import compiled
@@ -40,11 +40,6 @@ def score(m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays, state: An
 
     ``shapes`` are groups: memory and model must not count.
     """
-    raise NotImplementedError
-
-
-def choose(s: int, machines: DeviceArrays, shapes: ShapeArrays, state: Any) -> tuple[int, int]:
-    """Machine and device for a task of shape s; (-1, -1) where it fits nowhere. The device counts for a share only."""
     raise NotImplementedError
 
 
@@ -94,22 +89,3 @@ def placed_scored(m: int, s: int, machines: DeviceArrays, shapes: ShapeArrays, s
     """A ``placed`` that follows with what the rule keeps itself, then with the scores."""
     placed(m, s, machines, shapes, state.own)
     rescore(m, machines, state)
-
-
-def play(
-    arrivals: IntArray,
-    machines: DeviceArrays,
-    shapes: ShapeArrays,
-    state: Any,
-    machine_of: IntArray,
-    device_of: IntArray,
-) -> None:
-    """Place each arrival at once or drop it for good. ``arrivals`` [N]: shapes; the others [N] are filled, -1 for none."""
-    for i in range(len(arrivals)):
-        s = arrivals[i]
-        m, device = choose(s, machines, shapes, state)
-        if m >= 0:
-            take(m, s, device, machines, shapes)
-            placed(m, s, machines, shapes, state)
-        machine_of[i] = m
-        device_of[i] = device

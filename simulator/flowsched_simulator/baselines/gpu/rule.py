@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,6 @@ from flowsched_simulator.baselines.gpu.play_kernels import (
     choose_scored,
     nothing_kept,
     placed_scored,
-    play,
     rescore,
     rescore_all,
 )
@@ -66,11 +64,6 @@ class GpuRule:
     """Told of every task that was booked."""
     start: Callable[[GpuOutlook], Any] = nothing
     """The rule's own state: a number, or a named tuple of arrays, which the kernels may write to."""
-
-    @functools.cached_property
-    def loop(self) -> Callable[..., None]:
-        """``play_kernels.play`` with this rule compiled into it."""
-        return filled(play, f"play_{self.name}", choose=self.choose, placed=self.placed)
 
 
 def scored_rule(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup
 
 from flowsched_simulator.node.report.cores import draw_cores
@@ -19,7 +17,7 @@ from flowsched_simulator.report import svg
 from flowsched_simulator.report.colour import Colour, job_colours
 from flowsched_simulator.report.number import NOTHING, counted, fixed
 from flowsched_simulator.report.scale import TimeScale
-from flowsched_simulator.report.script import MARKS, script, style, text
+from flowsched_simulator.report.script import MARKS, script, style, template
 from flowsched_simulator.report.table import Cell, Column, column_cells
 from flowsched_simulator.report.verdict import verdict
 
@@ -89,7 +87,7 @@ def render_node_report(result: Mapping[str, Any]) -> str:
         {s["name"]: latency_scale(s["name"], s["slo_us"], runs, _CUT) for s in result["services"]},
         job_colours((job["job"], job["profile"]) for run in runs for job in run["jobs"]),
     )
-    return _template().render(
+    return template("node.html.j2").render(
         scenario=result["scenario"],
         description=result["description"],
         extent=_extent(result),
@@ -181,11 +179,3 @@ def _facts(run: Mapping[str, Any]) -> str:
     facts.append(f"{counted(run['service_core_changes'] + run['job_core_changes'], 'core change')}")
     facts.append(f"seed {run['seed']}" + ("" if run["load_seed"] is None else f", load seed {run['load_seed']}"))
     return " · ".join(facts)
-
-
-@cache
-def _template() -> Template:
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, auto_reload=False
-    )
-    return environment.from_string(text("node.html.j2"))

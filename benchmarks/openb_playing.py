@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
 
 import numpy as np
 
 from flowsched.gpu.device_arrays import DeviceArrays
-from flowsched.gpu.shapes import shape_arrays
+from flowsched.gpu.fit_kernels import take
+from flowsched.gpu.shapes import ShapeArrays, shape_arrays
 from flowsched.support.arrays import IntArray
+from flowsched_simulator.baselines.gpu.compiled import filled
+from flowsched_simulator.baselines.gpu.play_kernels import placed
 from flowsched_simulator.baselines.gpu.rule import GpuOutlook, GpuRule
 
 
@@ -55,5 +61,35 @@ def _timed(rule: GpuRule, outlook: GpuOutlook, arrivals: IntArray) -> tuple[IntA
     machines: DeviceArrays = outlook.machines.copy()
     machine, device = np.full(len(arrivals), -1, dtype=np.int64), np.full(len(arrivals), -1, dtype=np.int64)
     began = time.process_time()
-    rule.loop(arrivals, machines, shapes, rule.start(outlook), machine, device)
+    _loop(rule)(arrivals, machines, shapes, rule.start(outlook), machine, device)
     return machine, device, time.process_time() - began
+
+
+def choose(s: int, machines: DeviceArrays, shapes: ShapeArrays, state: Any) -> tuple[int, int]:
+    """Machine and device for a task of shape s; (-1, -1) where it fits nowhere. The device counts for a share only."""
+    raise NotImplementedError
+
+
+def play(
+    arrivals: IntArray,
+    machines: DeviceArrays,
+    shapes: ShapeArrays,
+    state: Any,
+    machine_of: IntArray,
+    device_of: IntArray,
+) -> None:
+    """Place each arrival at once or drop it for good. ``arrivals`` [N]: shapes; the others [N] are filled, -1 for none."""
+    for i in range(len(arrivals)):
+        s = arrivals[i]
+        m, device = choose(s, machines, shapes, state)
+        if m >= 0:
+            take(m, s, device, machines, shapes)
+            placed(m, s, machines, shapes, state)
+        machine_of[i] = m
+        device_of[i] = device
+
+
+@cache
+def _loop(rule: GpuRule) -> Callable[..., None]:
+    """``play`` with a rule compiled into it."""
+    return filled(play, f"play_{rule.name}", choose=rule.choose, placed=rule.placed)

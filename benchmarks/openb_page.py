@@ -33,8 +33,7 @@ Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Desc
 
 1,213 machines with 6,212 GPUs are empty at first. Pods arrive one at a time, in the published orders (seeds 42 to 51), until
 they have asked for 130 % of all GPUs. Each is placed at once or dropped for good, and none ever leaves. What fits is never
-dropped. The figure is allocated GPUs in % of all, at so many % that have arrived. A rule can raise its figure at 100 % by
-losing tasks of eight GPUs before, so 95 % is shown too.
+dropped. The figure is allocated GPUs in % of all, at so many % that have arrived.
 
 The trace is Alibaba's (cluster-trace-gpu-v2023, Apache-2.0), and not part of this repository. `{VARIABLE}` names its folder:
 node list, pod lists, and optionally the published orders and curves.
@@ -84,9 +83,8 @@ MOVES = """
 ## Moves
 
 `--moves`: where a task fits nowhere, one task with a share or without a GPU may be moved aside for it, the one whose move
-costs the two machines least. The column `moves` is their number. Where any machine may take any task, moves win next to
-nothing; where models are restricted, some tenths of a point. The search looks at every task that is placed, and costs more
-time than all else together.
+costs the two machines least. The column `moves` is their number. They win next to nothing where any machine may take any
+task, and some tenths of a point where models are restricted.
 """
 
 IN_ROUNDS = """
@@ -127,8 +125,6 @@ REST = """
 - **Restricted models, nothing known.** In single orders of `gpuspec33`, `gpu-value-online` fills machines of a model that
   few ask for with tasks that could run anywhere. It is above FGD all the same. No variant that was tried gained in all
   orders.
-- Parameters (load, futures, 150 arrivals, step) are the same for all lists.
-- The bound pools machines; how much of the distance to it can be had is not known.
 - Nothing ever leaves in this experiment, and run times play no part.
 - Shares count in cells of 10 milli. Others are rounded up, and then a place may cost less than the task's own price.
 """

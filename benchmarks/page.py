@@ -85,13 +85,9 @@ python -m benchmarks.losses
 """
 
 READING_LOSSES = """
-Most of these cases have one of two causes.
-
-- *The makespan of a stream is decided by its last long jobs.* `flow` was asked for each job's own goal, and lets long jobs
-  wait while shorter ones finish. The mean completion of `all-at-once` is the higher one in every case, as long as the models
-  are right within 10 %.
-- *A plan is as good as its predictions.* With a model error of 0.4 one job in three runs more than 1.5 times as long, or
-  less than two thirds as long, as the models say. Rules that predict nothing lose nothing to that.
+`flow` was asked for each job's own goal, and lets long jobs wait while shorter ones finish, so the last long jobs may decide
+the makespan. With a model error of 0.4 one job in three runs more than 1.5 times as long, or less than two thirds as long,
+as the models say; rules that predict nothing lose nothing to that.
 """
 
 BATCH = """
@@ -135,11 +131,10 @@ prefer the chosen node, in choices that do not agree.
 """
 
 READING_AGREEMENT = """
-The stream `requests` has what the simulator has: requests, pods without any, machines that a task may not use, tasks apart
-and evenly spread. The stream `preferences` adds what `kube-default` does not score: `PreferNoSchedule` taints
-(*TaintToleration*), preferred nodes (*NodeAffinity*) and neighbours (*InterPodAffinity*), soft spreading
-(*PodTopologySpread*) and images (*ImageLocality*). `kube-default` has the *NodeResourcesBalancedAllocation* of Kubernetes
-1.36, which scores by how much a pod changes the balance of a node.
+The stream `requests` has what the simulator has. The stream `preferences` adds what `kube-default` does not score:
+`PreferNoSchedule` taints (*TaintToleration*), preferred nodes (*NodeAffinity*) and neighbours (*InterPodAffinity*), soft
+spreading (*PodTopologySpread*) and images (*ImageLocality*). `kube-default` has the *NodeResourcesBalancedAllocation* of
+Kubernetes 1.36, which scores by how much a pod changes the balance of a node.
 """
 
 

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
 from sphinx.application import Sphinx
+
+from flowsched.support.configuration import reference_table
+from flowsched_agent import configuration as agent_configuration
+from flowsched_agent import metrics as agent_metrics
+from flowsched_k8s import configuration as scheduler_configuration
+from flowsched_k8s import metrics as scheduler_metrics
 
 HOUSE = Path(__file__).parent.parent
 PAGES = {f"{page.upper()}.md": page for page in ("readme", "contributing", "changelog", "architecture")}
@@ -31,7 +38,31 @@ autodoc_typehints = "description"
 autodoc_inherit_docstrings = False
 nitpicky = False
 
+TABLES: dict[str, Callable[[], str]] = {
+    "scheduler configuration": lambda: reference_table(scheduler_configuration.Configuration),
+    "agent configuration": lambda: reference_table(agent_configuration.Configuration),
+    "scheduler metrics": lambda: metrics_table(scheduler_metrics.FAMILIES),
+    "agent metrics": lambda: metrics_table(agent_metrics.FAMILIES),
+}
+"""Tables that are made from the code, where a page has `<!-- table: NAME -->`."""
+
+_TABLE = re.compile(r"^<!-- table: (.+) -->\n", re.MULTILINE)
 _LINK = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+
+
+def metrics_table(families: Iterable[scheduler_metrics.Family | agent_metrics.Family]) -> str:
+    """Metrics in Markdown, as the pages about them have them."""
+    rows = []
+    for family in families:
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        kind = f"{family.kind}: {labels}" if labels else family.kind
+        rows.append(f"| `{family.name}` | {kind} | {family.help} |")
+    return "\n".join(["| Metric | Type: labels | Meaning |", "|---|---|---|", *rows]) + "\n"
+
+
+def with_tables(text: str) -> str:
+    """A page's text with the tables that it names."""
+    return _TABLE.sub(lambda found: TABLES[found[1]](), text)
 
 
 def links(text: str, page: str) -> str:
@@ -65,7 +96,7 @@ def _read(app: Sphinx, name: str, content: list[str]) -> None:  # noqa: ARG001
     if page in PAGES.values():
         source = next(file for file, known in PAGES.items() if known == page)
         content[0] = (HOUSE / source).read_text(encoding="utf-8")
-    content[0] = links(content[0], page)
+    content[0] = links(with_tables(content[0]), page)
 
 
 def setup(app: Sphinx) -> None:

@@ -274,6 +274,9 @@ def test_the_site_builds_and_no_link_leads_nowhere(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "--policy" in (tmp_path / "reference" / "commands.html").read_text(encoding="utf-8")
     assert "load_snapshot" in (tmp_path / "reference" / "python.html").read_text(encoding="utf-8")
+    for name, words in (("kubernetes-reference", "scheduler_pending_pods"), ("agent-reference", "statsTimeout")):
+        page = (tmp_path / f"{name}.html").read_text(encoding="utf-8")
+        assert f">{words}<" in page and "<!-- table" not in page
 
 
 NOT_RUN = "<!-- not run by the tests: "

@@ -11,9 +11,10 @@ from flowsched_agent.configuration import Configuration
 from flowsched_agent.configuration_file import load_configuration
 from flowsched_agent.metrics import FAMILIES
 from flowsched_agent.recorder import COLUMNS
+from site_pages import site_page
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = "".join((DOCS / name).read_text(encoding="utf-8") for name in ("agent.md", "agent-reference.md"))
+PAGE = "".join(site_page(name) for name in ("agent.md", "agent-reference.md"))
 TUTORIAL = (DOCS / "tutorials" / "agent.md").read_text(encoding="utf-8")
 
 
@@ -23,8 +24,8 @@ def test_every_key_is_listed_with_its_default() -> None:
 
 def test_every_metric_is_listed() -> None:
     for family in FAMILIES:
-        labels = ", ".join(f"`{label}`" for label in family.labels)
-        assert f"| `{family.name}` | {labels} | {family.help} |\n" in PAGE
+        kind = ": ".join(filter(None, (family.kind, ", ".join(f"`{label}`" for label in family.labels))))
+        assert f"| `{family.name}` | {kind} | {family.help} |\n" in PAGE
 
 
 def test_every_column_and_annotation_is_named() -> None:

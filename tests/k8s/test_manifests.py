@@ -29,6 +29,7 @@ from flowsched_k8s.volumes import VolumeIndex
 from flowsched_models.profiles import load_catalogue
 from flowsched_simulator import load_scenario
 from requirements_on_machine import give_up
+from site_pages import site_page
 
 HOUSE = Path(__file__).parent.parent.parent
 K8S = HOUSE / "k8s"
@@ -579,15 +580,13 @@ def test_the_documents_list_every_role_with_its_rights() -> None:
 
 
 def test_the_documents_list_every_key_of_the_configuration() -> None:
-    """After a change of a key, put what ``reference_table(Configuration)`` returns between the two marks."""
-    _, shown, _ = re.split("<!-- (?:end of )?configuration table -->\n", page("kubernetes-reference.md"))
-    assert shown == reference_table(Configuration)
+    assert reference_table(Configuration) in site_page("kubernetes-reference.md")
 
 
 def test_the_documents_list_every_metric() -> None:
     shown = [
         (name.strip("`"), re.split(": |, ", kind.replace("`", "")), meaning)
-        for name, kind, meaning in table(page("kubernetes-reference.md"), "| Metric | Type: labels | Meaning |")
+        for name, kind, meaning in table(site_page("kubernetes-reference.md"), "| Metric | Type: labels | Meaning |")
     ]
     assert shown == [(family.name, [family.kind, *family.labels], family.help) for family in FAMILIES]
 

@@ -48,6 +48,14 @@ class RecordedTaskGpus(TypedDict):
     models: NotRequired[Texts]
 
 
+class RecordedLocality(TypedDict):
+    """Where a part of a task's input is."""
+
+    label: Text
+    value: Text
+    share: Number
+
+
 class RecordedTask(TypedDict):
     """A task of a snapshot."""
 
@@ -74,6 +82,11 @@ class RecordedTask(TypedDict):
     rounds_waited: NotRequired[Count]
     preemptions: NotRequired[Count]
     done: NotRequired[Number]
+    run_s: NotRequired[Number | None]
+    interference_class: NotRequired[Text]
+    input_mb: NotRequired[Number]
+    locality: NotRequired[list[RecordedLocality]]
+    wishes: NotRequired[dict[str, Number]]
     gpus: NotRequired[RecordedTaskGpus]
     gpus_for: NotRequired[Text]
     postponements: NotRequired[Count]
@@ -242,6 +255,7 @@ class RecordedCertificate(TypedDict):
     unconstrained: Number
     gap_absolute: Number
     gap_relative: Number
+    machines: NotRequired[Whole | None]
     prices: NotRequired[dict[str, Number]]
 
 
@@ -276,6 +290,7 @@ class RecordedMove(TypedDict):
     gain: Number
     price: Number
     keeps_work: Flag
+    devices: NotRequired[Wholes]
 
 
 class RecordedChanges(TypedDict):
@@ -284,6 +299,7 @@ class RecordedChanges(TypedDict):
     preemptions: NotRequired[list[RecordedPreemption]]
     taken_back: NotRequired[list[RecordedTakenBack]]
     moves: NotRequired[list[RecordedMove]]
+    let_in: NotRequired[list[RecordedPlacement]]
 
 
 class _Part(TypedDict):
@@ -574,9 +590,10 @@ class RecordedDual(TypedDict):
 
 
 class RecordedScaleSettings(TypedDict):
-    """Settings of rounds at cluster scale; its reader checks the others."""
+    """Settings of rounds at cluster scale; their reader checks the others."""
 
     resolves: Rounds
+    scoring: NotRequired[Text]
 
 
 class RecordedGiven(TypedDict):
@@ -738,7 +755,6 @@ class Record(RecordedChanges):
     before: NotRequired[list[RecordedHeldMachine]]
     outside: NotRequired[list[RecordedOutside]]
     changes: NotRequired[RecordedRunningChanges]
-    let_in: NotRequired[list[RecordedPlacement]]
     machines: NotRequired[Texts]
     filters: NotRequired[list[RecordedFilters]]
     held_node: NotRequired[RecordedHeldNode | None]

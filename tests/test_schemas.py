@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -71,6 +72,17 @@ def test_records_in_json_fit_their_schema(policy: str) -> None:
     plain["parts"][0]["first_network"]["heads"].append("x")
     del plain["parts"][0]["placements"]
     assert len(mistakes("Record", plain)) > 0
+
+
+def test_every_key_of_a_record_is_documented() -> None:
+    pages = [(HOUSE / "docs" / f"{page}.md").read_text("utf-8") for page in ("records", "files", "scenarios", "scale")]
+    quoted = {word for page in pages for code in re.findall("`([^`\n]+)`", page) for word in re.findall(r"\w+", code)}
+    shapes = [json_schema("Record"), *json_schema("Record")["$defs"].values()]
+    keys = {(shape["title"], key) for shape in shapes for key in shape.get("properties", ())}
+    assert len(keys) > 200
+    # What makes a class one, and settings, are the scheduler's own business.
+    hidden = {"RecordedTaskClass", "RecordedRunningClass", "RecordedScaleSettings"}
+    assert [(title, key) for title, key in sorted(keys) if key not in quoted and title not in hidden] == []
 
 
 WRITTEN: dict[str, tuple[str, dict[str, Any]]] = {

@@ -12,7 +12,7 @@ from flowsched.inspector.change import parse_changes
 from flowsched.inspector.damage import told_as_damage
 from flowsched.inspector.difference import SHOWN, difference
 from flowsched.inspector.source import open_account, refuse_overwriting
-from flowsched.inspector.whatif import WHAT_IF, what_if
+from flowsched.inspector.whatif import what_if
 from flowsched.records.record import RECORD_VERSION
 from flowsched.records.record_file import write_record
 from flowsched.solvers import SOLVERS
@@ -81,7 +81,7 @@ def whatif(
                 make_folder(path.parent)
         after = what_if(account, changes)
         told = difference(account, after)
-        notes: list[str] = after.plain[WHAT_IF]["notes"]
+        notes = list(after.plain["what_if"]["notes"])
         made = changes.lines(account)
         if as_json:
             data = {"changes": made, "notes": notes, "difference": told.plain()}

@@ -6,15 +6,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import repeat
-from typing import Any
+from typing import Any, Final, cast
 
 import numpy as np
 
 from flowsched.inspector.graph import Graph, read_graph
 from flowsched.inspector.wait_cause import WaitCause
+from flowsched.records.record_types import (
+    NetworkPart,
+    Record,
+    RecordedCertificate,
+    RecordedDecision,
+    RecordedDemand,
+    RecordedHeldMachine,
+    RecordedPass,
+    RecordedPlan,
+    RecordedReservation,
+    RecordedVerdict,
+    SearchPart,
+)
 
 SEARCH = "search"
 """Kind of a part that passes of min-cost flow decided (and of the parts of baselines)."""
+_COLUMNS: Final = ("machine", "cost", "runner_up", "runner_up_cost")
 NETWORK = "network"
 """Kind of a part that one network of classes and groups decided: a bulk round, or a round of another cost model."""
 
@@ -55,8 +69,8 @@ class Waits:
     waited_s: float | None = None
     cost: float | None = None
     terms: Mapping[str, float] = field(default_factory=dict)
-    planned: Mapping[str, Any] | None = None
-    """``machine``, ``slot``, ``width_milli`` where it waits for something."""
+    planned: RecordedPlan | None = None
+    """Where it waits for something."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +79,19 @@ class Part:
 
     kind: str
     index: int
-    plain: Mapping[str, Any]
+    plain: SearchPart | NetworkPart
     now_s: float | None = None
     """Time of the round, where it is known."""
+
+    @property
+    def search(self) -> SearchPart:
+        """``plain`` of a part of kind ``search``."""
+        return cast("SearchPart", self.plain)
+
+    @property
+    def network(self) -> NetworkPart:
+        """``plain`` of a part of kind ``network``."""
+        return cast("NetworkPart", self.plain)
 
     @property
     def priority(self) -> int | None:
@@ -82,12 +106,12 @@ class Part:
     @property
     def dated(self) -> bool:
         """Whether it knows when its tasks came, and counts memory in MiB: rounds by linear prices of ``flow`` do not."""
-        return not self.bulk or "cost_model" in self.plain["given"]
+        return not self.bulk or "cost_model" in self.network["given"]
 
     @cached_property
-    def demands(self) -> Mapping[str, Mapping[str, Any]]:
+    def demands(self) -> Mapping[str, RecordedDemand]:
         """The classes of a network part by name, those last that took no part because their task groups lack members."""
-        return {d["name"]: d for d in (*self.plain["demands"], *self.plain.get("outside", ()))}
+        return {d["name"]: d for d in (*self.network["demands"], *self.network.get("outside", ()))}
 
     @cached_property
     def first(self) -> Graph:
@@ -109,22 +133,22 @@ class Part:
     def machines(self) -> tuple[str, ...]:
         """All machines, by name."""
         if self.kind != SEARCH:
-            return tuple(self.plain["fleet"]["machines"])
-        return tuple(m["name"] for m in self.plain["snapshot"]["machines"])
+            return tuple(self.network["fleet"]["machines"])
+        return tuple(m["name"] for m in self.search["snapshot"]["machines"])
 
     @cached_property
     def classes(self) -> tuple[Members, ...]:
         """Pending tasks that the network cannot tell apart."""
         if self.kind != SEARCH:
             return tuple(Members(d["name"], tuple(d["tasks"])) for d in self.demands.values())
-        return tuple(Members(c["task"], tuple(c["members"])) for c in self.plain["classes"])
+        return tuple(Members(c["task"], tuple(c["members"])) for c in self.search["classes"])
 
     @cached_property
     def groups(self) -> tuple[Members, ...]:
         """Machines that the network cannot tell apart."""
         if self.kind == SEARCH:
-            return tuple(Members(g["machine"], tuple(g["members"])) for g in self.plain["groups"])
-        group_of = np.asarray(self.plain["group_of"], dtype=np.int64)
+            return tuple(Members(g["machine"], tuple(g["members"])) for g in self.search["groups"])
+        group_of = np.asarray(self.network["group_of"], dtype=np.int64)
         members: list[list[str]] = [[] for _ in range(int(group_of.max(initial=-1)) + 1)]
         for name, group in zip(self.machines, group_of.tolist(), strict=True):
             members[group].append(name)
@@ -157,74 +181,71 @@ class Part:
             return tuple(self._left())
         return tuple(
             Waits(p["task"], p["reason"], "postponed", p["waited_s"], p["cost"], p["terms"], p["planned"])
-            for p in self.plain["postponements"]
+            for p in self.search["postponements"]
         )
 
     @property
-    def reservations(self) -> Sequence[Mapping[str, Any]]:
+    def reservations(self) -> Sequence[RecordedHeldMachine]:
         """``task``, ``machine``, ``start_s``, and in a round of flow ``width_milli``."""
         return tuple(self.plain.get("reservations", ()))
 
-    def width_of(self, reservation: Mapping[str, Any]) -> int:
+    def width_of(self, reservation: RecordedHeldMachine) -> int:
         """Milli-CPU that a reservation is for."""
         if self.kind == SEARCH:
-            return int(reservation["width_milli"])
+            return cast("RecordedReservation", reservation)["width_milli"]
         demand = self.demands[self.class_of[reservation["task"]]]
         return int(demand["needs"].get("cpu", 0))
 
     @property
-    def certificate(self) -> Mapping[str, Any] | None:
+    def certificate(self) -> RecordedCertificate | None:
         """``method``, ``primal``, ``bound``, ``unconstrained``, ``gap_absolute``, ``gap_relative``, ``prices``."""
         return self.plain.get("certificate")
 
     @property
-    def passes(self) -> Sequence[Mapping[str, Any]]:
-        """Of a round of flow: ``number``, ``batch``, ``booked``, ``arcs``, ``drawn`` of each pass."""
-        return tuple(self.plain.get("passes", ()))
+    def passes(self) -> Sequence[RecordedPass]:
+        """Of a round of flow."""
+        return tuple(self.search.get("passes", ()))
 
     @cached_property
-    def decided_by(self) -> Mapping[str, Mapping[str, Any]]:
+    def decided_by(self) -> Mapping[str, RecordedDecision]:
         """By task, the stage that gave it its place; empty for parts without passes."""
-        return {entry["task"]: entry for entry in self.plain.get("decided_by", ())}
+        return {entry["task"]: entry for entry in self.search.get("decided_by", ())}
 
     @property
-    def counts(self) -> Mapping[str, int]:
+    def counts(self) -> Mapping[str, float]:
         """Work done, such as ``solves``."""
-        found: Mapping[str, Any] = self.plain.get("counts", {})
-        return found
+        return self.plain.get("counts", {})
 
     @property
     def timings(self) -> Mapping[str, float]:
         """Milliseconds by stage, keys end in ``_ms``."""
-        found: Mapping[str, Any] = self.plain.get("timings", {})
-        return found
+        return self.plain.get("timings", {})
 
     def _left(self) -> Iterator[Waits]:
         created = {
             task: float(since)
-            for d in self.plain["demands"]
+            for d in self.network["demands"]
             for task, since in zip(d["tasks"], d["created_s"], strict=True)
         }
         now_s = self.now_s
-        for entry in self.plain["left"]:
+        for entry in self.network["left"]:
             for task, cost in zip(entry["tasks"], np.asarray(entry["costs"]).tolist(), strict=True):
                 waited = None if now_s is None or not self.dated else now_s - created[task]
                 yield Waits(task, entry["text"], entry["cause"], waited, cost, {"waiting": cost})
-        for demand in self.plain.get("outside", ()):
+        for demand in self.network.get("outside", ()):
             yield from (Waits(task, demand["reason"], WaitCause.GROUP) for task in demand["tasks"])
 
     def _placed(self) -> Iterator[Placed]:
-        plain = self.plain["placements"]
         if self.kind == SEARCH:
-            for p in plain:
+            for p in self.search["placements"]:
                 cores = tuple(p["cores"])
                 yield Placed(p["task"], p["machine"], p["cost"], p["terms"], p["width_milli"], p["threads"], cores)
             return
-        machines = self.machines
+        plain, machines = self.network["placements"], self.machines
         width_of = {name: int(d["needs"].get("cpu", 0)) for name, d in self.demands.items()}
         terms = {name: np.asarray(values).tolist() for name, values in plain["terms"].items()}
         rows = zip(*terms.values(), strict=True) if terms else repeat(())
-        columns = (np.asarray(plain[k]).tolist() for k in ("machine", "cost", "runner_up", "runner_up_cost"))
+        columns = (np.asarray(plain[k]).tolist() for k in _COLUMNS)
         for task, machine, cost, rival, rival_cost in zip(plain["task"], *columns, strict=True):
             yield Placed(
                 task,
@@ -237,11 +258,22 @@ class Part:
             )
 
 
+def new_part(kind: str, index: int, solved: Mapping[str, Any]) -> Part:
+    """A part that was solved just now; what comes from files was checked when it was read."""
+    return Part(kind, index, cast("SearchPart | NetworkPart", solved))
+
+
+def option_of(plan: RecordedPlan) -> tuple[str, int, int] | None:
+    """Machine, completions to wait for and width of a planned task; None for one that nothing is planned for."""
+    machine, slot, width = plan["machine"], plan["slot"], plan["width_milli"]
+    return None if machine is None or slot is None or width is None else (machine, slot, width)
+
+
 @dataclass(frozen=True, eq=False)
 class Account:
     """A record, opened. ``plain`` is the whole of it; arrays may be numpy arrays or lists."""
 
-    plain: Mapping[str, Any]
+    plain: Record
     source: str = ""
     """The file that it comes from, for messages."""
 
@@ -273,25 +305,22 @@ class Account:
     @property
     def settings(self) -> Mapping[str, Any]:
         """The engine's settings."""
-        settings: Mapping[str, Any] = self.plain["settings"]
-        return settings
+        return self.plain["settings"]
 
     @property
     def titles(self) -> Mapping[str, str]:
         """NAMESPACE/NAME of tasks that are named by uid; empty elsewhere."""
-        titles: Mapping[str, str] = self.plain.get("titles", {})
-        return titles
+        return self.plain.get("titles", {})
 
     @property
-    def held(self) -> Sequence[Mapping[str, Any]]:
-        """On Kubernetes, what waiting pods were told: ``tasks``, ``fate``, ``message``, ``counts``."""
+    def held(self) -> Sequence[RecordedVerdict]:
+        """On Kubernetes, what waiting pods were told."""
         return tuple(self.plain.get("held", ()))
 
     @property
     def timings(self) -> Mapping[str, float]:
         """Milliseconds by stage of the whole round; those of a part are in the part."""
-        found: Mapping[str, Any] = self.plain.get("timings", {})
-        return found
+        return self.plain.get("timings", {})
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:

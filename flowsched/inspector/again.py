@@ -129,15 +129,15 @@ def _check_settings(account: Account, given: Mapping[str, Any]) -> None:
 def snapshot_of(account: Account, part: Part) -> Snapshot:
     """The snapshot of a search part. Raises :class:`InputError` for a damaged one."""
     with damaged(account, part):
-        return read_plain_snapshot(part.plain["snapshot"])
+        return read_plain_snapshot(part.search["snapshot"])
 
 
 def decisions_of(account: Account) -> list[list[Part]]:
     """The parts that were decided together: one after the other, but for the priorities of a cost model beside ``flow``."""
     found: list[list[Part]] = []
     for part in account.parts:
-        number = part.plain["given"].get("decision") if part.bulk else None
-        if found and number is not None and found[-1][0].plain["given"].get("decision") == number:
+        number = part.network["given"].get("decision") if part.bulk else None
+        if found and number is not None and found[-1][0].network["given"].get("decision") == number:
             found[-1].append(part)
         else:
             found.append([part])
@@ -179,7 +179,7 @@ def place_again(given: BulkInput, solver: str, like: Part) -> list[dict[str, Any
 
     outcome = decide(given, solver=make_solver(solver), keep_record=True)
     if outcome.levels is not None:
-        return outcome.levels(int(like.plain["given"]["decision"]))
+        return outcome.levels(int(like.network["given"]["decision"]))
     assert outcome.record is not None, "the round was asked for its record"
     return [dict(outcome.record(like.priority))]
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from flowsched.cluster.gpus import taken, untouched
 from flowsched.inspector.account import SEARCH, Account, Part
 from flowsched.inspector.plain_snapshot import plain_gpu_topologies, plain_machine_gpus, plain_task_gpus
 from flowsched.inspector.running_changes import changes_of
+from flowsched.records.record_types import RecordedMove, RecordedPlacement, RecordedRunning
 from flowsched_models.gpu_topology import GpuTopology
 
 RUNS, STARTS, MOVES_IN, PREEMPTED, MOVES_OUT = "runs", "starts", "moves here", "is preempted", "moves away"
@@ -49,7 +48,7 @@ def machine_devices(account: Account, part: Part) -> dict[str, MachineDevices]:
     """By name, the machines of a part that have GPUs. Devices are those that the record names: none is made up."""
     if part.kind != SEARCH:
         return {}
-    snapshot = part.plain["snapshot"]
+    snapshot = part.search["snapshot"]
     gpus = {m["name"]: found for m in snapshot["machines"] if (found := plain_machine_gpus(m)) is not None}
     if not gpus:
         return {}
@@ -58,14 +57,14 @@ def machine_devices(account: Account, part: Part) -> dict[str, MachineDevices]:
     # One that is of other devices says nothing about these.
     links = {n: t for n, g in gpus.items() if (t := known.get(g.topology)) is not None and t.count == g.count}
     asks = {t["name"]: plain_task_gpus(t) for t in (*(r["task"] for r in running), *snapshot.get("pending", ()))}
-    leaves = {c["task"]: PREEMPTED for c in changes_of(account, "preemptions")}
-    moves = changes_of(account, "moves")
+    changes = changes_of(account)
+    leaves, moves = {c["task"]: PREEMPTED for c in changes["preemptions"]}, changes["moves"]
     leaves |= {c["task"]: MOVES_OUT for c in moves}
     holds: dict[str, list[DeviceHold]] = {name: [] for name in gpus}
     before = {name: untouched(found) for name, found in gpus.items()}
     after = dict(before)
     there = [(RUNS, r, r["task"]["name"]) for r in running]
-    comes = [(STARTS, p, p["task"]) for p in part.plain["placements"]] + [(MOVES_IN, m, m["task"]) for m in moves]
+    comes = [(STARTS, p, p["task"]) for p in part.search["placements"]] + [(MOVES_IN, m, m["task"]) for m in moves]
     for does, place, task in (*there, *comes):
         name, wanted, devices = place["machine"], asks.get(task), _devices(place)
         if name not in gpus or wanted is None or not devices:
@@ -83,5 +82,5 @@ def machine_devices(account: Account, part: Part) -> dict[str, MachineDevices]:
     }
 
 
-def _devices(place: Mapping[str, Any]) -> tuple[int, ...]:
+def _devices(place: RecordedRunning | RecordedPlacement | RecordedMove) -> tuple[int, ...]:
     return tuple(int(d) for d in place.get("devices", ()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from flowsched.cluster.decision import NO_BOUND, proves_nothing
 from flowsched.inspector.account import SEARCH, Account, Part
@@ -23,8 +23,10 @@ from flowsched.inspector.task_changes import (
     stands_of,
     without_trades,
 )
+from flowsched.records.record_types import RecordedCertificate
 from flowsched_models.quantity import format_duration_us
 
+_CERTIFIED: Final = ("method", "primal", "bound", "unconstrained", "gap_absolute", "gap_relative")
 SHOWN = 20
 """Tasks of a kind that are told to people, unless they ask for more."""
 
@@ -73,8 +75,8 @@ class CertificateChange:
     """Certificates of a part; None where a record has none."""
 
     part: str
-    before: Mapping[str, Any] | None
-    after: Mapping[str, Any] | None
+    before: RecordedCertificate | None
+    after: RecordedCertificate | None
 
     def line(self) -> str:
         """One sentence."""
@@ -359,7 +361,7 @@ def _goal(service: ServiceForecast) -> str:
     return f" at most on {service.machine}, goal {format_duration_us(service.goal_us)}"
 
 
-def _certified(certificate: Mapping[str, Any] | None) -> str:
+def _certified(certificate: RecordedCertificate | None) -> str:
     if certificate is None:
         return "none"
     gap = f"gap {certificate['gap_absolute']:.4g} ({100 * certificate['gap_relative']:.2f} %)"
@@ -368,9 +370,8 @@ def _certified(certificate: Mapping[str, Any] | None) -> str:
     return f"cost {certificate['primal']:.6g}, {certificate['method']} bound {certificate['bound']:.6g}, {gap}"
 
 
-def _plain_certificate(certificate: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    keys = ("method", "primal", "bound", "unconstrained", "gap_absolute", "gap_relative")
-    return None if certificate is None else {key: certificate[key] for key in keys}
+def _plain_certificate(certificate: RecordedCertificate | None) -> dict[str, Any] | None:
+    return None if certificate is None else {key: certificate[key] for key in _CERTIFIED}
 
 
 def _move(before: float, after: float) -> str:

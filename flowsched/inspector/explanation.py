@@ -186,7 +186,7 @@ def _running(account: Account, part: Part, name: str) -> dict[str, Any] | None:
     """Where a task runs that was bound before this round."""
     if part.kind != SEARCH:
         return None
-    snapshot = part.plain["snapshot"]
+    snapshot = part.search["snapshot"]
     entry = next((r for r in snapshot["running"] if r["task"]["name"] == name), None)
     if entry is None:
         return None
@@ -195,9 +195,9 @@ def _running(account: Account, part: Part, name: str) -> dict[str, Any] | None:
         if entry["machine"] not in opened.group_number:
             raise RestoreError(f"{entry['machine']} was not among the machines that the round looked at")
     except RestoreError as reason:
-        place = {k: entry.get(k) for k in ("machine", "threads", "bound_s")}
-        if place["bound_s"] is not None:
-            place["since_s"] = account.now_s - place["bound_s"]
+        bound_s = entry["bound_s"]
+        place = {"machine": entry["machine"], "threads": entry["threads"], "bound_s": bound_s}
+        place["since_s"] = account.now_s - bound_s
         return {"models": False, "models_missing": str(reason), "place": place}
     view = opened.model.view
     running = next(r for r in view.snapshot.running if r.task.name == name)
@@ -229,6 +229,6 @@ def _unknown(account: Account, task: str) -> Problem:
         return Problem(source, None, "", f"'{task}' is a machine; explain wants a task", help)
     known = [account.title(t) for part in account.parts for t in part.tasks]
     known += [
-        r["task"]["name"] for part in account.parts if part.kind == SEARCH for r in part.plain["snapshot"]["running"]
+        r["task"]["name"] for part in account.parts if part.kind == SEARCH for r in part.search["snapshot"]["running"]
     ]
     return Problem(source, None, "", f"there is no task '{task}' in round {account.round}", name_help(task, known))

@@ -24,7 +24,7 @@ class FlowCase:
             "models": task.opened is not None,
             "models_missing": task.closed_because,
             "asks": _asks(task),
-            "repairs": [dict(r) for r in task.part.plain.get("repairs", ()) if r["task"] == task.name],
+            "repairs": [dict(r) for r in task.part.search.get("repairs", ()) if r["task"] == task.name],
             "group": _group(task),
             "decided_by": _decided_by(task),
             **(placed_facts(task) if task.placed is not None else waiting_facts(task)),
@@ -33,18 +33,17 @@ class FlowCase:
 
 def _decided_by(task: FlowTask) -> dict[str, Any] | None:
     """The stage that decided where it starts or is planned; None where it has no place, and for baselines."""
-    plain = task.part.plain
     entry = task.part.decided_by.get(task.name)
     if entry is None:
         return None
-    network = entry["stage"] == "network"
+    network, passes = entry["stage"] == "network", task.part.passes
     return {
         "stage": entry["stage"],
         "pass": entry["pass"] if network else None,
-        "passes": len(plain["passes"]),
+        "passes": len(passes),
         "price": entry["price"] if network else None,
         "runner_up": entry["runner_up"] if network else None,
-        "batch": len(plain["passes"][entry["pass"] - 1]["batch"]) if network else None,
+        "batch": len(passes[entry["pass"] - 1]["batch"]) if network else None,
     }
 
 
@@ -67,7 +66,7 @@ def _asks(task: FlowTask) -> dict[str, Any] | None:
 
 
 def _group(task: FlowTask) -> dict[str, Any] | None:
-    group = next((g for g in task.part.plain.get("task_groups", ()) if task.name in g["members"]), None)
+    group = next((g for g in task.part.search.get("task_groups", ()) if task.name in g["members"]), None)
     if group is None:
         return None
     placed = {p.task for p in task.part.placements}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from flowsched.errors import RestoreError
 from flowsched.inspector.account import Account, Part, Placed, Waits
 from flowsched.inspector.restored_round import RestoredRound, restore
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
+from flowsched.records.record_types import RecordedTask
 from flowsched.relations.domain_counts import DomainCounts
 
 
@@ -29,10 +28,9 @@ class FlowTask:
     waits: Waits | None
 
     @cached_property
-    def plain(self) -> Mapping[str, Any]:
+    def plain(self) -> RecordedTask:
         """The task as the snapshot has it."""
-        found: Mapping[str, Any] = next(t for t in self.part.plain["snapshot"]["pending"] if t["name"] == self.name)
-        return found
+        return next(t for t in self.part.search["snapshot"]["pending"] if t["name"] == self.name)
 
     @property
     def restored(self) -> RestoredRound:

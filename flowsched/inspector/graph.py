@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from flowsched.network.network import Network, potentials
+from flowsched.records.record_types import RecordedNetwork
+from flowsched.records.value_types import Wholes
 from flowsched.support.arrays import FloatArray, IntArray
 
 LAYERS: Mapping[str, int] = {
@@ -157,23 +158,23 @@ def _by_node(ends: IntArray) -> dict[int, IntArray]:
     return dict(zip(nodes.tolist(), np.split(order, starts[1:]), strict=True)) if len(nodes) else {}
 
 
-def read_graph(plain: Mapping[str, Any]) -> Graph:
+def read_graph(plain: RecordedNetwork) -> Graph:
     """A network of a record."""
     labels = [str(label).partition(":") for label in plain["nodes"]]
 
-    def whole(name: str) -> IntArray:
-        return np.asarray(plain[name], dtype=np.int64)
+    def whole(values: Wholes) -> IntArray:
+        return np.asarray(values, dtype=np.int64)
 
     return Graph(
         tuple(kind for kind, _, _ in labels),
         tuple(name for _, _, name in labels),
-        whole("supplies"),
-        whole("tails"),
-        whole("heads"),
-        whole("capacities"),
-        whole("unit_costs"),
-        whole("flow"),
-        whole("units"),
+        whole(plain["supplies"]),
+        whole(plain["tails"]),
+        whole(plain["heads"]),
+        whole(plain["capacities"]),
+        whole(plain["unit_costs"]),
+        whole(plain["flow"]),
+        whole(plain["units"]),
         {name: np.asarray(values, dtype=np.float64) for name, values in plain["terms"].items()},
         float(plain["cost_scale"]),
         {name: np.asarray(values, dtype=np.int64) for name, values in plain.get("columns", {}).items()},

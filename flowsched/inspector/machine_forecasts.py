@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from flowsched.cluster.compaction import View
 from flowsched.cluster.snapshot import Service
-from flowsched.inspector.account import SEARCH, Account, Part
+from flowsched.inspector.account import SEARCH, Account, Part, option_of
 from flowsched.inspector.again import POLICY, damaged, read_settings, snapshot_of
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.forecast_cache import Forecast
@@ -64,7 +64,7 @@ def _model(account: Account, part: Part) -> RoundModel:
     settings = read_settings(account)[0]
     none: frozenset[int] = frozenset()
     snapshot = snapshot_of(account, part)
-    return rebuild_model(snapshot, settings, holds={}, must_start=none, barred=none, goal_s=part.plain.get("goal_s"))
+    return rebuild_model(snapshot, settings, holds={}, must_start=none, barred=none, goal_s=part.search.get("goal_s"))
 
 
 def _look(model: RoundModel, part: Part, services: dict[str, ServiceForecast]) -> list[float]:
@@ -89,11 +89,12 @@ def _look(model: RoundModel, part: Part, services: dict[str, ServiceForecast]) -
 def _colocations(view: View, part: Part) -> dict[str, Colocation]:
     class_of = {task.name: view.class_of[t] for t, task in enumerate(view.tasks)}
     arrivals: dict[str, list[Arrival]] = {}
-    for entry in part.plain["plan"]:
-        if entry["machine"] is not None:
-            shared = bool(entry.get("shared"))
-            arrival = Arrival(class_of[entry["task"]], entry["slot"], entry["width_milli"], shared)
-            arrivals.setdefault(entry["machine"], []).append(arrival)
+    for entry in part.search["plan"]:
+        planned = option_of(entry)
+        if planned is not None:
+            machine, start_after, width = planned
+            arrival = Arrival(class_of[entry["task"]], start_after, width, bool(entry.get("shared")))
+            arrivals.setdefault(machine, []).append(arrival)
     return {machine: tuple(sorted(there)) for machine, there in arrivals.items()}
 
 

@@ -19,6 +19,7 @@ from flowsched.inspector.class_facts import class_facts, dual_price
 from flowsched.inspector.comparison import differences, plain_terms
 from flowsched.inspector.wait_cause import WaitCause
 from flowsched.inspector.waiting_bound import pod_bound
+from flowsched.records.record_types import RecordedDemand
 from flowsched.relations.topology_filter import TopologyFilter
 from flowsched.scale.machine_arrays import ties
 from flowsched.scale.places import read_places
@@ -92,12 +93,12 @@ class NetworkCase:
         if self.placed is None and self.waits is None:
             raise ValueError(f"it does not say what became of {task}")
         self.class_name = part.class_of[task]
-        self.demand: Mapping[str, Any] = part.demands[self.class_name]
+        self.demand: RecordedDemand = part.demands[self.class_name]
 
     @cached_property
     def stage(self) -> Stage:
         """The machines with all tasks but this one."""
-        plain = self.part.plain
+        plain = self.part.network
         fleet, features = plain["fleet"], plain["features"]
         count, width = len(fleet["machines"]), len(features)
         kind = _whole(fleet["kind"], count)
@@ -143,7 +144,7 @@ class NetworkCase:
 
     def _gates(self, machine: IntArray) -> list[TopologyFilter]:
         """Relations as they stand without the task; ``machine``: of each placement."""
-        plain, eligible = self.part.plain, None
+        plain, eligible = self.part.network, None
         place = self.demand["class"]["places"]
         if place:
             eligible = read_places(plain["places"][place]).eligible
@@ -169,13 +170,12 @@ class NetworkCase:
         return gates
 
     def _ranks(self, free: IntArray) -> FloatArray:
-        fleet = self.part.plain["fleet"]
+        fleet = self.part.network["fleet"]
         resources = list(fleet["resources"])
         columns = [0, resources.index("memory") if "memory" in resources else 0]
-        settings = self.part.plain.get("given", self.account.plain)["settings"]
-        weights = ties(
-            _whole(fleet["allocatable"], len(free), len(resources))[:, columns], settings["scoring"] == "spread"
-        )
+        part = self.part.network
+        scoring = part["given"]["settings"]["scoring"] if "given" in part else self.account.settings["scoring"]
+        weights = ties(_whole(fleet["allocatable"], len(free), len(resources))[:, columns], scoring == "spread")
         ranks: FloatArray = weights[:, 0] + (weights[:, 1:] * free[:, columns]).sum(axis=1)
         return ranks
 
@@ -261,13 +261,13 @@ class NetworkCase:
         """What its place cost when it was chosen; in a bulk round when its turn came, with terms."""
         if self.part.bulk:
             return {"cost": placed.cost, "terms": plain_terms(placed.terms)}
-        plain = self.part.plain["placements"]
+        plain = self.part.network["placements"]
         cost = float(plain["believed"][list(plain["task"]).index(self.name)])
         return {"cost": cost, "terms": []}
 
     def _pressure(self, row: int) -> dict[str, Any] | None:
         """Pressure on a machine with services, for policies that know of it."""
-        plain, stage = self.part.plain, self.stage
+        plain, stage = self.part.network, self.stage
         names = [feature["name"] for feature in plain["features"]]
         if _PRESSURE not in names:
             return None
@@ -350,7 +350,7 @@ class NetworkCase:
 
     def _refusals(self) -> tuple[dict[str, Any], dict[str, Any]]:
         stage = self.stage
-        resources = list(self.part.plain["fleet"]["resources"])
+        resources = list(self.part.network["fleet"]["resources"])
         amounts = _whole(self.demand["amounts"], -1)
         columns = np.flatnonzero(amounts).tolist()
         reasons = dict(pod_facts.filtered(self.account, self.name) or {})
@@ -396,7 +396,7 @@ class NetworkCase:
         name = self.demand["class"]["group"]
         if not name or not self.part.bulk:
             return None
-        given = self.part.plain["given"]
+        given = self.part.network["given"]
         minimum = next((int(g["minimum"]) for g in given["task_groups"] if g["name"] == name), None)
         members = [t for d in self.part.demands.values() if d["group"] == name for t in d["tasks"]]
         placed = {p.task for p in self.part.placements}

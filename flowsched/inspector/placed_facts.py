@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flowsched.cluster.snapshot import Task
+from flowsched.inspector.account import option_of
 from flowsched.inspector.comparison import plain_terms
 from flowsched.inspector.flow_task import FlowTask
 from flowsched.inspector.gpu_facts import gpu_facts
@@ -53,8 +54,8 @@ def placed_facts(task: FlowTask) -> dict[str, Any]:
 def _why_now(task: FlowTask, machine: str) -> str | None:
     """Why it starts, where a comparison of costs does not say it all."""
     opened = task.opened
-    plain = task.part.plain
-    planned = next((e for e in plain["plan"] if e["task"] == task.name), None)
+    plain = task.part.search
+    planned = next((option_of(e) for e in plain["plan"] if e["task"] == task.name), None)
     if opened is not None:
         if task.number in opened.overdue.must_start:
             return "due"
@@ -62,9 +63,9 @@ def _why_now(task: FlowTask, machine: str) -> str | None:
             return "group"
     if any(r["moved_to"] is not None for r in plain.get("repairs", ()) if r["task"] == task.name):
         return "repaired"
-    if planned is not None and planned["machine"] != machine:
+    if planned is not None and planned[0] != machine:
         return "nothing_runs"
-    if planned is not None and planned["slot"] > 0:
+    if planned is not None and planned[1] > 0:
         return "idle_machine"
     return None
 

@@ -24,13 +24,22 @@ from flowsched.cluster.snapshot import (
     Task,
 )
 from flowsched.gpu.shapes import GpuShape
+from flowsched.records.record_types import (
+    RecordedGpuDemand,
+    RecordedMachine,
+    RecordedRunning,
+    RecordedService,
+    RecordedSnapshot,
+    RecordedSnapshotRelation,
+    RecordedTask,
+)
 from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched_models.gpu_topology import GpuTopology
 from flowsched_models.profiles import CatalogueForm, GpuTopologyForm
 from flowsched_models.quantity import parse_cores, parse_duration_us
 
 
-def read_plain_snapshot(plain: Mapping[str, Any]) -> Snapshot:
+def read_plain_snapshot(plain: RecordedSnapshot) -> Snapshot:
     """The snapshot that ``dump_snapshot`` wrote. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for a damaged one."""
     catalogue = CatalogueForm.model_validate(plain["catalogue"]).catalogue("record")
     return Snapshot(
@@ -60,13 +69,13 @@ def read_plain_snapshot(plain: Mapping[str, Any]) -> Snapshot:
     )
 
 
-def _demand(plain: Mapping[str, Any]) -> tuple[GpuShape, int]:
+def _demand(plain: RecordedGpuDemand) -> tuple[GpuShape, int]:
     gpus = plain_task_gpus(plain) or TaskGpus()
     asked = (gpus.count, gpus.share_milli, gpus.models) if "gpus" in plain else (0, 0)
     return GpuShape(milli_of(plain["request"]), _mib(plain["memory"]), *asked), plain["count"]
 
 
-def plain_task_gpus(plain: Mapping[str, Any]) -> TaskGpus | None:
+def plain_task_gpus(plain: RecordedTask | RecordedGpuDemand) -> TaskGpus | None:
     """What a task of a snapshot asks for of GPUs."""
     gpus = plain.get("gpus")
     if gpus is None:
@@ -75,7 +84,7 @@ def plain_task_gpus(plain: Mapping[str, Any]) -> TaskGpus | None:
     return TaskGpus(gpus.get("count", 1), share, tuple(gpus.get("models", ())))
 
 
-def plain_machine_gpus(plain: Mapping[str, Any]) -> MachineGpus | None:
+def plain_machine_gpus(plain: RecordedMachine) -> MachineGpus | None:
     """The GPUs of a machine of a snapshot."""
     gpus = plain.get("gpus")
     if gpus is None:
@@ -84,13 +93,13 @@ def plain_machine_gpus(plain: Mapping[str, Any]) -> MachineGpus | None:
     return MachineGpus(gpus["model"], gpus["count"], memory, gpus.get("topology", ""))
 
 
-def plain_gpu_topologies(plain: Mapping[str, Any]) -> dict[str, GpuTopology]:
+def plain_gpu_topologies(plain: RecordedSnapshot) -> dict[str, GpuTopology]:
     """How the GPUs of the machines of a snapshot are linked, by name, as far as its catalogue says."""
     forms: Mapping[str, Any] = plain.get("catalogue", {}).get("gpu_topologies") or {}
     return {name: GpuTopologyForm.model_validate(form).topology(name) for name, form in forms.items()}
 
 
-def _machine(plain: Mapping[str, Any]) -> Machine:
+def _machine(plain: RecordedMachine) -> Machine:
     return Machine(
         plain["name"],
         plain["type"],
@@ -103,7 +112,7 @@ def _machine(plain: Mapping[str, Any]) -> Machine:
     )
 
 
-def _service(plain: Mapping[str, Any]) -> Service:
+def _service(plain: RecordedService) -> Service:
     return Service(
         plain["name"],
         plain["profile"],
@@ -118,7 +127,7 @@ def _service(plain: Mapping[str, Any]) -> Service:
     )
 
 
-def _running(plain: Mapping[str, Any]) -> Running:
+def _running(plain: RecordedRunning) -> Running:
     return Running(
         _task(plain["task"]),
         plain["machine"],
@@ -134,7 +143,7 @@ def _running(plain: Mapping[str, Any]) -> Running:
     )
 
 
-def _task(plain: Mapping[str, Any]) -> Task:
+def _task(plain: RecordedTask) -> Task:
     machines, spread_over = plain.get("machines"), plain.get("spread_over")
     return Task(
         name=plain["name"],
@@ -171,7 +180,7 @@ def _task(plain: Mapping[str, Any]) -> Task:
     )
 
 
-def _relation(plain: Mapping[str, Any]) -> Relation:
+def _relation(plain: RecordedSnapshotRelation) -> Relation:
     numbers = {key: plain[key] for key in ("most", "skew", "min_domains") if key in plain}
     return Relation(plain["name"], RelationKind(plain["kind"]), plain.get("key", MACHINE), **numbers)
 
@@ -182,5 +191,5 @@ def milli_of(value: Any) -> int:
     return int(text[:-1]) if text.endswith("m") else int(Decimal(text) * 1000)
 
 
-def _mib(text: str) -> int:
+def _mib(text: str | float) -> int:
     return int(str(text).removesuffix("Mi"))

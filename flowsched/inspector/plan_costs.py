@@ -51,7 +51,7 @@ def costs_of(account: Account) -> Costs:
             total += part.certificate["primal"]
         else:
             # A baseline proves nothing: what its machines cost, and what those cost that it leaves.
-            machines = part.plain.get("machine_costs") or {}
+            machines = part.search.get("machine_costs") or {}
             total += sum(machines.values()) + sum(w.cost or 0.0 for w in part.waiting) if machines else sum(costs)
     named = {name: float(value) for name, value in terms.items() if value}
     running = standing[0] if standing else 0.0

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from flowsched.inspector.account import Account
+from flowsched.records.record_types import RecordedHeldNode, RecordedWait
 
 
 def told(account: Account, task: str) -> dict[str, Any] | None:
@@ -33,16 +34,14 @@ def all_machines(account: Account) -> tuple[str, ...]:
     return tuple(account.plain.get("machines", ()))
 
 
-def drains_for(account: Account) -> Mapping[str, Any] | None:
-    """``task``, ``machine``, ``priority``: the machine that is kept for a pod that is due."""
-    found: Mapping[str, Any] | None = account.plain.get("held_node")
-    return found
+def drains_for(account: Account) -> RecordedHeldNode | None:
+    """The machine that is kept for a pod that is due."""
+    return account.plain.get("held_node")
 
 
-def waited(account: Account, task: str) -> Mapping[str, Any] | None:
-    """``rounds`` before this one, ``since_s``, ``due_age_s`` of a pod that waits."""
-    found: Mapping[str, Any] | None = account.plain.get("waited", {}).get(task)
-    return found
+def waited(account: Account, task: str) -> RecordedWait | None:
+    """How long a pod waits."""
+    return account.plain.get("waited", {}).get(task)
 
 
 def pods_ahead(account: Account, task: str) -> list[str]:

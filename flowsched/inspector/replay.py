@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from flowsched.inspector.account import NETWORK, SEARCH, Account, Part
+from flowsched.inspector.account import NETWORK, SEARCH, Account, Part, new_part
 from flowsched.inspector.again import change_all_again, check_solvable, read_terms, solve_all_again
 from flowsched.records.record_file import record_json
 from flowsched_models.document import InputError, Problem
@@ -136,7 +136,7 @@ def replay(account: Account) -> Replay:
     if len(again) != len(account.parts):
         raise InputError([Problem(account.source, None, "parts", _OTHER_PARTS.format(len(account.parts), len(again)))])
     for part, solved in zip(account.parts, again, strict=True):
-        now = Part(part.kind, part.index, solved)
+        now = new_part(part.kind, part.index, solved)
         found = list(_compare(part, now))
         parts.append(
             PartReplay(
@@ -158,15 +158,14 @@ def replay(account: Account) -> Replay:
 
 def _compare(recorded: Part, now: Part) -> Iterator[Mismatch]:
     """What differs, what was decided first."""
+    then, again = cast("Mapping[str, Any]", recorded.plain), cast("Mapping[str, Any]", now.plain)
     for key in _KEYS[recorded.kind]:
         if key == "first_network" and recorded.first.optimum != now.first.optimum:
             yield Mismatch(_OPTIMUM, str(recorded.first.optimum), str(now.first.optimum))
-        missing = [part for part in (recorded, now) if key not in part.plain]
-        if len(missing) == 1:
-            values = [_ABSENT if part in missing else _text(part.plain[key]) for part in (recorded, now)]
-            yield Mismatch(key, *values)
-        elif not missing:
-            yield from differences(recorded.plain[key], now.plain[key], key)
+        if (key in then) != (key in again):
+            yield Mismatch(key, *(_text(part[key]) if key in part else _ABSENT for part in (then, again)))
+        elif key in then:
+            yield from differences(then[key], again[key], key)
 
 
 def differences(recorded: Any, now: Any, where: str = "") -> Iterator[Mismatch]:

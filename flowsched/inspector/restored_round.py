@@ -6,22 +6,22 @@ have only what the record itself holds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
 from weakref import WeakKeyDictionary
 
 from flowsched.cluster.compaction import compact
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Running, Task
 from flowsched.errors import RestoreError
-from flowsched.inspector.account import Account, Part
+from flowsched.inspector.account import Account, Part, option_of
 from flowsched.inspector.again import POLICY, snapshot_of
 from flowsched.inspector.running_changes import let_in
 from flowsched.pricing.arrival import Arrival, Colocation
 from flowsched.pricing.flow_prices import FlowPrices
 from flowsched.records.record import rebuild_model
+from flowsched.records.record_types import RecordedTaskPlan
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.gang import Gangs, settle_gangs
 from flowsched.round.reservation import OverdueDemands, settle_overdue
@@ -129,7 +129,7 @@ def _restore(account: Account, part: Part) -> RestoredRound:
         raise RestoreError(f"the record {error.problems[0].message}") from None
     except (TypeError, ValueError) as error:
         raise RestoreError(f"the settings cannot be read ({error})") from None
-    goal_s = part.plain.get("goal_s")
+    goal_s = part.search.get("goal_s")
     none: frozenset[int] = frozenset()
     model = rebuild_model(snapshot, settings, holds={}, must_start=none, barred=none, goal_s=goal_s)
     # Overdue tasks and gangs were settled before the first pass, at each task's own goal.
@@ -137,19 +137,20 @@ def _restore(account: Account, part: Part) -> RestoredRound:
     overdue = settle_overdue(model.view, prices, settings)
     gangs = settle_gangs(model.view, prices, overdue.must_start, overdue.holds, overdue.seed)
     model = replace(model, holds=overdue.holds, must_start=overdue.must_start | gangs.must_start, barred=gangs.barred)
-    plan = _plan(model, part.plain["plan"])
+    plan = _plan(model, part.search["plan"])
     restored = RestoredRound(model, settings, plan, _decided(model, part, plan), overdue, gangs)
     _check(restored, part)
     return restored
 
 
-def _plan(model: RoundModel, entries: Any) -> Assignment:
+def _plan(model: RoundModel, entries: Sequence[RecordedTaskPlan]) -> Assignment:
     options: dict[str, PlacementOption | None] = {}
     number = {machine.name: m for m, machine in enumerate(model.view.machines)}
     for e in entries:
-        if e["machine"] is not None:
-            machine = _known(number, e["machine"])
-            options[e["task"]] = PlacementOption(machine, e["slot"], e["width_milli"], bool(e.get("shared")))
+        planned = option_of(e)
+        if planned is not None:
+            machine, start_after, width = planned
+            options[e["task"]] = PlacementOption(_known(number, machine), start_after, width, bool(e.get("shared")))
     return _assignment(model, options)
 
 
@@ -172,8 +173,9 @@ def _decided(model: RoundModel, part: Part, plan: Assignment) -> Assignment:
         own = planned.get(w.task)
         if w.planned is None and own is not None and own.start_after == 0 and "preemptions" in part.plain:
             options[w.task] = own  # a higher priority took its place when the passes were over
-        if w.planned is not None:
-            found = PlacementOption(_known(number, w.planned["machine"]), w.planned["slot"], w.planned["width_milli"])
+        later = None if w.planned is None else option_of(w.planned)
+        if later is not None:
+            found = PlacementOption(_known(number, later[0]), *later[1:])
             options[w.task] = own if own is not None and own[:3] == found[:3] else found
     return _assignment(model, options)
 

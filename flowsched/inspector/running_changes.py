@@ -2,44 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowsched.inspector.account import Account, Part
 from flowsched.inspector.comparison import plain_terms
 from flowsched.inspector.wording import Facts, cost_text, seconds_text, terms_text
+from flowsched.records.record_types import RecordedChanges, RecordedPlacement
 
 STAGE = "preemption"
 """The stage that gives a task the place of others."""
 
 
-def changes_of(account: Account, key: str) -> Sequence[Mapping[str, Any]]:
-    """``preemptions`` or ``moves`` of a record; rounds of one network for all have them beside their parts."""
-    return [*account.plain.get(key, ()), *(c for part in account.parts for c in part.plain.get(key, ()))]
+def changes_of(account: Account) -> RecordedChanges:
+    """All that a record has of each key; rounds of one network for all have them beside their parts."""
+    holders: list[RecordedChanges] = [account.plain, *(part.search for part in account.parts)]
+    return {
+        "preemptions": [change for each in holders for change in each.get("preemptions", ())],
+        "taken_back": [change for each in holders for change in each.get("taken_back", ())],
+        "moves": [change for each in holders for change in each.get("moves", ())],
+    }
 
 
 def let_in(part: Part) -> frozenset[str]:
     """Tasks of a part that start in the place of others."""
-    return frozenset(e["task"] for e in part.plain.get("decided_by", ()) if e["stage"] == STAGE)
+    return frozenset(e["task"] for e in part.search.get("decided_by", ()) if e["stage"] == STAGE)
 
 
 def change_facts(account: Account, task: str) -> dict[str, Any] | None:
     """Facts about a task that starts in the place of others, makes room, or moves; None for all others."""
-    for change in changes_of(account, "preemptions"):
+    changes = changes_of(account)
+    for change in changes["preemptions"]:
         if change["task"] == task:
             return {**_plain("preempted"), "change": dict(change)}
-    for change in changes_of(account, "moves"):
-        if change["task"] == task:
-            return {**_plain("moved"), "change": dict(change)}
-    for change in changes_of(account, "taken_back"):
-        if change["task"] == task:
-            return {**_plain("taken_back"), "change": dict(change)}
+    for move in changes["moves"]:
+        if move["task"] == task:
+            return {**_plain("moved"), "change": dict(move)}
+    for taken in changes["taken_back"]:
+        if taken["task"] == task:
+            return {**_plain("taken_back"), "change": dict(taken)}
     for placed in [*account.plain.get("let_in", ()), *_let_in_places(account)]:
         if placed["task"] == task:
-            victims = [dict(c) for c in changes_of(account, "preemptions") if c["room_for"] == task]
+            victims = [dict(c) for c in changes["preemptions"] if c["room_for"] == task]
             place = {key: placed[key] for key in ("machine", "width_milli", "threads", "cost")}
             place |= {"cores": list(placed["cores"]), "terms": plain_terms(placed["terms"])}
-            late = [str(c["task"]) for c in changes_of(account, "taken_back") if c["room_for"] == task]
+            late = [str(c["task"]) for c in changes["taken_back"] if c["room_for"] == task]
             return {**_plain("let_in"), "place": place, "victims": victims, "taken_back": late}
     return None
 
@@ -48,9 +54,9 @@ def _plain(fate: str) -> dict[str, Any]:
     return {"fate": fate, "cause": None, "models": False, "models_missing": None, "told": None}
 
 
-def _let_in_places(account: Account) -> list[Mapping[str, Any]]:
+def _let_in_places(account: Account) -> list[RecordedPlacement]:
     return [
-        placed for part in account.parts if (names := let_in(part)) for placed in part.plain["placements"]
+        placed for part in account.parts if (names := let_in(part)) for placed in part.search["placements"]
         if placed["task"] in names
     ]  # fmt: skip
 

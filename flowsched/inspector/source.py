@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
 
 from flowsched.inspector.account import Account
 from flowsched.records.record_file import ARCHIVE_SUFFIX, load_record, looks_like_record
+from flowsched.records.record_types import Record
 from flowsched_models.document import InputError, Problem
 from flowsched_models.extras import install_extra
 
@@ -24,7 +24,7 @@ LIVE_GROUP = "flowsched.live"
 class LiveRecord:
     """What a running scheduler gave."""
 
-    record: Mapping[str, Any]
+    record: Record
     """Plain data."""
     source: str
     """Where it comes from, for messages: the scheduler and the round."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from flowsched.cluster.decision import NO_BOUND, gap_words, proves_nothing
 from flowsched.cluster.snapshot import MILLI
 from flowsched.inspector.account import SEARCH, Account, Part, Placed, Waits
 from flowsched.inspector.graph import LAYERS, Graph
+from flowsched.records.record_types import RecordedCertificate, RecordedChanges
 from flowsched_models.quantity import format_cores
 from flowsched_models.text_table import INDENT, counted, printable, text_table, when
 
@@ -70,7 +70,7 @@ def _placed_and_waiting(account: Account) -> tuple[int, int]:
     return len(placed), len(waiting - placed)
 
 
-def _certificates(account: Account) -> list[Mapping[str, Any]]:
+def _certificates(account: Account) -> list[RecordedCertificate]:
     return [part.certificate for part in account.parts if part.certificate is not None]
 
 
@@ -122,7 +122,7 @@ def _part(account: Account, part: Part, everything: bool) -> Iterator[str]:
         yield ""
         yield f"waiting: {len(part.waiting):,}"
         yield from _waiting(account, part.waiting, everything)
-    yield from _changes(account, part.plain)
+    yield from _changes(account, part.search)
     if part.reservations:
         yield ""
         yield "reserved"
@@ -146,7 +146,7 @@ def _part(account: Account, part: Part, everything: bool) -> Iterator[str]:
         yield from _times("time", part.timings)
 
 
-def _changes(account: Account, plain: Mapping[str, Any]) -> Iterator[str]:
+def _changes(account: Account, plain: RecordedChanges) -> Iterator[str]:
     """What was preempted and moved."""
     if plain.get("preemptions"):
         yield ""
@@ -367,7 +367,8 @@ def _certificate(part: Part) -> str:
     c = part.certificate
     if c is None:
         return f"certificate: none, {'the round proved nothing' if part.tasks else 'nothing was pending'}"
-    among = f" among the {c['machines']:,} machines looked at" if c.get("machines") is not None else ""
+    machines = c.get("machines")
+    among = "" if machines is None else f" among the {machines:,} machines looked at"
     return f"certificate ({c['method']}){among}: cost {c['primal']:.4f}, lower bound {c['bound']:.4f}, " + gap_words(c)
 
 

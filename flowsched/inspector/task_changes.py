@@ -149,7 +149,7 @@ def stands_of(account: Account) -> dict[str, Stand]:
             terms = w.terms or ({} if w.cost is None else {"waiting": w.cost})
             stands[key(w.task)] = Stand(WAITING, None, None, w.cost, terms, w.reason)
     for part in account.parts:
-        for r in part.plain["snapshot"]["running"] if part.kind == SEARCH else ():
+        for r in part.search["snapshot"]["running"] if part.kind == SEARCH else ():
             stand = Stand(RUNNING, r["machine"], milli_of(r["width"]), None, cores=parse_cores(r["cores"]))
             stands.setdefault(key(r["task"]["name"]), stand)
     return stands

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flowsched.inspector.account import option_of
 from flowsched.inspector.comparison import plain_terms
 from flowsched.inspector.core_price import core_price
 from flowsched.inspector.flow_refusals import Refused, refused
@@ -15,6 +16,7 @@ from flowsched.inspector.sharing import shared_services
 from flowsched.inspector.wait_cause import WaitCause
 from flowsched.inspector.waiting_bound import waiting_bound
 from flowsched.pricing.arrival import Arrival, joined
+from flowsched.records.record_types import RecordedHeldMachine
 from flowsched.round.extract import below_demand
 
 
@@ -25,9 +27,10 @@ def waiting_facts(task: FlowTask) -> dict[str, Any]:
     reservation = next((_reserved(task, r) for r in part.reservations if r["task"] == task.name), None)
     found = refused(task)
     cause = _cause(task, reservation is not None, found)
+    later = None if waits.planned is None else option_of(waits.planned)
     planned = None
-    if waits.planned is not None:
-        planned = {k: waits.planned[k] for k in ("machine", "slot", "width_milli")} | {"start_s": _start_s(task)}
+    if later is not None:
+        planned = {"machine": later[0], "slot": later[1], "width_milli": later[2], "start_s": _start_s(task)}
     closest = _closest(task)
     nearest = closest or (found.shortage or {}).get("emptiest")
     return {
@@ -42,7 +45,7 @@ def waiting_facts(task: FlowTask) -> dict[str, Any]:
         "closest": closest,
         "better_gpus": _better_gpus(task, closest) if cause == WaitCause.COST else None,
         "core_price": None if nearest is None else core_price(part, nearest["machine"], task.width_milli),
-        "shared": [] if planned is None else _shared_later(task, planned["machine"]),
+        "shared": [] if later is None else _shared_later(task, later[0]),
         "needed_waiting": _needed_waiting(task, closest, cause),
         "refusals": found.table,
         "shortage": found.shortage,
@@ -63,12 +66,12 @@ def _cause(task: FlowTask, reserved: bool, found: Refused) -> WaitCause:
         return WaitCause.RESERVED
     if opened is not None and task.number in opened.gangs.barred:
         return WaitCause.GROUP
-    if any(r["moved_to"] is None for r in task.part.plain.get("repairs", ()) if r["task"] == task.name):
+    if any(r["moved_to"] is None for r in task.part.search.get("repairs", ()) if r["task"] == task.name):
         return WaitCause.RELATION
     return found.cause
 
 
-def _reserved(task: FlowTask, reservation: Mapping[str, Any]) -> dict[str, Any]:
+def _reserved(task: FlowTask, reservation: RecordedHeldMachine) -> dict[str, Any]:
     return dict(reservation) | {
         "in_s": None if reservation["start_s"] is None else reservation["start_s"] - task.account.now_s
     }

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from flowsched.cluster.settings_form import apply_settings
 from flowsched.cluster.snapshot import Running, Service, Snapshot, Task
-from flowsched.inspector.account import NETWORK, Account, Part
+from flowsched.inspector.account import NETWORK, Account, Part, new_part
 from flowsched.inspector.again import (
     POLICY,
     Terms,
@@ -32,6 +32,7 @@ from flowsched.inspector.again import (
 from flowsched.inspector.bulk_change import CPU, MEMORY, ChangedBulk, Footprint, footprint, footprints
 from flowsched.inspector.change import Changes, change_snapshot, machine_columns
 from flowsched.records.record import record_head
+from flowsched.records.record_types import Record, RecordedWhatIf
 from flowsched.scale.bulk_input import BulkInput
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError, Problem
@@ -58,20 +59,19 @@ def what_if(account: Account, changes: Changes) -> Account:
     check_solvable(account)
     terms = _terms(account, changes)
     parts, notes = _Rounds(account, changes, terms).solve()
-    before = account.plain.get(WHAT_IF, {"changes": [], "notes": []})
+    nothing: RecordedWhatIf = {"changes": [], "notes": []}
+    before = account.plain.get("what_if", nothing)
     head = record_head(account.round, account.now_s, account.policy, terms.solver, terms.settings)
-    return Account(
-        {
-            **head,
-            **_carried(account, changes),
-            WHAT_IF: {
-                "changes": [*before["changes"], *changes.lines(account)],
-                "notes": list(dict.fromkeys((*before["notes"], *terms.notes, *terms.version, *notes))),
-            },
-            "parts": parts,
+    changed = {
+        **head,
+        **_carried(account, changes),
+        WHAT_IF: {
+            "changes": [*before["changes"], *changes.lines(account)],
+            "notes": list(dict.fromkeys((*before["notes"], *terms.notes, *terms.version, *notes))),
         },
-        f"{account.source} (what if)",
-    )
+        "parts": parts,
+    }
+    return Account(cast("Record", changed), f"{account.source} (what if)")
 
 
 def _terms(account: Account, changes: Changes) -> Terms:
@@ -91,7 +91,7 @@ def _carried(account: Account, changes: Changes) -> dict[str, Any]:
         kept["waited"] = {task: waited for task, waited in old["waited"].items() if task not in changes.without}
     if "machines" in old and "filters" in old:
         snapshots = [snapshot_of(account, part) for part in account.parts if part.kind != NETWORK]
-        columns = machine_columns(old["machines"], changes, snapshots)
+        columns = machine_columns(list(old["machines"]), changes, snapshots)
         if columns is not None:
             kept["machines"] = list(columns)
             rows = list(columns.values())
@@ -181,10 +181,10 @@ class _Rounds:
             given, pending=(*given.pending, *self._displaced_into(part)), catalogue=self._catalogue(given.catalogue)
         )
         new = search_again(given, self._terms.settings, self._terms.solver, part.priority)
-        if "needs" in part.plain:
-            new["needs"] = self._needs(part.plain["needs"])
+        if "needs" in part.search:
+            new["needs"] = self._needs(part.search["needs"])
         self._remember(self._then, part, self._snapshots[part.index])
-        self._remember(self._now, Part(part.kind, part.index, new), given)
+        self._remember(self._now, new_part(part.kind, part.index, new), given)
         return new
 
     def _catalogue(self, own: Catalogue) -> Catalogue:
@@ -231,7 +231,7 @@ class _Rounds:
 
     def _remember(self, placed: _Placed, part: Part, snapshot: Snapshot) -> None:
         tasks = {t.name: t for t in snapshot.pending}
-        needs = part.plain.get("needs", {})
+        needs = part.search.get("needs", {})
         for p in part.placements:
             assert p.width_milli is not None and p.threads is not None and p.cores is not None, "searches say all three"
             task = tasks[p.task]
@@ -259,7 +259,7 @@ class _Rounds:
             for part in parts:
                 self._then.bulk += footprints(part)
             for i, new in enumerate(found):
-                self._now.bulk += footprints(Part(NETWORK, parts[0].index + i, new))
+                self._now.bulk += footprints(new_part(NETWORK, parts[0].index + i, new))
         return found
 
     def _set(self, given: BulkInput) -> None:
@@ -287,7 +287,7 @@ def _planned_apart(account: Account) -> bool:
     for part in account.parts:
         if part.kind == NETWORK:
             continue
-        running = {r["task"]["name"] for r in part.plain["snapshot"]["running"]}
+        running = {r["task"]["name"] for r in part.search["snapshot"]["running"]}
         there = set(part.machines)
         if any(machine in there and task not in running for task, machine in placed):
             return True

@@ -21,6 +21,7 @@ import numpy as np
 from flowsched.errors import ShapeError
 from flowsched.records.record import RECORD_KIND, RECORD_VERSION
 from flowsched.records.record_shape import check_shape
+from flowsched.records.record_types import Record
 from flowsched_models.document import InputError, Problem
 from flowsched_models.output import make_folder, write_whole, write_whole_bytes
 
@@ -84,7 +85,7 @@ def looks_like_record(path: Path) -> bool:
     return head[:2] == b"PK" or re.search(rb'"kind"\s*:\s*"\w*Record"', head) is not None
 
 
-def load_record(path: str | Path) -> dict[str, Any]:
+def load_record(path: str | Path) -> Record:
     """Read a record of the present version.
 
     Raises :class:`InputError` with one sentence for a file that is damaged, truncated, foreign or of another version.
@@ -101,7 +102,7 @@ def load_record(path: str | Path) -> dict[str, Any]:
     return read_record(content, source)
 
 
-def read_record(content: bytes, source: str) -> dict[str, Any]:
+def read_record(content: bytes, source: str) -> Record:
     """The same from the bytes of a file; ``source`` names it in messages."""
     if not content:
         raise _problem(source, "is empty", _HELP)
@@ -112,7 +113,7 @@ def read_record(content: bytes, source: str) -> dict[str, Any]:
     return check_record(data, source)
 
 
-def check_record(data: Any, source: str) -> dict[str, Any]:
+def check_record(data: Any, source: str) -> Record:
     """Plain data as a record of the present version. Raises :class:`InputError`."""
     if not isinstance(data, dict) or "kind" not in data or "apiVersion" not in data:
         message = "is no record of a round: it has no apiVersion and kind at the top"

@@ -37,6 +37,19 @@ Stage = Literal["network", "improvement", "gang", "greedy", "preemption"]
 """What may have decided where a task is planned."""
 
 
+class RecordedPlace(TypedDict):
+    """A task on a machine."""
+
+    task: Text
+    machine: Text
+
+
+class RecordedHeldMachine(RecordedPlace):
+    """A machine that is held for a task; of a machine that drains the end may not be known."""
+
+    start_s: Number | None
+
+
 # Snapshot
 
 
@@ -46,6 +59,14 @@ class RecordedTaskGpus(TypedDict):
     count: NotRequired[Count]
     share: NotRequired[Quantity]
     models: NotRequired[Texts]
+
+
+class RecordedLocality(TypedDict):
+    """Where a part of a task's input is."""
+
+    label: Text
+    value: Text
+    share: Number
 
 
 class RecordedTask(TypedDict):
@@ -74,6 +95,11 @@ class RecordedTask(TypedDict):
     rounds_waited: NotRequired[Count]
     preemptions: NotRequired[Count]
     done: NotRequired[Number]
+    run_s: NotRequired[Number | None]
+    interference_class: NotRequired[Text]
+    input_mb: NotRequired[Number]
+    locality: NotRequired[list[RecordedLocality]]
+    wishes: NotRequired[dict[str, Number]]
     gpus: NotRequired[RecordedTaskGpus]
     gpus_for: NotRequired[Text]
     postponements: NotRequired[Count]
@@ -132,22 +158,17 @@ class RecordedRunning(TypedDict):
     remote: NotRequired[Flag]
 
 
-class RecordedPlannedStart(TypedDict):
+class RecordedPlannedStart(RecordedPlace):
     """What the last round postponed a task for."""
 
-    task: Text
-    machine: Text
     slot: Rounds
     width: Quantity
 
 
-class RecordedSnapshotReservation(TypedDict):
+class RecordedSnapshotReservation(RecordedHeldMachine):
     """A machine that is held for an overdue task."""
 
-    task: Text
-    machine: Text
     width: Quantity
-    start_s: Number | None
 
 
 class RecordedStartDelay(TypedDict):
@@ -168,11 +189,14 @@ class RecordedSnapshotRelation(TypedDict):
     min_domains: NotRequired[Whole]
 
 
-class RecordedTaskGroup(TypedDict):
-    """A gang."""
-
+class _TaskGroup(TypedDict):
     name: Text
     minimum: Whole
+
+
+class RecordedTaskGroup(_TaskGroup):
+    """A gang."""
+
     deadline_s: NotRequired[Number | None]
 
 
@@ -242,36 +266,36 @@ class RecordedCertificate(TypedDict):
     unconstrained: Number
     gap_absolute: Number
     gap_relative: Number
+    machines: NotRequired[Whole | None]
     prices: NotRequired[dict[str, Number]]
 
 
-class RecordedPreemption(TypedDict):
+class RecordedTakenBack(RecordedPlace):
+    """A task that was placed, and whose place went to a higher priority."""
+
+    room_for: Text
+
+
+class RecordedPreemption(RecordedTakenBack):
     """A running task that waits again."""
 
-    task: Text
-    machine: Text
-    room_for: Text
     cost: Number
     keeps_work: Flag
 
 
-class RecordedTakenBack(TypedDict):
-    """A task that was placed, and whose place went to a higher priority."""
+class _Start(RecordedPlace):
+    """What a task gets on a machine."""
 
-    task: Text
-    machine: Text
-    room_for: Text
-
-
-class RecordedMove(TypedDict):
-    """A running task that goes on elsewhere."""
-
-    task: Text
-    source: Text
-    machine: Text
     width_milli: Whole
     threads: Threads
     cores: Wholes
+    devices: NotRequired[Wholes]
+
+
+class RecordedMove(_Start):
+    """A running task that goes on elsewhere."""
+
+    source: Text
     pause_s: Number
     gain: Number
     price: Number
@@ -284,6 +308,7 @@ class RecordedChanges(TypedDict):
     preemptions: NotRequired[list[RecordedPreemption]]
     taken_back: NotRequired[list[RecordedTakenBack]]
     moves: NotRequired[list[RecordedMove]]
+    let_in: NotRequired[list[RecordedPlacement]]
 
 
 class _Part(TypedDict):
@@ -329,11 +354,9 @@ class RecordedPass(TypedDict):
 _PassNumber = TypedDict("_PassNumber", {"pass": NotRequired[Count]})
 
 
-class RecordedDecision(_PassNumber):
+class RecordedDecision(RecordedPlace, _PassNumber):
     """What gave a task its place; where a pass did, which one and at what price."""
 
-    task: Text
-    machine: Text
     stage: Stage
     price: NotRequired[Number]
     runner_up: NotRequired[Number | None]
@@ -354,17 +377,11 @@ class RecordedTaskPlan(RecordedPlan):
     shared: NotRequired[Flag | None]
 
 
-class RecordedPlacement(TypedDict):
+class RecordedPlacement(_Start):
     """A task that is bound now."""
 
-    task: Text
-    machine: Text
-    width_milli: Whole
-    threads: Threads
-    cores: Wholes
     cost: Number
     terms: dict[str, Number]
-    devices: NotRequired[Wholes]
 
 
 class RecordedPostponement(TypedDict):
@@ -378,25 +395,15 @@ class RecordedPostponement(TypedDict):
     planned: RecordedPlan | None
 
 
-class RecordedHeldMachine(TypedDict):
-    """A machine that is held for a task of a network part."""
-
-    task: Text
-    machine: Text
-    start_s: Number | None
-
-
 class RecordedReservation(RecordedHeldMachine):
     """A machine that is held for an overdue task, and how much of it."""
 
     width_milli: Whole
 
 
-class RecordedGangOutcome(TypedDict):
+class RecordedGangOutcome(_TaskGroup):
     """What a round decided about a gang that did not run yet."""
 
-    name: Text
-    minimum: Whole
     running: Whole
     members: Texts
     starts: Flag
@@ -574,29 +581,22 @@ class RecordedDual(TypedDict):
 
 
 class RecordedScaleSettings(TypedDict):
-    """Settings of rounds at cluster scale; its reader checks the others."""
+    """Settings of rounds at cluster scale; their reader checks the others."""
 
     resolves: Rounds
+    scoring: NotRequired[Text]
 
 
 class RecordedGiven(TypedDict):
     """All that solving a bulk part again takes beside."""
 
     settings: RecordedScaleSettings
-    task_groups: list[RecordedDatedTaskGroup]
+    task_groups: list[RecordedTaskGroup]
     running_members: dict[str, Count]
     cost_model: NotRequired[Text]
     now_s: NotRequired[Number]
     order: NotRequired[Texts]
     decision: NotRequired[Count]
-
-
-class RecordedDatedTaskGroup(TypedDict):
-    """A task group of a bulk round."""
-
-    name: Text
-    minimum: Whole
-    deadline_s: Number | None
 
 
 class NetworkPart(_Part):
@@ -696,11 +696,9 @@ class RecordedFilters(TypedDict):
     verdict: Wholes
 
 
-class RecordedHeldNode(TypedDict):
+class RecordedHeldNode(RecordedPlace):
     """A node that drained for a due pod."""
 
-    task: Text
-    machine: Text
     priority: Whole
 
 
@@ -738,7 +736,6 @@ class Record(RecordedChanges):
     before: NotRequired[list[RecordedHeldMachine]]
     outside: NotRequired[list[RecordedOutside]]
     changes: NotRequired[RecordedRunningChanges]
-    let_in: NotRequired[list[RecordedPlacement]]
     machines: NotRequired[Texts]
     filters: NotRequired[list[RecordedFilters]]
     held_node: NotRequired[RecordedHeldNode | None]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import FailFast, Field, GetCoreSchemaHandler
+from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
@@ -40,7 +40,7 @@ class Column:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         """Called by pydantic."""
         # A list of a million wrong values is one mistake.
-        listed = handler.generate_schema(Annotated[list[self.item], FailFast()])
+        listed = core_schema.list_schema(handler.generate_schema(self.item), fail_fast=True)
         return core_schema.no_info_wrap_validator_function(self._checked, listed)
 
     def _checked(self, value: Any, handler: core_schema.ValidatorFunctionWrapHandler) -> Any:

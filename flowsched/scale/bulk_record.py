@@ -175,7 +175,7 @@ def read_bulk_input(*parts: Mapping[str, Any], ask: Callable[[], CostModel] | No
         np.where(limited, np.where(limited, limits, 0.0).astype(np.int64), UNLIMITED).reshape(count, features),
         {relation["name"]: read_topology_counts(relation) for relation in part["relations"]},
         [_read_demand(part, demand) for demand in demands],
-        tuple(TaskGroup(g["name"], g["minimum"], g["deadline_s"]) for g in given["task_groups"]),
+        tuple(TaskGroup(g["name"], g["minimum"], g.get("deadline_s")) for g in given["task_groups"]),
         dict(given["running_members"]),
         read_round_settings(given["settings"]),
         RecordedModel(parts, ask) if "cost_model" in given else None,

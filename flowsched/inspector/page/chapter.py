@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from flowsched.inspector.account import SEARCH, Account, Part, Waits
+from flowsched.inspector.account import SEARCH, Account, Part, Waits, option_of
 from flowsched.inspector.device_facts import DeviceHold, machine_devices
 from flowsched.inspector.explanation import Explanation, explain
 from flowsched.inspector.gpu_facts import link_words
@@ -100,12 +100,12 @@ def _part(account: Account, part: Part) -> dict[str, Any]:
             [task.get(r["task"], -1), machine.get(r["machine"], -1), part.width_of(r), _time(r["start_s"])]
             for r in part.reservations
         ],
-        "machine_costs": [_number(part.plain["machine_costs"].get(m)) for m in part.machines]
+        "machine_costs": [_number(part.search["machine_costs"].get(m)) for m in part.machines]
         if "machine_costs" in part.plain
         else None,
-        "goal_s": _number(part.plain.get("goal_s")),
-        "task_groups": [dict(g) for g in part.plain.get("given", part.plain).get("task_groups", ())],
-        "repairs": [dict(r) for r in part.plain.get("repairs", ())],
+        "goal_s": _number(part.search.get("goal_s")),
+        "task_groups": _task_groups(part),
+        "repairs": [dict(r) for r in part.search.get("repairs", ())],
         "graphs": _graphs(part),
         "certificate": None
         if certificate is None
@@ -132,9 +132,15 @@ def _ranges(numbers: Sequence[int]) -> list[int]:
     return pairs
 
 
+def _task_groups(part: Part) -> list[dict[str, Any]]:
+    if part.bulk:
+        return [dict(group) for group in part.network["given"]["task_groups"]]
+    return [dict(group) for group in part.search.get("task_groups", ())]
+
+
 def _fleet(part: Part) -> dict[str, Any]:
     """Resources before the round."""
-    fleet = part.plain["fleet"]
+    fleet = part.network["fleet"]
     shape = (len(part.machines), len(fleet["resources"]))
     columns = {
         name: np.asarray(fleet[name], dtype=np.int64).reshape(shape).T.tolist() for name in ("allocatable", "free")
@@ -143,7 +149,7 @@ def _fleet(part: Part) -> dict[str, Any]:
 
 
 def _snapshot(account: Account, part: Part, explained: Mapping[str, Explanation]) -> dict[str, Any]:
-    snapshot = part.plain["snapshot"]
+    snapshot = part.search["snapshot"]
     by_name = {m["name"]: m for m in snapshot["machines"]}
     return {
         "type": [by_name[name].get("type") for name in part.machines],
@@ -221,8 +227,8 @@ def _class_facts(part: Part, index: int) -> dict[str, Any]:
         }
         return {**facts, "width_milli": int((demand.get("needs") or {}).get("cpu", 0))}
     name = part.classes[index].name
-    tasks: Sequence[Mapping[str, Any]] = part.plain["snapshot"].get("pending", ())
-    pending: Mapping[str, Any] = next((t for t in tasks if t["name"] == name), {})
+    tasks = part.search["snapshot"]["pending"]
+    pending: Mapping[str, Any] = next((dict(t) for t in tasks if t["name"] == name), {})
     keys = ("profile", "scale", "memory", "goal_s", "priority", "group", "submit_s")
     return {
         **{key: pending[key] for key in keys if key in pending},
@@ -260,8 +266,8 @@ def _waiting(waiting: Sequence[Waits], task: Mapping[str, int], machine: Mapping
         "terms": _sparse_rows([w.terms for w in waiting]),
         "planned": [
             None
-            if w.planned is None
-            else [machine.get(w.planned["machine"], -1), w.planned["slot"], w.planned["width_milli"]]
+            if w.planned is None or (option := option_of(w.planned)) is None
+            else [machine.get(option[0], -1), *option[1:]]
             for w in waiting
         ],
     }
@@ -272,9 +278,10 @@ def _plan(part: Part, task: Mapping[str, int], machine: Mapping[str, int]) -> li
     if part.kind != SEARCH:
         return None
     plan: list[list[int]] = [[-1, -1, -1] for _ in task]
-    for entry in part.plain["plan"]:
-        if entry["machine"] is not None and entry["task"] in task:
-            plan[task[entry["task"]]] = [machine.get(entry["machine"], -1), entry["slot"], entry["width_milli"]]
+    for entry in part.search["plan"]:
+        option = option_of(entry)
+        if option is not None and entry["task"] in task:
+            plan[task[entry["task"]]] = [machine.get(option[0], -1), *option[1:]]
     return plan
 
 

@@ -60,11 +60,12 @@ def _errors(value: Any) -> Any:
     return [each if isinstance(each, str) else float(each) for each in _listed(value)]
 
 
-_Load, _Copies, _Error = Positive, Annotated[PositiveInt, Field(le=1000)], float | Literal["measured"]
-Loads = Annotated[list[_Load], _one_or_more(_listed, _Load), Field(min_length=1)]
+_Copies = Annotated[PositiveInt, Field(le=1000)]
+_Error = float | Literal["measured"]
+Loads = Annotated[list[Positive], _one_or_more(_listed, Positive), Field(min_length=1)]
 Copies = Annotated[list[_Copies], _one_or_more(_listed, _Copies), Field(min_length=1)]
 Errors = Annotated[list[_Error], _one_or_more(_errors, _Error), Field(min_length=1)]
-_EXACT: list[float | Literal["measured"]] = [0.0]
+_EXACT: list[_Error] = [0.0]
 SettingValue = float | int | str | bool | None
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from flowsched.cluster.snapshot_file import load_snapshot
     from flowsched.errors import InputError
     from flowsched.records.record_file import load_record, write_record
+    from flowsched.records.record_types import Record
     from flowsched.round.scheduler import FlowScheduler, solve
 else:
     # The engine takes a second to import, and every command imports this package: so each name when it is asked for.
@@ -25,6 +26,7 @@ else:
         "InputError": "errors",
         "Placement": "cluster.decision",
         "Postponement": "cluster.decision",
+        "Record": "records.record_types",
         "Settings": "cluster.settings",
         "Snapshot": "cluster.snapshot",
         "load_record": "records.record_file",
@@ -52,6 +54,7 @@ __all__ = [
     "InputError",
     "Placement",
     "Postponement",
+    "Record",
     "Settings",
     "Snapshot",
     "load_record",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flowsched.inspector.account import Account
 from flowsched.inspector.graph import Graph
 from flowsched.inspector.summary import moves_left
-from flowsched_models.text_table import when
+from flowsched_models.text_table import printable, when
 
 LAST = "last"
 """The network of every move that a search weighed, around its final plan."""
@@ -20,7 +20,8 @@ def render_dimacs(account: Account, graph: Graph, which: str) -> str:
     _ = graph.potentials  # the proof that the flow is optimal
     left = moves_left(graph) if which == LAST else ""
     lines = [
-        f"c flowsched: {which} network of round {account.round} at {when(account.now_s)}, policy {_line(account.policy)}",
+        f"c flowsched: {which} network of round {account.round} at {when(account.now_s)}, "
+        f"policy {printable(account.policy)}",
         "c a minimum-cost flow problem in DIMACS format",
         f"c optimum {graph.optimum}",
         *([f"c {left}"] if left else []),
@@ -28,7 +29,7 @@ def render_dimacs(account: Account, graph: Graph, which: str) -> str:
         "c nodes: number, supply, kind:name",
     ]
     supplies = graph.supplies.tolist()
-    lines += [f"c node {i + 1} {supplies[i]} {_line(graph.label(i))}" for i in range(graph.node_count)]
+    lines += [f"c node {i + 1} {supplies[i]} {printable(graph.label(i))}" for i in range(graph.node_count)]
     lines.append(f"p min {graph.node_count} {graph.arc_count}")
     lines += [f"n {i + 1} {supply}" for i, supply in enumerate(supplies) if supply]
     lines.append("c arcs: tail, head, lower bound, capacity, cost")
@@ -38,8 +39,3 @@ def render_dimacs(account: Account, graph: Graph, which: str) -> str:
         for tail, head, capacity, cost in zip(*(column.tolist() for column in columns), strict=True)
     ]
     return "\n".join(lines) + "\n"
-
-
-def _line(text: str) -> str:
-    """A text without line ends and other control characters."""
-    return "".join(c if c.isprintable() else "\ufffd" for c in text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext
@@ -29,7 +28,7 @@ from flowsched_simulator.baselines import BASELINES, variant_label, variants_of
 from flowsched_simulator.commands.run_progress import RunProgress
 from flowsched_simulator.commands.simulate_events import EventsRequest, simulate_events
 from flowsched_simulator.commands.simulate_isolation import simulate_isolation
-from flowsched_simulator.commands.simulate_node import NODE_ONLY, NodeRequest, simulate_on_node
+from flowsched_simulator.commands.simulate_node import NODE_ONLY, NodeRequest, deviation, simulate_on_node
 from flowsched_simulator.comparison import compare, result
 from flowsched_simulator.node import scenario_file as node_scenario_file
 from flowsched_simulator.node.policies import NODE_POLICIES
@@ -52,7 +51,6 @@ from flowsched_simulator.scenario_file import BUNDLED, find_file, load_scenario,
 from flowsched_simulator.schedule_file import load_schedule
 from flowsched_simulator.simulation import LONGEST_S, Options
 from flowsched_simulator.table import render_table
-from flowsched_simulator.truth import Error
 
 UNFINISHED = 3
 """Exit code when some job of some run never ended."""
@@ -165,7 +163,7 @@ def simulate(
     SCENARIO may be a file of events that `flowsched run --events` recorded. Each of its rounds is then decided anew, and
     compared with the record (exit code 4: different), or with what --policy had decided.
     """
-    error = _model_error(model_error)
+    error = deviation("--model-error", model_error, 3.0)
     if looks_like_events(Path(scenario)):
         _refuse(context, _NOT_OF_EVENTS, f"has no meaning for events that were recorded, as in {scenario}")
         if not policies:
@@ -330,19 +328,6 @@ def _refuse(context: click.Context, names: Iterable[str], message: str) -> None:
     ]
     if given:
         raise InputError([Problem(option, None, "", message, "leave it out") for option in given])
-
-
-def _model_error(text: str) -> Error:
-    """A standard deviation, or the word for the profiles' own errors."""
-    if text == "measured":
-        return "measured"
-    try:
-        sigma = float(text)
-    except ValueError:
-        sigma = math.nan
-    if not 0.0 <= sigma <= 3.0:
-        raise InputError([Problem("--model-error", None, "", f"{text} is not a number from 0 to 3", "or: measured")])
-    return sigma
 
 
 def _compared(

@@ -64,7 +64,8 @@ def simulate_on_node(document: Document, request: NodeRequest, report: Report) -
     settings = flow_node_settings(request.settings, names)
     if request.load_seed is not None:
         _check_spans(scenario)
-    options = NodeOptions(request.seed, request.load_seed, None, _noise(request.noise), request.model_error)
+    noise: Noise = "measured" if request.noise is None else deviation("--noise", request.noise, MOST_NOISE)
+    options = NodeOptions(request.seed, request.load_seed, None, noise, request.model_error)
     intervals_s = _intervals(request.qps_interval)
     if request.records is not None:
         if FLOW_NODE not in names:
@@ -123,17 +124,16 @@ def _intervals(text: str | None) -> tuple[float, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _noise(text: str | None) -> Noise:
-    if text is None or text == "measured":
+def deviation(option: str, text: str, most: float) -> Noise:
+    """A standard deviation, or the word for those that were measured."""
+    if text == "measured":
         return "measured"
     try:
         sigma = float(text)
     except ValueError:
         sigma = math.nan
-    if not 0.0 <= sigma <= MOST_NOISE:
-        raise InputError(
-            [Problem("--noise", None, "", f"{text} is not a number from 0 to {MOST_NOISE:g}", "or: measured")]
-        )
+    if not 0.0 <= sigma <= most:
+        raise InputError([Problem(option, None, "", f"{text} is not a number from 0 to {most:g}", "or: measured")])
     return sigma
 
 

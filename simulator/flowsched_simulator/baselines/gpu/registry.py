@@ -14,24 +14,12 @@ from flowsched_simulator.baselines.gpu.rule import GpuRule, scored_rule
 from flowsched_simulator.baselines.gpu.starts import draws, fragmentation_tables, hosted_kinds
 
 _RULES = (
-    scored_rule("Random", "any machine where the task fits", score_alike, choose_random, start=draws),
-    scored_rule("DotProd", "the machine whose free CPU and GPU are least aligned with the task", score_dot_prod),
-    scored_rule(
-        "GpuClustering",
-        "tasks of one kind together, on the fullest such machine",
-        score_clustering,
-        placed=count_hosted,
-        start=hosted_kinds,
-    ),
-    scored_rule("GpuPacking", "used devices before free ones, and those before idle machines", score_packing),
-    scored_rule("BestFit", "the machine with the least left, over CPU and GPU", score_best_fit),
-    GpuRule(
-        "FGD",
-        "where the expected fragmentation of GPUs grows least",
-        choose_fgd,
-        placed=placed_fgd,
-        start=fragmentation_tables,
-    ),
+    scored_rule("Random", score_alike, choose_random, start=draws),
+    scored_rule("DotProd", score_dot_prod),
+    scored_rule("GpuClustering", score_clustering, placed=count_hosted, start=hosted_kinds),
+    scored_rule("GpuPacking", score_packing),
+    scored_rule("BestFit", score_best_fit),
+    GpuRule("FGD", choose_fgd, placed=placed_fgd, start=fragmentation_tables),
 )
 GPU_RULES: Mapping[str, GpuRule] = {rule.name: rule for rule in _RULES}
 """In the order of the publication's figures, the worst first."""

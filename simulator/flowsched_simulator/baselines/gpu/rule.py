@@ -57,7 +57,6 @@ class GpuRule:
     """A rule. Its kernels have the shapes that ``play_kernels`` says."""
 
     name: str
-    description: str
     choose: Callable[..., tuple[int, int]]
     """Where a task goes. Of equally good machines the first."""
     placed: Callable[..., None] = nothing_kept
@@ -68,7 +67,6 @@ class GpuRule:
 
 def scored_rule(
     name: str,
-    description: str,
     score: Callable[..., int],
     choose: Callable[..., tuple[int, int]] = choose_scored,
     placed: Callable[..., None] = nothing_kept,
@@ -86,4 +84,4 @@ def scored_rule(
         return state
 
     follow = filled(placed_scored, f"placed_{name}", placed=placed, rescore=of_one)
-    return GpuRule(name, description, choose, follow, begin)
+    return GpuRule(name, choose, follow, begin)

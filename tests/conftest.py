@@ -4,12 +4,17 @@ record that any test makes or writes: its flows are optimal flows, and its terms
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
+
+# Read when numpy is imported, here and in the processes of tests. Matrices are small: with two threads, which wait for each
+# other, a fit took six times as much of the CPU.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import flowsched.round.scheduler
 import tiers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import NoReturn
 
@@ -11,6 +12,9 @@ import pytest
 
 ALSO_CALLED = {"chromium": ("chromium-browser", "google-chrome", "google-chrome-stable")}
 """Other names of the same tool; ``.ci/run`` looks for the same ones."""
+
+PLAIN_PYTHON = (sys.executable, "-I", "-S", "-c")
+"""Runs what asks for the standard library only: in the emulated machine, looking for packages takes a second."""
 
 
 def needs(tool_name: str, why: str) -> str:

@@ -1,14 +1,17 @@
 """A process that forks agents on request: for tests that kill them at any moment, without waiting for imports each time.
 
-Reads a line, forks an agent, prints its process id; prints ``ended CODE`` when it is gone. The controller changes everything
-it can at every tick.
+For each configuration it forks a process that reads a line, forks an agent, prints its process id, and prints ``ended CODE``
+when it is gone. The controller changes everything it can at every tick.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import socket
 import sys
+import traceback
 from pathlib import Path
 
 from flowsched.node import LOWEST_WEIGHT, Allocation, Node, Reading, TaskGrant
@@ -41,7 +44,33 @@ class Restless:
 
 
 def main() -> None:
-    configuration = load_configuration(Path(sys.argv[1]))
+    """Each message is the path of a configuration, with the three standard files of the process that is to serve it."""
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    while True:
+        path, files, _, _ = socket.recv_fds(requests, 4096, 3)
+        if not path:
+            return
+        if os.fork() == 0:
+            requests.close()
+            for number, file in enumerate(files):
+                os.dup2(file, number)
+                os.close(file)
+            try:
+                serve(Path(path.decode()))
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(0)
+        for file in files:
+            os.close(file)
+        with contextlib.suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+
+
+def serve(path: Path) -> None:
+    print(os.getpid(), flush=True)
+    configuration = load_configuration(path)
     for number, _ in enumerate(sys.stdin):
         child = os.fork()
         if child == 0:

@@ -8,7 +8,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,10 +27,11 @@ from flowsched_agent.claims import Claims, Target, target_of, usual_folders
 from flowsched_agent.controls.control import ControlError
 from flowsched_agent.state_file import State, StateFile, boot_id, start_time
 from flowsched_agent.system import System
+from requirements_on_machine import PLAIN_PYTHON
 
 PARENT = f"""
-import subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", {DOZER!r}])
+import subprocess
+child = subprocess.Popen([*{PLAIN_PYTHON!r}, {DOZER!r}])
 print(child.pid, flush=True)
 child.wait()
 """
@@ -39,7 +39,7 @@ child.wait()
 
 @pytest.fixture
 def task() -> Iterator[int]:
-    process = subprocess.Popen([sys.executable, "-c", DOZER], start_new_session=True)
+    process = subprocess.Popen([*PLAIN_PYTHON, DOZER], start_new_session=True)
     wait_for(lambda: settings_of(process.pid).threads == 3, "the threads of the task")
     yield process.pid
     process.kill()
@@ -84,7 +84,7 @@ def test_the_second_agent_leaves_alone_what_the_first_steers_until_that_ends(tmp
 
 
 def test_a_child_of_what_another_agent_steers_is_that_agent_s(tmp_path: Path) -> None:
-    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    parent = subprocess.Popen([*PLAIN_PYTHON, PARENT], stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert parent.stdout is not None
     child = int(parent.stdout.readline())
     try:
@@ -102,7 +102,7 @@ def test_a_child_of_what_another_agent_steers_is_that_agent_s(tmp_path: Path) ->
 
 
 def test_agents_with_targets_of_their_own_do_not_meet(tmp_path: Path, task: int) -> None:
-    other = subprocess.Popen([sys.executable, "-c", DOZER], start_new_session=True)
+    other = subprocess.Popen([*PLAIN_PYTHON, DOZER], start_new_session=True)
     try:
         wait_for(lambda: settings_of(other.pid).threads == 3, "the threads of the other task")
         before = [settings_of(task), settings_of(other.pid)]

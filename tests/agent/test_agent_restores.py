@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -18,7 +20,7 @@ import pytest
 
 from flowsched_agent.process import restore_machine
 from flowsched_agent.state_file import start_time
-from requirements_on_machine import cgroups, give_up, patience
+from requirements_on_machine import PLAIN_PYTHON, cgroups, give_up, patience
 
 HERE = Path(__file__).parent
 KILLS = 30 if patience() == 1.0 else 4
@@ -28,7 +30,7 @@ DOZER = """
 import threading, time
 def doze():
     while True:
-        time.sleep(0.002)
+        time.sleep(0.02)
 for _ in range(2):
     threading.Thread(target=doze, daemon=True).start()
 doze()
@@ -70,7 +72,7 @@ def settings_of(pid: int) -> Settings:
 @pytest.fixture
 def tasks() -> Iterator[list[int]]:
     """Two processes with three threads each."""
-    started = [subprocess.Popen([sys.executable, "-c", DOZER], start_new_session=True) for _ in range(2)]
+    started = [subprocess.Popen([*PLAIN_PYTHON, DOZER], start_new_session=True) for _ in range(2)]
     try:
         wait_for(lambda: all(settings_of(p.pid).threads == 3 for p in started), "the threads of the tasks")
         yield [p.pid for p in started]
@@ -96,31 +98,42 @@ def configuration(folder: Path, pids: list[int], **more: object) -> Path:
     return path
 
 
+@functools.cache
+def ready_to_fork() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """A process that has imported the agent, for all tests; it ends with this one, which holds the other end."""
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with its:
+        process = subprocess.Popen(
+            [sys.executable, str(HERE / "agent_under_fire.py"), str(its.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            pass_fds=[its.fileno()],
+        )
+    return ours, process
+
+
 class Fire:
     """Starts agents, and says when they are gone."""
 
     def __init__(self, path: Path) -> None:
         self.state = path.parent / "state" / "agent.json"
         self._errors = (path.parent / "errors.txt").open("w+")
-        self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "agent_under_fire.py"), str(path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-            text=True,
-        )
+        asked, self._asks = os.pipe()
+        answers, answered = os.pipe()
+        socket.send_fds(ready_to_fork()[0], [str(path).encode()], [asked, answered, self._errors.fileno()])
+        os.close(asked)
+        os.close(answered)
+        self._answers = os.fdopen(answers)
+        self._pid = int(self._answers.readline())
 
     def agent(self) -> int:
         """Start one; its process id."""
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
+        os.write(self._asks, b"\n")
+        return int(self._answers.readline())
 
     def ended(self) -> int:
         """The exit code of the last one, negative for a signal."""
-        assert self._process.stdout is not None
-        word, code = self._process.stdout.readline().split()
+        word, code = self._answers.readline().split()
         assert word == "ended"
         return int(code)
 
@@ -129,8 +142,11 @@ class Fire:
         return Path(self._errors.name).read_text()
 
     def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        wait_for(lambda: start_time(self._pid) is None, "the process that forks agents to end")
+        os.close(self._asks)
+        self._answers.close()
         self._errors.close()
 
 
@@ -252,7 +268,7 @@ def test_two_agents_with_one_state_file_are_refused(fire: Fire, tasks: list[int]
         [sys.executable, "-m", "flowsched_agent", "restore", "--state", str(fire.state)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert (done.returncode, "another agent holds the state file" in done.stderr) == (2, True)
     os.kill(agent, signal.SIGTERM)
@@ -325,14 +341,14 @@ def test_nothing_that_is_started_inherits_a_real_time_class() -> None:
         "sys.stdout.flush()\n"
         "subprocess.run([sys.executable, '-c', child])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     if done.returncode == 3:
         give_up("SCHED_FIFO is refused here; it is needed to see that no process inherits it")
     assert done.stdout.split() == [str(os.SCHED_FIFO), str(os.SCHED_OTHER)], done.stderr
 
 
 def test_of_a_task_that_ends_no_group_is_left(tmp_path: Path) -> None:
-    process = subprocess.Popen([sys.executable, "-c", DOZER], start_new_session=True)
+    process = subprocess.Popen([*PLAIN_PYTHON, DOZER], start_new_session=True)
     fire = Fire(configuration(tmp_path, [process.pid]))
     try:
         wait_for(lambda: settings_of(process.pid).threads == 3, "the threads of the task")
@@ -375,7 +391,7 @@ def test_a_dry_run_of_the_real_thing_changes_nothing(tmp_path: Path, tasks: list
         ],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     assert "task task-0: " in done.stdout
@@ -398,7 +414,7 @@ def test_cores_that_may_not_be_used_are_said(tmp_path: Path) -> None:
         "runpy.run_module('flowsched_agent', run_name='__main__')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, "--config", str(path), "--once"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code, "--config", str(path), "--once"], capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     assert f"left_out={beyond} allowed={allowed}" in done.stderr

@@ -39,7 +39,8 @@ def test_the_agent_on_a_machine_with_cgroup_version_2(kernel: GuestKernel, tmp_p
     qemu = needs("qemu-system-x86_64", "to emulate a machine with cgroup version 2")
     needs("memcached", "to be steered in the emulated machine")
     environment = {"FLOWSCHED_PATIENCE": PATIENCE, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    environment |= {key: os.environ[key] for key in ("FLOWSCHED_CI", "XDG_CACHE_HOME") if key in os.environ}
+    kept = ("FLOWSCHED_CI", "OPENBLAS_NUM_THREADS", "XDG_CACHE_HOME")
+    environment |= {key: os.environ[key] for key in kept if key in os.environ}
     argv = [sys.executable, "-u", str(Path(__file__).parent / "guest_start.py"), SHARED]
     run = run_in_guest(kernel, qemu, argv, tmp_path, LIMIT_S, environment)
     print(f"{len(run.tests)} tests in the guest, {run.seconds:.0f} s from the start of the emulator to its end")

@@ -26,17 +26,17 @@ from flowsched_agent.controls.saved import restore_saved
 from flowsched_agent.controls.scheduling import reserve, set_affinity
 from flowsched_agent.sensors.process import read_process, threads, tree
 from flowsched_agent.system import RESET_ON_FORK, Attributes, Policy, System
-from requirements_on_machine import cgroups, patience
+from requirements_on_machine import PLAIN_PYTHON, cgroups, patience
 
 PATIENCE_S = 30.0 * patience()
 """Until a test gives up waiting for the kernel to do what it was told. Nothing is measured by it."""
 JOB = """
-import subprocess, sys, threading, time
+import subprocess, sys, threading
 def spin():
     while True:
         sum(range(1000))
 threading.Thread(target=spin, daemon=True).start()
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+child = subprocess.Popen(["sleep", "600"])
 print("ready", flush=True)
 sys.stdin.read()
 child.kill()
@@ -79,7 +79,7 @@ def nothing_left_behind() -> Iterator[None]:
 def job() -> Iterator[int]:
     """Two threads, one of which works, and a child that sleeps."""
     process = subprocess.Popen(
-        [sys.executable, "-c", JOB], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        [*PLAIN_PYTHON, JOB], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     )
     assert process.stdout is not None
     STARTED.append(process.pid)
@@ -337,7 +337,7 @@ for line in sys.stdin:
 def forker() -> Iterator[subprocess.Popen[str]]:
     """A process of one thread that waits, and starts a child for each line."""
     process = subprocess.Popen(
-        [sys.executable, "-c", FORKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        [*PLAIN_PYTHON, FORKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     yield process
     os.killpg(process.pid, signal.SIGKILL)

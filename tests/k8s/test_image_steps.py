@@ -117,7 +117,7 @@ class Image:
             },
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=1800,
             check=False,
         )
 
@@ -156,7 +156,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Image:
                 env={**os.environ, "PYTHONPATH": str(tools), "PIP_DISABLE_PIP_VERSION_CHECK": "1"},
                 capture_output=True,
                 text=True,
-                timeout=300,
+                timeout=1800,
                 check=False,
             )
             assert done.returncode == 0, done.stdout + done.stderr

@@ -44,6 +44,7 @@ from flowsched_simulator.node.policies import NODE_POLICIES
 from flowsched_simulator.node.scenario_file import load_node_scenario
 from flowsched_simulator.node.simulation import NodeOptions
 from flowsched_simulator.scenario_file import BUNDLED, bundled
+from requirements_on_machine import needs
 
 HOUSE = Path(__file__).parent.parent
 DOCS = sorted((HOUSE / "docs").glob("*.md"))
@@ -286,24 +287,27 @@ QUICK_START = "<!-- quick start -->"
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=[p.stem for p in TUTORIALS])
 def test_a_tutorial_works_as_it_is_typed(page: Path, tmp_path: Path) -> None:
-    """Its files, then its commands in their order, in an empty folder; what needs more than that says what."""
+    """Its files, then its commands in their order, in one shell in an empty folder; what needs more than that says what."""
     for name, (_, content) in files_of(text_of(page)).items():
         (tmp_path / name).write_text(content, encoding="utf-8")
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     shell = [(before, content) for before, language, content in blocks(text_of(page)) if language == "sh"]
     typed = [content for before, content in shell if not before.startswith((NOT_RUN, QUICK_START))]
     if not typed:
         why = [before.removeprefix(NOT_RUN).removesuffix(" -->") for before, _ in shell if before.startswith(NOT_RUN)]
         pytest.skip(f"{page.name}: {'; '.join(why)}")
-    for content in typed:
-        done = subprocess.run(
-            ["bash", "-euc", content],
-            cwd=tmp_path,
-            env={**os.environ, "PATH": path},
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, f"{content}\n{done.stdout}\n{done.stderr}"
+    for name in ", ".join(re.findall(r"<!-- needs (.*?) -->", text_of(page))).split(", "):
+        if name:
+            needs(name, f"for the tutorial {page.name}")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    # What was started in the background ends with the shell, also where a command fails.
+    done = subprocess.run(
+        ["bash", "-euxc", "\n".join(["trap 'kill $(jobs -p) || true' EXIT", *typed])],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
 
 def test_the_readme_opens_with_two_commands() -> None:

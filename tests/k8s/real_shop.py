@@ -196,8 +196,8 @@ class Shop:
         """Gets per second from the network of the node, until it is left."""
         address = self.pod("mc")["status"]["podIP"]
         asked = ["--host", address, "--rate", f"{rate:g}", "--seconds", "900", "--keys-per-get", str(self.KEYS)]
-        command = self.node.inside(sys.executable, "-m", "flowsched.cli", "agent", "load", *asked)
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        command = self.node.inside(sys.executable, "-m", "benchmarks.load", *asked)
+        process = subprocess.Popen(command, cwd=HOUSE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         try:
             yield
             assert process.poll() is None, "the load ended before the test did"

@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Files are handed out whole, so that what a file makes once is made in one process only, and in the order given."""
     if config.option.dist != "load":
-        return None  # somebody chose
+        return None  # chosen already
     from xdist.scheduler import LoadFileScheduling
 
     config.option.loadscopereorder = False

@@ -28,7 +28,7 @@ SECTIONS = {
     "Decide a round and look into it": ("solve", "inspect", "explain", "whatif", "replay"),
     "Measure, calibrate, predict": ("measure", "calibrate", "validate", "predict"),
     "Kubernetes and machines": ("run", "snapshot", "agent"),
-    "Set-up": ("warm-up",),
+    "Set-up": ("schema", "warm-up"),
 }
 """Commands by use, as --help lists them. Those of other packages come last."""
 COMPILING = "compiling once, about a minute; it is kept in ~/.cache/flowsched (flowsched warm-up does it ahead)"

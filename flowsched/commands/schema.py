@@ -15,7 +15,11 @@ GROUP = "flowsched.schemas"
 """Entry points: the kind of a file, and the type that says what it may hold."""
 
 
-@click.command(cls=StrictCommand, epilog="Example: flowsched schema Scenario > scenario.schema.json")
+@click.command(
+    cls=StrictCommand,
+    short_help="Print the JSON Schema of a kind of file.",
+    epilog="Example: flowsched schema Scenario > scenario.schema.json",
+)
 @click.argument("kind", required=False)
 def schema(kind: str | None) -> None:
     """Print the JSON Schema of a kind of file, for an editor that completes and checks it.

@@ -261,7 +261,7 @@ class _Prepared:
 
 def _listen(configuration: Configuration, agent: Agent, clock: SystemClock, prepared: _Prepared) -> Server:
     assert configuration.server is not None
-    # Neither time nor the extra is needed unless the address is set.
+    # Neither time nor the extra is needed unless asked for.
     from flowsched_agent.metrics import exposition
     from flowsched_agent.server import Server
 

@@ -17,7 +17,6 @@ from flowsched.inspector.account import Account
 from flowsched.records.record_file import ARCHIVE_SUFFIX, load_record, looks_like_record
 from flowsched.scale.bulk_record import BulkAccount
 from flowsched_models.document import InputError
-from graph_faults import faults
 
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
@@ -70,5 +69,5 @@ def check(parts: list[Mapping[str, Any]], whose: str) -> None:
     """Fail with what is wrong."""
     for part in Account({"parts": parts}).parts:
         for name, graph in part.graphs.items():
-            found = list(faults(graph))
-            assert not found, f"{whose}, part {part.index}, {name} network: {found[:3]}"
+            faults = list(graph.faults())
+            assert not faults, f"{whose}, part {part.index}, {name} network: {faults[:3]}"

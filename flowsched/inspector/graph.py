@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -141,6 +141,30 @@ class Graph:
             if node in seen:
                 return arcs
             seen.add(node)
+
+    def faults(self) -> Iterator[str]:
+        """What is wrong: conservation, capacities, complementary slackness, sums of terms; nothing for a sound record."""
+        balance = self.supplies.copy()
+        np.subtract.at(balance, self.tails, self.flow)
+        np.add.at(balance, self.heads, self.flow)
+        for i in np.flatnonzero(balance).tolist():
+            yield f"{self.label(i)}: {int(balance[i])} units stay"
+        for k in np.flatnonzero((self.flow < 0) | (self.flow > self.capacities)).tolist():
+            yield f"arc {k}: flow {int(self.flow[k])} of {int(self.capacities[k])}"
+        try:
+            reduced = self.reduced_costs
+        except ValueError as error:
+            yield str(error)
+            return
+        for k in np.flatnonzero((self.flow < self.capacities) & (reduced < 0)).tolist():
+            yield f"arc {k} has room and reduced cost {int(reduced[k])}"
+        for k in np.flatnonzero((self.flow > 0) & (reduced > 0)).tolist():
+            yield f"arc {k} has flow and reduced cost {int(reduced[k])}"
+        total = np.sum(list(self.terms.values()), axis=0) if self.terms else np.zeros(self.arc_count)
+        rounding = 0.5 * self.units / self.cost_scale + 1e-9 * np.abs(total)
+        wrong = np.abs(total - self.unit_costs * (self.units / self.cost_scale)) > rounding * (1.0 + 1e-6)
+        for k in np.flatnonzero(wrong).tolist():
+            yield f"arc {k}: terms add up to {total[k]}, its cost is {self.true_cost(k)}"
 
     @cached_property
     def _numbers(self) -> dict[tuple[str, str], int]:

@@ -19,7 +19,6 @@ from flowsched.network.network import NetworkBuilder
 from flowsched.records.record_file import record_json
 from flowsched.round.scheduler import solve
 from flowsched.solvers import make_solver
-from graph_faults import faults
 
 
 @st.composite
@@ -51,7 +50,7 @@ def graphs(draw: st.DrawFn) -> Graph:
 @settings(max_examples=150)
 @given(graphs())
 def test_potentials_prove_the_flow_optimal(graph: Graph) -> None:
-    assert list(faults(graph)) == []
+    assert list(graph.faults()) == []
     assert graph.potentials.dtype == graph.reduced_costs.dtype == np.int64
     # Strong duality, exact in solver units: supplies at their prices, minus what full arcs earn.
     dual = int(graph.potentials @ -graph.supplies) + int((graph.capacities * np.minimum(graph.reduced_costs, 0)).sum())
@@ -64,9 +63,9 @@ def test_what_is_wrong_with_a_flow_is_found(graph: Graph, data: st.DataObject) -
     arc = data.draw(st.integers(0, graph.arc_count - 1))
     more = graph.flow.copy()
     more[arc] += 1
-    assert list(faults(replace(graph, flow=more)))
+    assert list(replace(graph, flow=more).faults())
     dearer = {**graph.terms, "run_time": graph.terms.get("run_time", np.zeros(graph.arc_count)) + 2.0}
-    assert any("add up" in fault for fault in faults(replace(graph, terms=dearer)))
+    assert any("add up" in fault for fault in replace(graph, terms=dearer).faults())
 
 
 def test_a_flow_that_is_not_the_cheapest_is_found() -> None:
@@ -79,7 +78,7 @@ def test_a_flow_that_is_not_the_cheapest_is_found() -> None:
         builder.arc(machine, sink, 1)
     network = builder.build(sink)
     graph = read_graph(network.to_plain(np.array([0, 0, 1, 1])))
-    assert list(faults(graph)) == ["the flow is not optimal: a residual cycle has negative cost"]
+    assert list(graph.faults()) == ["the flow is not optimal: a residual cycle has negative cost"]
     with pytest.raises(ValueError, match="not optimal"):
         graph.reduced_costs  # noqa: B018
 
@@ -92,7 +91,7 @@ def test_every_round_can_be_read_along_its_flow(now: Any, objective: str, solver
     account = Account(record)
     (part,) = account.parts
     for graph in part.graphs.values():
-        assert list(faults(graph)) == []
+        assert list(graph.faults()) == []
         assert sum(graph.arcs_by_kind().values()) == graph.arc_count
         for node in np.flatnonzero(graph.supplies > 0).tolist():
             path = graph.path(node)

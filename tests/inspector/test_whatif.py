@@ -22,7 +22,6 @@ from flowsched.inspector.plain_snapshot import read_plain_snapshot
 from flowsched.inspector.replay import replay
 from flowsched.inspector.whatif import WHAT_IF, what_if
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
-from graph_faults import faults
 
 CHOSEN = st.sampled_from([Settings(), Settings(objective="makespan"), Settings(due_age_s=20.0, exact_limit=0)])
 
@@ -178,7 +177,7 @@ def test_another_solver_finds_the_same_optimum_of_the_first_network(cluster: Sna
     again = after(account, solver="networkx")
     assert again.solver == "networkx"
     assert again.parts[0].first.optimum == account.parts[0].first.optimum
-    assert list(faults(again.parts[0].first)) == []
+    assert list(again.parts[0].first.faults()) == []
 
 
 def test_settings_are_those_of_the_record_with_the_new_ones() -> None:

@@ -22,7 +22,6 @@ from plane import Fault, Object, Plane, RefusedError, Space, Wire, wait_for
 from flowsched.inspector.account import Account
 from flowsched.records.record_file import read_record
 from flowsched_k8s import names
-from graph_faults import faults as graph_faults
 
 MANIFESTS = Path(__file__).parents[2] / "k8s" / "manifests"
 ROLES = {
@@ -216,8 +215,8 @@ class Running:
             content = self.answer(f"/debug/records/{round}?format=npz")
             for part in Account(read_record(content, f"round {round}"), self.name).parts:
                 for name, graph in part.graphs.items():
-                    found = list(graph_faults(graph))
-                    assert not found, f"round {round}, part {part.index}, {name} network: {found[:3]}"
+                    faults = list(graph.faults())
+                    assert not faults, f"round {round}, part {part.index}, {name} network: {faults[:3]}"
 
     def metrics(self) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
         """Every series that it exposes."""

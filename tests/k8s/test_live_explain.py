@@ -23,7 +23,6 @@ from flowsched.records.record_file import record_json, write_record
 from flowsched_k8s import names
 from flowsched_k8s.live_record import fetch
 from flowsched_models.document import InputError
-from graph_faults import faults as graph_faults
 from requirements_on_machine import give_up
 
 ROLE = MANIFESTS.parent / "examples" / "explain-role.yaml"
@@ -107,7 +106,7 @@ def said(user: Path, scheduler: Running, target: str | None) -> str:
 
 
 def faults(account: Account) -> list[str]:
-    return [fault for part in account.parts for graph in part.graphs.values() for fault in graph_faults(graph)]
+    return [fault for part in account.parts for graph in part.graphs.values() for fault in graph.faults()]
 
 
 def test_the_record_of_a_placed_pod(site: Site, user: Path) -> None:

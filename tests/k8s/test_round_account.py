@@ -27,7 +27,6 @@ from flowsched_k8s.round_account import GOAL_MISSED, RoundAccount
 from flowsched_k8s.round_input import RoundInput, RoundResult
 from flowsched_k8s.state import SchedulerState
 from flowsched_models.profiles import load_catalogue
-from graph_faults import faults
 
 CATALOGUE = load_catalogue()
 SOLVER = make_solver("ortools")
@@ -85,7 +84,7 @@ def test_priorities_are_parts_and_every_pod_is_in_one() -> None:
     assert sorted(t for part in account.parts for t in part.tasks) == sorted(uid(p.metadata.name) for p in pods)
     placed = {p.task: (p.machine, p.cost) for part in account.parts for p in part.placements}
     assert placed == {c.uid: (c.node, pytest.approx(c.cost)) for c in result.chosen}
-    assert [faults(g) for part in account.parts for g in part.graphs.values() if list(faults(g))] == []
+    assert [g.faults() for part in account.parts for g in part.graphs.values() if list(g.faults())] == []
     assert (account.policy, account.solver) == ("flow", "ortools")
     # Who only stands beside them has a name, and was not decided on.
     assert account.title(uid("neighbour")) == "default/neighbour"

@@ -17,7 +17,6 @@ from flowsched.solvers import make_solver
 from flowsched_simulator import EngineOptions, Options, load_scenario, simulate
 from flowsched_simulator.baseline_record import NO_SOLVER, RecordedBaseline
 from flowsched_simulator.baselines import BASELINES, VARIANTS, Granting, variants_of
-from graph_faults import faults
 
 SETTINGS = Settings(exact_limit=0)
 SHARED = Granting("declared", "shared")
@@ -55,7 +54,7 @@ def test_every_variant_s_record_opens(name: str, copies: int) -> None:
     for granting in variants_of(name):
         part, account = recorded(name, granting, snapshot)
         assert (account.policy, account.solver, account.plain["variant"]) == (name, NO_SOLVER, granting.label)
-        assert list(faults(part.first)) == []
+        assert list(part.first.faults()) == []
         assert part.last is None
         assert (part.plain["passes"], part.plain["decided_by"]) == ([], [])
         assert part.certificate is None

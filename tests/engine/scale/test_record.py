@@ -26,7 +26,6 @@ from flowsched.relations.relation import TaskGroup
 from flowsched.scale.choice import chosen
 from flowsched.scale.places import read_places
 from flowsched.scale.scheduler import solve_network_round
-from graph_faults import faults
 
 QUICK = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 POLICIES = ("flow-network", "load-spreading", "coco", "shortest-job-first")
@@ -86,7 +85,7 @@ def sound(record: dict[str, Any]) -> None:
     assert json.loads(record_json(packed)) == json.loads(record_json(record))
     account = Account(again, "a record")
     for part in account.parts:
-        assert not list(faults(part.first))
+        assert not list(part.first.faults())
         if part.certificate is not None and part.certificate["method"] == "lagrangian":
             bound = recomputed_bound(part.plain)
             assert bound == pytest.approx(part.certificate["bound"], rel=1e-9, abs=1e-9)

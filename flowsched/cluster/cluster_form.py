@@ -10,6 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus, TaskGpus
 from flowsched.cluster.snapshot import MILLI, Machine, Service
+from flowsched.cluster.snapshot_dump import SERVICE
 from flowsched.gpu.shapes import GpuShape
 from flowsched.relations.relation import MACHINE, Relation, RelationKind
 from flowsched_models.catalogue import Catalogue
@@ -401,24 +402,8 @@ def build_services(
         if client and curve is not None:
             _check_slo(problems, document, path, form, profile, curve)
         if known and client and machine is not None:
-            services.append(service_of(form))
+            services.append(SERVICE.of(form))
     return services
-
-
-def service_of(form: ServiceForm) -> Service:
-    """The plain value."""
-    return Service(
-        name=form.name,
-        profile=form.profile,
-        machine=form.machine,
-        cores=form.cores,
-        threads=form.threads,
-        width_milli=form.request,
-        memory_mib=form.memory,
-        qps=form.qps,
-        slo_us=form.slo_p95,
-        client=form.client,
-    )
 
 
 def check_cores(problems: Problems, document: Document, path: KeyPath, cores: Iterable[int], machine: Machine) -> None:

@@ -1,61 +1,267 @@
-"""A snapshot as plain data, to be written as YAML or JSON and kept in records."""
+"""A snapshot as plain data, to be written as YAML or JSON and kept in records, and read back from there as it was.
+
+A record is written by a program about a cluster as it stood: a machine may have no core left, a node's clock may be ahead,
+a latency goal may be out of reach. The reader of snapshot files, which people write, refuses all that; this one does not.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields
+from decimal import Decimal
 from math import inf
-from typing import Any
+from operator import itemgetter
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from flowsched.cluster.gpus import MachineGpus, TaskGpus, profiles_of_worst
-from flowsched.cluster.snapshot import SNAPSHOT_VERSION, Machine, RelationCount, Running, Service, Snapshot, Task
+from flowsched.cluster.snapshot import (
+    SNAPSHOT_VERSION,
+    Machine,
+    PlannedStart,
+    RelationCount,
+    Reservation,
+    Running,
+    Service,
+    Snapshot,
+    StartDelay,
+    Task,
+)
 from flowsched.gpu.shapes import GpuShape
-from flowsched.relations.relation import Relation, RelationKind, TaskGroup
+from flowsched.relations.relation import MACHINE, Relation, RelationKind, TaskGroup
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.profiles import dump_catalogue
-from flowsched_models.quantity import format_cores, format_memory
+from flowsched_models.gpu_topology import GpuTopology
+from flowsched_models.profiles import CatalogueForm, GpuTopologyForm, dump_catalogue
+from flowsched_models.quantity import format_cores, format_memory, parse_cores, parse_duration_us
+
+V = TypeVar("V")
+
+
+class Kind(NamedTuple):
+    """How the value of a field stands in plain data; ``field``: its name, where it is not the key's."""
+
+    dump: Callable[[Any], Any]
+    read: Callable[[Any], Any]
+    field: str = ""
+
+
+class PlainForm(Generic[V]):
+    """The keys of a value in plain data, in their order: all of ``always``, then of ``optional`` what is not its default.
+
+    ``kinds`` are those of keys whose values do not stand there as they are.
+    """
+
+    def __init__(self, made: type[V], always: str, optional: str = "", **kinds: Kind) -> None:
+        defaults = {f.name: f.default for f in fields(made)}  # type: ignore[arg-type]
+        self._made = made
+        keys = []
+        for key in (*always.split(), *optional.split()):
+            kind = kinds.get(key)
+            field = kind.field if kind and kind.field else key
+            keys.append((key, field, kind and kind.dump, kind and kind.read, defaults[field]))
+        self._fields = [field for _, field, *_ in keys]
+        self._taken = itemgetter(*(key for key, *_ in keys))
+        self._lists = [field for _, field, dump, *_ in keys if dump is list]
+        self._always, self._optional = keys[: len(always.split())], keys[len(always.split()) :]
+
+    def dump(self, value: V) -> dict[str, Any]:
+        """Plain data."""
+        has = vars(value)
+        data = {key: has[field] if dump is None else dump(has[field]) for key, field, dump, _, _ in self._always}
+        for key, field, dump, _, default in self._optional:
+            found = has[field]
+            if found != default:
+                data[key] = found if dump is None else dump(found)
+        return data
+
+    def read(self, plain: Mapping[str, Any], **given: Any) -> V:
+        """The value of plain data; ``given`` are fields that do not stand there."""
+        for key, field, _, read, _ in self._always:
+            given[field] = plain[key] if read is None else read(plain[key])
+        for key, field, _, read, _ in self._optional:
+            if key in plain:
+                given[field] = plain[key] if read is None else read(plain[key])
+        return self._made(**given)
+
+    def of(self, form: Any, **given: Any) -> V:
+        """The value of a form, which has parsed what stands under the same keys; ``given`` are fields to take from there."""
+        given = dict(zip(self._fields, self._taken(vars(form)), strict=True)) | given
+        for field in self._lists:
+            if isinstance(given[field], list):
+                given[field] = tuple(given[field])
+        return self._made(**given)
+
+
+def _each(form: PlainForm[Any]) -> Kind:
+    """A list of such values."""
+    return _listed(form.dump, form.read)
+
+
+def _listed(dump: Callable[[Any], Any], read: Callable[[Any], Any]) -> Kind:
+    return Kind(lambda values: [dump(v) for v in values], lambda plain: tuple(map(read, plain)))
+
+
+def _cores(milli: int) -> int | str:
+    return f"{milli}m" if milli % 1000 else milli // 1000
+
+
+def milli_of(value: Any) -> int:
+    """``2``, ``"1500m"`` as milli-CPU; unlike in a file that a person writes, 0 and less are possible."""
+    text = str(value)
+    return int(text[:-1]) if text.endswith("m") else int(Decimal(text) * 1000)
+
+
+def _mib(text: str) -> int:
+    return int(str(text).removesuffix("Mi"))
+
+
+def dump_task_gpus(gpus: TaskGpus) -> dict[str, Any]:
+    """What a task asks for, as it stands in a file."""
+    asked: dict[str, Any] = {"share": f"{gpus.share_milli}m"} if gpus.is_share else {"count": gpus.count}
+    return {**asked, "models": list(gpus.models)} if gpus.models else asked
+
+
+def _dump_demand(demand: tuple[GpuShape, int]) -> dict[str, Any]:
+    shape, count = demand
+    data: dict[str, Any] = {
+        "request": _cores(shape.cpu_milli),
+        "memory": format_memory(shape.memory_mib),
+        "count": count,
+    }
+    if shape.count:
+        data["gpus"] = dump_task_gpus(TaskGpus(shape.count, shape.share_milli, shape.models))
+    return data
+
+
+def _read_demand(plain: Mapping[str, Any]) -> tuple[GpuShape, int]:
+    gpus = _TASK_GPUS.read(plain["gpus"]) if "gpus" in plain else None
+    asked = (0, 0) if gpus is None else (gpus.count, gpus.share_milli, gpus.models)
+    return GpuShape(milli_of(plain["request"]), _mib(plain["memory"]), *asked), plain["count"]
+
+
+def _dump_relation(relation: Relation) -> dict[str, Any]:
+    data: dict[str, Any] = {"name": relation.name, "kind": relation.kind.value, "key": relation.key}
+    if relation.kind is RelationKind.LIMIT:
+        data["most"] = relation.most
+    if relation.kind is RelationKind.SPREAD:
+        data["skew"] = relation.skew
+        if relation.min_domains:
+            data["min_domains"] = relation.min_domains
+    return data
+
+
+def _read_relation(plain: Mapping[str, Any]) -> Relation:
+    numbers = {key: plain[key] for key in ("most", "skew", "min_domains") if key in plain}
+    return Relation(plain["name"], RelationKind(plain["kind"]), plain.get("key", MACHINE), **numbers)
+
+
+def _milli(field: str) -> Kind:
+    return Kind(_cores, milli_of, field)
+
+
+_LIST = Kind(list, tuple)
+_MAPPING = Kind(dict, lambda plain: tuple(plain.items()))
+_MEMORY = Kind(format_memory, _mib, "memory_mib")
+_CORES = Kind(format_cores, parse_cores)
+_PLACES = _listed(
+    lambda place: dict(zip(("label", "value", "share"), place, strict=True)),
+    lambda plain: (plain["label"], plain["value"], plain["share"]),
+)
+_TASK_GPUS = PlainForm(TaskGpus, "", "count share models", share=Kind(_cores, milli_of, "share_milli"), models=_LIST)
+_MACHINE_GPUS = PlainForm(MachineGpus, "model count", "memory topology", memory=_MEMORY)
+_MACHINE = PlainForm(
+    Machine,
+    "name type cpu memory vcpus labels",
+    "resources gpus",
+    cpu=_milli("cpu_milli"),
+    memory=_MEMORY,
+    labels=_MAPPING,
+    resources=_MAPPING,
+    gpus=Kind(_MACHINE_GPUS.dump, _MACHINE_GPUS.read),
+)
+SERVICE = PlainForm(
+    Service,
+    "name profile machine cores threads request memory qps slo_p95 client",
+    cores=_CORES,
+    request=_milli("width_milli"),
+    memory=_MEMORY,
+    slo_p95=Kind(lambda slo_us: f"{slo_us!r}us", parse_duration_us, "slo_us"),
+)
+_TASK = PlainForm(
+    Task,
+    "name job profile scale request widths memory submit_s priority",
+    "weight goal_s machines spread_over resources holds joins threads group min_utility endless rounds_waited"
+    " preemptions done run_s interference_class input_mb locality wishes gpus gpus_for postponements",
+    request=_milli("request_milli"),
+    widths=_listed(_cores, milli_of)._replace(field="widths_milli"),
+    memory=_MEMORY,
+    resources=_MAPPING,
+    locality=_PLACES,
+    wishes=_MAPPING,
+    gpus=Kind(dump_task_gpus, _TASK_GPUS.read),
+    **dict.fromkeys(("machines", "spread_over", "holds", "joins", "threads"), _LIST),
+)
+RUNNING = PlainForm(
+    Running,
+    "task machine width threads cores bound_s start_s progress",
+    "moved_s devices remote",
+    task=Kind(_TASK.dump, _TASK.read),
+    width=_milli("width_milli"),
+    cores=_CORES,
+    devices=_LIST,
+)
+PLANNED = PlainForm(PlannedStart, "task machine slot width", width=_milli("width_milli"))
+RESERVATION = PlainForm(
+    Reservation,
+    "task machine width start_s",
+    width=_milli("width_milli"),
+    start_s=Kind(lambda s: None if s == inf else s, lambda s: inf if s is None else s),
+)
+TASK_GROUP = PlainForm(TaskGroup, "name minimum", "deadline_s")
+RELATION_COUNT = PlainForm(RelationCount, "machine relation", "members holders")
+_SNAPSHOT = PlainForm(
+    Snapshot,
+    "now_s round machines services running pending plan reservations start_delay",
+    "relations task_groups relation_counts share_service_cores gpu_demand",
+    machines=_each(_MACHINE),
+    services=_each(SERVICE),
+    running=_each(RUNNING),
+    pending=_each(_TASK),
+    plan=_each(PLANNED),
+    reservations=_each(RESERVATION),
+    start_delay=Kind(asdict, lambda plain: StartDelay(**plain)),
+    relations=_listed(_dump_relation, _read_relation),
+    task_groups=_each(TASK_GROUP),
+    relation_counts=_each(RELATION_COUNT),
+    gpu_demand=_listed(_dump_demand, _read_demand),
+)
 
 
 def dump_snapshot(snapshot: Snapshot) -> dict[str, Any]:
     """Plain data for YAML or JSON. It holds the profiles that the snapshot uses, so it stands alone."""
-    bound: dict[str, Any] = {}
-    if snapshot.relations:
-        bound["relations"] = [_dump_relation(r) for r in snapshot.relations]
-    if snapshot.task_groups:
-        bound["task_groups"] = [_dump_group(g) for g in snapshot.task_groups]
-    if snapshot.relation_counts:
-        bound["relation_counts"] = [_dump_count(c) for c in snapshot.relation_counts]
-    if snapshot.share_service_cores:
-        bound["share_service_cores"] = True
-    if snapshot.gpu_demand:
-        bound["gpu_demand"] = [dump_demand(shape, count) for shape, count in snapshot.gpu_demand]
-    return {
-        "apiVersion": SNAPSHOT_VERSION,
-        "kind": "Snapshot",
-        "now_s": snapshot.now_s,
-        "round": snapshot.round,
-        "machines": [_dump_machine(m) for m in snapshot.machines],
-        "services": [_dump_service(s) for s in snapshot.services],
-        "running": [_dump_running(r) for r in snapshot.running],
-        "pending": [_dump_task(t) for t in snapshot.pending],
-        "plan": [
-            {"task": p.task, "machine": p.machine, "slot": p.slot, "width": _cores(p.width_milli)}
-            for p in snapshot.plan
-        ],
-        "reservations": [
-            {
-                "task": r.task,
-                "machine": r.machine,
-                "width": _cores(r.width_milli),
-                "start_s": None if r.start_s == inf else r.start_s,
-            }
-            for r in snapshot.reservations
-        ],
-        "start_delay": {
-            "at_submission_s": snapshot.start_delay.at_submission_s,
-            "after_waiting_s": snapshot.start_delay.after_waiting_s,
-        },
-        **bound,
-        "catalogue": dump_catalogue(used_profiles(snapshot)),
-    }
+    catalogue = dump_catalogue(used_profiles(snapshot))
+    return {"apiVersion": SNAPSHOT_VERSION, "kind": "Snapshot", **_SNAPSHOT.dump(snapshot), "catalogue": catalogue}
+
+
+def read_plain_snapshot(plain: Mapping[str, Any]) -> Snapshot:
+    """The snapshot that ``dump_snapshot`` wrote. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for a damaged one."""
+    catalogue = CatalogueForm.model_validate(plain["catalogue"]).catalogue("record")
+    return _SNAPSHOT.read(plain, catalogue=catalogue)
+
+
+def plain_task_gpus(plain: Mapping[str, Any]) -> TaskGpus | None:
+    """What a task of a snapshot asks for of GPUs."""
+    return None if plain.get("gpus") is None else _TASK_GPUS.read(plain["gpus"])
+
+
+def plain_machine_gpus(plain: Mapping[str, Any]) -> MachineGpus | None:
+    """The GPUs of a machine of a snapshot."""
+    return None if plain.get("gpus") is None else _MACHINE_GPUS.read(plain["gpus"])
+
+
+def plain_gpu_topologies(plain: Mapping[str, Any]) -> dict[str, GpuTopology]:
+    """How the GPUs of the machines of a snapshot are linked, by name, as far as its catalogue says."""
+    forms: Mapping[str, Any] = plain.get("catalogue", {}).get("gpu_topologies") or {}
+    return {name: GpuTopologyForm.model_validate(form).topology(name) for name, form in forms.items()}
 
 
 def used_profiles(snapshot: Snapshot) -> Catalogue:
@@ -76,151 +282,3 @@ def used_profiles(snapshot: Snapshot) -> Catalogue:
         source=whole.source,
         gpu_topologies={n: t for n, t in whole.gpu_topologies.items() if n in topologies},
     )
-
-
-def _cores(milli: int) -> int | str:
-    return f"{milli}m" if milli % 1000 else milli // 1000
-
-
-def _dump_machine(machine: Machine) -> dict[str, Any]:
-    return {
-        "name": machine.name,
-        "type": machine.type,
-        "cpu": _cores(machine.cpu_milli),
-        "memory": format_memory(machine.memory_mib),
-        "vcpus": machine.vcpus,
-        "labels": dict(machine.labels),
-        **({"resources": dict(machine.resources)} if machine.resources else {}),
-        **({} if machine.gpus is None else {"gpus": _dump_machine_gpus(machine.gpus)}),
-    }
-
-
-def _dump_machine_gpus(gpus: MachineGpus) -> dict[str, Any]:
-    memory = {} if gpus.memory_mib is None else {"memory": format_memory(gpus.memory_mib)}
-    topology = {"topology": gpus.topology} if gpus.topology else {}
-    return {"model": gpus.model, "count": gpus.count, **memory, **topology}
-
-
-def dump_demand(shape: GpuShape, count: int) -> dict[str, Any]:
-    """A shape that came, and how often, as it stands in a file."""
-    data: dict[str, Any] = {
-        "request": _cores(shape.cpu_milli),
-        "memory": format_memory(shape.memory_mib),
-        "count": count,
-    }
-    if shape.count:
-        data["gpus"] = dump_task_gpus(TaskGpus(shape.count, shape.share_milli, shape.models))
-    return data
-
-
-def dump_task_gpus(gpus: TaskGpus) -> dict[str, Any]:
-    """What a task asks for, as it stands in a file."""
-    asked: dict[str, Any] = {"share": f"{gpus.share_milli}m"} if gpus.is_share else {"count": gpus.count}
-    return {**asked, "models": list(gpus.models)} if gpus.models else asked
-
-
-def _dump_relation(relation: Relation) -> dict[str, Any]:
-    data: dict[str, Any] = {"name": relation.name, "kind": relation.kind.value, "key": relation.key}
-    if relation.kind is RelationKind.LIMIT:
-        data["most"] = relation.most
-    if relation.kind is RelationKind.SPREAD:
-        data["skew"] = relation.skew
-        if relation.min_domains:
-            data["min_domains"] = relation.min_domains
-    return data
-
-
-def _dump_group(group: TaskGroup) -> dict[str, Any]:
-    data: dict[str, Any] = {"name": group.name, "minimum": group.minimum}
-    if group.deadline_s is not None:
-        data["deadline_s"] = group.deadline_s
-    return data
-
-
-def _dump_count(count: RelationCount) -> dict[str, Any]:
-    numbers = {key: getattr(count, key) for key in ("members", "holders") if getattr(count, key)}
-    return {"machine": count.machine, "relation": count.relation, **numbers}
-
-
-def _dump_service(service: Service) -> dict[str, Any]:
-    return {
-        "name": service.name,
-        "profile": service.profile,
-        "machine": service.machine,
-        "cores": format_cores(service.cores),
-        "threads": service.threads,
-        "request": _cores(service.width_milli),
-        "memory": format_memory(service.memory_mib),
-        "qps": service.qps,
-        "slo_p95": f"{service.slo_us!r}us",
-        "client": service.client,
-    }
-
-
-def _dump_task(task: Task) -> dict[str, Any]:
-    data: dict[str, Any] = {
-        "name": task.name,
-        "job": task.job,
-        "profile": task.profile,
-        "scale": task.scale,
-        "request": _cores(task.request_milli),
-        "widths": [_cores(w) for w in task.widths_milli],
-        "memory": format_memory(task.memory_mib),
-        "submit_s": task.submit_s,
-        "priority": task.priority,
-    }
-    if task.weight != 1.0:
-        data["weight"] = task.weight
-    if task.goal_s is not None:
-        data["goal_s"] = task.goal_s
-    if task.machines is not None:
-        data["machines"] = list(task.machines)
-    if task.spread_over is not None:
-        data["spread_over"] = list(task.spread_over)
-    if task.resources:
-        data["resources"] = dict(task.resources)
-    for key in ("holds", "joins", "threads"):
-        if getattr(task, key):
-            data[key] = list(getattr(task, key))
-    for key in ("group", "min_utility"):
-        if getattr(task, key) is not None:
-            data[key] = getattr(task, key)
-    if task.endless:
-        data["endless"] = True
-    if task.rounds_waited:
-        data["rounds_waited"] = task.rounds_waited
-    if task.preemptions:
-        data["preemptions"] = task.preemptions
-    if task.done:
-        data["done"] = task.done
-    if task.run_s is not None:
-        data["run_s"] = task.run_s
-    for key in ("interference_class", "input_mb"):
-        if getattr(task, key):
-            data[key] = getattr(task, key)
-    if task.locality:
-        data["locality"] = [{"label": label, "value": value, "share": share} for label, value, share in task.locality]
-    if task.wishes:
-        data["wishes"] = dict(task.wishes)
-    if task.gpus is not None:
-        data["gpus"] = dump_task_gpus(task.gpus)
-    for key in ("gpus_for", "postponements"):
-        if getattr(task, key):
-            data[key] = getattr(task, key)
-    return data
-
-
-def _dump_running(running: Running) -> dict[str, Any]:
-    return {
-        "task": _dump_task(running.task),
-        "machine": running.machine,
-        "width": _cores(running.width_milli),
-        "threads": running.threads,
-        "cores": format_cores(running.cores),
-        "bound_s": running.bound_s,
-        "start_s": running.start_s,
-        "progress": running.progress,
-        **({} if running.moved_s is None else {"moved_s": running.moved_s}),
-        **({"devices": list(running.devices)} if running.devices else {}),
-        **({"remote": True} if running.remote else {}),
-    }

@@ -31,19 +31,15 @@ from flowsched.cluster.cluster_form import (
     unique,
 )
 from flowsched.cluster.gpus import WHOLE_MILLI, suits, taken, untouched
-from flowsched.cluster.snapshot import (
-    SNAPSHOT_VERSION,
-    Machine,
-    PlannedStart,
-    RelationCount,
-    Reservation,
-    Running,
-    Service,
-    Snapshot,
-    StartDelay,
-    Task,
+from flowsched.cluster.snapshot import SNAPSHOT_VERSION, Machine, Running, Service, Snapshot, StartDelay, Task
+from flowsched.cluster.snapshot_dump import (
+    PLANNED,
+    RELATION_COUNT,
+    RESERVATION,
+    RUNNING,
+    TASK_GROUP,
+    read_plain_snapshot,
 )
-from flowsched.relations.relation import TaskGroup
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import Document, InputError, KeyPath, Problem, Problems, read_document
 from flowsched_models.form import (
@@ -211,8 +207,6 @@ def snapshot_of_record(record: Mapping[str, Any], source: str, part: int | None 
         message = "the record has no snapshot: its tasks were placed by a bulk round"
         raise InputError([Problem(source, None, "parts", message, "flowsched replay and whatif solve it again")])
     # What a round saw may be what no person would write: a clock that is ahead, a machine that gives nothing.
-    from flowsched.inspector.plain_snapshot import read_plain_snapshot
-
     try:
         return read_plain_snapshot(found)
     except (KeyError, TypeError, ValueError) as error:
@@ -285,7 +279,7 @@ def _build(
         task = tasks[(*path, "task")]
         known = refer(problems, document, (*path, "machine"), "machine", bound.machine, names)
         if known and task is not None and bound.machine in by_name:
-            running.append(_running(bound, task))
+            running.append(RUNNING.of(bound, task=task, devices=tuple(sorted(bound.devices))))
             places.append(path)
     closed = () if form.share_service_cores else services
     _check_running(problems, document, list(zip(places, running, strict=True)), services, closed, by_name)
@@ -314,15 +308,15 @@ def _build(
         services=tuple(services),
         running=tuple(running),
         pending=tuple(t for p, _ in named_pending if (t := tasks[p]) is not None),
-        plan=tuple(PlannedStart(p.task, p.machine, p.slot, p.width) for p in form.plan),
+        plan=tuple(map(PLANNED.of, form.plan)),
         reservations=tuple(
-            Reservation(r.task, r.machine, r.width, inf if r.start_s is None else r.start_s) for r in form.reservations
+            RESERVATION.of(r, start_s=inf if r.start_s is None else r.start_s) for r in form.reservations
         ),
         start_delay=StartDelay(**form.start_delay.model_dump()),
         round=form.round,
         relations=relations,
-        task_groups=tuple(TaskGroup(g.name, g.minimum, g.deadline_s) for _, g in named_groups),
-        relation_counts=tuple(RelationCount(c.machine, c.relation, c.members, c.holders) for c in form.relation_counts),
+        task_groups=tuple(TASK_GROUP.of(g) for _, g in named_groups),
+        relation_counts=tuple(map(RELATION_COUNT.of, form.relation_counts)),
         share_service_cores=form.share_service_cores,
         gpu_demand=build_gpu_demand(problems, document, checked.items("gpu_demand", form.gpu_demand), machines),
     )
@@ -398,22 +392,6 @@ def _task(
         gpus_for=form.gpus_for or "",
         postponements=form.postponements,
         **bound,
-    )
-
-
-def _running(form: RunningForm, task: Task) -> Running:
-    return Running(
-        task=task,
-        machine=form.machine,
-        width_milli=form.width,
-        threads=form.threads,
-        cores=form.cores,
-        bound_s=form.bound_s,
-        start_s=form.start_s,
-        progress=form.progress,
-        moved_s=form.moved_s,
-        devices=tuple(sorted(form.devices)),
-        remote=form.remote,
     )
 
 

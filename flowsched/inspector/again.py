@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import CHOICES, RANGES
 from flowsched.cluster.snapshot import Snapshot
+from flowsched.cluster.snapshot_dump import read_plain_snapshot
 from flowsched.inspector.account import NETWORK, Account, Part
 from flowsched.inspector.damage import FAULTS, told
-from flowsched.inspector.plain_snapshot import read_plain_snapshot
 from flowsched.records.record import COST_MODEL, writer
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import SOLVERS, make_solver

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flowsched.cluster.gpus import taken, untouched
+from flowsched.cluster.snapshot_dump import plain_gpu_topologies, plain_machine_gpus, plain_task_gpus
 from flowsched.inspector.account import SEARCH, Account, Part
-from flowsched.inspector.plain_snapshot import plain_gpu_topologies, plain_machine_gpus, plain_task_gpus
 from flowsched.inspector.running_changes import changes_of
 from flowsched.records.record_types import RecordedMove, RecordedPlacement, RecordedRunning
 from flowsched_models.gpu_topology import GpuTopology

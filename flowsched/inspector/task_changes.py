@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from flowsched.cluster.snapshot_dump import milli_of
 from flowsched.inspector.account import SEARCH, Account
-from flowsched.inspector.plain_snapshot import milli_of
 from flowsched_models.quantity import count_cores, format_cores, parse_cores
 
 EVEN = 5e-13

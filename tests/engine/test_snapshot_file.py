@@ -10,9 +10,8 @@ from hypothesis import given, settings
 
 from builders import bound_rounds
 from flowsched.cluster.snapshot import PlannedStart, Snapshot, StartDelay
-from flowsched.cluster.snapshot_dump import dump_snapshot, used_profiles
+from flowsched.cluster.snapshot_dump import dump_snapshot, read_plain_snapshot, used_profiles
 from flowsched.cluster.snapshot_file import load_snapshot, read_snapshot
-from flowsched.inspector.plain_snapshot import read_plain_snapshot
 from flowsched.records.record_file import write_record
 from flowsched.round.scheduler import FlowScheduler, solve
 from flowsched.solvers import make_solver

@@ -9,10 +9,10 @@ from test_gpus_in_rounds import JOBS, cluster, decided, machine, scenario, sched
 
 from flowsched.cluster.events import TaskSubmitted
 from flowsched.cluster.gpus import WHOLE_MILLI, TaskGpus
+from flowsched.cluster.snapshot_dump import read_plain_snapshot
 from flowsched.inspector.account import Account
 from flowsched.inspector.device_facts import LEAVING, MOVES_IN, MOVES_OUT, PREEMPTED, RUNS, STARTS, machine_devices
 from flowsched.inspector.page.chapter import chapter
-from flowsched.inspector.plain_snapshot import read_plain_snapshot
 from flowsched_simulator import Options, simulate
 from flowsched_simulator.policies import EngineOptions
 

@@ -19,9 +19,8 @@ from flowsched.cluster.gpus import WHOLE_MILLI, MachineGpus, TaskGpus
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.settings_form import apply_settings
 from flowsched.cluster.snapshot import Machine, Snapshot, Task
-from flowsched.cluster.snapshot_dump import dump_snapshot
+from flowsched.cluster.snapshot_dump import dump_snapshot, read_plain_snapshot
 from flowsched.cluster.snapshot_file import load_snapshot
-from flowsched.inspector.plain_snapshot import read_plain_snapshot
 from flowsched.pricing.gpu_prices import GpuMemory
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.solvers import make_solver

@@ -16,9 +16,8 @@ from builders import bound_rounds, machines, rounds, running, service, snapshot,
 from engine.bulk_world import Kind, World, worlds
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
-from flowsched.cluster.snapshot_dump import dump_snapshot, used_profiles
+from flowsched.cluster.snapshot_dump import dump_snapshot, read_plain_snapshot, used_profiles
 from flowsched.inspector.account import Account
-from flowsched.inspector.plain_snapshot import read_plain_snapshot
 from flowsched.inspector.replay import differences, replay
 from flowsched.records.record_file import record_json
 from flowsched_models.document import InputError

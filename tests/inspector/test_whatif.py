@@ -15,10 +15,10 @@ from builders import HUNGRY, LARGE, SERIAL, bound_rounds, machine, machines, rou
 from engine.bulk_world import RESOURCES, Box, Kind, Naive, World, worlds
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Reservation, Snapshot
+from flowsched.cluster.snapshot_dump import read_plain_snapshot
 from flowsched.inspector.account import Account
 from flowsched.inspector.change import Changes, NewWidth, parse_changes
 from flowsched.inspector.difference import difference
-from flowsched.inspector.plain_snapshot import read_plain_snapshot
 from flowsched.inspector.replay import replay
 from flowsched.inspector.whatif import WHAT_IF, what_if
 from flowsched.relations.relation import MACHINE, Relation, RelationKind

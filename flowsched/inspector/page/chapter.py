@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from flowsched.cluster.snapshot_dump import milli_of
 from flowsched.inspector.account import SEARCH, Account, Part, Waits, option_of
 from flowsched.inspector.device_facts import DeviceHold, machine_devices
 from flowsched.inspector.explanation import Explanation, explain
 from flowsched.inspector.gpu_facts import link_words
 from flowsched.inspector.graph import Graph
 from flowsched.inspector.link_layout import link_layout
-from flowsched.inspector.plain_snapshot import milli_of
 from flowsched.support.arrays import IntArray
 from flowsched_models.document import InputError
 from flowsched_models.gpu_topology import GpuTopology

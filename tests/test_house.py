@@ -27,7 +27,6 @@ ENGLISH = re.compile(
 QUOTED = {
     "tests/benchmarks/test_shared_pool.py": ('"nobody"', ""),
     "tests/durations.txt": ("nobody_gains", ""),
-    "tests/engine/node/test_apart.py": ("nobody(", ""),
     "tests/k8s/real_shop.py": ('"nobody"', ""),
     "tests/models/test_sharing.py": ("nobody_gains", ""),
 }

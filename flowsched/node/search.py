@@ -114,6 +114,11 @@ def _changes(moment: Moment, start: Arrangement) -> Iterator[Arrangement]:
                 services = (*start.services[:s], n, *start.services[s + 1 :])
                 yield Arrangement(services, start.tasks)
                 yield Arrangement(services, _without(start.tasks, service.cores[:n]))
+                # What a service gives up is worth most to a task that may not share it, alone.
+                freed = tuple(c for c in service.cores[n : start.services[s]] if c not in held)
+                others = _without(start.tasks, freed)
+                for k in range(len(start.tasks) if freed else 0):
+                    yield Arrangement(services, others).with_task(k, tuple(sorted({*others[k], *freed})))
         yield Arrangement(start.services, _without(start.tasks, service.cores[: start.services[s]]))
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from flowsched.node import Node, NodeService, NodeTask, Reading, ServiceReading, TaskReading, TaskState, reasons
@@ -46,7 +46,7 @@ def moment_of(shares, qps=(20_000.0,), services=(ANYWHERE,), due=(), gone=frozen
     )
 
 
-def nobody(moment):
+def without_tasks(moment):
     return Arrangement(tuple(len(s.cores) for s in moment.services), ((),) * len(moment.candidates))
 
 
@@ -163,6 +163,8 @@ def test_no_task_shares_that_may_not_whatever_the_search_starts_from(shares, qps
     both=st.booleans(),
     qps=st.integers(0, 200_000),
 )
+@example("blackscholes", "dedup", False, 0)  # the service gives cores up, and the other task alone takes them
+@example("canneal", "dedup", False, 0)
 def test_near_the_best_of_all_arrangements_of_a_small_machine(first, other, both, qps):
     moment = moment_of({first: False} | ({other: not both} if other != first else {}), (qps,))
     subsets = [tuple(c for c in CORES if bits >> c & 1) for bits in range(16)]
@@ -172,19 +174,13 @@ def test_near_the_best_of_all_arrangements_of_a_small_machine(first, other, both
         every = [(*own, s) for own in every for s in subsets]
     trials = [Arrangement((k,), own) for k in (1, 2, 3, 4) for own in every]
     best = max(moment.worth(a) for a in trials if moment.allowed(a))
-    found = search(moment, nobody(moment), SOLVER, 4, 8).worth
+    found = search(moment, without_tasks(moment), SOLVER, 4, 8).worth
     assert found >= best - 0.02 * abs(best) - 1e-9
-
-
-@pytest.mark.xfail(reason="the search ends 16 % below the best arrangement", strict=True)
-@pytest.mark.parametrize("first", ["blackscholes", "canneal"])
-def test_an_arrangement_that_the_search_is_known_to_miss(first):
-    test_near_the_best_of_all_arrangements_of_a_small_machine.hypothesis.inner_test(first, "dedup", False, 0)
 
 
 def test_the_network_has_no_arc_for_it_on_a_seat_beside_a_service():
     moment = moment_of({"canneal": False, "ferret": True}, services=(replace(ANYWHERE, cores=(0, 1), fewest=1),))
-    network = build_network(moment, nobody(moment))
+    network = build_network(moment, without_tasks(moment))
     heads = {0: set(), 1: set()}
     for arc, k, _ in network.task_arcs:
         heads[k].add(network.network.nodes[network.network.heads[arc]])
@@ -195,7 +191,7 @@ def test_the_network_has_no_arc_for_it_on_a_seat_beside_a_service():
 def test_a_service_takes_its_cores_in_order_also_where_the_later_ones_are_worth_as_much():
     # Overloaded on any number of cores: each further one gains as much.
     moment = moment_of({"canneal": False}, (2_000_000.0,), (replace(ANYWHERE, cores=(0, 1, 2)),))
-    network = build_network(moment, nobody(moment))
+    network = build_network(moment, without_tasks(moment))
     flow = SOLVER.solve(network.network).flow
     assert moment.apart.kept(network.arrangement(flow, 1, 1))
 
@@ -302,8 +298,8 @@ def test_nothing_changes_while_nothing_happens():
 def test_reasons_name_the_case():
     two = replace(ANYWHERE, cores=(0, 1), threads=2)
     calm, busy = (moment_of({"canneal": True}, (qps,), (two,), cores=(0, 1)) for qps in (5_000.0, 100_000.0))
-    assert reasons.why_waiting(busy, nobody(busy), 0) == reasons.goal("mc", 100_000.0)
-    assert reasons.why_waiting(calm, nobody(calm), 0) == reasons.CHEAPER_LATER
+    assert reasons.why_waiting(busy, without_tasks(busy), 0) == reasons.goal("mc", 100_000.0)
+    assert reasons.why_waiting(calm, without_tasks(calm), 0) == reasons.CHEAPER_LATER
     crowd = [task(f"canneal-{k}", True, 20.0) for k in range(3)]
     world = World(crowd, (replace(two, cores=(0,)),), (0, 1), "e2-standard-2", crowd_price=5.0).run(1.0, 95_000.0)
     waiting = {g.reason for g in world.grants.values() if not g.run}

@@ -61,7 +61,8 @@ def longest_first(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     """File by file, those first that took longest together: what begins last shall be short, or the others wait for it."""
     taken_s: defaultdict[Path, float] = defaultdict(float)
     durations = kept_durations()
-    for path, key in {(item.path, key_of(item.nodeid)) for item in items}:
+    # In one order, so that sums are the same to the last digit in each process.
+    for path, key in dict.fromkeys((item.path, key_of(item.nodeid)) for item in items):
         taken_s[path] += durations.get(key, 0.0)
     return sorted(items, key=lambda item: (-taken_s[item.path], item.path))
 

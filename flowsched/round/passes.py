@@ -247,6 +247,9 @@ def run_passes(deciding: Deciding, tasks: Sequence[int], share: float) -> None:
     view = model.view
     assign = model.prices.settings.assign
     pool = [] if assign == NONE else sorted(tasks, key=lambda t: _rank(model, t))
+    by_age = not model.prices.settings.prices_completions
+    if by_age:
+        pool = [t for t in pool if _finds_devices(model, t)]
     shut_out: list[int] = []
     opened = False
     machines = sum(group.size for group in view.groups if group.batch_cores)
@@ -255,6 +258,8 @@ def run_passes(deciding: Deciding, tasks: Sequence[int], share: float) -> None:
             # Tasks that came since may have opened a domain to those that relations refused.
             pool, shut_out, opened = shut_out, [], False
         batch = pool[: 1 if assign == GREEDY else batch_size(len(pool), machines, share)]
+        if by_age:
+            batch = _as_many_as_fit(deciding, batch)
         by_class: dict[int, list[int]] = {}
         for t in batch:
             by_class.setdefault(view.class_of[t], []).append(t)
@@ -280,6 +285,25 @@ def run_passes(deciding: Deciding, tasks: Sequence[int], share: float) -> None:
             left_out = set(batch)
             pool = pool[len(batch) :]
         shut_out += [t for t in batch if t in left_out and model.related(t)]
+
+
+def _finds_devices(model: RoundModel, task: int) -> bool:
+    gpus = model.prices.gpus
+    return gpus is None or bool(gpus.fits_now[model.view.class_of[task]].any())
+
+
+def _as_many_as_fit(deciding: Deciding, batch: Sequence[int]) -> list[int]:
+    """The first of a batch that together ask for no more of GPUs than is free, one at least.
+
+    Where completions have no price, what a place costs a task does not say whether it should start before another one: the
+    oldest start, and the network decides where (algorithm 4 of M. Amaral's thesis, UPC, 2019).
+    """
+    view, plan = deciding.model.view, deciding.plan
+    free = sum(sum(group.devices_left) * group.size for group in view.groups)
+    asked = [0 if (gpus := task.gpus) is None else gpus.milli for task in view.tasks]
+    free -= sum(asked[t] for t, option in enumerate(plan.options) if option is not None and option.start_after == 0)
+    together = np.cumsum([asked[t] for t in batch])
+    return list(batch[: max(1, int((together <= free).sum()))])
 
 
 def _pass(

@@ -277,6 +277,22 @@ def test_a_task_waits_for_better_gpus_and_is_told_which() -> None:
     assert [p.task for p in due.placements] == ["c"], "waiting is bounded"
 
 
+def test_the_oldest_task_starts_also_where_a_younger_one_would_disturb_less() -> None:
+    state = running(MINSKY, ("a", "tiny", (0, 1)), ("b", "tiny", (2,)))
+    for n in range(9):
+        state.apply(MachineAdded(Machine(f"full-{n}", "power8", 16_000, 512_000, 16, gpus=MINSKY), ()), 0.0)
+        state.apply(TaskSubmitted(task(f"there-{n}", 4)), 0.0)
+        state.apply(TaskBound(f"there-{n}", f"full-{n}", 1000, 1, tuple(range(16)), 0.0, (0, 1, 2, 3)), 0.0)
+    for name, count, kind, at_s in (("pair", 2, "tiny", 0.0), ("old", 1, "tiny", 1.0), ("young", 1, "big", 2.0)):
+        state.apply(TaskSubmitted(task(name, count, kind, submit_s=at_s)), at_s)
+    several = replace(POSTPONING, gpu_postpones=False, pass_share=0.5)
+    decided = FlowScheduler(make_solver("ortools"), several).decide(state.snapshot(3.0))
+    assert [p.task for p in decided.placements] == ["old"], "places say where to start, not who"
+    reasons = {p.task: p.reason for p in decided.postponements}
+    assert "of the machines that suit it m has most left: 1000m, 0m, 0m, 0m" in reasons["pair"]
+    assert reasons["young"].endswith("no machine has room for it beside those that start now or are planned")
+
+
 @pytest.mark.parametrize("sets", [TOPOLOGY, TOPOLOGY_WORTH])
 def test_rounds_of_many_tasks_give_no_device_twice(sets: str) -> None:
     state = ClusterState(CATALOGUE)

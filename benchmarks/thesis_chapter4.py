@@ -24,7 +24,7 @@ from flowsched_simulator.run import JobRun
 from flowsched_simulator.scenario_file import BUNDLED
 from flowsched_simulator.workload import drawn_workload
 
-TABLE_7, SCENARIO_1, SCENARIO_2 = "table-7", "scenario-1", "scenario-2"
+TABLE_7, SCENARIO_1, SCENARIO_2, QUEUE = "table-7", "scenario-1", "scenario-2", "scenario-2-queue"
 BF, FCFS, TA, P, WORTH = "topo-best-fit", "fcfs", "topo-aware", "topo-aware-p", "topo-worth-p"
 PARTITION, PARTITION_P = "topo-bipartition", "topo-bipartition-p"
 TITLES = {
@@ -49,6 +49,8 @@ _VARIANT = "declared-own"
 RATES = {10.0: (BF, FCFS, TA), 60.0: (BF, FCFS, PARTITION, TA, P)}
 """Arrivals a minute in scenario 2 and the policies that run at it: the published rate, and one that loads nine tenths of the
 cluster in the end."""
+TENTH, QUEUE_JOBS, QUEUE_RATE = 10, 1_000, 8.0
+"""Scenario 2 at a tenth of its size, and arrivals a minute there that leave jobs waiting."""
 _DECISION_MS = {BF: 440.0, FCFS: 450.0, PARTITION: 3000.0, TA: 3000.0, P: 3000.0}
 """Mean decision times of section 4.4."""
 
@@ -174,6 +176,32 @@ def scenario_2(rate_per_minute: float) -> Mapping[str, Outcome]:
     return {policy: outcome(scenario, policy, SEEDS[:1]) for policy in RATES[rate_per_minute]}
 
 
+@cache
+def scenario_2_queue() -> Mapping[str, Outcome]:
+    """A tenth of the jobs on a tenth of the machines, over five seeds."""
+    scenario = load_scenario(BUNDLED / "thesis-10000-jobs.yaml")
+    arrivals = scenario.arrivals
+    scenario = replace(
+        scenario,
+        machines=scenario.machines[::TENTH],
+        arrivals=replace(arrivals, rate_per_minute=QUEUE_RATE, jobs=QUEUE_JOBS),
+    )
+    return {policy: outcome(scenario, policy, SEEDS) for policy in (BF, FCFS, PARTITION, TA, P)}
+
+
+def queue_cells() -> Iterator[Cell]:
+    """What the text says of figure 20, where jobs wait."""
+    found = scenario_2_queue()
+    ratio = found[BF].wait_s / found[FCFS].wait_s
+    yield Cell(QUEUE, f"waiting over that of {TITLES[FCFS]}", TITLES[BF], 0.0, 1.0, ratio, Kind.PREDICTED)
+    ratio = (found[BF].slowdown - 1.0) / (found[FCFS].slowdown - 1.0)
+    yield Cell(QUEUE, f"slow-down over that of {TITLES[FCFS]}", TITLES[BF], 0.0, 1.0, ratio, Kind.PREDICTED)
+    yield from _orders(QUEUE, found)
+    yield from _figures(QUEUE, found)
+    for policy, one in found.items():
+        yield Cell(QUEUE, "decision, ms", TITLES[policy], None, None, one.decision_ms, Kind.OURS)
+
+
 def scenario_1_cells() -> Iterator[Cell]:
     """Figure 19, as the text has it."""
     found = scenario_1()
@@ -233,4 +261,5 @@ TABLES = (
     ThesisTable(TABLE_7, "six jobs on one machine with four linked GPUs (Table 7, section 4.3.2)", table_7_cells, 2),
     ThesisTable(SCENARIO_1, "100 jobs on 5 machines (Fig. 19), five seeds", scenario_1_cells, 3),
     ThesisTable(SCENARIO_2, "10,000 jobs on 1,000 machines (Fig. 20)", scenario_2_cells, 3),
+    ThesisTable(QUEUE, "1,000 jobs on 100 machines, eight a minute (Fig. 20), five seeds", queue_cells, 3),
 )

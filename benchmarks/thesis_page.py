@@ -90,6 +90,11 @@ nothing waits, nor at sixty a minute; the thesis's figure has waiting, so its ra
 topology-aware policies slow jobs least, as there; BF slows them more than FCFS here, where there FCFS is worst. Decision
 times are means over rounds, beside those of the thesis on its own machine.
 """,
+    "scenario-2-queue": """## 1,000 jobs on 100 machines, with a queue
+
+A tenth of that scenario, at a rate that leaves jobs waiting. The order is the thesis's, in slow-down and in waiting: FCFS is
+worst, then BF; TOPO-AWARE and P are best.
+""",
     "disaggregation": """## GPUs on other machines
 
 Chapter 5 ([its own page](disaggregation.md)).

@@ -21,11 +21,11 @@ from benchmarks.disaggregation_cells import Cell as DisaggregationCell
 from benchmarks.thesis import CHAPTERS, TABLES, main
 from benchmarks.thesis_cell import Cell, Computed, Kind, ThesisTable, plain, verdict
 from benchmarks.thesis_chapter3 import NVLINK, PCIE, breakdown, computation_s, interleaved, run_s
-from benchmarks.thesis_chapter4 import SCENARIO_1, SCENARIO_2, violations
+from benchmarks.thesis_chapter4 import QUEUE, SCENARIO_1, SCENARIO_2, violations
 from benchmarks.thesis_page import PAGE, kept, page
 from flowsched_models.profiles import load_catalogue
 
-LONG = (SCENARIO_1, SCENARIO_2)
+LONG = (SCENARIO_1, SCENARIO_2, QUEUE)
 """Tables that take minutes."""
 CELL = Cell("t", "a job", "a machine", 1.2, 1.2, 1.25, Kind.PREDICTED, 0.05)
 

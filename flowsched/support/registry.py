@@ -78,5 +78,6 @@ class Registry(Mapping[str, Any]):
 
     def package(self, name: str) -> str:
         """The distribution that announces it; empty for ours and where it is unknown."""
-        place = self._places.get(name)
-        return place.dist.name if isinstance(place, EntryPoint) and place.dist is not None else ""
+        place = self._places.get(name, "")
+        # Not by its class: where importlib_metadata is imported too, entry points are of that.
+        return "" if isinstance(place, str) or place.dist is None else place.dist.name

@@ -26,11 +26,9 @@ ENGLISH = re.compile(
 """Words that talk of tasks, machines and values as if they were persons, or leave open what is meant."""
 QUOTED = {
     "tests/benchmarks/test_shared_pool.py": ('"nobody"', ""),
-    "tests/durations.txt": ("nobody_gains", ""),
     "tests/k8s/real_shop.py": ('"nobody"', ""),
-    "tests/models/test_sharing.py": ("nobody_gains", ""),
 }
-"""Files with one of these words as a value, or in a test whose examples are drawn by its text; left out."""
+"""Files with one of these words as a value, which is left out."""
 
 
 def unclear(text: str) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from builders import CATALOGUE, HUNGRY, SCALING, SERIAL
@@ -36,28 +36,26 @@ def stage_of(profile: JobProfile) -> Stage:
     st.floats(0.2, 3.9),
     st.floats(1.01, 2.0),
 )
-def test_nobody_gains_by_what_a_neighbour_uses(
+@example([(HUNGRY, 6, 4.0), (SCALING, 7, 0.1)], SCALING, 2.567, 1.569)  # the second gains what the first leaves
+def test_no_task_gains_by_what_a_neighbour_uses_but_cpu_that_another_leaves(
     here: list[tuple[JobProfile, int, float]], neighbour: JobProfile, limit: float, more: float
 ) -> None:
     host = HOSTS.host("large")
     mine = tuple(Occupant(p.name, stage_of(p), threads, (0, 1, 2, 3), weight) for p, threads, weight in here)
 
-    def beside(allowed: float) -> tuple[dict[Occupant, float], float]:
+    def beside(allowed: float) -> tuple[dict[Occupant, float], dict[Occupant, float], float]:
         other = Occupant(neighbour.name, stage_of(neighbour), 4, (4, 5, 6, 7), 1.0, allowed)
         rates = host.rates((*mine, other))
-        return {o: rates.progress[o] for o in mine}, rates.busy[other]
+        return {o: rates.progress[o] for o in mine}, {o: rates.busy[o] for o in mine}, rates.busy[other]
 
-    little, used = beside(limit)
-    much, used_more = beside(min(4.0, limit * more))
+    little, cpus, used = beside(limit)
+    much, cpus_then, used_more = beside(min(4.0, limit * more))
 
     assert used_more >= used - 1e-9
-    assert all(much[o] <= little[o] * (1 + 1e-9) for o in mine)
-
-
-@pytest.mark.xfail(reason="in one of a hundred such cases a job gains up to a tenth", strict=True)
-def test_a_gain_that_the_model_is_known_to_give() -> None:
-    here = [(HUNGRY, 6, 4.0), (SCALING, 7, 0.1)]
-    test_nobody_gains_by_what_a_neighbour_uses.hypothesis.inner_test(here, SCALING, 2.567, 1.569)
+    for task in mine:
+        # A mixed task that is slowed down spends more of its time on one CPU, and those beside it get the rest.
+        left = any(cpus_then[o] < cpus[o] - 1e-9 for o in mine if o != task and o.stage is Stage.MIXED)
+        assert left or much[task] <= little[task] * (1 + 1e-9)
 
 
 @settings(max_examples=200)

@@ -248,8 +248,10 @@ def run_passes(deciding: Deciding, tasks: Sequence[int], share: float) -> None:
     assign = model.prices.settings.assign
     pool = [] if assign == NONE else sorted(tasks, key=lambda t: _rank(model, t))
     by_age = not model.prices.settings.prices_completions
+    free_milli = 0
     if by_age:
         pool = [t for t in pool if _finds_devices(model, t)]
+        free_milli = _free_devices_milli(deciding)
     shut_out: list[int] = []
     opened = False
     machines = sum(group.size for group in view.groups if group.batch_cores)
@@ -259,7 +261,7 @@ def run_passes(deciding: Deciding, tasks: Sequence[int], share: float) -> None:
             pool, shut_out, opened = shut_out, [], False
         batch = pool[: 1 if assign == GREEDY else batch_size(len(pool), machines, share)]
         if by_age:
-            batch = _as_many_as_fit(deciding, batch)
+            batch = _as_many_as_fit(model, batch, free_milli)
         by_class: dict[int, list[int]] = {}
         for t in batch:
             by_class.setdefault(view.class_of[t], []).append(t)
@@ -281,6 +283,7 @@ def run_passes(deciding: Deciding, tasks: Sequence[int], share: float) -> None:
             left_out = {t for c, members in by_class.items() if c not in priced for t in members}
             pool = [t for t in pool if t not in taken and t not in left_out]
             opened = True
+            free_milli -= sum(_asked_milli(model, t) for t, option in booked if option.start_after == 0)
         else:
             left_out = set(batch)
             pool = pool[len(batch) :]
@@ -292,18 +295,27 @@ def _finds_devices(model: RoundModel, task: int) -> bool:
     return gpus is None or bool(gpus.fits_now[model.view.class_of[task]].any())
 
 
-def _as_many_as_fit(deciding: Deciding, batch: Sequence[int]) -> list[int]:
+def _asked_milli(model: RoundModel, task: int) -> int:
+    gpus = model.view.tasks[task].gpus
+    return 0 if gpus is None else gpus.milli
+
+
+def _free_devices_milli(deciding: Deciding) -> int:
+    """What all GPUs have left beside what runs and starts now, in thousandths of one."""
+    model, plan = deciding.model, deciding.plan
+    starting = (t for t, option in enumerate(plan.options) if option is not None and option.start_after == 0)
+    free = sum(sum(group.devices_left) * group.size for group in model.view.groups)
+    return free - sum(_asked_milli(model, t) for t in starting)
+
+
+def _as_many_as_fit(model: RoundModel, batch: Sequence[int], free_milli: int) -> list[int]:
     """The first of a batch that together ask for no more of GPUs than is free, one at least.
 
     Where completions have no price, what a place costs a task does not say whether it should start before another one: the
     oldest start, and the network decides where (algorithm 4 of M. Amaral's thesis, UPC, 2019).
     """
-    view, plan = deciding.model.view, deciding.plan
-    free = sum(sum(group.devices_left) * group.size for group in view.groups)
-    asked = [0 if (gpus := task.gpus) is None else gpus.milli for task in view.tasks]
-    free -= sum(asked[t] for t, option in enumerate(plan.options) if option is not None and option.start_after == 0)
-    together = np.cumsum([asked[t] for t in batch])
-    return list(batch[: max(1, int((together <= free).sum()))])
+    together = np.cumsum([_asked_milli(model, t) for t in batch])
+    return list(batch[: max(1, int((together <= free_milli).sum()))])
 
 
 def _pass(

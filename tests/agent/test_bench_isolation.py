@@ -224,6 +224,12 @@ def test_a_measurement_leaves_nothing_behind_when_it_is_ended(detected: Detected
     assert not [group for group in groups if group.exists()]
 
 
+def children() -> set[int]:
+    """Child processes of ours."""
+    path = Path("/proc/self/task").joinpath(str(os.getpid()), "children")
+    return set(map(int, path.read_text(encoding="utf-8").split()))
+
+
 class Watching(System):
     """Notes, while everything runs, the scheduling class of each process of the measurement, and the groups made."""
 
@@ -231,12 +237,12 @@ class Watching(System):
         super().__init__()
         self.policies: list[int] = []
         self.groups: list[str] = []
+        self.before = children()
+        """Processes of other tests that this one goes on having."""
 
     def sleep(self, seconds: float) -> None:
         super().sleep(seconds)
-        workers = [
-            int(pid) for pid in Path("/proc/self/task").joinpath(str(os.getpid()), "children").read_text().split()
-        ]
+        workers = children() - self.before
         self.policies = [os.sched_getscheduler(pid) & ~os.SCHED_RESET_ON_FORK for pid in workers if alive(pid)]
         self.groups = sorted(group.name.partition(".")[0] for group in our_groups())
 
@@ -248,7 +254,7 @@ class Watching(System):
 def test_what_is_measured_is_the_setting_that_was_asked_for(
     setting: str, reserved: int, groups: set[str], detected: Detected
 ) -> None:
-    """What delay either leaves depends on what else the host runs: `flowsched bench isolation` tells it, no test."""
+    """What delay either leaves depends on what else the host runs: `python -m benchmarks.bench_isolation` tells it, no test."""
     if reason := objection(SETTINGS[setting], detected):
         give_up(reason)
     program = find_program()

@@ -254,7 +254,7 @@ class Watching(System):
 def test_what_is_measured_is_the_setting_that_was_asked_for(
     setting: str, reserved: int, groups: set[str], detected: Detected
 ) -> None:
-    """What delay either leaves depends on what else the host runs: `python -m benchmarks.bench_isolation` tells it, no test."""
+    """What delay either leaves depends on what else the host runs: the command tells it, no test."""
     if reason := objection(SETTINGS[setting], detected):
         give_up(reason)
     program = find_program()

@@ -113,6 +113,13 @@ def test_explaining_a_record_loads_the_compiled_model_only(tmp_path: Path) -> No
         assert done.stderr == "loaded: numba scipy\n"
 
 
+def test_profiles_are_read_without_the_graph_library_of_their_topologies(tmp_path: Path) -> None:
+    done = run("solve", HOUSE / "docs" / "examples" / "snapshot.yaml", "--record", tmp_path / "round.npz")
+
+    assert done.returncode == 0, done.stderr
+    assert "networkx" not in done.stderr.rpartition("loaded: ")[2].split()
+
+
 # What --help lists
 
 

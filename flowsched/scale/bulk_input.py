@@ -176,7 +176,12 @@ def input_of_fleet(
     cap = np.clip(fleet.pressure_cap[rows], -_ANY, _ANY * _ANY)
     limits[:, 0] = np.where(cap < _ANY * _ANY, np.floor(cap * FIXED), kernels.UNLIMITED)
     relations = dict.fromkeys(name for d in demands for name in (*d.holds, *d.joins))
-    bandwidths, kind = np.unique(fleet.bandwidth[rows], return_inverse=True)
+    bandwidth = fleet.bandwidth[rows]
+    # Mostly all are alike, which is seen at a glance.
+    alike = len(rows) > 0 and bool((bandwidth == bandwidth[0]).all())
+    bandwidths, kind = (
+        (bandwidth[:1], np.zeros(len(rows), np.int64)) if alike else np.unique(bandwidth, return_inverse=True)
+    )
     return BulkInput(
         [str(fleet.names[row]) for row in rows.tolist()],
         resources,

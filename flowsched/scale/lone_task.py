@@ -101,18 +101,20 @@ class _Prices:
         self.demand = demand = given.demands[0]
         self.needs: IntArray = np.array([demand.needs.get(r, 0) for r in given.resources], dtype=np.int64)
         self.places = Places(demand.allowed, demand.eligible, demand.slowness, demand.preference)
-        self.extra = self.places.extra(len(given.names))
         policy = BulkPrices(given.demands)
         paid = policy.price(TaskClass(demand.name, 0, (), demand.sensitivity, demand.pressure), given.kinds)
         self.features = policy.features
         self.coefficients = paid.coefficients
         self.effects: IntArray = np.rint(paid.effects * FIXED).astype(np.int64)
         self.factors = np.array([policy.factors(kind) for kind in given.kinds])
+        self.extra = self.places.extra(len(given.names))
+        self.price = self._prices(slice(None), given.free, given.readings)
+        self.cpu, self.memory = (given.resources.index(r) for r in ("cpu", "memory"))
+        self.spread = ties(given.allocatable[:, [self.cpu, self.memory]], True)
 
     def cheapest(self) -> int | None:
         """The machine that the task gets; None where there is none, or where a network may break the tie in another way."""
-        given = self.given
-        price = self._price(given.free, given.readings)
+        given, price = self.given, self.price
         least = price.min()
         if not least <= _DEAREST:
             return None
@@ -123,7 +125,7 @@ class _Prices:
         told_apart += [v for v in (self.demand.slowness, self.demand.preference) if v is not None]
         if any((values[near] != values[one]).any() for values in told_apart):
             return None
-        tie = self._ranks(given.free, given.settings.scoring == SPREAD)[near]
+        tie = (self._ranks(given.free) if given.settings.scoring == SPREAD else given.free[:, self.cpu])[near]
         return int(near[np.lexsort((near, tie))[0]])
 
     def placement(self, machine: int) -> BulkPlacement:
@@ -133,11 +135,10 @@ class _Prices:
         terms = {name: float(values[0]) for name, values in self.places.terms(rows).items()}
         paid = self.coefficients * (readings / FIXED * self.factors[kind])
         terms |= {f.term or f.name: float(value) for f, value in zip(self.features, paid[0], strict=True)}
-        free, after = given.free.copy(), given.readings.copy()
+        free, price = given.free.copy(), self.price.copy()
         free[machine] -= self.needs
-        after[machine] += self.effects
-        price = self._price(free, after)
-        best, second = cheapest_two(price, self._ranks(free, True))
+        price[rows] = self._prices(rows, free[rows], readings + self.effects)
+        best, second = cheapest_two(price, self._ranks(free))
         rival = second if best == machine else best
         there = rival >= 0 and bool(np.isfinite(price[rival]))
         return BulkPlacement(
@@ -149,20 +150,18 @@ class _Prices:
             float(price[rival]) if there else None,
         )
 
-    def _price(self, free: IntArray, readings: IntArray) -> FloatArray:
-        """On every machine as it is; infinite where the task has no room or may not run."""
-        given = self.given
-        price = np.zeros(len(given.names))
-        for f in range(len(self.coefficients)):
-            price += self.coefficients[f] * self.factors[given.kind, f] * readings[:, f] * (1.0 / FIXED)
-        price += self.extra
-        lacks = (self.needs > 0) & (free < self.needs)
-        hurts = (self.effects != 0) & (readings + self.effects > given.limits)
-        return np.where(lacks.any(axis=1) | hurts.any(axis=1), np.inf, price)
+    def _prices(self, rows: slice | IntArray, free: IntArray, readings: IntArray) -> FloatArray:
+        """On some machines; infinite where the task has no room or may not run."""
+        given, price = self.given, np.zeros(len(readings))
+        for f in np.flatnonzero(self.coefficients).tolist():
+            price += self.coefficients[f] * self.factors[given.kind[rows], f] * readings[:, f] * (1.0 / FIXED)
+        price += self.extra[rows]
+        open_ = ((self.needs <= 0) | (free >= self.needs)).all(axis=1)
+        if self.effects.any():
+            open_ &= ((self.effects == 0) | (readings + self.effects <= given.limits[rows])).all(axis=1)
+        return np.where(open_, price, np.inf)
 
-    def _ranks(self, free: IntArray, spread: bool) -> FloatArray:
-        given = self.given
-        columns = [given.resources.index(r) for r in ("cpu", "memory")]
-        tie = ties(given.allocatable[:, columns], spread)
-        ranks: FloatArray = tie[:, 0] + tie[:, 1] * free[:, columns[0]] + tie[:, 2] * free[:, columns[1]]
+    def _ranks(self, free: IntArray) -> FloatArray:
+        tie = self.spread
+        ranks: FloatArray = tie[:, 0] + tie[:, 1] * free[:, self.cpu] + tie[:, 2] * free[:, self.memory]
         return ranks

@@ -123,8 +123,10 @@ def is_quick(given: RoundInput) -> bool:
 
 def plan_any_round(given: RoundInput, solver: Solver, engine: FlowScheduler) -> RoundResult:
     """:func:`plan_round`, and where that raises :func:`plan_apart`."""
+    # A round that is planned apart needs the fleet as it was. A lone pod's round changes nothing of it.
+    lone = is_quick(given) and not given.nominated
     try:
-        return plan_round(replace(given, fleet=given.fleet.copy()), solver, engine)
+        return plan_round(given if lone else replace(given, fleet=given.fleet.copy()), solver, engine)
     except Exception:  # A fault of ours must not stop the scheduling of other pods.
         LOG.exception("a round failed, its pods are planned apart", extra={"round": given.number})
         return plan_apart(given, solver, engine)

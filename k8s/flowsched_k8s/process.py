@@ -306,7 +306,8 @@ class Process:
                 self._woken.clear()
                 wait = TICK_S if at is None or at <= now else min(TICK_S, at - now)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._woken.wait(), max(wait, 1e-3))
+                    async with asyncio.timeout(max(wait, 1e-3)):
+                        await self._woken.wait()
                 continue
             await self._round(now)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flowsched_models.cell import Floats, Ints
 
@@ -61,6 +62,23 @@ class GpuTopology:
                 if not graph.has_edge(one, other) or graph.edges[one, other]["weight"] > links.weight:
                     graph.add_edge(one, other, weight=links.weight, link_class=number)
         return graph
+
+    @cached_property
+    def linked(self) -> NDArray[np.bool_]:
+        """[devices, devices] whether a path past no third device leads there; found without networkx, which takes as long to
+        import as all else that a command does at its start.
+        """
+        row = {end: i for i, end in enumerate(dict.fromkeys((*range(self.count), *_ends(self.links))))}
+        near = np.eye(len(row), dtype=np.bool_)
+        for one, other in (ends for links in self.links for ends in links.between):
+            near[row[one], row[other]] = near[row[other], row[one]] = True
+        devices, places = near[: self.count], near[self.count :, self.count :]
+        for _ in range(len(places).bit_length()):
+            places = places @ places
+        found: NDArray[np.bool_] = (
+            devices[:, : self.count] | devices[:, self.count :] @ places @ devices[:, self.count :].T
+        )
+        return found
 
     @cached_property
     def distance(self) -> Floats:
@@ -139,3 +157,7 @@ class GpuTopology:
     @cached_property
     def _best(self) -> dict[int, str | None]:
         return {n: self.slowest_class(self.closest(range(self.count), n)) for n in range(1, self.count + 1)}
+
+
+def _ends(all_links: Sequence[GpuLinks]) -> Iterator[End]:
+    return (end for links in all_links for ends in links.between for end in ends)

@@ -359,8 +359,7 @@ def _topology_problems(document: Document, path: KeyPath, form: GpuTopologyForm)
                     message = f"there is no device {end}; there are {len(devices)}, numbered from 0"
                     yield document.problem((*path, "links", index, "between", number), message)
                     return
-    topology = form.topology("")
-    apart = np.argwhere(~np.isfinite(topology.distance))
+    apart = np.argwhere(~form.topology("").linked)
     if len(apart):
         one, other = apart[0].tolist()
         yield document.problem((*path, "links"), f"no links lead from device {one} to device {other}")

@@ -97,8 +97,8 @@ def _nothing_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.usefixtures("_nothing_is_compiled")
 def test_decisions_reach_the_kernel_and_go_with_a_killed_agent(groups: Groups, tmp_path: Path) -> None:
     home, web, batch = (groups.make(f"system.slice/{name}.service") for name in ("home", "memcached", "batch"))
-    plain = groups.busy(home)
-    groups.busy(batch)
+    plain = groups.steady(home)
+    groups.steady(batch)
     with Memcached() as memcached:
         (web / "cgroup.procs").write_text(str(memcached.pid))
         try:
@@ -180,7 +180,7 @@ def test_groups_are_put_back_when_an_agent_ends(end: signal.Signals, groups: Gro
     """An agent that pauses, weighs and moves at random every 10 ms; killed, its watchdog does it."""
     folders = [groups.make(f"system.slice/batch-{number}.service") for number in range(2)]
     for number, folder in enumerate(folders):
-        groups.busy(folder)
+        groups.steady(folder)
         (folder / "cpu.weight").write_text(str(150 + number))
     before = [settings(folder) for folder in folders]
     tasks = [{"name": folder.stem, "find": {"cgroup": f"system.slice/{folder.name}"}} for folder in folders]

@@ -12,7 +12,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -28,7 +28,7 @@ from flowsched_agent.controls.saved import restore_saved
 from flowsched_agent.kubernetes.pod_groups import control_of_pod
 from flowsched_agent.kubernetes.pods import PodWorkload
 from flowsched_agent.system import System
-from requirements_on_machine import patience
+from requirements_on_machine import PLAIN_PYTHON, patience
 
 SYSTEM = System()
 ROOT = SYSTEM.cgroup
@@ -37,6 +37,7 @@ PATIENCE_S = 12.0 * patience()
 MEASURED_S = 1.0
 """CPU time that must have been used before shares are compared, many times what the kernel lets one run on."""
 SPIN = ("sh", "-c", "while :; do :; done")
+STEADY = (*PLAIN_PYTHON, "import time\nwhile True: time.sleep(0.05)")
 POD = "11111111-2222-3333-4444-555555555555"
 CONTAINER = "4f0c" * 16
 
@@ -75,7 +76,14 @@ class Groups:
 
     def busy(self, folder: Path) -> int:
         """A process in a group that takes all CPU time it gets."""
-        process = subprocess.Popen(SPIN, start_new_session=True)
+        return self._start(SPIN, folder)
+
+    def steady(self, folder: Path) -> int:
+        """A process in a group that takes a little CPU time every 50 ms: most of the emulated CPUs is left to the agent."""
+        return self._start(STEADY, folder)
+
+    def _start(self, command: Sequence[str], folder: Path) -> int:
+        process = subprocess.Popen(command, start_new_session=True)
         self._started.append(process)
         (folder / "cgroup.procs").write_text(str(process.pid))
         return process.pid

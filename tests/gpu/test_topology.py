@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -32,6 +33,7 @@ from flowsched.solvers import make_solver
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError
 from flowsched_models.gpu_profile import Contention, GpuProfile
+from flowsched_models.gpu_topology import GpuLinks, GpuTopology
 from flowsched_models.machine import MachineType
 from flowsched_models.profile import JobProfile, PhaseOrder
 from flowsched_models.profiles import CatalogueForm, dump_catalogue, load_catalogue
@@ -91,6 +93,16 @@ def test_no_path_leads_through_a_third_gpu() -> None:
     direct = {frozenset(ends) for ends in dgx1.links[0].between}
     for one, other in combinations(range(8), 2):
         assert (dgx1.distance[one, other] == 1.0) == (frozenset((one, other)) in direct)
+
+
+@given(st.data())
+def test_devices_are_linked_where_a_path_has_a_length(data: st.DataObject) -> None:
+    count = data.draw(st.integers(1, 6))
+    ends = st.sampled_from([*range(count), "socket-0", "socket-1", "switch", "bridge"])
+    between = st.lists(st.lists(ends, min_size=2, max_size=2, unique=True).map(tuple), min_size=1, max_size=9)
+    links = GpuLinks("bus", 1.0, tuple(data.draw(between)))
+    topology = GpuTopology("drawn", (tuple(range(count)),), (links,))
+    assert np.array_equal(topology.linked, np.isfinite(topology.distance))
 
 
 @pytest.mark.parametrize("name", sorted(TOPOLOGIES))

@@ -109,14 +109,6 @@ def test_it_listens_on_loopback_only(plane: Plane) -> None:
     assert listening == {"0100007F"}
 
 
-def test_a_part_comes_back_where_it_was(plane: Plane, space: Space) -> None:
-    space.make_pod("kept")
-    before = plane.pid("kube-apiserver")
-    plane.restart("kube-apiserver")
-    assert plane.pid("kube-apiserver") != before
-    assert space.pod("kept")["metadata"]["name"] == "kept"
-
-
 def test_bound_pods_run_and_end(space: Space) -> None:
     (node,) = space.make_nodes(1)
     space.make_pod("job", annotations={"flowsched.test/run-for": "10ms"})
@@ -186,3 +178,11 @@ def test_all_parts_together_with_a_gate() -> None:
     assert len(pids) == 5
     assert [pid for pid in pids if started_at(pid)] == []
     assert not folder.exists()
+
+
+def test_a_part_comes_back_where_it_was(plane: Plane, space: Space) -> None:
+    space.make_pod("kept")
+    before = plane.pid("kube-apiserver")
+    plane.restart("kube-apiserver")
+    assert plane.pid("kube-apiserver") != before
+    assert space.pod("kept")["metadata"]["name"] == "kept"

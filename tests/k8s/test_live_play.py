@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -101,6 +102,8 @@ def test_two_hundred_measured_pods_on_sixty_nodes_are_decided_as_simulate_does(
 
         wait_for(bound, "most pods to be bound")
     done = simulate(path)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
+    # The scheduler was stopped while pods waited, maybe in the midst of a round.
+    assert re.fullmatch(r"(note: a round that had begun was not decided [^\n]*\n)?", done.stderr)
     assert done.stdout.endswith(": the same decisions as recorded\n")
     assert int(done.stdout.split(", ")[1].split()[0]) >= 150

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from logging import getLogger
 from pathlib import Path
 
@@ -40,6 +39,8 @@ def run(
     Exit codes: 0 stopped, 1 the lease was lost or a fault of flowsched, 2 bad input.
     """
     # Only what this command needs takes time to import.
+    import uvloop
+
     from flowsched_k8s.api.access import find_access
     from flowsched_k8s.configuration_file import load_configuration
     from flowsched_k8s.logs import set_up_logging
@@ -65,7 +66,7 @@ def run(
         return await Process(configuration, access).run()
 
     try:
-        return asyncio.run(until_stopped())
+        return uvloop.run(until_stopped())
     except OSError:
         # For other commands it is a file that cannot be written; here it may come from anywhere.
         getLogger(__name__).critical("stopped by a fault", exc_info=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -36,6 +36,9 @@ from flowsched.round.repair import Repair
 from flowsched.round.round_model import RoundModel
 from flowsched.solvers import Solver, Status
 from flowsched_models.runtime import HostFactory
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 RECORD_VERSION = "flowsched/v3"
 RECORD_KIND = "Record"
@@ -82,7 +85,7 @@ def round_record(trace: RoundTrace) -> dict[str, Any]:
     }
 
 
-def record_head(number: int, now_s: float, policy: str, solver: str, settings: Settings) -> dict[str, Any]:
+def record_head(number: int, now_s: float, policy: str, solver: str, settings: DataclassInstance) -> dict[str, Any]:
     """What every record begins with."""
     return {
         "apiVersion": RECORD_VERSION,

@@ -38,7 +38,6 @@ STARTS_PER_CLASS = 1 << 6
 
 # Settings, as the kernels take them.
 EPS, BETA, HEADROOM_WEIGHT, SLO_MARGIN, GOAL_FACTOR, START_DELAY_S = range(6)
-SETTING_NUMBERS = 6
 
 MOST_USED = 0.99
 """Share of its p95 goal that a service is at most charged for: beyond it the price would have no end."""

@@ -151,7 +151,7 @@ class Deciding:
                 if option is None:
                     continue
                 found.price[m], found.start_after[m] = price, option.start_after
-                found.variant[m] = model.prices.variant(here, _arrival(c, option))
+                found.variant[m] = model.prices.variant(here, Arrival(c, *option[1:]))
                 found.end_s[m], found.start_s[m] = self._forecast(task, option)
         return priced
 
@@ -181,7 +181,7 @@ class Deciding:
 
     def _forecast(self, task: int, option: PlacementOption) -> tuple[float, float]:
         model = self.model
-        g, arrival = model.view.group_of[option.machine], _arrival(model.view.class_of[task], option)
+        g, arrival = model.view.group_of[option.machine], Arrival(model.view.class_of[task], *option[1:])
         together = joined(self.plan.colocation(option.machine, without=task), arrival)
         found = model.prices.forecast(g, together)
         assert found is not None, "it has a price"
@@ -199,7 +199,7 @@ class Deciding:
         for mask, after, units in ((open_now, 0, free), (open_later, 1, whole)):
             mask &= ((units >= asked) | (asked <= 0)).all(axis=1) | planned
             for m in np.flatnonzero(mask & planned).tolist():
-                arrival = _arrival(c, PlacementOption(m, after, 0 if after == 0 else width))
+                arrival = Arrival(c, after, 0 if after == 0 else width)
                 others = self.plan.colocation(m, without=task)
                 mask[m] = model.forecasts.possible(view.group_of[m], joined(others, arrival))
 
@@ -224,10 +224,6 @@ class Deciding:
         whole = np.array([[amounts.get(name, 0) for name in names] for amounts in left], np.int64).reshape(shape)
         of = np.array(view.group_of, np.int64)
         return names, np.array(free, np.int64).reshape(shape)[of], whole[of]
-
-
-def _arrival(task_class: int, option: PlacementOption) -> Arrival:
-    return Arrival(task_class, option.start_after, option.width_milli, option.shared)
 
 
 def batch_size(waiting: int, machines: int, share: float) -> int:

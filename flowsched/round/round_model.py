@@ -186,7 +186,7 @@ class RoundModel:
         return self._counted[2]
 
     def finish(self, plan: Assignment) -> tuple[int, float]:
-        """What a makespan is judged by: tasks without a option that could have one, then the last predicted completion.
+        """What a makespan is judged by: tasks without an option that could have one, then the last predicted completion.
 
         A task that no machine could ever take spoils no plan.
         """
@@ -204,10 +204,6 @@ class RoundModel:
         c = self.view.class_of[task]
         width = self.view.tasks[task].widths_milli[0]
         return any(self.view.could_fit(c, g, width) and self.prices.welcome(g, c) for g in range(len(self.view.groups)))
-
-    def exhausted(self) -> bool:
-        """Whether the round's forecasts are used up."""
-        return self.forecasts.made >= self.pricings
 
     def options_on(self, task: int, machine: int) -> list[PlacementOption]:
         """Options of a machine that a task may take, early and narrow ones first."""

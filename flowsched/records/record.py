@@ -174,7 +174,9 @@ def flow_part(trace: RoundTrace) -> dict[str, Any]:
         "placements": [plain_value(p) for p in changes.placements],
         "postponements": [plain_value(p) for p in changes.postponements],
         "reservations": [asdict(r) | {"start_s": finite_or_none(r.start_s)} for r in changes.reservations],
-        **plain_changes(changes.preemptions, changes.moves, [(p.task, p.machine, p.room_for) for p in changes.taken_back]),
+        **plain_changes(
+            changes.preemptions, changes.moves, [(p.task, p.machine, p.room_for) for p in changes.taken_back]
+        ),
         **bound_together,
         "certificate": plain_certificate(certify(model, plan, decided, trace.settings) if view.tasks else None),
         "counts": dict(trace.counts),

@@ -90,9 +90,7 @@ def build(
     supplies[class_nodes] = counts
     supplies[0] = -total
     network = Network(tails, heads, capacities, costs, supplies, float(scale) * _RANKS)
-    return PassNetwork(
-        network, tuple(classes), tuple(counts), arc_class, arc_machine, after, variant, price, waits
-    )
+    return PassNetwork(network, tuple(classes), tuple(counts), arc_class, arc_machine, after, variant, price, waits)
 
 
 def node_names(pass_: PassNetwork, class_names: Sequence[str], machine_names: Sequence[str]) -> tuple[str, ...]:

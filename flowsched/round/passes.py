@@ -152,7 +152,6 @@ class Deciding:
                     continue
                 found.price[m], found.start_after[m] = price, option.start_after
                 found.variant[m] = model.prices.variant(here, Arrival(c, *option[1:]))
-                found.end_s[m], found.start_s[m] = self._forecast(task, option)
         return priced
 
     def closest_now(self, tasks: Sequence[int]) -> dict[int, tuple[float, int]]:
@@ -178,15 +177,6 @@ class Deciding:
         """The option of a task that its class has on a machine."""
         arrival = self.options.arrival(self.model.view.class_of[task], options, machine)
         return PlacementOption(machine, arrival.start_after, arrival.width_milli, arrival.shared)
-
-    def _forecast(self, task: int, option: PlacementOption) -> tuple[float, float]:
-        model = self.model
-        g, arrival = model.view.group_of[option.machine], Arrival(model.view.class_of[task], *option[1:])
-        together = joined(self.plan.colocation(option.machine, without=task), arrival)
-        found = model.prices.forecast(g, together)
-        assert found is not None, "it has a price"
-        at = together.index(arrival)
-        return found.arrivals_s[at], found.starts_s[at]
 
     def _keep_resources(self, task: int, open_now: BoolArray, open_later: BoolArray) -> None:
         model, view = self.model, self.model.view

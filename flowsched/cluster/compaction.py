@@ -7,7 +7,7 @@ content determines.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
@@ -120,6 +120,13 @@ class View:
     def domain_counts(self) -> DomainCounts:
         """The running tasks, counted by relation. To change it, take a copy."""
         return DomainCounts.of(self.snapshot)
+
+    def counted_with(self, placed: Iterable[tuple[int, int]]) -> DomainCounts:
+        """The same with tasks, each on a machine, beside those that run."""
+        domain_counts = self.domain_counts.copy()
+        for task, machine in placed:
+            domain_counts.add(self.tasks[task], self.machines[machine].name)
+        return domain_counts
 
     @cached_property
     def class_of(self) -> tuple[int, ...]:

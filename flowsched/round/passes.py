@@ -289,9 +289,8 @@ def _asked_milli(model: RoundModel, task: int) -> int:
 def _free_devices_milli(deciding: Deciding) -> int:
     """What all GPUs have left beside what runs and starts now, in thousandths of one."""
     model, plan = deciding.model, deciding.plan
-    starting = (t for t, option in enumerate(plan.options) if option is not None and option.start_after == 0)
     free = sum(sum(group.devices_left) * group.size for group in model.view.groups)
-    return free - sum(_asked_milli(model, t) for t in starting)
+    return free - sum(_asked_milli(model, t) for t, _ in plan.starting())
 
 
 def _as_many_as_fit(model: RoundModel, batch: Sequence[int], free_milli: int) -> list[int]:

@@ -177,11 +177,9 @@ class RoundModel:
     def _count(self, plan: Assignment) -> DomainCounts:
         """All that runs or has an option, counted by relation."""
         if self._counted is None or self._counted[0] is not plan or self._counted[1] != plan.moves:
-            domain_counts = self.view.domain_counts.copy()
-            for t in self._related:
-                option = plan.options[t]
-                if option is not None:
-                    domain_counts.add(self.view.tasks[t], self.view.machines[option.machine].name)
+            domain_counts = self.view.counted_with(
+                (t, option.machine) for t in self._related if (option := plan.options[t]) is not None
+            )
             self._counted = (plan, plan.moves, domain_counts)
         return self._counted[2]
 

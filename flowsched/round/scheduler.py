@@ -302,7 +302,7 @@ def _most_work_first(model: RoundModel) -> list[int]:
 
 def counts(deciding: Deciding, plan: Assignment) -> dict[str, int]:
     """How much a round did, and how many of the tasks that start were decided by which stage."""
-    starting = {t for t, o in enumerate(plan.options) if o is not None and o.start_after == 0}
+    starting = {t for t, _ in plan.starting()}
     kept = {t for t in starting if t in deciding.decided_by and plan.options[t] == deciding.plan.options[t]}
     by_greedy = {t for t in kept if deciding.decided_by[t][0] == NO_PASS}
     by_network = kept - by_greedy

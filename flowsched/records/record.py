@@ -241,9 +241,8 @@ def _decided(view: View, trace: RoundTrace) -> list[dict[str, Any]]:
             entry["stage"] = "improvement"
         else:
             number, price, runner_up = found
-            other = None if math.isinf(runner_up) else runner_up
             by = {"stage": "greedy"} if number == NO_PASS else {"stage": "network", "pass": number + 1}
-            entry |= {**by, "price": price, "runner_up": other}
+            entry |= {**by, "price": price, "runner_up": finite_or_none(runner_up)}
         entries.append(entry)
     return entries
 

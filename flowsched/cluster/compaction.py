@@ -7,7 +7,7 @@ content determines.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
@@ -18,7 +18,7 @@ from flowsched.cluster.cluster_state import service_load
 from flowsched.cluster.gpus import MachineGpus, TaskGpus, has_devices, left_beside, suits, use_of
 from flowsched.cluster.resource import covers, without
 from flowsched.cluster.running_tasks import running_on
-from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, cores_beside, cpu_weight
+from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, by_machine, cores_beside, cpu_weight
 from flowsched.relations.domain_counts import DomainCounts
 from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_models.profile import PhaseOrder
@@ -120,6 +120,13 @@ class View:
     def domain_counts(self) -> DomainCounts:
         """The running tasks, counted by relation. To change it, take a copy."""
         return DomainCounts.of(self.snapshot)
+
+    def counted_with(self, placed: Iterable[tuple[int, int]]) -> DomainCounts:
+        """The same with tasks, each on a machine, beside those that run."""
+        domain_counts = self.domain_counts.copy()
+        for task, machine in placed:
+            domain_counts.add(self.tasks[task], self.machines[machine].name)
+        return domain_counts
 
     @cached_property
     def class_of(self) -> tuple[int, ...]:
@@ -311,12 +318,7 @@ def compact(snapshot: Snapshot, hosts: HostFactory, candidates: Candidates | Non
         by_class.setdefault(task.content, []).append(i)
     classes = tuple(PendingClass(tasks[rows[0]], tuple(rows)) for rows in by_class.values())
 
-    running: dict[str, list[Running]] = {m.name: [] for m in snapshot.machines}
-    for r in snapshot.running:
-        running[r.machine].append(r)
-    services: dict[str, list[Service]] = {m.name: [] for m in snapshot.machines}
-    for s in snapshot.services:
-        services[s.machine].append(s)
+    running, services = by_machine(snapshot.running), by_machine(snapshot.services)
     free = snapshot.free_milli()
     free_memory = snapshot.free_memory_mib()
     free_resources = snapshot.free_resources()

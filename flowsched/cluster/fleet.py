@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -62,6 +63,18 @@ class BookedTask:
 
 class Fleet:
     """Machines by row, bookings, and the relations between them."""
+
+    _BARE: ClassVar[Mapping[str, float]] = {
+        "alive": False,
+        "bandwidth": 1.0,
+        "pressure_cap": math.inf,
+        "headroom_slope": 0.0,
+        "_fixed_sensitivity": 0,
+        "_fixed_pressure": 0,
+        "_allocatable": 0,
+        "_used": 0,
+    }
+    """The arrays by row, and what each has where there is no machine."""
 
     def __init__(self) -> None:
         """No machines yet."""
@@ -151,14 +164,8 @@ class Fleet:
         self._relations.remove_machine(row)
         self._order = None
         self.names[row] = None
-        self.alive[row] = False
-        self.bandwidth[row] = 1.0
-        self.pressure_cap[row] = np.inf
-        self.headroom_slope[row] = 0.0
-        self._fixed_sensitivity[row] = 0
-        self._fixed_pressure[row] = 0
-        self._allocatable[row] = 0
-        self._used[row] = 0
+        for array, bare in self._BARE.items():
+            getattr(self, array)[row] = bare
         self._empty_rows.append(row)
 
     def set_service(self, machine: str, pressure_cap: float, headroom_slope: float) -> None:
@@ -221,11 +228,6 @@ class Fleet:
         row = self._row.get(booking.machine)
         if row is not None:
             self._count(booking, row, -1)
-
-    def machine_of(self, task: str) -> str | None:
-        """Where a task is booked."""
-        booking = self._bookings.get(task)
-        return None if booking is None else booking.machine
 
     def needs_of(self, task: str) -> Mapping[str, int]:
         """What a booked task takes of its machine; raises ``KeyError`` for one that is not booked."""
@@ -398,16 +400,7 @@ class Fleet:
         """An independent fleet in the same state, for a round in another thread."""
         twin = Fleet()
         twin.names = self.names.copy()
-        for name in (
-            "alive",
-            "bandwidth",
-            "pressure_cap",
-            "headroom_slope",
-            "_fixed_sensitivity",
-            "_fixed_pressure",
-            "_allocatable",
-            "_used",
-        ):
+        for name in self._BARE:
             setattr(twin, name, getattr(self, name).copy())
         twin._columns = self._columns.copy()
         twin._row = self._row.copy()
@@ -483,16 +476,10 @@ class Fleet:
         before = self.rows
         more = max(16, before)
         self.names += [None] * more
-        self.alive = np.concatenate([self.alive, np.zeros(more, dtype=np.bool_)])
-        self.bandwidth = np.concatenate([self.bandwidth, np.ones(more)])
-        self.pressure_cap = np.concatenate([self.pressure_cap, np.full(more, np.inf)])
-        self.headroom_slope = np.concatenate([self.headroom_slope, np.zeros(more)])
-        nothing = np.zeros(more, dtype=np.int64)
-        self._fixed_sensitivity = np.concatenate([self._fixed_sensitivity, nothing])
-        self._fixed_pressure = np.concatenate([self._fixed_pressure, nothing])
-        block = np.zeros((more, len(self._columns)), dtype=np.int64)
-        self._allocatable = np.concatenate([self._allocatable, block])
-        self._used = np.concatenate([self._used, block])
+        for name, bare in self._BARE.items():
+            known = getattr(self, name)
+            new = np.full((more, *known.shape[1:]), bare, dtype=known.dtype)
+            setattr(self, name, np.concatenate([known, new]))
         self._relations.grow(before + more)
         self._empty_rows += range(before + more - 1, before - 1, -1)
 

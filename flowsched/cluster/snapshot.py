@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from flowsched.cluster.gpus import DevicesNow, MachineGpus, TaskGpus
 from flowsched.cluster.resource import without
@@ -272,6 +273,17 @@ class StartDelay:
 def cpu_weight(width_milli: int) -> float:
     """A task's weight where CPU is scarce, in cores: one that asks for nothing has the least, and never none."""
     return max(width_milli, 1) / MILLI
+
+
+_There = TypeVar("_There", Running, Service)
+
+
+def by_machine(there: Iterable[_There]) -> dict[str, list[_There]]:
+    """Running tasks or services by their machine, in their order; an empty list for a machine without any."""
+    found: defaultdict[str, list[_There]] = defaultdict(list)
+    for one in there:
+        found[one.machine].append(one)
+    return found
 
 
 def cores_beside(machine: Machine, services: Iterable[Service]) -> tuple[int, ...]:

@@ -199,10 +199,9 @@ def load_snapshot(path: str | Path) -> Snapshot:
     return read_snapshot(document)
 
 
-def snapshot_of_record(record: Mapping[str, Any], source: str, part: int | None = None) -> Snapshot:
-    """The snapshot of a record's part, or of the first one that has any. Raises :class:`InputError`."""
-    parts = record["parts"] if part is None else [record["parts"][part]]
-    found = next((p["snapshot"] for p in parts if p["kind"] == "search"), None)
+def snapshot_of_record(record: Mapping[str, Any], source: str) -> Snapshot:
+    """The snapshot of the first part of a record that has any. Raises :class:`InputError`."""
+    found = next((p["snapshot"] for p in record["parts"] if p["kind"] == "search"), None)
     if found is None:
         message = "the record has no snapshot: its tasks were placed by a bulk round"
         raise InputError([Problem(source, None, "parts", message, "flowsched replay and whatif solve it again")])

@@ -17,7 +17,7 @@ from flowsched.cluster.snapshot import MILLI
 from flowsched.cluster.snapshot_file import load_snapshot
 from flowsched.commands.solver_options import SOLVER, TIME_LIMIT, TIME_LIMIT_HELP
 from flowsched.disaggregation.registry import DISAGGREGATION_POLICIES
-from flowsched.records.record import finite_or_none
+from flowsched.records.record import finite_or_none, plain_certificate, plain_timings
 from flowsched.records.record_file import write_record
 from flowsched.round.scheduler import solve as solve_round
 from flowsched.scale import choice
@@ -124,6 +124,10 @@ _SIMULATED = (
 """Names that are known from ``simulate``."""
 
 
+_PROVED = ("method", "primal", "bound", "gap_absolute", "gap_relative")
+"""What is told of a certificate."""
+
+
 def check_policy(policy: str, *, exact: bool, objective: str | None) -> None:
     """Raise :class:`InputError` for a policy that there is not, and for options that are not for it."""
     known = (FLOW, *choice.names())
@@ -184,7 +188,7 @@ def _terms(terms: object) -> str:
 
 
 def _plain(decisions: Decisions) -> dict[str, object]:
-    certificate = decisions.certificate
+    certificate = plain_certificate(decisions.certificate)
     return {
         "version": "flowsched/v1",
         "placements": [asdict(p) for p in decisions.placements],
@@ -192,15 +196,7 @@ def _plain(decisions: Decisions) -> dict[str, object]:
         "reservations": [asdict(r) | {"start_s": finite_or_none(r.start_s)} for r in decisions.reservations],
         **({"preemptions": [asdict(p) for p in decisions.preemptions]} if decisions.preemptions is not None else {}),
         **({"moves": [asdict(m) for m in decisions.moves]} if decisions.moves is not None else {}),
-        "certificate": None
-        if certificate is None
-        else {
-            "method": certificate.method,
-            "primal": certificate.primal,
-            "bound": certificate.bound,
-            "gap_absolute": certificate.gap_absolute,
-            "gap_relative": certificate.gap_relative,
-        },
+        "certificate": certificate and {key: certificate[key] for key in _PROVED},
         **({"reproducible": False, "stopped": list(decisions.stopped)} if decisions.stopped else {}),
-        "timings": {f"{stage.replace(' ', '_')}_ms": ms for stage, ms in decisions.timings_ms.items()},
+        "timings": plain_timings(decisions.timings_ms),
     }

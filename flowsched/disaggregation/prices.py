@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from flowsched.cluster.cluster_state import service_load
 from flowsched.cluster.gpus import suits, use_of
-from flowsched.cluster.snapshot import MILLI, Machine, Service, Snapshot, Task, cores_beside
+from flowsched.cluster.snapshot import MILLI, Machine, Snapshot, Task, by_machine, cores_beside
 from flowsched.disaggregation.free_room import FreeRoom
 from flowsched.disaggregation.settings import (
     UNKNOWN_COST,
@@ -38,9 +38,7 @@ class GpuSites:
     def __init__(self, snapshot: Snapshot, hosts: HostFactory) -> None:
         """Of all machines."""
         self._key = snapshot.machines, snapshot.services
-        services: dict[str, list[Service]] = {m.name: [] for m in snapshot.machines}
-        for s in snapshot.services:
-            services[s.machine].append(s)
+        services = by_machine(snapshot.services)
         kinds: dict[object, int] = {}
         self.site: dict[str, GpuSite] = {}
         self._examples: list[tuple[Machine, Host, tuple[int, ...]]] = []

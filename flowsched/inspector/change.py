@@ -88,7 +88,7 @@ def parse_changes(
     """Changes as options of a command give them. Raises :class:`InputError` with every mistake among them."""
     problems = Problems()
     known = _Known(account)
-    drains = [name for name in dict.fromkeys(drain) if known.has_machine(problems, "--drain", name)]
+    drains = [name for name in dict.fromkeys(drain) if known.has_machine(problems, name)]
     machines = _new_machines(problems, known, add_machine)
     gone = [t for text in dict.fromkeys(without) if (t := known.task(problems, "--without", text)) is not None]
     widths = _new_widths(problems, known, width)
@@ -119,10 +119,10 @@ class _Known:
         self.running = [task for task in running if task not in waiting]
         self._machines = set(self.machines)
 
-    def has_machine(self, problems: Problems, option: str, name: str) -> bool:
+    def has_machine(self, problems: Problems, name: str) -> bool:
         if name in self._machines:
             return True
-        problems.add(Problem(option, None, "", f"there is no machine '{name}'", name_help(name, self.machines)))
+        problems.add(Problem("--drain", None, "", f"there is no machine '{name}'", name_help(name, self.machines)))
         return False
 
     def task(self, problems: Problems, option: str, text: str, waits: bool = False) -> str | None:

@@ -84,11 +84,7 @@ def dual_price(part: Part, task_class: str, machine: str, width_milli: int) -> d
 
 def group_name(graph: Graph, node: int) -> str:
     """The group that a node of kind tier or group belongs to."""
-    return (
-        graph.names[node].rsplit("/", 1)[0]
-        if graph.kinds[node] == "tier"
-        else graph.names[node].removesuffix("/no-cpu")
-    )
+    return graph.names[node].rsplit("/", 1)[0] if graph.kinds[node] == "tier" else graph.names[node]
 
 
 def _offers(graph: Graph, node: int) -> Iterator[int]:

@@ -138,7 +138,7 @@ class _Chooser:
             milli = name.rpartition("/")[2].removesuffix("m")
             told = cores(int(milli)) if milli.isdigit() else milli
             if kind == "group":
-                told = "no cpu" if name.endswith("/no-cpu") else "group"
+                told = "group"
             if self.tiers[lane] > 1:
                 return Cell(kind, told, "", lane, flow)
             machines = self._machines(lane)
@@ -214,7 +214,7 @@ def lane_of(graph: Graph, node: int) -> str:
     kind, name = graph.kinds[node], graph.names[node]
     if kind == "tier":
         return name.rpartition("/")[0] or name
-    return name.removesuffix("/no-cpu") if kind == "group" else ""
+    return name if kind == "group" else ""
 
 
 def cores(milli: int) -> str:

@@ -85,12 +85,8 @@ class FlowTask:
 
     def domain_counts(self) -> DomainCounts:
         """What relations count once all that starts now has started, the task itself left out."""
-        view = self.restored.model.view
-        domain_counts = view.domain_counts.copy()
-        for t, option in enumerate(self.restored.decided.options):
-            if option is not None and option.start_after == 0 and t != self.number:
-                domain_counts.add(view.tasks[t], view.machines[option.machine].name)
-        return domain_counts
+        starting = self.restored.decided.starting()
+        return self.restored.model.view.counted_with((t, m) for t, m in starting if t != self.number)
 
 
 def find_task(account: Account, part: Part, task: str) -> FlowTask:

@@ -11,7 +11,7 @@ import numpy as np
 from flowsched.network.network import Network, potentials
 from flowsched.records.record_types import RecordedNetwork
 from flowsched.records.value_types import Wholes
-from flowsched.support.arrays import FloatArray, IntArray
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 LAYERS: Mapping[str, int] = {
     "class": 0,
@@ -120,10 +120,10 @@ class Graph:
         """Arcs whose tail is a node."""
         return self._leaving.get(node, np.zeros(0, dtype=np.int64))
 
-    def arcs_by_kind(self) -> dict[str, int]:
-        """How many arcs run from each kind of node to each, as ``kind -> kind``."""
+    def arcs_by_kind(self, which: BoolArray | slice = slice(None)) -> dict[str, int]:
+        """How many arcs, or how many of some, run from each kind of node to each, as ``kind -> kind``."""
         counts: dict[str, int] = {}
-        for tail, head in zip(self.tails.tolist(), self.heads.tolist(), strict=True):
+        for tail, head in zip(self.tails[which].tolist(), self.heads[which].tolist(), strict=True):
             key = f"{self.kinds[tail]} -> {self.kinds[head]}"
             counts[key] = counts.get(key, 0) + 1
         return counts

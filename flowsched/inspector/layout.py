@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flowsched.inspector.excerpt import Bundle, Excerpt
+from flowsched.inspector.graph import LAYERS
 
 TEXT = 8.0
 """Points of a box's label."""
@@ -36,18 +37,8 @@ THINNEST, WIDEST, WITHOUT = 0.8, 6.0, 0.6
 """Points of the line with least flow, of that with most, of one without."""
 _FRAME = 0.07
 _MARGIN = 0.15
-_COLUMN = {
-    "class": 0,
-    "task": 0,
-    "domain": 1,
-    "tier": 2,
-    "group": 2,
-    "machine": 2,
-    "arrive": 2,
-    "stay": 2,
-    "unscheduled": 2,
-    "sink": 3,
-}
+_COLUMN = {kind: layer - (layer > LAYERS["tier"]) for kind, layer in LAYERS.items()}
+"""Tiers stand where groups do."""
 _SWEEPS = 12
 
 Measure = Callable[[str, float], float]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from flowsched.cluster.compaction import View
-from flowsched.cluster.snapshot import Service
+from flowsched.cluster.snapshot import by_machine
 from flowsched.inspector.account import SEARCH, Account, Part, option_of
 from flowsched.inspector.again import POLICY, damaged, read_settings, snapshot_of
 from flowsched.pricing.arrival import Arrival, Colocation
@@ -70,9 +70,7 @@ def _model(account: Account, part: Part) -> RoundModel:
 def _look(model: RoundModel, part: Part, services: dict[str, ServiceForecast]) -> list[float]:
     view = model.view
     colocations = _colocations(view, part)
-    on: dict[str, list[Service]] = {}
-    for service in view.snapshot.services:
-        on.setdefault(service.machine, []).append(service)
+    on = by_machine(view.snapshot.services)
     ends: list[float] = []
     for g, group in enumerate(view.groups):
         for name in (*(view.machines[m].name for m in group.members), *group.spares):

@@ -8,7 +8,6 @@ from typing import Any
 
 from flowsched.inspector.comparison import differences, plain_terms
 from flowsched.inspector.flow_task import FlowTask
-from flowsched.inspector.restored_round import arrival_of
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.round.move_network import LEFT
@@ -167,7 +166,7 @@ def _priced(task: FlowTask) -> Iterable[OtherOption]:
     for m in range(len(model.view.machines)):
         for price, option in model.offers(plan, task.number, m):
             if price < FORBIDDEN and option != current:
-                yield _move(task, m, arrival_of(task.task_class, option), task.others_on(m), price)
+                yield _move(task, m, Arrival(task.task_class, *option[1:]), task.others_on(m), price)
 
 
 def _move(task: FlowTask, machine: int, arrival: Arrival, others: Colocation, price: float) -> OtherOption:

@@ -79,7 +79,7 @@ class RestoredRound:
         for t in self.decided.on(machine):
             option = self.decided.options[t]
             assert option is not None, "it is on the machine"
-            found.append((arrival_of(view.class_of[t], option), view.tasks[t].name))
+            found.append((Arrival(view.class_of[t], *option[1:]), view.tasks[t].name))
         return sorted(found)
 
     def colocation(self, machine: str) -> Colocation:
@@ -103,11 +103,6 @@ class RestoredRound:
 
 _RESTORED: WeakKeyDictionary[Part, RestoredRound] = WeakKeyDictionary()
 """Parts that have been restored: questions about one task are often followed by some about the next."""
-
-
-def arrival_of(task_class: int, option: PlacementOption) -> Arrival:
-    """A task of a class with an option, as its machine sees it."""
-    return Arrival(task_class, option.start_after, option.width_milli, option.shared)
 
 
 def restore(account: Account, part: Part) -> RestoredRound:
@@ -204,7 +199,7 @@ def _check(restored: RestoredRound, part: Part) -> None:
         option = decided.options[t]
         assert option is not None, "it is placed"
         colocation = decided.colocation(option.machine)
-        member = colocation.index(arrival_of(model.view.class_of[t], option))
+        member = colocation.index(Arrival(model.view.class_of[t], *option[1:]))
         terms = model.prices.machine_terms(model.view.group_of[option.machine], colocation, member)
         if not _same(sum(terms.values()), placed.cost):
             raise RestoreError("the models of this flowsched predict other costs than the record has")

@@ -6,6 +6,7 @@ from typing import Any
 
 from flowsched.inspector.account import Account, Part
 from flowsched.inspector.comparison import plain_terms
+from flowsched.inspector.task_sentences import title_of
 from flowsched.inspector.wording import Facts, cost_text, seconds_text, terms_text
 from flowsched.records.record_types import RecordedChanges, RecordedPlacement
 
@@ -69,7 +70,7 @@ def change_sentences(facts: Facts) -> list[str]:
     change = facts["change"]
     if facts["fate"] == "taken_back":
         return [
-            f"{title} waits: {_title(facts, change['room_for'])} has a higher priority and starts in its place on "
+            f"{title} waits: {title_of(facts, change['room_for'])} has a higher priority and starts in its place on "
             f"{change['machine']}.",
             "The round had a place for it there until then.",
         ]
@@ -82,7 +83,7 @@ def change_sentences(facts: Facts) -> list[str]:
         ]
     work = "goes on later where it stopped" if change["keeps_work"] else "starts anew later: its work is lost"
     return [
-        f"{title} was preempted on {change['machine']}: {_title(facts, change['room_for'])} has a higher priority, and no "
+        f"{title} was preempted on {change['machine']}: {title_of(facts, change['room_for'])} has a higher priority, and no "
         f"machine had room for it.",
         f"Its leaving alone costs {cost_text(change['cost'])}, and it {work}.",
     ]
@@ -90,8 +91,8 @@ def change_sentences(facts: Facts) -> list[str]:
 
 def _let_in_sentences(facts: Facts) -> list[str]:
     place = facts["place"]
-    going = [f"{_title(facts, v['task'])} (cost {cost_text(v['cost'])})" for v in facts["victims"]]
-    going += [f"{_title(facts, name)} (which was about to start)" for name in facts["taken_back"]]
+    going = [f"{title_of(facts, v['task'])} (cost {cost_text(v['cost'])})" for v in facts["victims"]]
+    going += [f"{title_of(facts, name)} (which was about to start)" for name in facts["taken_back"]]
     lines = [f"{facts['title']} starts on {place['machine']}: cost {cost_text(place['cost'])}."]
     if place["terms"]:
         lines.append(f"Its cost: {terms_text(place['terms'])}.")
@@ -103,7 +104,3 @@ def _let_in_sentences(facts: Facts) -> list[str]:
     else:
         lines.append("No machine had room for it until others of this round had made room.")
     return lines
-
-
-def _title(facts: Facts, task: str) -> str:
-    return str(facts["titles"].get(task, task))

@@ -178,7 +178,7 @@ def _sizes(part: Part) -> Iterator[str]:
     rows: list[Sequence[str]] = [("", *(h for name in graphs for h in (f"{name} network", "with flow")))]
     nodes = {name: (Counter(g.kinds), Counter(g.kinds[i] for i in _passed(g))) for name, g in graphs.items()}
     kinds = sorted({k for counts, _ in nodes.values() for k in counts}, key=lambda k: (LAYERS.get(k, 9), k))
-    arcs = {name: (g.arcs_by_kind(), _carrying(g)) for name, g in graphs.items()}
+    arcs = {name: (g.arcs_by_kind(), g.arcs_by_kind(g.flow > 0)) for name, g in graphs.items()}
     between = sorted(
         {k for counts, _ in arcs.values() for k in counts},
         key=lambda k: [(LAYERS.get(end, 9), end) for end in k.split(" -> ")],
@@ -198,16 +198,6 @@ def _passed(graph: Graph) -> list[int]:
     carrying = graph.flow > 0
     ends: list[int] = np.union1d(graph.tails[carrying], graph.heads[carrying]).tolist()
     return ends
-
-
-def _carrying(graph: Graph) -> dict[str, int]:
-    """How many arcs of each kind carry flow."""
-    counts: dict[str, int] = {}
-    carrying = graph.flow > 0
-    for tail, head in zip(graph.tails[carrying].tolist(), graph.heads[carrying].tolist(), strict=True):
-        key = f"{graph.kinds[tail]} -> {graph.kinds[head]}"
-        counts[key] = counts.get(key, 0) + 1
-    return counts
 
 
 def _costs(part: Part) -> Iterator[str]:

@@ -11,7 +11,6 @@ from flowsched.inspector.core_price import core_price
 from flowsched.inspector.flow_refusals import Refused, refused
 from flowsched.inspector.flow_task import FlowTask
 from flowsched.inspector.moves import cheapest, cheapest_open, moves_of
-from flowsched.inspector.restored_round import arrival_of
 from flowsched.inspector.sharing import shared_services
 from flowsched.inspector.wait_cause import WaitCause
 from flowsched.inspector.waiting_bound import waiting_bound
@@ -81,7 +80,7 @@ def _planned_arrival(task: FlowTask) -> tuple[int, Arrival]:
     """Machine of the view and arrival of a task that is planned for later."""
     option = task.restored.decided.options[task.number]
     assert option is not None, "it is planned"
-    return option.machine, arrival_of(task.task_class, option)
+    return option.machine, Arrival(task.task_class, *option[1:])
 
 
 def _shared_later(task: FlowTask, machine: str) -> list[dict[str, Any]]:

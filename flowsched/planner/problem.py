@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from flowsched.cluster.cluster_state import service_load
 from flowsched.cluster.resource import covers
-from flowsched.cluster.snapshot import MILLI, Machine, Service, Snapshot, StartDelay, Task
+from flowsched.cluster.snapshot import Machine, Service, Snapshot, StartDelay, Task
 from flowsched.planner.rules import WEIGHTS_MILLI, PlanRules
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.lookahead import Lookahead
@@ -222,8 +222,3 @@ def _limits_us(host: Host, services: tuple[Service, ...], margin: float) -> tupl
         s.slo_us * (margin if p95 <= margin * s.slo_us else max(1.0, margin))
         for s, p95 in zip(services, alone.tolist(), strict=True)
     )
-
-
-def weight(width_milli: int) -> float:
-    """A width in cores."""
-    return width_milli / MILLI

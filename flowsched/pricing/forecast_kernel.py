@@ -38,7 +38,6 @@ STARTS_PER_CLASS = 1 << 6
 
 # Settings, as the kernels take them.
 EPS, BETA, HEADROOM_WEIGHT, SLO_MARGIN, GOAL_FACTOR, START_DELAY_S = range(6)
-SETTING_NUMBERS = 6
 
 MOST_USED = 0.99
 """Share of its p95 goal that a service is at most charged for: beyond it the price would have no end."""
@@ -224,12 +223,9 @@ def price_classes(
     known: BoolArray,
     others: FloatArray,
     own_end: FloatArray,
-    own_start: FloatArray,
     price: FloatArray,
     chosen_after: IntArray,
     chosen_variant: IntArray,
-    end: FloatArray,
-    start: FloatArray,
 ) -> tuple[int, int]:
     """The cheapest option of each of some classes on every machine; forecasts made, and classes whose budget was too small.
 
@@ -240,12 +236,12 @@ def price_classes(
 
     By class: ``types``, ``tasks`` [classes, ELAPSED_S to LATEST_S] and ``wishes`` [classes, machines], what a task pays on
     a machine beside all else, the same on all that one stands for. ``others`` (the exact change of what all else on the
-    machine costs), ``own_end`` and ``own_start`` [types, machines, columns, starts] are shared by all classes of one type,
+    machine costs), and ``own_end`` [types, machines, columns, starts] are shared by all classes of one type,
     once it is ``known``; NaN where not forecast yet. Where other tasks are planned for later, the class itself says in which
     order they start, and nothing is shared.
 
     Into ``price`` [classes, machines] the sum of that change, the own penalty and the wish, infinity where there is no
-    option or it was left out; into ``chosen_after``, ``chosen_variant``, ``end`` and ``start`` its option. Options are left
+    option or it was left out; into ``chosen_after`` and ``chosen_variant`` its option. Options are left
     out once their bound is above the price found on their machine, or above the prices of the ``wanted`` cheapest machines,
     or once the class has used its share of ``budget``, as one of ``sharers``, and one machine is priced; a share is
     ``least_budget`` at least. Of equal prices the earlier start counts, then the narrower width.
@@ -276,8 +272,6 @@ def price_classes(
         price[c] = np.inf
         chosen_after[c] = 0
         chosen_variant[c] = -1
-        end[c] = np.inf
-        start[c] = np.inf
         now[:] = False
         later[:] = False
         for m in range(machines):
@@ -362,7 +356,6 @@ def price_classes(
                         cost = np.inf
                 others[kind, m, column, k] = cost - base_cost[m]
                 own_end[kind, m, column, k] = ends[place]
-                own_start[kind, m, column, k] = bound[place]
             own_end_s = own_end[kind, m, column, k]
             if others[kind, m, column, k] == np.inf or own_end_s > task[3]:
                 continue
@@ -380,14 +373,12 @@ def price_classes(
                 continue
             price[c, m] = total
             chosen_after[c, m], chosen_variant[c, m] = k, v
-            end[c, m], start[c, m] = own_end_s, own_start[kind, m, column, k]
         short += made - before >= share
         for m in range(machines):
             stands = representative[m]
             if stands != m and (open_now[c, m] or open_later[c, m]):
                 price[c, m] = price[c, stands]
                 chosen_after[c, m], chosen_variant[c, m] = chosen_after[c, stands], chosen_variant[c, stands]
-                end[c, m], start[c, m] = end[c, stands], start[c, stands]
         for m in range(machines):
             # A machine that is open for one kind of start only may differ from the one that stands for it.
             if not (open_now[c, m] if chosen_after[c, m] == 0 else open_later[c, m]):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from flowsched.cluster.compaction import compact, part_of
 from flowsched.cluster.settings import Settings
-from flowsched.cluster.snapshot import Running, Service, Snapshot, Task
+from flowsched.cluster.snapshot import Running, Snapshot, Task, by_machine
 from flowsched.pricing.arrival import Arrival
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
 from flowsched.pricing.forecast_cache import forecast_cache
@@ -48,9 +48,7 @@ class TrialMachines:
             snapshot = part_of(snapshot, {*only, *(trial.machine for trial in trials)})
         self._names = [f"{trial.machine}\n{i}" for i, trial in enumerate(trials)]
         machines = {m.name: m for m in snapshot.machines}
-        services: dict[str, list[Service]] = {}
-        for service in snapshot.services:
-            services.setdefault(service.machine, []).append(service)
+        services = by_machine(snapshot.services)
         twins = list(zip(self._names, trials, strict=True))
         of: dict[str, list[str]] = {}
         for name, trial in twins:

@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flowsched.cluster.compaction import View
-from flowsched.cluster.decision import Certificate, Move, Placement, Postponement, Preemption
+from flowsched.cluster.decision import Certificate, Move, Placement, Preemption
 from flowsched.cluster.settings import Settings
-from flowsched.cluster.snapshot import Reservation, Snapshot
+from flowsched.cluster.snapshot import Snapshot
 from flowsched.cluster.snapshot_dump import dump_snapshot
 from flowsched.network.network import Network
 from flowsched.pricing.flow_prices import FlowPrices
@@ -27,6 +27,7 @@ from flowsched.pricing.forecast_cache import forecast_cache
 from flowsched.round.assignment import Assignment, PlacementOption
 from flowsched.round.candidates import look
 from flowsched.round.certificate import certify
+from flowsched.round.changes import ChangedDecisions
 from flowsched.round.gang import Gangs
 from flowsched.round.hold import Hold
 from flowsched.round.move_network import MoveNetwork
@@ -36,6 +37,9 @@ from flowsched.round.repair import Repair
 from flowsched.round.round_model import RoundModel
 from flowsched.solvers import Solver, Status
 from flowsched_models.runtime import HostFactory
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 RECORD_VERSION = "flowsched/v3"
 RECORD_KIND = "Record"
@@ -57,19 +61,11 @@ class RoundTrace:
     gangs: Gangs
     repairs: tuple[Repair, ...]
     goal_s: float | None
-    placements: tuple[Placement, ...]
-    postponements: tuple[Postponement, ...]
-    reservations: tuple[Reservation, ...]
+    changes: ChangedDecisions
     counts: Mapping[str, int]
     timings_ms: Mapping[str, float]
     stopped: tuple[str, ...] = ()
     """Reports of the solves that a time limit stopped."""
-    preemptions: tuple[Preemption, ...] | None = None
-    moves: tuple[Move, ...] | None = None
-    let_in: frozenset[str] = frozenset()
-    """Tasks that start in the place of others."""
-    taken_back: tuple[Preemption, ...] = ()
-    """Of tasks that were about to start, and whose place went to a higher priority."""
 
 
 def round_record(trace: RoundTrace) -> dict[str, Any]:
@@ -82,7 +78,7 @@ def round_record(trace: RoundTrace) -> dict[str, Any]:
     }
 
 
-def record_head(number: int, now_s: float, policy: str, solver: str, settings: Settings) -> dict[str, Any]:
+def record_head(number: int, now_s: float, policy: str, solver: str, settings: DataclassInstance) -> dict[str, Any]:
     """What every record begins with."""
     return {
         "apiVersion": RECORD_VERSION,
@@ -125,9 +121,9 @@ def rebuild_model(
     return RoundModel(view, forecasts, prices, settings.slots, settings.pricings, holds, must_start, barred)
 
 
-def flow_part(trace: RoundTrace, priority: int | None = None) -> dict[str, Any]:
+def flow_part(trace: RoundTrace) -> dict[str, Any]:
     """The part of a record that a round of passes is: its snapshot, classes, groups, networks, plan and decisions."""
-    began = trace.deciding.model
+    began, changes = trace.deciding.model, trace.changes
     model = rebuild_model(
         trace.snapshot,
         trace.settings,
@@ -146,13 +142,12 @@ def flow_part(trace: RoundTrace, priority: int | None = None) -> dict[str, Any]:
     flow = last.resting_flow() if answer.cost == 0 else answer.flow
     bound_together: dict[str, Any] = {}
     if view.snapshot.relations or view.snapshot.task_groups:
-        bound_together["task_groups"] = plain_task_groups(view, trace.gangs, trace.placements)
+        bound_together["task_groups"] = plain_task_groups(view, trace.gangs, changes.placements)
         bound_together["repairs"] = [asdict(r) for r in trace.repairs]
     passes = trace.deciding.passes
     most = max(range(len(passes)), key=lambda i: (len(passes[i].booked), -i), default=None)
     return {
         "kind": SEARCH_PART,
-        **({} if priority is None else {"priority": priority}),
         "snapshot": dump_snapshot(view.snapshot),
         **plain_compaction(view),
         "first_network": plain_nothing()
@@ -176,10 +171,12 @@ def flow_part(trace: RoundTrace, priority: int | None = None) -> dict[str, Any]:
             **{machine.name: model.cost(plan, m) for m, machine in enumerate(view.machines)},
             **{name: model.prices.machine_cost(g, ()) for g, group in enumerate(view.groups) for name in group.spares},
         },
-        "placements": [plain_value(p) for p in trace.placements],
-        "postponements": [plain_value(p) for p in trace.postponements],
-        "reservations": [asdict(r) | {"start_s": finite_or_none(r.start_s)} for r in trace.reservations],
-        **plain_changes(trace.preemptions, trace.moves, [(p.task, p.machine, p.room_for) for p in trace.taken_back]),
+        "placements": [plain_value(p) for p in changes.placements],
+        "postponements": [plain_value(p) for p in changes.postponements],
+        "reservations": [asdict(r) | {"start_s": finite_or_none(r.start_s)} for r in changes.reservations],
+        **plain_changes(
+            changes.preemptions, changes.moves, [(p.task, p.machine, p.room_for) for p in changes.taken_back]
+        ),
         **bound_together,
         "certificate": plain_certificate(certify(model, plan, decided, trace.settings) if view.tasks else None),
         "counts": dict(trace.counts),
@@ -226,7 +223,7 @@ def _decided(view: View, trace: RoundTrace) -> list[dict[str, Any]]:
     bounded improvement, in the words of the record.
     """
     machine_of = {machine.name: m for m, machine in enumerate(view.machines)}
-    starts = {p.task: (machine_of[p.machine], 0, p.width_milli) for p in trace.placements}
+    starts = {p.task: (machine_of[p.machine], 0, p.width_milli) for p in trace.changes.placements}
     fixed = {t for gang in trace.gangs.all for t in gang.members}
     entries: list[dict[str, Any]] = []
     for t, task in enumerate(view.tasks):
@@ -236,7 +233,7 @@ def _decided(view: View, trace: RoundTrace) -> list[dict[str, Any]]:
             continue
         entry: dict[str, Any] = {"task": task.name, "machine": view.machines[place[0]].name}
         found = trace.deciding.decided_by.get(t)
-        if task.name in trace.let_in:
+        if task.name in trace.changes.let_in:
             entry["stage"] = "preemption"
         elif t in fixed:
             entry["stage"] = "gang"
@@ -244,9 +241,8 @@ def _decided(view: View, trace: RoundTrace) -> list[dict[str, Any]]:
             entry["stage"] = "improvement"
         else:
             number, price, runner_up = found
-            other = None if math.isinf(runner_up) else runner_up
             by = {"stage": "greedy"} if number == NO_PASS else {"stage": "network", "pass": number + 1}
-            entry |= {**by, "price": price, "runner_up": other}
+            entry |= {**by, "price": price, "runner_up": finite_or_none(runner_up)}
         entries.append(entry)
     return entries
 

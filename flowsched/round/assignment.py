@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -90,6 +91,10 @@ class Assignment:
             at = whole.index(Arrival(self.class_of[without], option.start_after, option.width_milli, option.shared))
             rest = known[without] = (*whole[:at], *whole[at + 1 :])
         return rest
+
+    def starting(self) -> Iterator[tuple[int, int]]:
+        """Tasks that start now, each with its machine."""
+        return ((t, o.machine) for t, o in enumerate(self.options) if o is not None and o.start_after == 0)
 
     def _forget(self, machine: int) -> None:
         self._colocations.pop(machine, None)

@@ -9,7 +9,7 @@ from zlib import crc32
 import numpy as np
 
 from flowsched.cluster.cluster_state import service_load
-from flowsched.cluster.snapshot import Machine, Service, Snapshot, cores_beside
+from flowsched.cluster.snapshot import Machine, Snapshot, by_machine, cores_beside
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.pace_table import PaceTable
@@ -67,14 +67,12 @@ class ClusterLayout:
         self.names = [m.name for m in machines]
         self.number = {name: i for i, name in enumerate(self.names)}
         self.hash: IntArray = np.array([crc32(name.encode()) for name in self.names], np.uint64)
-        services: dict[str, list[Service]] = {}
-        for s in snapshot.services:
-            services.setdefault(s.machine, []).append(s)
+        services = by_machine(snapshot.services)
         shapes: dict[object, int] = {}
         self.places: list[Place] = []
         shape = []
         for m in machines:
-            here = services.get(m.name, ())
+            here = services[m.name]
             loads = tuple([service_load(s) for s in here])
             goals = tuple([s.slo_us for s in here])
             at = shapes.get((m.type, m.vcpus, loads, goals))

@@ -269,10 +269,7 @@ def _refused_everywhere(model: RoundModel, plan: Assignment, task: int, roomy: l
     if not model.related(task):
         return None
     view = model.view
-    domain_counts = view.domain_counts.copy()
-    for t, option in enumerate(plan.options):
-        if option is not None and option.start_after == 0:
-            domain_counts.add(view.tasks[t], view.machines[option.machine].name)
+    domain_counts = view.counted_with(plan.starting())
     width = view.tasks[task].widths_milli[0]
     members = (m for g in roomy for m in view.groups[g].members)
     # What arrivals take of a machine matters here: the relation is to blame for those with room left.

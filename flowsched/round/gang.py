@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from flowsched.cluster.compaction import View
 from flowsched.pricing.arrival import Arrival, Colocation, joined
 from flowsched.pricing.flow_prices import FORBIDDEN, FlowPrices
-from flowsched.relations.domain_counts import DomainCounts
 from flowsched.relations.gang import Gang, gangs_of
 from flowsched.relations.relation import Relation, RelationKind
 from flowsched.round.assignment import Assignment, PlacementOption
@@ -119,9 +118,12 @@ class _Finder:
         self._prices = prices
         self._holds = holds
         empty = Assignment([None] * len(view.tasks), view.class_of, len(view.machines))
-        self.plan = empty if seed is None else seed.copy()
-        self._counts = self._counted(self.plan)
+        self._reset(empty if seed is None else seed)
         self._tries = 0
+
+    def _reset(self, plan: Assignment) -> None:
+        self.plan = plan.copy()
+        self._counts = self._view.counted_with((t, o.machine) for t, o in enumerate(plan.options) if o is not None)
 
     def place(self, task: int, below: float) -> bool:
         """Put a task in its cheapest place, if there is one that costs less than ``below``."""
@@ -250,14 +252,3 @@ class _Finder:
         if option is not None:
             self._counts.remove(self._view.tasks[task], self._view.machines[option.machine].name)
             self.plan.move(task, None)
-
-    def _reset(self, plan: Assignment) -> None:
-        self.plan = plan.copy()
-        self._counts = self._counted(plan)
-
-    def _counted(self, plan: Assignment) -> DomainCounts:
-        domain_counts = self._view.domain_counts.copy()
-        for t, option in enumerate(plan.options):
-            if option is not None:
-                domain_counts.add(self._view.tasks[t], self._view.machines[option.machine].name)
-        return domain_counts

@@ -41,15 +41,15 @@ def tighten(
     """
     ideal = first.model.forecasts.backlog_s
     best, priced_at = first, None
-    reached = min((finish(first.model, start) for start in starts), default=finish(first.model, first.plan))
+    reached = min((first.model.finish(start) for start in starts), default=first.model.finish(first.plan))
     goal = max(ideal, reached[1] if reached[1] < FORBIDDEN else ideal)
     step = settings.goal_step
     for _ in range(settings.goal_steps):
         target = max(ideal, goal * (1.0 - step), 1e-3)
         found = [decide_from(start, target, Offered.NARROWEST) for start in (None, *starts, best)]
-        trial = min(found, key=lambda d: (*finish(d.model, d.plan), d.model.total(d.plan)))
-        judged = finish(trial.model, trial.plan)
-        if not sooner(finish(best.model, best.plan), judged):
+        trial = min(found, key=lambda d: (*d.model.finish(d.plan), d.model.total(d.plan)))
+        judged = trial.model.finish(trial.plan)
+        if not sooner(best.model.finish(best.plan), judged):
             best, priced_at = trial, target
         if sooner(judged, (reached[0], goal)):
             reached, goal = judged, judged[1]
@@ -59,18 +59,13 @@ def tighten(
             break
     for offered in (Offered.WIDTHS, Offered.SHARED):
         for _ in range(settings.goal_steps):
-            judged = finish(best.model, best.plan)
+            judged = best.model.finish(best.plan)
             target = max(ideal, min(goal, judged[1]) * _BELOW, 1e-3)
             trial = decide_from(best, target, offered)
-            if not sooner(finish(trial.model, trial.plan), judged):
+            if not sooner(trial.model.finish(trial.plan), judged):
                 break
             best, priced_at = trial, target
     return Tightened(best, priced_at)
-
-
-def finish(model: RoundModel, plan: Assignment) -> tuple[int, float]:
-    """What a makespan is judged by: tasks without an option that could have one, then the last predicted completion."""
-    return model.finish(plan)
 
 
 def sooner(one: tuple[int, float], other: tuple[int, float]) -> bool:

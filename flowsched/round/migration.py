@@ -20,7 +20,7 @@ import numpy as np
 
 from flowsched.cluster.decision import Move
 from flowsched.cluster.settings import HYSTERESIS, QUIET_S, Settings
-from flowsched.cluster.snapshot import MILLI, Reservation, Running
+from flowsched.cluster.snapshot import MILLI, Reservation, Running, by_machine
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.pricing.trial_machines import Trial, TrialMachines
 from flowsched.round.preemption import RoundState, single
@@ -100,9 +100,7 @@ def _best_move(
     movable = sorted((r for r in movable if targets[r.task.name]), key=lambda r: r.task.name)
     if not movable:
         return None
-    here: dict[str, list[Running]] = {m.name: [] for m in snapshot.machines}
-    for r in snapshot.running:
-        here[r.machine].append(r)
+    here = by_machine(snapshot.running)
     without = [Trial(r.machine, tuple(o for o in here[r.machine] if o is not r)) for r in movable]
     priced = TrialMachines(snapshot, without, (), hosts, settings, goal_s)
     relief = [priced.cost(r.machine) - priced.trial_cost(i) for i, r in enumerate(movable)]

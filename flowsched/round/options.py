@@ -30,10 +30,6 @@ class ClassOptions:
     """[machines]"""
     variant: IntArray
     """[machines] row of the variant."""
-    end_s: FloatArray
-    """[machines] completion, seconds from now."""
-    start_s: FloatArray
-    """[machines] binding, seconds from now."""
 
 
 class Budget(NamedTuple):
@@ -70,7 +66,7 @@ class Options:
         # Forecasts of each type, [types, machines, columns, starts]; those of a type are made room for when it is known.
         shape = (len(self._rows), len(states.hosts), int(prices.variants.columns.max(initial=-1)) + 1, starts)
         self._known: BoolArray = np.zeros(len(self._rows), np.bool_)
-        self._others, self._end_s, self._start_s = np.empty(shape), np.empty(shape), np.empty(shape)
+        self._others, self._end_s = np.empty(shape), np.empty(shape)
 
     @property
     def prices(self) -> FlowPrices:
@@ -85,7 +81,7 @@ class Options:
     def changed(self, machine: int, handed: tuple[int, int] | None) -> None:
         """The plan of a machine changed; what was known of it holds for the one that it handed its part to."""
         if handed is not None:
-            for known in (self._others, self._end_s, self._start_s):
+            for known in (self._others, self._end_s):
                 known[:, handed[1]] = known[:, machine]
         self._others[:, machine] = np.nan
 
@@ -106,8 +102,7 @@ class Options:
         states.refresh()
         shape = open_now.shape
         rows = np.array(classes, np.int64)
-        price, end_s, start_s = np.empty(shape), np.empty(shape), np.empty(shape)
-        start_after, variant = np.empty(shape, np.int64), np.empty(shape, np.int64)
+        price, start_after, variant = np.empty(shape), np.empty(shape, np.int64), np.empty(shape, np.int64)
         made, short = price_classes(
             prices.forecasts.table.memory,
             rows,
@@ -142,16 +137,13 @@ class Options:
             self._known,
             self._others,
             self._end_s,
-            self._start_s,
             price,
             start_after,
             variant,
-            end_s,
-            start_s,
         )
         prices.forecasts.made += made
         self.cut_short += short
-        return [ClassOptions(*each) for each in zip(price, start_after, variant, end_s, start_s, strict=True)]
+        return [ClassOptions(*each) for each in zip(price, start_after, variant, strict=True)]
 
     def _of_place(self, rows: IntArray) -> FloatArray:
         """[classes, machines] what a place costs whatever runs there: wishes that it does not meet, the value of GPUs."""

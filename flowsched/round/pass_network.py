@@ -42,8 +42,6 @@ class PassNetwork:
     """[options] row of the variant."""
     arc_price: FloatArray
     """[options]"""
-    arc_end_s: FloatArray
-    """[options] predicted completion, seconds from now."""
     unscheduled: FloatArray
     """[classes] price of waiting; infinity for those that must start."""
 
@@ -55,7 +53,7 @@ def build(
     there = np.isfinite(np.array([o.price for o in options]))
     arcs = arc_class, arc_machine = np.nonzero(there)
     price, after = np.array([o.price for o in options])[arcs], np.array([o.start_after for o in options])[arcs]
-    variant, end_s = np.array([o.variant for o in options])[arcs], np.array([o.end_s for o in options])[arcs]
+    variant = np.array([o.variant for o in options])[arcs]
     waits = np.array(unscheduled, np.float64)
     # Arcs come class by class: so do their ranks.
     rank = np.empty(len(price), np.int64)
@@ -92,9 +90,7 @@ def build(
     supplies[class_nodes] = counts
     supplies[0] = -total
     network = Network(tails, heads, capacities, costs, supplies, float(scale) * _RANKS)
-    return PassNetwork(
-        network, tuple(classes), tuple(counts), arc_class, arc_machine, after, variant, price, end_s, waits
-    )
+    return PassNetwork(network, tuple(classes), tuple(counts), arc_class, arc_machine, after, variant, price, waits)
 
 
 def node_names(pass_: PassNetwork, class_names: Sequence[str], machine_names: Sequence[str]) -> tuple[str, ...]:

@@ -151,8 +151,7 @@ class Deciding:
                 if option is None:
                     continue
                 found.price[m], found.start_after[m] = price, option.start_after
-                found.variant[m] = model.prices.variant(here, _arrival(c, option))
-                found.end_s[m], found.start_s[m] = self._forecast(task, option)
+                found.variant[m] = model.prices.variant(here, Arrival(c, *option[1:]))
         return priced
 
     def closest_now(self, tasks: Sequence[int]) -> dict[int, tuple[float, int]]:
@@ -179,15 +178,6 @@ class Deciding:
         arrival = self.options.arrival(self.model.view.class_of[task], options, machine)
         return PlacementOption(machine, arrival.start_after, arrival.width_milli, arrival.shared)
 
-    def _forecast(self, task: int, option: PlacementOption) -> tuple[float, float]:
-        model = self.model
-        g, arrival = model.view.group_of[option.machine], _arrival(model.view.class_of[task], option)
-        together = joined(self.plan.colocation(option.machine, without=task), arrival)
-        found = model.prices.forecast(g, together)
-        assert found is not None, "it has a price"
-        at = together.index(arrival)
-        return found.arrivals_s[at], found.starts_s[at]
-
     def _keep_resources(self, task: int, open_now: BoolArray, open_later: BoolArray) -> None:
         model, view = self.model, self.model.view
         c = view.class_of[task]
@@ -199,7 +189,7 @@ class Deciding:
         for mask, after, units in ((open_now, 0, free), (open_later, 1, whole)):
             mask &= ((units >= asked) | (asked <= 0)).all(axis=1) | planned
             for m in np.flatnonzero(mask & planned).tolist():
-                arrival = _arrival(c, PlacementOption(m, after, 0 if after == 0 else width))
+                arrival = Arrival(c, after, 0 if after == 0 else width)
                 others = self.plan.colocation(m, without=task)
                 mask[m] = model.forecasts.possible(view.group_of[m], joined(others, arrival))
 
@@ -224,10 +214,6 @@ class Deciding:
         whole = np.array([[amounts.get(name, 0) for name in names] for amounts in left], np.int64).reshape(shape)
         of = np.array(view.group_of, np.int64)
         return names, np.array(free, np.int64).reshape(shape)[of], whole[of]
-
-
-def _arrival(task_class: int, option: PlacementOption) -> Arrival:
-    return Arrival(task_class, option.start_after, option.width_milli, option.shared)
 
 
 def batch_size(waiting: int, machines: int, share: float) -> int:
@@ -303,9 +289,8 @@ def _asked_milli(model: RoundModel, task: int) -> int:
 def _free_devices_milli(deciding: Deciding) -> int:
     """What all GPUs have left beside what runs and starts now, in thousandths of one."""
     model, plan = deciding.model, deciding.plan
-    starting = (t for t, option in enumerate(plan.options) if option is not None and option.start_after == 0)
     free = sum(sum(group.devices_left) * group.size for group in model.view.groups)
-    return free - sum(_asked_milli(model, t) for t in starting)
+    return free - sum(_asked_milli(model, t) for t, _ in plan.starting())
 
 
 def _as_many_as_fit(model: RoundModel, batch: Sequence[int], free_milli: int) -> list[int]:

@@ -25,7 +25,7 @@ import numpy as np
 
 from flowsched.cluster.decision import Placement, Preemption
 from flowsched.cluster.settings import Settings
-from flowsched.cluster.snapshot import Reservation, Running, Snapshot, Task
+from flowsched.cluster.snapshot import Reservation, Running, Snapshot, Task, by_machine
 from flowsched.pricing.flow_prices import FORBIDDEN
 from flowsched.pricing.trial_machines import Trial, TrialMachines
 from flowsched.round.room import MachineRoom
@@ -185,9 +185,7 @@ class _Work:
         """What the leaving of each victim alone would cost at the state that the round ends its passes with."""
         if self._leaving is None:
             state = self._state
-            here: dict[str, list[Running]] = {}
-            for running in state.snapshot.running:
-                here.setdefault(running.machine, []).append(running)
+            here = by_machine(state.snapshot.running)
             trials = [
                 Trial(v.machine, tuple(r for r in here[v.machine] if r.task.name != v.task.name))
                 for v in self._victims.values()
@@ -211,9 +209,7 @@ class _Work:
     def _cheapest(self, task: Task, choices: Sequence[_Choice]) -> tuple[_Choice, TrialMachines, int] | None:
         """The choice with the lowest priority that leaves, then the lowest price; None if none is possible."""
         snapshot = self._state.snapshot
-        here: dict[str, list[Running]] = {}
-        for running in snapshot.running:
-            here.setdefault(running.machine, []).append(running)
+        here = by_machine(snapshot.running)
         trials = [
             Trial(machine, tuple(r for r in here[machine] if r.task.name not in names))
             for _, _, machine, names, _ in choices

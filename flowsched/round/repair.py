@@ -65,7 +65,7 @@ def repair(model: RoundModel, plan: Assignment, gangs: Gangs) -> Repaired:
 def _keep_relations(model: RoundModel, plan: Assignment, reasons: dict[int, str], repairs: list[Repair]) -> None:
     """Change ``plan`` until all who start now can do so in some order."""
     view = model.view
-    starting = [t for t, c in enumerate(plan.options) if c is not None and c.start_after == 0 and model.related(t)]
+    starting = [t for t, _ in plan.starting() if model.related(t)]
     domain_counts = view.domain_counts.copy()
     admitted = set(model.in_order(plan, starting, domain_counts))
     now = replace(model, starts=1)

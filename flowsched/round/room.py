@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from flowsched.cluster.gpus import TaskGpus, fullest, given_back, has_devices, suits, taken
-from flowsched.cluster.snapshot import Running, Snapshot, Task
+from flowsched.cluster.snapshot import Running, Snapshot, Task, by_machine
 from flowsched.support.arrays import BoolArray, IntArray
 
 _EXACT = 10
@@ -71,14 +71,9 @@ class MachineRoom:
         if task.machines is not None:
             fits &= np.isin(self.names, task.machines)
         if task.gpus is not None:
-            here: dict[str, list[Running]] = {}
-            for running in gone:
-                here.setdefault(running.machine, []).append(running)
-            names = self.names
+            here, names = by_machine(gone), self.names
             able = [
-                m
-                for m in np.flatnonzero(fits).tolist()
-                if self._finds_devices(task.gpus, names[m], here.get(names[m], ()))
+                m for m in np.flatnonzero(fits).tolist() if self._finds_devices(task.gpus, names[m], here[names[m]])
             ]
             fits = np.isin(np.arange(len(names)), able)
         return fits

@@ -177,16 +177,14 @@ class RoundModel:
     def _count(self, plan: Assignment) -> DomainCounts:
         """All that runs or has an option, counted by relation."""
         if self._counted is None or self._counted[0] is not plan or self._counted[1] != plan.moves:
-            domain_counts = self.view.domain_counts.copy()
-            for t in self._related:
-                option = plan.options[t]
-                if option is not None:
-                    domain_counts.add(self.view.tasks[t], self.view.machines[option.machine].name)
+            domain_counts = self.view.counted_with(
+                (t, option.machine) for t in self._related if (option := plan.options[t]) is not None
+            )
             self._counted = (plan, plan.moves, domain_counts)
         return self._counted[2]
 
     def finish(self, plan: Assignment) -> tuple[int, float]:
-        """What a makespan is judged by: tasks without a option that could have one, then the last predicted completion.
+        """What a makespan is judged by: tasks without an option that could have one, then the last predicted completion.
 
         A task that no machine could ever take spoils no plan.
         """
@@ -204,10 +202,6 @@ class RoundModel:
         c = self.view.class_of[task]
         width = self.view.tasks[task].widths_milli[0]
         return any(self.view.could_fit(c, g, width) and self.prices.welcome(g, c) for g in range(len(self.view.groups)))
-
-    def exhausted(self) -> bool:
-        """Whether the round's forecasts are used up."""
-        return self.forecasts.made >= self.pricings
 
     def options_on(self, task: int, machine: int) -> list[PlacementOption]:
         """Options of a machine that a task may take, early and narrow ones first."""

@@ -116,13 +116,7 @@ class FlowScheduler:
                 gangs=round_.gangs,
                 repairs=repaired.repairs,
                 goal_s=goal_s,
-                placements=bound,
-                postponements=left,
-                reservations=changes.reservations,
-                preemptions=changes.preemptions,
-                moves=changes.moves,
-                let_in=changes.let_in,
-                taken_back=changes.taken_back,
+                changes=changes,
                 counts=done,
                 timings_ms=timings,
                 stopped=stopped,
@@ -308,7 +302,7 @@ def _most_work_first(model: RoundModel) -> list[int]:
 
 def counts(deciding: Deciding, plan: Assignment) -> dict[str, int]:
     """How much a round did, and how many of the tasks that start were decided by which stage."""
-    starting = {t for t, o in enumerate(plan.options) if o is not None and o.start_after == 0}
+    starting = {t for t, _ in plan.starting()}
     kept = {t for t in starting if t in deciding.decided_by and plan.options[t] == deciding.plan.options[t]}
     by_greedy = {t for t in kept if deciding.decided_by[t][0] == NO_PASS}
     by_network = kept - by_greedy

@@ -127,12 +127,24 @@ class Evidence:
 
     def bound(self, pi: FloatArray) -> tuple[float, FloatArray]:
         """LB at some prices, and in which direction it grows."""
+        rent, want = self.rent(pi, self.rows, np.zeros((0, 2)))
+        leaving = np.minimum(self.waiting.cost, self.most)
+        paid = np.minimum(leaving, pi[self.task_class])
+        wish = np.bincount(self.task_class, weights=leaving > pi[self.task_class], minlength=len(pi))
+        return float(paid.sum()) - rent, wish - want
+
+    def rent(self, pi: FloatArray, rows: IntArray, shown: FloatArray) -> tuple[float, FloatArray]:
+        """What some machines could earn at prices ``pi`` in all, and how many tasks of each class they would take for that.
+
+        ``shown``, if it has a row for each machine, becomes where crowding is made linear there, 0 where it is left out, and
+        what that adds to the rent, whatever tasks come.
+        """
         want = np.zeros(len(pi))
         alpha, crowding, tangents, equal = self.crowding
-        rent = bound_kernels.dual_value(
+        total = bound_kernels.dual_value(
             pi,
             self.counts,
-            self.rows,
+            rows,
             self.model,
             self.free,
             self.readings,
@@ -145,12 +157,9 @@ class Evidence:
             crowding,
             tangents,
             want,
-            np.zeros((0, 2)),
+            shown,
         )
-        leaving = np.minimum(self.waiting.cost, self.most)
-        paid = np.minimum(leaving, pi[self.task_class])
-        wish = np.bincount(self.task_class, weights=leaving > pi[self.task_class], minlength=len(pi))
-        return float(paid.sum()) - rent, wish - want
+        return total, want
 
     @cached_property
     def crowding(self) -> tuple[FloatArray, FloatArray, FloatArray, float]:

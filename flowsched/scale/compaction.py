@@ -59,35 +59,40 @@ class Compaction:
         """The width that a ladder's steps are counted in."""
         self.largest: IntArray = np.zeros((0, 1), dtype=np.int64)
         """By tier and free units: the most units that widths of the tier or wider can take."""
+        self._limited = False
+        self._forgotten = True
+        self.group_of: IntArray = np.zeros(0, dtype=np.int64)
+        self._seen_units: IntArray = np.zeros(0, dtype=np.int64)
+        self.signature: IntArray = np.zeros(0, dtype=np.int64)
+        """By machine: what a group has in common beside its kind and buckets, as a number."""
+        self._buckets = np.array([round(f.bucket * FIXED) for f in ledger.features], dtype=np.int64)
+        self._empty()
+
+    def _empty(self) -> None:
+        """No shapes and no groups."""
+        ledger = self._ledger
         self.shape_of: IntArray = np.zeros(0, dtype=np.int64)
         """Shape of every class; -1 for those that have not waited."""
         self._shapes: dict[tuple[int, ...], int] = {}
-        self._shape_demand: IntArray = np.zeros((0, 0), dtype=np.int64)
-        self._shape_effect: IntArray = np.zeros((0, 0), dtype=np.int64)
-        self._limited = False
-        self._forgotten = False
-        self.group_of: IntArray = np.zeros(0, dtype=np.int64)
-        self.seen_fit: IntArray = np.zeros((0, 0), dtype=np.int64)
-        self._seen_units: IntArray = np.zeros(0, dtype=np.int64)
+        self._shape_demand: IntArray = np.zeros((0, len(ledger.resources)), dtype=np.int64)
+        self._shape_effect: IntArray = np.zeros((0, len(ledger.features)), dtype=np.int64)
+        self.seen_fit: IntArray = np.zeros((len(self.group_of), 0), dtype=np.int64)
         self._keys: dict[tuple[int, ...], int] = {}
         self.keys: list[tuple[int, ...]] = []
         """Kind, buckets and signature of every group."""
+        self._table: IntArray = np.zeros((0, 2 + len(ledger.features)), dtype=np.int64)
         self.kind: IntArray = np.zeros(0, dtype=np.int64)
         self.reading: FloatArray = np.zeros((0, len(ledger.features)))
         """What stands for a group's readings: the middle of its buckets, or the exact value."""
         self.members: IntArray = np.zeros(0, dtype=np.int64)
         self.open_members: IntArray = np.zeros(0, dtype=np.int64)
         self.slots: IntArray = np.zeros((0, 0), dtype=np.int64)
-        self.tiers: IntArray = np.zeros((0, 0), dtype=np.int64)
+        self.tiers: IntArray = np.zeros((0, len(self.tier_widths)), dtype=np.int64)
         """By group and tier, in units."""
         self.rungs: IntArray = np.zeros((0, RUNGS), dtype=np.int64)
         self.cost: FloatArray = np.zeros((0, 0))
         """By class and group: what one task costs there as things stand."""
         self._priced = (0, 0, -1)
-        self._table: IntArray = np.zeros((0, 2 + len(ledger.features)), dtype=np.int64)
-        self.signature: IntArray = np.zeros(0, dtype=np.int64)
-        """By machine: what a group has in common beside its kind and buckets, as a number."""
-        self._buckets = np.array([round(f.bucket * FIXED) for f in ledger.features], dtype=np.int64)
 
     @property
     def groups(self) -> int:
@@ -222,26 +227,9 @@ class Compaction:
         """Start anew; all tasks are counted again."""
         if self.keys or self._shapes:
             self.upkeep.rebuilt[reason] += 1
-        ledger = self._ledger
-        self._shapes = {}
-        self.shape_of = np.zeros(0, dtype=np.int64)
-        self._shape_demand = np.zeros((0, len(ledger.resources)), dtype=np.int64)
-        self._shape_effect = np.zeros((0, len(ledger.features)), dtype=np.int64)
-        self.seen_fit = np.zeros((ledger.rows, 0), dtype=np.int64)
-        self._keys = {}
-        self.keys = []
-        self._table = self._table[:0]
-        self.kind = self.kind[:0]
-        self.reading = self.reading[:0]
-        self.members = self.members[:0]
-        self.open_members = self.open_members[:0]
-        self.slots = np.zeros((0, 0), dtype=np.int64)
-        self.tiers = np.zeros((0, len(self.tier_widths)), dtype=np.int64)
-        self.rungs = self.rungs[:0]
-        self.cost = np.zeros((0, 0))
-        self._priced = (0, 0, -1)
         self.group_of[:] = -1
         self._forgotten = True
+        self._empty()
 
     def _add_shapes(self, present: IntArray) -> None:
         """Shapes of waiting classes that are new, counted on all machines."""

@@ -177,8 +177,7 @@ class ExactLevel:
         """Tasks that a plan leaves though any place is better than none for them."""
         waiting = self._evidence.waiting
         placed = np.bincount(np.searchsorted(self.classes, task_class), minlength=len(self.classes))
-        rank = np.arange(len(waiting.tasks)) - np.repeat(waiting.first[:-1], waiting.counts)
-        return int(np.isinf(waiting.cost[rank >= np.repeat(placed, waiting.counts)]).sum())
+        return int(np.isinf(waiting.cost[~waiting.first_of(placed)]).sum())
 
     def value(self, task_class: IntArray, machine: IntArray) -> float:
         """What a plan costs, worked out from the pairs; for tests of what the round says."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from flowsched.scale.task_class import MachineKind, TaskClass
 from flowsched.support.arrays import FloatArray
@@ -47,6 +47,17 @@ class ClassPrices:
     """Cost of leaving a task that has just come for a later round; infinite if any place is better than none."""
     growth: float = 0.0
     """What is added to it by the due age, linearly, and not beyond."""
+
+
+class NoFeatures:
+    """Of a policy: its costs depend on nothing that else is on a machine."""
+
+    features: ClassVar[tuple[Feature, ...]] = ()
+
+    def factors(self, kind: MachineKind) -> Sequence[float]:
+        """None, as there are no features."""
+        del kind
+        return ()
 
 
 def labels_of(policy: CostModel) -> tuple[str, ...]:

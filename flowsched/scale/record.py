@@ -13,14 +13,20 @@ from typing import Any
 import numpy as np
 
 from flowsched.cluster.decision import Certificate
-from flowsched.network.network import Network
-from flowsched.records.record import NETWORK_PART, RECORD_KIND, RECORD_VERSION, plain_certificate, plain_timings, writer
+from flowsched.records.record import (
+    NETWORK_PART,
+    finite_or_none,
+    plain_certificate,
+    plain_nothing,
+    plain_timings,
+    record_head,
+)
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale import kernels
+from flowsched.scale.certificate import Evidence
 from flowsched.scale.kernels import UNLIMITED
 from flowsched.scale.ledger import CPU
 from flowsched.scale.machine_arrays import FIXED
-from flowsched.scale.machine_duals import DualTables, dual_tables
 from flowsched.scale.network import ScaleNetwork
 from flowsched.scale.network_account import NetworkAccount, Present, Roll
 from flowsched.scale.places import Places
@@ -41,14 +47,7 @@ def network_record(account: NetworkAccount) -> dict[str, Any]:
     for row in outside:
         told.setdefault(account.reasons[row].text, []).append(roll.tasks[row])
     return {
-        "apiVersion": RECORD_VERSION,
-        "kind": RECORD_KIND,
-        "writer": writer(),
-        "round": account.number,
-        "now_s": account.now_s,
-        "policy": account.policy,
-        "solver": account.solver,
-        "settings": asdict(account.settings),
+        **record_head(account.number, account.now_s, account.policy, account.solver, account.settings),
         **({"reproducible": False, "stopped": list(account.stopped)} if account.stopped else {}),
         **(
             {"held": [{"tasks": t, "fate": "postponed", "message": m, "counts": {}} for m, t in told.items()]}
@@ -88,7 +87,6 @@ def network_part(account: NetworkAccount, level: Level, certificate: Certificate
     if certificate is not None:
         certificate = replace(certificate, prices=dict(zip(names, prices.tolist(), strict=True)))
     numbered = class_numbers(account)
-    tables = dual_tables(evidence, _all(prices, waiting.classes, len(evidence.counts)), rows)
     return {
         "kind": NETWORK_PART,
         "priority": int(roll.classes[int(waiting.classes[0])].priority) if len(waiting.classes) else 0,
@@ -133,7 +131,7 @@ def network_part(account: NetworkAccount, level: Level, certificate: Certificate
         "left": _left(account, level, left),
         "reservations": _reservations(account, waiting.tasks),
         "certificate": plain_certificate(certificate),
-        "dual": _plain_dual(tables, waiting.classes, int(evidence.free[rows, CPU].max(initial=0))),
+        "dual": _plain_dual(evidence, prices, rows),
         "counts": {} if level.network is None else level.network.sizes(),
     }
 
@@ -154,25 +152,31 @@ def _plain_counts(counts: TopologyCounts, rows: IntArray) -> dict[str, Any]:
     }
 
 
-def _all(values: FloatArray, classes: IntArray, count: int) -> FloatArray:
-    found = np.zeros(count)
-    found[classes] = values
-    return found
+def _plain_dual(evidence: Evidence, prices: FloatArray, rows: IntArray) -> dict[str, Any]:
+    """What the bound is computed from beside prices and state; arrays by class in the order of the demands.
 
-
-def _plain_dual(tables: DualTables, classes: IntArray, most_free: int) -> dict[str, Any]:
-    """What the bound is computed from beside prices and state; arrays by class in the order of the demands."""
-    units = max(0, most_free) // tables.unit
+    The compiled bound chooses for each machine the tangent of crowding that bounds its rent best: here stands which, so that
+    any reader computes the same bound with one formula.
+    """
+    classes, unit = evidence.waiting.classes, evidence.unit
+    units = max(0, int(evidence.free[rows, CPU].max(initial=0))) // unit
+    pi = np.zeros(len(evidence.counts))
+    pi[classes] = prices
+    alpha, crowding, _, _ = evidence.crowding
+    may_take: BoolArray = np.isin(rows, evidence.rows)  # whether the bound counts a machine's rent
+    shown = np.zeros((len(rows), 2))
+    evidence.rent(pi, rows, shown)
+    shown[~may_take] = 0.0
     return {
-        "tier": tables.tier_of[classes],
-        "units": tables.units[classes],
-        "unit_milli": tables.unit,
-        "largest": tables.largest[:, : units + 1],
-        "alpha": tables.alpha[classes],
-        "crowding": tables.crowding,
-        "tangent": tables.tangent,
-        "constant": tables.constant,
-        "may_take": tables.may_take,
+        "tier": evidence.tier_of[classes],
+        "units": evidence.units[classes],
+        "unit_milli": unit,
+        "largest": evidence.largest[:, : units + 1],
+        "alpha": alpha[classes],
+        "crowding": crowding[evidence.model.kind[rows]],
+        "tangent": shown[:, 0],
+        "constant": shown[:, 1],
+        "may_take": may_take,
     }
 
 
@@ -199,7 +203,7 @@ def plain_class(task_class: TaskClass) -> dict[str, Any]:
     """A class as a record keeps it; infinite run times are null."""
     plain = asdict(task_class)
     for endless in ("run_s", "max_cost"):
-        plain[endless] = _finite(plain[endless])
+        plain[endless] = finite_or_none(plain[endless])
     return {
         key: [v if isinstance(v, str) else list(v) for v in value] if isinstance(value, tuple) else value
         for key, value in plain.items()
@@ -237,16 +241,12 @@ def plain_demand(
         "base": model.base[number],
         "coefficients": model.coefficients[number],
         "effects": model.effects[number],
-        "waiting": _finite(roll.waiting[number]),
+        "waiting": finite_or_none(float(roll.waiting[number])),
         "growth": float(roll.growth[number]),
         "group": task_class.group or None,
         "holds": list(task_class.holds),
         "joins": list(task_class.joins),
     }
-
-
-def _finite(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 def _groups(account: NetworkAccount, level: Level, rows: IntArray) -> tuple[IntArray, list[tuple[int, ...]]]:
@@ -275,9 +275,7 @@ def _first(
     rows: IntArray,
 ) -> dict[str, Any]:
     if level.network is None or level.solution is None:
-        nothing = np.zeros(0, dtype=np.int64)
-        empty = Network(nothing, nothing, nothing, nothing, np.zeros(1, dtype=np.int64), 1.0, ("sink",))
-        return empty.to_plain(nothing)
+        return plain_nothing()
     network, flow = level.network, level.solution.flow
     if level.solution.status is not Status.OPTIMAL:
         flow = (
@@ -314,10 +312,8 @@ def _arc_terms(account: NetworkAccount, level: Level, network: ScaleNetwork) -> 
     keys = np.array([level.keys[g] for g in network.groups.tolist()], dtype=np.int64).reshape(-1, 2 + len(buckets))
     reading = keys[:, 1:-1] * np.maximum(1, buckets) / FIXED + buckets / FIXED / 2.0
     count = len(network.arc_class)
-    column = np.searchsorted(network.groups, network.arc_group) if _sorted(network.groups) else None
-    if column is None:
-        at = {int(g): i for i, g in enumerate(network.groups.tolist())}
-        column = np.array([at[g] for g in network.arc_group.tolist()], dtype=np.int64)
+    at = {int(g): i for i, g in enumerate(network.groups.tolist())}
+    column = np.array([at[g] for g in network.arc_group.tolist()], dtype=np.int64)
     classes, kind = network.classes[network.arc_class], keys[column, 0]
     terms: dict[str, FloatArray] = {PLACE: np.zeros(plain.arc_count)}
     terms[PLACE][:count] = model.base[classes, kind]
@@ -374,10 +370,6 @@ def _room(level: Level, c: int, rows: IntArray) -> BoolArray:
     return room
 
 
-def _sorted(values: IntArray) -> bool:
-    return bool((np.diff(values) > 0).all())
-
-
 def _left(account: NetworkAccount, level: Level, left: IntArray) -> list[dict[str, Any]]:
     """Tasks that wait, by cause and text, in the order in which they would be served."""
     waiting = level.waiting
@@ -406,7 +398,7 @@ def plain_reservation(roll: Roll, reservation: MachineReservation) -> dict[str, 
     return {
         "task": roll.tasks[reservation.task],
         "machine": reservation.machine_name,
-        "start_s": _finite(reservation.start_s),
+        "start_s": finite_or_none(reservation.start_s),
     }
 
 
@@ -437,7 +429,7 @@ def _plain_prices(roll: Roll, c: int) -> dict[str, Any]:
     return {
         "base": roll.base[c],
         "coefficients": roll.coefficients[c],
-        "waiting": _finite(roll.waiting[c]),
+        "waiting": finite_or_none(float(roll.waiting[c])),
         "growth": float(roll.growth[c]),
     }
 

@@ -13,7 +13,7 @@ from math import inf
 
 import numpy as np
 
-from flowsched.cluster.snapshot import Machine, RelationCount, Running, Service, Snapshot, Task
+from flowsched.cluster.snapshot import Machine, RelationCount, Running, Service, Snapshot, Task, by_machine
 from flowsched.relations.relation import Relation
 from flowsched.scale.ledger import Ledger
 from flowsched.scale.policy import CostModel
@@ -253,10 +253,8 @@ class Roster:
 
 
 def _machines(snapshot: Snapshot) -> dict[str, tuple[Machine, tuple[Service, ...]]]:
-    services: dict[str, list[Service]] = {}
-    for service in snapshot.services:
-        services.setdefault(service.machine, []).append(service)
-    return {m.name: (m, tuple(sorted(services.get(m.name, ()), key=lambda s: s.name))) for m in snapshot.machines}
+    services = by_machine(snapshot.services)
+    return {m.name: (m, tuple(sorted(services[m.name], key=lambda s: s.name))) for m in snapshot.machines}
 
 
 def _arrival(task: Task) -> tuple[float, str]:

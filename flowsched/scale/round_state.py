@@ -282,8 +282,7 @@ class BulkRoundState:
         self.task_class[start:] = self.task_class[start:][order]
         self.believed[start:] = self.believed[start:][order]
         placed = np.bincount(position, minlength=len(waiting.classes))
-        rank = np.arange(len(waiting.tasks)) - np.repeat(waiting.first[:-1], waiting.counts)
-        served = rank < np.repeat(placed, waiting.counts)
+        served = waiting.first_of(placed)
         tasks = np.empty(len(order), dtype=np.int64)
         tasks[by_class if self.relations else order] = waiting.tasks[served]
         self.tasks = np.concatenate([self.tasks, tasks if self.relations else waiting.tasks[served]])
@@ -331,8 +330,7 @@ class BulkRoundState:
     def left(self, start: int, waiting: Waiting, most: float) -> float:
         """What the tasks that have no place yet cost, each at most ``most``."""
         placed = self.placed_of(start, waiting.classes)
-        rank = np.arange(len(waiting.tasks)) - np.repeat(waiting.first[:-1], waiting.counts)
-        return float(np.minimum(waiting.cost[rank >= np.repeat(placed, waiting.counts)], most).sum())
+        return float(np.minimum(waiting.cost[~waiting.first_of(placed)], most).sum())
 
     def save(self) -> SavedRoundState:
         """What placing changes, for :meth:`restore`."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from flowsched.cluster.decision import Certificate, Decisions, Placement, Postponement
 from flowsched.cluster.settings import Settings
-from flowsched.cluster.snapshot import Machine, Reservation, Snapshot, Task
+from flowsched.cluster.snapshot import Reservation, Snapshot, Task, cores_beside
 from flowsched.errors import LedgerError
 from flowsched.scale.changed_round import ChangedRound, changed_round, started_of
 from flowsched.scale.changes import History, change_running
@@ -228,7 +228,7 @@ class NetworkScheduler:
             task, machine = tasks[ledger.task_name(row)], self._roster.machine(ledger.machine_name(machine_row))
             mine = cores.get(machine.name)
             if mine is None:
-                mine = cores[machine.name] = self._batch_cores(machine)
+                mine = cores[machine.name] = cores_beside(machine, self._roster.services(machine.name))
             threads = task.threads_on(len(mine), snapshot.catalogue.jobs[task.profile])
             width = ledger.classes[c].width_milli
             found.append(
@@ -237,10 +237,6 @@ class NetworkScheduler:
                 )
             )
         return tuple(found)
-
-    def _batch_cores(self, machine: Machine) -> tuple[int, ...]:
-        taken = {core for service in self._roster.services(machine.name) for core in service.cores}
-        return tuple(core for core in range(machine.vcpus) if core not in taken)
 
 
 def named_certificate(ledger: Ledger, outcome: RoundOutcome) -> Certificate | None:

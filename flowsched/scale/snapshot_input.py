@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from flowsched.cluster.settings import Settings
-from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task
+from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, by_machine
 from flowsched.relations.topology_counts import TopologyCounts
 from flowsched.scale import kernels
 from flowsched.scale.bulk_input import BOUND_STEPS, BulkInput
@@ -100,10 +100,8 @@ def input_of_snapshot(
 
 
 def _services(snapshot: Snapshot, machines: Sequence[Machine]) -> list[list[Service]]:
-    found: dict[str, list[Service]] = {machine.name: [] for machine in machines}
-    for service in sorted(snapshot.services, key=lambda service: service.name):
-        found[service.machine].append(service)
-    return list(found.values())
+    found = by_machine(sorted(snapshot.services, key=lambda service: service.name))
+    return [found[machine.name] for machine in machines]
 
 
 def _own(specs: Sequence[MachineSpec], model: CostModel) -> tuple[IntArray, IntArray]:

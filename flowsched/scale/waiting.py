@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from flowsched.scale.ledger import Ledger
-from flowsched.support.arrays import FloatArray, IntArray
+from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 
 AGE_STEPS = 16
 """Ages up to the due age are told apart in so many steps in the network; primal and bound use them as they are."""
@@ -30,6 +30,11 @@ class Waiting:
     """By class, the largest of them or the class's ceiling, if that is less: no place that costs more is taken."""
     levels: tuple[IntArray, IntArray, FloatArray]
     """Steps of the arcs to the unscheduled nodes: position of the class, tasks, cost of a task."""
+
+    def first_of(self, placed: IntArray) -> BoolArray:
+        """[tasks] the first ``placed[i]`` tasks of each class."""
+        rank = np.arange(len(self.tasks)) - np.repeat(self.first[:-1], self.counts)
+        return rank < np.repeat(placed, self.counts)
 
 
 def survey(ledger: Ledger, pending: IntArray, now_s: float, due_age_s: float) -> Waiting:
@@ -63,6 +68,5 @@ def survey(ledger: Ledger, pending: IntArray, now_s: float, due_age_s: float) ->
 
 def without(waiting: Waiting, ledger: Ledger, placed: IntArray, now_s: float, due_age_s: float) -> Waiting:
     """The same with the first ``placed[i]`` tasks of each class gone."""
-    rank = np.arange(len(waiting.tasks)) - np.repeat(waiting.first[:-1], waiting.counts)
-    left = waiting.tasks[rank >= np.repeat(placed, waiting.counts)]
+    left = waiting.tasks[~waiting.first_of(placed)]
     return survey(ledger, left[np.argsort(ledger.sequence[left], kind="stable")], now_s, due_age_s)

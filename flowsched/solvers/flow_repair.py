@@ -12,7 +12,6 @@ import heapq
 from flowsched.support.arrays import IntArray
 from flowsched_models.compiled import compiled
 
-FAR = 1 << 61
 DONE, NO_WAY, TOO_LONG = 0, -1, -2
 
 

@@ -136,7 +136,7 @@ def test_any_history_ends_in_the_same_state_as_the_straight_way(
 def test_bookings_wait_for_a_machine_that_is_not_there() -> None:
     fleet = Fleet()
     fleet.book("t", "n1", {"cpu": 300}, pressure=0.5)
-    assert fleet.machine_of("t") == "n1"
+    assert (booked := fleet.booking("t")) is not None and booked.machine == "n1"
 
     row = fleet.put_machine("n1", {"cpu": 1000}, {})
     assert fleet.fits({"cpu": 700})[row] and not fleet.fits({"cpu": 701})[row]

@@ -316,4 +316,3 @@ def test_taking_a_task_back_leaves_nothing_behind(now: Snapshot, data: st.DataOb
     for t in range(len(now.pending)):
         again, first = (d.class_options([t], len(now.machines), UNBOUNDED)[0] for d in (deciding, fresh))
         assert again.price == pytest.approx(first.price, rel=1e-12)
-        assert again.end_s == pytest.approx(first.end_s, rel=1e-12)

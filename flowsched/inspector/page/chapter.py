@@ -33,7 +33,6 @@ _FURTHER = 200
 _CLASSES = 30
 _PAIRS = 400_000
 """Of a network part with so many classes, and machines times classes, one placed task of each is explained: in about 2 s."""
-_NO_CPU = "/no-cpu"
 
 
 def headline(account: Account) -> dict[str, Any]:
@@ -346,7 +345,7 @@ def _owners(part: Part, graph: Graph) -> tuple[list[int], list[int]]:
         if kind == "tier":
             group = group_of.get(stem, -1)
         elif kind == "group":
-            group = group_of.get(name, group_of.get(name.removesuffix(_NO_CPU), -1))
+            group = group_of.get(name, -1)
         elif kind in ("arrive", "machine"):
             group = group_of.get(part.group_of.get(name, ""), -1)
         elif kind in ("class", "unscheduled"):

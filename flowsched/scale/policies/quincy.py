@@ -19,12 +19,12 @@ import numpy as np
 from flowsched.cluster.knowledge import Knowledge
 from flowsched.scale.policies.checks import above_zero, number, whole, word
 from flowsched.scale.policies.locality_prices import LocalityPrices
-from flowsched.scale.policy import ClassPrices, Feature
+from flowsched.scale.policy import ClassPrices, NoFeatures
 from flowsched.scale.task_class import MachineKind, TaskClass
 
 
 @dataclass(frozen=True)
-class QuincyPolicy:
+class QuincyPolicy(NoFeatures):
     """Tasks go to their data, to its rack if not, and elsewhere before they wait too long."""
 
     rack_label: str = "rack"
@@ -50,7 +50,6 @@ class QuincyPolicy:
 
     name: ClassVar[str] = "quincy"
     told: ClassVar[tuple[Knowledge, ...]] = (Knowledge.INPUT,)
-    features: ClassVar[tuple[Feature, ...]] = ()
 
     def __post_init__(self) -> None:
         """Raises ``ValueError`` for a value that it cannot take."""
@@ -73,11 +72,6 @@ class QuincyPolicy:
             raise ValueError(
                 f"rack_label and machine_label are both {self.rack_label!r}; a label can say only one of them"
             )
-
-    def factors(self, kind: MachineKind) -> Sequence[float]:
-        """No features: a machine is full when it is full, and costs the same until then."""
-        del kind
-        return ()
 
     def price(self, task_class: TaskClass, kinds: Sequence[MachineKind]) -> ClassPrices:
         """What has to be fetched, by kind. Raises ``ValueError`` for a share that is none."""

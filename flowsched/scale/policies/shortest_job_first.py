@@ -17,12 +17,12 @@ import numpy as np
 
 from flowsched.cluster.knowledge import Knowledge
 from flowsched.scale.policies.checks import above_zero, number
-from flowsched.scale.policy import ClassPrices, Feature
+from flowsched.scale.policy import ClassPrices, NoFeatures
 from flowsched.scale.task_class import MachineKind, TaskClass
 
 
 @dataclass(frozen=True)
-class ShortestJobFirstPolicy:
+class ShortestJobFirstPolicy(NoFeatures):
     """Least mean slow-down: short jobs before long ones, none waits beside free room."""
 
     wait_s: float = 60.0
@@ -36,7 +36,6 @@ class ShortestJobFirstPolicy:
 
     name: ClassVar[str] = "shortest-job-first"
     told: ClassVar[tuple[Knowledge, ...]] = (Knowledge.RUN_TIMES,)
-    features: ClassVar[tuple[Feature, ...]] = ()
 
     def __post_init__(self) -> None:
         """Raises ``ValueError`` for a value that it cannot take."""
@@ -44,11 +43,6 @@ class ShortestJobFirstPolicy:
         above_zero("shortest_s", self.shortest_s)
         number("least", self.least)
         number("growth", self.growth)
-
-    def factors(self, kind: MachineKind) -> Sequence[float]:
-        """No features: neighbours do not matter."""
-        del kind
-        return ()
 
     def price(self, task_class: TaskClass, kinds: Sequence[MachineKind]) -> ClassPrices:
         """Slowness of a place, slow-down by waiting."""

@@ -14,12 +14,12 @@ import numpy as np
 
 from flowsched.cluster.knowledge import Knowledge
 from flowsched.scale.policies.checks import number
-from flowsched.scale.policy import ClassPrices, Feature
+from flowsched.scale.policy import ClassPrices, NoFeatures
 from flowsched.scale.task_class import MachineKind, TaskClass
 
 
 @dataclass(frozen=True)
-class TrivialPolicy:
+class TrivialPolicy(NoFeatures):
     """Any place is as good as any other, and better than none."""
 
     place: float = 1.0
@@ -31,7 +31,6 @@ class TrivialPolicy:
 
     name: ClassVar[str] = "trivial"
     told: ClassVar[tuple[Knowledge, ...]] = ()
-    features: ClassVar[tuple[Feature, ...]] = ()
 
     def __post_init__(self) -> None:
         """Raises ``ValueError`` for a value that is none, or a place that costs as much as none."""
@@ -42,11 +41,6 @@ class TrivialPolicy:
             raise ValueError(
                 f"waiting is {self.waiting:g} and place {self.place:g}; waiting must cost more than a place"
             )
-
-    def factors(self, kind: MachineKind) -> Sequence[float]:
-        """No features."""
-        del kind
-        return ()
 
     def price(self, task_class: TaskClass, kinds: Sequence[MachineKind]) -> ClassPrices:
         """One cost for every place, a higher one for none."""

@@ -184,7 +184,6 @@ class RelationIndex:
         self._reads_namespaces = namespace_selector
         self._namespaces: Mapping[str, Mapping[str, str]] = {}
         self._counted: dict[str, _Counted] = {}
-        self._texts: dict[str, str] = {}
         self._shelves: dict[str | None, _Shelf] = {}
         self._scoped: dict[str, _ScopedKey] = {}
         """By name, spreads whose domains only nodes are in that the constraint compares."""
@@ -241,10 +240,6 @@ class RelationIndex:
         own = node.metadata.labels or {}
         return {s.name: own[s.key] for s in self._scoped.values() if s.nodes.affine(node)}
 
-    def describe(self, relation: str) -> str:
-        """A relation in words, for records: what it demands, of which pods."""
-        return self._texts.get(relation, relation)
-
     def retain(self, names: Iterable[str]) -> tuple[str, ...]:
         """Forget all relations but these; returns what was forgotten."""
         kept = set(names)
@@ -258,7 +253,6 @@ class RelationIndex:
                         shelf.remove(name)
                         if not len(shelf):
                             del self._shelves[place]
-            del self._texts[name]
         return gone
 
     # Required terms
@@ -321,7 +315,6 @@ class RelationIndex:
         named = _named(relation, counted)
         if named.name not in self._counted:
             self._counted[named.name] = counted
-            self._texts[named.name] = _text(relation, counted)
             # A pod that joins is meant by every test, so to be found by one is enough.
             for test in counted.tests[:1]:
                 if test.labels is not None and not counted.nothing:
@@ -415,23 +408,6 @@ def _named(relation: Relation, counted: _Counted) -> Relation:
     digest = hashlib.blake2b(json.dumps(demand).encode(), digest_size=10).hexdigest()
     name = f"{_PREFIXES[relation.kind]}/{relation.key}/{digest}"
     return Relation(name, relation.kind, relation.key, relation.most, relation.skew, relation.min_domains)
-
-
-def _text(relation: Relation, counted: _Counted) -> str:
-    about = " and ".join(
-        f"{'no pods' if t.labels is None else t.labels} in {_shown_namespaces(t)}" for t in counted.tests
-    )
-    skew = f" (skew {relation.skew})" if relation.kind == RelationKind.SPREAD else ""
-    key, scoped, _ = relation.key.partition("@")
-    nodes = " of the nodes that it compares" if scoped else ""
-    return f"{_PREFIXES[relation.kind]} by {key}{nodes}{skew}: pods {about}"
-
-
-def _shown_namespaces(test: PodTest) -> str:
-    parts = [", ".join(test.namespaces)] if test.namespaces else []
-    if test.namespace_labels is not None:
-        parts.append(f"namespaces with {test.namespace_labels}")
-    return " or ".join(parts) or "no namespace"
 
 
 def _shelf_keys(test: PodTest) -> tuple[str | None, ...]:

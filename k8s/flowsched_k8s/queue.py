@@ -167,7 +167,6 @@ class _QueuedPod:
     key: PodKey
     priority: int
     created_s: float
-    added_s: float
     place: Place = Place.ACTIVE
     gated: bool = False
     attempts: int = 0
@@ -245,7 +244,7 @@ class PodQueue:
         postpone_s: float = 1.0,
         rng: random.Random | None = None,
     ) -> None:
-        """``postpone_s`` is how long a postponed pod waits unless its outcome names a time.
+        """``postpone_s`` is how long a postponed pod waits.
 
         With ``rng``, the backoff after an error or a lost race is up to a quarter longer: pods that failed together are not
         all back in one moment, in which another scheduler on the same nodes tries its own again.
@@ -274,28 +273,19 @@ class PodQueue:
         """Whether the pod is here, in flight included."""
         return key in self._entries
 
-    def add(
-        self,
-        key: PodKey,
-        now: float,
-        *,
-        priority: int = 0,
-        created_s: float = 0.0,
-        gated: bool = False,
-        event: str = POD_ADDED,
-    ) -> None:
+    def add(self, key: PodKey, *, priority: int = 0, created_s: float = 0.0, gated: bool = False) -> None:
         """Take in a pod: higher ``priority`` goes first, then older. A known one only has its gates looked at."""
         if key in self._entries:
             if gated:
                 self.gate(key)
             else:
-                self.ungate(key, now)
+                self.ungate(key)
             return
-        entry = self._entries[key] = _QueuedPod(key, priority, created_s, now, gated=gated)
+        entry = self._entries[key] = _QueuedPod(key, priority, created_s, gated=gated)
         if gated:
-            self._enter(entry, Place.GATED, event)
+            self._enter(entry, Place.GATED, POD_ADDED)
         else:
-            self._activate(entry, event)
+            self._activate(entry, POD_ADDED)
 
     def remove(self, key: PodKey) -> bool:
         """Forget a pod, wherever it is; whether it was here."""
@@ -315,16 +305,13 @@ class PodQueue:
             self._leave(entry)
             self._enter(entry, Place.GATED, GATED)
 
-    def ungate(self, key: PodKey, now: float) -> None:
+    def ungate(self, key: PodKey) -> None:
         """Let a gated pod take part."""
         entry = self._entries.get(key)
         if entry is None or not entry.gated:
             return
         entry.gated = False
         if entry.place is Place.GATED:
-            if not entry.attempts:
-                # The time behind its gates does not count as latency.
-                entry.added_s = now
             self._leave(entry)
             self._activate(entry, GATES_GONE)
 
@@ -375,7 +362,7 @@ class PodQueue:
         """Take back a pod whose binding failed after it had left: it is behind a backoff, as after an error."""
         if key in self._entries:
             return
-        entry = self._entries[key] = _QueuedPod(key, priority, created_s, created_s)
+        entry = self._entries[key] = _QueuedPod(key, priority, created_s)
         entry.failures, entry.failed_s, entry.longer = max(1, failures), now, self._draw()
         self._delay(entry, now, self._backoff_end(entry), ATTEMPT_FAILED)
 
@@ -391,14 +378,12 @@ class PodQueue:
         *,
         causes: Collection[Cause] = (),
         like: Hashable = None,
-        not_before_s: float | None = None,
         failed: bool = True,
     ) -> None:
         """Put a pod in flight back.
 
         ``causes`` say which changes will wake an unschedulable pod (none: every change); pods with equal ``like`` are asked
-        for once when a change has a condition. ``not_before_s`` is for postponed ones. Without ``failed`` the backoff does
-        not grow: room is being made for the pod.
+        for once when a change has a condition. Without ``failed`` the backoff does not grow: room is being made for the pod.
         """
         entry = self._entries.get(key)
         if entry is None or entry.place is not Place.IN_FLIGHT:
@@ -415,7 +400,7 @@ class PodQueue:
         if entry.gated:
             self._enter(entry, Place.GATED, GATED)
         elif outcome is AttemptOutcome.POSTPONED:
-            self._delay(entry, now, now + self._postpone_s if not_before_s is None else not_before_s, POSTPONED)
+            self._delay(entry, now, now + self._postpone_s, POSTPONED)
         elif outcome is AttemptOutcome.UNSCHEDULABLE and not missed:
             self._ordered[Place.UNSCHEDULABLE].put(key, now + self._unschedulable_retry_s)
             for cause in entry.causes:
@@ -482,11 +467,6 @@ class PodQueue:
         """How often the pod was taken."""
         entry = self._entries.get(key)
         return entry.attempts if entry else 0
-
-    def added_at(self, key: PodKey) -> float | None:
-        """Since when the pod has been waiting for us: when it was added, or its gates went before any attempt."""
-        entry = self._entries.get(key)
-        return entry.added_s if entry else None
 
     # Places
 

@@ -35,25 +35,16 @@ def _without_numbers(text: str) -> str:
     return _NUMBER.sub("#", text)
 
 
-def histogram(
-    total: int,
-    reasons: Mapping[str, int],
-    *,
-    whole: str = "",
-    preemption: str = "",
-    more: str = "",
-) -> str:
+def histogram(total: int, reasons: Mapping[str, int], *, whole: str = "", more: str = "") -> str:
     """Why none of ``total`` nodes takes a pod: "0/5 nodes are available: 2 Insufficient cpu, 3 ...", as in-tree.
 
-    ``whole`` is a reason that holds for the pod and not for single nodes; it replaces them. ``preemption`` is the part after
-    "preemption:"; ``more``, in plain words, follows at the end.
+    ``whole`` is a reason that holds for the pod and not for single nodes; it replaces them. ``more``, in plain words,
+    follows at the end.
     """
     # In-tree sorts the finished strings, counts and all.
     counted = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items() if count))
     said = whole or counted
     text = f"0/{total} nodes are available: {said}." if said else f"0/{total} nodes are available."
-    if preemption:
-        text += f" preemption: {preemption}"
     return f"{text} {more}" if more else text
 
 

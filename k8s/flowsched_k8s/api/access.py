@@ -48,27 +48,25 @@ class Access:
         return next((str(s["value"]).strip() for s in settings.values() if s.get("value")), None)
 
 
-def find_access(
-    kubeconfig: Path | None = None, context: str | None = None, environment: Mapping[str, str] = os.environ
-) -> Access:
+def find_access(kubeconfig: Path | None = None, environment: Mapping[str, str] = os.environ) -> Access:
     """Find the cluster: the given kubeconfig, else ``$KUBECONFIG``, else the cluster around us, else ``~/.kube/config``.
 
     Raises :class:`InputError` with one sentence if there is none or it cannot be used.
     """
     if kubeconfig is not None:
-        return _from_kubeconfig(str(kubeconfig), context)
+        return _from_kubeconfig(str(kubeconfig))
     if named := environment.get("KUBECONFIG"):
-        return _from_kubeconfig(named, context)
+        return _from_kubeconfig(named)
     if environment.get(IN_CLUSTER):
         return _from_within()
     usual = Path(environment.get("HOME", "~")).expanduser() / ".kube" / "config"
     if not usual.is_file():
         message = f"there is no kubeconfig: neither --kubeconfig nor $KUBECONFIG is given, and {usual} does not exist"
         raise InputError([Problem("kubeconfig", None, "", message)])
-    return _from_kubeconfig(str(usual), context)
+    return _from_kubeconfig(str(usual))
 
 
-def _from_kubeconfig(paths: str, context: str | None) -> Access:
+def _from_kubeconfig(paths: str) -> Access:
     # Several files may be named, of which only one need exist.
     named = [Path(p).expanduser() for p in paths.split(os.pathsep) if p]
     found = [path for path in named if path.exists()]
@@ -83,9 +81,8 @@ def _from_kubeconfig(paths: str, context: str | None) -> Access:
     config, configuration = _official_client()
     joined = os.pathsep.join(map(str, found))
     try:
-        config.load_kube_config(joined, context, configuration, persist_config=False)
-        contexts, active = config.list_kube_config_contexts(joined)
-        chosen = next((c for c in contexts if c["name"] == context), active) if context else active
+        config.load_kube_config(joined, client_configuration=configuration, persist_config=False)
+        _, chosen = config.list_kube_config_contexts(joined)
         namespace = str((chosen["context"] or {}).get("namespace") or "default")
         access = _made(configuration, namespace, _proxy_of(found, chosen["context"]["cluster"]))
     except yaml.YAMLError as error:

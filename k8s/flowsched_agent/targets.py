@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import InitVar, dataclass, field
 
 from flowsched.node import NodeTask
 from flowsched_agent.acts import Act, Has, Kind
@@ -26,38 +27,33 @@ NEUTRAL_JOB = "neutral"
 """Profile of jobs that were not measured."""
 
 
+@dataclass(eq=False)
 class Targets:
     """All steered targets, by name."""
 
-    def __init__(
-        self,
-        configuration: Configuration,
-        believed: Believed,
-        hands: Hands,
-        workloads: Workloads,
-        state_file: StateFile | None,
-        complaints: Complaints,
-        forget: Callable[[str], None],
-    ) -> None:
-        """No target is known yet. ``forget``: what was decided for one that has gone; the next of its name is another."""
-        self._configuration = configuration
-        self._believed = believed
-        self._hands = hands
-        self._workloads = workloads
-        self._complaints = complaints
-        self._forget = forget
-        self.services: dict[str, SteeredService] = {}
-        self.tasks: dict[str, SteeredTask] = {}
-        self.stats: dict[str, Stats] = {}
-        self.rates: dict[str, Rate] = {}
-        self.workloads: dict[str, Workload] = {}
-        """Those that are not from the configuration."""
-        self.past_pauses = 0
-        """Of tasks that are gone."""
-        self.ledger = Ledger(state_file, configuration.on_exit, self.all, complaints)
-        self.children = Children(complaints)
-        self._adopted: dict[str, Started] = {}
-        self._postponed: set[str] = set()
+    _configuration: Configuration
+    _believed: Believed
+    _hands: Hands
+    _workloads: Workloads
+    state_file: InitVar[StateFile | None]
+    _complaints: Complaints
+    _forget: Callable[[str], None]
+    """What was decided for one that has gone: the next of its name is another."""
+    services: dict[str, SteeredService] = field(default_factory=dict)
+    tasks: dict[str, SteeredTask] = field(default_factory=dict)
+    stats: dict[str, Stats] = field(default_factory=dict)
+    rates: dict[str, Rate] = field(default_factory=dict)
+    workloads: dict[str, Workload] = field(default_factory=dict)
+    """Those that are not from the configuration."""
+    past_pauses: int = 0
+    """Of tasks that are gone."""
+    _adopted: dict[str, Started] = field(default_factory=dict)
+    _postponed: set[str] = field(default_factory=set)
+
+    def __post_init__(self, state_file: StateFile | None) -> None:
+        """No target is known yet."""
+        self.ledger = Ledger(state_file, self._configuration.on_exit, self.all, self._complaints)
+        self.children = Children(self._complaints)
 
     def all(self) -> Iterator[Steered]:
         """Services, then tasks."""

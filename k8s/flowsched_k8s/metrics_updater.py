@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from flowsched_k8s.api.reflector import Reflector, State
@@ -17,29 +18,20 @@ from flowsched_k8s.state import SchedulerState
 LOG = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class MetricsUpdater:
     """Of one process."""
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        state: SchedulerState,
-        writer: Writer,
-        records: Records,
-        reflectors: Mapping[str, Reflector[Any]],
-        load_reader: LoadReader,
-    ) -> None:
-        """Nothing is counted yet."""
-        self._metrics = metrics
-        self._state = state
-        self._writer = writer
-        self._records = records
-        self._reflectors = reflectors
-        self._load_reader = load_reader
-        self._incoming_told: dict[tuple[str, str], int] = {}
-        self._watch_counts: dict[str, int] = {}
-        self._dropped_told = 0
-        self._records_told: dict[str, int] = {}
+    _metrics: Metrics
+    _state: SchedulerState
+    _writer: Writer
+    _records: Records
+    _reflectors: Mapping[str, Reflector[Any]]
+    _load_reader: LoadReader
+    _incoming_told: dict[tuple[str, str], int] = field(default_factory=dict)
+    _watch_counts: dict[str, int] = field(default_factory=dict)
+    _dropped_told: int = 0
+    _records_told: dict[str, int] = field(default_factory=dict)
 
     def update(self, *, leading: bool) -> None:
         """Everything as it is now."""

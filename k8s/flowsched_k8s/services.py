@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.settings import Settings
@@ -16,26 +17,19 @@ from flowsched_models.machine import MachineType
 from flowsched_models.neutral import NEUTRAL
 
 
+@dataclass(eq=False)
 class Services:
     """What pods are like, at the loads that are known. Nodes, pods and fleet are those of a cache, which changes them."""
 
-    def __init__(
-        self,
-        nodes: Mapping[str, NodeEntry],
-        pods: Mapping[str, PodEntry],
-        fleet: Fleet,
-        settings: Settings,
-        catalogue: Catalogue,
-        touch: Callable[[str], None],
-    ) -> None:
-        """No load is measured yet. ``touch`` is told of each node of which something changes."""
-        self._nodes = nodes
-        self._pods = pods
-        self._fleet = fleet
-        self._settings = settings
-        self.catalogue = catalogue
-        self._touch = touch
-        self._loads: Callable[[PodKey], float | None] = lambda _key: None
+    _nodes: Mapping[str, NodeEntry]
+    _pods: Mapping[str, PodEntry]
+    _fleet: Fleet
+    _settings: Settings
+    catalogue: Catalogue
+    _touch: Callable[[str], None]
+    """Told of each node of which something changes."""
+    _loads: Callable[[PodKey], float | None] = lambda _key: None
+    """No load is measured before :meth:`read_loads`."""
 
     def behaviour(self, entry: PodEntry) -> tuple[float, float]:
         """(sensitivity, pressure on its node): a service's, a measured job's or the neutral profile's."""

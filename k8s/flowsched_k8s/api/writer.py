@@ -7,7 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -119,41 +119,29 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
+@dataclass(eq=False)
 class Writer:
-    """Writes to the API server under one scheduler name.
+    """Writes to the API server under one scheduler name."""
 
-    ``may_write`` is asked right before each request is sent, so that a process which has lost its lease writes
-    nothing more, however long the request had to wait.
+    connection: Connection
+    _: KW_ONLY
+    reporting_controller: str = names.SCHEDULER_NAME
+    reporting_instance: str = names.SCHEDULER_NAME
+    dry_run: bool = False
+    may_write: Callable[[], bool] | None = None
+    """Asked right before each request is sent, so that a process which has lost its lease writes nothing more, however long
+    the request had to wait.
     """
-
-    def __init__(
-        self,
-        connection: Connection,
-        *,
-        reporting_controller: str = names.SCHEDULER_NAME,
-        reporting_instance: str = names.SCHEDULER_NAME,
-        dry_run: bool = False,
-        may_write: Callable[[], bool] | None = None,
-        event_queue: int = 1000,
-        event_limit: RateLimit | None = None,
-        now: Callable[[], datetime] = _now,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        """Prepare. ``event_queue`` is how many events may wait; by default 50 a second are posted, and 100 at once."""
-        self.event_counts = EventCounts()
-        self._connection = connection
-        self._controller = reporting_controller
-        self._instance = reporting_instance[:128]
-        self._dry_run = dry_run
-        self._may_write = may_write
-        self._event_queue = event_queue
-        self._event_limit = event_limit or RateLimit(50.0, 100)
-        self._events = _Events()
-        self._event_number = 0
-        self._now = now
-        self._clock = clock
-        self._sleep = sleep
+    event_queue: int = 1000
+    """How many events may wait."""
+    event_limit: RateLimit = field(default_factory=lambda: RateLimit(50.0, 100))
+    """How many are posted."""
+    now: Callable[[], datetime] = _now
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    event_counts: EventCounts = field(default_factory=EventCounts)
+    _events: _Events = field(default_factory=_Events)
+    _event_number: int = 0
 
     async def carry_out(self, instruction: Instruction) -> Result:
         """Carry out any instruction. A binding whose answer is lost is resolved; an event is queued."""
@@ -199,15 +187,15 @@ class Writer:
         is unassigned the same binding is sent again, which is harmless, since the API server accepts one only. The
         answer is ``LOST`` only if the API server cannot be asked within so many seconds.
         """
-        until = self._clock() + within
+        until = self.clock() + within
         delay = 0.05
         while True:
             result = await self._resolved(bind)
             if result.outcome not in (WriteOutcome.LOST, WriteOutcome.RETRY):
                 return result
-            if self._clock() + delay >= until:
+            if self.clock() + delay >= until:
                 return Result(WriteOutcome.LOST, result.message)
-            await self._sleep(max(delay, result.retry_after))
+            await self.sleep(max(delay, result.retry_after))
             delay = min(delay * 2.0, 5.0)
 
     async def _resolved(self, bind: Bind) -> Result:
@@ -248,7 +236,7 @@ class Writer:
         Raises :class:`~flowsched_k8s.api.client.ApiError` and :class:`~flowsched_k8s.api.client.UnreachableError`.
         """
         try:
-            pod = await self._connection.get(_pod(key), Pod)
+            pod = await self.connection.get(_pod(key), Pod)
         except ApiError as error:
             if error.status == 404:
                 return None
@@ -262,7 +250,7 @@ class Writer:
             "status": "False",
             "reason": patch.reason,
             "message": cut(patch.message, MESSAGE_BYTES),
-            "lastTransitionTime": _seconds(since or self._now()),
+            "lastTransitionTime": _seconds(since or self.now()),
         }
         if patch.generation is not None:
             condition["observedGeneration"] = patch.generation
@@ -278,7 +266,7 @@ class Writer:
             "status": "True",
             "reason": names.PREEMPTION_BY_SCHEDULER,
             "message": cut(evict.message, MESSAGE_BYTES),
-            "lastTransitionTime": _seconds(self._now()),
+            "lastTransitionTime": _seconds(self.now()),
         }
         what = f"evict {evict.pod}"
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": evict.pod.uid}}
@@ -329,7 +317,7 @@ class Writer:
             "status": "True" if status.scheduled else "False",
             "reason": status.reason,
             "message": cut(status.message, MESSAGE_BYTES),
-            "lastTransitionTime": _seconds(self._now()),
+            "lastTransitionTime": _seconds(self.now()),
         }
         path = path_of(f"/apis/{status.api_version}", "podgroups", status.namespace, status.name, "status")
         what = f"status of pod group {status.namespace}/{status.name}"
@@ -347,12 +335,12 @@ class Writer:
         return await self._write("PATCH", _pod(pod, "status"), body, STRATEGIC_MERGE, what)
 
     async def _write(self, method: str, path: str, body: Any, content_type: str, what: str) -> Result:
-        if self._dry_run:
+        if self.dry_run:
             _log.info("dry run: %s", what)
             return Result(WriteOutcome.DRY)
         try:
-            reply = await self._connection.request(
-                method, path, body=body, content_type=content_type, guard=self._may_write
+            reply = await self.connection.request(
+                method, path, body=body, content_type=content_type, guard=self.may_write
             )
         except NotAllowedError:
             return Result(WriteOutcome.STOPPED, f"{what}: not sent, this process may not write any more")
@@ -364,13 +352,13 @@ class Writer:
 
     def post_event(self, event: PostEvent) -> Result:
         """Queue an event; never waits. :meth:`run_events` posts it."""
-        if self._dry_run:
+        if self.dry_run:
             _log.info("dry run: event %s on %s: %s", event.reason, event.regarding, event.note)
             return Result(WriteOutcome.DRY)
-        if len(self._events.queue) >= self._event_queue:
+        if len(self._events.queue) >= self.event_queue:
             self.event_counts.dropped += 1
             return Result(WriteOutcome.REFUSED, "too many events wait")
-        self._events.queue.append((event, self._now()))
+        self._events.queue.append((event, self.now()))
         self._events.arrived.set()
         return Result(WriteOutcome.DONE)
 
@@ -382,9 +370,9 @@ class Writer:
 
     async def flush_events(self, within: float) -> None:
         """Wait until no event is queued, but no more than so many seconds."""
-        until = self._clock() + within
-        while self._events.queue and self._clock() < until:
-            await self._sleep(0.02)
+        until = self.clock() + within
+        while self._events.queue and self.clock() < until:
+            await self.sleep(0.02)
 
     async def _post_events(self) -> None:
         while True:
@@ -392,10 +380,10 @@ class Writer:
                 self._events.arrived.clear()
                 await self._events.arrived.wait()
             event, at = self._events.queue.popleft()
-            await self._event_limit.wait()
+            await self.event_limit.wait()
             result = await self._post(event, at)
             if result.outcome is WriteOutcome.RETRY:
-                await self._sleep(max(1.0, result.retry_after))
+                await self.sleep(max(1.0, result.retry_after))
                 result = await self._post(event, at)
             if result.outcome is WriteOutcome.DONE:
                 self.event_counts.posted += 1
@@ -418,8 +406,8 @@ class Writer:
             "kind": "Event",
             "metadata": {"name": about.name[: _NAME_BYTES - len(suffix)] + suffix, "namespace": namespace},
             "eventTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "reportingController": event.controller or self._controller,
-            "reportingInstance": self._instance,
+            "reportingController": event.controller or self.reporting_controller,
+            "reportingInstance": self.reporting_instance[:128],
             "action": event.action,
             "reason": event.reason,
             "type": event.type,

@@ -7,12 +7,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from flowsched_agent.catalogue import catalogue_of, known_settings
-from flowsched_agent.configuration import Configuration, Find, ServiceSpec, TaskSpec, number_of_cores
-from flowsched_agent.names import CONFIG_KIND, CONFIG_VERSION
+from flowsched_agent.catalogue import known_settings
+from flowsched_agent.configuration import (
+    CONFIG_KIND,
+    CONFIG_VERSION,
+    Configuration,
+    Find,
+    ServiceSpec,
+    TaskSpec,
+    number_of_cores,
+)
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import Document, InputError, KeyPath, Problem, Problems, name_help, read_document
 from flowsched_models.form import check, check_header
+from flowsched_models.profiles import load_catalogue
 from flowsched_models.quantity import format_cores, format_duration_us, format_rate, parse_rate
 
 SHORTEST_PERIOD_S = 0.01
@@ -33,7 +41,7 @@ def load_configuration(path: Path) -> Configuration:
         }
         found.extend(_conflicts(document, configuration, places))
         try:
-            catalogue = catalogue_of(configuration.profiles_files)
+            catalogue = load_catalogue(extra=configuration.profiles_files)
         except InputError as error:
             found.extend(error.problems)
         else:

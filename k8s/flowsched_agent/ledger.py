@@ -46,13 +46,13 @@ class Ledger:
             return
         saved: dict[str, Mapping[str, Any]] = dict(self._announced)
         for one in self._targets():
-            if one.handle is None:
+            if one.control is None:
                 continue
             try:
-                saved[one.name] = one.handle.whole.saved()
+                saved[one.name] = one.control.saved()
             except ControlError as error:
                 # Nothing of it may be changed that cannot be put back.
-                one.handle = None
+                one.control = None
                 if not error.gone:
                     self._complaints.fault(f"save {one.name}", f"{one.name} is left alone: {error}", "control")
         try:
@@ -64,10 +64,10 @@ class Ledger:
             # The same holds for what was found but is not on disk.
             for one in self._targets():
                 if not one.written:
-                    one.handle = None
+                    one.control = None
             return
         for one in self._targets():
-            one.written = one.handle is not None
+            one.written = one.control is not None
 
     def close(self) -> None:
         """Everything is put back: only commands that go on are left to be known of."""

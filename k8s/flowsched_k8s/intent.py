@@ -21,9 +21,7 @@ from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import name_help
 from flowsched_models.quantity import QuantityError, parse_duration_us, parse_milli, parse_rate
 
-LATENCY_SENSITIVE = "latency-sensitive"
-BATCH = "batch"
-WORKLOAD_CLASSES = (BATCH, LATENCY_SENSITIVE)
+WORKLOAD_CLASSES = (names.BATCH, names.LATENCY_SENSITIVE)
 LONGEST_VALUE = 256
 LONGEST_LIST = 4096
 """Of a value that lists places."""
@@ -210,7 +208,7 @@ class _Reader:
 def _profile(text: str, catalogue: Catalogue, workload_class: str | None) -> tuple[str | None, str | None]:
     """(job profile, service profile): one of them. A name that is both is what its workload class says."""
     is_job, is_service = text in catalogue.jobs, text in catalogue.services
-    if is_job and not (is_service and workload_class == LATENCY_SENSITIVE):
+    if is_job and not (is_service and workload_class == names.LATENCY_SENSITIVE):
         return text, None
     if is_service:
         return None, text

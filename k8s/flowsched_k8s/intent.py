@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from typing import TypeVar
 
 from flowsched.cluster.snapshot import MILLI
@@ -58,7 +59,6 @@ class Intent:
     """The measured batch job that it is."""
     service: str | None = None
     """The measured latency service that it is."""
-    workload_class: str | None = None
     slo: Slo | None = None
     load_qps: float | None = None
     """What the service serves now, as far as its pod knows."""
@@ -70,8 +70,6 @@ class Intent:
     """Seconds from submission to completion that are wished for."""
     widths_milli: tuple[int, ...] = ()
     """Widths it may run at, ascending."""
-    threads: tuple[int, ...] = ()
-    """Thread counts that these widths allow, ascending."""
     min_utility: float | None = None
     """Below this utility it had rather wait, unless it is due."""
     run_s: float | None = None
@@ -84,6 +82,11 @@ class Intent:
     """Where that input is: label of nodes, value, and the share of the input that nodes with that label hold."""
     problems: tuple[str, ...] = ()
     """One sentence for every value that could not be used."""
+
+    @cached_property
+    def threads(self) -> tuple[int, ...]:
+        """Thread counts that its widths allow, ascending."""
+        return tuple(sorted({-(-width // MILLI) for width in self.widths_milli}))
 
 
 NEUTRAL = Intent()
@@ -107,37 +110,26 @@ def read_intent(pod: Pod, catalogue: Catalogue) -> Intent:
     slo = reader.read(names.SLO, lambda v: _slo(v, load_qps))
     clients = catalogue.services[service].clients if service is not None else None
     client = reader.read(names.CLIENT, lambda v: _client(v, clients, service))
-    scale = reader.read(names.SCALE, lambda v: _number(v, *SCALE_RANGE))
-    goal_s = reader.read(names.GOAL, _goal)
-    widths_milli = reader.read(names.WIDTHS, _widths) or ()
-    min_utility = reader.read(names.MIN_UTILITY, lambda v: _number(v, *UTILITY_RANGE))
-    run_s = reader.read(names.RUN_TIME, _run_time)
-    interference_class = reader.read(names.INTERFERENCE_CLASS, _one_word) or ""
-    input_mb = reader.read(names.INPUT, _megabytes) or 0.0
-    locality = reader.read(names.INPUT_AT, _locality, LONGEST_LIST) or ()
+    read = Intent(
+        profile=profile,
+        service=service,
+        slo=slo,
+        load_qps=load_qps,
+        client=client,
+        scale=reader.read(names.SCALE, lambda v: _number(v, *SCALE_RANGE)) or 1.0,
+        goal_s=reader.read(names.GOAL, _goal),
+        widths_milli=reader.read(names.WIDTHS, _widths) or (),
+        min_utility=reader.read(names.MIN_UTILITY, lambda v: _number(v, *UTILITY_RANGE)),
+        run_s=reader.read(names.RUN_TIME, _run_time),
+        interference_class=reader.read(names.INTERFERENCE_CLASS, _one_word) or "",
+        input_mb=reader.read(names.INPUT, _megabytes) or 0.0,
+        locality=reader.read(names.INPUT_AT, _locality, LONGEST_LIST) or (),
+    )
     if slo is not None and service is None:
         reader.problems.append(
             f"{names.SLO} is looked at only with the profile of a latency service in {names.PROFILE}"
         )
-    reader.problems += unknown
-    return Intent(
-        profile=profile,
-        service=service,
-        workload_class=workload_class,
-        slo=slo,
-        load_qps=load_qps,
-        client=client,
-        scale=1.0 if scale is None else scale,
-        goal_s=goal_s,
-        widths_milli=widths_milli,
-        threads=tuple(sorted({-(-width // MILLI) for width in widths_milli})),
-        min_utility=min_utility,
-        run_s=run_s,
-        interference_class=interference_class,
-        input_mb=input_mb,
-        locality=locality,
-        problems=tuple(reader.problems),
-    )
+    return replace(read, problems=(*reader.problems, *unknown))
 
 
 _KNOWN = (

@@ -32,11 +32,6 @@ class GroupRef:
     source: str
     """One of :data:`SOURCES`."""
 
-    def __str__(self) -> str:
-        """Different for different groups."""
-        named = f"{self.namespace}/{self.name}"
-        return named if self.source == PLUGINS else f"{named} ({self.source})"
-
 
 @dataclass(frozen=True)
 class GroupSpec:

@@ -55,7 +55,7 @@ from flowsched_k8s.metrics_updater import MetricsUpdater
 from flowsched_k8s.move_plan import plan_moves
 from flowsched_k8s.planning import is_quick, make_engine, plan_any_round
 from flowsched_k8s.pod_groups import IN_TREE
-from flowsched_k8s.profiles_file import ProfilesFile, Refused
+from flowsched_k8s.profiles_file import ProfilesFile
 from flowsched_k8s.records import Records
 from flowsched_k8s.server import Answers, Server
 from flowsched_k8s.state import SchedulerState
@@ -63,6 +63,7 @@ from flowsched_k8s.state_dump import dump
 from flowsched_k8s.threads import Threads
 from flowsched_k8s.watched import IN_TREE_VERSIONS, watched
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.document import InputError
 from flowsched_models.profiles import load_catalogue
 
 LOG = logging.getLogger(__name__)
@@ -550,11 +551,11 @@ class Process:
         if isinstance(found, Catalogue):
             LOG.info("profiles changed", extra={"jobs": len(found.jobs), "services": len(found.services)})
             self.state.use_catalogue(found, now)
-        elif isinstance(found, Refused):
-            LOG.error("profiles refused, the old ones are kept", extra={"error": found.text})
+        elif isinstance(found, InputError):
+            LOG.error("profiles refused, the old ones are kept", extra={"error": str(found)})
             about = self._own_pod()
             if self.leading and about is not None:
-                note = f"the profiles were refused and the old ones are kept: {found.text}"
+                note = f"the profiles were refused and the old ones are kept: {found}"
                 self.writer.post_event(PostEvent(about, names.PROFILES_REFUSED, "Warning", "Reloading", note))
 
     def _own_pod(self) -> PodKey | None:

@@ -125,10 +125,8 @@ class Recorder:
         """The event of a pod that is moved for a better whole."""
         return self.event(pod, names.REBALANCED, "Normal", "Rebalancing", message, now)
 
-    def event(
-        self, regarding: PodKey, reason: str, type_: str, action: str, note: str, now: float, *, kind: str = "Pod"
-    ) -> PostEvent | None:
-        """An event, or ``None`` if the object has heard it lately or there have been too many."""
+    def event(self, regarding: PodKey, reason: str, type_: str, action: str, note: str, now: float) -> PostEvent | None:
+        """An event, or ``None`` if the pod has heard it lately or there have been too many."""
         told = self._recall(regarding)
         said = (reason, _without_numbers(note))
         last = told.events.get(said)
@@ -146,7 +144,7 @@ class Recorder:
         if len(told.events) > self.TEXTS:
             told.events.popitem(last=False)
         self.written[reason] += 1
-        return PostEvent(regarding, reason, type_, action, shorten(note), kind)
+        return PostEvent(regarding, reason, type_, action, shorten(note))
 
     def condition(
         self,

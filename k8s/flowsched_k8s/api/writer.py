@@ -52,7 +52,6 @@ MESSAGE_BYTES = 16 * 1024
 """Of a condition; far below what an object may hold."""
 RESOLVE_WITHIN = 60.0
 """Seconds for finding out what became of a binding; the API server gives up on a request within that time too."""
-_CORE_KINDS = {"Pod", "Node", "ConfigMap", "Namespace"}
 _NAME_BYTES = 253
 _TAINT = ("key", "value", "effect", "timeAdded")
 
@@ -396,15 +395,11 @@ class Writer:
         self._event_number += 1
         # Unique over restarts: the microsecond, and a number within this process.
         suffix = f".{int(at.timestamp() * 1e6):x}{self._event_number & 0xFFFF:04x}"
-        # Events on objects that belong to no namespace are in the default one.
-        namespace = about.namespace or "default"
-        regarding = {"kind": event.kind, "name": about.name, "namespace": about.namespace, "uid": about.uid}
-        if event.kind in _CORE_KINDS:
-            regarding["apiVersion"] = "v1"
+        regarding = {"apiVersion": "v1", "kind": "Pod", **about._asdict()}
         body = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": about.name[: _NAME_BYTES - len(suffix)] + suffix, "namespace": namespace},
+            "metadata": {"name": about.name[: _NAME_BYTES - len(suffix)] + suffix, "namespace": about.namespace},
             "eventTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
             "reportingController": event.controller or self.reporting_controller,
             "reportingInstance": self.reporting_instance[:128],
@@ -414,7 +409,9 @@ class Writer:
             "regarding": regarding,
             "note": cut(event.note, NOTE_BYTES),
         }
-        return await self._write("POST", path_of(EVENTS, "events", namespace), body, JSON, f"event {event.reason}")
+        return await self._write(
+            "POST", path_of(EVENTS, "events", about.namespace), body, JSON, f"event {event.reason}"
+        )
 
 
 def result_of(reply: Reply, what: str) -> Result:

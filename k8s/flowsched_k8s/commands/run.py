@@ -40,9 +40,10 @@ def run(
     Exit codes: 0 stopped, 1 the lease was lost or a fault of flowsched, 2 bad input.
     """
     # Only what this command needs takes time to import.
+    from flowsched.support.log_lines import set_up_logging
     from flowsched_k8s.api.access import find_access
     from flowsched_k8s.configuration_file import load_configuration
-    from flowsched_k8s.logs import set_up_logging
+    from flowsched_k8s.instructions import PodKey
     from flowsched_k8s.process import Process
     from flowsched_models.compiled import tell_of_compiling
 
@@ -56,7 +57,7 @@ def run(
         "logging": logging.model_copy(update=told),
     }
     configuration = configuration.model_copy(update=changed)
-    set_up_logging(configuration.logging.format, configuration.logging.verbosity)
+    set_up_logging(configuration.logging.format, configuration.logging.verbosity, words=(PodKey,))
     # A log line, as everything else that a running scheduler says.
     tell_of_compiling(lambda: getLogger(__name__).info("compiling once, about a minute"))
     access = find_access(kubeconfig or configuration.client_connection.kubeconfig)

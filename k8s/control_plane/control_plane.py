@@ -35,7 +35,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -138,29 +138,37 @@ def executable() -> Path:
     return cache_dir() / "control-plane" / digest.hexdigest()[:16] / "control-plane"
 
 
-def build() -> Path:
-    """The executable, compiled first if the cache has none. Several callers at once build it once."""
-    target = executable()
+def built_once(target: Path, what: str, make: Callable[[Path], None]) -> Path:
+    """What the cache has, made first if it has none; several callers at once make it once. ``make`` is given where to."""
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with (target.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if target.exists():
-            return target
-        if shutil.which("go") is None:
-            raise PlaneError("the control plane is not built yet, and Go is not installed")
-        part = target.with_suffix(".part")
-        modules = module_file()
-        command = ["go", "build", f"-modfile={modules}", "-mod=readonly", "-trimpath"]
-        command += ["-ldflags", linker_flags(modules), "-o", str(part)]
-        done = subprocess.run(
-            [*command, "./cmd/control-plane"], cwd=HERE, env={**os.environ, "GOWORK": "off"}, check=False
-        )
-        if done.returncode:
-            raise PlaneError("the control plane cannot be built: see above")
-        part.rename(target)
+        if not target.exists():
+            if shutil.which("go") is None:
+                raise PlaneError(f"{what} not built yet, and Go is not installed")
+            part = target.with_suffix(".part")
+            make(part)
+            part.rename(target)
     return target
+
+
+def go_build(what: str, folder: Path, flags: Sequence[str], linked: str, output: str, packages: Sequence[str]) -> None:
+    """Compile packages of a module. ``linked``: flags of the linker; ``output``: a file, or a folder and a slash."""
+    command = ["go", "build", "-mod=readonly", "-trimpath", *flags, "-ldflags", linked, "-o", output, *packages]
+    if subprocess.run(command, cwd=folder, env={**os.environ, "GOWORK": "off"}, check=False).returncode:
+        raise PlaneError(f"{what} cannot be built: see above")
+
+
+def build() -> Path:
+    """The executable, compiled first if the cache has none. Several callers at once build it once."""
+
+    def make(part: Path) -> None:
+        modules, packages = module_file(), ["./cmd/control-plane"]
+        go_build("the control plane", HERE, [f"-modfile={modules}"], linker_flags(modules), str(part), packages)
+
+    return built_once(executable(), "the control plane is", make)
 
 
 # Helpers

@@ -78,8 +78,6 @@ class SoftTerm:
     relation: str
     weight: float
     """Of one member in the pod's domain: above 0 it is sought, below 0 avoided; 100 is the weight of a strong wish."""
-    key: str
-    """The label whose values are the domains."""
     skew: int | None = None
     """``maxSkew`` of a spread that may be broken; None for a wish about affinity."""
 
@@ -203,14 +201,13 @@ class RelationIndex:
         hard = [*self._together(pod), *self._apart(pod), *self._spread(pod)]
         soft = self._soft(pod)
         relations = {r.name: r for r in (*hard, *(relation for relation, *_ in soft))}
-        weights: dict[tuple[str, str, int | None], float] = {}
+        weights: dict[tuple[str, int | None], float] = {}
         for relation, weight, skew in soft:
-            key = relation.name, relation.key, skew
-            weights[key] = weights.get(key, 0.0) + weight
+            weights[relation.name, skew] = weights.get((relation.name, skew), 0.0) + weight
         return PodRelations(
             tuple(sorted({r.name for r in hard})),
             tuple(relations[name] for name in sorted(relations)),
-            tuple(SoftTerm(name, weight, key, skew) for (name, key, skew), weight in sorted(weights.items(), key=repr)),
+            tuple(SoftTerm(name, weight, skew) for (name, skew), weight in sorted(weights.items(), key=repr)),
         )
 
     def joins(self, pod: Pod) -> tuple[str, ...]:

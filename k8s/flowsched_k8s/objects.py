@@ -152,7 +152,6 @@ class Toleration(Struct):
 class ContainerPort(Struct):
     """A port of a container; only host ports matter."""
 
-    container_port: int = 0
     host_port: int | None = None
     host_ip: str = msgspec.field(name="hostIP", default="")
     protocol: str = "TCP"
@@ -310,8 +309,6 @@ class Condition(Struct):
     status: str = ""
     reason: str = ""
     message: str = ""
-    last_transition_time: str | None = None
-    observed_generation: int | None = None
 
 
 class ContainerStatus(Struct):
@@ -327,7 +324,6 @@ class PodStatus(Struct):
 
     phase: str = ""
     reason: str = ""
-    message: str = ""
     start_time: str | None = None
     nominated_node_name: str = ""
     conditions: list[Condition] | None = None
@@ -335,7 +331,6 @@ class PodStatus(Struct):
     init_container_statuses: list[ContainerStatus] | None = None
     resources: Resources | None = None
     allocated_resources: dict[str, str] | None = None
-    resize: str = ""
 
 
 class Pod(Struct):
@@ -377,7 +372,6 @@ class NodeStatus(Struct):
 
     allocatable: dict[str, str] | None = None
     capacity: dict[str, str] | None = None
-    conditions: list[Condition] | None = None
     images: list[ContainerImage] | None = None
 
 
@@ -414,7 +408,6 @@ class PodGroupSpec(Struct):
     """spec of a pod group, scheduler-plugins' and the in-tree form together"""
 
     min_member: int | None = None
-    min_resources: dict[str, str] | None = None
     schedule_timeout_seconds: int | None = None
     scheduling_policy: GroupPolicy | None = None
     scheduling_constraints: dict[str, Any] | None = None
@@ -461,7 +454,6 @@ class ListMeta(Struct):
 
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")
-    remaining_item_count: int | None = None
 
 
 class ObjectList(Struct, Generic[T]):

@@ -49,13 +49,12 @@ def histogram(total: int, reasons: Mapping[str, int], *, whole: str = "", more: 
     return f"{text} {more}" if more else text
 
 
-def shorten(text: str, most: int = NOTE_BYTES) -> str:
-    """The text in at most ``most`` bytes of UTF-8, with an ellipsis where it was cut."""
-    encoded = text.encode()
+def cut(text: str, most: int, ellipsis: str = "…") -> str:
+    """The text in at most ``most`` bytes of UTF-8, with an ellipsis where it was cut between characters."""
+    encoded = text.encode(errors="replace")
     if len(encoded) <= most:
-        return text
-    ellipsis = "..."
-    return encoded[: most - len(ellipsis)].decode(errors="ignore") + ellipsis
+        return encoded.decode()
+    return encoded[: most - len(ellipsis.encode())].decode(errors="ignore") + ellipsis
 
 
 @dataclass(slots=True)
@@ -106,7 +105,7 @@ class Recorder:
         """The event of a bind. Nothing about the pod has to be remembered any more."""
         self.forget(pod)
         self.written[names.SCHEDULED] += 1
-        note = shorten(f"Successfully assigned {pod} to {node}")
+        note = cut(f"Successfully assigned {pod} to {node}", NOTE_BYTES, "...")
         return PostEvent(pod, names.SCHEDULED, "Normal", "Binding", note)
 
     def failed(self, pod: PodKey, message: str, now: float) -> PostEvent | None:
@@ -144,7 +143,7 @@ class Recorder:
         if len(told.events) > self.TEXTS:
             told.events.popitem(last=False)
         self.written[reason] += 1
-        return PostEvent(regarding, reason, type_, action, shorten(note))
+        return PostEvent(regarding, reason, type_, action, cut(note, NOTE_BYTES, "..."))
 
     def condition(
         self,

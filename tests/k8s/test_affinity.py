@@ -250,7 +250,8 @@ def test_wishes_become_counts_with_signed_weights() -> None:
     found = declared(pod(affinity=wishes), index)
     assert found.holds == ()
     assert {r.kind for r in found.declared} == {RelationKind.COUNT}
-    assert {(s.key, s.weight) for s in found.soft} == {(ZONE, 30.0), (HOST, -70.0)}
+    key_of = {relation.name: relation.key for relation in found.declared}
+    assert {(key_of[s.relation], s.weight) for s in found.soft} == {(ZONE, 30.0), (HOST, -70.0)}
     assert index.joins(web()) == tuple(sorted(s.relation for s in found.soft))
 
 

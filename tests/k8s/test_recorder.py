@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from flowsched_k8s import names
 from flowsched_k8s.instructions import PatchCondition, PodKey, PostEvent
 from flowsched_k8s.objects import Condition
-from flowsched_k8s.recorder import NOTE_BYTES, Recorder, histogram, shorten
+from flowsched_k8s.recorder import NOTE_BYTES, Recorder, cut, histogram
 
 HOUR_S = 3600
 
@@ -43,7 +43,7 @@ def test_the_histogram_reads_as_in_tree() -> None:
 
 @given(st.text(), st.integers(3, 50))
 def test_a_note_is_cut_to_whole_characters(text: str, most: int) -> None:
-    short = shorten(text, most)
+    short = cut(text, most, "...")
 
     assert len(short.encode()) <= most
     assert short == text or (short.endswith("...") and text.startswith(short[:-3]))

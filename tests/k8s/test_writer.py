@@ -19,8 +19,9 @@ from flowsched_k8s import names
 from flowsched_k8s.api.access import find_access
 from flowsched_k8s.api.client import ApiError, Connection, NotAllowedError, Reply, UnreachableError
 from flowsched_k8s.api.rate_limit import RateLimit
-from flowsched_k8s.api.writer import Result, WriteOutcome, Writer, cut, result_of
+from flowsched_k8s.api.writer import Result, WriteOutcome, Writer, result_of
 from flowsched_k8s.instructions import Bind, Evict, GroupStatus, PatchClaim, PatchCondition, PodKey, PostEvent, Resize
+from flowsched_k8s.recorder import cut
 from flowsched_k8s.volumes import ClaimPatch
 
 RULES = [

@@ -41,13 +41,12 @@ from flowsched_k8s.instructions import (
     TaintNode,
 )
 from flowsched_k8s.objects import Pod, Struct
+from flowsched_k8s.recorder import NOTE_BYTES, cut
 
 _log = logging.getLogger(__name__)
 
 CORE = "/api/v1"
 EVENTS = "/apis/events.k8s.io/v1"
-NOTE_BYTES = 1024
-"""The API server refuses events with a longer note."""
 MESSAGE_BYTES = 16 * 1024
 """Of a condition; far below what an object may hold."""
 RESOLVE_WITHIN = 60.0
@@ -442,14 +441,6 @@ def _is_other_uid(reply: Reply) -> bool:
     except msgspec.DecodeError:
         return False
     return any(cause.field == "metadata.uid" for cause in causes)
-
-
-def cut(text: str, limit: int) -> str:
-    """The text in no more than so many bytes of UTF-8, cut between characters."""
-    encoded = text.encode(errors="replace")
-    if len(encoded) <= limit:
-        return encoded.decode()
-    return encoded[: limit - len("…".encode())].decode(errors="ignore") + "…"
 
 
 def _pod(key: PodKey, sub: str = "") -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass
 from functools import cached_property, lru_cache
 
@@ -28,9 +28,9 @@ from flowsched_k8s.objects import (
     LabelSelector,
     Node,
     Pod,
+    PodAffinity,
     PodAffinityTerm,
     TopologySpreadConstraint,
-    WeightedPodAffinityTerm,
 )
 from flowsched_k8s.selector import Expression, LabelTest, label_test
 
@@ -256,13 +256,13 @@ class RelationIndex:
 
     def _together(self, pod: Pod) -> Iterator[Relation]:
         """One relation per term. A pod counts only if all terms mean it."""
-        terms = _required(pod, anti=False)
+        terms = _affinity(pod, anti=False).required or ()
         tests = tuple(sorted({_pod_test(pod, term) for term in terms}, key=repr))
         for term in terms:
             yield self._register(Relation("", RelationKind.TOGETHER, term.topology_key), _Counted(tests))
 
     def _apart(self, pod: Pod) -> Iterator[Relation]:
-        for term in _required(pod, anti=True):
+        for term in _affinity(pod, anti=True).required or ():
             relation = Relation("", RelationKind.APART, term.topology_key)
             yield self._register(relation, _Counted((_pod_test(pod, term),)))
 
@@ -286,7 +286,7 @@ class RelationIndex:
     def _soft(self, pod: Pod) -> list[tuple[Relation, float, int | None]]:
         found: list[tuple[Relation, float, int | None]] = []
         for anti, sign in ((False, 1.0), (True, -1.0)):
-            for wish in _preferred(pod, anti):
+            for wish in _affinity(pod, anti).preferred or ():
                 term = wish.pod_affinity_term
                 relation = Relation("", RelationKind.COUNT, term.topology_key)
                 named = self._register(relation, _Counted((_pod_test(pod, term),)))
@@ -337,25 +337,19 @@ def _prefix(relation: str) -> str:
     return relation.split("/", 1)[0]
 
 
-def _required(pod: Pod, anti: bool) -> Sequence[PodAffinityTerm]:
+def _affinity(pod: Pod, anti: bool) -> PodAffinity:
     affinity = pod.spec.affinity
     part = None if affinity is None else affinity.pod_anti_affinity if anti else affinity.pod_affinity
-    return (part.required if part is not None else None) or ()
-
-
-def _preferred(pod: Pod, anti: bool) -> Sequence[WeightedPodAffinityTerm]:
-    affinity = pod.spec.affinity
-    part = None if affinity is None else affinity.pod_anti_affinity if anti else affinity.pod_affinity
-    return (part.preferred if part is not None else None) or ()
+    return part or PodAffinity()
 
 
 def _all_terms(pod: Pod) -> Iterator[tuple[str, PodAffinityTerm]]:
     """All affinity terms, each with its place in the pod."""
     for anti, name in ((False, "podAffinity"), (True, "podAntiAffinity")):
         where = f"spec.affinity.{name}"
-        for index, term in enumerate(_required(pod, anti)):
+        for index, term in enumerate(_affinity(pod, anti).required or ()):
             yield f"{where}.requiredDuringSchedulingIgnoredDuringExecution[{index}]", term
-        for index, wish in enumerate(_preferred(pod, anti)):
+        for index, wish in enumerate(_affinity(pod, anti).preferred or ()):
             place = f"{where}.preferredDuringSchedulingIgnoredDuringExecution[{index}].podAffinityTerm"
             yield place, wish.pod_affinity_term
 

@@ -117,10 +117,10 @@ def read_intent(pod: Pod, catalogue: Catalogue) -> Intent:
         load_qps=load_qps,
         client=client,
         scale=reader.read(names.SCALE, lambda v: _number(v, *SCALE_RANGE)) or 1.0,
-        goal_s=reader.read(names.GOAL, _goal),
+        goal_s=reader.read(names.GOAL, lambda v: _duration(v, "a goal")),
         widths_milli=reader.read(names.WIDTHS, _widths) or (),
         min_utility=reader.read(names.MIN_UTILITY, lambda v: _number(v, *UTILITY_RANGE)),
-        run_s=reader.read(names.RUN_TIME, _run_time),
+        run_s=reader.read(names.RUN_TIME, lambda v: _duration(v, "a run time")),
         interference_class=reader.read(names.INTERFERENCE_CLASS, _one_word) or "",
         input_mb=reader.read(names.INPUT, _megabytes) or 0.0,
         locality=reader.read(names.INPUT_AT, _locality, LONGEST_LIST) or (),
@@ -272,14 +272,6 @@ def _number(text: str, least: float, most: float) -> float:
     if not least <= value <= most:
         raise QuantityError(f"{_shown(text)} is out of range", help)
     return value
-
-
-def _run_time(text: str) -> float:
-    return _duration(text, "a run time")
-
-
-def _goal(text: str) -> float:
-    return _duration(text, "a goal")
 
 
 def _duration(text: str, what: str) -> float:

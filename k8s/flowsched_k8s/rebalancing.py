@@ -260,22 +260,13 @@ class Rebalancing:
             return
         some = [e for e in self._some(able) if self._is_task(e)]
         targets = {e.key.uid: self._takers(e) for e in some}
-        given = self._inputs.build(
-            (),
-            now,
-            number=self.looks,
-            plan=(),
-            reservations=(),
-            held_node=None,
-            keep_record=False,
-            everything=True,
-        )
+        given = self._inputs.build((), now, number=self.looks, everything=True)
         sources = {e.key.uid: e.place for e in some if targets[e.key.uid]}
         if sources:
             yield MoveQuestion(
                 Purpose.INTERFERENCE,
                 "less interference",
-                replace(given, titles={**given.titles, **self._titles(some)}),
+                replace(given, titles={**given.titles, **{e.key.uid: str(e.key) for e in some}}),
                 sources,
                 targets=targets,
             )
@@ -379,9 +370,7 @@ class Rebalancing:
         """The question whether some pods have other places, their room free. ``closed``: rows that take none."""
         entries = sorted(entries, key=lambda e: e.order)
         uids = {e.key.uid for e in entries}
-        given = self._inputs.build(
-            entries, now, number=self.looks, plan=(), reservations=(), held_node=None, keep_record=True
-        )
+        given = self._inputs.build(entries, now, number=self.looks, keep_record=True)
         done = {r.task.name: r.progress for r in given.world.running if r.task.name in uids and not r.task.endless}
         for uid in uids:
             given.fleet.release(uid)
@@ -394,9 +383,6 @@ class Rebalancing:
             {uid: self._settings.price + done.get(uid, 0.0) for uid in uids},
             room_for=room_for or {},
         )
-
-    def _titles(self, entries: Sequence[PodEntry]) -> dict[str, str]:
-        return {e.key.uid: str(e.key) for e in entries}
 
     def _as_occupant(self, found: Occupant) -> Occupant:
         """Equal priorities make room too: who leaves has a place elsewhere."""

@@ -7,9 +7,10 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from flowsched.node import Allocation, NodeController, Reading, ServiceGrant, TaskGrant
-from flowsched_agent.acts import Act, Kind, plan
+from flowsched_agent.acts import Kind, plan
 from flowsched_agent.catalogue import Believed
 from flowsched_agent.clock import SystemClock
 from flowsched_agent.complaints import Complaints
@@ -208,7 +209,7 @@ class Agent:
                 assert isinstance(one, SteeredTask)
                 self._targets.start(one, act)
             else:
-                self._targets.on(one, _doing(one, act, self._configuration.hands_off))
+                self._targets.on(one, partial(one.do, act, self._configuration.hands_off))
 
     def _within_placement(self, wanted: Allocation) -> Allocation:
         """Tasks of the cluster keep to the cores that the cluster scheduler chose, where any of them is granted.
@@ -241,7 +242,3 @@ class Agent:
                 self._recorder.write(reading.t_s, self._publishing.rows(self.status, self._granted))
             except OSError as error:
                 self._complaints.fault("record", f"the record cannot be written: {error}")
-
-
-def _doing(one: Steered, act: Act, dry_run: bool) -> Callable[[], None]:
-    return lambda: one.do(act, dry_run)

@@ -56,7 +56,6 @@ BATCH_TASKS = f"{PREFIX}/batch-tasks"
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
-REGION = "topology.kubernetes.io/region"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 # Conditions, their reasons, reasons of events.

@@ -129,8 +129,10 @@ class SchedulerState:
         for change in changes:
             thing = change.object
             gone = isinstance(change, Gone)
-            if isinstance(thing, Pod):
-                out += self._pod_gone(thing, now) if gone else self._pod_seen(thing, now)
+            if isinstance(thing, Pod) and gone:
+                self._pod_gone(thing, now)
+            elif isinstance(thing, Pod):
+                out += self._pod_seen(thing, now)
             elif isinstance(thing, Node):
                 out += self._node(thing, gone, now)
             else:
@@ -203,12 +205,11 @@ class SchedulerState:
         entry = self.cache.pods.get(key.uid)
         return entry is not None and self.gangs.ref(entry) == group
 
-    def _pod_gone(self, pod: Pod, now: float) -> list[Instruction | ReadPod]:
+    def _pod_gone(self, pod: Pod, now: float) -> None:
         entry = self.cache.pods.get(pod.metadata.uid)
         if entry is not None:
             self.cache.remove_pod(entry.key.uid)
             self._removed(entry, pod, now)
-        return []
 
     def _removed(self, entry: PodEntry, last: Pod, now: float) -> None:
         uid = entry.key.uid

@@ -110,7 +110,7 @@ class Reflector(Generic[Obj]):
     connection: Connection
     path: str
     type_: InitVar[type[Obj]]
-    on_event: Callable[[list[Happening[Obj]]], None]
+    on_event: Callable[[list[Happening[Obj]]], object]
     _: KW_ONLY
     selectors: Mapping[str, str] = field(default_factory=dict)
     """``labelSelector`` and ``fieldSelector``."""

@@ -91,7 +91,7 @@ def _from_kubeconfig(paths: str) -> Access:
         raise InputError([Problem(joined, line, "", f"not valid YAML: {getattr(error, 'problem', error)}")]) from None
     # The loader fails in many ways on content of the wrong shape.
     except (config.ConfigException, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        message = f"the kubeconfig cannot be used: {_one_line(error)}"
+        message = f"the kubeconfig cannot be used: {one_line(error)}"
         raise InputError([Problem(joined, None, "", message)]) from None
     anonymous = not configuration.api_key and not configuration.cert_file
     if access.tls is not None and anonymous:
@@ -108,7 +108,7 @@ def _from_within() -> Access:
         namespace = _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else "default"
         return _made(configuration, namespace)
     except (config.ConfigException, OSError, ValueError) as error:
-        message = f"the cluster cannot be reached from within: {_one_line(error)}"
+        message = f"the cluster cannot be reached from within: {one_line(error)}"
         raise InputError([Problem("ServiceAccount", None, "", message)]) from None
 
 
@@ -165,5 +165,6 @@ def _load_certificate(tls: ssl.SSLContext, configuration: Any) -> None:
         tls.load_cert_chain(configuration.cert_file, configuration.key_file)
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
+    """What is said of a fault; its type where it says nothing."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from flowsched_k8s.api.access import Access
+from flowsched_k8s.api.access import Access, one_line
 from flowsched_k8s.api.rate_limit import RateLimit
 from flowsched_k8s.objects import Status
 
@@ -188,7 +188,7 @@ class Connection:
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             if code == "<error>":
                 self._count("GET", code, began, error)
-            raise UnreachableError(_told(error), sent=True) from error
+            raise UnreachableError(one_line(error), sent=True) from error
 
     async def _send(
         self,
@@ -222,7 +222,7 @@ class Connection:
             except (TimeoutError, aiohttp.ClientError, OSError) as error:
                 self._count(method, "<error>", began, error)
                 never = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
-                raise UnreachableError(_told(error), sent=not never) from error
+                raise UnreachableError(one_line(error), sent=not never) from error
             self._count(method, str(reply.status), began)
             if attempt == 1 and self._check_credentials(reply):
                 continue
@@ -248,7 +248,7 @@ class Connection:
         try:
             authorization = await asyncio.to_thread(self.access.authorization)
         except Exception as error:  # Whatever a plugin or a missing file brings about; the next request tries again.
-            raise UnreachableError(f"no credentials: {_told(error)}", sent=False) from error
+            raise UnreachableError(f"no credentials: {one_line(error)}", sent=False) from error
         # Compression costs more time than it saves within a cluster.
         self._headers = {"User-Agent": self.user_agent, "Accept-Encoding": "identity"}
         if authorization:
@@ -272,7 +272,7 @@ class Connection:
             # Said once for all requests: each of them fails while the server is away.
             self._silent = error is not None
             if error is not None:
-                _log.warning("the API server %s does not answer, trying again: %s", self.access.server, _told(error))
+                _log.warning("the API server %s does not answer, trying again: %s", self.access.server, one_line(error))
             else:
                 _log.warning("the API server %s answers again", self.access.server)
         if self.on_request is not None:
@@ -295,7 +295,3 @@ def path_of(prefix: str, resource: str, namespace: str = "", name: str = "", sub
 def _retry_after(answer: aiohttp.ClientResponse) -> float:
     text = answer.headers.get("Retry-After", "")
     return float(text) if text.isdigit() else 0.0
-
-
-def _told(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

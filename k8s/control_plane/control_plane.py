@@ -301,7 +301,8 @@ class Plane:
             self._certificate_kubeconfig(who)
         self.state["kubeconfig"] = str(self.dir / "admin.kubeconfig")
         gates = [f"--feature-gates={feature_gates}"] if feature_gates else []
-        served = [*_flag(runtime_config), *(self._audit() if audit_log else ())]
+        served = [f"--runtime-config={runtime_config}"] if runtime_config else []
+        served += self._audit() if audit_log else []
         served += ["--enable-admission-plugins=NodeRestriction"] if real_nodes else []
         authorizers = "Node,RBAC" if real_nodes else "RBAC"
         run = f"{CONTROLLERS},{FOR_REAL_NODES}" if real_nodes else CONTROLLERS
@@ -559,10 +560,6 @@ class Plane:
                     continue
                 log = (self.dir / "logs" / f"{name}.log").read_text(errors="replace")
                 raise PlaneError(f"{name} did not become ready ({error}); the end of its log:\n{log[-3000:]}") from None
-
-
-def _flag(runtime_config: str) -> list[str]:
-    return [f"--runtime-config={runtime_config}"] if runtime_config else []
 
 
 # The command line

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from flowsched.support.arrays import BoolArray
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.gangs import Gangs
 from flowsched_k8s.inputs import InputBuilder
@@ -16,8 +14,6 @@ from flowsched_k8s.pod_groups import GroupRef
 from flowsched_k8s.queue import PodQueue
 from flowsched_k8s.round_input import Chosen
 from flowsched_k8s.volumes import ClaimPatch
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -48,7 +44,7 @@ class Bookings:
         broken: dict[str, str] = {}
         units: dict[GroupRef | str, list[Chosen]] = {}
         # Nodes that topology spread compares, by key of the static filter.
-        eligible: dict[Hashable, Mask] = {}
+        eligible: dict[Hashable, BoolArray] = {}
         for c in chosen:
             entry = self._cache.pods.get(c.uid)
             if entry is not None:
@@ -68,7 +64,7 @@ class Bookings:
                 broken.update({uid: b for uid, b in tried.items() if isinstance(b, str)})
         return sound, broken
 
-    def _book(self, c: Chosen, eligible: dict[Hashable, Mask]) -> Booking | str:
+    def _book(self, c: Chosen, eligible: dict[Hashable, BoolArray]) -> Booking | str:
         """Take what a placement needs: room in the fleet, claims for one pod at a time, volumes. Or why it does not hold."""
         cache = self._cache
         entry = cache.pods[c.uid]

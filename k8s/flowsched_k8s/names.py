@@ -8,9 +8,9 @@ SCHEDULER_NAME = "flowsched"
 CONFIG_VERSION = f"config.{PREFIX}/v1alpha1"
 CONFIG_KIND = "FlowSchedulerConfiguration"
 COMPONENT = "flowsched"
+"""Lease, component of events, value of ``app.kubernetes.io/name``."""
 FLOW = "flow"
 """The cost model, if nothing says otherwise."""
-"""Lease, component of events, value of ``app.kubernetes.io/name``."""
 
 # On pods, as a label or an annotation; the annotation wins.
 PROFILE = f"{PREFIX}/profile"

@@ -61,12 +61,8 @@ def run(
     # A log line, as everything else that a running scheduler says.
     tell_of_compiling(lambda: getLogger(__name__).info("compiling once, about a minute"))
     access = find_access(kubeconfig or configuration.client_connection.kubeconfig)
-
-    async def until_stopped() -> int:
-        return await Process(configuration, access).run()
-
     try:
-        return asyncio.run(until_stopped())
+        return asyncio.run(Process(configuration, access).run())
     except OSError:
         # For other commands it is a file that cannot be written; here it may come from anywhere.
         getLogger(__name__).critical("stopped by a fault", exc_info=True)

@@ -611,18 +611,11 @@ def _run(args: argparse.Namespace) -> int:
     plane = Plane(args.dir)
     if args.verb == "up":
         parts = [part for part in args.parts.split(",") if part]
+        options = {name: value for name, value in vars(args).items() if name not in ("verb", "dir", "parts")}
         if unknown := sorted({*parts} - {*OPTIONAL}):
             raise PlaneError(f"no such part: {', '.join(unknown)} (known: {', '.join(OPTIONAL)})")
         try:
-            plane.up(
-                parts,
-                args.scheduler_qps,
-                args.feature_gates,
-                args.runtime_config,
-                args.audit_log,
-                args.real_nodes,
-                args.scheduler_scores,
-            )
+            plane.up(parts, **options)
         except BaseException:
             plane.down()
             raise

@@ -41,7 +41,7 @@ check: setup ## lint, format, spelling, types and the rules of the house
 
 control-plane: setup ## build etcd, kube-apiserver, kubectl and helm for the Kubernetes tests (VERSION=1.35: of another); needs Go, minutes
 	@$(BIN)/python k8s/control_plane/control_plane.py build
-	@$(BIN)/python k8s/chart/helm.py
+	@$(BIN)/python k8s/control_plane/helm.py
 
 node-parts: control-plane ## build kubelet and containerd for the tests of the agent on a real node; needs Go, minutes the first time
 	@$(BIN)/python k8s/control_plane/node_parts.py build

@@ -10,10 +10,11 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, ClassVar, TextIO
+from typing import Any, TextIO
 
+OWN = ("flowsched", "flowsched_agent", "flowsched_k8s", "flowsched_models")
+"""The project's own loggers."""
 LONGEST = 4096
 """Characters of one value or message."""
 
@@ -27,20 +28,20 @@ _SECRETS = (
 )
 
 
-def send_logs(handler_format: LineFormatter, own: Iterable[str], verbosity: int, stream: TextIO | None = None) -> None:
-    """Send all logs to a stream, standard error by default.
+def set_up_logging(format: str, verbosity: int, stream: TextIO | None = None, words: tuple[type, ...] = ()) -> None:
+    """Send all logs to a stream, standard error by default, as ``text`` or ``json``; ``words``: see the formatters.
 
-    ``own``: names of loggers. Verbosity 0 says what happens, 1 also why, from 2 on also what libraries do. The Kubernetes
-    client never says more than warnings: its details hold tokens.
+    Verbosity 0 says what happens, 1 also why, from 2 on also what libraries do. The Kubernetes client never says more than
+    warnings: its details hold tokens.
     """
     handler = logging.StreamHandler(stream if stream is not None else sys.stderr)
-    handler.setFormatter(handler_format)
+    handler.setFormatter(JsonFormatter(words) if format == "json" else TextFormatter(words))
     root = logging.getLogger()
     for old in root.handlers[:]:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(logging.DEBUG if verbosity >= 2 else logging.WARNING)
-    for name in own:
+    for name in OWN:
         logging.getLogger(name).setLevel(logging.DEBUG if verbosity >= 1 else logging.INFO)
     for name in ("kubernetes", "urllib3", "requests_oauthlib"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -49,8 +50,10 @@ def send_logs(handler_format: LineFormatter, own: Iterable[str], verbosity: int,
 class LineFormatter(logging.Formatter):
     """What both kinds of lines share."""
 
-    words: ClassVar[tuple[type, ...]] = ()
-    """Types whose values are written as their text: small names that hold no secret."""
+    def __init__(self, words: tuple[type, ...] = ()) -> None:
+        """``words``: types whose values are written as their text: small names that hold no secret."""
+        super().__init__()
+        self.words = words
 
 
 class JsonFormatter(LineFormatter):

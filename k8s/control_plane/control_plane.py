@@ -35,7 +35,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -138,29 +138,37 @@ def executable() -> Path:
     return cache_dir() / "control-plane" / digest.hexdigest()[:16] / "control-plane"
 
 
-def build() -> Path:
-    """The executable, compiled first if the cache has none. Several callers at once build it once."""
-    target = executable()
+def built_once(target: Path, what: str, make: Callable[[Path], None]) -> Path:
+    """What the cache has, made first if it has none; several callers at once make it once. ``make`` is given where to."""
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
     with (target.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if target.exists():
-            return target
-        if shutil.which("go") is None:
-            raise PlaneError("the control plane is not built yet, and Go is not installed")
-        part = target.with_suffix(".part")
-        modules = module_file()
-        command = ["go", "build", f"-modfile={modules}", "-mod=readonly", "-trimpath"]
-        command += ["-ldflags", linker_flags(modules), "-o", str(part)]
-        done = subprocess.run(
-            [*command, "./cmd/control-plane"], cwd=HERE, env={**os.environ, "GOWORK": "off"}, check=False
-        )
-        if done.returncode:
-            raise PlaneError("the control plane cannot be built: see above")
-        part.rename(target)
+        if not target.exists():
+            if shutil.which("go") is None:
+                raise PlaneError(f"{what} not built yet, and Go is not installed")
+            part = target.with_suffix(".part")
+            make(part)
+            part.rename(target)
     return target
+
+
+def go_build(what: str, folder: Path, flags: Sequence[str], linked: str, output: str, packages: Sequence[str]) -> None:
+    """Compile packages of a module. ``linked``: flags of the linker; ``output``: a file, or a folder and a slash."""
+    command = ["go", "build", "-mod=readonly", "-trimpath", *flags, "-ldflags", linked, "-o", output, *packages]
+    if subprocess.run(command, cwd=folder, env={**os.environ, "GOWORK": "off"}, check=False).returncode:
+        raise PlaneError(f"{what} cannot be built: see above")
+
+
+def build() -> Path:
+    """The executable, compiled first if the cache has none. Several callers at once build it once."""
+
+    def make(part: Path) -> None:
+        modules, packages = module_file(), ["./cmd/control-plane"]
+        go_build("the control plane", HERE, [f"-modfile={modules}"], linker_flags(modules), str(part), packages)
+
+    return built_once(executable(), "the control plane is", make)
 
 
 # Helpers
@@ -293,7 +301,8 @@ class Plane:
             self._certificate_kubeconfig(who)
         self.state["kubeconfig"] = str(self.dir / "admin.kubeconfig")
         gates = [f"--feature-gates={feature_gates}"] if feature_gates else []
-        served = [*_flag(runtime_config), *(self._audit() if audit_log else ())]
+        served = [f"--runtime-config={runtime_config}"] if runtime_config else []
+        served += self._audit() if audit_log else []
         served += ["--enable-admission-plugins=NodeRestriction"] if real_nodes else []
         authorizers = "Node,RBAC" if real_nodes else "RBAC"
         run = f"{CONTROLLERS},{FOR_REAL_NODES}" if real_nodes else CONTROLLERS
@@ -553,10 +562,6 @@ class Plane:
                 raise PlaneError(f"{name} did not become ready ({error}); the end of its log:\n{log[-3000:]}") from None
 
 
-def _flag(runtime_config: str) -> list[str]:
-    return [f"--runtime-config={runtime_config}"] if runtime_config else []
-
-
 # The command line
 
 
@@ -606,18 +611,11 @@ def _run(args: argparse.Namespace) -> int:
     plane = Plane(args.dir)
     if args.verb == "up":
         parts = [part for part in args.parts.split(",") if part]
+        options = {name: value for name, value in vars(args).items() if name not in ("verb", "dir", "parts")}
         if unknown := sorted({*parts} - {*OPTIONAL}):
             raise PlaneError(f"no such part: {', '.join(unknown)} (known: {', '.join(OPTIONAL)})")
         try:
-            plane.up(
-                parts,
-                args.scheduler_qps,
-                args.feature_gates,
-                args.runtime_config,
-                args.audit_log,
-                args.real_nodes,
-                args.scheduler_scores,
-            )
+            plane.up(parts, **options)
         except BaseException:
             plane.down()
             raise

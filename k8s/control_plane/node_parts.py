@@ -13,15 +13,12 @@ distributions have it.
 from __future__ import annotations
 
 import argparse
-import fcntl
 import hashlib
-import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
-from control_plane import HERE, PlaneError, cache_dir, linker_flags
+from control_plane import HERE, PlaneError, built_once, cache_dir, go_build, linker_flags
 
 MODULES = HERE / "node_parts"
 TAGS = "no_btrfs,no_devmapper,no_zfs"
@@ -52,27 +49,15 @@ def programs() -> Path:
 
 def build() -> Path:
     """The programs, compiled first if the cache has none. Several callers at once build them once."""
-    target = programs()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if target.exists():
-            return target
-        if shutil.which("go") is None:
-            raise PlaneError("the parts of a node are not built yet, and Go is not installed")
-        part = target.with_name("bin.part")
+
+    def make(part: Path) -> None:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir()
         for module, packages in PACKAGES.items():
-            command = ["go", "build", "-mod=readonly", "-trimpath", "-tags", TAGS, "-ldflags", linker_flags()]
-            environment = {**os.environ, "GOWORK": "off"}
-            done = subprocess.run(
-                [*command, "-o", f"{part}/", *packages], cwd=MODULES / module, env=environment, check=False
-            )
-            if done.returncode:
-                raise PlaneError(f"the {module} of a node cannot be built: see above")
-        part.rename(target)
-    return target
+            what = f"the {module} of a node"
+            go_build(what, MODULES / module, ["-tags", TAGS], linker_flags(), f"{part}/", packages)
+
+    return built_once(programs(), "the parts of a node are", make)
 
 
 def main() -> int:

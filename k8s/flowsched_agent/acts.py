@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -119,12 +119,11 @@ def _gained(services: Mapping[str, Has], wanted: Allocation) -> set[int]:
     return gained
 
 
-def _service_acts(services: Mapping[str, Has], wanted: Allocation) -> Iterator[Act]:
+def _service_acts(services: Mapping[str, Has], wanted: Allocation) -> list[Act]:
     acts = []
     for name, has in services.items():
         grant = wanted.services.get(name)
         if grant is not None and grant.cores and tuple(grant.cores) != has.cores:
             grows = has.cores is not None and not set(grant.cores) < set(has.cores)
             acts.append((grows, Act(name, Kind.CORES, tuple(grant.cores), reason=grant.reason)))
-    for _, act in sorted(acts, key=lambda pair: pair[0]):
-        yield act
+    return [act for _, act in sorted(acts, key=lambda pair: pair[0])]

@@ -7,16 +7,17 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from flowsched.node import Allocation, NodeController, Reading, ServiceGrant, TaskGrant
-from flowsched_agent.acts import Act, Kind, plan
+from flowsched_agent.acts import Kind, plan
 from flowsched_agent.catalogue import Believed
-from flowsched_agent.clock import Clock
+from flowsched_agent.clock import SystemClock
 from flowsched_agent.complaints import Complaints
 from flowsched_agent.configuration import Configuration
 from flowsched_agent.guard import Guarded, guarded
-from flowsched_agent.hands import Hands
-from flowsched_agent.publishing import Publishing, Ticks
+from flowsched_agent.hands import LinuxHands
+from flowsched_agent.publishing import Publishing
 from flowsched_agent.readings import Readings
 from flowsched_agent.recorder import Recorder
 from flowsched_agent.restoring import stop_commands
@@ -24,7 +25,7 @@ from flowsched_agent.state_file import Started, StateFile
 from flowsched_agent.status import Status
 from flowsched_agent.steered import Steered, SteeredTask, has_of
 from flowsched_agent.targets import Targets, about
-from flowsched_agent.workloads import NoWorkloads, Workloads
+from flowsched_agent.workloads import Workloads
 
 LOG = logging.getLogger(__name__)
 
@@ -41,8 +42,8 @@ class Agent:
         configuration: Configuration,
         believed: Believed,
         controller: NodeController,
-        hands: Hands,
-        clock: Clock,
+        hands: LinuxHands,
+        clock: SystemClock,
         *,
         state_file: StateFile | None = None,
         workloads: Workloads | None = None,
@@ -61,7 +62,7 @@ class Agent:
         self._on_second = on_second
         self._complaints = Complaints()
         file = None if configuration.hands_off else state_file
-        workloads = workloads or NoWorkloads()
+        workloads = workloads or Workloads()
         self._targets = Targets(configuration, believed, hands, workloads, file, self._complaints, self._forget)
         self._readings = Readings(self._targets, hands, self._complaints)
         self._publishing = Publishing(self._targets, believed, self._complaints)
@@ -194,9 +195,9 @@ class Agent:
             self._believed.allowed,
             self._unweighed(),
         )
-        services = {n: one for n, one in self._targets.services.items() if one.handle is not None}
+        services = {n: one for n, one in self._targets.services.items() if one.control is not None}
         tasks = {
-            n: one for n, one in self._targets.tasks.items() if one.handle is not None or self._targets.startable(one)
+            n: one for n, one in self._targets.tasks.items() if one.control is not None or self._targets.startable(one)
         }
         for act in plan(has_of(services), has_of(tasks), self._granted):
             one: Steered | None = services.get(act.target) or tasks.get(act.target)
@@ -208,7 +209,7 @@ class Agent:
                 assert isinstance(one, SteeredTask)
                 self._targets.start(one, act)
             else:
-                self._targets.on(one, _doing(one, act, self._configuration.hands_off))
+                self._targets.on(one, partial(one.do, act, self._configuration.hands_off))
 
     def _within_placement(self, wanted: Allocation) -> Allocation:
         """Tasks of the cluster keep to the cores that the cluster scheduler chose, where any of them is granted.
@@ -229,14 +230,15 @@ class Agent:
         return Allocation(wanted.services, tasks)
 
     def _publish(self, reading: Reading, took_s: float) -> None:
-        ticks = Ticks(self._ticks, self._overruns, self._missed, took_s)
-        self.status = self._publishing.status(reading, ticks, self._acts)
+        self.status = replace(
+            self._publishing.status(reading, self._acts),
+            ticks=self._ticks,
+            overruns=self._overruns,
+            missed=self._missed,
+            last_tick_s=took_s,
+        )
         if self._recorder is not None:
             try:
                 self._recorder.write(reading.t_s, self._publishing.rows(self.status, self._granted))
             except OSError as error:
                 self._complaints.fault("record", f"the record cannot be written: {error}")
-
-
-def _doing(one: Steered, act: Act, dry_run: bool) -> Callable[[], None]:
-    return lambda: one.do(act, dry_run)

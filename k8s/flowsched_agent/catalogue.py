@@ -14,7 +14,6 @@ from pydantic.alias_generators import to_camel
 from flowsched.node import Node, NodeController, NodeService, Reading
 from flowsched.node.settings import NodeSettings
 from flowsched_agent.configuration import Configuration, Controller, ServiceSpec
-from flowsched_models.catalogue import Catalogue
 from flowsched_models.isolation.admission import Room
 from flowsched_models.machine import MachineType
 from flowsched_models.profiles import load_catalogue
@@ -30,11 +29,6 @@ _FLOOR, _RISE, _SATURATED = 0.3, 0.2, 4.0
 where p95 crosses the SLO is known."""
 _KNEE = 0.03
 """Width of the knee relative to capacity: within the 1.9 to 2.7 % of the bundled profile of memcached."""
-
-
-def catalogue_of(profiles_files: Sequence[Path]) -> Catalogue:
-    """Bundled and further profiles. Raises ``InputError`` with all mistakes of all files."""
-    return load_catalogue(extra=profiles_files)
 
 
 def stated_profile(name: str, spec: ServiceSpec, base: ServiceProfile | None) -> ServiceProfile:
@@ -127,14 +121,11 @@ def profile_name(spec: ServiceSpec) -> str:
 
 
 def believed(configuration: Configuration, allowed: Sequence[int], root: Path = Path("/")) -> Believed:
-    """What the configuration says of this machine, whose process may use the ``allowed`` cores."""
-    return believe(catalogue_of(configuration.profiles_files), configuration, allowed, root)
+    """What the configuration says of this machine, whose process may use the ``allowed`` cores.
 
-
-def believe(
-    catalogue: Catalogue, configuration: Configuration, allowed: Sequence[int], root: Path = Path("/")
-) -> Believed:
-    """The same with profiles that are read already."""
+    Raises ``InputError`` with all mistakes of all files of profiles.
+    """
+    catalogue = load_catalogue(extra=configuration.profiles_files)
     wanted = tuple(core for core in configuration.cores if core in allowed) if configuration.cores else tuple(allowed)
     services = dict(catalogue.services)
     for spec in configuration.services:

@@ -13,7 +13,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -197,9 +197,7 @@ class Claims:
             "pid": pid,
             "started": started,
             "stateFile": str(self._state_file),
-            "targets": {
-                name: {"pid": t.pid, "started": t.started, "groups": dict(t.groups)} for name, t in targets.items()
-            },
+            "targets": {name: asdict(target) for name, target in targets.items()},
         }
         content = json.dumps(plain).encode()
         try:

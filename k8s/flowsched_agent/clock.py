@@ -6,19 +6,6 @@ import contextlib
 import os
 import select
 import time
-from typing import Protocol
-
-
-class Clock(Protocol):
-    """Seconds that only grow, and waiting for them."""
-
-    def now(self) -> float:
-        """Seconds now."""
-        ...
-
-    def wait_until(self, moment: float) -> None:
-        """Come back at ``moment`` or, where something happened that cannot wait, before."""
-        ...
 
 
 class SystemClock:
@@ -34,7 +21,7 @@ class SystemClock:
         return time.monotonic()
 
     def wait_until(self, moment: float) -> None:
-        """Sleep until then or until woken; what is over already returns at once."""
+        """Sleep until then or until woken, where something happened that cannot wait; what is over returns at once."""
         left = moment - time.monotonic()
         if left > 0:
             ready, _, _ = select.select([self._reading], [], [], left)

@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 from flowsched.node import Deadline
 from flowsched.support.address import Address, parse_address
 from flowsched.support.configuration import Filled, Place, Section, Several, key, written
-from flowsched_agent.names import CONFIG_KIND, CONFIG_VERSION, SCHEDULER_NAME
+from flowsched_k8s.names import PREFIX, SCHEDULER_NAME
 from flowsched_models import form
 from flowsched_models.form import DurationUs, Positive, PositiveInt, Rate, parse_name
 from flowsched_models.quantity import (
@@ -25,6 +25,8 @@ from flowsched_models.quantity import (
     shown,
 )
 
+CONFIG_VERSION = f"agent.{PREFIX}/v1alpha1"
+CONFIG_KIND = "NodeAgent"
 DEFAULT_STATE = Path("/run/flowsched/agent.json")
 MEMCACHED_PORT = 11211
 METRICS_PORT = 9464

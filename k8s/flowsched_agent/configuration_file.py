@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from flowsched_agent.catalogue import catalogue_of, known_settings
-from flowsched_agent.configuration import Configuration, Find, ServiceSpec, TaskSpec, number_of_cores
-from flowsched_agent.names import CONFIG_KIND, CONFIG_VERSION
+from flowsched_agent.catalogue import known_settings
+from flowsched_agent.configuration import (
+    CONFIG_KIND,
+    CONFIG_VERSION,
+    Configuration,
+    Find,
+    ServiceSpec,
+    TaskSpec,
+    number_of_cores,
+)
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import Document, InputError, KeyPath, Problem, Problems, name_help, read_document
 from flowsched_models.form import check, check_header
+from flowsched_models.profiles import load_catalogue
 from flowsched_models.quantity import format_cores, format_duration_us, format_rate, parse_rate
 
 SHORTEST_PERIOD_S = 0.01
@@ -27,26 +35,26 @@ def load_configuration(path: Path) -> Configuration:
     found = Problems(list(checked.problems))
     configuration = checked.value
     if configuration is not None:
-        places = {
-            "services": [place for place, _ in checked.items("services", configuration.services)],
-            "tasks": [place for place, _ in checked.items("tasks", configuration.tasks)],
-        }
-        found.extend(_conflicts(document, configuration, places))
+        services = list(checked.items("services", configuration.services))
+        tasks = list(checked.items("tasks", configuration.tasks))
+        found.extend(_conflicts(document, configuration, services, tasks))
         try:
-            catalogue = catalogue_of(configuration.profiles_files)
+            catalogue = load_catalogue(extra=configuration.profiles_files)
         except InputError as error:
             found.extend(error.problems)
         else:
-            found.extend(_unknown_names(document, configuration, places, catalogue))
+            found.extend(_unknown_names(document, configuration, services, tasks, catalogue))
     found.raise_any()
     assert configuration is not None, "without a value there are problems"
     return configuration
 
 
-Places = Mapping[str, list[KeyPath]]
+Services = list[tuple[KeyPath, ServiceSpec]]
+Tasks = list[tuple[KeyPath, TaskSpec]]
+"""Those that are understood, with their places in the file."""
 
 
-def _conflicts(document: Document, form: Configuration, places: Places) -> Iterator[Problem]:
+def _conflicts(document: Document, form: Configuration, services: Services, tasks: Tasks) -> Iterator[Problem]:
     """What no key shows alone."""
     if not SHORTEST_PERIOD_S <= form.period_s <= LONGEST_PERIOD_S:
         yield document.problem(
@@ -61,14 +69,13 @@ def _conflicts(document: Document, form: Configuration, places: Places) -> Itera
         )
     names = [*document.names("services"), *document.names("tasks")]
     twice = {name for name, count in Counter(names).items() if count > 1}
-    named = [(s.name, p) for s, p in zip(form.services, places["services"], strict=True)]
-    named += [(t.name, p) for t, p in zip(form.tasks, places["tasks"], strict=True)]
-    for name, place in named:
+    named = [(place, service.name) for place, service in services] + [(place, task.name) for place, task in tasks]
+    for place, name in named:
         if name in twice:
             yield document.problem((*place, "name"), f"'{name}' stands twice", "names are unique in this file")
-    for place, service in zip(places["services"], form.services, strict=True):
+    for place, service in services:
         yield from _service_conflicts(document, place, service, form)
-    for place, task in zip(places["tasks"], form.tasks, strict=True):
+    for place, task in tasks:
         yield from _task_conflicts(document, place, task)
     if not form.services and not form.tasks and not form.kubernetes.enabled and "services" not in document.data:
         yield document.problem((), "there is nothing to look after", "name services and tasks, or enable kubernetes")
@@ -145,40 +152,31 @@ def _find_conflicts(document: Document, place: KeyPath, find: Find) -> Iterator[
         yield document.problem(place, given, "give exactly one of pid, pidFile, commandLine, cgroup, container, port")
 
 
-def _unknown_names(document: Document, form: Configuration, places: Places, catalogue: Catalogue) -> Iterator[Problem]:
+def _unknown_names(
+    document: Document, form: Configuration, services: Services, tasks: Tasks, catalogue: Catalogue
+) -> Iterator[Problem]:
     """Names that the profiles do not have, and settings that the controller does not know."""
-    if form.machine_type is not None and form.machine_type not in catalogue.machine_types:
-        yield document.problem(
-            ("machineType",),
-            f"there is no machine type '{form.machine_type}'",
-            name_help(form.machine_type, catalogue.machine_types),
-        )
-    for place, service in zip(places["services"], form.services, strict=True):
-        if service.profile is None:
-            continue
-        if service.profile not in catalogue.services:
-            yield document.problem(
-                (*place, "profile"),
-                f"there is no service profile '{service.profile}'",
-                name_help(service.profile, catalogue.services),
-            )
-        elif service.client is not None and service.client not in catalogue.services[service.profile].clients:
+
+    def known(place: KeyPath, what: str, name: str | None, names: Collection[str]) -> Iterator[Problem]:
+        if name is not None and name not in names:
+            yield document.problem(place, f"there is no {what} '{name}'", name_help(name, names))
+
+    yield from known(("machineType",), "machine type", form.machine_type, catalogue.machine_types)
+    for place, service in services:
+        yield from known((*place, "profile"), "service profile", service.profile, catalogue.services)
+        profile = catalogue.services.get(service.profile or "")
+        if profile is not None and service.client is not None and service.client not in profile.clients:
             yield document.problem(
                 (*place, "client"),
                 f"profile {service.profile} was not measured with client '{service.client}'",
-                name_help(service.client, catalogue.services[service.profile].clients),
+                name_help(service.client, profile.clients),
             )
-    for place, task in zip(places["tasks"], form.tasks, strict=True):
-        if task.profile is not None and task.profile not in catalogue.jobs:
-            yield document.problem(
-                (*place, "profile"),
-                f"there is no job profile '{task.profile}'",
-                name_help(task.profile, catalogue.jobs),
-            )
-    known = known_settings()
+    for place, task in tasks:
+        yield from known((*place, "profile"), "job profile", task.profile, catalogue.jobs)
+    settings = known_settings()
     for key, value in form.controller.settings.items():
         where = ("controller", "settings", key)
-        if key not in known:
-            yield document.problem(where, f"there is no key '{key}' here", name_help(key, known))
-        elif (wrong := known[key].wrong(value)) is not None:
+        if key not in settings:
+            yield document.problem(where, f"there is no key '{key}' here", name_help(key, settings))
+        elif (wrong := settings[key].wrong(value)) is not None:
             yield document.problem(where, wrong)

@@ -1,4 +1,4 @@
-"""How the agent finds, reads and steers what runs on a machine; tests have others."""
+"""How the agent finds, reads and steers what runs on a machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import errno
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn, Protocol
+from typing import NoReturn
 
 from flowsched_agent.claims import Claims, Target, target_of
 from flowsched_agent.configuration import Find, ServiceSpec
@@ -18,75 +18,13 @@ from flowsched_agent.origins import origin_of
 from flowsched_agent.sensors.cpu import CoreTimes
 from flowsched_agent.sensors.memcached import MemcachedStats
 from flowsched_agent.sensors.process import pid_of_port, processes, start_time, tree_among
-from flowsched_agent.steered import Handle
 from flowsched_agent.system import System
 
 Announce = Callable[[Saved], None]
 
 
-class Counters(Protocol):
-    """One answer of a service."""
-
-    @property
-    def queries(self) -> int:
-        """Served since it started."""
-
-    @property
-    def pid(self) -> int:
-        """Its process, as it sees itself."""
-
-
-class Stats(Protocol):
-    """Asks one service."""
-
-    problem: str | None
-
-    def read(self) -> Counters | None:
-        """Its counters; None if it does not answer in time. Never raises."""
-        ...
-
-    def close(self) -> None:
-        """Give up the connection."""
-        ...
-
-
-class Hands(Protocol):
-    """Everything that the loop does to its machine."""
-
-    def find(self, name: str, find: Find, announce: Announce) -> Handle | None:
-        """What is to be steered; None if it is not there. Raises ``ControlError``.
-
-        ``announce`` is given what undoes the taking itself, before anything is taken.
-        """
-        ...
-
-    def of_process(self, name: str, pid: int, announce: Announce) -> Handle:
-        """A process that is known. Raises ``ControlError``."""
-        ...
-
-    def claim(self, name: str, handle: Handle) -> None:
-        """Steer it from now on, and no other agent may. Raises ``ControlError`` where another agent does."""
-        ...
-
-    def let_go(self, name: str) -> None:
-        """It is steered no longer, and put back. Never raises."""
-        ...
-
-    def stats(self, spec: ServiceSpec, timeout_s: float) -> Stats:
-        """What asks a service."""
-        ...
-
-    def core_busy_s(self) -> tuple[float, ...]:
-        """Busy seconds of each core so far; empty where they are not counted."""
-        ...
-
-    def sentences(self) -> list[str]:
-        """What can be steered here, and how."""
-        ...
-
-
 class LinuxHands:
-    """The machine that the agent runs on."""
+    """Everything that the loop does to the machine that the agent runs on."""
 
     def __init__(self, system: System | None = None, claims: Claims | None = None) -> None:
         """``claims``: None where nothing is changed."""
@@ -99,56 +37,51 @@ class LinuxHands:
         self._held: dict[str, tuple[int, int]] = {}
         """Number and start time of the process that each target was found as."""
 
-    def find(self, name: str, find: Find, announce: Announce) -> Handle | None:
-        """See :class:`Hands`."""
+    def find(self, name: str, find: Find, announce: Announce) -> Control | None:
+        """What is to be steered; None if it is not there. Raises ``ControlError``.
+
+        ``announce`` is given what undoes the taking itself, before anything is taken.
+        """
         if find.container is not None:
-            return self._claimed(name, control_of_container(name, find.container, self.detected, self.system))
+            return self.claimed(name, control_of_container(name, find.container, self.detected, self.system))
         if find.cgroup is not None:
-            return self._claimed(name, self._of_cgroup(name, find.cgroup))
+            return self.claimed(name, self._of_cgroup(name, find.cgroup))
         pid = self._pid(name, find)
         return None if pid is None else self.of_process(name, pid, announce)
 
-    def of_process(self, name: str, pid: int, announce: Announce) -> Handle:
-        """See :class:`Hands`."""
+    def of_process(self, name: str, pid: int, announce: Announce) -> Control:
+        """A process that is known. Raises ``ControlError``."""
         self._refuse_shared(name, pid)
         if self._claims is not None and (started := start_time(self.system, pid)) is not None:
             # Before it is moved into a group of its own: that is a change already.
             self._claims.take(name, Target(pid, started))
         if self.detected.own_groups:
             announce(origin_of(self.system, self.detected.hierarchies, name, pid))
-        return Handle(control_of_process(name, pid, self.detected, self.system), pid=pid)
+        return control_of_process(name, pid, self.detected, self.system)
 
-    def claim(self, name: str, handle: Handle) -> None:
-        """See :class:`Hands`."""
-        if self._claims is not None and (target := target_of(handle.whole.saved())) is not None:
+    def claimed(self, name: str, control: Control) -> Control:
+        """What is steered from now on, and no other agent may. Raises ``ControlError`` where another agent does."""
+        if self._claims is not None and (target := target_of(control.saved())) is not None:
             self._claims.take(name, target)
+        return control
 
     def let_go(self, name: str) -> None:
-        """See :class:`Hands`."""
+        """It is steered no longer, and put back. Never raises."""
         if self._claims is not None:
             self._claims.drop(name)
 
-    def stats(self, spec: ServiceSpec, timeout_s: float) -> Stats:
-        """See :class:`Hands`."""
+    def stats(self, spec: ServiceSpec, timeout_s: float) -> MemcachedStats:
+        """What asks a service."""
         if spec.socket is not None:
             return MemcachedStats(socket_path=str(spec.socket), timeout_s=timeout_s)
         return MemcachedStats(spec.host, spec.port, timeout_s)
 
     def core_busy_s(self) -> tuple[float, ...]:
-        """See :class:`Hands`."""
+        """Busy seconds of each core so far; empty where they are not counted."""
         try:
             return self._cores.read()
         except (OSError, ValueError):
             return ()
-
-    def sentences(self) -> list[str]:
-        """See :class:`Hands`."""
-        return self.detected.sentences()
-
-    def _claimed(self, name: str, control: Control) -> Handle:
-        handle = Handle(control)
-        self.claim(name, handle)
-        return handle
 
     def _of_cgroup(self, name: str, path: str) -> Control:
         hierarchies = self.detected.hierarchies

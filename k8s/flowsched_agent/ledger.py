@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flowsched_agent.complaints import Complaints
@@ -13,24 +13,18 @@ from flowsched_agent.state_file import Started, State, StateError, StateFile, bo
 from flowsched_agent.steered import Steered
 
 
+@dataclass(eq=False)
 class Ledger:
     """Writes down the original settings of all targets, and the started commands."""
 
-    def __init__(
-        self,
-        file: StateFile | None,
-        on_exit: str,
-        targets: Callable[[], Iterable[Steered]],
-        complaints: Complaints,
-    ) -> None:
-        """``file``: None where nothing is changed; its lock must be held."""
-        self._file = file
-        self._on_exit = on_exit
-        self._targets = targets
-        self._complaints = complaints
-        self._announced: dict[str, Saved] = {}
-        self.commands: dict[str, Started] = {}
-        """By name of the task."""
+    _file: StateFile | None
+    """None where nothing is changed; its lock must be held."""
+    _on_exit: str
+    _targets: Callable[[], Iterable[Steered]]
+    _complaints: Complaints
+    _announced: dict[str, Saved] = field(default_factory=dict)
+    commands: dict[str, Started] = field(default_factory=dict)
+    """By name of the task."""
 
     def announcer(self, name: str) -> Callable[[Saved], None]:
         """What writes down how a taking is undone, before it happens; raises :class:`StateError`."""
@@ -52,13 +46,13 @@ class Ledger:
             return
         saved: dict[str, Mapping[str, Any]] = dict(self._announced)
         for one in self._targets():
-            if one.handle is None:
+            if one.control is None:
                 continue
             try:
-                saved[one.name] = one.handle.whole.saved()
+                saved[one.name] = one.control.saved()
             except ControlError as error:
                 # Nothing of it may be changed that cannot be put back.
-                one.handle = None
+                one.control = None
                 if not error.gone:
                     self._complaints.fault(f"save {one.name}", f"{one.name} is left alone: {error}", "control")
         try:
@@ -70,10 +64,10 @@ class Ledger:
             # The same holds for what was found but is not on disk.
             for one in self._targets():
                 if not one.written:
-                    one.handle = None
+                    one.control = None
             return
         for one in self._targets():
-            one.written = one.handle is not None
+            one.written = one.control is not None
 
     def close(self) -> None:
         """Everything is put back: only commands that go on are left to be known of."""

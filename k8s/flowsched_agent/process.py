@@ -25,7 +25,7 @@ from flowsched_agent.state_file import Started, StateError, StateFile
 from flowsched_agent.status import Status
 from flowsched_agent.system import System
 from flowsched_agent.watchdog import Watchdog, WatchdogError
-from flowsched_agent.workloads import NoWorkloads, Workloads
+from flowsched_agent.workloads import Workloads
 from flowsched_models.document import InputError, Problem
 from flowsched_models.quantity import format_cores
 
@@ -84,7 +84,7 @@ def run_agent(configuration: Configuration, wish: Wish, make: MakeController | N
             stack.callback(claims.close)
             hands = LinuxHands(claims=claims)
         if not configuration.hands_off:
-            for sentence in hands.sentences():
+            for sentence in hands.detected.sentences():
                 LOG.info("%s", sentence)
         maker = make or controller_maker(configuration.controller, configuration.period_s, hands.detected.reservable)
         controller = maker(beliefs.node)
@@ -288,7 +288,7 @@ def _listen(configuration: Configuration, agent: Agent, clock: SystemClock, prep
 @contextlib.contextmanager
 def _cluster(configuration: Configuration, hands: LinuxHands) -> Iterator[tuple[Workloads, _Report]]:
     if not configuration.kubernetes.enabled:
-        yield NoWorkloads(), lambda _: None
+        yield Workloads(), lambda _: None
         return
     from flowsched_agent.kubernetes.cluster import Cluster  # only what this needs takes time to import
 

@@ -17,27 +17,17 @@ from flowsched_agent.targets import Targets
 from flowsched_models.quantity import format_cores
 
 
-@dataclass(frozen=True)
-class Ticks:
-    """How the loop keeps its time."""
-
-    done: int
-    overruns: int
-    missed: int
-    last_s: float
-
-
+@dataclass(eq=False)
 class Publishing:
     """Makes both from the targets."""
 
-    def __init__(self, targets: Targets, believed: Believed, complaints: Complaints) -> None:
-        """``believed``: says which p95 a load means."""
-        self._targets = targets
-        self._believed = believed
-        self._complaints = complaints
+    _targets: Targets
+    _believed: Believed
+    """Says which p95 a load means."""
+    _complaints: Complaints
 
-    def status(self, reading: Reading, ticks: Ticks, acts: Counter[str]) -> Status:
-        """After the tick of a reading."""
+    def status(self, reading: Reading, acts: Counter[str]) -> Status:
+        """After the tick of a reading; how the loop keeps its time is not in it."""
         busy = {r.service.name: r.busy_s for r in reading.services}
         services = {n: self._service(one, busy.get(n, 0.0)) for n, one in self._targets.services.items()}
         tasks = {}
@@ -50,13 +40,9 @@ class Publishing:
             t_s=reading.t_s,
             services=services,
             tasks=tasks,
-            ticks=ticks.done,
-            overruns=ticks.overruns,
-            missed=ticks.missed,
             errors=dict(self._complaints.errors),
             acts={kind.value: acts[kind] for kind in Kind},
             pauses=self._targets.past_pauses + sum(one.pauses for one in self._targets.tasks.values()),
-            last_tick_s=ticks.last_s,
         )
 
     def _service(self, one: SteeredService, cpu_s: float) -> ServiceStatus:

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from flowsched.node import Reading, ServiceReading, TaskReading, TaskState
 from flowsched_agent.acts import Has
 from flowsched_agent.complaints import Complaints
 from flowsched_agent.controls.control import ControlError
-from flowsched_agent.hands import Hands
+from flowsched_agent.hands import LinuxHands
 from flowsched_agent.steered import Steered, SteeredService
 from flowsched_agent.targets import Targets
 
 LOG = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Readings:
     """Reads all targets that exist."""
 
-    def __init__(self, targets: Targets, hands: Hands, complaints: Complaints) -> None:
-        """``complaints``: about what cannot be read."""
-        self._targets = targets
-        self._hands = hands
-        self._complaints = complaints
+    _targets: Targets
+    _hands: LinuxHands
+    _complaints: Complaints
+    """About what cannot be read."""
 
     def read(self, now: float) -> Reading:
         """The whole machine."""
@@ -60,10 +60,10 @@ class Readings:
         for one in list(self._targets.tasks.values()):
             self._targets.children.reap(one.name)
             if one.has.started:
-                if one.handle is None:
+                if one.control is None:
                     continue
                 one.cpu_s = max(one.cpu_s, self._cpu_s(one))
-                if one.handle is None:
+                if one.control is None:
                     continue
             elif one.done:
                 continue
@@ -71,10 +71,10 @@ class Readings:
             yield TaskReading(task, _task_state(one.has), one.submitted_s, one.cpu_s)
 
     def _cpu_s(self, one: Steered) -> float:
-        if one.handle is None:
+        if one.control is None:
             return 0.0
         try:
-            return one.handle.whole.cpu_s()
+            return one.control.cpu_s()
         except ControlError as error:
             if error.gone:
                 self._targets.gone(one, str(error))

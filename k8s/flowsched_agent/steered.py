@@ -19,19 +19,11 @@ class GoneError(Exception):
 
 
 @dataclass
-class Handle:
-    """How something is steered, and the process that it began with, where that is known."""
-
-    whole: Control
-    pid: int | None = None
-
-
-@dataclass
 class Steered:
     """What is known of a target apart from its kind."""
 
     name: str
-    handle: Handle | None = None
+    control: Control | None = None
     has: Has = field(default_factory=Has)
     refused: set[tuple[str, str]] = field(default_factory=set)
     """(kind, value) of what could not be set: said once, and not tried again with that value."""
@@ -60,7 +52,7 @@ class Steered:
 
     def renew(self) -> None:
         """Set again what is set: for new threads, and where another program wrote it. Raises :class:`GoneError`."""
-        if self.handle is None:
+        if self.control is None:
             return
         if self.has.cores is not None:
             self._try(Act(self.name, Kind.CORES, self.has.cores))
@@ -71,31 +63,31 @@ class Steered:
 
     def owe(self, deadline: Deadline) -> None:
         """Give it its bandwidth, or do without. Raises :class:`GoneError`."""
-        if self.handle is None or ("deadline", str(deadline)) in self.refused:
+        if self.control is None or ("deadline", str(deadline)) in self.refused:
             return
         try:
-            self.handle.whole.set_deadline(deadline)
+            self.control.set_deadline(deadline)
             self.owed = True
         except ControlError as error:
             self._refused("deadline", str(deadline), error)
 
     def _try(self, act: Act) -> None:
-        handle = self.handle
+        control = self.control
         value = str(act)
-        if handle is None or (act.kind.value, value) in self.refused:
+        if control is None or (act.kind.value, value) in self.refused:
             return
         try:
             match act.kind:
                 case Kind.CORES:
-                    handle.whole.set_cores(act.cores)
+                    control.set_cores(act.cores)
                 case Kind.WEIGHT:
-                    handle.whole.set_weight(act.weight)
+                    control.set_weight(act.weight)
                 case Kind.QUOTA:
-                    handle.whole.set_quota(act.quota)
+                    control.set_quota(act.quota)
                 case Kind.PAUSE:
-                    handle.whole.pause()
+                    control.pause()
                 case Kind.RESUME:
-                    handle.whole.resume()
+                    control.resume()
                 case Kind.START:
                     raise AssertionError("programs are started elsewhere")
         except ControlError as error:
@@ -104,7 +96,7 @@ class Steered:
             if act.kind is Kind.PAUSE:
                 # What cannot be stopped can still be last in line.
                 self._try(Act(self.name, Kind.WEIGHT, weight=LOWEST_WEIGHT))
-        for sentence in handle.whole.sentences():
+        for sentence in control.sentences():
             if ("said", sentence) not in self.refused:
                 self.refused.add(("said", sentence))
                 LOG.info("%s", sentence, extra={"target": self.name})
@@ -130,7 +122,7 @@ class SteeredService(Steered):
     @property
     def there(self) -> bool:
         """Whether there is such a service: its processes, or a port that answers."""
-        return self.handle is not None or not self.silent
+        return self.control is not None or not self.silent
 
 
 @dataclass

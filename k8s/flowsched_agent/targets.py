@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import InitVar, dataclass, field
 
 from flowsched.node import NodeTask
 from flowsched_agent.acts import Act, Has, Kind
@@ -12,12 +13,13 @@ from flowsched_agent.catalogue import Believed, profile_name
 from flowsched_agent.children import Children
 from flowsched_agent.complaints import Complaints
 from flowsched_agent.configuration import Configuration, ServiceSpec, TaskSpec
-from flowsched_agent.controls.control import ControlError
-from flowsched_agent.hands import Hands, Stats
+from flowsched_agent.controls.control import Control, ControlError
+from flowsched_agent.hands import LinuxHands
 from flowsched_agent.ledger import Ledger
 from flowsched_agent.rates import Rate
+from flowsched_agent.sensors.memcached import MemcachedStats
 from flowsched_agent.state_file import Started, StateError, StateFile
-from flowsched_agent.steered import GoneError, Handle, Steered, SteeredService, SteeredTask
+from flowsched_agent.steered import GoneError, Steered, SteeredService, SteeredTask
 from flowsched_agent.workloads import Workload, Workloads
 
 LOG = logging.getLogger(__name__)
@@ -26,38 +28,33 @@ NEUTRAL_JOB = "neutral"
 """Profile of jobs that were not measured."""
 
 
+@dataclass(eq=False)
 class Targets:
     """All steered targets, by name."""
 
-    def __init__(
-        self,
-        configuration: Configuration,
-        believed: Believed,
-        hands: Hands,
-        workloads: Workloads,
-        state_file: StateFile | None,
-        complaints: Complaints,
-        forget: Callable[[str], None],
-    ) -> None:
-        """No target is known yet. ``forget``: what was decided for one that has gone; the next of its name is another."""
-        self._configuration = configuration
-        self._believed = believed
-        self._hands = hands
-        self._workloads = workloads
-        self._complaints = complaints
-        self._forget = forget
-        self.services: dict[str, SteeredService] = {}
-        self.tasks: dict[str, SteeredTask] = {}
-        self.stats: dict[str, Stats] = {}
-        self.rates: dict[str, Rate] = {}
-        self.workloads: dict[str, Workload] = {}
-        """Those that are not from the configuration."""
-        self.past_pauses = 0
-        """Of tasks that are gone."""
-        self.ledger = Ledger(state_file, configuration.on_exit, self.all, complaints)
-        self.children = Children(complaints)
-        self._adopted: dict[str, Started] = {}
-        self._postponed: set[str] = set()
+    _configuration: Configuration
+    _believed: Believed
+    _hands: LinuxHands
+    _workloads: Workloads
+    state_file: InitVar[StateFile | None]
+    _complaints: Complaints
+    _forget: Callable[[str], None]
+    """What was decided for one that has gone: the next of its name is another."""
+    services: dict[str, SteeredService] = field(default_factory=dict)
+    tasks: dict[str, SteeredTask] = field(default_factory=dict)
+    stats: dict[str, MemcachedStats] = field(default_factory=dict)
+    rates: dict[str, Rate] = field(default_factory=dict)
+    workloads: dict[str, Workload] = field(default_factory=dict)
+    """Those that are not from the configuration."""
+    past_pauses: int = 0
+    """Of tasks that are gone."""
+    _adopted: dict[str, Started] = field(default_factory=dict)
+    _postponed: set[str] = field(default_factory=set)
+
+    def __post_init__(self, state_file: StateFile | None) -> None:
+        """No target is known yet."""
+        self.ledger = Ledger(state_file, self._configuration.on_exit, self.all, self._complaints)
+        self.children = Children(self._complaints)
 
     def all(self) -> Iterator[Steered]:
         """Services, then tasks."""
@@ -83,7 +80,7 @@ class Targets:
             self._meet(one)
         self.ledger.write()
         for one in self.all():
-            if one.handle is not None and not self._configuration.hands_off:
+            if one.control is not None and not self._configuration.hands_off:
                 self.on(one, one.renew)
 
     def _meet_workloads(self, now: float) -> None:
@@ -124,25 +121,25 @@ class Targets:
 
     def _meet(self, one: Steered) -> None:
         """Find the processes of a target that has none; let go of one that has lost them."""
-        if one.handle is not None:
-            if one.handle.whole.alive():
+        if one.control is not None:
+            if one.control.alive():
                 return
             self.gone(one, "its processes have ended")
             if one.name not in self.services and one.name not in self.tasks:
                 return
-        handle = self._found(one)
-        if handle is None:
+        control = self._found(one)
+        if control is None:
             return
-        one.handle, one.written, one.owed = handle, False, False
+        one.control, one.written, one.owed = control, False, False
         self.ledger.taken(one.name)
-        handle.whole.before_first(lambda: self.ledger.write(must=True))
+        control.before_first(lambda: self.ledger.write(must=True))
         one.refused.clear()
         one.unweighed = False
         run = True
         with contextlib.suppress(ControlError):
-            run = not handle.whole.paused()
+            run = not control.paused()
         one.has = Has(run=run)
-        LOG.info("found", extra=about(one.name, pid=handle.pid))
+        LOG.info("found", extra=about(one.name, pid=control.pid))
         deadline = one.task.deadline if isinstance(one, SteeredTask) else None
         if isinstance(one, SteeredService) and one.service.weight != 1.0:
             self.ledger.write()
@@ -153,12 +150,12 @@ class Targets:
             if not self._configuration.hands_off:
                 self.on(one, lambda: one.owe(deadline))
 
-    def _found(self, one: Steered) -> Handle | None:
+    def _found(self, one: Steered) -> Control | None:
         announce = self.ledger.announcer(one.name)
         try:
             workload = self.workloads.get(one.name)
             if workload is not None:
-                return self._workloads.handle(workload)
+                return self._workloads.control(workload)
             if isinstance(one, SteeredService):
                 return self._hands.find(one.name, one.spec.find, announce)
             if not isinstance(one, SteeredTask):
@@ -203,7 +200,7 @@ class Targets:
 
         def prepare(started: Started) -> None:
             self.ledger.commands[one.name] = started
-            one.handle = self._hands.of_process(one.name, started.pid, self.ledger.announcer(one.name))
+            one.control = self._hands.of_process(one.name, started.pid, self.ledger.announcer(one.name))
             self.ledger.taken(one.name)
             self.ledger.write(must=True)
             one.has = Has(run=True, started=True)
@@ -270,11 +267,11 @@ class Targets:
 
     def restore(self, one: Steered) -> bool:
         """Put one back and let go of it; whether all of it could be. Never raises."""
-        handle, one.handle = one.handle, None
-        if handle is None or self._configuration.hands_off:
+        control, one.control = one.control, None
+        if control is None or self._configuration.hands_off:
             return True
         try:
-            handle.whole.restore()
+            control.restore()
         except ControlError as error:
             if not error.gone:
                 self._complaints.fault(f"restore {one.name}", f"{one.name} could not be put back: {error}", "control")

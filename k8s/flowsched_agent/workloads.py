@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from flowsched_agent.configuration import ServiceSpec, TaskSpec
-from flowsched_agent.steered import Handle
+from flowsched_agent.controls.control import Control
 
 
 @dataclass(frozen=True)
@@ -21,26 +20,14 @@ class Workload:
     """Cores that the cluster scheduler chose for it; empty: any."""
 
 
-class Workloads(Protocol):
-    """Where further workloads come from."""
+class Workloads:
+    """Where further workloads come from; here from nowhere: only what the configuration names is there."""
 
     def present(self) -> Mapping[str, Workload]:
         """By name. Called by the loop each second, must not wait."""
-        ...
-
-    def handle(self, workload: Workload) -> Handle | None:
-        """How to steer one; None while it is not there. Raises ``ControlError``."""
-        ...
-
-
-class NoWorkloads:
-    """Only what the configuration names."""
-
-    def present(self) -> Mapping[str, Workload]:
-        """See :class:`Workloads`."""
         return {}
 
-    def handle(self, workload: Workload) -> Handle | None:
-        """See :class:`Workloads`."""
+    def control(self, workload: Workload) -> Control | None:
+        """How to steer one; None while it is not there. Raises ``ControlError``."""
         del workload
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass
 from functools import cached_property, lru_cache
 
@@ -28,9 +28,9 @@ from flowsched_k8s.objects import (
     LabelSelector,
     Node,
     Pod,
+    PodAffinity,
     PodAffinityTerm,
     TopologySpreadConstraint,
-    WeightedPodAffinityTerm,
 )
 from flowsched_k8s.selector import Expression, LabelTest, label_test
 
@@ -78,8 +78,6 @@ class SoftTerm:
     relation: str
     weight: float
     """Of one member in the pod's domain: above 0 it is sought, below 0 avoided; 100 is the weight of a strong wish."""
-    key: str
-    """The label whose values are the domains."""
     skew: int | None = None
     """``maxSkew`` of a spread that may be broken; None for a wish about affinity."""
 
@@ -184,7 +182,6 @@ class RelationIndex:
         self._reads_namespaces = namespace_selector
         self._namespaces: Mapping[str, Mapping[str, str]] = {}
         self._counted: dict[str, _Counted] = {}
-        self._texts: dict[str, str] = {}
         self._shelves: dict[str | None, _Shelf] = {}
         self._scoped: dict[str, _ScopedKey] = {}
         """By name, spreads whose domains only nodes are in that the constraint compares."""
@@ -204,14 +201,13 @@ class RelationIndex:
         hard = [*self._together(pod), *self._apart(pod), *self._spread(pod)]
         soft = self._soft(pod)
         relations = {r.name: r for r in (*hard, *(relation for relation, *_ in soft))}
-        weights: dict[tuple[str, str, int | None], float] = {}
+        weights: dict[tuple[str, int | None], float] = {}
         for relation, weight, skew in soft:
-            key = relation.name, relation.key, skew
-            weights[key] = weights.get(key, 0.0) + weight
+            weights[relation.name, skew] = weights.get((relation.name, skew), 0.0) + weight
         return PodRelations(
             tuple(sorted({r.name for r in hard})),
             tuple(relations[name] for name in sorted(relations)),
-            tuple(SoftTerm(name, weight, key, skew) for (name, key, skew), weight in sorted(weights.items(), key=repr)),
+            tuple(SoftTerm(name, weight, skew) for (name, skew), weight in sorted(weights.items(), key=repr)),
         )
 
     def joins(self, pod: Pod) -> tuple[str, ...]:
@@ -241,10 +237,6 @@ class RelationIndex:
         own = node.metadata.labels or {}
         return {s.name: own[s.key] for s in self._scoped.values() if s.nodes.affine(node)}
 
-    def describe(self, relation: str) -> str:
-        """A relation in words, for records: what it demands, of which pods."""
-        return self._texts.get(relation, relation)
-
     def retain(self, names: Iterable[str]) -> tuple[str, ...]:
         """Forget all relations but these; returns what was forgotten."""
         kept = set(names)
@@ -258,20 +250,19 @@ class RelationIndex:
                         shelf.remove(name)
                         if not len(shelf):
                             del self._shelves[place]
-            del self._texts[name]
         return gone
 
     # Required terms
 
     def _together(self, pod: Pod) -> Iterator[Relation]:
         """One relation per term. A pod counts only if all terms mean it."""
-        terms = _required(pod, anti=False)
+        terms = _affinity(pod, anti=False).required or ()
         tests = tuple(sorted({_pod_test(pod, term) for term in terms}, key=repr))
         for term in terms:
             yield self._register(Relation("", RelationKind.TOGETHER, term.topology_key), _Counted(tests))
 
     def _apart(self, pod: Pod) -> Iterator[Relation]:
-        for term in _required(pod, anti=True):
+        for term in _affinity(pod, anti=True).required or ():
             relation = Relation("", RelationKind.APART, term.topology_key)
             yield self._register(relation, _Counted((_pod_test(pod, term),)))
 
@@ -295,7 +286,7 @@ class RelationIndex:
     def _soft(self, pod: Pod) -> list[tuple[Relation, float, int | None]]:
         found: list[tuple[Relation, float, int | None]] = []
         for anti, sign in ((False, 1.0), (True, -1.0)):
-            for wish in _preferred(pod, anti):
+            for wish in _affinity(pod, anti).preferred or ():
                 term = wish.pod_affinity_term
                 relation = Relation("", RelationKind.COUNT, term.topology_key)
                 named = self._register(relation, _Counted((_pod_test(pod, term),)))
@@ -321,7 +312,6 @@ class RelationIndex:
         named = _named(relation, counted)
         if named.name not in self._counted:
             self._counted[named.name] = counted
-            self._texts[named.name] = _text(relation, counted)
             # A pod that joins is meant by every test, so to be found by one is enough.
             for test in counted.tests[:1]:
                 if test.labels is not None and not counted.nothing:
@@ -347,25 +337,19 @@ def _prefix(relation: str) -> str:
     return relation.split("/", 1)[0]
 
 
-def _required(pod: Pod, anti: bool) -> Sequence[PodAffinityTerm]:
+def _affinity(pod: Pod, anti: bool) -> PodAffinity:
     affinity = pod.spec.affinity
     part = None if affinity is None else affinity.pod_anti_affinity if anti else affinity.pod_affinity
-    return (part.required if part is not None else None) or ()
-
-
-def _preferred(pod: Pod, anti: bool) -> Sequence[WeightedPodAffinityTerm]:
-    affinity = pod.spec.affinity
-    part = None if affinity is None else affinity.pod_anti_affinity if anti else affinity.pod_affinity
-    return (part.preferred if part is not None else None) or ()
+    return part or PodAffinity()
 
 
 def _all_terms(pod: Pod) -> Iterator[tuple[str, PodAffinityTerm]]:
     """All affinity terms, each with its place in the pod."""
     for anti, name in ((False, "podAffinity"), (True, "podAntiAffinity")):
         where = f"spec.affinity.{name}"
-        for index, term in enumerate(_required(pod, anti)):
+        for index, term in enumerate(_affinity(pod, anti).required or ()):
             yield f"{where}.requiredDuringSchedulingIgnoredDuringExecution[{index}]", term
-        for index, wish in enumerate(_preferred(pod, anti)):
+        for index, wish in enumerate(_affinity(pod, anti).preferred or ()):
             place = f"{where}.preferredDuringSchedulingIgnoredDuringExecution[{index}].podAffinityTerm"
             yield place, wish.pod_affinity_term
 
@@ -415,23 +399,6 @@ def _named(relation: Relation, counted: _Counted) -> Relation:
     digest = hashlib.blake2b(json.dumps(demand).encode(), digest_size=10).hexdigest()
     name = f"{_PREFIXES[relation.kind]}/{relation.key}/{digest}"
     return Relation(name, relation.kind, relation.key, relation.most, relation.skew, relation.min_domains)
-
-
-def _text(relation: Relation, counted: _Counted) -> str:
-    about = " and ".join(
-        f"{'no pods' if t.labels is None else t.labels} in {_shown_namespaces(t)}" for t in counted.tests
-    )
-    skew = f" (skew {relation.skew})" if relation.kind == RelationKind.SPREAD else ""
-    key, scoped, _ = relation.key.partition("@")
-    nodes = " of the nodes that it compares" if scoped else ""
-    return f"{_PREFIXES[relation.kind]} by {key}{nodes}{skew}: pods {about}"
-
-
-def _shown_namespaces(test: PodTest) -> str:
-    parts = [", ".join(test.namespaces)] if test.namespaces else []
-    if test.namespace_labels is not None:
-        parts.append(f"namespaces with {test.namespace_labels}")
-    return " or ".join(parts) or "no namespace"
 
 
 def _shelf_keys(test: PodTest) -> tuple[str | None, ...]:

@@ -23,7 +23,7 @@ class AttachLimits:
     def __init__(self) -> None:
         """No limits yet."""
         self._limits: dict[str, dict[str, int]] = {}
-        self._nodes: dict[str, int] = {}
+        self._nodes: Counter[str] = Counter()
         """Nodes that limit a driver."""
         self._migrated: dict[str, frozenset[str]] = {}
         """By node, the in-tree plugins that it leaves to CSI drivers."""
@@ -76,14 +76,11 @@ class AttachLimits:
         return {f"{VOLUME_LIMIT_PREFIX}{driver}": count for driver, count in drivers.items()}
 
     def _set(self, node: str, limits: dict[str, int], migrated: frozenset[str]) -> None:
-        for driver in self._limits.pop(node, {}):
-            self._nodes[driver] -= 1
-            if not self._nodes[driver]:
-                del self._nodes[driver]
+        # Of Counters only what is above 0 stays.
+        self._nodes -= Counter(list(self._limits.pop(node, ())))
         if limits:
             self._limits[node] = limits
-        for driver in limits:
-            self._nodes[driver] = self._nodes.get(driver, 0) + 1
+            self._nodes += Counter(list(limits))
         self._plugins -= Counter(self._migrated.pop(node, ()))
         if migrated:
             self._migrated[node] = migrated

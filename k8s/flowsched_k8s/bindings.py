@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from flowsched_k8s import names
@@ -52,32 +52,25 @@ class ReadPod:
     pod: PodKey
 
 
+@dataclass(eq=False)
 class Bindings:
-    """From a booked placement to a bound pod. Methods return instructions, as those of the state do."""
+    """From a booked placement to a bound pod. Of one scheduler: its parts change with it.
 
-    def __init__(
-        self,
-        cache: Cache,
-        queue: PodQueue,
-        gangs: Gangs,
-        recorder: Recorder,
-        tallies: Tallies,
-        wakeups: Wakeups,
-        notices: Notices,
-    ) -> None:
-        """Of one scheduler; they change with it."""
-        self._cache = cache
-        self._queue = queue
-        self._gangs = gangs
-        self._recorder = recorder
-        self._tallies = tallies
-        self._wakeups = wakeups
-        self._notices = notices
-        self.under_way: set[str] = set()
-        """uids of pods whose binding is decided and has no end yet."""
-        self._unconfirmed: deque[tuple[float, PodKey]] = deque()
-        self._claims: dict[str, tuple[Booking, int]] = {}
-        """Pods whose place is chosen and whose volumes are being made there, with the round that chose it."""
+    Methods return instructions, as those of the state do.
+    """
+
+    _cache: Cache
+    _queue: PodQueue
+    _gangs: Gangs
+    _recorder: Recorder
+    _tallies: Tallies
+    _wakeups: Wakeups
+    _notices: Notices
+    under_way: set[str] = field(default_factory=set)
+    """uids of pods whose binding is decided and has no end yet."""
+    _unconfirmed: deque[tuple[float, PodKey]] = field(default_factory=deque)
+    _claims: dict[str, tuple[Booking, int]] = field(default_factory=dict)
+    """Pods whose place is chosen and whose volumes are being made there, with the round that chose it."""
 
     def begin(self, entry: PodEntry, booking: Booking, number: int) -> list[Instruction]:
         """Bind a pod that has its place, once its volumes are there. ``number``: of the round that chose the place."""

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from flowsched.support.arrays import BoolArray
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.gangs import Gangs
 from flowsched_k8s.inputs import InputBuilder
@@ -16,8 +14,6 @@ from flowsched_k8s.pod_groups import GroupRef
 from flowsched_k8s.queue import PodQueue
 from flowsched_k8s.round_input import Chosen
 from flowsched_k8s.volumes import ClaimPatch
-
-Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -46,40 +42,29 @@ class Bookings:
         """
         sound: list[Booking] = []
         broken: dict[str, str] = {}
-        by_gang: dict[GroupRef, list[Chosen]] = {}
-        single: list[Chosen] = []
+        units: dict[GroupRef | str, list[Chosen]] = {}
         # Nodes that topology spread compares, by key of the static filter.
-        eligible: dict[Hashable, Mask] = {}
+        eligible: dict[Hashable, BoolArray] = {}
         for c in chosen:
             entry = self._cache.pods.get(c.uid)
-            if entry is None:
-                continue
-            gang = self._gangs.ref(entry)
-            if gang is None:
-                single.append(c)
-            else:
-                by_gang.setdefault(gang, []).append(c)
-        for gang, members in by_gang.items():
+            if entry is not None:
+                units.setdefault(self._gangs.ref(entry) or c.uid, []).append(c)
+        # Gangs first.
+        for unit, members in sorted(units.items(), key=lambda item: isinstance(item[0], str)):
             tried = {c.uid: self._book(c, eligible) for c in members}
             booked = [b for b in tried.values() if isinstance(b, Booking)]
-            if len(booked) < self._gangs.missing(members[0].uid):
+            if isinstance(unit, GroupRef) and len(booked) < self._gangs.missing(members[0].uid):
                 for booking in booked:
                     self._release(booking)
-                self._inputs.did_not_hold(gang)
+                self._inputs.did_not_hold(unit)
                 reason = next((b for b in tried.values() if isinstance(b, str) and b), "")
                 broken.update(dict.fromkeys(tried, reason))
             else:
                 sound += booked
                 broken.update({uid: b for uid, b in tried.items() if isinstance(b, str)})
-        for c in single:
-            booking_or_reason = self._book(c, eligible)
-            if isinstance(booking_or_reason, Booking):
-                sound.append(booking_or_reason)
-            else:
-                broken[c.uid] = booking_or_reason
         return sound, broken
 
-    def _book(self, c: Chosen, eligible: dict[Hashable, Mask]) -> Booking | str:
+    def _book(self, c: Chosen, eligible: dict[Hashable, BoolArray]) -> Booking | str:
         """Take what a placement needs: room in the fleet, claims for one pod at a time, volumes. Or why it does not hold."""
         cache = self._cache
         entry = cache.pods[c.uid]
@@ -111,7 +96,7 @@ class Bookings:
         if wants.holds or wants.joins:
             key = wants.filter.key
             if key not in eligible:
-                eligible[key] = self._inputs.eligible(wants)
+                eligible[key] = self._inputs.verdicts(wants).eligible[: cache.fleet.rows]
             if not cache.fleet.permits_on(wants.holds, wants.joins, c.node, eligible[key]):
                 return ""
         patches: tuple[ClaimPatch, ...] = ()

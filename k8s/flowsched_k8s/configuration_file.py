@@ -62,9 +62,9 @@ def _own_namespace(file: Path) -> str:
 def _conflicts(document: Document, form: Configuration) -> Iterator[Problem]:
     """What no key shows alone."""
     yield from _election_conflicts(document, form.leader_election)
-    yield from _name_conflicts(document)
+    yield from _list_conflicts(document, "profiles", "schedulerName")
     yield from _selector_conflicts(document, form.node_selector)
-    yield from _gpu_conflicts(document)
+    yield from _list_conflicts(document, "gpus", "resource")
     yield from _load_conflicts(document, form.load_source)
     model = form.cost_model
     yield from cost_model_conflicts(document, model.name, model.settings, form.features.resize)
@@ -118,21 +118,22 @@ def _election_conflicts(document: Document, form: LeaderElection) -> Iterator[Pr
         )
 
 
-def _name_conflicts(document: Document) -> Iterator[Problem]:
+def _list_conflicts(document: Document, section: str, key: str) -> Iterator[Problem]:
+    """Of a list of mappings: values of a key that stand twice, or name the cluster's own scheduler."""
     first: dict[str, int] = {}
-    entries = document.data.get("profiles")
+    entries = document.data.get(section)
     for index, entry in enumerate(entries if isinstance(entries, list) else []):
-        name = entry.get("schedulerName") if isinstance(entry, dict) else None
-        if not isinstance(name, str):
+        value = entry.get(key) if isinstance(entry, dict) else None
+        if not isinstance(value, str):
             continue
-        place = ("profiles", index, "schedulerName")
-        if name == "default-scheduler":
+        place = (section, index, key)
+        if value == "default-scheduler":
             yield document.problem(
                 place, "'default-scheduler' is the cluster's own scheduler", "choose another name, such as flowsched"
             )
-        if name in first:
-            yield document.problem(place, f"'{name}' stands twice (first in profiles[{first[name]}])")
-        first.setdefault(name, index)
+        if value in first:
+            yield document.problem(place, f"'{value}' stands twice (first in {section}[{first[value]}])")
+        first.setdefault(value, index)
 
 
 def _selector_conflicts(document: Document, selector: Mapping[str, str]) -> Iterator[Problem]:
@@ -140,18 +141,6 @@ def _selector_conflicts(document: Document, selector: Mapping[str, str]) -> Iter
         prefix, slash, name = key.rpartition("/")
         if not LABEL_NAME.fullmatch(name) or (slash and not SUBDOMAIN.fullmatch(prefix)) or len(prefix) > 253:
             yield document.problem(("nodeSelector", key), f"{shown(key)} cannot be the name of a label")
-
-
-def _gpu_conflicts(document: Document) -> Iterator[Problem]:
-    first: dict[str, int] = {}
-    entries = document.data.get("gpus")
-    for index, entry in enumerate(entries if isinstance(entries, list) else []):
-        resource = entry.get("resource") if isinstance(entry, dict) else None
-        if isinstance(resource, str):
-            if resource in first:
-                place = ("gpus", index, "resource")
-                yield document.problem(place, f"'{resource}' stands twice (first in gpus[{first[resource]}])")
-            first.setdefault(resource, index)
 
 
 def _load_conflicts(document: Document, form: LoadSettings) -> Iterator[Problem]:

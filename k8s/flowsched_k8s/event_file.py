@@ -78,14 +78,13 @@ class EventFile:
         """Whether the disk is too slow for what happens: so many events wait that no more should be added."""
         return self._added - self._done >= MOST_WAITING
 
-    def begin(self, header: EventsHeader, batch: Batch) -> None:
-        """Begin another file with the next batch. Returns at once."""
-        self.size = 0
-        self._put(header, batch)
-
-    def add(self, batch: Batch) -> None:
-        """Append events. Returns at once."""
-        self._put(None, batch)
+    def add(self, batch: Batch, header: EventsHeader | None = None) -> None:
+        """Append events, or begin another file with them if it is given a header. Returns at once."""
+        if header is not None:
+            self.size = 0
+        if not self.failed:
+            self._added += len(batch)
+            self._queue.put((header, batch))
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Wait until all that was added is written, or so long; whether it is."""
@@ -98,11 +97,6 @@ class EventFile:
         self._queue.put(None)
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
-
-    def _put(self, header: EventsHeader | None, batch: Batch) -> None:
-        if not self.failed:
-            self._added += len(batch)
-            self._queue.put((header, batch))
 
     def _run(self) -> None:
         while (work := self._queue.get()) is not None:

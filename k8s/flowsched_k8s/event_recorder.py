@@ -180,11 +180,9 @@ class EventRecorder:
             self._state = None
             return
         batch, self._batch = self._batch, []
-        if header is None:
-            self._file.add(batch)
-        else:
+        if header is not None:
             self._part = header.part
-            self._file.begin(header, batch)
+        self._file.add(batch, header)
 
     def _header(self, given: RoundInput) -> live.EventsHeader:
         model = CostModelChoice(**plain_cost_model(given.cost_model))

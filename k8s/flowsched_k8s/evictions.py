@@ -37,35 +37,23 @@ class Preempted:
     """uids of pods that no preemption was planned for yet: the next round's."""
 
 
+@dataclass(eq=False)
 class Evictions:
-    """Says who is evicted for whom, and remembers it until the room is there."""
+    """Says who is evicted for whom, and remembers it until the room is there. Of one scheduler: its parts change with it."""
 
-    def __init__(
-        self,
-        cache: Cache,
-        queue: PodQueue,
-        planner: Victims,
-        recorder: Recorder,
-        tallies: Tallies,
-        wakeups: Wakeups,
-        notices: Notices,
-        bindings: Bindings,
-        gangs: Gangs,
-    ) -> None:
-        """Of one scheduler; they change with it."""
-        self._cache = cache
-        self._queue = queue
-        self._planner = planner
-        self._recorder = recorder
-        self._tallies = tallies
-        self._wakeups = wakeups
-        self._notices = notices
-        self._bindings = bindings
-        self._gangs = gangs
-        self._victims: dict[str, set[str]] = {}
-        """uid of a preemptor -> uids of the pods that make room for it."""
-        self._awaited: set[str] = set()
-        """uids of preemptors that the round under way cannot have placed: a pod was still leaving when it began."""
+    _cache: Cache
+    _queue: PodQueue
+    _planner: Victims
+    _recorder: Recorder
+    _tallies: Tallies
+    _wakeups: Wakeups
+    _notices: Notices
+    _bindings: Bindings
+    _gangs: Gangs
+    _victims: dict[str, set[str]] = field(default_factory=dict)
+    """uid of a preemptor -> uids of the pods that make room for it."""
+    _awaited: set[str] = field(default_factory=set)
+    """uids of preemptors that the round under way cannot have placed: a pod was still leaving when it began."""
 
     def forget(self, uid: str) -> None:
         """A pod is gone."""

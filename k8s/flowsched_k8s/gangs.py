@@ -9,7 +9,6 @@ from flowsched_k8s.cache import Cache
 from flowsched_k8s.entries import PodEntry
 from flowsched_k8s.instructions import GroupStatus
 from flowsched_k8s.names import UNSCHEDULABLE
-from flowsched_k8s.objects import PodGroup
 from flowsched_k8s.pod_groups import IN_TREE, GroupRef, GroupSpec, group_ref
 
 
@@ -53,14 +52,6 @@ class Gangs:
                 del self._members[ref]
                 self._tries.pop(ref, None)
                 self._told.pop(ref, None)
-
-    def put_group(self, group: PodGroup) -> None:
-        """A PodGroup object is there or changed."""
-        self._cache.groups.put(group)
-
-    def remove_group(self, group: PodGroup) -> None:
-        """A PodGroup object is gone."""
-        self._cache.groups.remove(group)
 
     def spec(self, ref: GroupRef) -> GroupSpec | str:
         """The group's minimum and timeout, or why they are unknown."""

@@ -43,17 +43,13 @@ def in_tree_volume(sources: InTreeSources, zone: str = "") -> InTreeVolume | Non
     return None
 
 
-def _aws(disk: DiskSource) -> str:
-    """``aws://ZONE/VOLUME`` and ``VOLUME`` are the same volume."""
-    return disk.volume_id.rsplit("/", 1)[-1]
-
-
 def _share(disk: DiskSource) -> str:
     return f"{disk.secret_namespace}/{disk.secret_name}/{disk.share_name}"
 
 
 _SOURCES: Mapping[str, tuple[str, Callable[[DiskSource], str]]] = {
-    "aws_elastic_block_store": ("kubernetes.io/aws-ebs", _aws),
+    # aws://ZONE/VOLUME and VOLUME are the same volume.
+    "aws_elastic_block_store": ("kubernetes.io/aws-ebs", lambda disk: disk.volume_id.rsplit("/", 1)[-1]),
     "azure_disk": ("kubernetes.io/azure-disk", lambda disk: disk.disk_uri),
     "azure_file": ("kubernetes.io/azure-file", _share),
     "cinder": ("kubernetes.io/cinder", lambda disk: disk.volume_id),

@@ -135,10 +135,10 @@ class InputBuilder:
         now: float,
         *,
         number: int,
-        plan: tuple[PlannedStart, ...],
-        reservations: tuple[Reservation, ...],
-        held_node: tuple[str, str, int] | None,
-        keep_record: bool,
+        plan: tuple[PlannedStart, ...] = (),
+        reservations: tuple[Reservation, ...] = (),
+        held_node: tuple[str, str, int] | None = None,
+        keep_record: bool = False,
         rounds_waited: Mapping[str, int] | None = None,
         everything: bool = False,
     ) -> RoundInput:
@@ -281,10 +281,6 @@ class InputBuilder:
         """What the static filters of a kind of pod say of every node."""
         cache = self._cache
         return self._verdicts.ask(wants.filter, cache.nodes, cache.fleet.names, cache.versions)
-
-    def eligible(self, wants: Wants) -> NDArray[np.bool_]:
-        """Nodes that a pod's spreads compare."""
-        return self.verdicts(wants).eligible[: self._cache.fleet.rows]
 
     def too_many_volumes(self, entry: PodEntry) -> NDArray[np.bool_] | None:
         """Nodes that do not take the volumes that a pod adds; None if that does not depend on what they have already.

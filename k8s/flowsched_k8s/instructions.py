@@ -44,14 +44,13 @@ class PatchCondition:
 
 @dataclass(frozen=True)
 class PostEvent:
-    """POST an event (events.k8s.io/v1) about a pod, or about another object in a namespace."""
+    """POST an event (events.k8s.io/v1) about a pod."""
 
     regarding: PodKey
     reason: str
     type: str
     action: str
     note: str
-    kind: str = "Pod"
     controller: str = ""
     """The scheduler name that it is written under; empty for the process's first."""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from typing import TypeVar
 
 from flowsched.cluster.snapshot import MILLI
@@ -21,9 +22,7 @@ from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import name_help
 from flowsched_models.quantity import QuantityError, parse_duration_us, parse_milli, parse_rate
 
-LATENCY_SENSITIVE = "latency-sensitive"
-BATCH = "batch"
-WORKLOAD_CLASSES = (BATCH, LATENCY_SENSITIVE)
+WORKLOAD_CLASSES = (names.BATCH, names.LATENCY_SENSITIVE)
 LONGEST_VALUE = 256
 LONGEST_LIST = 4096
 """Of a value that lists places."""
@@ -60,7 +59,6 @@ class Intent:
     """The measured batch job that it is."""
     service: str | None = None
     """The measured latency service that it is."""
-    workload_class: str | None = None
     slo: Slo | None = None
     load_qps: float | None = None
     """What the service serves now, as far as its pod knows."""
@@ -72,8 +70,6 @@ class Intent:
     """Seconds from submission to completion that are wished for."""
     widths_milli: tuple[int, ...] = ()
     """Widths it may run at, ascending."""
-    threads: tuple[int, ...] = ()
-    """Thread counts that these widths allow, ascending."""
     min_utility: float | None = None
     """Below this utility it had rather wait, unless it is due."""
     run_s: float | None = None
@@ -86,6 +82,11 @@ class Intent:
     """Where that input is: label of nodes, value, and the share of the input that nodes with that label hold."""
     problems: tuple[str, ...] = ()
     """One sentence for every value that could not be used."""
+
+    @cached_property
+    def threads(self) -> tuple[int, ...]:
+        """Thread counts that its widths allow, ascending."""
+        return tuple(sorted({-(-width // MILLI) for width in self.widths_milli}))
 
 
 NEUTRAL = Intent()
@@ -109,37 +110,26 @@ def read_intent(pod: Pod, catalogue: Catalogue) -> Intent:
     slo = reader.read(names.SLO, lambda v: _slo(v, load_qps))
     clients = catalogue.services[service].clients if service is not None else None
     client = reader.read(names.CLIENT, lambda v: _client(v, clients, service))
-    scale = reader.read(names.SCALE, lambda v: _number(v, *SCALE_RANGE))
-    goal_s = reader.read(names.GOAL, _goal)
-    widths_milli = reader.read(names.WIDTHS, _widths) or ()
-    min_utility = reader.read(names.MIN_UTILITY, lambda v: _number(v, *UTILITY_RANGE))
-    run_s = reader.read(names.RUN_TIME, _run_time)
-    interference_class = reader.read(names.INTERFERENCE_CLASS, _one_word) or ""
-    input_mb = reader.read(names.INPUT, _megabytes) or 0.0
-    locality = reader.read(names.INPUT_AT, _locality, LONGEST_LIST) or ()
+    read = Intent(
+        profile=profile,
+        service=service,
+        slo=slo,
+        load_qps=load_qps,
+        client=client,
+        scale=reader.read(names.SCALE, lambda v: _number(v, *SCALE_RANGE)) or 1.0,
+        goal_s=reader.read(names.GOAL, lambda v: _duration(v, "a goal")),
+        widths_milli=reader.read(names.WIDTHS, _widths) or (),
+        min_utility=reader.read(names.MIN_UTILITY, lambda v: _number(v, *UTILITY_RANGE)),
+        run_s=reader.read(names.RUN_TIME, lambda v: _duration(v, "a run time")),
+        interference_class=reader.read(names.INTERFERENCE_CLASS, _one_word) or "",
+        input_mb=reader.read(names.INPUT, _megabytes) or 0.0,
+        locality=reader.read(names.INPUT_AT, _locality, LONGEST_LIST) or (),
+    )
     if slo is not None and service is None:
         reader.problems.append(
             f"{names.SLO} is looked at only with the profile of a latency service in {names.PROFILE}"
         )
-    reader.problems += unknown
-    return Intent(
-        profile=profile,
-        service=service,
-        workload_class=workload_class,
-        slo=slo,
-        load_qps=load_qps,
-        client=client,
-        scale=1.0 if scale is None else scale,
-        goal_s=goal_s,
-        widths_milli=widths_milli,
-        threads=tuple(sorted({-(-width // MILLI) for width in widths_milli})),
-        min_utility=min_utility,
-        run_s=run_s,
-        interference_class=interference_class,
-        input_mb=input_mb,
-        locality=locality,
-        problems=tuple(reader.problems),
-    )
+    return replace(read, problems=(*reader.problems, *unknown))
 
 
 _KNOWN = (
@@ -210,7 +200,7 @@ class _Reader:
 def _profile(text: str, catalogue: Catalogue, workload_class: str | None) -> tuple[str | None, str | None]:
     """(job profile, service profile): one of them. A name that is both is what its workload class says."""
     is_job, is_service = text in catalogue.jobs, text in catalogue.services
-    if is_job and not (is_service and workload_class == LATENCY_SENSITIVE):
+    if is_job and not (is_service and workload_class == names.LATENCY_SENSITIVE):
         return text, None
     if is_service:
         return None, text
@@ -282,14 +272,6 @@ def _number(text: str, least: float, most: float) -> float:
     if not least <= value <= most:
         raise QuantityError(f"{_shown(text)} is out of range", help)
     return value
-
-
-def _run_time(text: str) -> float:
-    return _duration(text, "a run time")
-
-
-def _goal(text: str) -> float:
-    return _duration(text, "a goal")
 
 
 def _duration(text: str, what: str) -> float:

@@ -1,4 +1,4 @@
-"""Latency services: where one keeps its p95 goal, and what it leaves for its neighbours."""
+"""Latency services: what one wishes, and the measured curve that suits it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ import math
 from dataclasses import dataclass
 
 from flowsched.cluster.snapshot import MILLI
-from flowsched.pricing.headroom import Headroom
-from flowsched.pricing.headroom import headroom as left_by
-from flowsched_models.catalogue import Catalogue
-from flowsched_models.machine import MachineType
 from flowsched_models.service import LatencyCurve, ServiceProfile
 
 
@@ -34,19 +30,3 @@ def choose_curve(profile: ServiceProfile, wish: ServiceWish, threads: tuple[int,
     """The measured curve for the service's cores with the lowest p95 at its load; None if none was measured."""
     able = [c for c in profile.curves if c.cores == wish.core_count and (not threads or c.threads in threads)]
     return min(able, key=lambda c: (profile.p95_us(c, wish.qps, wish.client), c.threads), default=None)
-
-
-def headroom(
-    catalogue: Catalogue, wish: ServiceWish, curve: LatencyCurve, machine: MachineType, weight: float, margin: float
-) -> Headroom:
-    """What a service leaves its neighbours on a machine; see :func:`flowsched.pricing.headroom.headroom`."""
-    return left_by(
-        catalogue.services[wish.profile],
-        curve,
-        machine,
-        qps=wish.qps,
-        client=wish.client,
-        slo_us=wish.slo_us,
-        weight=weight,
-        margin=margin,
-    )

@@ -114,10 +114,6 @@ class Loads:
         wanted = set(pods)
         self._readings = {key: reading for key, reading in self._readings.items() if key in wanted}
 
-    def forget(self, key: PodKey) -> None:
-        """Forget one pod."""
-        self._readings.pop(key, None)
-
     def load(self, key: PodKey, stated_qps: float, now: float) -> Load:
         """The fresh reading, or else the stated load."""
         reading = self._readings.get(key)
@@ -138,11 +134,6 @@ class Loads:
         return len(nodes)
 
 
-def annotated(pods: Iterable[ServicePod], now: float) -> dict[PodKey, Reading]:
-    """Readings from what the pods say of themselves."""
-    return {pod.key: Reading(pod.annotated_qps, None, now) for pod in pods if pod.annotated_qps is not None}
-
-
 class AnnotationSource:
     """Loads as annotated on the pods: never stale, as there is nothing fresher."""
 
@@ -153,7 +144,8 @@ class AnnotationSource:
 
     async def read(self, now: float) -> Mapping[PodKey, Reading]:
         """See :class:`LoadSource`."""
-        return annotated(self._pods(), now)
+        said = ((pod.key, pod.annotated_qps) for pod in self._pods())
+        return {key: Reading(qps, None, now) for key, qps in said if qps is not None}
 
     async def close(self) -> None:
         """See :class:`LoadSource`."""

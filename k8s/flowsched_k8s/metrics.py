@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from prometheus_client import (
     CollectorRegistry,
@@ -183,11 +184,8 @@ class Metrics:
             self._make(family)
         ProcessCollector(registry=self.registry)
         # Looking up a child by its labels costs more than changing it.
-        self._attempts: dict[tuple[str, str], tuple[Counter, Histogram]] = {}
-        self._requests: dict[tuple[str, str], Counter] = {}
-        self._binds: dict[str, Counter] = {}
-        self._sli: dict[str, Histogram] = {}
-        self._needed = self._histograms["scheduler_pod_scheduling_attempts"]
+        self._counter: Callable[..., Counter] = cache(lambda name, *labels: self._counters[name].labels(*labels))
+        self._histogram: Callable[..., Histogram] = cache(lambda name, *labels: self._histograms[name].labels(*labels))
         self._unschedulable: set[tuple[str, str]] = set()
         self._rejections: set[str] = set()
         for name, values in ALWAYS_THERE.items():
@@ -195,7 +193,8 @@ class Metrics:
                 self._gauges[name].labels(*value)
         for profile in profiles:
             for result in RESULTS:
-                self._attempt(result, profile)
+                self._counter("scheduler_schedule_attempts_total", result, profile)
+                self._histogram("scheduler_scheduling_attempt_duration_seconds", result, profile)
         self._gauges["flowsched_build_info"].labels(version, platform.python_version()).set(1)
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
@@ -206,19 +205,14 @@ class Metrics:
 
     def attempt(self, result: str, seconds: float, profile: str) -> None:
         """A pod's round ended: ``scheduled``, ``unschedulable`` or ``error``."""
-        counter, histogram = self._attempts.get((result, profile)) or self._attempt(result, profile)
-        counter.inc()
-        histogram.observe(seconds)
+        self._counter("scheduler_schedule_attempts_total", result, profile).inc()
+        self._histogram("scheduler_scheduling_attempt_duration_seconds", result, profile).observe(seconds)
 
     def bound(self, created_s: float, attempts: int, now: float) -> None:
         """A pod was bound; ``created_s`` is when it could first be scheduled."""
         label = f"{MOST_ATTEMPTS}+" if attempts >= MOST_ATTEMPTS else str(attempts)
-        histogram = self._sli.get(label)
-        if histogram is None:
-            family = self._histograms["scheduler_pod_scheduling_sli_duration_seconds"]
-            histogram = self._sli[label] = family.labels(label)
-        histogram.observe(max(0.0, now - created_s))
-        self._needed.observe(attempts)
+        self._histogram("scheduler_pod_scheduling_sli_duration_seconds", label).observe(max(0.0, now - created_s))
+        self._histograms["scheduler_pod_scheduling_attempts"].observe(attempts)
 
     def queue_sizes(self, sizes: Mapping[str, int]) -> None:
         """Pods by queue."""
@@ -313,18 +307,11 @@ class Metrics:
 
     def bind_sent(self, result: str) -> None:
         """A binding was answered, or not."""
-        counter = self._binds.get(result)
-        if counter is None:
-            counter = self._binds[result] = self._counters["flowsched_binds_total"].labels(result)
-        counter.inc()
+        self._counter("flowsched_binds_total", result).inc()
 
     def request(self, method: str, code: int | None) -> None:
         """A request was answered with a status; None: no answer."""
-        key = (method, "<error>" if code is None else str(code))
-        counter = self._requests.get(key)
-        if counter is None:
-            counter = self._requests[key] = self._counters["rest_client_requests_total"].labels(*key)
-        counter.inc()
+        self._counter("rest_client_requests_total", method, "<error>" if code is None else str(code)).inc()
 
     def events_dropped(self, count: int = 1) -> None:
         """Events were not written."""
@@ -367,10 +354,3 @@ class Metrics:
             self._histograms[family.name] = Histogram(
                 family.name, family.help, family.labels, registry=self.registry, buckets=family.buckets
             )
-
-    def _attempt(self, result: str, profile: str) -> tuple[Counter, Histogram]:
-        pair = self._attempts[result, profile] = (
-            self._counters["scheduler_schedule_attempts_total"].labels(result, profile),
-            self._histograms["scheduler_scheduling_attempt_duration_seconds"].labels(result, profile),
-        )
-        return pair

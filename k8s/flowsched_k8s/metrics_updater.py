@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from flowsched_k8s.api.reflector import Reflector, State
@@ -17,29 +19,18 @@ from flowsched_k8s.state import SchedulerState
 LOG = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class MetricsUpdater:
     """Of one process."""
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        state: SchedulerState,
-        writer: Writer,
-        records: Records,
-        reflectors: Mapping[str, Reflector[Any]],
-        load_reader: LoadReader,
-    ) -> None:
-        """Nothing is counted yet."""
-        self._metrics = metrics
-        self._state = state
-        self._writer = writer
-        self._records = records
-        self._reflectors = reflectors
-        self._load_reader = load_reader
-        self._incoming_told: dict[tuple[str, str], int] = {}
-        self._watch_counts: dict[str, int] = {}
-        self._dropped_told = 0
-        self._records_told: dict[str, int] = {}
+    _metrics: Metrics
+    _state: SchedulerState
+    _writer: Writer
+    _records: Records
+    _reflectors: Mapping[str, Reflector[Any]]
+    _load_reader: LoadReader
+    _watch_counts: dict[str, int] = field(default_factory=dict)
+    _told: Counter[Hashable] = field(default_factory=Counter)
 
     def update(self, *, leading: bool) -> None:
         """Everything as it is now."""
@@ -47,23 +38,19 @@ class MetricsUpdater:
         profile = state.configuration.scheduler_names[0]
         metrics.queue_sizes(state.queue.sizes())
         for (queue, event), count in state.queue.incoming.items():
-            new = count - self._incoming_told.get((queue, event), 0)
-            if new:
+            if new := self._new((queue, event), count):
                 metrics.incoming(queue, event, new)
-                self._incoming_told[queue, event] = count
         metrics.unschedulable({(cause, profile): n for cause, n in state.queue.unschedulable().items()})
         metrics.postponed(len(state.postponed))
         metrics.gangs_waiting(state.gangs.count())
         metrics.leader(state.configuration.leader_election.resource_name, leading)
         assumed = sum(1 for e in state.cache.pods.values() if e.assumed and not e.node) if state.active else 0
         metrics.cache_size(len(state.cache.nodes), len(state.cache.pods), assumed)
-        dropped = self._writer.event_counts.dropped + state.recorder.suppressed["rate"]
-        if dropped > self._dropped_told:
-            metrics.events_dropped(dropped - self._dropped_told)
-            self._dropped_told = dropped
+        metrics.events_dropped(
+            self._new("events", self._writer.event_counts.dropped + state.recorder.suppressed["rate"])
+        )
         for reason, count in self._records.dropped().items():
-            metrics.records_dropped(reason, count - self._records_told.get(reason, 0))
-            self._records_told[reason] = count
+            metrics.records_dropped(reason, self._new(("records", reason), count))
         metrics.stale_nodes(self._load_reader.stale_nodes())
         for name, reflector in self._reflectors.items():
             lists = reflector.counts.lists
@@ -75,6 +62,11 @@ class MetricsUpdater:
                 # Looking again for an API that is not there is no restart, nor is finding it.
                 self._watch_counts.pop(name, None)
         self._tell_tallies()
+
+    def _new(self, what: Hashable, count: int) -> int:
+        """How many more there are than at the last call."""
+        new, self._told[what] = count - self._told[what], count
+        return new
 
     def tell_round(self, given: RoundInput, result: RoundResult, solver: str, took: float) -> None:
         """A round has ended, after ``took`` seconds."""

@@ -1,4 +1,4 @@
-"""Every name that operators, dashboards and autoscalers see. Strings here are interface."""
+"""Every name that operators, dashboards and autoscalers see, of the scheduler and of the node agent: they are interface."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ SCHEDULER_NAME = "flowsched"
 CONFIG_VERSION = f"config.{PREFIX}/v1alpha1"
 CONFIG_KIND = "FlowSchedulerConfiguration"
 COMPONENT = "flowsched"
+"""Lease, component of events, value of ``app.kubernetes.io/name``."""
 FLOW = "flow"
 """The cost model, if nothing says otherwise."""
-"""Lease, component of events, value of ``app.kubernetes.io/name``."""
 
 # On pods, as a label or an annotation; the annotation wins.
 PROFILE = f"{PREFIX}/profile"
 WORKLOAD_CLASS = f"{PREFIX}/workload-class"
 SLO = f"{PREFIX}/slo"
 LOAD = f"{PREFIX}/load"
+"""Written by the agent: queries per second that the pod serves now. Rounds plan with it."""
 CLIENT = f"{PREFIX}/client"
 SCALE = f"{PREFIX}/scale"
 GOAL = f"{PREFIX}/goal"
@@ -28,6 +29,10 @@ INPUT = f"{PREFIX}/input"
 INPUT_AT = f"{PREFIX}/input-at"
 
 GROUP_TOPOLOGY = f"{PREFIX}/pod-group-topology"
+
+# Values of the workload class.
+LATENCY_SENSITIVE = "latency-sensitive"
+BATCH = "batch"
 
 # Written on the binding, so that they are on the pod in the same write.
 PLACEMENT = f"{PREFIX}/placement"
@@ -43,9 +48,14 @@ EMPTIED = f"{PREFIX}/emptied"
 AVOIDED = "PreferNoSchedule"
 """The effect of a taint that a pod gets over."""
 
+# On nodes, written by the agent: ``name=value`` of each service, or plain words.
+SERVICE_LOAD = f"{PREFIX}/service-load"
+SERVICE_HEADROOM = f"{PREFIX}/service-headroom"
+SERVICE_CORES = f"{PREFIX}/service-cores"
+BATCH_TASKS = f"{PREFIX}/batch-tasks"
+
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
-REGION = "topology.kubernetes.io/region"
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 # Conditions, their reasons, reasons of events.

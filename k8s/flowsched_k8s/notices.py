@@ -68,7 +68,7 @@ class Notices:
 
     def advise(self, key: PodKey, message: str, now: float) -> list[Instruction]:
         """An event about something that a pod says and that cannot be used; it is scheduled all the same."""
-        event = self._recorder.event(key, names.FAILED_SCHEDULING, "Warning", "Scheduling", message, now)
+        event = self._recorder.failed(key, message, now)
         return [event] if event is not None else []
 
     def advise_of(self, entry: PodEntry, now: float) -> list[Instruction]:

@@ -152,14 +152,13 @@ class Toleration(Struct):
 class ContainerPort(Struct):
     """A port of a container; only host ports matter."""
 
-    container_port: int = 0
     host_port: int | None = None
     host_ip: str = msgspec.field(name="hostIP", default="")
     protocol: str = "TCP"
 
 
-class ResourceClaimRef(Struct):
-    """A claim that a container uses."""
+class Name(Struct):
+    """A scheduling gate, or a resource claim of a pod or of a container."""
 
     name: str = ""
 
@@ -169,7 +168,7 @@ class Resources(Struct):
 
     requests: dict[str, str] | None = None
     limits: dict[str, str] | None = None
-    claims: list[ResourceClaimRef] | None = None
+    claims: list[Name] | None = None
 
 
 class Container(Struct):
@@ -180,12 +179,6 @@ class Container(Struct):
     resources: Resources | None = None
     ports: list[ContainerPort] | None = None
     restart_policy: str | None = None
-
-
-class SchedulingGate(Struct):
-    """spec.schedulingGates"""
-
-    name: str = ""
 
 
 class ClaimSource(Struct):
@@ -200,8 +193,8 @@ class ImageSource(Struct):
     reference: str = ""
 
 
-class EphemeralSource(Struct):
-    """A volume whose claim is made for the pod: POD-VOLUME."""
+class Presence(Struct):
+    """What matters only for being there: a claim made for the pod (POD-VOLUME), files of the node, a workload (1.35)."""
 
 
 _DISK_KEYS = {
@@ -245,40 +238,23 @@ class InTreeSources(Struct):
     vsphere_volume: DiskSource | None = None
 
 
-class LocalSource(Struct):
-    """A volume of the node itself; it goes with the pod, or stays behind."""
-
-
 class Volume(InTreeSources):
     """spec.volumes, as far as it may bind a pod to a place."""
 
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
-    ephemeral: EphemeralSource | None = None
+    ephemeral: Presence | None = None
     rbd: DiskSource | None = None
     iscsi: DiskSource | None = None
     image: ImageSource | None = None
-    empty_dir: LocalSource | None = None
-    host_path: LocalSource | None = None
-
-
-class PodResourceClaim(Struct):
-    """spec.resourceClaims"""
-
-    name: str = ""
+    empty_dir: Presence | None = None
+    host_path: Presence | None = None
 
 
 class SchedulingGroup(Struct):
     """spec.schedulingGroup (1.36 and later)"""
 
     pod_group_name: str = ""
-
-
-class WorkloadRef(Struct):
-    """spec.workloadRef (1.35)"""
-
-    name: str = ""
-    pod_group: str = ""
 
 
 class PodSpec(Struct):
@@ -295,12 +271,12 @@ class PodSpec(Struct):
     resources: Resources | None = None
     priority: int | None = None
     preemption_policy: str | None = None
-    scheduling_gates: list[SchedulingGate] | None = None
+    scheduling_gates: list[Name] | None = None
     topology_spread_constraints: list[TopologySpreadConstraint] | None = None
     volumes: list[Volume] | None = None
-    resource_claims: list[PodResourceClaim] | None = None
+    resource_claims: list[Name] | None = None
     scheduling_group: SchedulingGroup | None = None
-    workload_ref: WorkloadRef | None = None
+    workload_ref: Presence | None = None
 
 
 class Condition(Struct):
@@ -310,8 +286,6 @@ class Condition(Struct):
     status: str = ""
     reason: str = ""
     message: str = ""
-    last_transition_time: str | None = None
-    observed_generation: int | None = None
 
 
 class ContainerStatus(Struct):
@@ -327,7 +301,6 @@ class PodStatus(Struct):
 
     phase: str = ""
     reason: str = ""
-    message: str = ""
     start_time: str | None = None
     nominated_node_name: str = ""
     conditions: list[Condition] | None = None
@@ -335,7 +308,6 @@ class PodStatus(Struct):
     init_container_statuses: list[ContainerStatus] | None = None
     resources: Resources | None = None
     allocated_resources: dict[str, str] | None = None
-    resize: str = ""
 
 
 class Pod(Struct):
@@ -377,7 +349,6 @@ class NodeStatus(Struct):
 
     allocatable: dict[str, str] | None = None
     capacity: dict[str, str] | None = None
-    conditions: list[Condition] | None = None
     images: list[ContainerImage] | None = None
 
 
@@ -414,7 +385,6 @@ class PodGroupSpec(Struct):
     """spec of a pod group, scheduler-plugins' and the in-tree form together"""
 
     min_member: int | None = None
-    min_resources: dict[str, str] | None = None
     schedule_timeout_seconds: int | None = None
     scheduling_policy: GroupPolicy | None = None
     scheduling_constraints: dict[str, Any] | None = None
@@ -461,7 +431,6 @@ class ListMeta(Struct):
 
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")
-    remaining_item_count: int | None = None
 
 
 class ObjectList(Struct, Generic[T]):

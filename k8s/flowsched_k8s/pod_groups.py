@@ -32,11 +32,6 @@ class GroupRef:
     source: str
     """One of :data:`SOURCES`."""
 
-    def __str__(self) -> str:
-        """Different for different groups."""
-        named = f"{self.namespace}/{self.name}"
-        return named if self.source == PLUGINS else f"{named} ({self.source})"
-
 
 @dataclass(frozen=True)
 class GroupSpec:
@@ -82,17 +77,15 @@ class PodGroupIndex:
         """No groups yet."""
         self._groups: dict[GroupRef, PodGroup] = {}
 
-    def put(self, group: PodGroup, source: str | None = None) -> GroupRef:
-        """A group is there or changed; returns what its pods call it. For ``source`` see :func:`ref_of`."""
-        ref = ref_of(group, source)
+    def put(self, group: PodGroup) -> GroupRef:
+        """A group is there or changed; returns what its pods call it."""
+        ref = ref_of(group)
         self._groups[ref] = group
         return ref
 
-    def remove(self, group: PodGroup, source: str | None = None) -> GroupRef:
+    def remove(self, group: PodGroup) -> None:
         """A group is gone."""
-        ref = ref_of(group, source)
-        self._groups.pop(ref, None)
-        return ref
+        self._groups.pop(ref_of(group), None)
 
     def get(self, ref: GroupRef) -> PodGroup | None:
         """The object of a group, for its status; groups by labels have none."""
@@ -116,15 +109,13 @@ class PodGroupIndex:
         return group is None or not is_whole(group)
 
 
-def ref_of(group: PodGroup, source: str | None = None) -> GroupRef:
-    """What the pods of a group object call it.
+def ref_of(group: PodGroup) -> GroupRef:
+    """What the pods of a group object call it, by its own API version.
 
-    ``source`` is where it was read; without it the object's own API version decides. Items of a list may lack that: only
-    in-tree groups have a scheduling policy, and they cannot do without.
+    Items of a list may lack that: only in-tree groups have a scheduling policy, and they cannot do without.
     """
-    if source is None:
-        api, has_policy = group.api_version.split("/")[0], group.spec.scheduling_policy is not None
-        source = IN_TREE if api == IN_TREE or (not api and has_policy) else PLUGINS
+    api, has_policy = group.api_version.split("/")[0], group.spec.scheduling_policy is not None
+    source = IN_TREE if api == IN_TREE or (not api and has_policy) else PLUGINS
     return GroupRef(group.metadata.namespace, group.metadata.name, source)
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,6 +92,10 @@ class PreemptionPlan:
     """Victims beyond what disruption budgets allow."""
 
 
+_ROW = {"node": np.int64, "priority": np.int64, "movable": np.bool_, "leaving": np.bool_, "has_budget": np.bool_}
+"""Columns of a table of pods."""
+
+
 class Occupants:
     """Who is on which node: rows of arrays, kept up to date pod by pod in constant time."""
 
@@ -102,11 +107,7 @@ class Occupants:
         self._names: list[str] = []
         self._population: list[int] = []
         self._unused: list[int] = []
-        self._node = np.zeros(64, dtype=np.int64)
-        self._priority = np.zeros(64, dtype=np.int64)
-        self._movable = np.zeros(64, dtype=bool)
-        self._leaving = np.zeros(64, dtype=bool)
-        self._has_budget = np.zeros(64, dtype=bool)
+        self._table: dict[str, NDArray[Any]] = {column: np.zeros(64, kind) for column, kind in _ROW.items()}
         self._requests: dict[str, NDArray[np.int64]] = {}
 
     def __len__(self) -> int:
@@ -119,21 +120,20 @@ class Occupants:
         if row is None:
             row = self._rows[occupant.pod] = len(self._pods)
             self._pods.append(occupant)
-            if row == len(self._node):
-                self._grow()
+            if row == len(self._table["node"]):
+                self._table = {name: np.resize(column, 2 * row) for name, column in self._table.items()}
+                self._requests = {name: np.resize(column, 2 * row) for name, column in self._requests.items()}
         else:
             self._pods[row] = occupant
-            self._depart(int(self._node[row]))
-        self._node[row] = self._arrive(node)
-        self._priority[row] = occupant.priority
-        self._movable[row] = occupant.movable
-        self._leaving[row] = occupant.leaving
-        self._has_budget[row] = bool(occupant.budgets)
+            self._depart(int(self._table["node"][row]))
+        values = self._arrive(node), occupant.priority, occupant.movable, occupant.leaving, bool(occupant.budgets)
+        for column, value in zip(self._table.values(), values, strict=True):
+            column[row] = value
         for column in self._requests.values():
             column[row] = 0
         for resource, amount in occupant.requests.items():
             if resource not in self._requests:
-                self._requests[resource] = np.zeros(len(self._node), dtype=np.int64)
+                self._requests[resource] = np.zeros_like(self._table["node"])
             self._requests[resource][row] = amount
 
     def remove(self, pod: PodKey) -> None:
@@ -141,13 +141,13 @@ class Occupants:
         row = self._rows.pop(pod, None)
         if row is None:
             return
-        self._depart(int(self._node[row]))
+        self._depart(int(self._table["node"][row]))
         last = len(self._pods) - 1
         moved = self._pods.pop()
         if row != last:
             self._pods[row] = moved
             self._rows[moved.pod] = row
-            for column in self._columns():
+            for column in (*self._table.values(), *self._requests.values()):
                 column[row] = column[last]
 
     def _arrive(self, node: str) -> int:
@@ -172,46 +172,25 @@ class Occupants:
             del self._numbers[self._names[number]]
             self._unused.append(number)
 
-    def _columns(self) -> list[NDArray[np.int64] | NDArray[np.bool_]]:
-        return [self._node, self._priority, self._movable, self._leaving, self._has_budget, *self._requests.values()]
-
-    def _grow(self) -> None:
-        rows = 2 * len(self._node)
-        self._node = np.resize(self._node, rows)
-        self._priority = np.resize(self._priority, rows)
-        self._movable = np.resize(self._movable, rows)
-        self._leaving = np.resize(self._leaving, rows)
-        self._has_budget = np.resize(self._has_budget, rows)
-        self._requests = {resource: np.resize(column, rows) for resource, column in self._requests.items()}
-
     def may_make_room(self, priority: int) -> bool:
         """Whether any pod at all is leaving, or could be evicted for one of this priority."""
-        count = len(self._pods)
-        lower = self._movable[:count] & (self._priority[:count] < priority)
-        return bool((lower | self._leaving[:count]).any())
+        there = {name: column[: len(self._pods)] for name, column in self._table.items()}
+        return bool((there["movable"] & (there["priority"] < priority) | there["leaving"]).any())
 
     def select(self, nodes: Sequence[str], resources: Sequence[str]) -> Crowd:
         """Those on the given nodes, with what they hold of the given resources."""
-        count = len(self._pods)
         position = np.full(len(self._names), -1, dtype=np.int64)
         for place, node in enumerate(nodes):
             number = self._numbers.get(node)
             if number is not None:
                 position[number] = place
-        at = position[self._node[:count]]
+        at = position[self._table["node"][: len(self._pods)]]
         rows = np.flatnonzero(at >= 0)
         none = np.zeros(len(rows), dtype=np.int64)
         requests = [self._requests[r][rows] if r in self._requests else none for r in resources]
-        return Crowd(
-            rows,
-            at[rows],
-            self._priority[rows],
-            self._movable[rows],
-            self._leaving[rows],
-            np.stack(requests, axis=1) if requests else np.zeros((len(rows), 0), dtype=np.int64),
-            self._has_budget[rows],
-            self._pods,
-        )
+        held = np.stack(requests, axis=1) if requests else np.zeros((len(rows), 0), dtype=np.int64)
+        _, priority, movable, leaving, has_budget = (column[rows] for column in self._table.values())
+        return Crowd(rows, at[rows], priority, movable, leaving, held, has_budget, self._pods)
 
 
 @dataclass(frozen=True)

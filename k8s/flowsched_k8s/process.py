@@ -30,7 +30,7 @@ from flowsched_k8s.api.client import ApiError, Connection, UnreachableError
 from flowsched_k8s.api.election import Election, Times
 from flowsched_k8s.api.rate_limit import RateLimit
 from flowsched_k8s.api.reflector import Reflector, State
-from flowsched_k8s.api.writer import WriteOutcome, Writer
+from flowsched_k8s.api.writer import Result, WriteOutcome, Writer
 from flowsched_k8s.bindings import BindOutcome, ReadPod
 from flowsched_k8s.changes import Gone, Seen
 from flowsched_k8s.configuration import Configuration
@@ -55,7 +55,7 @@ from flowsched_k8s.metrics_updater import MetricsUpdater
 from flowsched_k8s.move_plan import plan_moves
 from flowsched_k8s.planning import is_quick, make_engine, plan_any_round
 from flowsched_k8s.pod_groups import IN_TREE
-from flowsched_k8s.profiles_file import ProfilesFile, Refused
+from flowsched_k8s.profiles_file import ProfilesFile
 from flowsched_k8s.records import Records
 from flowsched_k8s.server import Answers, Server
 from flowsched_k8s.state import SchedulerState
@@ -63,6 +63,7 @@ from flowsched_k8s.state_dump import dump
 from flowsched_k8s.threads import Threads
 from flowsched_k8s.watched import IN_TREE_VERSIONS, watched
 from flowsched_models.catalogue import Catalogue
+from flowsched_models.document import InputError
 from flowsched_models.profiles import load_catalogue
 
 LOG = logging.getLogger(__name__)
@@ -455,29 +456,35 @@ class Process:
             instruction = await self._others.get()
             if isinstance(instruction, ReadPod):
                 await self._read_pod(instruction)
-            elif isinstance(instruction, PatchClaim):
-                await self._patch_claim(instruction)
-            else:
-                if isinstance(instruction, GroupStatus):
-                    instruction = replace(instruction, api_version=self._in_tree_version())
-                result = await self.writer.carry_out(instruction)
-                accepted = result.outcome in (WriteOutcome.DONE, WriteOutcome.DRY)
-                if isinstance(instruction, Evict) and accepted:
-                    LOG.info("evicted", extra={"pod": instruction.pod, "why": instruction.message})
+                continue
+            if isinstance(instruction, GroupStatus):
+                instruction = replace(instruction, api_version=self._in_tree_version())
+            result = await self.writer.carry_out(instruction)
+            self._dispatch(self._answered(instruction, result, self._clock()))
+
+    def _answered(self, instruction: Instruction, result: Result, now: float) -> Sequence[Instruction]:
+        """What follows from what the API server said to an instruction that is no binding, event or condition."""
+        state, accepted = self.state, result.outcome in (WriteOutcome.DONE, WriteOutcome.DRY)
+        if isinstance(instruction, PatchClaim):
+            if accepted or result.outcome is WriteOutcome.STOPPED:
+                return ()
+            return state.bindings.claim_failed(instruction.pod, f"could not be prepared: {result.message}", now)
+        if not accepted:
+            LOG.warning("not carried out", extra={"what": type(instruction).__name__, "error": result.message})
+        match instruction:
+            case Evict(pod, why):
                 if not accepted:
-                    LOG.warning("not carried out", extra={"what": type(instruction).__name__, "error": result.message})
-                if isinstance(instruction, Evict) and not accepted:
-                    self._dispatch(self.state.evictions.failed(instruction.pod, result.message, self._clock()))
-                if isinstance(instruction, TaintNode):
-                    self._dispatch(self.state.rebalancing.marked(instruction, accepted, result.message))
-                if isinstance(instruction, MovePod):
-                    # A pod that is gone already has made room as well.
-                    left = accepted or result.outcome in (WriteOutcome.GONE, WriteOutcome.CONFLICT)
-                    now = self._clock()
-                    self._dispatch(self.state.rebalancing.answered(instruction, left, result.message, now))
-                if isinstance(instruction, Resize):
-                    now = self._clock()
-                    self._dispatch(self.state.resizes.done(instruction.pod, accepted, result.message, now))
+                    return state.evictions.failed(pod, result.message, now)
+                LOG.info("evicted", extra={"pod": pod, "why": why})
+            case TaintNode():
+                return state.rebalancing.marked(instruction, accepted, result.message)
+            case MovePod():
+                # A pod that is gone already has made room as well.
+                left = accepted or result.outcome in (WriteOutcome.GONE, WriteOutcome.CONFLICT)
+                return state.rebalancing.answered(instruction, left, result.message, now)
+            case Resize(pod):
+                return state.resizes.done(pod, accepted, result.message, now)
+        return ()
 
     def _in_tree_version(self) -> str:
         """The version that the API server serves."""
@@ -496,12 +503,6 @@ class Process:
             self._woken.set()
             return
         # The state machine asks again once the binding is overdue.
-
-    async def _patch_claim(self, wanted: PatchClaim) -> None:
-        result = await self.writer.patch_claim(wanted)
-        if result.outcome not in (WriteOutcome.DONE, WriteOutcome.DRY, WriteOutcome.STOPPED):
-            message = f"could not be prepared: {result.message}"
-            self._dispatch(self.state.bindings.claim_failed(wanted.pod, message, self._clock()))
 
     # Every second
 
@@ -551,11 +552,11 @@ class Process:
         if isinstance(found, Catalogue):
             LOG.info("profiles changed", extra={"jobs": len(found.jobs), "services": len(found.services)})
             self.state.use_catalogue(found, now)
-        elif isinstance(found, Refused):
-            LOG.error("profiles refused, the old ones are kept", extra={"error": found.text})
+        elif isinstance(found, InputError):
+            LOG.error("profiles refused, the old ones are kept", extra={"error": str(found)})
             about = self._own_pod()
             if self.leading and about is not None:
-                note = f"the profiles were refused and the old ones are kept: {found.text}"
+                note = f"the profiles were refused and the old ones are kept: {found}"
                 self.writer.post_event(PostEvent(about, names.PROFILES_REFUSED, "Warning", "Reloading", note))
 
     def _own_pod(self) -> PodKey | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from pathlib import Path
 
 from flowsched_models.catalogue import Catalogue
@@ -13,14 +12,6 @@ from flowsched_models.profiles import load_catalogue
 LARGEST = 4 * 1024 * 1024
 """Bytes of all files together; a ConfigMap holds at most one MiB."""
 _TRIES = 3
-
-
-@dataclass(frozen=True)
-class Refused:
-    """The profiles were changed to something that cannot be used; the old ones stay."""
-
-    text: str
-    """One line per mistake."""
 
 
 class ProfilesFile:
@@ -35,8 +26,8 @@ class ProfilesFile:
         self._started = False
         self._had_files = False
 
-    def poll(self) -> Catalogue | Refused | None:
-        """The profiles if they changed since the last look, or why they are refused; None if nothing changed.
+    def poll(self) -> Catalogue | InputError | None:
+        """The profiles if they changed since the last look, or why the old ones stay; None if nothing changed.
 
         The first look raises :class:`InputError` instead of refusing: there is nothing old to keep.
         """
@@ -56,7 +47,7 @@ class ProfilesFile:
             if not self._started:
                 raise result
             self._seen = digest
-            return Refused(str(result))
+            return result
         self._seen = digest
         self._started = True
         self._had_files = self._had_files or bool(files)

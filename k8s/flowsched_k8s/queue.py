@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from flowsched_k8s import names
 from flowsched_k8s.instructions import PodKey
@@ -167,7 +167,6 @@ class _QueuedPod:
     key: PodKey
     priority: int
     created_s: float
-    added_s: float
     place: Place = Place.ACTIVE
     gated: bool = False
     attempts: int = 0
@@ -230,41 +229,35 @@ class _Question:
         return self.answers[like]
 
 
+@dataclass(eq=False, kw_only=True)
 class PodQueue:
     """All pods that are ours and on no node yet. Unknown keys are ignored: their pod was deleted meanwhile."""
 
-    QUESTIONS = 256
+    QUESTIONS: ClassVar[int] = 256
     """How many conditions are kept for pods in flight. Older changes count as if they had none: one look too many."""
 
-    def __init__(
-        self,
-        *,
-        initial_backoff_s: float = 1.0,
-        max_backoff_s: float = 10.0,
-        unschedulable_retry_s: float = 300.0,
-        postpone_s: float = 1.0,
-        rng: random.Random | None = None,
-    ) -> None:
-        """``postpone_s`` is how long a postponed pod waits unless its outcome names a time.
+    initial_backoff_s: float = 1.0
+    max_backoff_s: float = 10.0
+    unschedulable_retry_s: float = 300.0
+    postpone_s: float = 1.0
+    """How long a postponed pod waits."""
+    rng: random.Random | None = None
+    """With it the backoff after an error or a lost race is up to a quarter longer: pods that failed together are not all
+    back in one moment, in which another scheduler on the same nodes tries its own again.
+    """
+    _entries: dict[PodKey, _QueuedPod] = field(default_factory=dict)
+    _sizes: Counter[Place] = field(default_factory=Counter)
+    _stopped: Counter[Cause] = field(default_factory=Counter)
+    _wakes: int = 0
+    _last_wake: dict[Cause, int] = field(default_factory=dict)
+    _questions: list[_Question] = field(default_factory=list)
+    incoming: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How often a pod entered a queue, by (queue, event)."""
 
-        With ``rng``, the backoff after an error or a lost race is up to a quarter longer: pods that failed together are not
-        all back in one moment, in which another scheduler on the same nodes tries its own again.
-        """
-        self._initial_backoff_s = initial_backoff_s
-        self._max_backoff_s = max_backoff_s
-        self._unschedulable_retry_s = unschedulable_retry_s
-        self._postpone_s = postpone_s
-        self._rng = rng
-        self._entries: dict[PodKey, _QueuedPod] = {}
+    def __post_init__(self) -> None:
+        """No pod waits, in any place or for any cause."""
         self._ordered = {place: _Ordered() for place in (Place.ACTIVE, Place.BACKOFF, Place.UNSCHEDULABLE)}
-        self._sizes: Counter[Place] = Counter()
         self._waiting: dict[Cause, dict[Hashable, dict[PodKey, None]]] = {cause: {} for cause in Cause}
-        self._stopped: Counter[Cause] = Counter()
-        self._wakes = 0
-        self._last_wake: dict[Cause, int] = {}
-        self._questions: list[_Question] = []
-        self.incoming: Counter[tuple[str, str]] = Counter()
-        """How often a pod entered a queue, by (queue, event)."""
 
     def __len__(self) -> int:
         """Pods in all places."""
@@ -274,28 +267,19 @@ class PodQueue:
         """Whether the pod is here, in flight included."""
         return key in self._entries
 
-    def add(
-        self,
-        key: PodKey,
-        now: float,
-        *,
-        priority: int = 0,
-        created_s: float = 0.0,
-        gated: bool = False,
-        event: str = POD_ADDED,
-    ) -> None:
+    def add(self, key: PodKey, *, priority: int = 0, created_s: float = 0.0, gated: bool = False) -> None:
         """Take in a pod: higher ``priority`` goes first, then older. A known one only has its gates looked at."""
         if key in self._entries:
             if gated:
                 self.gate(key)
             else:
-                self.ungate(key, now)
+                self.ungate(key)
             return
-        entry = self._entries[key] = _QueuedPod(key, priority, created_s, now, gated=gated)
+        entry = self._entries[key] = _QueuedPod(key, priority, created_s, gated=gated)
         if gated:
-            self._enter(entry, Place.GATED, event)
+            self._enter(entry, Place.GATED, POD_ADDED)
         else:
-            self._activate(entry, event)
+            self._activate(entry, POD_ADDED)
 
     def remove(self, key: PodKey) -> bool:
         """Forget a pod, wherever it is; whether it was here."""
@@ -315,16 +299,13 @@ class PodQueue:
             self._leave(entry)
             self._enter(entry, Place.GATED, GATED)
 
-    def ungate(self, key: PodKey, now: float) -> None:
+    def ungate(self, key: PodKey) -> None:
         """Let a gated pod take part."""
         entry = self._entries.get(key)
         if entry is None or not entry.gated:
             return
         entry.gated = False
         if entry.place is Place.GATED:
-            if not entry.attempts:
-                # The time behind its gates does not count as latency.
-                entry.added_s = now
             self._leave(entry)
             self._activate(entry, GATES_GONE)
 
@@ -375,7 +356,7 @@ class PodQueue:
         """Take back a pod whose binding failed after it had left: it is behind a backoff, as after an error."""
         if key in self._entries:
             return
-        entry = self._entries[key] = _QueuedPod(key, priority, created_s, created_s)
+        entry = self._entries[key] = _QueuedPod(key, priority, created_s)
         entry.failures, entry.failed_s, entry.longer = max(1, failures), now, self._draw()
         self._delay(entry, now, self._backoff_end(entry), ATTEMPT_FAILED)
 
@@ -391,14 +372,12 @@ class PodQueue:
         *,
         causes: Collection[Cause] = (),
         like: Hashable = None,
-        not_before_s: float | None = None,
         failed: bool = True,
     ) -> None:
         """Put a pod in flight back.
 
         ``causes`` say which changes will wake an unschedulable pod (none: every change); pods with equal ``like`` are asked
-        for once when a change has a condition. ``not_before_s`` is for postponed ones. Without ``failed`` the backoff does
-        not grow: room is being made for the pod.
+        for once when a change has a condition. Without ``failed`` the backoff does not grow: room is being made for the pod.
         """
         entry = self._entries.get(key)
         if entry is None or entry.place is not Place.IN_FLIGHT:
@@ -415,9 +394,9 @@ class PodQueue:
         if entry.gated:
             self._enter(entry, Place.GATED, GATED)
         elif outcome is AttemptOutcome.POSTPONED:
-            self._delay(entry, now, now + self._postpone_s if not_before_s is None else not_before_s, POSTPONED)
+            self._delay(entry, now, now + self.postpone_s, POSTPONED)
         elif outcome is AttemptOutcome.UNSCHEDULABLE and not missed:
-            self._ordered[Place.UNSCHEDULABLE].put(key, now + self._unschedulable_retry_s)
+            self._ordered[Place.UNSCHEDULABLE].put(key, now + self.unschedulable_retry_s)
             for cause in entry.causes:
                 self._waiting[cause].setdefault(entry.like, {})[key] = None
                 self._stopped[cause] += 1
@@ -483,11 +462,6 @@ class PodQueue:
         entry = self._entries.get(key)
         return entry.attempts if entry else 0
 
-    def added_at(self, key: PodKey) -> float | None:
-        """Since when the pod has been waiting for us: when it was added, or its gates went before any attempt."""
-        entry = self._entries.get(key)
-        return entry.added_s if entry else None
-
     # Places
 
     def _enter(self, entry: _QueuedPod, place: Place, event: str) -> None:
@@ -547,10 +521,10 @@ class PodQueue:
     def _backoff_end(self, entry: _QueuedPod) -> float:
         # The exponent is capped: no float holds two to the power of a stubborn pod's failures.
         doublings = min(max(entry.failures - 1, 0), 63)
-        return entry.failed_s + entry.longer * min(self._initial_backoff_s * 2.0**doublings, self._max_backoff_s)
+        return entry.failed_s + entry.longer * min(self.initial_backoff_s * 2.0**doublings, self.max_backoff_s)
 
     def _draw(self) -> float:
-        return 1.0 if self._rng is None else self._rng.uniform(1.0, LONGEST)
+        return 1.0 if self.rng is None else self.rng.uniform(1.0, LONGEST)
 
     # Changes while pods are in flight
 

@@ -74,50 +74,42 @@ class _Step:
     record: str
 
 
+@dataclass(eq=False)
 class Rebalancing:
-    """Says when to look, asks, and carries out what was planned."""
+    """Says when to look, asks, and carries out what was planned. Of one scheduler: its parts change with it."""
 
-    def __init__(
-        self,
-        cache: Cache,
-        queue: PodQueue,
-        gangs: Gangs,
-        inputs: InputBuilder,
-        budgets: Budgets,
-        evictions: Evictions,
-        recorder: Recorder,
-        tallies: Tallies,
-    ) -> None:
-        """Of one scheduler; they change with it."""
-        self._cache = cache
-        self._queue = queue
-        self._gangs = gangs
-        self._inputs = inputs
-        self._budgets = budgets
-        self._evictions = evictions
-        self._recorder = recorder
-        self._tallies = tallies
-        self._settings = cache.configuration.rebalancing
-        self._planner = Victims(cache, inputs, budgets, self._as_occupant)
-        self._stays: dict[str, str] = {}
-        """By uid of a placed pod why it may not be moved, as of this look; empty for those that may."""
-        self._always: dict[str, tuple[Pod, str]] = {}
-        """The same as far as it follows from the pod alone, with the pod that it was read from."""
-        self._next_s = 0.0
-        self._quiet_until_s = 0.0
-        self._moving: dict[str, float] = {}
-        """By uid, pods that are to leave, and until when that is waited for."""
-        self._sent: set[str] = set()
-        self._purpose = ""
-        """Of the moves that are under way."""
-        self._turn = 0
-        self.looks = 0
-        self.last: Look | None = None
-        self._steps: deque[_Step] = deque()
-        """Evictions of the plan that are not asked for yet, one after the other."""
-        self._moves: deque[dict[str, object]] = deque(maxlen=_MOVED)
-        self._emptied: dict[str, float] = {}
-        """Nodes that are marked as emptied, and since when, as of this look."""
+    _cache: Cache
+    _queue: PodQueue
+    _gangs: Gangs
+    _inputs: InputBuilder
+    _budgets: Budgets
+    _evictions: Evictions
+    _recorder: Recorder
+    _tallies: Tallies
+    _stays: dict[str, str] = field(default_factory=dict)
+    """By uid of a placed pod why it may not be moved, as of this look; empty for those that may."""
+    _always: dict[str, tuple[Pod, str]] = field(default_factory=dict)
+    """The same as far as it follows from the pod alone, with the pod that it was read from."""
+    _next_s: float = 0.0
+    _quiet_until_s: float = 0.0
+    _moving: dict[str, float] = field(default_factory=dict)
+    """By uid, pods that are to leave, and until when that is waited for."""
+    _sent: set[str] = field(default_factory=set)
+    _purpose: str = ""
+    """Of the moves that are under way."""
+    _turn: int = 0
+    looks: int = 0
+    last: Look | None = None
+    _steps: deque[_Step] = field(default_factory=deque)
+    """Evictions of the plan that are not asked for yet, one after the other."""
+    _moves: deque[dict[str, object]] = field(default_factory=lambda: deque(maxlen=_MOVED))
+    _emptied: dict[str, float] = field(default_factory=dict)
+    """Nodes that are marked as emptied, and since when, as of this look."""
+
+    def __post_init__(self) -> None:
+        """Its plans of who could leave are its own."""
+        self._settings = self._cache.configuration.rebalancing
+        self._planner = Victims(self._cache, self._inputs, self._budgets, self._as_occupant)
 
     # When
 
@@ -268,22 +260,13 @@ class Rebalancing:
             return
         some = [e for e in self._some(able) if self._is_task(e)]
         targets = {e.key.uid: self._takers(e) for e in some}
-        given = self._inputs.build(
-            (),
-            now,
-            number=self.looks,
-            plan=(),
-            reservations=(),
-            held_node=None,
-            keep_record=False,
-            everything=True,
-        )
+        given = self._inputs.build((), now, number=self.looks, everything=True)
         sources = {e.key.uid: e.place for e in some if targets[e.key.uid]}
         if sources:
             yield MoveQuestion(
                 Purpose.INTERFERENCE,
                 "less interference",
-                replace(given, titles={**given.titles, **self._titles(some)}),
+                replace(given, titles={**given.titles, **{e.key.uid: str(e.key) for e in some}}),
                 sources,
                 targets=targets,
             )
@@ -387,9 +370,7 @@ class Rebalancing:
         """The question whether some pods have other places, their room free. ``closed``: rows that take none."""
         entries = sorted(entries, key=lambda e: e.order)
         uids = {e.key.uid for e in entries}
-        given = self._inputs.build(
-            entries, now, number=self.looks, plan=(), reservations=(), held_node=None, keep_record=True
-        )
+        given = self._inputs.build(entries, now, number=self.looks, keep_record=True)
         done = {r.task.name: r.progress for r in given.world.running if r.task.name in uids and not r.task.endless}
         for uid in uids:
             given.fleet.release(uid)
@@ -402,9 +383,6 @@ class Rebalancing:
             {uid: self._settings.price + done.get(uid, 0.0) for uid in uids},
             room_for=room_for or {},
         )
-
-    def _titles(self, entries: Sequence[PodEntry]) -> dict[str, str]:
-        return {e.key.uid: str(e.key) for e in entries}
 
     def _as_occupant(self, found: Occupant) -> Occupant:
         """Equal priorities make room too: who leaves has a place elsewhere."""

@@ -18,6 +18,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import ClassVar
 
 from flowsched_k8s import names
 from flowsched_k8s.instructions import PatchCondition, PodKey, PostEvent
@@ -35,35 +36,25 @@ def _without_numbers(text: str) -> str:
     return _NUMBER.sub("#", text)
 
 
-def histogram(
-    total: int,
-    reasons: Mapping[str, int],
-    *,
-    whole: str = "",
-    preemption: str = "",
-    more: str = "",
-) -> str:
+def histogram(total: int, reasons: Mapping[str, int], *, whole: str = "", more: str = "") -> str:
     """Why none of ``total`` nodes takes a pod: "0/5 nodes are available: 2 Insufficient cpu, 3 ...", as in-tree.
 
-    ``whole`` is a reason that holds for the pod and not for single nodes; it replaces them. ``preemption`` is the part after
-    "preemption:"; ``more``, in plain words, follows at the end.
+    ``whole`` is a reason that holds for the pod and not for single nodes; it replaces them. ``more``, in plain words,
+    follows at the end.
     """
     # In-tree sorts the finished strings, counts and all.
     counted = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items() if count))
     said = whole or counted
     text = f"0/{total} nodes are available: {said}." if said else f"0/{total} nodes are available."
-    if preemption:
-        text += f" preemption: {preemption}"
     return f"{text} {more}" if more else text
 
 
-def shorten(text: str, most: int = NOTE_BYTES) -> str:
-    """The text in at most ``most`` bytes of UTF-8, with an ellipsis where it was cut."""
-    encoded = text.encode()
+def cut(text: str, most: int, ellipsis: str = "…") -> str:
+    """The text in at most ``most`` bytes of UTF-8, with an ellipsis where it was cut between characters."""
+    encoded = text.encode(errors="replace")
     if len(encoded) <= most:
-        return text
-    ellipsis = "..."
-    return encoded[: most - len(ellipsis)].decode(errors="ignore") + ellipsis
+        return encoded.decode()
+    return encoded[: most - len(ellipsis.encode())].decode(errors="ignore") + ellipsis
 
 
 @dataclass(slots=True)
@@ -77,36 +68,30 @@ class _Told:
     patched_s: float = 0.0
 
 
+@dataclass(eq=False, kw_only=True)
 class Recorder:
     """Remembers what each pod was told, for as many pods as it has room for."""
 
-    TEXTS = 8
+    TEXTS: ClassVar[int] = 8
     """How many different texts are remembered for a pod."""
 
-    def __init__(
-        self,
-        *,
-        repeat_s: float = 300.0,
-        floor_s: float = 10.0,
-        numbers_s: float = 60.0,
-        events_per_s: float = 50.0,
-        burst: float = 500.0,
-        pods: int = 20_000,
-    ) -> None:
-        """``pods`` is how many are remembered; the one that was told something longest ago is forgotten first."""
-        self._repeat_s = repeat_s
-        self._floor_s = floor_s
-        self._numbers_s = numbers_s
-        self._events_per_s = events_per_s
-        self._burst = burst
-        self._tokens = burst
-        self._refilled_s: float | None = None
-        self._pods = pods
-        self._told: OrderedDict[PodKey, _Told] = OrderedDict()
-        self.written: Counter[str] = Counter()
-        """Events by reason."""
-        self.suppressed: Counter[str] = Counter()
-        """Events that were not written: ``repeated`` if said before, ``rate`` for lack of a token."""
+    repeat_s: float = 300.0
+    floor_s: float = 10.0
+    numbers_s: float = 60.0
+    events_per_s: float = 50.0
+    burst: float = 500.0
+    pods: int = 20_000
+    """How many are remembered; the one that was told something longest ago is forgotten first."""
+    _refilled_s: float | None = None
+    _told: OrderedDict[PodKey, _Told] = field(default_factory=OrderedDict)
+    written: Counter[str] = field(default_factory=Counter)
+    """Events by reason."""
+    suppressed: Counter[str] = field(default_factory=Counter)
+    """Events that were not written: ``repeated`` if said before, ``rate`` for lack of a token."""
+
+    def __post_init__(self) -> None:
+        """The bucket is full."""
+        self._tokens = self.burst
 
     def __len__(self) -> int:
         """Pods that are remembered."""
@@ -120,7 +105,7 @@ class Recorder:
         """The event of a bind. Nothing about the pod has to be remembered any more."""
         self.forget(pod)
         self.written[names.SCHEDULED] += 1
-        note = shorten(f"Successfully assigned {pod} to {node}")
+        note = cut(f"Successfully assigned {pod} to {node}", NOTE_BYTES, "...")
         return PostEvent(pod, names.SCHEDULED, "Normal", "Binding", note)
 
     def failed(self, pod: PodKey, message: str, now: float) -> PostEvent | None:
@@ -139,16 +124,14 @@ class Recorder:
         """The event of a pod that is moved for a better whole."""
         return self.event(pod, names.REBALANCED, "Normal", "Rebalancing", message, now)
 
-    def event(
-        self, regarding: PodKey, reason: str, type_: str, action: str, note: str, now: float, *, kind: str = "Pod"
-    ) -> PostEvent | None:
-        """An event, or ``None`` if the object has heard it lately or there have been too many."""
+    def event(self, regarding: PodKey, reason: str, type_: str, action: str, note: str, now: float) -> PostEvent | None:
+        """An event, or ``None`` if the pod has heard it lately or there have been too many."""
         told = self._recall(regarding)
         said = (reason, _without_numbers(note))
         last = told.events.get(said)
         last_of_reason = told.reasons.get(reason)
-        if (last is not None and now - last < self._repeat_s) or (
-            last_of_reason is not None and now - last_of_reason < self._floor_s
+        if (last is not None and now - last < self.repeat_s) or (
+            last_of_reason is not None and now - last_of_reason < self.floor_s
         ):
             self.suppressed["repeated"] += 1
             return None
@@ -160,7 +143,7 @@ class Recorder:
         if len(told.events) > self.TEXTS:
             told.events.popitem(last=False)
         self.written[reason] += 1
-        return PostEvent(regarding, reason, type_, action, shorten(note), kind)
+        return PostEvent(regarding, reason, type_, action, cut(note, NOTE_BYTES, "..."))
 
     def condition(
         self,
@@ -183,7 +166,7 @@ class Recorder:
         has = (current.reason, current.message) if current is not None and current.status == "False" else None
         node = current_node
         # An old patch that the cache does not show has failed, or another program has written since.
-        recent = told.condition is not None and now - told.patched_s < self._floor_s
+        recent = told.condition is not None and now - told.patched_s < self.floor_s
         if recent:
             has = told.condition
             node = current_node if told.nominated_node is None else told.nominated_node
@@ -193,7 +176,7 @@ class Recorder:
                 return None
             if has is not None and has[0] == reason and told.condition is not None:
                 same = _without_numbers(has[1]) == _without_numbers(message)
-                if now - told.patched_s < (self._numbers_s if same else self._floor_s):
+                if now - told.patched_s < (self.numbers_s if same else self.floor_s):
                     return None
         told.condition = (reason, message)
         told.patched_s = now
@@ -205,7 +188,7 @@ class Recorder:
         told = self._told.get(pod)
         if told is None:
             told = self._told[pod] = _Told()
-            if len(self._told) > self._pods:
+            if len(self._told) > self.pods:
                 self._told.popitem(last=False)
         else:
             self._told.move_to_end(pod)
@@ -213,7 +196,7 @@ class Recorder:
 
     def _take_token(self, now: float) -> bool:
         if self._refilled_s is not None:
-            self._tokens = min(self._burst, self._tokens + max(now - self._refilled_s, 0.0) * self._events_per_s)
+            self._tokens = min(self.burst, self._tokens + max(now - self._refilled_s, 0.0) * self.events_per_s)
         self._refilled_s = now
         if self._tokens < 1.0:
             return False

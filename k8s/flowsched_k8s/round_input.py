@@ -15,15 +15,13 @@ from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import PlannedStart, Reservation, Running, Service, Task
 from flowsched.relations.relation import TaskGroup
 from flowsched.scale.policy import CostModel
-from flowsched.support.arrays import IntArray
+from flowsched.support.arrays import BoolArray, IntArray
 from flowsched_k8s.configuration import CostModelChoice
 from flowsched_k8s.gpus import RoundGpus
 from flowsched_k8s.queue import Cause
 from flowsched_k8s.round_account import RoundAccount
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.runtime import HostFactory
-
-Mask = NDArray[np.bool_]
 
 
 class Fate(StrEnum):
@@ -68,11 +66,11 @@ class ClassInput(PodKind):
     uids: tuple[str, ...]
     since_s: tuple[float, ...]
     """Since when each of them could be scheduled."""
-    allowed: Mask
+    allowed: BoolArray
     """By fleet row: static filters pass, and nothing else of its kind forbids."""
     verdict: NDArray[np.int16]
     reasons: Sequence[str]
-    eligible: Mask
+    eligible: BoolArray
     preference: NDArray[np.float64]
     slowness: NDArray[np.float64] | None
 

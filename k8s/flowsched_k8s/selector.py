@@ -58,10 +58,6 @@ class LabelTest:
         """The same with further expressions."""
         return LabelTest(tuple(sorted({*self.expressions, *more})))
 
-    def __str__(self) -> str:
-        """As kubectl writes selectors."""
-        return ",".join(_shown(e) for e in self.expressions) or "everything"
-
 
 @dataclass(frozen=True, order=True)
 class NodeTerm:
@@ -164,15 +160,3 @@ def _integer(text: str) -> int | None:
         return None
     number = int(text)
     return number if -_INT64 <= number < _INT64 else None
-
-
-def _shown(expression: Expression) -> str:
-    key, values = expression.key, expression.values
-    match expression.operator:
-        case "Exists":
-            return key
-        case "DoesNotExist":
-            return f"!{key}"
-        case "In" if len(values) == 1:
-            return f"{key}={values[0]}"
-    return f"{key} {expression.operator.lower()} ({','.join(values)})"

@@ -8,38 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from flowsched.support.address import Address
 from flowsched_k8s.configuration import ServerSettings
-from flowsched_k8s.records import Kept
+from flowsched_k8s.records import Records
 from flowsched_k8s.web_server import Check, Handler, application, compressed, headers_of, listen, printable
 
 LOG = logging.getLogger(__name__)
 
 ARCHIVE = "application/zip"
 """Content type of a record as an archive."""
-
-
-class RecordStore(Protocol):
-    """Where records of rounds come from."""
-
-    def listing(self) -> Sequence[Kept]:
-        """What is kept, latest first."""
-        ...
-
-    def find(self, round: str, pod: str | None = None) -> str | None:
-        """The round of a kept record, ``latest`` being the last one; with a pod, only if it decided on that."""
-        ...
-
-    def render(self, round: str, *, packed: bool = False) -> bytes | None:
-        """A record as JSON or as an archive; called in a thread."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -53,7 +37,7 @@ class Answers:
     configuration: Callable[[], Any]
     state: Callable[[], Any]
     """Everything that the scheduler knows, as plain data."""
-    records: RecordStore
+    records: Records
 
 
 class Server:

@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import MILLI
-from flowsched.pricing.headroom import Headroom, job_behaviour, service_pressure
+from flowsched.pricing.headroom import Headroom, headroom, job_behaviour, service_pressure
 from flowsched_k8s.entries import NodeEntry, PodEntry
 from flowsched_k8s.instructions import PodKey
-from flowsched_k8s.latency import ServiceWish, choose_curve, headroom
+from flowsched_k8s.latency import ServiceWish, choose_curve
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.machine import MachineType
 from flowsched_models.neutral import NEUTRAL
 
 
+@dataclass(eq=False)
 class Services:
     """What pods are like, at the loads that are known. Nodes, pods and fleet are those of a cache, which changes them."""
 
-    def __init__(
-        self,
-        nodes: Mapping[str, NodeEntry],
-        pods: Mapping[str, PodEntry],
-        fleet: Fleet,
-        settings: Settings,
-        catalogue: Catalogue,
-        touch: Callable[[str], None],
-    ) -> None:
-        """No load is measured yet. ``touch`` is told of each node of which something changes."""
-        self._nodes = nodes
-        self._pods = pods
-        self._fleet = fleet
-        self._settings = settings
-        self.catalogue = catalogue
-        self._touch = touch
-        self._loads: Callable[[PodKey], float | None] = lambda _key: None
+    _nodes: Mapping[str, NodeEntry]
+    _pods: Mapping[str, PodEntry]
+    _fleet: Fleet
+    _settings: Settings
+    catalogue: Catalogue
+    _touch: Callable[[str], None]
+    """Told of each node of which something changes."""
+    _loads: Callable[[PodKey], float | None] = lambda _key: None
+    """No load is measured before :meth:`read_loads`."""
 
     def behaviour(self, entry: PodEntry) -> tuple[float, float]:
         """(sensitivity, pressure on its node): a service's, a measured job's or the neutral profile's."""
@@ -87,11 +81,20 @@ class Services:
 
     def headroom_of(self, wish: ServiceWish, machine: MachineType, threads: tuple[int, ...] = ()) -> Headroom | None:
         """What a service leaves its neighbours on a machine; None where it was not measured for its cores."""
-        curve = choose_curve(self.catalogue.services[wish.profile], wish, threads)
+        profile = self.catalogue.services[wish.profile]
+        curve = choose_curve(profile, wish, threads)
         if curve is None:
             return None
-        settings = self._settings
-        return headroom(self.catalogue, wish, curve, machine, settings.headroom_weight, settings.slo_margin)
+        return headroom(
+            profile,
+            curve,
+            machine,
+            qps=wish.qps,
+            client=wish.client,
+            slo_us=wish.slo_us,
+            weight=self._settings.headroom_weight,
+            margin=self._settings.slo_margin,
+        )
 
     def settle(self, name: str) -> None:
         """What the services on a node take, and leave to others, as the fleet has it."""

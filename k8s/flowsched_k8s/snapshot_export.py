@@ -37,19 +37,11 @@ async def export_snapshot(configuration: Configuration, access: Access) -> tuple
     async with Connection(access) as connection:
         for kind in watched(configuration):
             reflector: Reflector[Any] = Reflector(
-                connection,
-                kind.path,
-                kind.type,
-                lambda batch: _observe(state, batch),
-                selectors=kind.selectors,
+                connection, kind.path, kind.type, lambda batch: state.observe(batch, 0.0), selectors=kind.selectors
             )
             await reflector.list_once(required=kind.name in ("nodes", "pods"))
     snapshot, remarks = snapshot_of(state, time.time())
     return yaml.safe_dump(dump_snapshot(snapshot), sort_keys=False, allow_unicode=True), remarks
-
-
-def _observe(state: SchedulerState, batch: list[Any]) -> None:
-    state.observe(batch, 0.0)
 
 
 def snapshot_of(state: SchedulerState, now_s: float) -> tuple[Snapshot, list[str]]:

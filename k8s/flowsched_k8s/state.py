@@ -129,8 +129,10 @@ class SchedulerState:
         for change in changes:
             thing = change.object
             gone = isinstance(change, Gone)
-            if isinstance(thing, Pod):
-                out += self._pod_gone(thing, now) if gone else self._pod_seen(thing, now)
+            if isinstance(thing, Pod) and gone:
+                self._pod_gone(thing, now)
+            elif isinstance(thing, Pod):
+                out += self._pod_seen(thing, now)
             elif isinstance(thing, Node):
                 out += self._node(thing, gone, now)
             else:
@@ -176,14 +178,14 @@ class SchedulerState:
         gated = bool(pod.spec.scheduling_gates)
         known = entry.key in self.queue
         if not known and not entry.assumed:
-            self.queue.add(entry.key, now, priority=entry.priority, created_s=entry.created_s, gated=gated)
+            self.queue.add(entry.key, priority=entry.priority, created_s=entry.created_s, gated=gated)
         elif known:
             if gated:
                 self.queue.gate(entry.key)
             else:
                 if self.queue.place(entry.key) is Place.GATED:
                     entry.ungated_s = now
-                self.queue.ungate(entry.key, now)
+                self.queue.ungate(entry.key)
             if was[2] is not None and (
                 was[2].spec != pod.spec
                 or was[2].metadata.labels != pod.metadata.labels
@@ -203,12 +205,11 @@ class SchedulerState:
         entry = self.cache.pods.get(key.uid)
         return entry is not None and self.gangs.ref(entry) == group
 
-    def _pod_gone(self, pod: Pod, now: float) -> list[Instruction | ReadPod]:
+    def _pod_gone(self, pod: Pod, now: float) -> None:
         entry = self.cache.pods.get(pod.metadata.uid)
         if entry is not None:
             self.cache.remove_pod(entry.key.uid)
             self._removed(entry, pod, now)
-        return []
 
     def _removed(self, entry: PodEntry, last: Pod, now: float) -> None:
         uid = entry.key.uid
@@ -260,7 +261,7 @@ class SchedulerState:
                 cache.put_namespace(thing.metadata)
             self.queue.wake(Wake.NAMESPACE, now)
         elif isinstance(thing, PodGroup):
-            self.gangs.remove_group(thing) if gone else self.gangs.put_group(thing)
+            cache.groups.remove(thing) if gone else cache.groups.put(thing)
             if is_whole(thing):
                 self.victims.read_again()
             self.queue.wake(Wake.GROUP, now)
@@ -283,10 +284,10 @@ class SchedulerState:
             volumes.remove_class(thing.metadata.name) if gone else volumes.put_class(thing)
             self.wakeups.volumes_changed(Wake.STORAGE_CLASS, now)
         elif isinstance(thing, CsiDriver):
-            volumes.remove_driver(thing) if gone else volumes.put_driver(thing)
+            volumes.capacities.remove_driver(thing) if gone else volumes.capacities.put_driver(thing)
             self.wakeups.volumes_changed(Wake.CSI_DRIVER, now)
         elif isinstance(thing, CsiStorageCapacity):
-            volumes.remove_capacity(thing) if gone else volumes.put_capacity(thing)
+            volumes.capacities.remove(thing) if gone else volumes.capacities.put(thing)
             self.wakeups.volumes_changed(Wake.STORAGE_CAPACITY, now)
         elif isinstance(thing, CsiNode):
             limits = volumes.limits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flowsched_k8s.cache import Cache
 from flowsched_k8s.entries import PodEntry
 from flowsched_k8s.gangs import Gangs
-from flowsched_k8s.objects import OwnerReference, Pod
+from flowsched_k8s.objects import Pod
 from flowsched_k8s.preemption import is_movable
 
 _SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
@@ -26,7 +26,7 @@ YOUNG = "it has not run for the cool-down"
 def why_always_stays(entry: PodEntry) -> str:
     """Why a pod as it is now is never moved; empty if it may be. Nothing but the pod itself counts."""
     pod, intent = entry.pod, entry.intent
-    owner = controller_of(pod)
+    owner = next((owner for owner in pod.metadata.owner_references or () if owner.controller), None)
     checks = (
         (LEAVING, pod.metadata.deletion_timestamp is not None),
         (OTHERS, not entry.ours),
@@ -46,11 +46,6 @@ def why_stays(entry: PodEntry, cache: Cache, gangs: Gangs, now: float, cool_down
     if gangs.ref(entry) is not None:
         return GROUPED
     return EXCLUSIVE_CLAIM if entry.pod.spec.volumes and cache.volumes.exclusive(entry.pod) else ""
-
-
-def controller_of(pod: Pod) -> OwnerReference | None:
-    """Who makes another pod when this one is gone."""
-    return next((owner for owner in pod.metadata.owner_references or () if owner.controller), None)
 
 
 def _has_local_files(pod: Pod) -> bool:

@@ -78,7 +78,7 @@ class StorageCapacities:
                 tests.add(test)
         return Segments(
             tuple((keys, frozenset(values)) for keys, values in sorted(by_labels.items())),
-            tuple(sorted(tests, key=str)),
+            tuple(sorted(tests)),
         )
 
 

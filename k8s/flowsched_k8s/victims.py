@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -34,31 +34,28 @@ _ASKED = 5
 """Asking one node by itself is so many times the work of looking at it among all."""
 
 
+@dataclass(eq=False)
 class Victims:
     """Plans who leaves for whom; decides nothing."""
 
-    def __init__(
-        self,
-        cache: Cache,
-        inputs: InputBuilder,
-        budgets: Budgets,
-        as_occupant: Callable[[Occupant], Occupant] | None = None,
-    ) -> None:
-        """``as_occupant``: says of pods whether they may leave, where that does not follow from what they are."""
-        self._cache = cache
-        self._inputs = inputs
-        self._budgets = budgets
-        self._counted = budgets.version
-        self._as_occupant = as_occupant
-        self.work = 0
-        """Of all plans so far, in units of looking at one node among all."""
-        self._occupants = Occupants()
-        self._listed: dict[str, tuple[int, frozenset[PodKey]]] = {}
-        """By node, its revision when its pods were put among the occupants, and these pods."""
-        self._fleet: Fleet | None = None
-        """A copy, in which the room of nominated pods is taken."""
-        self._nominees: dict[str, Nominee] = {}
-        """Those that it is taken for, by uid."""
+    _cache: Cache
+    _inputs: InputBuilder
+    _budgets: Budgets
+    _as_occupant: Callable[[Occupant], Occupant] | None = None
+    """Says of pods whether they may leave, where that does not follow from what they are."""
+    work: int = 0
+    """Of all plans so far, in units of looking at one node among all."""
+    _occupants: Occupants = field(default_factory=Occupants)
+    _listed: dict[str, tuple[int, frozenset[PodKey]]] = field(default_factory=dict)
+    """By node, its revision when its pods were put among the occupants, and these pods."""
+    _fleet: Fleet | None = None
+    """A copy, in which the room of nominated pods is taken."""
+    _nominees: dict[str, Nominee] = field(default_factory=dict)
+    """Those that it is taken for, by uid."""
+
+    def __post_init__(self) -> None:
+        """No pod is listed with other budgets than these."""
+        self._counted = self._budgets.version
 
     def look(self) -> None:
         """Take note of the cluster as it is; all plans until the next look go by that, and by which victims leave."""

@@ -23,14 +23,7 @@ from flowsched_k8s.objects import InTreeSources, Node, Pod, Volume
 from flowsched_k8s.quantity import whole
 from flowsched_k8s.selector import label_test, node_test
 from flowsched_k8s.storage_capacity import StorageCapacities
-from flowsched_k8s.storage_objects import (
-    Claim,
-    CsiDriver,
-    CsiStorageCapacity,
-    PersistentVolume,
-    StorageClass,
-    TopologySelectorTerm,
-)
+from flowsched_k8s.storage_objects import Claim, PersistentVolume, StorageClass, TopologySelectorTerm
 from flowsched_k8s.volume_needs import ANYWHERE, NOTHING, ZONE_KEYS, Choice, Reach, VolumeNeeds
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
@@ -85,19 +78,15 @@ class _Mount:
 
 
 class VolumeIndex:
-    """Claims, volumes and classes, and which pods use which claim.
-
-    ``version`` changes with everything that is put or removed: needs that were worked out before may be out of date.
-    """
+    """Claims, volumes and classes, and which pods use which claim."""
 
     def __init__(self, enabled: bool = True) -> None:
         """``enabled``: whether volumes are read at all; if not, pods with claims are refused aloud."""
         self.enabled = enabled
         self.unreadable = ""
         """Why claims cannot be read at the moment; empty if they can."""
-        self.version = 0
         self.limits = AttachLimits()
-        self._capacities = StorageCapacities()
+        self.capacities = StorageCapacities()
         self._claims: dict[ClaimKey, Claim] = {}
         self._volumes: dict[str, PersistentVolume] = {}
         self._reach: dict[str, Reach] = {}
@@ -124,7 +113,6 @@ class VolumeIndex:
             del self._promised[key]
         if claim.spec.volume_name:
             self._wanted.setdefault(claim.spec.volume_name, set()).add(key)
-        self.version += 1
 
     def remove_claim(self, namespace: str, name: str) -> None:
         """A claim is gone."""
@@ -132,7 +120,6 @@ class VolumeIndex:
         self._unwant(key)
         self._promised.pop(key, None)
         self._claims.pop(key, None)
-        self.version += 1
 
     def put_volume(self, volume: PersistentVolume) -> None:
         """A persistent volume is there or changed."""
@@ -141,44 +128,20 @@ class VolumeIndex:
         self._volumes[name] = volume
         self._reach[name] = _reach(volume)
         self._of_class.setdefault(_volume_class(volume), set()).add(name)
-        self.version += 1
 
     def remove_volume(self, name: str) -> None:
         """A persistent volume is gone."""
         self._unlist(name)
         self._volumes.pop(name, None)
         self._reach.pop(name, None)
-        self.version += 1
 
     def put_class(self, storage_class: StorageClass) -> None:
         """A storage class is there or changed."""
         self._classes[storage_class.metadata.name] = storage_class
-        self.version += 1
 
     def remove_class(self, name: str) -> None:
         """A storage class is gone."""
         self._classes.pop(name, None)
-        self.version += 1
-
-    def put_driver(self, driver: CsiDriver) -> None:
-        """A CSI driver is there or changed."""
-        self._capacities.put_driver(driver)
-        self.version += 1
-
-    def remove_driver(self, driver: CsiDriver) -> None:
-        """A CSI driver is gone."""
-        self._capacities.remove_driver(driver)
-        self.version += 1
-
-    def put_capacity(self, capacity: CsiStorageCapacity) -> None:
-        """What a driver says of its room is new or changed."""
-        self._capacities.put(capacity)
-        self.version += 1
-
-    def remove_capacity(self, capacity: CsiStorageCapacity) -> None:
-        """What a driver said of its room does not hold any more."""
-        self._capacities.remove(capacity)
-        self.version += 1
 
     def left_attached(self, node: str) -> dict[str, int]:
         """Volumes that are attached to a node and used by none of its pods, counted as :meth:`AttachLimits.needs` does."""
@@ -302,14 +265,12 @@ class VolumeIndex:
         """These patches are under way: no other pod gets the same volumes."""
         for patch in patches:
             self._promised[patch.key] = patch
-            self.version += 1
 
     def forget(self, patches: Iterable[ClaimPatch]) -> None:
         """These patches failed."""
         for patch in patches:
             if self._promised.get(patch.key) == patch:
                 del self._promised[patch.key]
-                self.version += 1
 
     def settled(self, pod: Pod) -> bool:
         """Whether all claims of the pod are bound, so that it may be bound itself."""
@@ -389,7 +350,7 @@ class VolumeIndex:
             return Choice(((promised.volume_name, reach),) if reach is not None else ())
         selected = promised.selected_node if promised is not None else _selected_node(claim)
         topologies = _topologies(storage_class.allowed_topologies)
-        room = self._capacities.room_for(storage_class, _requested(claim))
+        room = self.capacities.room_for(storage_class, _requested(claim))
         if selected:
             return Choice((), can_provision, topologies, selected, room)
         volumes, is_prebound = self._candidates(key, claim, class_name)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from flowsched.support.arrays import BoolArray
 from flowsched_k8s.affinity import reason_of
 from flowsched_k8s.names import insufficient
 from flowsched_k8s.queue import Cause, causes_of
 from flowsched_k8s.recorder import histogram
 from flowsched_k8s.round_account import GOAL_MISSED
-from flowsched_k8s.round_input import ClassInput, Fate, Held, Mask, RoundInput
+from flowsched_k8s.round_input import ClassInput, Fate, Held, RoundInput
 
 
-def room(given: RoundInput, c: ClassInput) -> Mask:
+def room(given: RoundInput, c: ClassInput) -> BoolArray:
     """Nodes that pass everything for one more pod of a class."""
     fleet = given.fleet
     return c.allowed & fleet.fits(c.needs) & fleet.permits(c.holds, c.joins, c.eligible)

@@ -13,8 +13,8 @@ from flowsched_agent.configuration import Command, Configuration, Controller, Fi
 from flowsched_agent.controls.control import ControlError, Saved
 from flowsched_agent.hands import Announce
 from flowsched_agent.recorder import Recorder
+from flowsched_agent.sensors.memcached import MemcachedCounters
 from flowsched_agent.state_file import StateFile
-from flowsched_agent.steered import Handle
 from flowsched_agent.workloads import Workloads
 
 
@@ -43,6 +43,7 @@ class FakeControl:
     """By method."""
     used_s: float = 0.0
     there: bool = True
+    pid: int = 1
     stopped: bool = False
     now: dict[str, object] = field(default_factory=dict)
     announce: Callable[[], None] = lambda: None
@@ -101,9 +102,8 @@ class FakeControl:
         return []
 
 
-@dataclass
-class FakeCounters:
-    queries: int
+@dataclass(frozen=True)
+class FakeCounters(MemcachedCounters):
     pid: int = 7
 
 
@@ -134,16 +134,15 @@ class FakeHands:
         self.controls[name] = FakeControl(name, self.log)
         return self.controls[name]
 
-    def find(self, name: str, find: Find, announce: Announce) -> Handle | None:
+    def find(self, name: str, find: Find, announce: Announce) -> FakeControl | None:
         control = self.controls.get(name)
-        return Handle(control, pid=1) if control is not None and control.there else None
+        return control if control is not None and control.there else None
 
-    def of_process(self, name: str, pid: int, announce: Announce) -> Handle:
+    def of_process(self, name: str, pid: int, announce: Announce) -> FakeControl:
         announce({"kind": "origin", "name": name, "pid": pid})
-        return Handle(self.add(name), pid=pid)
-
-    def claim(self, name: str, handle: Handle) -> None:
-        pass
+        control = self.add(name)
+        control.pid = pid
+        return control
 
     def let_go(self, name: str) -> None:
         pass
@@ -153,9 +152,6 @@ class FakeHands:
 
     def core_busy_s(self) -> tuple[float, ...]:
         return ()
-
-    def sentences(self) -> list[str]:
-        return []
 
 
 class Scripted:

@@ -15,8 +15,8 @@ import traceback
 from pathlib import Path
 
 from flowsched.node import LOWEST_WEIGHT, Allocation, Node, Reading, TaskGrant
+from flowsched.support.log_lines import set_up_logging
 from flowsched_agent.configuration_file import load_configuration
-from flowsched_agent.logs import set_up_logging
 from flowsched_agent.process import Wish, run_agent
 
 

@@ -16,9 +16,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from test_agent_pods import POD, status
 
-from flowsched_agent import names
 from flowsched_agent.configuration import Configuration, Kubernetes
 from flowsched_agent.kubernetes.cluster import Cluster
+from flowsched_k8s import names
 from flowsched_k8s.api.access import IN_CLUSTER, Access
 from flowsched_models.document import InputError
 

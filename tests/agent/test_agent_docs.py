@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 from flowsched.support.configuration import reference_table
-from flowsched_agent import names
 from flowsched_agent.configuration import Configuration
 from flowsched_agent.configuration_file import load_configuration
 from flowsched_agent.metrics import FAMILIES
 from flowsched_agent.recorder import COLUMNS
+from flowsched_k8s import names
 from site_pages import site_page
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from flowsched.node import TaskGrant
 from flowsched.support.address import Address
-from flowsched_agent.logs import JsonFormatter, TextFormatter
+from flowsched.support.log_lines import JsonFormatter, TextFormatter
 from flowsched_agent.metrics import FAMILIES, exposition
 from flowsched_agent.server import Server
 from flowsched_agent.status import Status

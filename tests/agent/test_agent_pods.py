@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from flowsched_agent import names
 from flowsched_agent.configuration import ServiceSpec, TaskSpec
 from flowsched_agent.controls.control import ControlError
 from flowsched_agent.controls.hierarchies import find_hierarchies
@@ -18,6 +17,7 @@ from flowsched_agent.kubernetes.pods import NodePod, PodWorkload, Read, read_pod
 from flowsched_agent.kubernetes.reporting import Reporter, load_text
 from flowsched_agent.status import ServiceStatus, Status, TaskStatus
 from flowsched_agent.system import System
+from flowsched_k8s import names
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.profiles import load_catalogue
 
@@ -68,15 +68,6 @@ def read(given: dict[str, Any]) -> PodWorkload:
     got = looked_at(given)
     assert got.workload is not None, got.problem
     return got.workload
-
-
-def test_the_names_are_those_of_the_cluster_scheduler() -> None:
-    theirs = pytest.importorskip("flowsched_k8s.names")
-    for name in ("PREFIX", "PROFILE", "WORKLOAD_CLASS", "SLO", "LOAD", "CLIENT", "SCALE", "CORES", "WIDTH", "THREADS"):
-        assert getattr(names, name) == getattr(theirs, name)
-    assert theirs.SCHEDULER_NAME == names.SCHEDULER_NAME
-    intent = pytest.importorskip("flowsched_k8s.intent")
-    assert (intent.BATCH, intent.LATENCY_SENSITIVE) == (names.BATCH, names.LATENCY_SENSITIVE)
 
 
 def test_a_service_pod() -> None:

@@ -19,7 +19,7 @@ from running import Site
 from test_image_steps import ENVIRONMENT
 from test_manifests import HOUSE, MANIFESTS, VERSION, kustomized
 
-from flowsched_agent import names
+from flowsched_k8s import names
 from requirements_on_machine import needs
 
 NAMESPACE = "flowsched-agent"

@@ -34,7 +34,6 @@ def config(server: str = "http://127.0.0.1:1", **user: Any) -> dict[str, Any]:
         "users": [{"name": "u", "user": user or {"token": "secret"}}],
         "contexts": [
             {"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "mine"}},
-            {"name": "there", "context": {"cluster": "c", "user": "u"}},
         ],
     }
 
@@ -71,7 +70,6 @@ def test_the_context_says_the_namespace(tmp_path: Path) -> None:
     access = find_access(path)
     assert (access.server, access.namespace, access.tls) == ("http://127.0.0.1:1", "mine", None)
     assert access.authorization() == "Bearer secret"
-    assert find_access(path, "there").namespace == "default"
 
 
 def test_the_search_goes_from_what_is_said_to_what_is_usual(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_other_numbers_are_no_runs(run: tuple[int, int]) -> None:
 
 def written(path: Path, batches: list[list[tuple[float, LiveEvent]]]) -> Path:
     file = EventFile(path)
-    file.begin(HEADER, batches[0])
+    file.add(batches[0], HEADER)
     for batch in batches[1:]:
         file.add(batch)
     assert file.close(60.0)
@@ -165,7 +165,7 @@ def test_whatever_is_cut_off_leaves_a_prefix(name: str, share: float, tmp_path_f
 def test_every_batch_is_in_the_file_before_it_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl.gz"
     file = EventFile(path)
-    file.begin(HEADER, BATCHES[0])
+    file.add(BATCHES[0], HEADER)
     assert file.flush(60.0)
     assert len(list(EventReader(path))) == 3
     file.add(BATCHES[1])
@@ -179,7 +179,7 @@ def test_earlier_files_are_kept_under_other_names(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     for run in range(5):
         file = EventFile(path, keep=3)
-        file.begin(HEADER, [(float(run), Removed("TaskBound", run))])
+        file.add([(float(run), Removed("TaskBound", run))], HEADER)
         file.close(60.0)
     found = {p.name: [e for _, e in EventReader(p)] for p in tmp_path.iterdir()}
     assert found == {

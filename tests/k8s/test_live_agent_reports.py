@@ -14,12 +14,11 @@ from plane import Plane, Space, wait_for
 from running import running_scheduler, site_of
 from test_manifests import MANIFESTS, kustomized
 
-from flowsched_agent import names
 from flowsched_agent.configuration import Configuration, Kubernetes, ServiceSpec, TaskSpec
 from flowsched_agent.kubernetes.cluster import Cluster
 from flowsched_agent.kubernetes.reporting import Reporter
 from flowsched_agent.status import ServiceStatus, Status
-from flowsched_k8s import names as scheduler_names
+from flowsched_k8s import names
 from flowsched_k8s.api.access import Access, find_access
 from flowsched_k8s.api.client import MERGE, ApiError, Connection
 from flowsched_k8s.instructions import PodKey
@@ -184,7 +183,7 @@ def test_the_cluster_scheduler_places_by_the_load_that_the_agent_reports(
 ) -> None:
     """A job goes beside a service only while the service, at the load that the agent measured, keeps its goal beside it."""
     with running_scheduler(plane, tmp_path, engine={"dueAgeS": 3600.0}) as scheduler, site_of(scheduler, space) as site:
-        (node,) = site.nodes(1, labels={scheduler_names.MACHINE_TYPE: "n2d-highmem-4"})
+        (node,) = site.nodes(1, labels={names.MACHINE_TYPE: "n2d-highmem-4"})
         wishes = {names.PROFILE: "memcached", names.SLO: "p95=1ms@30Kqps", names.CLIENT: "mcperf-sweep"}
         site.pod("mc", cpu="1", annotations=wishes)
         assert site.bound("mc") == node
@@ -199,7 +198,7 @@ def test_the_cluster_scheduler_places_by_the_load_that_the_agent_reports(
 
         report(500_000.0)
         site.pod("early", cpu="1", annotations={names.PROFILE: "canneal"})
-        assert site.event("early", scheduler_names.POSTPONED)["type"] == "Normal"
+        assert site.event("early", names.POSTPONED)["type"] == "Normal"
         assert site.waits("early")["postponed"]
         report(5_000.0)
         assert site.bound("early") == node

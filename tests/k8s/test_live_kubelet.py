@@ -22,8 +22,8 @@ from test_live_agent_reports import patch
 
 from flowsched.round.scheduler import prepare
 from flowsched.scale.bulk_round import prepare as prepare_bulk
-from flowsched_agent import names
 from flowsched_agent.kubernetes.pod_groups import pod_paths
+from flowsched_k8s import names
 from flowsched_k8s.api.access import Access
 from flowsched_k8s.api.client import ApiError
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flowsched.support.log_lines import LONGEST, OWN, JsonFormatter, TextFormatter, set_up_logging
 from flowsched_k8s.instructions import PodKey
-from flowsched_k8s.logs import LONGEST, JsonFormatter, TextFormatter, set_up_logging
 from flowsched_k8s.objects import PodSpec
 
 LOG = logging.getLogger("flowsched_k8s.process")
@@ -23,12 +23,12 @@ def start() -> Iterator[Start]:
     """Set up logging into a buffer; afterwards everything is as before."""
     root = logging.getLogger()
     before = (root.handlers[:], root.level)
-    names = ("flowsched", "flowsched_k8s", "flowsched_models", "kubernetes", "urllib3", "requests_oauthlib")
+    names = (*OWN, "kubernetes", "urllib3", "requests_oauthlib")
     levels = {name: logging.getLogger(name).level for name in names}
 
     def begin(format: str, verbosity: int) -> io.StringIO:
         stream = io.StringIO()
-        set_up_logging(format, verbosity, stream)
+        set_up_logging(format, verbosity, stream, words=(PodKey,))
         return stream
 
     yield begin
@@ -45,7 +45,7 @@ def record(message: str, *arguments: object, **extra: object) -> logging.LogReco
 
 
 def as_json(message: str, *arguments: object, **extra: object) -> dict[str, Any]:
-    line = JsonFormatter().format(record(message, *arguments, **extra))
+    line = JsonFormatter((PodKey,)).format(record(message, *arguments, **extra))
     assert "\n" not in line
     found = json.loads(line)
     assert isinstance(found, dict)
@@ -69,7 +69,7 @@ def test_time_is_rfc_3339_with_microseconds() -> None:
 
 def test_text_is_one_line_with_pairs() -> None:
     made = record("bound\nINFO forged", round=3, pod=PodKey("ns", "a", "u"), note='say "hi"', empty="")
-    assert TextFormatter().format(made) == (
+    assert TextFormatter((PodKey,)).format(made) == (
         r"1970-01-01T00:00:01.500000Z INFO flowsched_k8s.x: bound\nINFO forged "
         r'round=3 pod=ns/a note="say \"hi\"" empty=""'
     )
@@ -107,10 +107,10 @@ def test_errors_come_with_their_traceback() -> None:
         raise ValueError("bad thing")
     except ValueError as error:
         made = record("failed", exc_info=(ValueError, error, error.__traceback__))
-    line = json.loads(JsonFormatter().format(made))
+    line = json.loads(JsonFormatter((PodKey,)).format(made))
     assert line["exception"] == "ValueError: bad thing"
     assert "Traceback" in line["stack"]
-    text = TextFormatter().format(made)
+    text = TextFormatter((PodKey,)).format(made)
     assert all(part.startswith("  ") for part in text.splitlines()[1:])
 
 
@@ -162,4 +162,4 @@ values = st.text() | st.integers() | st.floats() | st.booleans() | st.none() | s
 @given(message=st.text(), extra=st.dictionaries(st.from_regex(r"[a-z]{1,8}_x", fullmatch=True), values))
 def test_anything_is_one_line(message: str, extra: dict[str, Any]) -> None:
     assert as_json(message, **extra)["logger"] == "flowsched_k8s.x"
-    assert len(TextFormatter().format(record(message, **extra)).splitlines()) == 1
+    assert len(TextFormatter((PodKey,)).format(record(message, **extra)).splitlines()) == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import flowsched_k8s.profiles_file
-from flowsched_k8s.profiles_file import ProfilesFile, Refused
+from flowsched_k8s.profiles_file import ProfilesFile
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.document import InputError
 from flowsched_models.profiles import load_catalogue
@@ -62,14 +62,14 @@ def mount(tmp_path: Path) -> Mount:
     return Mount(tmp_path / "profiles")
 
 
-def catalogue(found: Catalogue | Refused | None) -> Catalogue:
+def catalogue(found: Catalogue | InputError | None) -> Catalogue:
     assert isinstance(found, Catalogue), found
     return found
 
 
-def refusal(found: Catalogue | Refused | None) -> str:
-    assert isinstance(found, Refused), found
-    return found.text
+def refusal(found: Catalogue | InputError | None) -> str:
+    assert isinstance(found, InputError), found
+    return str(found)
 
 
 def test_a_change_is_seen_once(mount: Mount) -> None:

@@ -39,7 +39,7 @@ def key(name: str) -> PodKey:
 def stuck(*, causes: tuple[Cause, ...] = (Cause.RESOURCES,), at: float = 0.0, name: str = "a") -> PodQueue:
     """A queue with one pod that was found unschedulable."""
     queue = PodQueue()
-    queue.add(key(name), at)
+    queue.add(key(name))
     assert queue.take(at) == [key(name)]
     queue.requeue(key(name), at, AttemptOutcome.UNSCHEDULABLE, causes=causes)
     return queue
@@ -75,7 +75,7 @@ class QueueMachine(RuleBasedStateMachine):
     def add(self, priority: int, created: int, gated: bool) -> PodKey:
         pod = key(f"{(self.count * 7) % 10}-{self.count}")
         self.count += 1
-        self.queue.add(pod, self.now, priority=priority, created_s=float(created), gated=gated)
+        self.queue.add(pod, priority=priority, created_s=float(created), gated=gated)
         self.waiting[pod] = Waiting((-priority, float(created), pod), gated, self.now, self.now)
         return pod
 
@@ -84,7 +84,7 @@ class QueueMachine(RuleBasedStateMachine):
         """What a relist does."""
         waiting = self.waiting.get(pod) or self.in_flight.get(pod)
         if waiting is not None:
-            self.queue.add(pod, self.now, gated=waiting.gated)
+            self.queue.add(pod, gated=waiting.gated)
 
     @rule(pod=consumes(pods))
     def remove(self, pod: PodKey) -> None:
@@ -177,7 +177,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(pod=pods)
     def ungate(self, pod: PodKey) -> None:
-        self.queue.ungate(pod, self.now)
+        self.queue.ungate(pod)
         waiting = self.waiting.get(pod)
         if waiting is not None and waiting.gated:
             waiting.earliest = waiting.latest = self.now
@@ -221,7 +221,7 @@ TestQueue = QueueMachine.TestCase
 def test_priority_then_age_then_name() -> None:
     queue = PodQueue()
     for name, priority, created in (("d", 0, 2.0), ("c", 0, 1.0), ("b", 0, 1.0), ("a", -5, 0.0), ("e", 9, 3.0)):
-        queue.add(key(name), 5.0, priority=priority, created_s=created)
+        queue.add(key(name), priority=priority, created_s=created)
 
     assert queue.take(5.0, 2) == [key("e"), key("b")]
     assert queue.take(5.0) == [key("c"), key("d"), key("a")]
@@ -230,7 +230,7 @@ def test_priority_then_age_then_name() -> None:
 
 def test_failures_wait_one_second_doubling_to_ten() -> None:
     queue = PodQueue()
-    queue.add(key("a"), 0.0)
+    queue.add(key("a"))
     now = 0.0
     for wait in (1.0, 2.0, 4.0, 8.0, 10.0, 10.0):
         assert queue.take(now) == [key("a")]
@@ -243,7 +243,7 @@ def test_failures_wait_one_second_doubling_to_ten() -> None:
 
 def test_a_pod_that_always_fails_overflows_nothing() -> None:
     queue = PodQueue()
-    queue.add(key("a"), 0.0)
+    queue.add(key("a"))
     for attempt in range(3000):
         assert queue.take(attempt * 10.0)
         queue.requeue(key("a"), attempt * 10.0, AttemptOutcome.RETRY)
@@ -252,15 +252,12 @@ def test_a_pod_that_always_fails_overflows_nothing() -> None:
 
 def test_postponing_is_no_failure() -> None:
     queue = PodQueue(postpone_s=0.5)
-    queue.add(key("a"), 0.0)
+    queue.add(key("a"))
     for attempt in range(5):
         assert queue.take(attempt * 0.5) == [key("a")]
         queue.requeue(key("a"), attempt * 0.5, AttemptOutcome.POSTPONED)
         assert queue.take(attempt * 0.5 + 0.4) == []
     assert queue.take(2.5) == [key("a")]
-    queue.requeue(key("a"), 2.5, AttemptOutcome.POSTPONED, not_before_s=60.0)
-    assert queue.next_wake(2.5) == 60.0
-    assert queue.take(60.0) == [key("a")]
     queue.requeue(key("a"), 60.0, AttemptOutcome.ERROR)
     assert queue.next_wake(60.0) == 61.0
 
@@ -301,7 +298,7 @@ def test_a_pod_without_causes_is_woken_by_everything() -> None:
 @pytest.mark.parametrize("event", [Wake.NODE_ADDED, Wake.CLAIM])
 def test_a_change_while_a_pod_is_in_flight_is_not_missed(event: Wake, match: bool | None) -> None:
     queue = PodQueue()
-    queue.add(key("a"), 0.0)
+    queue.add(key("a"))
     queue.take(0.0)
     queue.wake(event, 0.1, None if match is None else lambda _: bool(match))
     queue.requeue(key("a"), 0.2, AttemptOutcome.UNSCHEDULABLE, causes={Cause.RESOURCES})
@@ -312,8 +309,8 @@ def test_a_change_while_a_pod_is_in_flight_is_not_missed(event: Wake, match: boo
 
 def test_a_change_before_a_pod_was_taken_is_no_reason_to_try_again() -> None:
     queue = PodQueue()
-    queue.add(key("a"), 0.0, created_s=1.0)
-    queue.add(key("b"), 0.0, created_s=2.0)
+    queue.add(key("a"), created_s=1.0)
+    queue.add(key("b"), created_s=2.0)
     queue.take(0.0, 1)
     queue.wake(Wake.NODE_ADDED, 0.1)
     queue.wake(Wake.POD_GONE, 0.1, lambda _: True)
@@ -326,7 +323,7 @@ def test_a_change_before_a_pod_was_taken_is_no_reason_to_try_again() -> None:
 
 def test_many_conditional_changes_in_flight_are_bounded_and_none_is_missed() -> None:
     queue = PodQueue()
-    queue.add(key("a"), 0.0)
+    queue.add(key("a"))
     queue.take(0.0)
     queue.wake(Wake.NODE_TAINTS, 0.0, lambda _: False)
     asked = 0
@@ -356,7 +353,7 @@ def test_a_pod_that_changed_itself_is_tried_again() -> None:
 def test_pods_that_are_alike_are_asked_for_once_and_others_not_at_all() -> None:
     queue = PodQueue()
     for number in range(3000):
-        queue.add(key(f"p{number}"), 0.0)
+        queue.add(key(f"p{number}"))
     for number, pod in enumerate(queue.take(0.0)):
         cause = Cause.RESOURCES if number % 3 else Cause.NODE_AFFINITY
         queue.requeue(pod, 0.0, AttemptOutcome.UNSCHEDULABLE, causes={cause, Cause.TAINTS}, like=number % 3)
@@ -379,25 +376,24 @@ def test_pods_that_are_alike_are_asked_for_once_and_others_not_at_all() -> None:
 
 def test_gated_pods_wait_and_their_gates_are_no_latency() -> None:
     queue = PodQueue()
-    queue.add(key("a"), 1.0, gated=True)
+    queue.add(key("a"), gated=True)
     assert queue.take(1000.0) == []
     assert queue.next_wake(1000.0) is None
-    queue.ungate(key("a"), 1000.0)
-    assert queue.added_at(key("a")) == 1000.0
+    queue.ungate(key("a"))
     assert queue.take(1000.0) == [key("a")]
     assert queue.incoming == {("gated", POD_ADDED): 1, ("active", GATES_GONE): 1}
 
 
 def test_a_pod_deleted_in_flight_stays_deleted() -> None:
     queue = PodQueue()
-    queue.add(key("a"), 0.0)
+    queue.add(key("a"))
     queue.take(0.0)
     queue.remove(key("a"))
     queue.requeue(key("a"), 0.1, AttemptOutcome.ERROR)
     queue.done(key("a"))
     assert len(queue) == 0
     assert key("a") not in queue
-    assert (queue.place(key("a")), queue.added_at(key("a")), queue.attempts(key("a"))) == (None, None, 0)
+    assert (queue.place(key("a")), queue.attempts(key("a"))) == (None, 0)
 
 
 def test_entries_are_counted_by_queue_and_event() -> None:
@@ -425,7 +421,7 @@ def test_what_stopped_pods_is_counted_by_plugin() -> None:
 def test_memory_does_not_grow_while_pods_go_round() -> None:
     queue = PodQueue()
     for number in range(50):
-        queue.add(key(f"p{number}"), 0.0)
+        queue.add(key(f"p{number}"))
     for turn in range(400):
         for pod in queue.take(turn * 20.0):
             queue.requeue(pod, turn * 20.0, AttemptOutcome.UNSCHEDULABLE, causes={Cause.RESOURCES})
@@ -448,7 +444,7 @@ def retried_at(seed: int | None, outcome: AttemptOutcome, count: int = 20) -> li
     queue = PodQueue(initial_backoff_s=1.0, rng=None if seed is None else random.Random(seed))
     names = [f"pod-{i:02d}" for i in range(count)]
     for name in names:
-        queue.add(key(name), 0.0)
+        queue.add(key(name))
     for taken in queue.take(0.0):
         queue.requeue(taken, 0.0, outcome)
     queue.wake(Wake.ANY, 0.0)

@@ -359,7 +359,7 @@ def test_relations_that_are_not_named_any_more_leave_nothing() -> None:
         running.deliver()
     running.state.tidy()
     index = running.state.cache.relations
-    assert not index._shelves and not index._counted and not index._texts
+    assert not index._shelves and not index._counted
 
 
 # Large clusters
@@ -396,7 +396,7 @@ def test_a_pod_that_is_put_back_was_never_taken() -> None:
     queue = PodQueue()
     keys = [PodKey("default", name, name) for name in ("a", "b")]
     for key in keys:
-        queue.add(key, 0.0)
+        queue.add(key)
     before = dict(queue.incoming)
     assert queue.take(0.0) == keys
     queue.put_back(keys[1])

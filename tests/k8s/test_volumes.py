@@ -283,9 +283,9 @@ def test_a_volume_is_made_where_its_driver_has_room(said: list[tuple[Any, ...]],
         return all(labels.get(key) in values for key, values in wanted)
 
     known = index(claim("data", size=size))
-    known.put_driver(csi_driver(tells=tells))
+    known.capacities.put_driver(csi_driver(tells=tells))
     for k, (topology, capacity, most, ours) in enumerate(said):
-        known.put_capacity(storage_capacity(f"c{k}", topology, capacity, most, "standard" if ours else "other"))
+        known.capacities.put(storage_capacity(f"c{k}", topology, capacity, most, "standard" if ours else "other"))
     needs = known.needs(user("data"))
     for labels in LABELS:
         there = not tells or any(
@@ -298,20 +298,20 @@ def test_a_volume_is_made_where_its_driver_has_room(said: list[tuple[Any, ...]],
 def test_room_comes_and_goes_with_what_the_driver_says() -> None:
     known, here = index(claim("data")), node(labels={ZONE: "a"})
     driver, room = csi_driver(), storage_capacity("c", {"matchLabels": {ZONE: "a"}}, "5Gi")
-    known.put_driver(driver)
+    known.capacities.put_driver(driver)
     assert known.needs(user("data")).verdict(here) == names.NO_STORAGE
-    known.put_capacity(room)
+    known.capacities.put(room)
     assert known.needs(user("data")).verdict(here) is None
-    known.remove_capacity(room)
+    known.capacities.remove(room)
     assert known.needs(user("data")).verdict(here) == names.NO_STORAGE
-    known.remove_driver(driver)
+    known.capacities.remove_driver(driver)
     assert known.needs(user("data")).verdict(here) is None
 
 
 def test_a_node_that_no_volume_can_reach_is_not_one_without_room() -> None:
     zonal = storage_class("zonal", topologies=[{ZONE: ["a"]}])
     known = index(zonal, claim("data", storage_class="zonal"))
-    known.put_driver(csi_driver())
+    known.capacities.put_driver(csi_driver())
     needs = known.needs(user("data"))
     assert needs.verdict(node(labels={ZONE: "a"})) == names.NO_STORAGE
     assert needs.verdict(node(labels={ZONE: "b"})) == names.NO_VOLUMES
@@ -428,22 +428,6 @@ def test_a_claim_that_is_mounted_twice_is_one_volume() -> None:
 
 
 # In general
-
-
-def test_the_version_tells_that_something_changed() -> None:
-    known = VolumeIndex()
-    seen = [known.version]
-    for change in (
-        lambda: known.put_claim(claim()),
-        lambda: known.put_volume(volume()),
-        lambda: known.put_class(storage_class()),
-        lambda: known.remove_class("standard"),
-        lambda: known.remove_volume("pv1"),
-        lambda: known.remove_claim("default", "data"),
-    ):
-        change()
-        seen.append(known.version)
-    assert seen == sorted(set(seen))
 
 
 def test_what_never_was_can_be_removed() -> None:

@@ -46,8 +46,8 @@ def agent(
     if config is None:
         raise click.UsageError("--config is needed to run the agent; sub-commands are listed with --help")
     # Only what this command needs takes time to import.
+    from flowsched.support.log_lines import set_up_logging
     from flowsched_agent.configuration_file import load_configuration
-    from flowsched_agent.logs import set_up_logging
     from flowsched_agent.process import Wish, run_agent
 
     configuration = load_configuration(config)

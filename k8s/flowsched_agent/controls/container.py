@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from flowsched.node.deadline import Deadline
 from flowsched_agent.controls.cgroup_v1 import GroupV1
 from flowsched_agent.controls.cgroup_v2 import GroupV2
-from flowsched_agent.controls.control import ControlError, Saved
+from flowsched_agent.controls.control import ControlError, Saved, try_all
 from flowsched_agent.controls.group import UNIFIED, Group
 from flowsched_agent.controls.hierarchies import Hierarchies, groups_of
 from flowsched_agent.controls.scheduling import OneWay
@@ -20,6 +20,9 @@ from flowsched_models.quantity import format_cores
 
 class ContainerControl:
     """Steers one group."""
+
+    pid: int | None = None
+    """Whichever it has."""
 
     def __init__(self, system: System, name: str, group: Group, one_way: OneWay | None = None) -> None:
         """Notes all settings. Raises :class:`ControlError`. ``one_way``: what of its threads could not be taken back."""
@@ -129,15 +132,8 @@ class ContainerControl:
 
     def restore(self) -> None:
         """Bring back the group's files, and the classes and affinities of its threads."""
-        refused: ControlError | None = None
         # A frozen thread takes new settings as well, so the order is free; the group holds the tasks, so it is first.
-        for bring_back in (self._group.restore, self._threads.restore):
-            try:
-                bring_back()
-            except ControlError as error:
-                refused = refused or error
-        if refused is not None and not refused.gone:
-            raise refused
+        try_all((self._group.restore, self._threads.restore))
 
     def sentences(self) -> list[str]:
         """What came out otherwise than asked."""

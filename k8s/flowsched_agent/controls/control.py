@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from flowsched.node.deadline import Deadline
@@ -22,12 +22,29 @@ class ControlError(Exception):
         self.gone = gone
 
 
+def try_all(acts: Iterable[Callable[[], None]]) -> None:
+    """Do all of it. Raises the first :class:`ControlError` afterwards, unless that says that the target is gone."""
+    refused: ControlError | None = None
+    for act in acts:
+        try:
+            act()
+        except ControlError as error:
+            refused = refused or error
+    if refused is not None and not refused.gone:
+        raise refused
+
+
 class Control(Protocol):
     """Steers one task or service. All methods raise :class:`ControlError`, except where they say otherwise."""
 
     @property
     def name(self) -> str:
         """What it steers, for sentences."""
+        ...
+
+    @property
+    def pid(self) -> int | None:
+        """The process that it began with, where that is known."""
         ...
 
     def set_cores(self, cores: tuple[int, ...]) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from flowsched.node.deadline import Deadline
-from flowsched_agent.controls.control import ControlError, Saved
+from flowsched_agent.controls.control import ControlError, Saved, try_all
 from flowsched_agent.controls.own_group import OwnGroup
 from flowsched_agent.controls.refusals import refusal
 from flowsched_agent.controls.scheduling import OneWay
@@ -172,24 +172,16 @@ class ProcessControl:
 
     def restore(self) -> None:
         """Bring back classes, affinities and groups, and let it go on."""
-        refused: ControlError | None = None
-        try:
-            self._threads.restore()
-        except ControlError as error:
-            refused = error
+        try_all((self._threads.restore, self._restore_autogroup, self._leave))
+
+    def _restore_autogroup(self) -> None:
         if self._autogroup is not None and self.alive():
-            try:
-                self._write_autogroup(self._autogroup)
-            except ControlError as error:
-                refused = refused or error
-        if self._own is not None:
-            try:
-                self._own.leave()
-            except ControlError as error:
-                refused = refused or error
-            self._own = None
-        if refused is not None and not refused.gone:
-            raise refused
+            self._write_autogroup(self._autogroup)
+
+    def _leave(self) -> None:
+        own, self._own = self._own, None
+        if own is not None:
+            own.leave()
 
     def sentences(self) -> list[str]:
         """What came out otherwise than asked."""

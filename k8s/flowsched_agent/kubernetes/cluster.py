@@ -7,20 +7,20 @@ import logging
 import os
 from collections.abc import Mapping
 
-from flowsched_agent.catalogue import catalogue_of
 from flowsched_agent.configuration import Configuration, Kubernetes
+from flowsched_agent.controls.control import Control
 from flowsched_agent.hands import LinuxHands
 from flowsched_agent.kubernetes.pod_groups import control_of_pod
 from flowsched_agent.kubernetes.pods import NodePod, PodWorkload, read_pod
 from flowsched_agent.kubernetes.reporting import Annotations, Report, Reporter
 from flowsched_agent.loop_thread import LoopThread
 from flowsched_agent.status import Status
-from flowsched_agent.steered import Handle
-from flowsched_agent.workloads import Workload
+from flowsched_agent.workloads import Workload, Workloads
 from flowsched_k8s.api.access import IN_CLUSTER, Access, find_access
 from flowsched_k8s.api.client import MERGE, ApiError, Connection, UnreachableError
 from flowsched_k8s.api.reflector import Reflector
 from flowsched_models.document import InputError, Problem
+from flowsched_models.profiles import load_catalogue
 
 LOG = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ AGAIN_S = 30.0
 """Wait after the API server did not let us read pods, or said what cannot be understood at all."""
 
 
-class Cluster:
+class Cluster(Workloads):
     """The pods of one node as workloads. What comes and goes over the network does so beside the loop, which never waits."""
 
     def __init__(self, configuration: Configuration, hands: LinuxHands, access: Access | None = None) -> None:
@@ -45,7 +45,7 @@ class Cluster:
         self._settings = settings
         self._dry_run = configuration.dry_run
         self._hands = hands
-        self._catalogue = catalogue_of(configuration.profiles_files)
+        self._catalogue = load_catalogue(extra=configuration.profiles_files)
         self._connection = Connection(
             access or _access(settings), timeout=ANSWER_WITHIN_S, user_agent="flowsched-agent"
         )
@@ -79,13 +79,12 @@ class Cluster:
         """See :class:`flowsched_agent.workloads.Workloads`."""
         return self._present
 
-    def handle(self, workload: Workload) -> Handle | None:
+    def control(self, workload: Workload) -> Control:
         """See :class:`flowsched_agent.workloads.Workloads`."""
         assert isinstance(workload, PodWorkload)
         detected = self._hands.detected
-        handle = Handle(control_of_pod(self._hands.system, detected.hierarchies, workload, detected.one_way))
-        self._hands.claim(workload.spec.name, handle)
-        return handle
+        control = control_of_pod(self._hands.system, detected.hierarchies, workload, detected.one_way)
+        return self._hands.claimed(workload.spec.name, control)
 
     def report(self, status: Status) -> None:
         """Let the other thread write what is new."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from flowsched_agent import names
 from flowsched_agent.configuration import MEMCACHED_PORT, Find, ServiceSpec, Slo, TaskSpec
 from flowsched_agent.workloads import Workload
+from flowsched_k8s import names
 from flowsched_k8s.objects import Meta, Struct
 from flowsched_models.catalogue import Catalogue
 from flowsched_models.quantity import QuantityError, parse_cores, parse_duration_us

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from flowsched_agent import names
 from flowsched_agent.status import ServiceStatus, Status
+from flowsched_k8s import names
 from flowsched_models.quantity import format_cores
 
 Annotations = Mapping[str, str | None]

@@ -6,7 +6,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 FIRST_WAIT_S = 0.1
@@ -27,51 +27,42 @@ class MemcachedCounters:
     pid: int
 
 
+@dataclass(eq=False)
 class MemcachedStats:
     """Asks one server. It is never waited for longer than the timeout in total, however it trickles."""
 
-    def __init__(
-        self,
-        host: str = "127.0.0.1",
-        port: int = 11211,
-        timeout_s: float = 0.05,
-        *,
-        socket_path: str | None = None,
-        now_s: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """``host``: an address, or a name that needs no server to be resolved, which nothing here could hurry.
-
-        ``socket_path``: of a UNIX socket, instead of host and port. ASCII protocol without password.
-        """
-        self._host = host
-        self._port = port
-        self._timeout_s = timeout_s
-        self._path = socket_path
-        self._now_s = now_s
-        self._socket: socket.socket | None = None
-        self._wait_s = FIRST_WAIT_S
-        self._not_before_s = float("-inf")
-        self.problem: str | None = None
-        """Why there was no answer last time, in one sentence."""
+    host: str = "127.0.0.1"
+    """An address, or a name that needs no server to be resolved, which nothing here could hurry."""
+    port: int = 11211
+    timeout_s: float = 0.05
+    _: KW_ONLY
+    socket_path: str | None = None
+    """Of a UNIX socket, instead of host and port. ASCII protocol without password."""
+    now_s: Callable[[], float] = time.monotonic
+    problem: str | None = None
+    """Why there was no answer last time, in one sentence."""
+    _socket: socket.socket | None = None
+    _wait_s: float = FIRST_WAIT_S
+    _not_before_s: float = float("-inf")
 
     @property
     def where(self) -> str:
         """The server's address."""
-        return self._path if self._path is not None else f"{self._host}:{self._port}"
+        return self.socket_path if self.socket_path is not None else f"{self.host}:{self.port}"
 
     def read(self) -> MemcachedCounters | None:
         """Its counters; None if it does not answer in time. Never raises.
 
         After a late or broken answer the connection is given up: what comes later on it answers an older question.
         """
-        began = self._now_s()
+        began = self.now_s()
         if self._socket is None and began < self._not_before_s:
             return None
         try:
-            counters = _counters(self._ask(began + self._timeout_s))
+            counters = _counters(self._ask(began + self.timeout_s))
         except (OSError, ValueError) as error:
             self.close()
-            self._not_before_s = self._now_s() + self._wait_s
+            self._not_before_s = self.now_s() + self._wait_s
             self.problem = f"{self.where} was asked for its stats: {_said(error)}; asked again in {self._wait_s:g} s"
             self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
             return None
@@ -106,10 +97,10 @@ class MemcachedStats:
 
     def _connected(self, until_s: float) -> socket.socket:
         if self._socket is None:
-            if self._path is not None:
-                self._socket = self._opened(socket.AF_UNIX, self._path, until_s)
+            if self.socket_path is not None:
+                self._socket = self._opened(socket.AF_UNIX, self.socket_path, until_s)
             else:
-                self._socket = self._first_of(self._host, self._port, until_s)
+                self._socket = self._first_of(self.host, self.port, until_s)
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return self._socket
 
@@ -134,7 +125,7 @@ class MemcachedStats:
         return connection
 
     def _left(self, until_s: float) -> float:
-        left = until_s - self._now_s()
+        left = until_s - self.now_s()
         if left <= 0:
             raise TimeoutError
         return left

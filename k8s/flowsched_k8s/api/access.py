@@ -48,27 +48,25 @@ class Access:
         return next((str(s["value"]).strip() for s in settings.values() if s.get("value")), None)
 
 
-def find_access(
-    kubeconfig: Path | None = None, context: str | None = None, environment: Mapping[str, str] = os.environ
-) -> Access:
+def find_access(kubeconfig: Path | None = None, environment: Mapping[str, str] = os.environ) -> Access:
     """Find the cluster: the given kubeconfig, else ``$KUBECONFIG``, else the cluster around us, else ``~/.kube/config``.
 
     Raises :class:`InputError` with one sentence if there is none or it cannot be used.
     """
     if kubeconfig is not None:
-        return _from_kubeconfig(str(kubeconfig), context)
+        return _from_kubeconfig(str(kubeconfig))
     if named := environment.get("KUBECONFIG"):
-        return _from_kubeconfig(named, context)
+        return _from_kubeconfig(named)
     if environment.get(IN_CLUSTER):
         return _from_within()
     usual = Path(environment.get("HOME", "~")).expanduser() / ".kube" / "config"
     if not usual.is_file():
         message = f"there is no kubeconfig: neither --kubeconfig nor $KUBECONFIG is given, and {usual} does not exist"
         raise InputError([Problem("kubeconfig", None, "", message)])
-    return _from_kubeconfig(str(usual), context)
+    return _from_kubeconfig(str(usual))
 
 
-def _from_kubeconfig(paths: str, context: str | None) -> Access:
+def _from_kubeconfig(paths: str) -> Access:
     # Several files may be named, of which only one need exist.
     named = [Path(p).expanduser() for p in paths.split(os.pathsep) if p]
     found = [path for path in named if path.exists()]
@@ -83,9 +81,8 @@ def _from_kubeconfig(paths: str, context: str | None) -> Access:
     config, configuration = _official_client()
     joined = os.pathsep.join(map(str, found))
     try:
-        config.load_kube_config(joined, context, configuration, persist_config=False)
-        contexts, active = config.list_kube_config_contexts(joined)
-        chosen = next((c for c in contexts if c["name"] == context), active) if context else active
+        config.load_kube_config(joined, client_configuration=configuration, persist_config=False)
+        _, chosen = config.list_kube_config_contexts(joined)
         namespace = str((chosen["context"] or {}).get("namespace") or "default")
         access = _made(configuration, namespace, _proxy_of(found, chosen["context"]["cluster"]))
     except yaml.YAMLError as error:
@@ -94,7 +91,7 @@ def _from_kubeconfig(paths: str, context: str | None) -> Access:
         raise InputError([Problem(joined, line, "", f"not valid YAML: {getattr(error, 'problem', error)}")]) from None
     # The loader fails in many ways on content of the wrong shape.
     except (config.ConfigException, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        message = f"the kubeconfig cannot be used: {_one_line(error)}"
+        message = f"the kubeconfig cannot be used: {one_line(error)}"
         raise InputError([Problem(joined, None, "", message)]) from None
     anonymous = not configuration.api_key and not configuration.cert_file
     if access.tls is not None and anonymous:
@@ -111,7 +108,7 @@ def _from_within() -> Access:
         namespace = _NAMESPACE_FILE.read_text().strip() if _NAMESPACE_FILE.exists() else "default"
         return _made(configuration, namespace)
     except (config.ConfigException, OSError, ValueError) as error:
-        message = f"the cluster cannot be reached from within: {_one_line(error)}"
+        message = f"the cluster cannot be reached from within: {one_line(error)}"
         raise InputError([Problem("ServiceAccount", None, "", message)]) from None
 
 
@@ -168,5 +165,6 @@ def _load_certificate(tls: ssl.SSLContext, configuration: Any) -> None:
         tls.load_cert_chain(configuration.cert_file, configuration.key_file)
 
 
-def _one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
+    """What is said of a fault; its type where it says nothing."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlencode
@@ -16,7 +16,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from flowsched_k8s.api.access import Access
+from flowsched_k8s.api.access import Access, one_line
 from flowsched_k8s.api.rate_limit import RateLimit
 from flowsched_k8s.objects import Status
 
@@ -83,36 +83,29 @@ class NotAllowedError(Exception):
     """The guard of a request forbade it at the moment of sending. Nothing was sent."""
 
 
+@dataclass(eq=False)
 class Connection:
-    """One API server. Requests share ``connections`` kept-alive connections; streams and urgent requests have their own.
+    """One API server. Requests share ``connections`` kept-alive connections; streams and urgent requests have their own."""
 
-    ``on_request(method, code, seconds)`` is told of every request, with code ``<error>`` if there was no answer.
-    """
+    access: Access
+    _: KW_ONLY
+    connections: int = 32
+    timeout: float = 30.0
+    """In seconds."""
+    limit: RateLimit | None = None
+    user_agent: str = "flowsched"
+    on_request: Callable[[str, str, float], None] | None = None
+    """Told of every request: method, code (``<error>`` if there was no answer), seconds."""
+    clock: Callable[[], float] = time.monotonic
+    _session: aiohttp.ClientSession | None = None
+    _headers: dict[str, str] = field(default_factory=dict)
+    _credentials_at: float | None = None
+    _credentials_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _silent: bool = False
 
-    def __init__(
-        self,
-        access: Access,
-        *,
-        connections: int = 32,
-        timeout: float = 30.0,
-        limit: RateLimit | None = None,
-        user_agent: str = "flowsched",
-        on_request: Callable[[str, str, float], None] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Prepare; nothing is opened before the first request. ``timeout`` is in seconds."""
-        self.access = access
-        self._timeout = timeout
-        self._limit = limit
-        self._slots = asyncio.Semaphore(connections)
-        self._user_agent = user_agent
-        self._on_request = on_request
-        self._clock = clock
-        self._session: aiohttp.ClientSession | None = None
-        self._headers: dict[str, str] = {}
-        self._credentials_at: float | None = None
-        self._credentials_lock = asyncio.Lock()
-        self._silent = False
+    def __post_init__(self) -> None:
+        """Prepare; nothing is opened before the first request."""
+        self._slots = asyncio.Semaphore(self.connections)
 
     async def __aenter__(self) -> Self:
         """Use as ``async with``."""
@@ -152,8 +145,8 @@ class Connection:
         data = None if body is None else msgspec.json.encode(body)
         if urgent:
             return await self._send(method, url, data, content_type, accept, timeout, guard)
-        if self._limit is not None:
-            await self._limit.wait()
+        if self.limit is not None:
+            await self.limit.wait()
         # Waiting here and not for the connector: the time limit is for the server, not for the queue.
         async with self._slots:
             return await self._send(method, url, data, content_type, accept, timeout, guard)
@@ -172,7 +165,7 @@ class Connection:
         No bytes for ``stall`` seconds are an error. Raises :class:`ApiError` and :class:`UnreachableError`, both
         also while the chunks are read.
         """
-        began = self._clock()
+        began = self.clock()
         code = "<error>"
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_WITHIN, sock_read=stall)
         try:
@@ -195,7 +188,7 @@ class Connection:
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             if code == "<error>":
                 self._count("GET", code, began, error)
-            raise UnreachableError(_told(error), sent=True) from error
+            raise UnreachableError(one_line(error), sent=True) from error
 
     async def _send(
         self,
@@ -214,14 +207,14 @@ class Connection:
                 headers["Content-Type"] = content_type
             if guard is not None and not guard():
                 raise NotAllowedError
-            began = self._clock()
+            began = self.clock()
             try:
                 async with session.request(
                     method,
                     url,
                     data=data,
                     headers=headers,
-                    timeout=aiohttp.ClientTimeout(total=timeout or self._timeout, sock_connect=_CONNECT_WITHIN),
+                    timeout=aiohttp.ClientTimeout(total=timeout or self.timeout, sock_connect=_CONNECT_WITHIN),
                     proxy=self.access.proxy,
                     server_hostname=self.access.server_name,
                 ) as answer:
@@ -229,7 +222,7 @@ class Connection:
             except (TimeoutError, aiohttp.ClientError, OSError) as error:
                 self._count(method, "<error>", began, error)
                 never = isinstance(error, (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError))
-                raise UnreachableError(_told(error), sent=not never) from error
+                raise UnreachableError(one_line(error), sent=not never) from error
             self._count(method, str(reply.status), began)
             if attempt == 1 and self._check_credentials(reply):
                 continue
@@ -245,7 +238,7 @@ class Connection:
 
     async def _current_headers(self, accept: str) -> dict[str, str]:
         at = self._credentials_at
-        if at is None or self._clock() - at >= CREDENTIALS_FOR:
+        if at is None or self.clock() - at >= CREDENTIALS_FOR:
             async with self._credentials_lock:
                 if self._credentials_at == at:
                     await self._refresh()
@@ -255,12 +248,12 @@ class Connection:
         try:
             authorization = await asyncio.to_thread(self.access.authorization)
         except Exception as error:  # Whatever a plugin or a missing file brings about; the next request tries again.
-            raise UnreachableError(f"no credentials: {_told(error)}", sent=False) from error
+            raise UnreachableError(f"no credentials: {one_line(error)}", sent=False) from error
         # Compression costs more time than it saves within a cluster.
-        self._headers = {"User-Agent": self._user_agent, "Accept-Encoding": "identity"}
+        self._headers = {"User-Agent": self.user_agent, "Accept-Encoding": "identity"}
         if authorization:
             self._headers["Authorization"] = authorization
-        self._credentials_at = self._clock()
+        self._credentials_at = self.clock()
 
     async def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -279,11 +272,11 @@ class Connection:
             # Said once for all requests: each of them fails while the server is away.
             self._silent = error is not None
             if error is not None:
-                _log.warning("the API server %s does not answer, trying again: %s", self.access.server, _told(error))
+                _log.warning("the API server %s does not answer, trying again: %s", self.access.server, one_line(error))
             else:
                 _log.warning("the API server %s answers again", self.access.server)
-        if self._on_request is not None:
-            self._on_request(method, code, self._clock() - began)
+        if self.on_request is not None:
+            self.on_request(method, code, self.clock() - began)
 
 
 def path_of(prefix: str, resource: str, namespace: str = "", name: str = "", sub: str = "") -> str:
@@ -302,7 +295,3 @@ def path_of(prefix: str, resource: str, namespace: str = "", name: str = "", sub
 def _retry_after(answer: aiohttp.ClientResponse) -> float:
     text = answer.headers.get("Retry-After", "")
     return float(text) if text.isdigit() else 0.0
-
-
-def _told(error: BaseException) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

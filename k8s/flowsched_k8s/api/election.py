@@ -7,7 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -50,45 +50,39 @@ class _Observed:
     at: float
 
 
+@dataclass(eq=False)
 class Election:
     """One candidate. It leads from ``on_started`` on, at most until :meth:`holds` says no."""
 
-    def __init__(
-        self,
-        connection: Connection,
-        *,
-        namespace: str,
-        name: str,
-        identity: str,
-        times: Times = Times(),
-        release: bool = True,
-        clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        rng: random.Random | None = None,
-    ) -> None:
-        """Prepare. ``identity`` must be another one for each process; with ``release`` a stop hands over at once."""
-        self.identity = identity
-        self.leader = ""
-        """Who leads, as far as is known."""
-        self._connection = connection
-        self._path = path_of(LEASES, "leases", namespace, name)
-        self._collection = path_of(LEASES, "leases", namespace)
-        self._metadata = {"name": name, "namespace": namespace}
-        self._times = times
-        self._release = release
-        self._clock = clock
-        self._now = now
-        self._sleep = sleep
-        self._rng = rng or random.Random(identity)
-        self._lease: dict[str, Any] | None = None
-        self._observed: _Observed | None = None
-        self._renewed_at: float | None = None
+    connection: Connection
+    _: KW_ONLY
+    namespace: str
+    name: str
+    identity: str
+    """Another one for each process."""
+    times: Times = Times()
+    release: bool = True
+    """Whether a stop hands over at once."""
+    clock: Callable[[], float] = time.monotonic
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    rng: random.Random | None = None
+    leader: str = ""
+    """Who leads, as far as is known."""
+    _lease: dict[str, Any] | None = None
+    _observed: _Observed | None = None
+    _renewed_at: float | None = None
+
+    def __post_init__(self) -> None:
+        """Nothing is asked yet."""
+        self._path = path_of(LEASES, "leases", self.namespace, self.name)
+        self._collection = path_of(LEASES, "leases", self.namespace)
+        self._random = self.rng or random.Random(self.identity)
 
     def holds(self) -> bool:
         """Whether this process leads right now. Only the own clock is asked, so it is true also after a long sleep."""
         at = self._renewed_at
-        return at is not None and self._clock() < at + self._times.renew_deadline
+        return at is not None and self.clock() < at + self.times.renew_deadline
 
     async def run(self, on_started: Callable[[], None], on_lost: Callable[[], None]) -> None:
         """Become the leader, stay it, and return once that is lost. Cancel it to stop; the lease is then released."""
@@ -104,29 +98,29 @@ class Election:
             raise
 
     async def _acquire(self) -> None:
-        while not await self._tried(self._times.renew_deadline):
-            await self._sleep(self._times.retry_period * self._rng.uniform(1.0, _SPREAD))
+        while not await self._tried(self.times.renew_deadline):
+            await self.sleep(self.times.retry_period * self._random.uniform(1.0, _SPREAD))
         _log.info("%s leads", self.identity)
 
     async def _renew(self) -> None:
         """Return when the leadership is lost."""
         while True:
-            await self._sleep(self._times.retry_period)
-            began = self._clock()
-            while self.holds() and not await self._tried(min(self._left(), self._times.renew_deadline / _ATTEMPTS)):
+            await self.sleep(self.times.retry_period)
+            began = self.clock()
+            while self.holds() and not await self._tried(min(self._left(), self.times.renew_deadline / _ATTEMPTS)):
                 if self.leader != self.identity:
                     self._renewed_at = None
                     break
                 # A request that hung was pause enough.
-                pause = self._times.retry_period - (self._clock() - began)
-                await self._sleep(max(0.0, min(pause, self._left())))
-                began = self._clock()
+                pause = self.times.retry_period - (self.clock() - began)
+                await self.sleep(max(0.0, min(pause, self._left())))
+                began = self.clock()
             if not self.holds():
                 return
 
     def _left(self) -> float:
         at = self._renewed_at
-        return 0.0 if at is None else at + self._times.renew_deadline - self._clock()
+        return 0.0 if at is None else at + self.times.renew_deadline - self.clock()
 
     async def _tried(self, within: float) -> bool:
         """Take or renew the lease once; whether it is ours now."""
@@ -147,14 +141,14 @@ class Election:
 
     async def _try(self, within: float) -> bool:
         if self._lease is None or self.leader != self.identity:
-            reply = await self._connection.request("GET", self._path, timeout=within, urgent=True)
+            reply = await self.connection.request("GET", self._path, timeout=within, urgent=True)
             if reply.status == 404:
                 return await self._put(None, within)
             if not reply.ok:
                 raise ApiError.of(reply)
             self._observe(msgspec.json.decode(reply.body, type=dict[str, Any]))
         assert self._lease is not None and self._observed is not None
-        if self.leader not in ("", self.identity) and self._clock() < self._observed.at + self._duration():
+        if self.leader not in ("", self.identity) and self.clock() < self._observed.at + self._duration():
             return False
         return await self._put(self._lease, within)
 
@@ -162,7 +156,7 @@ class Election:
         """Seconds for which the holder asked."""
         assert self._lease is not None
         told = self._lease.get("spec", {}).get("leaseDurationSeconds")
-        return float(told) if isinstance(told, int) else self._times.lease_duration
+        return float(told) if isinstance(told, int) else self.times.lease_duration
 
     def _observe(self, lease: dict[str, Any]) -> None:
         spec = lease.get("spec") or {}
@@ -174,7 +168,7 @@ class Election:
         )
         self._lease = lease
         if self._observed is None or self._observed.record != record:
-            self._observed = _Observed(record, self._clock())
+            self._observed = _Observed(record, self.clock())
         leader = spec.get("holderIdentity") or ""
         if leader != self.leader:
             _log.info("the leader is %s", leader or "not elected yet")
@@ -183,26 +177,27 @@ class Election:
     async def _put(self, lease: dict[str, Any] | None, within: float) -> bool:
         """Write the lease as ours; another replica may be faster."""
         # Counted from before the request: the lease may be ours from any moment after that.
-        began = self._clock()
+        began = self.clock()
         spec = dict((lease or {}).get("spec") or {})
-        now = self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = self.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         if spec.get("holderIdentity") != self.identity:
             spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + (lease is not None)
             spec["acquireTime"] = now
         spec["holderIdentity"] = self.identity
         spec["renewTime"] = now
-        spec["leaseDurationSeconds"] = max(1, round(self._times.lease_duration))
+        spec["leaseDurationSeconds"] = max(1, round(self.times.lease_duration))
         return await self._written(lease, spec, within, began)
 
     async def _written(self, lease: dict[str, Any] | None, spec: dict[str, Any], within: float, began: float) -> bool:
         if lease is None:
-            body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": self._metadata, "spec": spec}
+            metadata = {"name": self.name, "namespace": self.namespace}
+            body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
             method, path = "POST", self._collection
         else:
             # As it was read, with its resourceVersion: a change in between is a conflict, and labels stay.
             body = {**lease, "spec": spec}
             method, path = "PUT", self._path
-        reply = await self._connection.request(method, path, body=body, timeout=within, urgent=True)
+        reply = await self.connection.request(method, path, body=body, timeout=within, urgent=True)
         if reply.status == 409:
             self._lease = None
             return False
@@ -216,15 +211,15 @@ class Election:
         """Hand the lease over, so that another one need not wait for its end."""
         held = self.holds()
         self._renewed_at = None
-        if not (held and self._release and self._lease is not None):
+        if not (held and self.release and self._lease is not None):
             return
         spec = dict(self._lease.get("spec") or {})
         spec |= {
             "holderIdentity": "",
             "leaseDurationSeconds": 1,
-            "renewTime": self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+            "renewTime": self.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         }
         try:
-            await self._written(self._lease, spec, self._times.retry_period, self._clock())
+            await self._written(self._lease, spec, self.times.retry_period, self.clock())
         except (ApiError, UnreachableError, msgspec.DecodeError) as error:
             _log.warning("the lease could not be handed over: %s", error)

@@ -8,14 +8,14 @@ import math
 import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
 from flowsched_k8s.api.backoff import Backoff
-from flowsched_k8s.api.client import ApiError, Connection, UnreachableError
+from flowsched_k8s.api.client import JSON, ApiError, Connection, UnreachableError
 from flowsched_k8s.changes import Gone, Seen
 from flowsched_k8s.objects import ListMeta, Meta, ObjectList, Status, Struct, WatchEvent
 
@@ -43,6 +43,7 @@ class Named(Protocol):
 
 
 Obj = TypeVar("Obj", bound=Named)
+Listed = TypeVar("Listed")
 Name = tuple[str, str]
 """Namespace and name."""
 Happening = Seen[Obj] | Gone[Obj]
@@ -75,6 +76,10 @@ class _Brief(Struct):
     metadata: Meta = Meta()
 
 
+_BRIEF = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+_BRIEF_LIST = msgspec.json.Decoder(ObjectList[_Brief])
+
+
 class _RawList(Struct):
     metadata: ListMeta = ListMeta()
     items: list[msgspec.Raw] | None = None
@@ -93,6 +98,7 @@ class _Check:
     removed: set[Name]
 
 
+@dataclass(eq=False)
 class Reflector(Generic[Obj]):
     """Lists and watches one path, and tells ``on_event`` in batches what is there and what is gone.
 
@@ -101,60 +107,47 @@ class Reflector(Generic[Obj]):
     then ``unavailable``, with the reason, and is looked at again every ``unavailable_retry`` seconds.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        path: str,
-        type_: type[Obj],
-        on_event: Callable[[list[Happening[Obj]]], None],
-        *,
-        selectors: Mapping[str, str] | None = None,
-        page_size: int = 500,
-        reconcile_every: float = 0.0,
-        on_difference: Callable[[int], None] | None = None,
-        unavailable_retry: float = 60.0,
-        stall: float = STALL,
-        rng: random.Random | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        """Prepare. ``selectors`` are ``labelSelector`` and ``fieldSelector``; all times are in seconds.
+    connection: Connection
+    path: str
+    type_: InitVar[type[Obj]]
+    on_event: Callable[[list[Happening[Obj]]], object]
+    _: KW_ONLY
+    selectors: Mapping[str, str] = field(default_factory=dict)
+    """``labelSelector`` and ``fieldSelector``."""
+    page_size: int = 500
+    reconcile_every: float = 0.0
+    """So often the API server is asked for what it has, beside the watch; objects that differ are counted, told to
+    ``on_difference`` and put right. This and all other times are in seconds.
+    """
+    on_difference: Callable[[int], None] | None = None
+    unavailable_retry: float = 60.0
+    stall: float = STALL
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    cache: dict[Name, Obj] = field(default_factory=dict)
+    state: State = State.LISTING
+    reason: str = ""
+    counts: Counts = field(default_factory=Counts)
+    _position: str = ""
+    _refusals: int = 0
+    _current_from: float = math.inf
+    _settled: asyncio.Event = field(default_factory=asyncio.Event)
+    _synced: asyncio.Event = field(default_factory=asyncio.Event)
+    _check: _Check | None = None
+    _removed: set[Name] | None = None
+    _lost_track: bool = False
+    _unreadable: set[Name] = field(default_factory=set)
+    _waiters: list[asyncio.Future[None]] = field(default_factory=list)
+    _watch_task: asyncio.Task[None] | None = None
 
-        With ``reconcile_every``, the API server is asked that often for what it has, beside the watch; objects
-        that differ are counted, told to ``on_difference`` and put right.
-        """
-        self.path = path
-        self.cache: dict[Name, Obj] = {}
-        self.state = State.LISTING
-        self.reason = ""
-        self.counts = Counts()
-        self._connection = connection
-        self._on_event = on_event
-        self._selectors = dict(selectors or {})
-        self._page_size = page_size
-        self._reconcile_every = reconcile_every
-        self._on_difference = on_difference
-        self._unavailable_retry = unavailable_retry
-        self._stall = stall
-        self._rng = rng or random.Random(0)
-        self._clock = clock
-        self._sleep = sleep
-        self._backoff = Backoff(self._rng)
+    def __post_init__(self, type_: type[Obj]) -> None:
+        """Prepare to decode objects of the type."""
+        self._backoff = Backoff(self.rng)
         self._list_decoder = msgspec.json.Decoder(ObjectList[type_])  # type: ignore[valid-type]
         self._decoder = msgspec.json.Decoder(type_)
         self._event_decoder = msgspec.json.Decoder(WatchEvent)
         self._brief_decoder = msgspec.json.Decoder(_Brief)
-        self._position = ""
-        self._refusals = 0
-        self._current_from = math.inf
-        self._settled = asyncio.Event()
-        self._synced = asyncio.Event()
-        self._check: _Check | None = None
-        self._removed: set[Name] | None = None
-        self._lost_track = False
-        self._unreadable: set[Name] = set()
-        self._waiters: list[asyncio.Future[None]] = []
-        self._watch_task: asyncio.Task[None] | None = None
 
     @property
     def synced(self) -> bool:
@@ -164,7 +157,7 @@ class Reflector(Generic[Obj]):
     @property
     def current(self) -> bool:
         """Whether what happens is told: since the last failure everything was listed, or a watch goes on where one ended."""
-        return self._current_from <= self._clock()
+        return self._current_from <= self.clock()
 
     async def wait_synced(self) -> None:
         """Return once the cache has been filled for the first time."""
@@ -195,7 +188,7 @@ class Reflector(Generic[Obj]):
 
     async def run(self) -> None:
         """Follow the API server until cancelled. Nothing that the server does ends it."""
-        if self._reconcile_every > 0:
+        if self.reconcile_every > 0:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._follow())
                 tasks.create_task(self._reconcile())
@@ -206,7 +199,7 @@ class Reflector(Generic[Obj]):
         while True:
             delay = await self._guarded(self._step())
             if delay > 0:
-                await self._sleep(delay)
+                await self.sleep(delay)
 
     async def _step(self) -> float:
         """One list or one watch; returns the seconds to wait after it."""
@@ -222,7 +215,7 @@ class Reflector(Generic[Obj]):
                 if not waiter.done():
                     waiter.set_result(None)
             return 0.0
-        began = self._clock()
+        began = self.clock()
         events = self.counts.events
         self._watch_task = asyncio.create_task(self._watch())
         try:
@@ -235,7 +228,7 @@ class Reflector(Generic[Obj]):
         finally:
             self._watch_task = None
             # However it ended, a watch that lived says that the outage before it is over.
-            lived = self._clock() - began >= QUICK or self.counts.events > events
+            lived = self.clock() - began >= QUICK or self.counts.events > events
             if lived:
                 self._backoff.reset()
                 self._refusals = 0
@@ -278,7 +271,7 @@ class Reflector(Generic[Obj]):
             # A cluster need not have every API; not to be allowed to read one that it has is worth a look.
             level = logging.WARNING if error.status == 403 else logging.INFO
             self._set(State.UNAVAILABLE, str(error).strip(), level)
-            return self._unavailable_retry * self._rng.uniform(0.8, 1.2)
+            return self.unavailable_retry * self.rng.uniform(0.8, 1.2)
         _log.warning("%s: %s", self.path, error)
         if error.status != 429:
             self._refusals += 1
@@ -303,9 +296,7 @@ class Reflector(Generic[Obj]):
         self._lost_track = False
         self._unreadable.clear()
         listed: set[Name] = set()
-        query = {"limit": str(self._page_size), **self._selectors}
-        while True:
-            page = await self._page(query)
+        async for page in self._pages(self._decoded_page):
             batch: list[Happening[Obj]] = []
             for obj in page.items or ():
                 name = (obj.metadata.namespace, obj.metadata.name)
@@ -319,23 +310,32 @@ class Reflector(Generic[Obj]):
                 self.cache[name] = obj
                 batch.append(Seen(obj))
             self._tell(batch)
-            if not page.metadata.continue_:
-                break
-            query["continue"] = page.metadata.continue_
         vanished = [name for name in self.cache if name not in listed]
         self._tell([Gone(self.cache.pop(name)) for name in vanished])
         self._position = page.metadata.resource_version
-        self._current_from = self._clock()
+        self._current_from = self.clock()
 
-    async def _page(self, query: Mapping[str, str]) -> ObjectList[Obj]:
-        reply = await self._connection.request("GET", self.path, query=query)
-        if not reply.ok:
-            raise ApiError.of(reply)
+    async def _pages(
+        self, decode: Callable[[bytes], ObjectList[Listed]], accept: str = JSON
+    ) -> AsyncIterator[ObjectList[Listed]]:
+        """What the server has now, page by page; the last one says what position that is."""
+        query = {"limit": str(self.page_size), **self.selectors}
+        while True:
+            reply = await self.connection.request("GET", self.path, query=query, accept=accept)
+            if not reply.ok:
+                raise ApiError.of(reply)
+            page = decode(reply.body)
+            yield page
+            if not page.metadata.continue_:
+                return
+            query["continue"] = page.metadata.continue_
+
+    def _decoded_page(self, body: bytes) -> ObjectList[Obj]:
         try:
-            return self._list_decoder.decode(reply.body)
+            return self._list_decoder.decode(body)
         except msgspec.ValidationError:
             # One strange object must not hide all others.
-            raw = msgspec.json.decode(reply.body, type=_RawList)
+            raw = msgspec.json.decode(body, type=_RawList)
             items = [obj for item in raw.items or () if (obj := self._decoded(item)) is not None]
             return ObjectList(metadata=raw.metadata, items=items)
 
@@ -361,11 +361,11 @@ class Reflector(Generic[Obj]):
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._position,
-            "timeoutSeconds": str(round(self._rng.uniform(*WATCH_FOR))),
-            **self._selectors,
+            "timeoutSeconds": str(round(self.rng.uniform(*WATCH_FOR))),
+            **self.selectors,
         }
-        async with self._connection.stream(self.path, query, self._stall) as chunks:
-            self._current_from = min(self._current_from, self._clock() + SETTLED_AFTER)
+        async with self.connection.stream(self.path, query, self.stall) as chunks:
+            self._current_from = min(self._current_from, self.clock() + SETTLED_AFTER)
             async for lines in _lines(chunks):
                 self._take(lines)
 
@@ -420,13 +420,13 @@ class Reflector(Generic[Obj]):
 
     def _tell(self, batch: list[Happening[Obj]]) -> None:
         if batch:
-            self._on_event(batch)
+            self.on_event(batch)
 
     # Reconcile
 
     async def _reconcile(self) -> None:
         while True:
-            await self._sleep(self._reconcile_every * self._rng.uniform(0.9, 1.1))
+            await self.sleep(self.reconcile_every * self.rng.uniform(0.9, 1.1))
             # One that has not come to its end yet is not given up for the next.
             if self.state is not State.SYNCED or self._check is not None:
                 continue
@@ -440,19 +440,10 @@ class Reflector(Generic[Obj]):
         """Ask what the server has; it is compared when the watch has come to the same position."""
         self._removed = removed = set[Name]()
         listed: dict[Name, tuple[str, int]] = {}
-        query = {"limit": str(self._page_size), **self._selectors}
-        accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
-        while True:
-            reply = await self._connection.request("GET", self.path, query=query, accept=accept)
-            if not reply.ok:
-                raise ApiError.of(reply)
-            page = msgspec.json.decode(reply.body, type=ObjectList[_Brief])
+        async for page in self._pages(_BRIEF_LIST.decode, _BRIEF):
             for brief in page.items or ():
                 meta = brief.metadata
                 listed[(meta.namespace, meta.name)] = (meta.uid, _number(meta.resource_version))
-            if not page.metadata.continue_:
-                break
-            query["continue"] = page.metadata.continue_
         if self._removed is not removed:
             # The cache was filled anew meanwhile: nothing to compare.
             return
@@ -481,8 +472,8 @@ class Reflector(Generic[Obj]):
             _log.warning("%s: %d objects differ from what the API server has: listing again", self.path, wrong)
             self.counts.differences += wrong
             self._lost_track = True
-        if self._on_difference is not None and wrong:
-            self._on_difference(wrong)
+        if self.on_difference is not None and wrong:
+            self.on_difference(wrong)
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[list[bytes]]:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -41,18 +41,16 @@ from flowsched_k8s.instructions import (
     TaintNode,
 )
 from flowsched_k8s.objects import Pod, Struct
+from flowsched_k8s.recorder import NOTE_BYTES, cut
 
 _log = logging.getLogger(__name__)
 
 CORE = "/api/v1"
 EVENTS = "/apis/events.k8s.io/v1"
-NOTE_BYTES = 1024
-"""The API server refuses events with a longer note."""
 MESSAGE_BYTES = 16 * 1024
 """Of a condition; far below what an object may hold."""
 RESOLVE_WITHIN = 60.0
 """Seconds for finding out what became of a binding; the API server gives up on a request within that time too."""
-_CORE_KINDS = {"Pod", "Node", "ConfigMap", "Namespace"}
 _NAME_BYTES = 253
 _TAINT = ("key", "value", "effect", "timeAdded")
 
@@ -119,41 +117,29 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
+@dataclass(eq=False)
 class Writer:
-    """Writes to the API server under one scheduler name.
+    """Writes to the API server under one scheduler name."""
 
-    ``may_write`` is asked right before each request is sent, so that a process which has lost its lease writes
-    nothing more, however long the request had to wait.
+    connection: Connection
+    _: KW_ONLY
+    reporting_controller: str = names.SCHEDULER_NAME
+    reporting_instance: str = names.SCHEDULER_NAME
+    dry_run: bool = False
+    may_write: Callable[[], bool] | None = None
+    """Asked right before each request is sent, so that a process which has lost its lease writes nothing more, however long
+    the request had to wait.
     """
-
-    def __init__(
-        self,
-        connection: Connection,
-        *,
-        reporting_controller: str = names.SCHEDULER_NAME,
-        reporting_instance: str = names.SCHEDULER_NAME,
-        dry_run: bool = False,
-        may_write: Callable[[], bool] | None = None,
-        event_queue: int = 1000,
-        event_limit: RateLimit | None = None,
-        now: Callable[[], datetime] = _now,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        """Prepare. ``event_queue`` is how many events may wait; by default 50 a second are posted, and 100 at once."""
-        self.event_counts = EventCounts()
-        self._connection = connection
-        self._controller = reporting_controller
-        self._instance = reporting_instance[:128]
-        self._dry_run = dry_run
-        self._may_write = may_write
-        self._event_queue = event_queue
-        self._event_limit = event_limit or RateLimit(50.0, 100)
-        self._events = _Events()
-        self._event_number = 0
-        self._now = now
-        self._clock = clock
-        self._sleep = sleep
+    event_queue: int = 1000
+    """How many events may wait."""
+    event_limit: RateLimit = field(default_factory=lambda: RateLimit(50.0, 100))
+    """How many are posted."""
+    now: Callable[[], datetime] = _now
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    event_counts: EventCounts = field(default_factory=EventCounts)
+    _events: _Events = field(default_factory=_Events)
+    _event_number: int = 0
 
     async def carry_out(self, instruction: Instruction) -> Result:
         """Carry out any instruction. A binding whose answer is lost is resolved; an event is queued."""
@@ -199,15 +185,15 @@ class Writer:
         is unassigned the same binding is sent again, which is harmless, since the API server accepts one only. The
         answer is ``LOST`` only if the API server cannot be asked within so many seconds.
         """
-        until = self._clock() + within
+        until = self.clock() + within
         delay = 0.05
         while True:
             result = await self._resolved(bind)
             if result.outcome not in (WriteOutcome.LOST, WriteOutcome.RETRY):
                 return result
-            if self._clock() + delay >= until:
+            if self.clock() + delay >= until:
                 return Result(WriteOutcome.LOST, result.message)
-            await self._sleep(max(delay, result.retry_after))
+            await self.sleep(max(delay, result.retry_after))
             delay = min(delay * 2.0, 5.0)
 
     async def _resolved(self, bind: Bind) -> Result:
@@ -248,7 +234,7 @@ class Writer:
         Raises :class:`~flowsched_k8s.api.client.ApiError` and :class:`~flowsched_k8s.api.client.UnreachableError`.
         """
         try:
-            pod = await self._connection.get(_pod(key), Pod)
+            pod = await self.connection.get(_pod(key), Pod)
         except ApiError as error:
             if error.status == 404:
                 return None
@@ -262,7 +248,7 @@ class Writer:
             "status": "False",
             "reason": patch.reason,
             "message": cut(patch.message, MESSAGE_BYTES),
-            "lastTransitionTime": _seconds(since or self._now()),
+            "lastTransitionTime": _seconds(since or self.now()),
         }
         if patch.generation is not None:
             condition["observedGeneration"] = patch.generation
@@ -278,7 +264,7 @@ class Writer:
             "status": "True",
             "reason": names.PREEMPTION_BY_SCHEDULER,
             "message": cut(evict.message, MESSAGE_BYTES),
-            "lastTransitionTime": _seconds(self._now()),
+            "lastTransitionTime": _seconds(self.now()),
         }
         what = f"evict {evict.pod}"
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": evict.pod.uid}}
@@ -329,7 +315,7 @@ class Writer:
             "status": "True" if status.scheduled else "False",
             "reason": status.reason,
             "message": cut(status.message, MESSAGE_BYTES),
-            "lastTransitionTime": _seconds(self._now()),
+            "lastTransitionTime": _seconds(self.now()),
         }
         path = path_of(f"/apis/{status.api_version}", "podgroups", status.namespace, status.name, "status")
         what = f"status of pod group {status.namespace}/{status.name}"
@@ -347,12 +333,12 @@ class Writer:
         return await self._write("PATCH", _pod(pod, "status"), body, STRATEGIC_MERGE, what)
 
     async def _write(self, method: str, path: str, body: Any, content_type: str, what: str) -> Result:
-        if self._dry_run:
+        if self.dry_run:
             _log.info("dry run: %s", what)
             return Result(WriteOutcome.DRY)
         try:
-            reply = await self._connection.request(
-                method, path, body=body, content_type=content_type, guard=self._may_write
+            reply = await self.connection.request(
+                method, path, body=body, content_type=content_type, guard=self.may_write
             )
         except NotAllowedError:
             return Result(WriteOutcome.STOPPED, f"{what}: not sent, this process may not write any more")
@@ -364,13 +350,13 @@ class Writer:
 
     def post_event(self, event: PostEvent) -> Result:
         """Queue an event; never waits. :meth:`run_events` posts it."""
-        if self._dry_run:
+        if self.dry_run:
             _log.info("dry run: event %s on %s: %s", event.reason, event.regarding, event.note)
             return Result(WriteOutcome.DRY)
-        if len(self._events.queue) >= self._event_queue:
+        if len(self._events.queue) >= self.event_queue:
             self.event_counts.dropped += 1
             return Result(WriteOutcome.REFUSED, "too many events wait")
-        self._events.queue.append((event, self._now()))
+        self._events.queue.append((event, self.now()))
         self._events.arrived.set()
         return Result(WriteOutcome.DONE)
 
@@ -382,9 +368,9 @@ class Writer:
 
     async def flush_events(self, within: float) -> None:
         """Wait until no event is queued, but no more than so many seconds."""
-        until = self._clock() + within
-        while self._events.queue and self._clock() < until:
-            await self._sleep(0.02)
+        until = self.clock() + within
+        while self._events.queue and self.clock() < until:
+            await self.sleep(0.02)
 
     async def _post_events(self) -> None:
         while True:
@@ -392,10 +378,10 @@ class Writer:
                 self._events.arrived.clear()
                 await self._events.arrived.wait()
             event, at = self._events.queue.popleft()
-            await self._event_limit.wait()
+            await self.event_limit.wait()
             result = await self._post(event, at)
             if result.outcome is WriteOutcome.RETRY:
-                await self._sleep(max(1.0, result.retry_after))
+                await self.sleep(max(1.0, result.retry_after))
                 result = await self._post(event, at)
             if result.outcome is WriteOutcome.DONE:
                 self.event_counts.posted += 1
@@ -408,25 +394,23 @@ class Writer:
         self._event_number += 1
         # Unique over restarts: the microsecond, and a number within this process.
         suffix = f".{int(at.timestamp() * 1e6):x}{self._event_number & 0xFFFF:04x}"
-        # Events on objects that belong to no namespace are in the default one.
-        namespace = about.namespace or "default"
-        regarding = {"kind": event.kind, "name": about.name, "namespace": about.namespace, "uid": about.uid}
-        if event.kind in _CORE_KINDS:
-            regarding["apiVersion"] = "v1"
+        regarding = {"apiVersion": "v1", "kind": "Pod", **about._asdict()}
         body = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
-            "metadata": {"name": about.name[: _NAME_BYTES - len(suffix)] + suffix, "namespace": namespace},
+            "metadata": {"name": about.name[: _NAME_BYTES - len(suffix)] + suffix, "namespace": about.namespace},
             "eventTime": at.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-            "reportingController": event.controller or self._controller,
-            "reportingInstance": self._instance,
+            "reportingController": event.controller or self.reporting_controller,
+            "reportingInstance": self.reporting_instance[:128],
             "action": event.action,
             "reason": event.reason,
             "type": event.type,
             "regarding": regarding,
             "note": cut(event.note, NOTE_BYTES),
         }
-        return await self._write("POST", path_of(EVENTS, "events", namespace), body, JSON, f"event {event.reason}")
+        return await self._write(
+            "POST", path_of(EVENTS, "events", about.namespace), body, JSON, f"event {event.reason}"
+        )
 
 
 def result_of(reply: Reply, what: str) -> Result:
@@ -457,14 +441,6 @@ def _is_other_uid(reply: Reply) -> bool:
     except msgspec.DecodeError:
         return False
     return any(cause.field == "metadata.uid" for cause in causes)
-
-
-def cut(text: str, limit: int) -> str:
-    """The text in no more than so many bytes of UTF-8, cut between characters."""
-    encoded = text.encode(errors="replace")
-    if len(encoded) <= limit:
-        return encoded.decode()
-    return encoded[: limit - len("…".encode())].decode(errors="ignore") + "…"
 
 
 def _pod(key: PodKey, sub: str = "") -> str:

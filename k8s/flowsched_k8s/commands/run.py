@@ -41,9 +41,10 @@ def run(
     # Only what this command needs takes time to import.
     import uvloop
 
+    from flowsched.support.log_lines import set_up_logging
     from flowsched_k8s.api.access import find_access
     from flowsched_k8s.configuration_file import load_configuration
-    from flowsched_k8s.logs import set_up_logging
+    from flowsched_k8s.instructions import PodKey
     from flowsched_k8s.process import Process
     from flowsched_models.compiled import tell_of_compiling
 
@@ -57,16 +58,12 @@ def run(
         "logging": logging.model_copy(update=told),
     }
     configuration = configuration.model_copy(update=changed)
-    set_up_logging(configuration.logging.format, configuration.logging.verbosity)
+    set_up_logging(configuration.logging.format, configuration.logging.verbosity, words=(PodKey,))
     # A log line, as everything else that a running scheduler says.
     tell_of_compiling(lambda: getLogger(__name__).info("compiling once, about a minute"))
     access = find_access(kubeconfig or configuration.client_connection.kubeconfig)
-
-    async def until_stopped() -> int:
-        return await Process(configuration, access).run()
-
     try:
-        return uvloop.run(until_stopped())
+        return uvloop.run(Process(configuration, access).run())
     except OSError:
         # For other commands it is a file that cannot be written; here it may come from anywhere.
         getLogger(__name__).critical("stopped by a fault", exc_info=True)

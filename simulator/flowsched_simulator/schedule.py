@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict
 
 from flowsched.cluster.snapshot import Service
 from flowsched.support.configuration import written
@@ -27,7 +27,7 @@ class Place(Form):
 class ScheduledTask(Form):
     """One job of a schedule. Exactly one of ``start_s`` and ``after`` is set."""
 
-    model_config = ConfigDict(validate_by_name=True)
+    model_config = ConfigDict(alias_generator=lambda name: name.removesuffix("_milli"), validate_by_name=True)
 
     job: Name
     machine: Name
@@ -35,9 +35,9 @@ class ScheduledTask(Form):
     threads: PositiveInt
     start_s: NotNegative | None = None
     after: Name | None = None
-    request_milli: Milli | None = Field(default=None, alias="request")
+    request_milli: Milli | None = None
     """CPU request, its weight where cores are shared; None: an equal split of every core it may use."""
-    limit_milli: Milli | None = Field(default=None, alias="limit")
+    limit_milli: Milli | None = None
     """CPU limit, or None for no limit."""
 
 

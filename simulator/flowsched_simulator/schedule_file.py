@@ -17,12 +17,11 @@ from flowsched_models.document import (
     KeyPath,
     Problems,
     name_help,
-    read_document,
 )
 from flowsched_models.form import Form, Name, check, check_header
 from flowsched_models.quantity import format_cores
 from flowsched_simulator.scenario import Scenario
-from flowsched_simulator.scenario_file import bundled, find_file, load_scenario, source_of
+from flowsched_simulator.scenario_file import bundled, find_document, load_scenario
 from flowsched_simulator.schedule import Place, Schedule, ScheduledTask, place_of
 
 BUNDLED = Path(__file__).with_name("schedules")
@@ -52,8 +51,7 @@ def load_schedule(name_or_path: str | Path, scenario_loader: ScenarioLoader = lo
 
     Raises :class:`flowsched_models.document.InputError` with all mistakes of the file.
     """
-    path = find_file(name_or_path, BUNDLED, "schedule")
-    document = read_document(path, source_of(path, BUNDLED))
+    document = find_document(name_or_path, BUNDLED, "schedule")
     check_header(document, "Schedule")
     return _ScheduleReader(document, scenario_loader).read()
 

@@ -21,7 +21,7 @@ from flowsched.disaggregation.registry import DISAGGREGATION_POLICIES
 from flowsched.planner import PlanRules
 from flowsched.scale import choice
 from flowsched_models.command_line import Seconds, StrictCommand
-from flowsched_models.document import Document, InputError, Problem, read_document
+from flowsched_models.document import InputError, Problem
 from flowsched_models.output import make_folder, write_whole
 from flowsched_simulator import isolation
 from flowsched_simulator.baselines import BASELINES, variant_label, variants_of
@@ -47,7 +47,7 @@ from flowsched_simulator.replay import caveats, placed_services, replay
 from flowsched_simulator.report import render_report
 from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Scenario
-from flowsched_simulator.scenario_file import BUNDLED, find_file, load_scenario, read_scenario, source_of
+from flowsched_simulator.scenario_file import BUNDLED, find_document, load_scenario, read_scenario
 from flowsched_simulator.schedule_file import load_schedule
 from flowsched_simulator.simulation import LONGEST_S, Options
 from flowsched_simulator.table import render_table
@@ -172,7 +172,7 @@ def simulate(
         text, code = simulate_events(Path(scenario), asked, lambda note: click.echo(f"note: {note}", err=True))
         click.echo(text)
         context.exit(code)
-    document = _document(scenario)
+    document = find_document(scenario, BUNDLED, "scenario")
     kind = document.data.get("kind")
 
     def folder(name: str) -> Path | None:
@@ -303,11 +303,6 @@ def _print(text: str, report: Path | None) -> None:
     if report is not None:
         click.echo(f"report: {report}", err=True)
     click.echo(text)
-
-
-def _document(scenario: str) -> Document:
-    path = find_file(scenario, BUNDLED, "scenario")
-    return read_document(path, source_of(path, BUNDLED))
 
 
 def _of_clusters(policies: tuple[str, ...]) -> tuple[str, ...]:

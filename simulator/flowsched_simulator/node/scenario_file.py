@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from flowsched.cluster.cluster_form import plural, refer, unique
 from flowsched.node import Deadline, NodeService, NodeTask
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.document import Document, KeyPath, Problems, name_help, read_document
-from flowsched_models.form import Checked, check_header
+from flowsched_models.document import Document, KeyPath, Problems
+from flowsched_models.form import Checked
 from flowsched_models.quantity import format_duration_us, format_rate
 from flowsched_models.wave_file import read_wave
 from flowsched_simulator.form_reader import read_form
@@ -24,10 +23,9 @@ from flowsched_simulator.node.scenario_form import (
     PolicyForm,
 )
 from flowsched_simulator.node.wave import LoadRange
-from flowsched_simulator.scenario_file import BUNDLED, find_file, source_of
+from flowsched_simulator.scenario_file import BUNDLED, find_document
 
 KIND = "NodeScenario"
-_PLACEHOLDERS: Mapping[str, Any] = {"apiVersion": "flowsched/v1", "kind": KIND, "name": "unnamed"}
 
 
 def load_node_scenario(name_or_path: str | Path) -> NodeScenario:
@@ -35,13 +33,11 @@ def load_node_scenario(name_or_path: str | Path) -> NodeScenario:
 
     Raises :class:`flowsched_models.document.InputError` with all mistakes of the file and of those it names.
     """
-    path = find_file(name_or_path, BUNDLED, "scenario", KIND)
-    return read_node_scenario(read_document(path, source_of(path, BUNDLED)))
+    return read_node_scenario(find_document(name_or_path, BUNDLED, "scenario", KIND))
 
 
 def read_node_scenario(document: Document) -> NodeScenario:
     """The same from a document that is read. Raises :class:`flowsched_models.document.InputError`."""
-    check_header(document, KIND)
     return _NodeScenarioReader(document).read()
 
 
@@ -53,9 +49,7 @@ class _NodeScenarioReader:
         self.problems = Problems()
 
     def read(self) -> NodeScenario:
-        return read_form(
-            self.document, self.problems, NodeScenarioForm, _PLACEHOLDERS, lambda form: form.profiles, self._build
-        )
+        return read_form(self.document, self.problems, KIND, NodeScenarioForm, lambda form: form.profiles, self._build)
 
     def _build(self, checked: Checked[NodeScenarioForm], form: NodeScenarioForm, catalogue: Catalogue) -> NodeScenario:
         problems, document = self.problems, self.document
@@ -75,7 +69,7 @@ class _NodeScenarioReader:
         tasks = [self._task(path, job) for path, job in jobs]
         return NodeScenario(
             name=form.name,
-            description=" ".join(form.description.split()),
+            description=form.about,
             catalogue=catalogue,
             machine_type=form.machine.type,
             cores=tuple(range(cores)),
@@ -178,7 +172,7 @@ class _NodeScenarioReader:
         refer(problems, document, ("policies", policy), "policy", policy, NODE_POLICIES)
         jobs = document.names("jobs")
         for name in form.threads:
-            self._refer_key(("policies", policy, "threads", name), name, jobs)
+            refer(problems, document, ("policies", policy, "threads", name), "job", name, jobs)
         queues: dict[str, tuple[str, ...]] = {}
         if form.queues is not None:
             if policy not in QUEUED:
@@ -193,8 +187,3 @@ class _NodeScenarioReader:
                         problems.add(document.problem(place, f"job '{name}' stands in the queues twice"))
                     seen.add(name)
         return PolicyHints(dict(form.threads), queues)
-
-    def _refer_key(self, path: KeyPath, name: str, known: Iterable[str]) -> None:
-        names = list(known)
-        if name not in names:
-            self.problems.add(self.document.problem(path, f"there is no job '{name}'", name_help(name, names)))

@@ -10,7 +10,7 @@ import numpy as np
 
 from flowsched_models.document import InputError, Problem
 from flowsched_simulator.experiment.job_curves import QUEUE, UTILISATION, curve, last_end_s
-from flowsched_simulator.experiment.metric import METRICS, Metric
+from flowsched_simulator.experiment.metric import METRICS
 from flowsched_simulator.experiment.paired import paired_difference
 from flowsched_simulator.experiment.plot import Plot
 from flowsched_simulator.experiment.scenario_case import LOAD, MODEL_ERROR
@@ -81,7 +81,7 @@ def plot_against_load(results: Results, metric: str | None) -> Plot:
     metric = metric or ("slo_violation_ratio" if "slo_violation_ratio" in results.shown_metrics() else results.metric)
     told = METRICS[metric]
     plot = Plot(
-        _slug("load", metric), f"{told.words[0].upper()}{told.words[1:]} against load", _FACTORS[LOAD], _axis(told)
+        _slug("load", metric), f"{told.words[0].upper()}{told.words[1:]} against load", _FACTORS[LOAD], told.head
     )
     points = _cases_along(results, LOAD)
     for number, policy in _lines(results):
@@ -162,10 +162,6 @@ def _others(factors: Mapping[str, Any], factor: str) -> dict[str, Any]:
     follows = {LOAD} if factor.startswith("arrivals.") or factor.endswith("_copies") else set()
     skipped = {factor, *follows, *(name for name in factors if factor == LOAD and name.startswith("arrivals."))}
     return {name: value for name, value in factors.items() if name not in skipped}
-
-
-def _axis(metric: Metric) -> str:
-    return f"{metric.words}, {metric.unit}" if metric.unit else metric.words
 
 
 def _slug(*parts: str) -> str:

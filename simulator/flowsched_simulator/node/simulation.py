@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,9 +24,9 @@ from flowsched.node.flow_node import FlowNode
 from flowsched_models.moving_latency import Moment, mixture_p95_us
 from flowsched_models.quantity import format_cores
 from flowsched_models.runtime import HostFactory
+from flowsched_models.service import ServiceProfile
 from flowsched_models.window_noise import WindowNoise
 from flowsched_simulator.node.machine import NodeMachine
-from flowsched_simulator.node.noise import Noise, noise_of
 from flowsched_simulator.node.run import CoreStep, NodeJobRun, NodeRun, Stretch, Window
 from flowsched_simulator.node.scenario import NodeScenario
 from flowsched_simulator.node.truth import true_machine
@@ -45,6 +45,8 @@ _TOLD_TICKS = 200
 
 Progress = Callable[[float, int, int], None]
 """Called with simulated seconds, jobs ended and jobs in all."""
+Noise = float | Literal["measured"]
+"""Standard deviation of log p95, 0 for none; or what the profile of a service says."""
 
 
 class ControllerError(RuntimeError):
@@ -324,8 +326,7 @@ class NodeSimulation:
         end_s = max(self._ended.values()) if len(self._ended) == len(self._tasks) else machine.now_s
         for name in tuple(self._open):
             self._close(name, end_s)
-        profiles = scenario.catalogue.services
-        noises = tuple(noise_of(self._options.noise, profiles[s.profile], self._window_s) for s in scenario.services)
+        noises = tuple(self._noise(scenario.catalogue.services[s.profile]) for s in scenario.services)
         jobs = tuple(
             NodeJobRun(
                 task.name,
@@ -358,6 +359,11 @@ class NodeSimulation:
             ticks=self._ticks,
             refused=dict(self._refused),
         )
+
+    def _noise(self, profile: ServiceProfile) -> WindowNoise:
+        """The noise on p95 of windows of a run; none where a profile says nothing."""
+        asked = self._options.noise
+        return profile.noise(self._window_s) if asked == "measured" else WindowNoise(self._window_s, float(asked))
 
     def _load_seed(self) -> int | None:
         if self._options.load_seed is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from flowsched.cluster.decision import Scheduler
 from flowsched.cluster.knowledge import Knowledge, knowledge_of
 from flowsched.cluster.settings import TOPOLOGY, TOPOLOGY_WORTH, Settings
-from flowsched.cluster.settings_form import CHANGE_SETTINGS, SETTING_NAMES, Readers
+from flowsched.cluster.settings_form import CHANGE_SETTINGS, SETTING_NAMES, Readers, apply_settings
 from flowsched.cluster.snapshot import Task
 from flowsched.disaggregation.registry import (
     DISAGGREGATION_POLICIES,
@@ -36,7 +36,7 @@ from flowsched_simulator.baselines import (
     make_baseline,
     variants_of,
 )
-from flowsched_simulator.plan_rules_form import PLAN_NAMES
+from flowsched_simulator.plan_rules_form import PLAN_NAMES, apart, apply_plan_rules
 from flowsched_simulator.planned_policy import PlannedScheduler
 from flowsched_simulator.scenario import Scenario
 
@@ -272,6 +272,17 @@ def readers(names: Sequence[str], network_settings: Mapping[str, Sequence[tuple[
         return Readers(tuple(names), tuple(name for name in SETTING_NAMES if name not in unread), tuple(own))
     plain = dict.fromkeys(setting for policy in networks.values() for setting in choice.plain_settings(policy.features))
     return Readers(tuple(names), tuple(plain), tuple(own), f"settings of {FLOW} need --policy {FLOW}")
+
+
+def engine_of(names: Sequence[str], assignments: Sequence[str], source: str = "--set") -> EngineOptions:
+    """Options by the ``KEY=VALUE`` texts of a user. Raises :class:`InputError` for what none of the policies reads."""
+    rest, network = choice.apart(assignments, [name for name in names if has_own_settings(name)])
+    own, plan = apart(rest)
+    return EngineOptions(
+        apply_settings(Settings(), own, source, readers=readers(names, network)),
+        plan=apply_plan_rules(PlanRules(), plan, source),
+        network_settings=network,
+    )
 
 
 def schedulers(

@@ -7,14 +7,13 @@ all its jobs, by a generator with a fixed seed, so that the same runs give the s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched_simulator.experiment.paired import LEVEL
+from flowsched_simulator.experiment.paired import LEVEL, half_width
 
 RESAMPLES = 2000
 _RANDOM_SEED = 20_000
@@ -34,13 +33,11 @@ class Interval:
 
 def mean_of(values: Sequence[float]) -> Interval:
     """Mean over seeds of one value each, with Student's interval."""
-    from scipy import stats
-
     found = np.asarray(values, dtype=np.float64)
     mean, count = float(found.mean()), len(found)
     if count < 2:
         return Interval(mean, None, None, count)
-    half = float(stats.t.ppf(1.0 - LEVEL / 2.0, count - 1)) * float(found.std(ddof=1)) / math.sqrt(count)
+    half = half_width(found)
     return Interval(mean, mean - half, mean + half, count)
 
 

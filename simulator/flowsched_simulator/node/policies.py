@@ -15,7 +15,7 @@ from flowsched_models.document import InputError, Problem, name_help, nearest
 from flowsched_simulator.node.baselines.low_weight import LowWeight, LowWeightAll
 from flowsched_simulator.node.baselines.static import Static
 from flowsched_simulator.node.baselines.two_queue import TwoQueue
-from flowsched_simulator.node.scenario import NodeScenario, PolicyHints
+from flowsched_simulator.node.scenario import NodeScenario
 from flowsched_simulator.policies import OUR_PACKAGE, Description
 
 FLOW_NODE = "flow-node"
@@ -41,12 +41,6 @@ class NodePolicy:
 def make_controller(name: str, scenario: NodeScenario, settings: NodeSettings | None = None) -> NodeController:
     """A controller for one run. ``settings``: of ``flow-node``, as :func:`flow_node_settings` makes them; None: defaults."""
     return NODE_POLICIES[name].make(scenario, settings)
-
-
-def threads_of(name: str, scenario: NodeScenario) -> Mapping[str, int]:
-    """Threads by job under a policy: those of the scenario, or what the policy's design says instead."""
-    own = scenario.hints.get(name, PolicyHints()).threads
-    return {task.name: own.get(task.name, task.threads) for task in scenario.tasks}
 
 
 def check_node_policies(names: Sequence[str], source: str = "--policy") -> tuple[str, ...]:
@@ -130,7 +124,7 @@ NODE_POLICIES: Mapping[str, NodePolicy] = MappingProxyType(
         TWO_QUEUE: NodePolicy(
             "a queue on two cores, and one that shares a core with the service while its load is low and steady",
             f"{_BASELINES}.two_queue:TwoQueue",
-            lambda scenario, _: TwoQueue(scenario.node, **scenario.hints.get(TWO_QUEUE, PolicyHints()).queues),
+            lambda scenario, _: TwoQueue(scenario.node, **dict(scenario.hint(TWO_QUEUE).queues or ())),
         ),
         "low-weight": NodePolicy(
             "all jobs at the lowest CPU weight, the service's cores included, in a published order; never paused",

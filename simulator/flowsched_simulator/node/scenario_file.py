@@ -14,7 +14,7 @@ from flowsched_models.quantity import format_duration_us, format_rate
 from flowsched_models.wave_file import read_wave
 from flowsched_simulator.form_reader import read_form
 from flowsched_simulator.node.policies import NODE_POLICIES, QUEUED
-from flowsched_simulator.node.scenario import Load, NodeScenario, PolicyHints
+from flowsched_simulator.node.scenario import Load, NodeScenario
 from flowsched_simulator.node.scenario_form import (
     LoadForm,
     NodeJobForm,
@@ -67,6 +67,8 @@ class _NodeScenarioReader:
         for path, job in jobs:
             refer(problems, document, (*path, "profile"), "job profile", job.profile, catalogue.jobs)
         tasks = [self._task(path, job) for path, job in jobs]
+        for name, each in form.policies.items():
+            self._check_policy(name, each)
         return NodeScenario(
             name=form.name,
             description=form.about,
@@ -79,7 +81,7 @@ class _NodeScenarioReader:
             submit_s=tuple(job.submit_s for _, job in jobs),
             qps_interval_s=form.qps_interval_s,
             start_delay_s=form.start_delay_s,
-            hints={name: self._hints(name, each) for name, each in form.policies.items()},
+            hints=form.policies,
             source=document.source,
         )
 
@@ -167,23 +169,19 @@ class _NodeScenarioReader:
                 self.problems.add(self.document.problem((*path, "deadline", "runtime"), message))
         return NodeTask(form.name, form.profile, form.threads, form.scale, deadline, form.priority, form.shares)
 
-    def _hints(self, policy: str, form: PolicyForm) -> PolicyHints:
+    def _check_policy(self, policy: str, form: PolicyForm) -> None:
         problems, document = self.problems, self.document
         refer(problems, document, ("policies", policy), "policy", policy, NODE_POLICIES)
         jobs = document.names("jobs")
         for name in form.threads:
             refer(problems, document, ("policies", policy, "threads", name), "job", name, jobs)
-        queues: dict[str, tuple[str, ...]] = {}
-        if form.queues is not None:
-            if policy not in QUEUED:
-                hint = f"leave it out; it is for {', '.join(QUEUED)}"
-                problems.add(document.problem(("policies", policy, "queues"), f"'{policy}' has no queues", hint))
-            queues = {"high": tuple(form.queues.high), "low": tuple(form.queues.low)}
-            seen: set[str] = set()
-            for queue, names in queues.items():
-                for index, name in enumerate(names):
-                    place = ("policies", policy, "queues", queue, index)
-                    if refer(problems, document, place, "job", name, jobs) and name in seen:
-                        problems.add(document.problem(place, f"job '{name}' stands in the queues twice"))
-                    seen.add(name)
-        return PolicyHints(dict(form.threads), queues)
+        if form.queues is not None and policy not in QUEUED:
+            hint = f"leave it out; it is for {', '.join(QUEUED)}"
+            problems.add(document.problem(("policies", policy, "queues"), f"'{policy}' has no queues", hint))
+        seen: set[str] = set()
+        for queue, names in form.queues or ():
+            for index, name in enumerate(names):
+                place = ("policies", policy, "queues", queue, index)
+                if refer(problems, document, place, "job", name, jobs) and name in seen:
+                    problems.add(document.problem(place, f"job '{name}' stands in the queues twice"))
+                seen.add(name)

@@ -98,16 +98,17 @@ class NodeJobForm(Form):
 
 
 class QueuesForm(Form):
-    """The two queues of a design: names of jobs, in order."""
+    """The two queues of a design: names of jobs, in order; both empty: as it was published."""
 
     high: list[Name] = Field(default_factory=list)
     low: list[Name] = Field(default_factory=list)
 
 
 class PolicyForm(Form):
-    """What a policy's design fixes for this scenario."""
+    """What a policy's design fixes for this scenario: part of the design, not something that it finds."""
 
     threads: dict[str, PositiveInt] = Field(default_factory=dict)
+    """Threads by job, where they are not those of the scenario."""
     queues: QueuesForm | None = None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -114,11 +114,10 @@ class NodeSimulation:
         controller: NodeController,
         options: NodeOptions | None = None,
         *,
-        threads: Mapping[str, int] | None = None,
         hosts: HostFactory | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """``threads``: of jobs by name, where they are not the scenario's. ``hosts``: to share what was computed before.
+        """``hosts``: to share what was computed before.
 
         Raises ``ValueError`` for a load seed where some service has no range to draw from.
         """
@@ -127,7 +126,7 @@ class NodeSimulation:
         self._controller = controller
         self._options = options = options or NodeOptions()
         self._progress = progress
-        own = threads or {}
+        own = scenario.hint(policy).threads
         self._tasks = tuple(replace(t, threads=own.get(t.name, t.threads)) for t in scenario.tasks)
         truth = true_machine(scenario, options.model_error, options.seed)
         if truth.catalogue is not scenario.catalogue:

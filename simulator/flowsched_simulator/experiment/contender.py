@@ -29,11 +29,11 @@ class Contender:
         """The options of the engine. Raises :class:`InputError` for settings that the policy does not take."""
         return engine_of((self.policy,), self.settings, "settings")
 
-    def variants(self) -> set[str] | None:
-        """Labels of the variants to run; None for all."""
-        if self.policy not in BASELINES or self.variant == BEST or len(variants_of(self.policy)) == 1:
-            return None
-        return {self.variant}
+    @property
+    def only_variant(self) -> str | None:
+        """Label of the variant to run; None for all that there are."""
+        is_one = self.policy not in BASELINES or self.variant == BEST or len(variants_of(self.policy)) == 1
+        return None if is_one else self.variant
 
 
 def named_variant(text: str) -> str:

@@ -32,7 +32,6 @@ from flowsched_simulator.baseline_record import RecordedBaseline
 from flowsched_simulator.baselines import (
     BASELINES,
     COMPARED,
-    described_baselines,
     make_baseline,
     variants_of,
 )
@@ -88,19 +87,8 @@ def is_flow(name: str) -> bool:
     return name == FLOW or name in TOPOLOGY_POLICIES
 
 
-def baselines_on_request() -> dict[str, str]:
-    """Greedy rules that run only if they are asked for, with a line about each; ours and plug-ins'."""
-    return {name: text for name, text in described_baselines().items() if name not in POLICIES}
-
-
-def cost_models() -> dict[str, str]:
-    """Policies for clusters of any size, with a line about each: one network of classes and groups; ours and plug-ins'."""
-    taken = {*POLICIES, *ON_REQUEST, *BASELINES}
-    return {name: text for name, text in choice.described().items() if name not in taken}
-
-
 def is_cost_model(name: str) -> bool:
-    """Whether a policy is one of those; nothing is loaded."""
+    """Whether a policy is for clusters of any size: one network of classes and groups; nothing is loaded."""
     return name not in POLICIES and name not in ON_REQUEST and name not in BASELINES and name in choice.names()
 
 
@@ -166,7 +154,7 @@ def describe(name: str) -> Description:
 
 def all_policies() -> tuple[Description, ...]:
     """All of them, in the order of lists."""
-    return tuple(describe(name) for name in (*POLICIES, *ON_REQUEST, *baselines_on_request(), *cost_models()))
+    return tuple(describe(name) for name in _names())
 
 
 def _describe_disaggregation(name: str) -> Description:
@@ -237,8 +225,13 @@ def check_devices(names: Sequence[str], tasks: Iterable[Task]) -> None:
             forbid_unknown(name, tasks)
 
 
+def _names() -> list[str]:
+    """Of all policies, ours and plug-ins'; nothing is loaded."""
+    return list(dict.fromkeys((*POLICIES, *ON_REQUEST, *BASELINES, *choice.names())))
+
+
 def _known(names: tuple[str, ...], source: str) -> tuple[str, ...]:
-    known = dict.fromkeys((*POLICIES, *ON_REQUEST, *BASELINES, *choice.names()))
+    known = _names()
     problems = [
         Problem(source, None, name, "there is no such policy", name_help(name, known))
         for name in names

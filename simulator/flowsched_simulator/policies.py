@@ -132,7 +132,7 @@ class Description:
 
 def describe(name: str) -> Description:
     """A policy by the name that users know. Raises :class:`InputError` if there is none."""
-    (name,) = _known((name,), "NAME")
+    (name,) = known_names((name,), _names(), "NAME")
     if is_cost_model(name):
         return _describe_network(name)
     if name in BASELINES:
@@ -203,7 +203,7 @@ def has_own_settings(name: str) -> bool:
 
 def check_policies(names: tuple[str, ...], source: str = "--policy") -> tuple[str, ...]:
     """The names without repetition; raises :class:`InputError` for those that there are not, and for broken baselines."""
-    names = _known(names, source)
+    names = known_names(names, _names(), source)
     for name in names:
         if name in BASELINES:
             try:
@@ -230,13 +230,12 @@ def _names() -> list[str]:
     return list(dict.fromkeys((*POLICIES, *ON_REQUEST, *BASELINES, *choice.names())))
 
 
-def _known(names: tuple[str, ...], source: str) -> tuple[str, ...]:
-    known = _names()
-    problems = [
-        Problem(source, None, name, "there is no such policy", name_help(name, known))
-        for name in names
-        if name not in known
-    ]
+def known_names(
+    names: Sequence[str], known: Iterable[str], source: str, message: str = "there is no such policy"
+) -> tuple[str, ...]:
+    """The names without repetition. Raises :class:`InputError` with the message for those that are not among the known."""
+    known = tuple(known)
+    problems = [Problem(source, None, name, message, name_help(name, known)) for name in names if name not in known]
     if problems:
         raise InputError(problems)
     return tuple(dict.fromkeys(names))

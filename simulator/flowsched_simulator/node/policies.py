@@ -11,12 +11,12 @@ from flowsched.node import NodeController
 from flowsched.node.flow_node import FlowNode
 from flowsched.node.settings import NodeSettings
 from flowsched.scale.choice import value_of
-from flowsched_models.document import InputError, Problem, name_help, nearest
+from flowsched_models.document import InputError, Problem, nearest
 from flowsched_simulator.node.baselines.low_weight import LowWeight, LowWeightAll
 from flowsched_simulator.node.baselines.static import Static
 from flowsched_simulator.node.baselines.two_queue import TwoQueue
 from flowsched_simulator.node.scenario import NodeScenario
-from flowsched_simulator.policies import OUR_PACKAGE, Description
+from flowsched_simulator.policies import OUR_PACKAGE, Description, known_names
 
 FLOW_NODE = "flow-node"
 TWO_QUEUE = "two-queue"
@@ -43,16 +43,9 @@ def make_controller(name: str, scenario: NodeScenario, settings: NodeSettings | 
     return NODE_POLICIES[name].make(scenario, settings)
 
 
-def check_node_policies(names: Sequence[str], source: str = "--policy") -> tuple[str, ...]:
+def check_node_policies(names: Sequence[str]) -> tuple[str, ...]:
     """The names without repetition; raises :class:`InputError` for those that there are not on one machine."""
-    problems = [
-        Problem(source, None, name, "there is no such policy for one machine", name_help(name, NODE_POLICIES))
-        for name in names
-        if name not in NODE_POLICIES
-    ]
-    if problems:
-        raise InputError(problems)
-    return tuple(dict.fromkeys(names))
+    return known_names(names, NODE_POLICIES, "--policy", "there is no such policy for one machine")
 
 
 def flow_node_settings(assignments: Sequence[str], names: Sequence[str], source: str = "--set") -> NodeSettings:

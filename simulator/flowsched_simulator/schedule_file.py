@@ -20,6 +20,7 @@ from flowsched_models.document import (
 )
 from flowsched_models.form import Form, Name, check, check_header
 from flowsched_models.quantity import format_cores
+from flowsched_simulator.job_reader import circles
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.scenario_file import bundled, find_document, load_scenario
 from flowsched_simulator.schedule import Place, Schedule, ScheduledTask, place_of
@@ -178,19 +179,14 @@ class _ScheduleReader:
                 refer(problems, document, (*path, "after"), "job of this schedule", form.after, listed)
         if document.data.get("tasks") == []:
             problems.add(document.problem(("tasks",), "are empty", f"place some of: {', '.join(jobs)}"))
-        self._check_cycles(tasks)
+        self._check_circles(tasks)
 
-    def _check_cycles(self, tasks: list[tuple[KeyPath, ScheduledTask]]) -> None:
-        after = {form.job: form.after for _, form in tasks if form.after is not None}
-        reported: set[str] = set()
-        for path, form in tasks:
-            chain = [form.job]
-            while (before := after.get(chain[-1])) is not None and before not in chain:
-                chain.append(before)
-            if before != form.job or form.job in reported:
-                continue
-            reported.update(chain)
-            words = "waits for itself"
-            if len(chain) > 1:
-                words = f"waits in a circle: {' after '.join([*chain, form.job])}"
+    def _check_circles(self, tasks: list[tuple[KeyPath, ScheduledTask]]) -> None:
+        """Jobs that wait for each other in a circle would never start."""
+        number = {task.job: i for i, (_, task) in enumerate(tasks) if task.after is not None}
+        before = {number[t.job]: [number[t.after]] for _, t in tasks if t.after is not None and t.after in number}
+        for circle in circles(before):
+            names = [tasks[i][1].job for i in (*circle, circle[0])]
+            words = "waits for itself" if len(circle) == 1 else f"waits in a circle: {' after '.join(names)}"
+            path, _ = tasks[circle[0]]
             self.problems.add(self.document.problem((*path, "after"), words, "give one of them a start_s"))

@@ -295,8 +295,6 @@ class Factors:
 
     clients: Mapping[str, Estimate]
     machines: Mapping[str, Estimate]
-    spread: float
-    """Standard deviation between groups of what the factors leave over, in logarithms; that of the worst client."""
 
 
 def clients_and_machines(ratios: Sequence[Ratio], measured_on: Iterable[str]) -> Factors:
@@ -315,7 +313,7 @@ def clients_and_machines(ratios: Sequence[Ratio], measured_on: Iterable[str]) ->
     free = [t for t in types if t not in fixed]
     clients = sorted({r.client for r in ratios})
     if not clients:
-        return Factors({}, {}, 0.0)
+        return Factors({}, {})
     design = np.zeros((len(ratios), len(clients) + len(free)))
     for i, r in enumerate(ratios):
         design[i, clients.index(r.client)] = 1.0
@@ -328,11 +326,7 @@ def clients_and_machines(ratios: Sequence[Ratio], measured_on: Iterable[str]) ->
     estimates = [
         _around(float(solution[k]), [float(v) for v in left[design[:, k] > 0.0]]) for k in range(len(solution))
     ]
-    return Factors(
-        dict(zip(clients, estimates, strict=False)),
-        dict(zip(free, estimates[len(clients) :], strict=True)),
-        max(float(np.sqrt(np.mean(left[design[:, k] > 0.0] ** 2))) for k in range(len(clients))),
-    )
+    return Factors(dict(zip(clients, estimates, strict=False)), dict(zip(free, estimates[len(clients) :], strict=True)))
 
 
 def _around(log: float, left_over: Sequence[float]) -> Estimate:

@@ -28,7 +28,6 @@ class Interval:
     value: float
     low: float | None
     high: float | None
-    seeds: int
 
 
 def mean_of(values: Sequence[float]) -> Interval:
@@ -36,9 +35,9 @@ def mean_of(values: Sequence[float]) -> Interval:
     found = np.asarray(values, dtype=np.float64)
     mean, count = float(found.mean()), len(found)
     if count < 2:
-        return Interval(mean, None, None, count)
+        return Interval(mean, None, None)
     half = half_width(found)
-    return Interval(mean, mean - half, mean + half, count)
+    return Interval(mean, mean - half, mean + half)
 
 
 def quantile_of(groups: Sequence[Sequence[float] | NDArray[np.float64]], q: float) -> Interval:
@@ -54,12 +53,12 @@ def quantile_of(groups: Sequence[Sequence[float] | NDArray[np.float64]], q: floa
     weight = np.array([len(group) for group in groups if len(group)]) / np.array([len(group) for group in thinned])
     value = _weighted(values, weight[owner], q)
     if len(thinned) < 2:
-        return Interval(value, None, None, len(thinned))
+        return Interval(value, None, None)
     rng = np.random.default_rng(_RANDOM_SEED)
     drawn = rng.multinomial(len(thinned), np.full(len(thinned), 1.0 / len(thinned)), size=RESAMPLES)
     found = [_weighted(values, (weight * times)[owner], q) for times in drawn]
     low, high = np.quantile(found, [LEVEL / 2.0, 1.0 - LEVEL / 2.0])
-    return Interval(value, float(low), float(high), len(thinned))
+    return Interval(value, float(low), float(high))
 
 
 def _thinned(values: NDArray[np.float64]) -> NDArray[np.float64]:

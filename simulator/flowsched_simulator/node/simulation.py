@@ -344,7 +344,6 @@ class NodeSimulation:
             for k, (service, noise) in enumerate(zip(scenario.services, noises, strict=True)):
                 windows += self._windows(k, service.name, min(starts), end_s, noise)
         return NodeRun(
-            scenario=scenario.name,
             policy=self._policy,
             qps_interval_s=self._interval_s,
             seed=self._options.seed,

@@ -27,7 +27,7 @@ from benchmarks.node_targets import checks
 from benchmarks.service_loads import safe_load
 from benchmarks.service_need import service_need
 from flowsched_models.document import InputError
-from flowsched_simulator.node.policies import NODE_POLICIES, make_controller, threads_of
+from flowsched_simulator.node.policies import NODE_POLICIES, make_controller
 from flowsched_simulator.node.run import NodeRun
 from flowsched_simulator.node.scenario import NodeScenario
 from flowsched_simulator.node.scenario_file import load_node_scenario
@@ -114,7 +114,7 @@ def _outcome(scenario: NodeScenario, policy: str, options: NodeOptions) -> Row:
     began = time.perf_counter()
     try:
         controller = make_controller(policy, scenario)
-        run = NodeSimulation(scenario, policy, controller, options, threads=threads_of(policy, scenario)).run()
+        run = NodeSimulation(scenario, policy, controller, options).run()
     except InputError as error:
         return {"impossible": "; ".join(p.message for p in error.problems)}
     return {

@@ -459,7 +459,7 @@ FORMS: list[tuple[str, type[Form]]] = [
     ("\n## GPUs in profiles", profiles.GpuProfileForm),
     ("\nA topology says", profiles.GpuTopologyForm),
     ("## Schedule", schedule_file.ScheduleForm),
-    ("\nA task:", schedule_file.ScheduledTaskForm),
+    ("\nA task:", schedule_file.ScheduledTask),
     ("## Snapshot", SnapshotForm),
     ("\nA running task:", RunningForm),
     ("## Node scenario", node_form.NodeScenarioForm),

@@ -153,9 +153,9 @@ class Evaluator:
             seat.cores,
             seat.width_milli / MILLI,
             job.task.memory_mib,
-            after,
-            job.ready_s if after < 0 else 0.0,
             job.progress,
+            job.ready_s if after < 0 else 0.0,
+            after=after,
         )
 
     def _turns(self, seats: Seats, ends: FloatArray | None = None) -> list[int]:

@@ -66,20 +66,6 @@ def names() -> tuple[str, ...]:
     return tuple(COST_MODELS)
 
 
-def described() -> dict[str, str]:
-    """A line about each; of one that cannot be loaded, why."""
-    found = {}
-    for name in COST_MODELS:
-        try:
-            notes = describe_cost_model(name)
-        except InputError as error:
-            found[name] = error.problems[0].message
-            continue
-        text = notes.summary.rstrip(".")
-        found[name] = f"{text}; of {notes.package}" if notes.package else text
-    return found
-
-
 def chosen(name: str, assignments: Sequence[tuple[str, str]] = ()) -> CostModel:
     """A policy by the name that users know, with settings as ``(key, value)`` texts of ``--set``; of the same key the last.
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flowsched_models.cell import JOB_COLUMNS, MEMORY, PROGRESS, READY
 from flowsched_models.lookahead import play
 from flowsched_models.runtime import Host, Resident
 
@@ -54,13 +53,9 @@ def forecast(
     """
     count = len(residents)
     together = [*residents, *(w.resident for w in waiting)]
-    rows = np.empty((len(together), JOB_COLUMNS))
-    for row, r in zip(rows, together, strict=True):
-        row[:] = host.row(host.occupant(r), r.scale)
-        row[PROGRESS], row[READY], row[MEMORY] = r.progress, r.ready_s, r.memory_mib
     slot = np.array([0] * count + [w.slot for w in waiting], dtype=np.int64)
     after, factors = np.full(len(together), -1, np.int64), np.ones((1, len(together)))
     room = (free_cores, free_memory_mib, start_delay_s)
-    found = play(host, rows, [r.cores for r in together], slot, after, factors, *room)
+    found = play(host, together, slot, after, factors, *room)
     done_at, bound_at, peak = found.ends_s[0].tolist(), found.starts_s[0].tolist(), found.peak_p95_us[0].tolist()
     return Forecast(tuple(done_at[:count]), tuple(done_at[count:]), tuple(bound_at[count:]), tuple(peak))

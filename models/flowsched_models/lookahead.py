@@ -9,30 +9,15 @@ import numpy as np
 
 from flowsched_models.cell import JOB_COLUMNS, MEMORY, PROGRESS, READY, Floats, Ints
 from flowsched_models.kernel import run_draws
-from flowsched_models.runtime import Host, Occupant
+from flowsched_models.runtime import Host, Resident
 
 
 @dataclass(frozen=True)
-class Entry:
+class Entry(Resident):
     """A job in a plan of one machine."""
 
-    profile: str
-    scale: float
-    """Its work relative to the profile's."""
-    threads: int
-    cores: tuple[int, ...]
-    """Virtual CPUs it may use."""
-    weight: float
-    """Cores requested: what it holds while it runs, and its weight where cores are shared."""
-    memory_mib: int = 0
     after: int = -1
     """Index of the job of the same machine after whose end it is bound; -1 for one that is there from the start."""
-    ready_s: float = 0.0
-    """When the program of a job that is there from the start runs."""
-    progress: float = 0.0
-    """Share of its work that is done, in [0, 1]."""
-    limit: float | None = None
-    """CPU limit in cores, or None."""
 
 
 @dataclass(frozen=True)
@@ -63,31 +48,21 @@ class Lookahead:
     def run(self, entries: Sequence[Entry], factors: Floats | None = None) -> LookaheadResult:
         """Run a plan; ``factors`` [R, entries] multiply the work of each job in each draw, all 1 in one draw by default."""
         count = len(entries)
-        rows = np.empty((count, JOB_COLUMNS))
-        after = np.empty(count, np.int64)
-        cores = []
         cpu, memory = self._cpu, self._memory_mib
-        for i, e in enumerate(entries):
-            occupant = Occupant(e.profile, self.host.stage(e.profile, 0.0), e.threads, e.cores, e.weight, e.limit)
-            rows[i] = self.host.row(occupant, e.scale)
-            rows[i, PROGRESS] = e.progress
-            rows[i, READY] = e.ready_s
-            rows[i, MEMORY] = e.memory_mib
-            after[i] = e.after
-            cores.append(e.cores)
+        for e in entries:
             if e.after < 0:
                 cpu -= e.weight
                 memory -= e.memory_mib
         fits = cpu >= -1e-9 and memory >= -1e-9
+        after = np.array([e.after for e in entries], dtype=np.int64)
         draws = np.ones((1, count)) if factors is None else np.ascontiguousarray(factors, dtype=np.float64)
-        found = play(self.host, rows, cores, np.zeros(count, np.int64), after, draws, cpu, memory, self._start_delay_s)
+        found = play(self.host, entries, np.zeros(count, np.int64), after, draws, cpu, memory, self._start_delay_s)
         return replace(found, fits=fits and found.fits)
 
 
 def play(
     host: Host,
-    rows: Floats,
-    cores: Sequence[tuple[int, ...]],
+    jobs: Sequence[Resident],
     slot: Ints,
     after: Ints,
     factors: Floats,
@@ -95,8 +70,12 @@ def play(
     memory_mib: float,
     start_delay_s: float,
 ) -> LookaheadResult:
-    """Run the rows of jobs on these cores of a host; ``cpu`` and ``memory_mib``: what is left beside them."""
-    services, can = host.service_rows, host.may_use(tuple(cores))
+    """Run jobs on a host; ``cpu`` and ``memory_mib``: what is left beside them."""
+    rows = np.empty((len(jobs), JOB_COLUMNS))
+    for row, job in zip(rows, jobs, strict=True):
+        row[:] = host.row(host.occupant(job), job.scale)
+        row[PROGRESS], row[READY], row[MEMORY] = job.progress, job.ready_s, job.memory_mib
+    services, can = host.service_rows, host.may_use(tuple(job.cores for job in jobs))
     ends, starts = np.empty(factors.shape), np.empty(factors.shape)
     peak, sibling = np.zeros((len(factors), len(services))), host.siblings(can.shape[1])
     room = (float(cpu), float(memory_mib), float(start_delay_s))

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from pathlib import Path
 
 from flowsched_models.document import InputError, Problem
+
+
+def default_folder(name: str, otherwise: str) -> Path:
+    """Where the results of what has this name go unless a folder is given; ``otherwise``: for names without a letter."""
+    return Path("out") / (re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or otherwise)
 
 
 def make_folder(folder: Path) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 MAX_CORE = 4095
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
+_MEMORY = re.compile(rf"({_NUMBER})\s*([A-Za-z]*)", re.ASCII)
+_DURATION = re.compile(rf"({_NUMBER})\s*([A-Za-zµμ]*)")
 _MEMORY_UNITS = {"Ki": Decimal(1) / 1024, "Mi": Decimal(1), "Gi": Decimal(1024), "Ti": Decimal(1024**2)}
 _DURATION_UNITS = {"us": 1, "µs": 1, "μs": 1, "ms": 1000, "s": 1_000_000}
 SECONDS_IN = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -153,19 +155,25 @@ def count_cores(milli: int) -> str:
     return f"{format_milli(milli)} core{'' if milli == 1000 else 's'}"
 
 
+def _with_unit(value: Any, form: re.Pattern[str], subject: str, what: str, units: str, help: str) -> tuple[str, str]:
+    """Number and unit of a value that must have both; ``units``: how a number ``{0}`` is written with some of them."""
+    text = value.strip() if isinstance(value, str) else ""
+    match = form.fullmatch(text)
+    number = match[1] if match else value
+    if (match and not match[2]) or (isinstance(value, (int, float)) and not isinstance(value, bool)):
+        raise QuantityError(f"{shown(value)} has no unit", f"give a unit: {units.format(number)}")
+    if match:
+        return match[1], match[2]
+    if text.startswith("-"):
+        raise QuantityError(f"{subject} must not be negative, but is {shown(value)}")
+    raise QuantityError(f"{shown(value)} is not {what}", help)
+
+
 def parse_memory(value: Any) -> int:
     """Memory with a unit (``"512Mi"``, ``"2Gi"``), as whole MiB."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        raise QuantityError(f"{value} has no unit", f"give a unit: {value}Mi or {value}Gi")
-    text = value.strip() if isinstance(value, str) else ""
-    match = re.fullmatch(rf"({_NUMBER})\s*([A-Za-z]*)", text, re.ASCII)
-    if match is None:
-        if text.startswith("-"):
-            raise QuantityError(f"memory must not be negative, but is {shown(value)}")
-        raise QuantityError(f"{shown(value)} is not an amount of memory", "write it as 512Mi or 2Gi")
-    number, unit = match[1], match[2]
-    if not unit:
-        raise QuantityError(f"{shown(value)} has no unit", f"give a unit: {number}Mi or {number}Gi")
+    number, unit = _with_unit(
+        value, _MEMORY, "memory", "an amount of memory", "{0}Mi or {0}Gi", "write it as 512Mi or 2Gi"
+    )
     if unit not in _MEMORY_UNITS:
         near = next((u for u in _MEMORY_UNITS if u[0].lower() == unit[0].lower()), None)
         meant = f"did you mean '{number}{near}'? (units: Ki, Mi, Gi, Ti)" if near else "units: Ki, Mi, Gi, Ti"
@@ -185,17 +193,9 @@ def format_memory(mib: int) -> str:
 
 def parse_duration_us(value: Any) -> float:
     """A duration with a unit (``"1ms"``, ``"140 us"``, ``"1 s"``), in microseconds."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        raise QuantityError(f"{value} has no unit", f"give a unit: {value}us, {value}ms or {value}s")
-    text = value.strip() if isinstance(value, str) else ""
-    match = re.fullmatch(rf"({_NUMBER})\s*([A-Za-zµμ]*)", text)
-    if match is None:
-        if text.startswith("-"):
-            raise QuantityError(f"a duration must not be negative, but is {shown(value)}")
-        raise QuantityError(f"{shown(value)} is not a duration", "write it as 1ms, 140us or 2s")
-    number, unit = match[1], match[2]
-    if not unit:
-        raise QuantityError(f"{shown(value)} has no unit", f"give a unit: {number}us, {number}ms or {number}s")
+    number, unit = _with_unit(
+        value, _DURATION, "a duration", "a duration", "{0}us, {0}ms or {0}s", "write it as 1ms, 140us or 2s"
+    )
     if unit not in _DURATION_UNITS:
         raise QuantityError(f"'{unit}' is not a unit of time here", "units: us, ms, s")
     duration = float(_decimal(number) * _DURATION_UNITS[unit])

@@ -298,6 +298,8 @@ class Host:
         if found is None:
             first, last = (Occupant(key[0], self.stage(key[0], progress), *key[1:]) for progress in (0.0, 1.0))
             serial = self.catalogue.jobs[key[0]].serial_fraction if first.stage is Stage.SERIAL else 0.0
+            if len(self._courses) >= _MOST_RATES:
+                self._courses.clear()
             found = self._courses[key] = (first, last, serial)
         return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from flowsched.cluster.snapshot import Machine
@@ -38,24 +39,20 @@ def simulate(
     is not.
     """
     check_policies((policy,), "policy")
-    options, engine = options or Options(), engine or EngineOptions()
-    hosts = hosts or HostFactory(scenario.catalogue)
+    engine = engine or EngineOptions()
+    runs_of = partial(
+        simulate_variants, scenario, policy, options=options, hosts=hosts or HostFactory(scenario.catalogue)
+    )
     if variant is not None:
         # A policy with a single variant gives it no name.
-        only = {variant_label(variant, "variant"), ""}
-        (run,) = simulate_variants(
-            scenario, policy, options=options, engine=engine, hosts=hosts, report=report, variants=only
-        )
+        (run,) = runs_of(engine=engine, report=report, variants={variant_label(variant, "variant"), ""})
         return run
-    if not engine.keep_records or policy not in BASELINES or len(variants_of(policy)) == 1:
-        runs = simulate_variants(scenario, policy, options=options, engine=engine, hosts=hosts, report=report)
-        return min(runs, key=lambda run: _rank(run, scenario.objective))
-    trials = simulate_variants(
-        scenario, policy, options=options, engine=replace(engine, keep_records=False), hosts=hosts, report=report
-    )
+    again = engine.keep_records and policy in BASELINES and len(variants_of(policy)) > 1
+    trials = runs_of(engine=replace(engine, keep_records=engine.keep_records and not again), report=report)
     best = min(trials, key=lambda run: _rank(run, scenario.objective))
-    (again,) = simulate_variants(scenario, policy, options=options, engine=engine, hosts=hosts, variants={best.variant})
-    return again
+    if again:
+        (best,) = runs_of(engine=engine, variants={best.variant})
+    return best
 
 
 def simulate_variants(

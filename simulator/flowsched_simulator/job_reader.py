@@ -188,14 +188,14 @@ def _predecessors(problems: Problems, entries: Sequence[JobEntry]) -> dict[int, 
                 refer(problems, entry.document, (*entry.path, "after", k), "job", name, [*of_entry, *of_job])
         if jobs:
             found[id(entry)] = tuple(dict.fromkeys(jobs))
-    for circle in _circles(before):
+    for circle in circles(before):
         names = [entries[i].form.name for i in (*circle, circle[0])]
         message = f"jobs wait for each other in a circle: {' after '.join(names)}"
         problems.add(entries[circle[0]].problem("after", message, "none of them could ever start; break the circle"))
     return found
 
 
-def _circles(before: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
+def circles(before: Mapping[int, Sequence[int]]) -> Iterator[list[int]]:
     """One circle of each tangle of things that come after each other, from its first one on."""
     state: dict[int, bool] = {}
     """Whether a thing is done; missing: not looked at."""

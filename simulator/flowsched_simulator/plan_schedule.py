@@ -6,7 +6,7 @@ from flowsched.cluster.snapshot import MILLI
 from flowsched.planner import Plan
 from flowsched_models.quantity import format_cores
 from flowsched_simulator.scenario import Scenario
-from flowsched_simulator.schedule import Schedule, ScheduledService, ScheduledTask
+from flowsched_simulator.schedule import Schedule, ScheduledTask, place_of
 
 
 def schedule_of(scenario: Scenario, plan: Plan, name: str = "plan") -> Schedule:
@@ -14,7 +14,7 @@ def schedule_of(scenario: Scenario, plan: Plan, name: str = "plan") -> Schedule:
     return Schedule(
         name=name,
         cluster=scenario.name,
-        services=tuple(ScheduledService(s.name, s.machine, s.cores, s.threads) for s in scenario.services),
+        services={s.name: place_of(s) for s in scenario.services},
         tasks=tuple(
             ScheduledTask(
                 job=t.task,

@@ -7,7 +7,6 @@ decision and the plan so far by search, and keeps the result. The rounds after i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 from flowsched.cluster.decision import Decisions, Placement, Postponement, Scheduler
@@ -48,15 +47,12 @@ class PlannedScheduler:
         self,
         flow: Scheduler,
         rules: PlanRules,
-        hosts: HostFactory | None = None,
-        *,
-        clock: Callable[[], float] = time.perf_counter,
+        hosts: HostFactory,
     ) -> None:
-        """``clock`` times rounds; it decides nothing unless the rules have a time limit."""
+        """``hosts``: the rates of the scenario's machines."""
         self._flow = flow
         self._rules = rules
         self._hosts = hosts
-        self._clock = clock
         self._plan: dict[str, PlannedTask] = {}
         self._ended: set[str] = set()
         self._cluster: tuple[frozenset[Machine], frozenset[Service]] = (frozenset(), frozenset())
@@ -65,7 +61,7 @@ class PlannedScheduler:
 
     def decide(self, snapshot: Snapshot) -> Decisions:
         """One round."""
-        began = self._clock()
+        began = time.perf_counter()
         self._stopped = ()
         if outside(snapshot):
             return self._flow.decide(snapshot)
@@ -78,7 +74,7 @@ class PlannedScheduler:
             # Nothing runs, so nothing will end: whatever the plan waits for, it waits in vain.
             self._sound = False
             return self._flow.decide(snapshot)
-        return replace(decisions, timings_ms={"decide": (self._clock() - began) * 1e3}, stopped=self._stopped)
+        return replace(decisions, timings_ms={"decide": (time.perf_counter() - began) * 1e3}, stopped=self._stopped)
 
     def _as_planned(self, snapshot: Snapshot) -> bool:
         """Whether the plan knows all tasks and everything went as planned so far."""
@@ -114,7 +110,7 @@ class PlannedScheduler:
         if again:
             starts.append(carried(problem, evaluator, self._places(problem)))
         starts.append(greedy_start(problem, evaluator))
-        found = search_plan(problem, starts, clock=self._clock, evaluator=evaluator)
+        found = search_plan(problem, starts, clock=time.perf_counter, evaluator=evaluator)
         plan = read_plan(problem, found.draft)
         if not plan.feasible:
             return decisions

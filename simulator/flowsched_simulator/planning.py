@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from flowsched.cluster.settings import Settings
 from flowsched.cluster.snapshot import Snapshot
@@ -99,25 +99,12 @@ def snapshot_of(scenario: Scenario, seed: int) -> Snapshot:
         start_delay=scenario.start_delay,
         relations=scenario.relations,
         task_groups=scenario.task_groups,
-        share_service_cores=getattr(scenario, "share_service_cores", False),
+        share_service_cores=scenario.share_service_cores,
     )
 
 
-class Watch(Protocol):
-    """A callback that is told how far a search is."""
-
-    def begin(self) -> None:
-        """The search begins."""
-
-    def show(self, progress: Progress) -> None:
-        """So far."""
-
-    def end(self) -> None:
-        """It has ended."""
-
-
-def make_plan(scenario: Scenario, rules: PlanRules, progress: Watch | None = None) -> Outcome:
-    """Flow's round, the search, the bound."""
+def make_plan(scenario: Scenario, rules: PlanRules, report: Callable[[Progress], None] | None = None) -> Outcome:
+    """Flow's round, the search, the bound. ``report`` is told how far the search is."""
     snapshot = snapshot_of(scenario, rules.seed)
     hosts = HostFactory(scenario.catalogue)
     problem = problem_of(snapshot, rules, hosts)
@@ -132,17 +119,7 @@ def make_plan(scenario: Scenario, rules: PlanRules, progress: Watch | None = Non
         run = simulate(aim, "flow", options=Options(seed=rules.seed), hosts=hosts)
         starts.insert(0, from_played(problem, evaluator, _played(run)))
         played_s = run.makespan_s if rules.objective == "makespan" else _completion_s(run)
-    if progress is not None:
-        progress.begin()
-    searched = search_plan(
-        problem,
-        starts,
-        clock=time.perf_counter,
-        report=None if progress is None else progress.show,
-        evaluator=evaluator,
-    )
-    if progress is not None:
-        progress.end()
+    searched = search_plan(problem, starts, clock=time.perf_counter, report=report, evaluator=evaluator)
     draws = Draws(problem, rules.draws, rules.seed, rules.quantile or 0.5)
     chosen, quantile_s = _never_worse(problem, searched)
     best = read_plan(problem, chosen, draws=draws, quantile_s=quantile_s)

@@ -9,7 +9,7 @@ from typing import Any
 from flowsched.cluster.decision import Scheduler
 from flowsched.cluster.knowledge import Knowledge, knowledge_of
 from flowsched.cluster.settings import TOPOLOGY, TOPOLOGY_WORTH, Settings
-from flowsched.cluster.settings_form import CHANGE_SETTINGS, SETTING_NAMES, Readers
+from flowsched.cluster.settings_form import CHANGE_SETTINGS, SETTING_NAMES, Readers, apply_settings
 from flowsched.cluster.snapshot import Task
 from flowsched.disaggregation.registry import (
     DISAGGREGATION_POLICIES,
@@ -32,11 +32,10 @@ from flowsched_simulator.baseline_record import RecordedBaseline
 from flowsched_simulator.baselines import (
     BASELINES,
     COMPARED,
-    described_baselines,
     make_baseline,
     variants_of,
 )
-from flowsched_simulator.plan_rules_form import PLAN_NAMES
+from flowsched_simulator.plan_rules_form import PLAN_NAMES, apart, apply_plan_rules
 from flowsched_simulator.planned_policy import PlannedScheduler
 from flowsched_simulator.scenario import Scenario
 
@@ -88,19 +87,8 @@ def is_flow(name: str) -> bool:
     return name == FLOW or name in TOPOLOGY_POLICIES
 
 
-def baselines_on_request() -> dict[str, str]:
-    """Greedy rules that run only if they are asked for, with a line about each; ours and plug-ins'."""
-    return {name: text for name, text in described_baselines().items() if name not in POLICIES}
-
-
-def cost_models() -> dict[str, str]:
-    """Policies for clusters of any size, with a line about each: one network of classes and groups; ours and plug-ins'."""
-    taken = {*POLICIES, *ON_REQUEST, *BASELINES}
-    return {name: text for name, text in choice.described().items() if name not in taken}
-
-
 def is_cost_model(name: str) -> bool:
-    """Whether a policy is one of those; nothing is loaded."""
+    """Whether a policy is for clusters of any size: one network of classes and groups; nothing is loaded."""
     return name not in POLICIES and name not in ON_REQUEST and name not in BASELINES and name in choice.names()
 
 
@@ -144,7 +132,7 @@ class Description:
 
 def describe(name: str) -> Description:
     """A policy by the name that users know. Raises :class:`InputError` if there is none."""
-    (name,) = _known((name,), "NAME")
+    (name,) = known_names((name,), _names(), "NAME")
     if is_cost_model(name):
         return _describe_network(name)
     if name in BASELINES:
@@ -166,7 +154,7 @@ def describe(name: str) -> Description:
 
 def all_policies() -> tuple[Description, ...]:
     """All of them, in the order of lists."""
-    return tuple(describe(name) for name in (*POLICIES, *ON_REQUEST, *baselines_on_request(), *cost_models()))
+    return tuple(describe(name) for name in _names())
 
 
 def _describe_disaggregation(name: str) -> Description:
@@ -215,7 +203,7 @@ def has_own_settings(name: str) -> bool:
 
 def check_policies(names: tuple[str, ...], source: str = "--policy") -> tuple[str, ...]:
     """The names without repetition; raises :class:`InputError` for those that there are not, and for broken baselines."""
-    names = _known(names, source)
+    names = known_names(names, _names(), source)
     for name in names:
         if name in BASELINES:
             try:
@@ -237,13 +225,17 @@ def check_devices(names: Sequence[str], tasks: Iterable[Task]) -> None:
             forbid_unknown(name, tasks)
 
 
-def _known(names: tuple[str, ...], source: str) -> tuple[str, ...]:
-    known = dict.fromkeys((*POLICIES, *ON_REQUEST, *BASELINES, *choice.names()))
-    problems = [
-        Problem(source, None, name, "there is no such policy", name_help(name, known))
-        for name in names
-        if name not in known
-    ]
+def _names() -> list[str]:
+    """Of all policies, ours and plug-ins'; nothing is loaded."""
+    return list(dict.fromkeys((*POLICIES, *ON_REQUEST, *BASELINES, *choice.names())))
+
+
+def known_names(
+    names: Sequence[str], known: Iterable[str], source: str, message: str = "there is no such policy"
+) -> tuple[str, ...]:
+    """The names without repetition. Raises :class:`InputError` with the message for those that are not among the known."""
+    known = tuple(known)
+    problems = [Problem(source, None, name, message, name_help(name, known)) for name in names if name not in known]
     if problems:
         raise InputError(problems)
     return tuple(dict.fromkeys(names))
@@ -272,6 +264,17 @@ def readers(names: Sequence[str], network_settings: Mapping[str, Sequence[tuple[
         return Readers(tuple(names), tuple(name for name in SETTING_NAMES if name not in unread), tuple(own))
     plain = dict.fromkeys(setting for policy in networks.values() for setting in choice.plain_settings(policy.features))
     return Readers(tuple(names), tuple(plain), tuple(own), f"settings of {FLOW} need --policy {FLOW}")
+
+
+def engine_of(names: Sequence[str], assignments: Sequence[str], source: str = "--set") -> EngineOptions:
+    """Options by the ``KEY=VALUE`` texts of a user. Raises :class:`InputError` for what none of the policies reads."""
+    rest, network = choice.apart(assignments, [name for name in names if has_own_settings(name)])
+    own, plan = apart(rest)
+    return EngineOptions(
+        apply_settings(Settings(), own, source, readers=readers(names, network)),
+        plan=apply_plan_rules(PlanRules(), plan, source),
+        network_settings=network,
+    )
 
 
 def schedulers(

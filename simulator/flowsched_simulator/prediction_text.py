@@ -9,7 +9,7 @@ from typing import Any
 
 from flowsched_models.picked_fields import picked
 from flowsched_models.quantity import format_cores
-from flowsched_models.text_table import counted, printable, text_table
+from flowsched_models.text_table import counted, text_table
 from flowsched_simulator.prediction import PredictedJob, PredictedService, Prediction, Range
 
 VERSION = "flowsched/v1"
@@ -49,12 +49,7 @@ def nominal_words(value: float, least: float = _LEAST_S) -> str:
 
 
 def lines(prediction: Prediction) -> Iterator[str]:
-    """The tables, line by line, free of control characters."""
-    for line in _lines(prediction):
-        yield printable(line)
-
-
-def _lines(prediction: Prediction) -> Iterator[str]:
+    """All that is to be said, line by line; names are as users wrote them."""
     level = f"{100.0 * prediction.level:g} %"
     yield f"Schedule {prediction.schedule} on {prediction.scenario}"
     drawn = f"{counted(prediction.draws, 'draw')} of the profiles' own errors (seed {prediction.seed})"

@@ -113,13 +113,8 @@ def play(placed: Scenario, schedule: Schedule, tasks: Mapping[str, Task], world:
 
 def placed_services(scenario: Scenario, schedule: Schedule) -> tuple[Service, ...]:
     """The scenario's services where the schedule has them."""
-    places = {s.name: s for s in schedule.services}
-    return tuple(
-        s
-        if (place := places.get(s.name)) is None
-        else replace(s, machine=place.machine, cores=place.cores, threads=place.threads)
-        for s in scenario.services
-    )
+    places = schedule.services
+    return tuple(replace(s, **dict(places[s.name])) if s.name in places else s for s in scenario.services)
 
 
 def caveats(scenario: Scenario, schedule: Schedule, seed: int = 0) -> tuple[str, ...]:

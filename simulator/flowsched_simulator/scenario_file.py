@@ -31,7 +31,7 @@ from flowsched_models.document import (
     name_help,
     read_document,
 )
-from flowsched_models.form import Checked, check_header
+from flowsched_models.form import Checked
 from flowsched_simulator.arrivals import Arrivals
 from flowsched_simulator.arrivals_file import read_arrivals, rows_as_entries
 from flowsched_simulator.arrivals_reader import read_process
@@ -45,11 +45,6 @@ from flowsched_simulator.scenario_form import MachineEntryForm, ScenarioForm
 BUNDLED = Path(__file__).with_name("scenarios")
 KIND = "Scenario"
 
-_PLACEHOLDERS: Mapping[str, Any] = {
-    "apiVersion": "flowsched/v1",
-    "kind": KIND,
-    "name": "unnamed",
-}
 _SCHEDULE_WORDS = ("apiVersion", "kind", "name", "description", "cluster", "tasks")
 
 
@@ -58,8 +53,7 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
 
     Raises :class:`flowsched_models.document.InputError` with all mistakes of the file and of those it names.
     """
-    path = find_file(name_or_path, BUNDLED, "scenario", KIND)
-    return read_scenario(read_document(path, source_of(path, BUNDLED)))
+    return read_scenario(find_document(name_or_path, BUNDLED, "scenario", KIND))
 
 
 def read_scenario(document: Document) -> Scenario:
@@ -71,7 +65,6 @@ def read_with_entries(
     document: Document, rows: Iterable[Mapping[str, Any]] | None = None
 ) -> tuple[Scenario, tuple[JobEntry, ...]]:
     """The same, and the entries of its jobs as they were written. ``rows``: further jobs, as of an arrivals file."""
-    check_header(document, KIND)
     reader = _ScenarioReader(document, rows)
     return reader.read(), tuple(reader.entries)
 
@@ -107,6 +100,12 @@ def find_file(name_or_path: str | Path, folder: Path, noun: str, kind: str | Non
     raise InputError([Problem(text, None, "", f"there is no bundled {noun} '{text}'", help)])
 
 
+def find_document(name_or_path: str | Path, folder: Path, noun: str, kind: str | None = None) -> Document:
+    """The file that :func:`find_file` finds, read. Raises :class:`flowsched_models.document.InputError`."""
+    path = find_file(name_or_path, folder, noun, kind)
+    return read_document(path, source_of(path, folder))
+
+
 def source_of(path: Path, folder: Path) -> str:
     """How a file is called in messages and results: a bundled one the same on every machine."""
     return f"{path.name} (bundled)" if path.parent == folder else str(path)
@@ -122,9 +121,7 @@ class _ScenarioReader:
         self.entries: list[JobEntry] = []
 
     def read(self) -> Scenario:
-        return read_form(
-            self.document, self.problems, ScenarioForm, _PLACEHOLDERS, lambda form: form.profiles, self._build
-        )
+        return read_form(self.document, self.problems, KIND, ScenarioForm, lambda form: form.profiles, self._build)
 
     def _build(self, checked: Checked[ScenarioForm], form: ScenarioForm, catalogue: Catalogue) -> Scenario:
         document, problems = self.document, self.problems
@@ -161,7 +158,7 @@ class _ScenarioReader:
             check_fit(problems, read.tasks, machines, services)
         return Scenario(
             name=form.name,
-            description=" ".join(form.description.split()),
+            description=form.about,
             catalogue=read.catalogue,
             machines=tuple(machines),
             services=tuple(services),

@@ -10,6 +10,7 @@ from flowsched.cluster.cluster_form import GpuDemandForm, MachineKeys, RelationF
 from flowsched_models.form import Form, Name, NotNegative, Positive
 from flowsched_models.quantity import QuantityError, shown
 from flowsched_simulator.arrivals import DAY_S
+from flowsched_simulator.form_reader import NamedForm
 from flowsched_simulator.job_form import MAX_COPIES, JobForm
 
 
@@ -82,13 +83,10 @@ class StartDelayForm(Form):
     after_waiting_s: NotNegative = 0.0
 
 
-class ScenarioForm(Form):
+class ScenarioForm(NamedForm):
     """A scenario file."""
 
-    api_version: Literal["flowsched/v1"] = Field(alias="apiVersion")
     kind: Literal["Scenario"]
-    name: Name
-    description: str = ""
     objective: Literal["makespan", "completion"] = "completion"
     profiles: list[str] = Field(default_factory=list)
     machines: Annotated[list[MachineEntryForm], Field(min_length=1)]

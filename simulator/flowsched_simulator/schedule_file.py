@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,13 +17,13 @@ from flowsched_models.document import (
     KeyPath,
     Problems,
     name_help,
-    read_document,
 )
-from flowsched_models.form import CoreSet, Form, MilliCpu, Name, NotNegative, PositiveInt, check, check_header
+from flowsched_models.form import Form, Name, check, check_header
 from flowsched_models.quantity import format_cores
+from flowsched_simulator.job_reader import circles
 from flowsched_simulator.scenario import Scenario
-from flowsched_simulator.scenario_file import bundled, find_file, load_scenario, source_of
-from flowsched_simulator.schedule import Schedule, ScheduledService, ScheduledTask
+from flowsched_simulator.scenario_file import bundled, find_document, load_scenario
+from flowsched_simulator.schedule import Place, Schedule, ScheduledTask, place_of
 
 BUNDLED = Path(__file__).with_name("schedules")
 ScenarioLoader = Callable[[str | Path], Scenario]
@@ -30,38 +31,17 @@ ScenarioLoader = Callable[[str | Path], Scenario]
 _PLACEHOLDERS: dict[str, Any] = {"cluster": "unknown", "tasks": []}
 
 
-class ScheduledTaskForm(Form):
-    """A job's place in a schedule."""
-
-    job: Name
-    machine: Name
-    cores: CoreSet
-    threads: PositiveInt
-    start_s: NotNegative | None = None
-    after: Name | None = None
-    request: MilliCpu | None = None
-    limit: MilliCpu | None = None
-
-
-class PlaceForm(Form):
-    """A service's place in a schedule."""
-
-    machine: Name
-    cores: CoreSet
-    threads: PositiveInt = 1
-
-
 class ScheduleForm(Form):
     """A schedule file, without the services: their keys are the names in the scenario."""
 
-    model_config = ConfigDict(json_schema_extra={"additionalProperties": PlaceForm.model_json_schema()})
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": Place.model_json_schema()})
 
     api_version: Literal["flowsched/v1"] = Field("flowsched/v1", alias="apiVersion")
     kind: Literal["Schedule"] = "Schedule"
     name: Name | None = None
     description: str = ""
     cluster: Annotated[str, Field(min_length=1)]
-    tasks: list[ScheduledTaskForm]
+    tasks: list[ScheduledTask]
 
 
 KEYS = tuple(f.alias or name for name, f in ScheduleForm.model_fields.items())
@@ -72,8 +52,7 @@ def load_schedule(name_or_path: str | Path, scenario_loader: ScenarioLoader = lo
 
     Raises :class:`flowsched_models.document.InputError` with all mistakes of the file.
     """
-    path = find_file(name_or_path, BUNDLED, "schedule")
-    document = read_document(path, source_of(path, BUNDLED))
+    document = find_document(name_or_path, BUNDLED, "schedule")
     check_header(document, "Schedule")
     return _ScheduleReader(document, scenario_loader).read()
 
@@ -111,7 +90,7 @@ class _ScheduleReader:
             # Without its scenario every name would be unknown.
             for key in others:
                 if isinstance(document.data[key], dict):
-                    self.problems.extend(check(document, PlaceForm, document.data[key], (key,)).problems)
+                    self.problems.extend(check(document, Place, document.data[key], (key,)).problems)
                 else:
                     self._unknown_key(key, KEYS)
         self.problems.raise_any()
@@ -120,8 +99,8 @@ class _ScheduleReader:
         return Schedule(
             name=form.name or (path.stem if path is not None else "schedule"),
             cluster=self._cluster(form.cluster),
-            services=tuple(places),
-            tasks=tuple(_task_of(task) for _, task in tasks),
+            services=places,
+            tasks=tuple(task for _, task in tasks),
             source=document.source,
         )
 
@@ -150,12 +129,12 @@ class _ScheduleReader:
         message = f"there is no key and no service '{key}' here"
         self.problems.add(self.document.problem((key,), message, name_help(key, known)))
 
-    def _places(self, keys: Iterable[str], scenario: Scenario) -> list[ScheduledService]:
+    def _places(self, keys: Iterable[str], scenario: Scenario) -> dict[str, Place]:
         """Where each service stands: as the schedule says, or else as the scenario has it."""
         document, problems = self.document, self.problems
         machines = {m.name: m for m in scenario.machines}
         services = {s.name: s for s in scenario.services}
-        forms: dict[str, PlaceForm] = {}
+        forms: dict[str, Place] = {}
         for key in keys:
             if key not in services:
                 self._unknown_key(key, [*services, *KEYS])
@@ -163,33 +142,26 @@ class _ScheduleReader:
             if not isinstance(document.data[key], dict):
                 problems.add(document.problem((key,), "must say where the service is", "{machine: …, cores: …}"))
                 continue
-            checked = check(document, PlaceForm, document.data[key], (key,))
+            checked = check(document, Place, document.data[key], (key,))
             problems.extend(checked.problems)
             if checked.value is not None and not checked.problems:
                 forms[key] = checked.value
-        placed: list[ScheduledService] = []
-        for name, service in services.items():
-            form = forms.get(name)
-            if form is None:
-                placed.append(ScheduledService(name, service.machine, service.cores, service.threads))
-                continue
-            placed.append(ScheduledService(name, form.machine, form.cores, form.threads))
+        placed = {name: forms.get(name) or place_of(service) for name, service in services.items()}
+        for name in (each for each in services if each in forms):
+            form = forms[name]
             if refer(problems, document, (name, "machine"), "machine", form.machine, machines):
                 check_cores(problems, document, (name, "cores"), form.cores, machines[form.machine])
-            profile = scenario.catalogue.services[service.profile]
+            profile = scenario.catalogue.services[services[name].profile]
             find_curve(problems, document, (name,), profile, form.threads, form.cores)
-        for k, place in enumerate(placed):
-            for before in placed[:k]:
-                both = set(place.cores) & set(before.cores)
-                if both and place.machine == before.machine:
-                    where = place.name if place.name in forms else before.name
-                    shared = f"core {format_cores(both)} of {place.machine}"
-                    message = f"{place.name} and {before.name} share {shared}"
-                    help = "every service needs cores of its own"
-                    problems.add(document.problem((where, "cores"), message, help))
+        for (before, one), (name, other) in combinations(placed.items(), 2):
+            both = set(one.cores) & set(other.cores)
+            if both and one.machine == other.machine:
+                message = f"{name} and {before} share core {format_cores(both)} of {one.machine}"
+                place = (name if name in forms else before, "cores")
+                problems.add(document.problem(place, message, "every service needs cores of its own"))
         return placed
 
-    def _check_tasks(self, tasks: list[tuple[KeyPath, ScheduledTaskForm]], scenario: Scenario) -> None:
+    def _check_tasks(self, tasks: list[tuple[KeyPath, ScheduledTask]], scenario: Scenario) -> None:
         document, problems = self.document, self.problems
         machines = {m.name: m for m in scenario.machines}
         jobs = {t.name: t for t in scenario.tasks}
@@ -207,32 +179,14 @@ class _ScheduleReader:
                 refer(problems, document, (*path, "after"), "job of this schedule", form.after, listed)
         if document.data.get("tasks") == []:
             problems.add(document.problem(("tasks",), "are empty", f"place some of: {', '.join(jobs)}"))
-        self._check_cycles(tasks)
+        self._check_circles(tasks)
 
-    def _check_cycles(self, tasks: list[tuple[KeyPath, ScheduledTaskForm]]) -> None:
-        after = {form.job: form.after for _, form in tasks if form.after is not None}
-        reported: set[str] = set()
-        for path, form in tasks:
-            chain = [form.job]
-            while (before := after.get(chain[-1])) is not None and before not in chain:
-                chain.append(before)
-            if before != form.job or form.job in reported:
-                continue
-            reported.update(chain)
-            words = "waits for itself"
-            if len(chain) > 1:
-                words = f"waits in a circle: {' after '.join([*chain, form.job])}"
+    def _check_circles(self, tasks: list[tuple[KeyPath, ScheduledTask]]) -> None:
+        """Jobs that wait for each other in a circle would never start."""
+        number = {task.job: i for i, (_, task) in enumerate(tasks) if task.after is not None}
+        before = {number[t.job]: [number[t.after]] for _, t in tasks if t.after is not None and t.after in number}
+        for circle in circles(before):
+            names = [tasks[i][1].job for i in (*circle, circle[0])]
+            words = "waits for itself" if len(circle) == 1 else f"waits in a circle: {' after '.join(names)}"
+            path, _ = tasks[circle[0]]
             self.problems.add(self.document.problem((*path, "after"), words, "give one of them a start_s"))
-
-
-def _task_of(form: ScheduledTaskForm) -> ScheduledTask:
-    return ScheduledTask(
-        job=form.job,
-        machine=form.machine,
-        cores=form.cores,
-        threads=form.threads,
-        start_s=form.start_s,
-        after=form.after,
-        request_milli=form.request,
-        limit_milli=form.limit,
-    )

@@ -80,16 +80,15 @@ class Simulation:
         progress: Progress | None = None,
     ) -> None:
         """``hosts`` may be shared by runs on the same profiles, so that rates are computed once."""
-        scenario = self._scenario = drawn_workload(scenario, (options or Options()).seed)
+        options = self._options = options or Options()
+        scenario = self._scenario = drawn_workload(scenario, options.seed)
         self._scheduler = scheduler
-        self._options = options or Options()
         self._variant = variant
         self._progress = progress
         hosts = hosts or HostFactory(scenario.catalogue)
         self._tasks = {t.name: t for t in scenario.tasks}
         self._submissions = Submissions(scenario.tasks, scenario.job_terms)
         self._coupled = CoupledTasks(scenario.tasks)
-        options = self._options
         self._world = true_world(scenario, scenario.tasks, hosts, options.model_error, options.seed)
         self._state = ClusterState(
             scenario.catalogue,

@@ -13,49 +13,24 @@ from flowsched_models.isolation.estimate import MOST_CPUS, estimate, forecast_er
 def test_a_steady_task_gets_the_least_margin() -> None:
     found = estimate([0.4] * 20, 10_000)
     assert found.bandwidth.runtime_us == pytest.approx(4_400)
-    assert found.margin == pytest.approx(0.1)
-    assert "least margin" in found.reason
-    assert found.error is not None
-    assert (found.error.mape, found.error.standard_error, found.error.over) == (
-        pytest.approx(0.0),
-        pytest.approx(0.0),
-        0.0,
-    )
 
 
 def test_a_restless_one_gets_its_deviation() -> None:
     usage = [0.2, 0.4] * 10
-    found = estimate(usage, 10_000, deviations=2.0)
+    found = estimate(usage, 10_000)
     deviation = np.std(usage, ddof=1)
     assert found.bandwidth.cpus == pytest.approx(0.3 + 2 * deviation)
-    assert "2 times the deviation" in found.reason
 
 
 def test_one_thread_is_never_owed_more_than_it_can_get() -> None:
     found = estimate([0.9, 0.93, 0.91, 0.92], 10_000)
     assert found.bandwidth.cpus == pytest.approx(MOST_CPUS)
-    assert "cut" in found.reason
-
-
-def test_the_error_is_that_of_samples_that_were_held_back() -> None:
-    found = estimate([0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.1, 0.4], 1_000, held_out=0.25)
-    assert found.error is not None
-    assert found.error.samples == 2
-    assert found.error.mape == pytest.approx((0.1 / 0.1 + 0.2 / 0.4) / 2)
-    assert found.error.standard_error == pytest.approx(math.sqrt((0.01 + 0.04) / 2))
-    assert found.error.over == 0.5
-    # What is recommended rests on all of them.
-    assert found.mean_cpus == pytest.approx(1.7 / 8)
 
 
 def test_samples_without_use_have_no_relative_error() -> None:
     error = forecast_error([0.0, 0.2], 0.1, 0.15)
     assert error.mape == pytest.approx(0.5)
     assert forecast_error([0.0], 0.1, 0.15).mape is None
-
-
-def test_a_short_trace_holds_nothing_back() -> None:
-    assert estimate([0.3, 0.31], 10_000).error is None
 
 
 @pytest.mark.parametrize("usage", [[], [0.0, 0.0], [0.1, -0.1], [0.1, math.nan], [[0.1]]])

@@ -260,7 +260,7 @@ def made(used_s: list[list[float]], release_s: list[list[float]], end_s: list[li
     """A run of one task as it might have been: 0.2 CPUs, intervals of 4 s, windows of 1 s."""
     demand = draw([Task("a", True, 0.2, duration_s=8.0)], Loop(interval_s=4.0), 0)
     work = np.full_like(np.array(release_s), 0.02)
-    return Motion(demand, 1.0, np.array(used_s), np.array(release_s), work, np.array(end_s), 0, 0, 0)
+    return Motion(demand, 1.0, np.array(used_s), np.array(release_s), work, np.array(end_s), 0, 0)
 
 
 def test_steadiness_is_taken_within_intervals() -> None:

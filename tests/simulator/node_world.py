@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 from flowsched.node import Allocation, NodeService, NodeTask, Reading, TaskGrant
@@ -11,6 +11,7 @@ from flowsched_models.catalogue import Catalogue
 from flowsched_models.profiles import load_catalogue
 from flowsched_simulator.node.run import NodeRun
 from flowsched_simulator.node.scenario import Load, NodeScenario
+from flowsched_simulator.node.scenario_form import PolicyForm
 from flowsched_simulator.node.simulation import NodeOptions, NodeSimulation
 from flowsched_simulator.node.wave import LoadRange
 
@@ -78,4 +79,6 @@ def run(
     threads: Mapping[str, int] | None = None,
 ) -> NodeRun:
     controller = controller or Scripted(rule or run_all())
-    return NodeSimulation(of or scenario(), "scripted", controller, options, threads=threads).run()
+    of = of or scenario()
+    hinted = replace(of, hints={"scripted": PolicyForm(threads=dict(threads or {}))})
+    return NodeSimulation(hinted, "scripted", controller, options).run()

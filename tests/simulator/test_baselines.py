@@ -26,12 +26,13 @@ from builders import (
 )
 from flowsched.cluster.decision import Decisions, Scheduler
 from flowsched.cluster.snapshot import MILLI, Snapshot
-from flowsched_simulator.baselines import BASELINES, VARIANTS, Granting, described_baselines, variants_of
+from flowsched_simulator.baselines import BASELINES, VARIANTS, Granting, variants_of
 from flowsched_simulator.baselines.expectation import effective_cores, load_s, run_time_alone_s, spread
 from flowsched_simulator.baselines.greedy_round import Round, cores_text
 from flowsched_simulator.baselines.kube_default import KubeDefault, balanced_score
 from flowsched_simulator.baselines.most_allocated import MostAllocated
 from flowsched_simulator.baselines.room import pick_cores
+from flowsched_simulator.policies import describe
 
 OWN = Granting("declared", "own")
 SHARED = Granting("declared", "shared")
@@ -493,7 +494,7 @@ def test_spread_takes_siblings_last() -> None:
 
 def test_baselines_know_their_names_and_say_what_they_do() -> None:
     assert {n: BASELINES[n](OWN).name for n in BASELINES} == {n: n for n in BASELINES}
-    lines = described_baselines()
+    lines = {n: describe(n).summary for n in BASELINES}
     assert all(lines[n] == BASELINES[n].description and "\n" not in lines[n] for n in BASELINES)
 
 

@@ -73,8 +73,8 @@ def test_a_policy_takes_part_once_for_each_combination_of_the_settings_that_it_r
         ("own", ("slots=3", "due_age_s=60")),
         ("lpt", ()),
     ]
-    assert plan.contenders[2].variants() == {"declared request, shared cores"}
-    assert plan.contenders[4].variants() == {"request 4, own cores"}
+    assert plan.contenders[2].only_variant == "declared request, shared cores"
+    assert plan.contenders[4].only_variant == "request 4, own cores"
     assert plan.contenders[0].engine().settings.slots == 1
 
 

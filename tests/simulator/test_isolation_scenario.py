@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,13 @@ import pytest
 from flowsched_models.document import InputError, parse_document
 from flowsched_simulator.isolation import (
     POLICIES,
+    IsolationForm,
     load_isolation_scenario,
     read_isolation_scenario,
     render_report,
     render_table,
     run,
 )
-from flowsched_simulator.isolation.scenario import IsolationScenario, Reserved
 
 TEXT = """apiVersion: flowsched/v1
 kind: IsolationScenario
@@ -34,7 +33,7 @@ tasks:
 """
 
 
-def scenario(text: str = TEXT) -> IsolationScenario:
+def scenario(text: str = TEXT) -> IsolationForm:
     return read_isolation_scenario(parse_document(text, "small.yaml"))
 
 
@@ -53,13 +52,14 @@ def test_the_bundled_ones_hold_the_published_table(name: str) -> None:
     """Its facts by their sums, beside which a mistyped figure shows."""
     found = load_isolation_scenario(name)
     assert (len(found.tasks), found.cores) == (14, 4)
-    critical = [task for task in found.tasks if task.critical]
+    tasks = [task.task(found.duration_s) for task in found.tasks]
+    critical = [task for task in tasks if task.critical]
     assert len(critical) == 7
     assert sum(task.mean_cpus for task in critical) == pytest.approx(1.343)
-    assert sum(task.mean_cpus for task in found.tasks) == pytest.approx(3.967)
-    assert sum(task.deviation_cpus for task in found.tasks) == pytest.approx(1.101)
-    assert sum(task.duration_s for task in found.tasks) == 82_784
-    assert found.loop.relative_sleep == (name == "isolation-14-tasks")
+    assert sum(task.mean_cpus for task in tasks) == pytest.approx(3.967)
+    assert sum(task.deviation_cpus for task in tasks) == pytest.approx(1.101)
+    assert sum(task.duration_s for task in tasks) == 82_784
+    assert found.loop.loop().relative_sleep == (name == "isolation-14-tasks")
 
 
 def test_the_published_comparison_in_direction_and_size() -> None:
@@ -67,7 +67,7 @@ def test_the_published_comparison_in_direction_and_size() -> None:
 
     Two of the eight intervals; docs/isolation.md has the whole run.
     """
-    found = replace(load_isolation_scenario("isolation-14-tasks"), duration_s=600.0)
+    found = load_isolation_scenario("isolation-14-tasks").model_copy(update={"duration_s": 600.0})
     rows = by_policy(run(found, ("deadline", "shares-95", "equal")))
     deadline, shares, equal = (rows[name] for name in ("deadline", "shares-95", "equal"))
     assert 0.01 < deadline["deviation"] < 0.06
@@ -91,7 +91,7 @@ def test_what_is_printed_is_plain_data_and_the_same_every_time() -> None:
 
 
 def test_the_report_asks_for_nothing_beside_itself() -> None:
-    odd = replace(scenario(), name="<b>&", description="a <script> of 1 < 2")
+    odd = scenario().model_copy(update={"name": "<b>&", "description": "a <script> of 1 < 2"})
     page = render_report(run(odd, ("deadline", "shares-95")))
     assert "<b>" not in page
     assert "<script" not in page
@@ -101,7 +101,7 @@ def test_the_report_asks_for_nothing_beside_itself() -> None:
 
 
 def test_reservations_may_rest_on_an_earlier_run() -> None:
-    found = run(replace(scenario(), reserved=Reserved.HISTORY), ("deadline",))
+    found = run(scenario(TEXT + "deadline: {reserved: history}\n"), ("deadline",))
     row = found["reservations"][0]
     assert row["task"] == "a"
     # Two deviations of 0.05 over a mean of 0.4.

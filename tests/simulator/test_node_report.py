@@ -113,7 +113,7 @@ def test_a_pause_is_a_gap_in_the_bar(result: dict[str, Any], page: str) -> None:
     (bar,) = [e for e in part(bars, "piece") if e.get("fill")][:1]
 
     assert job["pauses"] > 1
-    assert len(pieces(job)) == job["pauses"] + 1
+    assert len(pieces(job["stretches"])) == job["pauses"] + 1
     assert bar.get("d", "").count("M") == job["pauses"] + 1
     whole = drawings(page)["jobs-0"]
     assert [e.get("d", "").count("M") for e in part(whole, "piece")] == [1, 1]
@@ -122,7 +122,7 @@ def test_a_pause_is_a_gap_in_the_bar(result: dict[str, Any], page: str) -> None:
 def test_thickness_is_cores() -> None:
     job = {"stretches": [[0.0, 1.0, "0-3", 1.0, None], [1.0, 2.0, "1,2,3", 1.0, 0.5], [2.0, 3.0, "0-2", 1.0, None],
                          [5.0, 6.0, "0", 1.0, None]]}  # fmt: skip
-    assert pieces(job) == [(0.0, 1.0, 4), (1.0, 3.0, 3), (5.0, 6.0, 1)]
+    assert pieces(job["stretches"]) == [(0.0, 1.0, 4), (1.0, 3.0, 3), (5.0, 6.0, 1)]
 
 
 def test_cores_of_a_service_follow_its_grants(result: dict[str, Any], page: str) -> None:

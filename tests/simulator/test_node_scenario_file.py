@@ -10,6 +10,7 @@ import pytest
 from flowsched.node import Deadline
 from flowsched_models.document import InputError
 from flowsched_simulator.node.scenario_file import KIND, load_node_scenario
+from flowsched_simulator.node.scenario_form import QueuesForm
 from flowsched_simulator.scenario_file import bundled_scenarios, load_scenario
 from measured_data import cca_data
 
@@ -56,7 +57,7 @@ def test_a_file_is_read(tmp_path: Path) -> None:
     assert scenario.tasks[1].deadline == Deadline(4_000.0, 10_000.0)
     assert scenario.qps_interval_s == 10.0
     assert scenario.hints["two-queue"].threads == {"one": 1}
-    assert scenario.hints["two-queue"].queues == {"high": ("two",), "low": ("one",)}
+    assert scenario.hints["two-queue"].queues == QueuesForm(high=["two"], low=["one"])
 
 
 @pytest.mark.parametrize("name", [name for name, _ in bundled_scenarios(KIND)])
@@ -69,7 +70,7 @@ def test_bundled_scenarios_are_sound(name: str) -> None:
     assert len(scenario.tasks) == 7
     assert all(load.span is not None for load in scenario.loads)
     for hints in scenario.hints.values():
-        named = [job for queue in hints.queues.values() for job in queue]
+        named = [job for _, queue in hints.queues or () for job in queue]
         assert sorted(named) in ([], sorted(t.name for t in scenario.tasks))
 
 

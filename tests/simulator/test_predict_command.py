@@ -51,11 +51,12 @@ def scenario(job: float = 0.1, host: float = 0.05, latency: float = 0.1, capacit
 
 
 def schedule(*tasks: ScheduledTask) -> Schedule:
-    return Schedule("mine", PARSEC, (), tasks)
+    return Schedule("mine", PARSEC, {}, tasks)
 
 
 def task(job: str, machine: str, cores: Sequence[int], start_s: float | None = 0.0, **more: object) -> ScheduledTask:
-    return ScheduledTask(job, machine, tuple(cores), len(cores), start_s, **more)  # type: ignore[arg-type]
+    placed = {"job": job, "machine": machine, "cores": tuple(cores), "threads": len(cores), "start_s": start_s}
+    return ScheduledTask(**placed, **more)  # type: ignore[arg-type]
 
 
 ALONE = schedule(task("freqmine", "node-c-8core", (0, 1, 2, 3)), task("ferret", "node-b-4core", (0, 1, 2, 3)))
@@ -156,15 +157,15 @@ def test_an_uncertain_capacity_matters_near_the_knee() -> None:
 
 
 def test_requests_that_exceed_a_machine_in_some_draws_are_told() -> None:
-    first = replace(task("vips", "node-b-4core", (0, 1, 2, 3)), request_milli=3000)
+    first = task("vips", "node-b-4core", (0, 1, 2, 3), request_milli=3000)
     nominal = predict(scenario(), schedule(first), draws=20).jobs[0].end_s.nominal
-    later = replace(task("radix", "node-b-4core", (0, 1)), start_s=nominal + 0.5, request_milli=3000)
+    later = task("radix", "node-b-4core", (0, 1), start_s=nominal + 0.5, request_milli=3000)
     outcome = predict(scenario(), schedule(first, later), draws=200)
     ((machine, count),) = outcome.overcommitted
     assert machine == "node-b-4core"
     assert 50 < count < 150
     with pytest.raises(InputError, match="exceed the machine's"):
-        predict(scenario(), schedule(first, replace(later, start_s=1.0)), draws=20)
+        predict(scenario(), schedule(first, later.model_copy(update={"start_s": 1.0})), draws=20)
 
 
 def test_simulate_takes_the_profiles_own_errors() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flowsched_models.document import InputError
-from flowsched_simulator.schedule import ScheduledService
+from flowsched_simulator.schedule import Place
 from flowsched_simulator.schedule_file import bundled_schedules, load_schedule
 
 LINES = [
@@ -35,7 +35,7 @@ def test_bundled_schedule() -> None:
     assert [name for name, _ in bundled_schedules()] == ["group-048"]
     schedule = load_schedule("group-048")
     assert schedule.cluster == "parsec-memcached-2024"
-    assert schedule.services == (ScheduledService("memcached", "node-a-2core", (1,), 1),)
+    assert schedule.services == {"memcached": Place(machine="node-a-2core", cores=(1,), threads=1)}
     assert {(t.job, t.machine, t.cores, t.threads, t.start_s) for t in schedule.tasks} == {
         ("blackscholes", "node-a-2core", (0,), 2, 0.0),
         ("ferret", "node-b-4core", (0, 1, 2, 3), 6, 0.0),
@@ -52,7 +52,7 @@ def test_short_form_takes_the_place_of_the_service_from_the_scenario(tmp_path: P
     path.write_text(text(LINES))
     schedule = load_schedule(path)
     assert schedule.name == "plan"
-    assert schedule.services == (ScheduledService("memcached", "node-a-2core", (1,), 1),)
+    assert schedule.services == {"memcached": Place(machine="node-a-2core", cores=(1,), threads=1)}
     vips = schedule.tasks[2]
     assert (vips.after, vips.start_s, vips.request_milli, vips.limit_milli) == ("ferret", None, 2000, 3500)
 

@@ -18,7 +18,7 @@ from flowsched.records.record_file import load_record
 from flowsched.scale.policies import COST_MODELS
 from flowsched.scale.policies.trivial import TrivialPolicy
 from flowsched_simulator import EngineOptions, load_scenario, simulate
-from flowsched_simulator.policies import cost_models, is_cost_model
+from flowsched_simulator.policies import describe, is_cost_model
 from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Scenario
 
@@ -283,7 +283,7 @@ def outsiders(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("outsiders")
 def test_policies_of_others_run_and_are_listed() -> None:
-    assert cost_models()["cheerful"].startswith("Everywhere is lovely")
+    assert describe("cheerful").summary.startswith("Everywhere is lovely")
     run_ = simulate(load_scenario(PART_3), "cheerful", engine=EngineOptions())
     assert run_.policy == "cheerful"
     assert all(job.end_s is not None for job in run_.jobs)

@@ -32,7 +32,7 @@ from flowsched_simulator.node.baselines.two_queue import (
     THROTTLED_CPUS,
     TwoQueue,
 )
-from flowsched_simulator.node.policies import make_controller, threads_of
+from flowsched_simulator.node.policies import make_controller
 from flowsched_simulator.node.scenario_file import load_node_scenario
 from flowsched_simulator.node.simulation import NodeOptions, NodeSimulation
 
@@ -315,9 +315,7 @@ def test_the_published_run_is_reproduced() -> None:
     """Group 048's mean of three runs: 673.5 s without a point over the SLO; 26 to 37 pauses, all of radix."""
     scenario = load_node_scenario("node-4core-dynamic")
     controller = make_controller("two-queue", scenario)
-    run = NodeSimulation(
-        scenario, "two-queue", controller, NodeOptions(noise=0.0), threads=threads_of("two-queue", scenario)
-    ).run()
+    run = NodeSimulation(scenario, "two-queue", controller, NodeOptions(noise=0.0)).run()
     assert run.makespan_s == pytest.approx(673.5, rel=0.03)
     assert run.violations == 0
     by_name = {job.job: job for job in run.jobs}

@@ -12,7 +12,8 @@ from flowsched_models.calibration.controlled_fit import (
     with_controlled,
     without_controlled,
 )
-from flowsched_models.calibration.latency_fit import ClientNames, FittedLatency, fit_latency
+from flowsched_models.calibration.latency_factors import INTERFERENCE_CLIENT
+from flowsched_models.calibration.latency_fit import FittedLatency, fit_latency
 from flowsched_models.calibration.latency_notes import Parameter
 from flowsched_models.calibration.load_fit import with_loads
 from flowsched_models.calibration.observation import PRESSING, Observations, observe
@@ -195,7 +196,7 @@ def _fit_services(data: Measurements, base: Catalogue, request: FitRequest, tell
             fitted, data.load_intervals, data.elsewhere_points, data.elsewhere_intervals, cohort_of=data.years
         )
         # The client of measurements beside aggressors belongs to no service: one that names none counts with the slowest.
-        clients = {n: f for n, f in fitted.profile.clients.items() if n != ClientNames().interference}
+        clients = {n: f for n, f in fitted.profile.clients.items() if n != INTERFERENCE_CLIENT}
         found[service] = replace(fitted, profile=replace(fitted.profile, clients=clients))
     return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,8 @@ from flowsched_models.measurements.measurements import (
 )
 from flowsched_models.service import LatencyCurve, ServiceProfile
 
+SWEEP_CLIENT, RUNS_CLIENT, INTERFERENCE_CLIENT = "mcperf-sweep", "mcperf-30k", "mcperf-interference"
+"""What the load clients of the three kinds of measurement are called in the profile."""
 REFERENCE = "none"
 CACHE = "llc"
 """The aggressor whose pressure is one unit."""
@@ -211,10 +213,6 @@ class Ratio:
     log: float
 
 
-Neighbours = Callable[[LatencyWindow, Run, Placed], tuple[float, float]]
-"""Pressure and weight share that a service feels in a window of a run."""
-
-
 def placed_windows(
     windows: Iterable[LatencyWindow], runs: Iterable[Run], service: str
 ) -> list[tuple[LatencyWindow, Run, Placed]]:
@@ -235,22 +233,23 @@ def core_count(placed: Placed) -> int:
 
 
 def window_ratios(
-    placed: Iterable[tuple[LatencyWindow, Run, Placed]], profile: ServiceProfile, client: str, neighbours: Neighbours
+    placed: Iterable[tuple[LatencyWindow, Run, Placed]],
+    curves: tuple[LatencyCurve, ...],
+    vcpus: Mapping[str, int] | None,
 ) -> list[Ratio]:
     """Ratios of windows of runs to the curves, per group and machine type, neighbours taken off."""
     logs: dict[tuple[str, str], list[float]] = defaultdict(list)
-    plain = ServiceProfile("", profile.curves, {client: 1.0}, sensitivity=profile.sensitivity)
+    plain = ServiceProfile("", curves, {RUNS_CLIENT: 1.0})
     for w, run, where in placed:
         curve = plain.curve_or_estimate(where.threads, core_count(where))
-        pressure, share = neighbours(w, run, where)
-        if share > 0.0:
+        if crowd(w, run, where, vcpus) > 0.0:
             continue  # What sharing adds is not a matter of the client.
-        expected = plain.p95_us(curve, w.qps, client, pressure)
+        expected = plain.p95_us(curve, w.qps, RUNS_CLIENT)
         logs[(w.group, where.machine_type)].append(math.log(w.p95_us / expected))
-    return [Ratio(group, client, kind, float(np.median(v))) for (group, kind), v in sorted(logs.items())]
+    return [Ratio(group, RUNS_CLIENT, kind, float(np.median(v))) for (group, kind), v in sorted(logs.items())]
 
 
-def sweep_ratios(found: Mapping[Key, InterferenceSweep], curve: LatencyCurve, client: str) -> list[Ratio]:
+def sweep_ratios(found: Mapping[Key, InterferenceSweep], curve: LatencyCurve) -> list[Ratio]:
     """Ratios of sweeps without interference to a curve, below both knees."""
     result = []
     for (machine_type, group, kind), own in sorted(found.items()):
@@ -259,39 +258,35 @@ def sweep_ratios(found: Mapping[Key, InterferenceSweep], curve: LatencyCurve, cl
         limit = _BELOW_KNEE * min(own.knee, curve.qcap)
         logs = [math.log(p / curve.p95_us(load)) for load, p in own.p95_us.items() if load <= limit]
         if logs:
-            result.append(Ratio(group, client, machine_type, float(np.median(logs))))
+            result.append(Ratio(group, INTERFERENCE_CLIENT, machine_type, float(np.median(logs))))
     return result
 
 
-def crowd(vcpus: Mapping[str, int] | None = None) -> Neighbours:
-    """A plain account of who shares a service's cores: no pressure, and the weight share of jobs that find no other core.
+def crowd(window: LatencyWindow, run: Run, placed: Placed, vcpus: Mapping[str, int] | None) -> float:
+    """The weight share that a service feels in a window of a run: that of jobs that find no other core.
 
     Jobs that may run elsewhere do so as long as the node has idle cores. Weights are spread evenly over the cores that a
     job may use; without a request two containers weigh the same. ``vcpus`` by machine type; where they are not given, only
     pinned jobs are counted.
     """
-
-    def felt(window: LatencyWindow, run: Run, placed: Placed) -> tuple[float, float]:
-        length = max(window.t_end_s - window.t_start_s, 1e-9)
-        others = [
-            e
-            for e in run.executions
-            if e.node == placed.node and min(e.end_s, window.t_end_s) - max(e.start_s, window.t_start_s) > 0.5 * length
-        ]
-        count = (vcpus or {}).get(placed.machine_type, 0)
-        if not count:  # The number of CPUs is unknown: jobs that are not pinned found some.
-            others = [e for e in others if e.cores]
-            count = max([c + 1 for e in others for c in e.cores] + [c + 1 for c in placed.cores], default=1)
-        own = set(placed.cores or range(count))
-        near = [e for e in others if own & set(e.cores or range(count))]
-        running = sum(min(e.threads, len(e.cores) or count) for e in others)
-        if not near or running <= count - min(placed.threads, len(own)):
-            return 0.0, 0.0
-        mine = (placed.request or 1.0) / len(own)
-        theirs = sum((e.request or 1.0) / (len(e.cores) or count) for e in near)
-        return 0.0, theirs / (theirs + mine)
-
-    return felt
+    length = max(window.t_end_s - window.t_start_s, 1e-9)
+    others = [
+        e
+        for e in run.executions
+        if e.node == placed.node and min(e.end_s, window.t_end_s) - max(e.start_s, window.t_start_s) > 0.5 * length
+    ]
+    count = (vcpus or {}).get(placed.machine_type, 0)
+    if not count:  # The number of CPUs is unknown: jobs that are not pinned found some.
+        others = [e for e in others if e.cores]
+        count = max([c + 1 for e in others for c in e.cores] + [c + 1 for c in placed.cores], default=1)
+    own = set(placed.cores or range(count))
+    near = [e for e in others if own & set(e.cores or range(count))]
+    running = sum(min(e.threads, len(e.cores) or count) for e in others)
+    if not near or running <= count - min(placed.threads, len(own)):
+        return 0.0
+    mine = (placed.request or 1.0) / len(own)
+    theirs = sum((e.request or 1.0) / (len(e.cores) or count) for e in near)
+    return theirs / (theirs + mine)
 
 
 @dataclass(frozen=True)
@@ -300,8 +295,6 @@ class Factors:
 
     clients: Mapping[str, Estimate]
     machines: Mapping[str, Estimate]
-    spread: float
-    """Standard deviation between groups of what the factors leave over, in logarithms; that of the worst client."""
 
 
 def clients_and_machines(ratios: Sequence[Ratio], measured_on: Iterable[str]) -> Factors:
@@ -320,7 +313,7 @@ def clients_and_machines(ratios: Sequence[Ratio], measured_on: Iterable[str]) ->
     free = [t for t in types if t not in fixed]
     clients = sorted({r.client for r in ratios})
     if not clients:
-        return Factors({}, {}, 0.0)
+        return Factors({}, {})
     design = np.zeros((len(ratios), len(clients) + len(free)))
     for i, r in enumerate(ratios):
         design[i, clients.index(r.client)] = 1.0
@@ -333,11 +326,7 @@ def clients_and_machines(ratios: Sequence[Ratio], measured_on: Iterable[str]) ->
     estimates = [
         _around(float(solution[k]), [float(v) for v in left[design[:, k] > 0.0]]) for k in range(len(solution))
     ]
-    return Factors(
-        dict(zip(clients, estimates, strict=False)),
-        dict(zip(free, estimates[len(clients) :], strict=True)),
-        max(float(np.sqrt(np.mean(left[design[:, k] > 0.0] ** 2))) for k in range(len(clients))),
-    )
+    return Factors(dict(zip(clients, estimates, strict=False)), dict(zip(free, estimates[len(clients) :], strict=True)))
 
 
 def _around(log: float, left_over: Sequence[float]) -> Estimate:

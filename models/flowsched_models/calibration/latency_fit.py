@@ -13,12 +13,11 @@ import numpy as np
 
 from flowsched_models.calibration.latency_curves import NAMES, CurveFit, Reading, Size, fit_curves, readings
 from flowsched_models.calibration.latency_factors import (
+    SWEEP_CLIENT,
     AggressorFactors,
     Estimate,
-    Neighbours,
     aggressors,
     clients_and_machines,
-    crowd,
     placed_windows,
     sharing,
     sweep_ratios,
@@ -53,13 +52,8 @@ _WIDE = 1.0
 """Half-width of the 95 % interval of a logarithm from which on a parameter counts as not identified."""
 
 
-@dataclass(frozen=True)
-class ClientNames:
-    """What the load clients of the three kinds of measurement are called in the profile."""
-
-    sweep: str = "mcperf-sweep"
-    runs: str = "mcperf-30k"
-    interference: str = "mcperf-interference"
+_SLO_US = 1000.0
+"""A curve's highest measured load is the one up to which p95 is within this."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +91,7 @@ def fit_latency(
     service: str = "memcached",
     cohort_of: Mapping[str, str] | None = None,
     bandwidth: Mapping[str, float] | None = None,
-    neighbours: Neighbours | None = None,
-    clients: ClientNames | None = None,
     vcpus: Mapping[str, int] | None = None,
-    slo_us: float = 1000.0,
     fewest_groups: int = 1,
     leave_out: bool = True,
 ) -> FittedLatency:
@@ -108,15 +99,12 @@ def fit_latency(
 
     ``cohort_of`` names the cohort of a group (such as its year): cohorts share the shape of the curves and differ by one
     factor on latency and one on capacity; the largest cohort is the reference, among equals the last by name.
-    ``bandwidth`` of machine types turns a measured slow-down into ``sensitivity``. ``neighbours`` gives pressure and weight
-    share that the service felt in a window, by default :func:`crowd` with ``vcpus``. Sizes that fewer than ``fewest_groups``
-    measured get no curve. ``leave_out=False`` skips the fits without one group each, and with them the errors and the part
-    of the intervals that is between groups.
+    ``bandwidth`` of machine types turns a measured slow-down into ``sensitivity``, and :func:`crowd` says with ``vcpus``
+    what neighbours took in a window. Sizes that fewer than ``fewest_groups`` measured get no curve. ``leave_out=False``
+    skips the fits without one group each, and with them the errors and the part of the intervals that is between groups.
 
     What is not measured becomes a stated default. Deterministic. Raises ValueError where no sweep of the service is given.
     """
-    names = clients or ClientNames()
-    beside = neighbours or crowd(vcpus)
     points = [p for p in points if p.service == service]
     measured_by: dict[Size, set[str]] = {}
     for p in points:
@@ -134,15 +122,14 @@ def fit_latency(
         without = {g: fit_curves(rest[g], cohorts, reference, near=whole) for g in groups}
 
     said = Notes()
-    curves = _curves(whole, without, data, cohorts, reference, slo_us, said)
+    curves = _curves(whole, without, data, cohorts, reference, said)
     found = sweeps(p for p in interference if p.service == service)
     effects = aggressors(found)
     sensitivity, factors = note_sensitivity(effects, bandwidth, said)
     shared = note_sharing(sharing(found), said)
     single = whole.curves.get((1, 1)) or min(curves, key=lambda c: (c.servers, c.threads))
     placed = placed_windows(windows, runs, service)
-    bare = ServiceProfile(service, curves, {}, sensitivity=sensitivity)
-    ratios = window_ratios(placed, bare, names.runs, beside) + sweep_ratios(found, single, names.interference)
+    ratios = window_ratios(placed, curves, vcpus) + sweep_ratios(found, single)
     types = {p.machine_type for p in points}
     factors_of = clients_and_machines(ratios, types)
     source = "windows of runs, sweeps without interference"
@@ -163,7 +150,7 @@ def fit_latency(
     profile = ServiceProfile(
         name=service,
         curves=curves,
-        clients={names.sweep: 1.0, **by_client},
+        clients={SWEEP_CLIENT: 1.0, **by_client},
         cpu_per_kqps=note_cpu(points, whole, said),
         pressure=said.default("pressure", DEFAULT_PRESSURE, "what a service does to jobs is not fitted here"),
         sensitivity=sensitivity,
@@ -177,7 +164,7 @@ def fit_latency(
         interference=factors,
     )
     if placed and without:
-        scores += score_windows(placed, profile, ratios, without, types, names.runs, beside)
+        scores += score_windows(placed, profile, ratios, without, types, vcpus)
     if without:
         # Whose client and hosts are not known is as far off as the groups are from each other: in runs more than in sweeps.
         error = said.add("error", max(error, group_spread(scores)), None, "groups that were left out, below the knee")
@@ -209,7 +196,6 @@ def _curves(
     data: Sequence[Reading],
     cohort_of: Mapping[str, str],
     reference: str,
-    slo_us: float,
     said: Notes,
 ) -> tuple[LatencyCurve, ...]:
     """Curves with their highest load that met the goal, and the intervals of their parameters noted."""
@@ -226,7 +212,7 @@ def _curves(
         for j in range(len(NAMES)):
             _note_curve_parameter(whole, without, k, j, label, said)
         here = [r for r in own if cohort_of.get(r.group, reference) == reference] or own
-        result.append(replace(whole.curves[size], max_measured_qps=highest_within(here, slo_us)))
+        result.append(replace(whole.curves[size], max_measured_qps=highest_within(here, _SLO_US)))
     for k, cohort in enumerate(whole.cohorts):
         for j, name in enumerate(("latency", "capacity")):
             index = 6 * len(whole.sizes) + 2 * k + j

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from flowsched_models.calibration.latency_curves import CurveFit, Reading, Size
-from flowsched_models.calibration.latency_factors import Neighbours, Ratio, clients_and_machines, core_count
+from flowsched_models.calibration.latency_factors import RUNS_CLIENT, Ratio, clients_and_machines, core_count, crowd
 from flowsched_models.measurements.measurements import LatencyWindow, Placed, Run
 from flowsched_models.service import ServiceProfile
 
@@ -114,8 +114,7 @@ def score_windows(
     ratios: Sequence[Ratio],
     without: Mapping[str, CurveFit],
     measured_on: Iterable[str],
-    client: str,
-    neighbours: Neighbours,
+    vcpus: Mapping[str, int] | None,
 ) -> tuple[LatencyScore, ...]:
     """Every window of runs, predicted from curves, client and machine factors that have not seen its group.
 
@@ -125,7 +124,7 @@ def score_windows(
     result = []
     for group in sorted({w.group for w, _, _ in placed}):
         factors_of_others = clients_and_machines([r for r in ratios if r.group != group], types)
-        known = factors_of_others.clients.get(client)
+        known = factors_of_others.clients.get(RUNS_CLIENT)
         machines = {name: e.value for name, e in factors_of_others.machines.items()}
         curves = profile.curves
         if group in without:
@@ -136,15 +135,15 @@ def score_windows(
                 if (size := (c.threads, c.cores)) in fit.sizes
             )
         blind = replace(
-            profile, curves=curves, clients={client: known.value if known else 1.0}, latency_factor=machines
+            profile, curves=curves, clients={RUNS_CLIENT: known.value if known else 1.0}, latency_factor=machines
         )
         own = sorted((p for p in placed if p[0].group == group), key=lambda p: (p[1].name, p[0].t_start_s))
         factors: dict[tuple[str, int, int], float] = {}
         for w, run, where in own:
             size = (where.threads, core_count(where))
             curve = blind.curve_or_estimate(*size)
-            pressure, share = neighbours(w, run, where)
-            predicted = blind.p95_us(curve, w.qps, client, pressure, share, where.machine_type)
+            share = crowd(w, run, where, vcpus)
+            predicted = blind.p95_us(curve, w.qps, RUNS_CLIENT, 0.0, share, where.machine_type)
             key = (where.machine_type, *size)
             if key not in factors:
                 factors[key] = w.p95_us / predicted

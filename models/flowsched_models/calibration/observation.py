@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -161,12 +161,7 @@ def _played(
 
 
 def _with_known_services(run: Run, catalogue: Catalogue) -> Run:
-    known = tuple(s for s in run.services if s.profile in catalogue.services)
-    return (
-        run
-        if len(known) == len(run.services)
-        else Run(run.group, run.schedule, run.run, run.year, run.executions, known)
-    )
+    return replace(run, services=tuple(s for s in run.services if s.profile in catalogue.services))
 
 
 def _sweeps(

@@ -115,9 +115,9 @@ class Parameters:
         """Where the fit begins."""
         return np.maximum(self.mean, self.lower + 1e-3)
 
-    def names(self) -> tuple[tuple[str, str, Scale], ...]:
-        """(block, key, scale) of every number."""
-        return tuple((b.name, key, b.scale) for b in self.blocks for key in b.keys)
+    def names(self) -> tuple[tuple[str, str, Block], ...]:
+        """(name of the block, key, block) of every number."""
+        return tuple((b.name, key, b) for b in self.blocks for key in b.keys)
 
     def values(self, vector: Floats) -> Values:
         """The parameters of a vector."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import Any
 
 import yaml
@@ -13,8 +12,8 @@ from flowsched_models.calibration.latency_score import errors as latency_errors
 from flowsched_models.machine import MachineType
 from flowsched_models.picked_fields import picked
 from flowsched_models.profile import JobProfile
+from flowsched_models.profiles import dump_catalogue
 from flowsched_models.quantity import format_memory
-from flowsched_models.service import LatencyCurve, ServiceProfile
 from flowsched_models.text_table import counted
 from flowsched_models.validation.score import Quantity, errors
 
@@ -33,9 +32,9 @@ def profiles_text(calibration: Calibration, title: str) -> str:
     """The file's content."""
     document: dict[str, Any] = {"apiVersion": "flowsched/v1", "kind": "Profiles"}
     document["jobs"] = {n: _job(j, calibration) for n, j in sorted(calibration.catalogue.jobs.items())}
-    services = {n: s for n, s in sorted(calibration.catalogue.services.items()) if n in calibration.latency}
+    services = {n: s for n, s in dump_catalogue(calibration.catalogue)["services"].items() if n in calibration.latency}
     if services:
-        document["services"] = {n: _service(s, calibration) for n, s in services.items()}
+        document["services"] = {n: _service(n, s, calibration) for n, s in sorted(services.items())}
     document["machine_types"] = {
         n: _machine(m, calibration) for n, m in sorted(calibration.catalogue.machine_types.items())
     }
@@ -93,37 +92,20 @@ def _job(job: JobProfile, calibration: Calibration) -> dict[str, Any]:
     return row
 
 
-def _service(service: ServiceProfile, calibration: Calibration) -> dict[str, Any]:
-    fitted = calibration.latency[service.name]
+def _service(name: str, plain: Mapping[str, Any], calibration: Calibration) -> dict[str, Any]:
+    fitted = calibration.latency[name]
     left_out = latency_errors(s for s in fitted.scores if s.part == "sweep")
     source = f"Fitted to {len(fitted.fitted)} readings; curves describe {fitted.reference or 'the only cohort'}."
     if left_out.count:
         source += f" p95 in sweeps of groups left out: {left_out.median:.1f} % in the median."
-    row: dict[str, Any] = {"source": source}
-    for field in fields(service):
-        value = getattr(service, field.name)
-        if field.name == "name" or (isinstance(value, Mapping | tuple) and not value):
-            continue
-        if field.name == "curves":
-            value = [_curve(curve) for curve in value]
-        elif field.name == "window_noise":
-            value = [{f.name: short(getattr(noise, f.name)) for f in fields(noise)} for noise in value]
-        elif isinstance(value, Mapping):
-            value = {k: short(v) for k, v in value.items()}
-        else:
-            value = short(value)
-        row[field.name] = value
-    return row
+    return {"source": source, **_said(plain)}
 
 
-def _curve(curve: LatencyCurve) -> dict[str, Any]:
-    row = {f.name: short(v) for f in fields(curve) if (v := getattr(curve, f.name)) is not None}
-    if not curve.estimated:
-        del row["estimated"]
-    del row["elsewhere"]
-    if curve.elsewhere:
-        row["elsewhere"] = [{f.name: short(getattr(m, f.name)) for f in fields(m)} for m in curve.elsewhere]
-    return row
+def _said(value: Any) -> Any:
+    """Plain data with short numbers, without what says nothing: none, no, and nothing in it."""
+    if isinstance(value, Mapping):
+        return {k: _said(v) for k, v in value.items() if not (v is None or v is False or v in ({}, []))}
+    return [_said(v) for v in value] if isinstance(value, list) else short(value)
 
 
 def _machine(machine: MachineType, calibration: Calibration) -> dict[str, Any]:

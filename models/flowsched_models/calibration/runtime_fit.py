@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from flowsched_models.calibration.observation import Observations, Played, ThreadSweep
-from flowsched_models.calibration.parameter import Parameters, Scale, Values
+from flowsched_models.calibration.parameter import Parameters, Values
 from flowsched_models.cell import (
     GAIN,
     JOB_COLUMNS,
@@ -68,12 +68,8 @@ class Fitted:
         """Value and 95 % interval of one number, on the profile's scale."""
         middle, wide = self.vector[at], 1.96 * self.deviation[at]
         ends = np.array([middle, max(middle - wide, self.parameters.lower[at]), middle + wide])
-        scale = self.parameters.names()[at][2]
-        if scale is Scale.LOG:
-            ends = np.exp(ends)
-        elif scale is Scale.LOGIT:
-            ends = 1.0 / (1.0 + np.exp(-ends))
-        return float(ends[0]), float(ends[1]), float(ends[2])
+        value, low, high = self.parameters.names()[at][2].plain(ends).tolist()
+        return value, low, high
 
     def identified(self, at: int) -> bool:
         """Whether the measurements say more of a number than was assumed of it beforehand."""

@@ -15,6 +15,7 @@ from flowsched_models.measurements.machines import machine_files
 from flowsched_models.measurements.measurements import Measurements
 from flowsched_models.output import write_whole
 from flowsched_models.profiles import load_catalogue
+from flowsched_models.text_table import printable
 from flowsched_models.validation import Question
 from flowsched_models.validation import validate as score
 from flowsched_models.validation.limit import LIMITS, check_limits, read_percent
@@ -108,7 +109,7 @@ def validate(
         click.echo(json.dumps(plain(validation, limits, str(data)), allow_nan=False))
     else:
         for line in lines(validation, limits):
-            click.echo(line)
+            click.echo(printable(line))
     exceeded = [limit for limit in limits if limit.exceeded]
     for limit in exceeded:
         click.echo(str(limit), err=True)

@@ -34,12 +34,10 @@ _UNIT = 2.0**-20
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """``runtime`` in every ``period``, to be had ``deadline`` after the period began; all in microseconds."""
+    """``runtime`` in every ``period``, to be had by its end: the deadline; both in microseconds."""
 
     runtime_us: float
     period_us: float
-    deadline_us: float | None = None
-    """None: the end of the period."""
 
     @property
     def cpus(self) -> float:
@@ -111,19 +109,14 @@ def room_of(
 def objection(bandwidth: Bandwidth) -> str | None:
     """Why the kernel refuses these parameters on any machine (EINVAL), in one sentence; None if it does not."""
     runtime, period = bandwidth.runtime_us, bandwidth.period_us
-    deadline = period if bandwidth.deadline_us is None else bandwidth.deadline_us
-    if not all(math.isfinite(x) and x > 0.0 for x in (runtime, period, deadline)):
+    if not all(math.isfinite(x) and x > 0.0 for x in (runtime, period)):
         return "runtime, deadline and period must be more than 0"
     if period < LEAST_PERIOD_US or period > MOST_PERIOD_US:
         return f"the period of {_time(period)} is not between {_time(LEAST_PERIOD_US)} and {_time(MOST_PERIOD_US)}"
     if runtime < LEAST_RUNTIME_US:
         return f"the runtime of {_time(runtime)} is less than {LEAST_RUNTIME_US:g} us"
-    if deadline > period:
-        return f"the deadline of {_time(deadline)} is after the end of the period of {_time(period)}"
-    if deadline < LEAST_PERIOD_US:
-        return f"the deadline of {_time(deadline)} is shorter than {_time(LEAST_PERIOD_US)}"
-    if runtime > deadline:
-        return f"the runtime of {_time(runtime)} does not fit before the deadline of {_time(deadline)}"
+    if runtime > period:
+        return f"the runtime of {_time(runtime)} does not fit before the deadline of {_time(period)}"
     return None
 
 

@@ -61,10 +61,10 @@ class Log(NamedTuple):
     end_s: Numbers
     """[thread, job]: NaN for a job that is not done at the end."""
     counts: Indices
-    """Events, switches of threads on cores, threads pulled from one core to another."""
+    """Switches of threads on cores, threads pulled from one core to another."""
 
 
-EVENTS, SWITCHES, PULLS = 0, 1, 2
+SWITCHES, PULLS = 0, 1
 
 
 @compiled
@@ -168,7 +168,6 @@ def run(board: Board, plan: Plan, rules: FairRules, log: Log) -> None:
                     upcoming = min(upcoming, now + board.budget[thread])
         elapsed = max(0.0, upcoming - now)
         now = max(now, upcoming)
-        log.counts[EVENTS] += 1
         for core in range(cores):
             thread = board.running[core]
             if thread == NONE:

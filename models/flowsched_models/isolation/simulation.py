@@ -13,7 +13,7 @@ from flowsched_models.isolation.admission import Admission, Bandwidth, Room, adm
 from flowsched_models.isolation.board import NONE, new_board
 from flowsched_models.isolation.estimate import MOST_CPUS
 from flowsched_models.isolation.fair_share import NICE_0, FairRules, fair_rules, group_shares
-from flowsched_models.isolation.motion import EVENTS, PULLS, SWITCHES, Log, Plan, run
+from flowsched_models.isolation.motion import PULLS, SWITCHES, Log, Plan, run
 from flowsched_models.isolation.workload import Demand
 
 
@@ -59,7 +59,6 @@ class Motion:
     work_s: npt.NDArray[np.float64] = field(repr=False)
     end_s: npt.NDArray[np.float64] = field(repr=False)
     """[threads, jobs]: NaN where a job was not done in time."""
-    events: int
     switches: int
     pulls: int
 
@@ -141,7 +140,7 @@ def simulate(
         np.full(jobs, np.nan),
         np.full(jobs, np.nan),
         np.full(jobs, np.nan),
-        np.zeros(3, dtype=np.int64),
+        np.zeros(2, dtype=np.int64),
     )
     run(board, plan, rules or fair_rules(cores), log)
     counts = [int(n) for n in log.counts]
@@ -152,7 +151,6 @@ def simulate(
         log.release_s,
         log.work_s,
         log.end_s,
-        counts[EVENTS],
         counts[SWITCHES],
         counts[PULLS],
     )

@@ -101,8 +101,8 @@ def flag(row: Row, column: str, default: bool) -> bool:
     return default
 
 
-def doubled(table: Table, group: Group, measured: tuple[str, ...]) -> set[int]:
-    """Lines that repeat an earlier row: the same run again, or another run with the same value to the last digit.
+def originals(table: Table, group: Group, measured: tuple[str, ...]) -> list[Row]:
+    """The rows that repeat no earlier one, neither the same run again nor another with the same value to the last digit.
 
     Real repeats differ in their last digits, if there are enough of them: short times in hundredths do not.
     """
@@ -111,6 +111,7 @@ def doubled(table: Table, group: Group, measured: tuple[str, ...]) -> set[int]:
     rows: dict[tuple[str, ...], Row] = {}
     values: dict[tuple[str, ...], Row] = {}
     copies: list[tuple[Row, Row]] = []
+    found = []
     for row in table:
         present = [c for c in measured if row.text(c)]
         first = rows.setdefault(tuple(row.text(c) for c in columns), row) if row.text("run") else row
@@ -119,8 +120,10 @@ def doubled(table: Table, group: Group, measured: tuple[str, ...]) -> set[int]:
             first = values.setdefault(tuple(row.text(c) for c in label), row) if digits >= DIGITS_OF_A_COPY else row
         if first is not row and present:
             copies.append((row, first))
+        else:
+            found.append(row)
     _tell_copies(copies, group, measured[0])
-    return {row.line for row, _ in copies}
+    return found
 
 
 def _tell_copies(copies: Sequence[tuple[Row, Row]], group: Group, column: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flowsched_models.measurements.disturbance import undisturbed
-from flowsched_models.measurements.group import Group, doubled, measured
+from flowsched_models.measurements.group import Group, measured, originals
 from flowsched_models.measurements.measurements import InterferenceTime
 from flowsched_models.measurements.table import Row, Table
 
@@ -16,9 +16,8 @@ def read_interference(table: Table, group: Group) -> None:
     if not table.require(("job",), ("interference",), ("real_s",)):
         return
     times: list[tuple[Row, str, InterferenceTime]] = []
-    copies = doubled(table, group, ("real_s", "user_s", "sys_s"))
-    for row in table:
-        if row.line in copies or group.not_a_job(row):
+    for row in originals(table, group, ("real_s", "user_s", "sys_s")):
+        if group.not_a_job(row):
             continue
         job, kind, real_s = row.name("job"), row.name("interference").lower(), measured(row, "real_s", group)
         machine_type = group.machines.of(row, "interference")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flowsched_models.measurements.group import Group, doubled, flag, measured
+from flowsched_models.measurements.group import Group, flag, measured, originals
 from flowsched_models.measurements.measurements import LatencyInterference, LatencyPoint, LatencyWindow
 from flowsched_models.measurements.table import MAX_THREADS, Row, Table
 
@@ -16,10 +16,7 @@ def read_latency_sweep(table: Table, group: Group) -> None:
     """
     if not table.require(("threads",), ("cores",), LOADS, ("p95_us",)):
         return
-    copies = doubled(table, group, ("qps", "p95_us"))
-    for row in table:
-        if row.line in copies:
-            continue
+    for row in originals(table, group, ("qps", "p95_us")):
         threads, cores = row.count("threads", MAX_THREADS), row.count("cores")
         qps, target, p95_us = _load(row, group), _target(row), measured(row, "p95_us", group)
         percent = row.optional_number("cpu_util_pct", 0)
@@ -39,10 +36,7 @@ def read_latency_interference(table: Table, group: Group) -> None:
     """
     if not table.require(("interference",), LOADS, ("p95_us",)):
         return
-    copies = doubled(table, group, ("qps", "p95_us"))
-    for row in table:
-        if row.line in copies:
-            continue
+    for row in originals(table, group, ("qps", "p95_us")):
         kind, qps, target = row.name("interference").lower(), _load(row, group), _target(row)
         p95_us = measured(row, "p95_us", group)
         machine_type, service = group.machines.of(row, "latency_interference"), row.text("service") or group.service

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flowsched_models.measurements.disturbance import undisturbed
-from flowsched_models.measurements.group import Group, doubled, flag, measured, threads_text
+from flowsched_models.measurements.group import Group, flag, measured, originals, threads_text
 from flowsched_models.measurements.measurements import ThreadTime
 from flowsched_models.measurements.table import MAX_THREADS, Row, Table
 
@@ -17,9 +17,8 @@ def read_threads(table: Table, group: Group) -> None:
     if not table.require(("job",), ("threads",), ("real_s",)):
         return
     times: list[tuple[Row, str, ThreadTime]] = []
-    copies = doubled(table, group, ("real_s", "user_s", "sys_s"))
-    for row in table:
-        if row.line in copies or group.not_a_job(row):
+    for row in originals(table, group, ("real_s", "user_s", "sys_s")):
+        if group.not_a_job(row):
             continue
         job, threads, real_s = row.name("job"), row.count("threads", MAX_THREADS), measured(row, "real_s", group)
         cores = _core_count(row.cores("cores"), row.text("cores"))

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
-
-
-class Clock(Protocol):
-    """Seconds that only ever grow, and waiting."""
-
-    def now(self) -> float:
-        """Seconds since any fixed moment."""
-
-    def sleep(self, seconds: float) -> None:
-        """Come back after so many seconds."""
 
 
 class MachineClock:
-    """The clock of this machine."""
+    """Seconds that only ever grow, and waiting: the clock of this machine."""
 
     def now(self) -> float:
         """Seconds of the system's monotonic clock, which all processes share."""

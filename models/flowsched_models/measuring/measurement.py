@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from flowsched_models.measuring.aggressor import AGGRESSORS
-from flowsched_models.measuring.clock import Clock
+from flowsched_models.measuring.clock import MachineClock
 from flowsched_models.measuring.measured_row import Subject, replaced, variables
+from flowsched_models.measuring.process_runner import ProcessRunner
 from flowsched_models.measuring.remaining_time import RemainingTime, in_words
 from flowsched_models.measuring.run_plan import PlannedRun, ResultTable, RunPlan, Setup
-from flowsched_models.measuring.runner import Disturbance, Outcome, Program, Runner
+from flowsched_models.measuring.runner import Disturbance, Outcome, Program
 from flowsched_models.measuring.tables import Row, Tables
 
 NOISE_CPUS = 0.1
@@ -49,8 +50,8 @@ class Measurement:
         subject: Subject,
         command: Sequence[str],
         tables: Tables,
-        runner: Runner,
-        clock: Clock,
+        runner: ProcessRunner,
+        clock: MachineClock,
         *,
         rest_s: float,
         limit_s: float,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from flowsched_models.measuring.aggressor import HOW_TO_INSTALL, PROGRAM
-from flowsched_models.measuring.clock import Clock
+from flowsched_models.measuring.clock import MachineClock
 from flowsched_models.measuring.runner import Disturbance, Ended, Outcome, Program
 from flowsched_models.measuring.started_program import StartedProgram, uninterrupted
 
@@ -20,16 +20,19 @@ _BUSY = (1, 2, 3, 6, 7, 8)
 
 
 class ProcessRunner:
-    """Fulfils :class:`flowsched_models.measuring.runner.Runner` with processes of this machine."""
+    """Runs programs at the same time, beside an aggressor or not, as processes of this machine."""
 
-    def __init__(self, clock: Clock, stress_ng: str | None, folder: Path) -> None:
+    def __init__(self, clock: MachineClock, stress_ng: str | None, folder: Path) -> None:
         self._clock = clock
         self._stress_ng = stress_ng
         self._folder = folder
         """Where stress-ng may put its temporary files."""
 
     def run(self, programs: Sequence[Program], disturbance: Disturbance | None, limit_s: float) -> Outcome:
-        """Start all programs at once and wait for them; whatever happens, none of them runs afterwards."""
+        """Start all programs at once and wait for them, at most ``limit_s`` seconds.
+
+        Nothing that was started outlives the call, however it ends.
+        """
         running: list[StartedProgram] = []
         try:
             return self._run(programs, disturbance, limit_s, running)

@@ -1,10 +1,9 @@
-"""What it means to run programs and to watch them; :mod:`process_runner` does it for real."""
+"""What is run, and what comes of it; :mod:`process_runner` runs it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from flowsched_models.measuring.aggressor import Aggressor
 
@@ -63,13 +62,3 @@ class Outcome:
     """Whether it was given up for its time limit."""
     other_cpus: float | None = None
     """CPUs that were busy with anything else meanwhile, on average; None if that cannot be told."""
-
-
-class Runner(Protocol):
-    """Runs programs at the same time, beside an aggressor or not."""
-
-    def run(self, programs: Sequence[Program], disturbance: Disturbance | None, limit_s: float) -> Outcome:
-        """Start all programs at once and wait for them, at most ``limit_s`` seconds.
-
-        Nothing that was started outlives the call, however it ends.
-        """

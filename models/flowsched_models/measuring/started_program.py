@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flowsched_models.measuring.clock import Clock
+from flowsched_models.measuring.clock import MachineClock
 from flowsched_models.measuring.runner import Ended, Program
 from flowsched_models.measuring.session_processes import kill_all, signal_all
 
@@ -56,7 +56,7 @@ class StartedProgram:
         finally:
             os.close(report)
 
-    def wait(self, clock: Clock, until_s: float) -> bool:
+    def wait(self, clock: MachineClock, until_s: float) -> bool:
         """Wait for the end of the program, at most until a moment of the clock; says whether it ended."""
         poll = select.poll()
         poll.register(self._report, select.POLLIN)
@@ -88,7 +88,7 @@ class StartedProgram:
         lines = [line.strip() for line in self._words.read().decode(errors="replace").splitlines()]
         return next((line for line in reversed(lines) if line), "")[-_LONGEST_LINE:]
 
-    def ask_to_end(self, clock: Clock, patience_s: float) -> None:
+    def ask_to_end(self, clock: MachineClock, patience_s: float) -> None:
         """Ask the program to end, and give it some time to do so."""
         signal_all(self._process.pid, signal.SIGTERM)
         self.wait(clock, clock.now() + patience_s)

@@ -13,7 +13,7 @@ from flowsched_models.execution import Execution
 from flowsched_models.lookahead import Entry, Lookahead, LookaheadResult
 from flowsched_models.measurements.machine_run import MachineRun, machine_runs
 from flowsched_models.measurements.measurements import MeasuredExecution, Run
-from flowsched_models.runtime import Host, HostFactory, Resident, ServiceLoad
+from flowsched_models.runtime import Host, HostFactory, ServiceLoad
 from flowsched_models.uncertainty import job_factors, machine_factors
 
 DRAWS = 400
@@ -125,7 +125,7 @@ def _segments(host: Host, machine: MachineRun) -> list[Segment]:
     """p95 from event to event, on the clock of the run; before the first and after the last the service is alone."""
     motion: Execution[int] = Execution(host)
     for i, e in enumerate(machine.entries):
-        motion.start(i, Resident(e.profile, e.scale, e.threads, e.cores, e.weight, ready_s=e.ready_s, limit=e.limit))
+        motion.start(i, e)
     segments = []
     while (until := motion.next_event_s()) < float("inf"):
         begin, p95 = motion.now_s, motion.p95_us

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from flowsched_models.text_table import counted, printable, text_table
+from flowsched_models.text_table import counted, text_table
 from flowsched_models.validation.limit import Limit
 from flowsched_models.validation.part import Part
 from flowsched_models.validation.score import Errors, Quantity
@@ -22,12 +22,7 @@ _UNIT = "error in % of what was measured; inside: % within the model's own 50 % 
 
 
 def lines(validation: Validation, limits: Sequence[Limit]) -> Iterator[str]:
-    """All that is to be said, line by line, free of control characters."""
-    for line in _lines(validation, limits):
-        yield printable(line)
-
-
-def _lines(validation: Validation, limits: Sequence[Limit]) -> Iterator[str]:
+    """All that is to be said, line by line; names are as users wrote them."""
     yield f"Profiles: {validation.profiles}"
     used = {s.subject for s in validation.scores if s.quantity is Quantity.P95}
     clients = [f"{client} of {service}" for service, client in validation.clients.items() if service in used]

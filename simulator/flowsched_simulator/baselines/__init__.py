@@ -7,7 +7,6 @@ from flowsched_simulator.baselines.granting import VARIANTS, Granting, variant_l
 from flowsched_simulator.baselines.registry import (
     BASELINES,
     COMPARED,
-    described_baselines,
     make_baseline,
     variants_of,
 )
@@ -18,7 +17,6 @@ __all__ = [
     "VARIANTS",
     "Baseline",
     "Granting",
-    "described_baselines",
     "make_baseline",
     "variant_label",
     "variants_of",

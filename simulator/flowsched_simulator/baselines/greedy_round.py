@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from flowsched.cluster.decision import Decisions, Placement, Postponement, Preemption
-from flowsched.cluster.gpus import TaskGpus, given_back, suits, taken
-from flowsched.cluster.resource import amount_text, covers, without
+from flowsched.cluster.gpus import TaskGpus, suits
+from flowsched.cluster.resource import amount_text, covers
 from flowsched.cluster.snapshot import MILLI, Machine, Running, Snapshot, Task
 from flowsched.relations.domain_counts import DomainCounts, demand_text
 from flowsched.support.arrays import BoolArray, IntArray
@@ -21,9 +21,9 @@ from flowsched_simulator.baselines.room import (
     RoomLayout,
     fullest_devices,
     has_gpus,
+    occupy,
     pick_cores,
-    with_gpu_job,
-    without_gpu_job,
+    vacate,
 )
 
 
@@ -147,16 +147,8 @@ class Round:
         """Give the task its share of the machine."""
         cores = pick_cores(room, cores_for(width_milli)) if self.own_cores else room.batch_cores
         threads = task.threads_on(len(cores), self.snapshot.catalogue.jobs[task.profile])
-        room.free_milli -= width_milli
-        room.free_memory_mib -= task.memory_mib
-        room.without_cpu += width_milli <= NO_CPU_MILLI
-        room.without_memory += not task.memory_mib
-        room.free_resources = without(room.free_resources, task.resources)
         devices = self.pick_devices(room, task)
-        if task.gpus is not None:
-            room.devices = taken(room.devices, task.gpus, devices)
-            room.gpu_jobs = with_gpu_job(room.gpu_jobs, task, devices)
-        room.busy = room.busy | set(cores)
+        occupy(room, task, width_milli, cores, devices)
         self.layout.handed_out(room)
         self._shortages.clear()
         if self._loads_s is not None:
@@ -214,10 +206,6 @@ class Round:
         """Whether the round has given the task a place."""
         return any(p.task == task.name for p in reversed(self._placements))
 
-    def granted_cores(self, room: Room) -> set[int]:
-        """Cores of a machine that this round has given to tasks."""
-        return {c for p in self._placements if p.machine == room.name for c in p.cores}
-
     def residents(self, room: Room) -> list[Running]:
         """Tasks that ran on the machine before this round and still do, by name."""
         found = [r for r in self._running_on.get(room.name, ()) if r.task.name not in self._preempted]
@@ -228,19 +216,23 @@ class Round:
         self._preempted.add(resident.task.name)
         self._preemptions.append(Preemption(resident.task.name, resident.machine, room_for.name, 0.0, keeps_work=True))
         (room,) = (r for r in self.rooms if r.name == resident.machine)
-        room.free_milli += resident.width_milli
-        room.free_memory_mib += resident.task.memory_mib
-        room.without_cpu -= resident.width_milli <= NO_CPU_MILLI
-        room.without_memory -= not resident.task.memory_mib
-        for name, units in resident.task.resources:
-            room.free_resources = {**room.free_resources, name: room.free_resources.get(name, 0) + units}
-        if resident.task.gpus is not None:
-            room.devices = given_back(room.devices, resident.task.gpus, resident.devices)
-            room.gpu_jobs = without_gpu_job(room.gpu_jobs, resident.task, resident.devices)
-        room.busy = {c for r in self.residents(room) for c in r.cores} | self.granted_cores(room)
+        vacate(room, resident)
+        room.busy = self._held(room, ())
         self.layout.handed_out(room)
         self._nowhere.clear()
         self._shortages.clear()
+
+    def left_by(self, room: Room, gone: Sequence[Running]) -> Room:
+        """A machine as it would be if some of its residents left it."""
+        other = replace(room, busy=self._held(room, gone))
+        for resident in gone:
+            vacate(other, resident)
+        return other
+
+    def _held(self, room: Room, gone: Sequence[Running]) -> set[int]:
+        """The cores of those that stay on a machine, and of those that were placed on it."""
+        stay = {c for r in self.residents(room) if r not in gone for c in r.cores}
+        return stay.union(*(p.cores for p in self._placements if p.machine == room.name))
 
     def attempt(self) -> Callable[[], None]:
         """Remember how things are; what is returned undoes all placements since."""

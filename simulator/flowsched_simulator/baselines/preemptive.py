@@ -5,9 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
-from flowsched.cluster.gpus import given_back, has_devices, suits
-from flowsched.cluster.resource import covers
-from flowsched.cluster.snapshot import MILLI, Running, Snapshot, Task
+from flowsched.cluster.snapshot import Running, Snapshot, Task
 from flowsched_simulator.baselines.baseline import Baseline, by_arrival, most_free_first
 from flowsched_simulator.baselines.greedy_round import Round
 from flowsched_simulator.baselines.room import Room
@@ -81,22 +79,7 @@ def _leaving(task: Task, width_milli: int, room: Room, ranked: Sequence[Running]
     """Who of these, taken in this order, must leave a machine so that the task fits; empty where that is not enough."""
 
     def fits_without(gone: Sequence[Running]) -> bool:
-        stay = [r for r in this.residents(room) if r not in gone]
-        held = {c for r in stay for c in r.cores} | this.granted_cores(room)
-        free_milli = room.free_milli + sum(r.width_milli for r in gone)
-        if this.own_cores:
-            free_milli = min(free_milli, MILLI * sum(c not in held for c in room.batch_cores))
-        units = dict(room.free_resources)
-        for name, count in (pair for r in gone for pair in r.task.resources):
-            units[name] = units.get(name, 0) + count
-        devices = room.devices
-        for r in gone:
-            if r.task.gpus is not None:
-                devices = given_back(devices, r.task.gpus, r.devices)
-        if task.gpus is not None and not (suits(room.machine.gpus, task.gpus) and has_devices(devices, task.gpus)):
-            return False
-        memory_mib = room.free_memory_mib + sum(r.task.memory_mib for r in gone)
-        return width_milli <= free_milli and task.memory_mib <= memory_mib and covers(units, task.resources)
+        return this.has_room(task, width_milli, this.left_by(room, gone))
 
     gone: list[Running] = []
     for resident in ranked:

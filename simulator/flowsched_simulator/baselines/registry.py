@@ -82,20 +82,6 @@ BASELINES = Registry("baseline", GROUP, {**_COMPARED, **_ON_REQUEST}, _check, _e
 """Called with a granting and a seed, each makes a scheduler. Looking one up loads it."""
 
 
-def described_baselines() -> dict[str, str]:
-    """A line about each; of one that cannot be loaded, why."""
-    found = {}
-    for name in BASELINES:
-        try:
-            text = str(BASELINES[name].description)
-        except InputError as error:
-            found[name] = error.problems[0].message
-            continue
-        package = BASELINES.package(name)
-        found[name] = f"{text}; of {package}" if package else text
-    return found
-
-
 def make_baseline(name: str, granting: Granting, seed: int) -> Scheduler:
     """A baseline as a scheduler; what goes wrong in one of another package is one sentence, an :class:`InputError`."""
     if BASELINES.is_ours(name):

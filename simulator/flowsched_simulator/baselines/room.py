@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from flowsched.cluster.gpus import GpuJob, TaskGpus, fullest, has_devices, suits, taken, untouched
+from flowsched.cluster.gpus import GpuJob, TaskGpus, fullest, given_back, has_devices, suits, taken, untouched
 from flowsched.cluster.resource import without
 from flowsched.cluster.running_tasks import entries_of
 from flowsched.cluster.snapshot import Machine, Running, Service, Snapshot, Task, cores_beside
@@ -66,16 +66,38 @@ def fullest_devices(room: Room, task: Task) -> tuple[int, ...]:
     return () if task.gpus is None else fullest(room.devices, task.gpus)
 
 
-def with_gpu_job(jobs: tuple[GpuJob, ...], task: Task, devices: Iterable[int]) -> tuple[GpuJob, ...]:
-    """The tasks with GPUs of a machine, and one more."""
-    return tuple(sorted((*jobs, GpuJob(task.profile, tuple(sorted(devices))))))
+def occupy(room: Room, task: Task, width_milli: int, cores: Iterable[int], devices: tuple[int, ...]) -> None:
+    """Take from a machine what a task has there."""
+    room.free_milli -= width_milli
+    room.free_memory_mib -= task.memory_mib
+    if task.resources:
+        room.free_resources = without(room.free_resources, task.resources)
+    if task.gpus is not None:
+        room.devices = taken(room.devices, task.gpus, devices)
+        room.gpu_jobs = tuple(sorted((*room.gpu_jobs, _gpu_job(task, devices))))
+    room.without_cpu += width_milli <= NO_CPU_MILLI
+    room.without_memory += not task.memory_mib
+    room.busy = room.busy.union(cores)
 
 
-def without_gpu_job(jobs: tuple[GpuJob, ...], task: Task, devices: Iterable[int]) -> tuple[GpuJob, ...]:
-    """The tasks with GPUs of a machine, and one less."""
-    rest = list(jobs)
-    rest.remove(GpuJob(task.profile, tuple(sorted(devices))))
-    return tuple(rest)
+def vacate(room: Room, running: Running) -> None:
+    """Give back to a machine what a task had there, but for its cores: others may be on them."""
+    task = running.task
+    room.free_milli += running.width_milli
+    room.free_memory_mib += task.memory_mib
+    for name, units in task.resources:
+        room.free_resources = {**room.free_resources, name: room.free_resources.get(name, 0) + units}
+    if task.gpus is not None:
+        room.devices = given_back(room.devices, task.gpus, running.devices)
+        rest = list(room.gpu_jobs)
+        rest.remove(_gpu_job(task, running.devices))
+        room.gpu_jobs = tuple(rest)
+    room.without_cpu -= running.width_milli <= NO_CPU_MILLI
+    room.without_memory -= not task.memory_mib
+
+
+def _gpu_job(task: Task, devices: Iterable[int]) -> GpuJob:
+    return GpuJob(task.profile, tuple(sorted(devices)))
 
 
 def pick_cores(room: Room, count: int) -> tuple[int, ...]:
@@ -177,16 +199,7 @@ def _beside(idle: Room, running: Iterable[Running]) -> Room:
     """A room with what runs there."""
     room = _copied(idle)
     for r in running:
-        room.free_milli -= r.width_milli
-        room.free_memory_mib -= r.task.memory_mib
-        if r.task.resources:
-            room.free_resources = without(room.free_resources, r.task.resources)
-        if r.task.gpus is not None:
-            room.devices = taken(room.devices, r.task.gpus, r.devices)
-            room.gpu_jobs = with_gpu_job(room.gpu_jobs, r.task, r.devices)
-        room.without_cpu += r.width_milli <= NO_CPU_MILLI
-        room.without_memory += not r.task.memory_mib
-        room.busy.update(r.cores)
+        occupy(room, r.task, r.width_milli, r.cores, r.devices)
     return room
 
 

@@ -113,7 +113,9 @@ def plan(
         time_limit_s=time_limit,
         seed=seed,
     )
-    outcome = make_plan(loaded, rules, None if quiet else _SearchProgress())
+    progress = _SearchProgress()
+    outcome = make_plan(loaded, rules, None if quiet else progress.show)
+    progress.end()
     if not outcome.plan.feasible:
         raise InputError([Mistake(loaded.source, None, "", *_impossible(outcome))])
     if out is not None:
@@ -243,9 +245,6 @@ class _SearchProgress:
         self._terminal = sys.stderr.isatty()
         self._shown_s = 0.0
         self._width = 0
-
-    def begin(self) -> None:
-        self._shown_s = 0.0
 
     def show(self, progress: Progress) -> None:
         every = _PROGRESS_S / 4 if self._terminal else 5 * _PROGRESS_S

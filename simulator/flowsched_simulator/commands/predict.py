@@ -12,6 +12,7 @@ import click
 
 from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError
+from flowsched_models.text_table import printable
 from flowsched_simulator.prediction import predict as predicted
 from flowsched_simulator.prediction_text import lines, plain
 from flowsched_simulator.replay import caveats
@@ -61,7 +62,7 @@ def predict(schedule: str, scenario: str | None, draws: int, seed: int, level: f
         click.echo(json.dumps(plain(outcome), allow_nan=False))
         return
     for line in lines(outcome):
-        click.echo(line)
+        click.echo(printable(line))
 
 
 def _named(cluster: str | Path) -> Scenario:

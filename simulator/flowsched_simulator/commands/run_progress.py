@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-
-import click
-
 from flowsched_simulator.commands.status_line import StatusLine
 
 
@@ -16,32 +11,24 @@ class RunProgress(StatusLine):
     Lines tell simulated time since the first submission, as the makespan counts, and how long the policy has been computed.
     """
 
-    def __init__(
-        self,
-        *,
-        terminal: bool | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        write: Callable[[str], None] = lambda text: click.echo(text, err=True, nl=False),
-    ) -> None:
-        """``clock``: seconds. ``write`` takes text as it is to be shown."""
-        super().__init__(terminal=terminal, clock=clock, write=write)
-        self._done = ""
-        self._policy = ""
-        self._ends: list[float] = []
+    _done = ""
+    _policy = ""
+    _variants = 0
+    """Of the policy, that are done."""
 
     def show(self, policy: str, variant: str, t_s: float, ended: int, count: int) -> None:
         """Take note of how far a policy is: simulated seconds, jobs ended, and jobs in all."""
         if policy != self._policy:
             self._finish()
-            self._policy, self._ends, self._began_s = policy, [], self._clock()
+            self._policy, self._variants, self._began_s = policy, 0, self._clock()
         name = f"{policy} ({variant})" if variant else policy
         self._state = f"{name}: {ended} of {count} jobs done, simulated {t_s:.0f} s"
         if self._terminal:
             self._show()
         elif ended == count:
-            self._ends.append(t_s)
+            self._variants += 1
             jobs = "1 job" if count == 1 else f"{count} jobs"
-            done = f"simulated {t_s:.0f} s" if len(self._ends) == 1 else f"{len(self._ends)} variants"
+            done = f"simulated {t_s:.0f} s" if self._variants == 1 else f"{self._variants} variants"
             self._done, self._state = f"{policy}: {jobs} done, {done}", ""
 
     def _finish(self) -> None:

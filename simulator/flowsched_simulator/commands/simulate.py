@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
@@ -14,15 +13,11 @@ import click
 from click.core import ParameterSource
 
 from flowsched.cluster.played_events import looks_like_events
-from flowsched.cluster.settings import Settings
-from flowsched.cluster.settings_form import apply_settings
 from flowsched.commands.solver_options import SOLVER, TIME_LIMIT, TIME_LIMIT_HELP
 from flowsched.disaggregation.registry import DISAGGREGATION_POLICIES
-from flowsched.planner import PlanRules
-from flowsched.scale import choice
 from flowsched_models.command_line import Seconds, StrictCommand
-from flowsched_models.document import Document, InputError, Problem, read_document
-from flowsched_models.output import make_folder, write_whole
+from flowsched_models.document import InputError, Problem
+from flowsched_models.output import default_folder, make_folder, write_whole
 from flowsched_simulator import isolation
 from flowsched_simulator.baselines import BASELINES, variant_label, variants_of
 from flowsched_simulator.commands.run_progress import RunProgress
@@ -32,22 +27,21 @@ from flowsched_simulator.commands.simulate_node import NODE_ONLY, NodeRequest, d
 from flowsched_simulator.comparison import compare, result
 from flowsched_simulator.node import scenario_file as node_scenario_file
 from flowsched_simulator.node.policies import NODE_POLICIES
-from flowsched_simulator.plan_rules_form import apart, apply_plan_rules
+from flowsched_simulator.plan_rules_form import apart
 from flowsched_simulator.policies import (
     FLOW_PLAN,
     POLICIES,
     EngineOptions,
     check_devices,
     check_policies,
-    has_own_settings,
-    readers,
+    engine_of,
 )
 from flowsched_simulator.record_folder import RecordFolder
 from flowsched_simulator.replay import caveats, placed_services, replay
 from flowsched_simulator.report import render_report
 from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Scenario
-from flowsched_simulator.scenario_file import BUNDLED, find_file, load_scenario, read_scenario, source_of
+from flowsched_simulator.scenario_file import BUNDLED, find_document, load_scenario, read_scenario
 from flowsched_simulator.schedule_file import load_schedule
 from flowsched_simulator.simulation import LONGEST_S, Options
 from flowsched_simulator.table import render_table
@@ -172,11 +166,11 @@ def simulate(
         text, code = simulate_events(Path(scenario), asked, lambda note: click.echo(f"note: {note}", err=True))
         click.echo(text)
         context.exit(code)
-    document = _document(scenario)
+    document = find_document(scenario, BUNDLED, "scenario")
     kind = document.data.get("kind")
 
     def folder(name: str) -> Path | None:
-        return None if out is None and as_json else out or _folder_of(name)
+        return None if out is None and as_json else out or default_folder(name, "scenario")
 
     if kind == node_scenario_file.KIND:
         _refuse(context, _CLUSTER_ONLY, f"has no meaning on one machine, and {document.source} is one")
@@ -235,16 +229,13 @@ def simulate(
             raise InputError([Problem("--schedule", None, "", message, f"leave out {', '.join(given)}")])
         loaded, runs = _replayed(loaded, scenario, schedule, options, out)
     else:
-        rest, network = choice.apart(settings, [name for name in names if has_own_settings(name)])
-        own, plan = apart(tuple(rest))
-        engine = EngineOptions(
-            apply_settings(Settings(), own, readers=readers(names, network)),
-            solver,
-            apply_plan_rules(PlanRules(), plan),
+        engine = replace(
+            engine_of(names, settings),
+            solver=solver,
             keep_records=records is not None,
             time_limit_s=time_limit,
-            network_settings=network,
         )
+        _, plan = apart(settings)
         if plan and FLOW_PLAN not in names:
             raise InputError([Problem("--set", None, plan[0], f"is for {FLOW_PLAN}", f"add --policy {FLOW_PLAN}")])
         if keep_rounds is not None and records is None:
@@ -254,7 +245,7 @@ def simulate(
         runs = _compared(loaded, names, options, engine, records, keep_rounds, variant)
     outcome = result(loaded, runs)
     if out is None and not as_json:
-        out = _folder_of(loaded.name)
+        out = default_folder(loaded.name, "scenario")
         if schedule is not None:
             out = out.with_name(f"{out.name}-schedule")
     if out is not None:
@@ -294,20 +285,10 @@ _CLUSTER_ONLY = (
 )
 
 
-def _folder_of(scenario: str) -> Path:
-    """Where results go by default."""
-    return Path("out") / (re.sub(r"[^A-Za-z0-9_-]+", "-", scenario).strip("-") or "scenario")
-
-
 def _print(text: str, report: Path | None) -> None:
     if report is not None:
         click.echo(f"report: {report}", err=True)
     click.echo(text)
-
-
-def _document(scenario: str) -> Document:
-    path = find_file(scenario, BUNDLED, "scenario")
-    return read_document(path, source_of(path, BUNDLED))
 
 
 def _of_clusters(policies: tuple[str, ...]) -> tuple[str, ...]:

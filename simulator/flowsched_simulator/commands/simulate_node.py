@@ -12,13 +12,12 @@ from flowsched_models.document import Document, InputError, Problem
 from flowsched_models.output import make_folder, write_whole
 from flowsched_models.quantity import parse_words
 from flowsched_simulator.node.comparison import Report, compare_on_node, node_result
-from flowsched_simulator.node.noise import Noise
 from flowsched_simulator.node.policies import FLOW_NODE, NODE_POLICIES, check_node_policies, flow_node_settings
 from flowsched_simulator.node.report import render_node_report
 from flowsched_simulator.node.scenario import NodeScenario
 from flowsched_simulator.node.scenario_file import read_node_scenario
 from flowsched_simulator.node.scenario_form import LEAST_INTERVAL_S
-from flowsched_simulator.node.simulation import NodeOptions
+from flowsched_simulator.node.simulation import NodeOptions, Noise
 from flowsched_simulator.node.table import render_node_table
 from flowsched_simulator.truth import Error
 

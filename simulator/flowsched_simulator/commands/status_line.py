@@ -52,17 +52,13 @@ class StatusLine:
     def beat(self) -> None:
         """Write the state, if there is any."""
         if self._state:
-            self._write(self._line() + "\n")
+            self._write(self._with_wall_time(self._state) + "\n")
 
     def _show(self) -> None:
         """Write the state over what a terminal shows."""
-        line = self._line()
+        line = self._with_wall_time(self._state)
         self._write("\r" + line.ljust(len(self._shown)))
         self._shown = line
-
-    def _line(self) -> str:
-        """The state with the wall time."""
-        return self._with_wall_time(self._state)
 
     def _with_wall_time(self, line: str) -> str:
         return f"{line}, after {self._clock() - self._began_s:.0f} s"

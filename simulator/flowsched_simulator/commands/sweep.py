@@ -12,7 +12,7 @@ import click
 
 from flowsched_models.command_line import StrictCommand
 from flowsched_models.document import InputError, Problem
-from flowsched_models.output import make_folder
+from flowsched_models.output import default_folder, make_folder
 from flowsched_models.text_table import counted
 from flowsched_simulator.commands.sweep_progress import SweepProgress, duration
 
@@ -101,7 +101,6 @@ def sweep(
     command; one that was changed runs what is new. At the end the folder has results/ (tables as Parquet, which depend on
     seeds only), timings/, plots/ and report.html.
     """
-    from flowsched_simulator.experiment.experiment import default_folder
     from flowsched_simulator.experiment.experiment_file import load_experiment
     from flowsched_simulator.experiment.sweep import Sweep, check_most_seeds
 
@@ -109,7 +108,7 @@ def sweep(
         raise InputError([Problem("--share", None, "", "has no meaning with --until", "leave one of them out")])
     plan = load_experiment(experiment).plan
     check_most_seeds(plan, until, max_seeds)
-    folder = out or default_folder(plan.name)
+    folder = out or default_folder(plan.name, "experiment")
     with SweepProgress() as progress:
         made = Sweep(plan, folder, jobs=jobs, backend=backend, address=address, share=share, report=progress.show)
         if not dry_run:

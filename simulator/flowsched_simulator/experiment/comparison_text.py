@@ -18,7 +18,7 @@ def results_text(results: Results) -> str:
     lines = []
     for case in results.cases:
         lines.append(f"{case}: means over {len(results.seeds)} seeds, with 95 % intervals; less is better")
-        heads = ["policy", *(metric_head(name) for name in metrics)]
+        heads = ["policy", *(METRICS[name].head for name in metrics)]
         rows = [
             [policy, *(interval_text(results.mean(case, policy, name), name) for name in metrics)]
             for policy in results.policies
@@ -51,9 +51,3 @@ def _rounded(value: float, digits: int) -> str:
     """To so many significant digits, without an exponent where the value is large."""
     text = f"{value:.{digits}g}"
     return f"{float(text):.0f}" if "e+" in text else text
-
-
-def metric_head(name: str) -> str:
-    """A metric with its unit."""
-    metric = METRICS[name]
-    return f"{metric.words}, {metric.unit}" if metric.unit else metric.words

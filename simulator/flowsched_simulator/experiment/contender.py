@@ -6,13 +6,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from flowsched.cluster.settings import Settings
-from flowsched.cluster.settings_form import apply_settings
-from flowsched.planner import PlanRules
-from flowsched.scale import choice
 from flowsched_simulator.baselines import BASELINES, variant_label, variants_of
-from flowsched_simulator.plan_rules_form import apart, apply_plan_rules
-from flowsched_simulator.policies import EngineOptions, check_policies, has_own_settings, readers
+from flowsched_simulator.policies import EngineOptions, check_policies, engine_of, readers
 
 BEST = "best"
 """Of a baseline's variants the best of each run, with hindsight, as ``simulate`` does."""
@@ -32,20 +27,13 @@ class Contender:
 
     def engine(self) -> EngineOptions:
         """The options of the engine. Raises :class:`InputError` for settings that the policy does not take."""
-        names = (self.policy,)
-        rest, network = choice.apart(self.settings, [name for name in names if has_own_settings(name)])
-        own, plan = apart(tuple(rest))
-        return EngineOptions(
-            apply_settings(Settings(), own, "settings", readers=readers(names, network)),
-            plan=apply_plan_rules(PlanRules(), plan, "settings"),
-            network_settings=network,
-        )
+        return engine_of((self.policy,), self.settings, "settings")
 
-    def variants(self) -> set[str] | None:
-        """Labels of the variants to run; None for all."""
-        if self.policy not in BASELINES or self.variant == BEST or len(variants_of(self.policy)) == 1:
-            return None
-        return {self.variant}
+    @property
+    def only_variant(self) -> str | None:
+        """Label of the variant to run; None for all that there are."""
+        is_one = self.policy not in BASELINES or self.variant == BEST or len(variants_of(self.policy)) == 1
+        return None if is_one else self.variant
 
 
 def named_variant(text: str) -> str:

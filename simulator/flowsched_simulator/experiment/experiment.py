@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flowsched_models.document import InputError, Problem, name_help
+from flowsched_models.output import default_folder
 from flowsched_simulator.experiment.contender import BEST, Contender, contenders_of, read_by
 from flowsched_simulator.experiment.metric import METRICS, default_metric
 from flowsched_simulator.experiment.plan import Plan
@@ -87,17 +87,12 @@ class Experiment:
         from flowsched_simulator.experiment.sweep import Sweep, check_most_seeds
 
         check_most_seeds(self.plan, until, most_seeds)
-        folder = Path(out) if out is not None else default_folder(self.plan.name)
+        folder = Path(out) if out is not None else default_folder(self.plan.name, "experiment")
         sweep = Sweep(self.plan, folder, jobs=jobs, backend=backend, address=address, report=report)
         failures = sweep.run() if until is None else sweep.run_until(until, most_seeds)
         if failures:
             raise InputError([Problem(" / ".join(map(str, f.key)), None, "", f.message) for f in failures])
         return load_results(folder)
-
-
-def default_folder(name: str) -> Path:
-    """Where the results of an experiment go unless a folder is given."""
-    return Path("out") / (re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-") or "experiment")
 
 
 def make_plan(

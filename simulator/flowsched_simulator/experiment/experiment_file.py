@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from flowsched_models.document import Document, InputError, KeyPath, Problem, Problems, read_document
-from flowsched_models.form import Checked, Form, check, check_header
+from flowsched_models.form import Checked, Form, check_header
 from flowsched_models.quantity import QuantityError
 from flowsched_simulator.experiment.contender import Contender, contenders_of
 from flowsched_simulator.experiment.experiment import (
@@ -21,6 +21,7 @@ from flowsched_simulator.experiment.experiment import (
 from flowsched_simulator.experiment.experiment_form import CaseForm, ContenderForm, ExperimentForm
 from flowsched_simulator.experiment.scenario_case import LOAD, MODEL_ERROR, ScenarioCase, make_case
 from flowsched_simulator.experiment.variation import varied
+from flowsched_simulator.form_reader import check_named
 from flowsched_simulator.policies import check_policies
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.scenario_file import BUNDLED, find_file, read_scenario, source_of
@@ -28,21 +29,11 @@ from flowsched_simulator.scenario_file import KIND as SCENARIO
 from flowsched_simulator.simulation import LONGEST_S
 
 KIND = "Experiment"
-_PLACEHOLDERS: Mapping[str, Any] = {
-    "apiVersion": "flowsched/v1",
-    "kind": KIND,
-    "name": "unnamed",
-    "scenarios": [],
-    "policies": [],
-    "seeds": (1,),
-}
 
 
 def load_experiment(path: str | Path) -> Experiment:
     """An experiment file. Raises :class:`InputError` with all mistakes of the file and of the scenarios that it names."""
-    document = read_document(Path(path))
-    check_header(document, KIND)
-    return _ExperimentReader(document).read()
+    return _ExperimentReader(read_document(Path(path))).read()
 
 
 class _ExperimentReader:
@@ -55,7 +46,7 @@ class _ExperimentReader:
         self._scenarios: dict[str, Scenario] = {}
 
     def read(self) -> Experiment:
-        checked = check(self.document, ExperimentForm, placeholders=_PLACEHOLDERS)
+        checked = check_named(self.document, KIND, ExperimentForm, scenarios=[], policies=[], seeds=(1,))
         self.problems.extend(checked.problems)
         form = checked.value
         if form is None:
@@ -77,9 +68,8 @@ class _ExperimentReader:
             self._add_at(tuple(each.key.split(".", 1)), each)
         self.problems.raise_any()
         longest_s = form.max_time_s if form.max_time_s is not None else LONGEST_S
-        about = " ".join(form.description.split())
         return Experiment.of(
-            make_plan(form.name, cases, contenders, form.seeds, form.reference, form.metric, longest_s, about)
+            make_plan(form.name, cases, contenders, form.seeds, form.reference, form.metric, longest_s, form.about)
         )
 
     def _add_at(self, place: KeyPath, problem: Problem) -> None:

@@ -12,6 +12,7 @@ from flowsched_models.form import Form, Name, Positive, PositiveInt
 from flowsched_models.quantity import QuantityError, shown
 from flowsched_simulator.experiment.contender import BEST
 from flowsched_simulator.experiment.scenario_case import MAX_SIGMA
+from flowsched_simulator.form_reader import NamedForm
 
 MOST_SEEDS = 100_000
 
@@ -90,13 +91,10 @@ class ContenderForm(Form):
     variant: str | None = None
 
 
-class ExperimentForm(Form):
+class ExperimentForm(NamedForm):
     """An experiment file."""
 
-    api_version: Literal["flowsched/v1"] = Field(alias="apiVersion")
     kind: Literal["Experiment"]
-    name: Name
-    description: str = ""
     scenarios: list[Annotated[CaseForm, _entry("scenario", CaseForm)]]
     policies: list[Annotated[ContenderForm, _entry("policy", ContenderForm)]]
     settings: dict[str, Annotated[list[SettingValue], _one_or_more(_listed, SettingValue), Field(min_length=1)]] = (

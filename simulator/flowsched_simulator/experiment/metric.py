@@ -19,11 +19,10 @@ class Metric:
     of_jobs: str = ""
     """The column of jobs that it is a mean or quantile of; empty for a figure of the whole run."""
 
-    def text(self, value: float | None, digits: int = 4) -> str:
-        """A value with its unit."""
-        if value is None or value != value:
-            return "-"
-        return f"{value * self.factor:.{digits}g}{' ' if self.unit else ''}{self.unit}"
+    @property
+    def head(self) -> str:
+        """Its words, with the unit of its values."""
+        return f"{self.words}, {self.unit}" if self.unit else self.words
 
 
 METRICS: Mapping[str, Metric] = {

@@ -85,7 +85,7 @@ def paired_difference(values: Mapping[int, float | None], reference: Mapping[int
         # Equal differences leave nothing to chance.
         sure = 1.0 if abs(mean) <= _ROUNDING * np.abs(pairs).max() else 0.0
         return PairedDifference(count, lost, mean, mean, mean, base, sure, sure)
-    half = _half_width(differences)
+    half = half_width(differences)
     return PairedDifference(count, lost, mean, mean - half, mean + half, base, *_p_values(differences))
 
 
@@ -100,11 +100,12 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return adjusted
 
 
-def _half_width(differences: NDArray[np.float64]) -> float:
+def half_width(values: NDArray[np.float64]) -> float:
+    """Half of the 95 % interval of the mean of two values or more, by Student's t."""
     from scipy import stats
 
-    spread = float(differences.std(ddof=1))
-    return float(stats.t.ppf(1.0 - LEVEL / 2.0, len(differences) - 1)) * spread / math.sqrt(len(differences))
+    spread = float(values.std(ddof=1))
+    return float(stats.t.ppf(1.0 - LEVEL / 2.0, len(values) - 1)) * spread / math.sqrt(len(values))
 
 
 def _p_values(differences: NDArray[np.float64]) -> tuple[float, float]:

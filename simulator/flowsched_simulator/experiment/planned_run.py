@@ -23,11 +23,10 @@ import flowsched_models
 import flowsched_simulator
 from flowsched_models.document import InputError
 from flowsched_models.runtime import HostFactory
-from flowsched_simulator.comparison import simulate, simulate_variants
+from flowsched_simulator.comparison import simulate
 from flowsched_simulator.experiment.contender import Contender
 from flowsched_simulator.experiment.finished_run import FinishedRun, RunFailure, finished_run
 from flowsched_simulator.experiment.scenario_case import ScenarioCase
-from flowsched_simulator.run import Run
 from flowsched_simulator.scenario import Scenario
 from flowsched_simulator.simulation import LONGEST_S, Options
 
@@ -65,7 +64,7 @@ class PlannedRun:
             str(self.case.model_error),
             self.contender.policy,
             self.contender.settings,
-            sorted(self.contender.variants() or ()),
+            self.contender.only_variant,
             self.seed,
             self.max_time_s,
         ]
@@ -79,7 +78,14 @@ def execute(planned: PlannedRun, code: str = "") -> FinishedRun | RunFailure:
     options = Options(seed=planned.seed, model_error=planned.case.model_error, max_time_s=planned.max_time_s)
     wall, cpu = time.perf_counter(), time.process_time()
     try:
-        run = _simulated(planned, options)
+        run = simulate(
+            planned.case.scenario,
+            planned.contender.policy,
+            options=options,
+            engine=planned.contender.engine(),
+            hosts=_HOSTS.of(planned.case.scenario),
+            variant=planned.contender.only_variant,
+        )
     except InputError as error:
         return RunFailure(planned.key, str(error))
     timings = {
@@ -92,16 +98,6 @@ def execute(planned: PlannedRun, code: str = "") -> FinishedRun | RunFailure:
         "code": code_digest(),
     }
     return finished_run(planned.digest, planned.case.scenario, run, timings)
-
-
-def _simulated(planned: PlannedRun, options: Options) -> Run:
-    scenario, policy = planned.case.scenario, planned.contender.policy
-    engine, hosts = planned.contender.engine(), _HOSTS.of(scenario)
-    variants = planned.contender.variants()
-    if variants is None:
-        return simulate(scenario, policy, options=options, engine=engine, hosts=hosts)
-    (run,) = simulate_variants(scenario, policy, options=options, engine=engine, hosts=hosts, variants=variants)
-    return run
 
 
 class _KeptHosts(threading.local):

@@ -10,7 +10,7 @@ import numpy as np
 
 from flowsched_models.document import InputError, Problem
 from flowsched_simulator.experiment.job_curves import QUEUE, UTILISATION, curve, last_end_s
-from flowsched_simulator.experiment.metric import METRICS, Metric
+from flowsched_simulator.experiment.metric import METRICS
 from flowsched_simulator.experiment.paired import paired_difference
 from flowsched_simulator.experiment.plot import Plot
 from flowsched_simulator.experiment.scenario_case import LOAD, MODEL_ERROR
@@ -43,13 +43,12 @@ def plot_cdf(results: Results, column: str, case: str) -> Plot:
     )
     shares = (np.arange(_STEPS) + 0.5) / _STEPS
     least, most = np.inf, 0.0
-    for number, policy in _lines(results):
+    for policy, style in _lines(results, plot):
         values = list(results.job_values(case, policy, column).values())
         if values:
             found = np.quantile(np.concatenate(values), shares)
             least, most = min(least, found[0]), max(most, found[-1])
-            own = policy == results.reference
-            plot.axes.plot(found, shares, label=policy, drawstyle="steps-post", **plot.line_style(number, own))
+            plot.axes.plot(found, shares, label=policy, drawstyle="steps-post", **style)
     plot.axes.set_ylim(0.0, 1.0)
     if column == "slowdown" and most > _LOG_FROM * least > 0.0:
         plot.axes.set_xscale("log")
@@ -66,11 +65,11 @@ def plot_over_time(results: Results, what: str, case: str) -> Plot:
     jobs = {policy: results.jobs_of(case, policy) for policy in results.policies}
     end_s = max((last_end_s(frame) for each in jobs.values() for frame in each.values()), default=0.0)
     times = np.linspace(0.0, end_s or 1.0, _POINTS)
-    for number, policy in _lines(results):
+    for policy, style in _lines(results, plot):
         curves = [curve(frame, what, times) for frame in jobs[policy].values()]
         if curves:
             values = np.mean(curves, axis=0) / (cores if what == UTILISATION else 1.0)
-            plot.axes.plot(times, values, label=policy, **plot.line_style(number, policy == results.reference))
+            plot.axes.plot(times, values, label=policy, **style)
     plot.axes.set_ylim(bottom=0.0)
     plot.axes.set_xlim(0.0, end_s or 1.0)
     return plot.finish()
@@ -81,16 +80,14 @@ def plot_against_load(results: Results, metric: str | None) -> Plot:
     metric = metric or ("slo_violation_ratio" if "slo_violation_ratio" in results.shown_metrics() else results.metric)
     told = METRICS[metric]
     plot = Plot(
-        _slug("load", metric), f"{told.words[0].upper()}{told.words[1:]} against load", _FACTORS[LOAD], _axis(told)
+        _slug("load", metric), f"{told.words[0].upper()}{told.words[1:]} against load", _FACTORS[LOAD], told.head
     )
     points = _cases_along(results, LOAD)
-    for number, policy in _lines(results):
+    for policy, style in _lines(results, plot):
         found = [(x, each) for x, case in points if (each := results.mean(case, policy, metric)) is not None]
         if found:
             middle = np.array([each.value for _, each in found]) * told.factor
             half = np.array([(each.high or each.value) - each.value for _, each in found]) * told.factor
-            own = policy == results.reference
-            style = plot.line_style(number, own)
             plot.axes.errorbar([x for x, _ in found], middle, half, label=policy, marker="o", ms=4, capsize=3, **style)
     plot.axes.set_ylim(bottom=min(0.0, float(plot.axes.dataLim.y0)))
     if plot.axes.dataLim.y1 <= 0.0:
@@ -106,14 +103,13 @@ def plot_gain(results: Results, factor: str, metric: str) -> Plot:
         _slug("gain", factor, metric), f"Gain of {reference} in {told.words}", x_axis, "gain, % of the other policy"
     )
     points = _cases_along(results, factor)
-    for number, policy in _lines(results):
+    for policy, style in _lines(results, plot):
         if policy == reference:
             continue
         found = [(x, d) for x, case in points if (d := _gain(results, case, policy, metric)).relative is not None]
         if found:
             middle = [-100.0 * (d.relative or 0.0) for _, d in found]
             half = [100.0 * (d.relative_half_width or 0.0) for _, d in found]
-            style = plot.line_style(number)
             plot.axes.errorbar([x for x, _ in found], middle, half, label=policy, marker="o", ms=4, capsize=3, **style)
     plot.axes.axhline(0.0, color="#8a8f98", linewidth=1.0, zorder=2)
     return plot.finish()
@@ -133,10 +129,10 @@ def _gain(results: Results, case: str, policy: str, metric: str) -> Any:
     return paired_difference(results.values(case, results.reference, metric), results.values(case, policy, metric))
 
 
-def _lines(results: Results) -> Iterator[tuple[int, str]]:
-    """Policies with the number of their colour: the reference has the first."""
+def _lines(results: Results, plot: Plot) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every policy with the style of its line; the reference has the first."""
     order = sorted(results.policies, key=lambda policy: policy != results.reference)
-    return ((order.index(policy), policy) for policy in results.policies)
+    return ((name, plot.line_style(order.index(name), name == results.reference)) for name in results.policies)
 
 
 def _cases_along(results: Results, factor: str) -> list[tuple[float, str]]:
@@ -162,10 +158,6 @@ def _others(factors: Mapping[str, Any], factor: str) -> dict[str, Any]:
     follows = {LOAD} if factor.startswith("arrivals.") or factor.endswith("_copies") else set()
     skipped = {factor, *follows, *(name for name in factors if factor == LOAD and name.startswith("arrivals."))}
     return {name: value for name, value in factors.items() if name not in skipped}
-
-
-def _axis(metric: Metric) -> str:
-    return f"{metric.words}, {metric.unit}" if metric.unit else metric.words
 
 
 def _slug(*parts: str) -> str:

@@ -45,7 +45,7 @@ class Results(ShortRepr):
             f"{self.name}: {counted(len(self.cases), 'scenario')}, {counted(len(self.policies), 'policy', 'policies')}, "
             f"{counted(len(self.seeds), 'seed')}"
         )
-        rows = [(row["case"], row["policy"], row["mean"], row["low"], row["high"]) for row in self._means(self.metric)]
+        rows = [(case, policy, *_ends(self.mean(case, policy))) for case in self.cases for policy in self.policies]
         return Overview(words, ("case", "policy", f"mean of {self.metric}", "low", "high"), rows, len(rows))
 
     @property
@@ -116,9 +116,7 @@ class Results(ShortRepr):
                     }
                     found["p95"] = self.quantile(case, policy, 0.95, metric)
                     for name, each in found.items():
-                        row |= {name: None, f"{name}_low": None, f"{name}_high": None}
-                        if each is not None:
-                            row |= {name: each.value, f"{name}_low": each.low, f"{name}_high": each.high}
+                        row |= zip((name, f"{name}_low", f"{name}_high"), _ends(each), strict=True)
                     rows.append(row)
         return pd.DataFrame(rows)
 
@@ -206,17 +204,6 @@ class Results(ShortRepr):
             for seed, value in zip(own["seed"], own[metric].astype(float), strict=True)
         }
 
-    def _means(self, metric: str) -> list[dict[str, Any]]:
-        found = []
-        for case in self.cases:
-            for policy in self.policies:
-                each = self.mean(case, policy, metric)
-                told: dict[str, float | None] = {"mean": None, "low": None, "high": None}
-                if each is not None:
-                    told = {"mean": each.value, "low": each.low, "high": each.high}
-                found.append({"case": case, "policy": policy, **told})
-        return found
-
     @cached_property
     def _jobs_of(self) -> dict[tuple[str, str], dict[int, pd.DataFrame]]:
         found: dict[tuple[str, str], dict[int, pd.DataFrame]] = {}
@@ -230,6 +217,10 @@ class Results(ShortRepr):
 
             self._frames[part, table] = pq.read_table(self.folder / part / f"{table}.parquet").to_pandas()
         return self._frames[part, table]
+
+
+def _ends(found: Interval | None) -> tuple[float | None, float | None, float | None]:
+    return (None, None, None) if found is None else (found.value, found.low, found.high)
 
 
 def load_results(folder: str | Path) -> Results:

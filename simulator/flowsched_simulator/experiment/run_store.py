@@ -27,10 +27,6 @@ class RunStore:
         """Where a run is kept."""
         return self.folder / f"{digest}{SUFFIX}"
 
-    def has(self, digest: str) -> bool:
-        """Whether a run is done."""
-        return self.path(digest).is_file()
-
     def digests(self) -> set[str]:
         """All that are done, of this experiment and of others."""
         return {path.name.removesuffix(SUFFIX) for path in self.folder.glob(f"*{SUFFIX}")}

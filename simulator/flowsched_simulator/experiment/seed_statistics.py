@@ -7,14 +7,13 @@ all its jobs, by a generator with a fixed seed, so that the same runs give the s
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flowsched_simulator.experiment.paired import LEVEL
+from flowsched_simulator.experiment.paired import LEVEL, half_width
 
 RESAMPLES = 2000
 _RANDOM_SEED = 20_000
@@ -29,19 +28,16 @@ class Interval:
     value: float
     low: float | None
     high: float | None
-    seeds: int
 
 
 def mean_of(values: Sequence[float]) -> Interval:
     """Mean over seeds of one value each, with Student's interval."""
-    from scipy import stats
-
     found = np.asarray(values, dtype=np.float64)
     mean, count = float(found.mean()), len(found)
     if count < 2:
-        return Interval(mean, None, None, count)
-    half = float(stats.t.ppf(1.0 - LEVEL / 2.0, count - 1)) * float(found.std(ddof=1)) / math.sqrt(count)
-    return Interval(mean, mean - half, mean + half, count)
+        return Interval(mean, None, None)
+    half = half_width(found)
+    return Interval(mean, mean - half, mean + half)
 
 
 def quantile_of(groups: Sequence[Sequence[float] | NDArray[np.float64]], q: float) -> Interval:
@@ -57,12 +53,12 @@ def quantile_of(groups: Sequence[Sequence[float] | NDArray[np.float64]], q: floa
     weight = np.array([len(group) for group in groups if len(group)]) / np.array([len(group) for group in thinned])
     value = _weighted(values, weight[owner], q)
     if len(thinned) < 2:
-        return Interval(value, None, None, len(thinned))
+        return Interval(value, None, None)
     rng = np.random.default_rng(_RANDOM_SEED)
     drawn = rng.multinomial(len(thinned), np.full(len(thinned), 1.0 / len(thinned)), size=RESAMPLES)
     found = [_weighted(values, (weight * times)[owner], q) for times in drawn]
     low, high = np.quantile(found, [LEVEL / 2.0, 1.0 - LEVEL / 2.0])
-    return Interval(value, float(low), float(high), len(thinned))
+    return Interval(value, float(low), float(high))
 
 
 def _thinned(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from flowsched_models.output import make_folder, write_whole, write_whole_bytes
 from flowsched_models.page_style import page_template, page_text
 from flowsched_models.text_table import counted
-from flowsched_simulator.experiment.comparison_text import interval_text, metric_head
+from flowsched_simulator.experiment.comparison_text import interval_text
 from flowsched_simulator.experiment.experiment_form import spelt
 from flowsched_simulator.experiment.metric import METRICS
 from flowsched_simulator.experiment.plot import Plot
@@ -86,7 +86,7 @@ def render_sweep_report(
         verdicts=verdict(results),
         metric=METRICS[results.metric].words,
         reference=results.reference,
-        heads=[metric_head(name) for name in metrics],
+        heads=[METRICS[name].head for name in metrics],
         across=[_element(plot, files) for plot in across],
         sections=[
             _section(results, case, [each for each in found if each.case == case], metrics, drawn[case])

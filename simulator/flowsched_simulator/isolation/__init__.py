@@ -3,18 +3,18 @@
 from flowsched_simulator.isolation.comparison import run
 from flowsched_simulator.isolation.page import render_report
 from flowsched_simulator.isolation.policies import POLICIES
-from flowsched_simulator.isolation.scenario import IsolationScenario
 from flowsched_simulator.isolation.scenario_file import (
     KIND,
     load_isolation_scenario,
     read_isolation_scenario,
 )
+from flowsched_simulator.isolation.scenario_form import IsolationForm
 from flowsched_simulator.isolation.table import render_table
 
 __all__ = [
     "KIND",
     "POLICIES",
-    "IsolationScenario",
+    "IsolationForm",
     "load_isolation_scenario",
     "read_isolation_scenario",
     "render_report",

@@ -14,11 +14,19 @@ from flowsched_models.isolation.admission import room_of
 from flowsched_models.isolation.bandwidth import delays, steadiness
 from flowsched_models.isolation.estimate import LEAST_MARGIN, estimate, forecast_error
 from flowsched_models.isolation.fair_share import fair_rules
-from flowsched_models.isolation.simulation import Motion, Reservations, Shares, admission_of, reserve, simulate
+from flowsched_models.isolation.simulation import (
+    Background,
+    Motion,
+    Reservations,
+    Shares,
+    admission_of,
+    reserve,
+    simulate,
+)
 from flowsched_models.isolation.workload import Demand, draw, draw_usage
 from flowsched_models.picked_fields import picked
 from flowsched_simulator.isolation.policies import DEADLINE, EQUAL, check_isolation_policies, share_of
-from flowsched_simulator.isolation.scenario import IsolationScenario, Reserved
+from flowsched_simulator.isolation.scenario_form import IsolationForm
 
 _HISTORY_INTERVALS = 40
 """Intervals of the earlier run that a reservation is estimated from."""
@@ -27,7 +35,7 @@ _HISTORY_SEED = 1 << 40
 
 
 def run(
-    scenario: IsolationScenario,
+    scenario: IsolationForm,
     policies: Sequence[str] = (),
     seed: int = 0,
     report: Callable[[str], None] | None = None,
@@ -38,23 +46,25 @@ def run(
     :class:`InputError` for unknown policies, and for reservations that the kernel would not admit.
     """
     names = check_isolation_policies(policies)
-    demand = draw(scenario.tasks, scenario.loop, seed, scenario.duration_s)
+    tasks = [task.task(scenario.duration_s) for task in scenario.tasks]
+    demand = draw(tasks, scenario.loop.loop(), seed, scenario.duration_s)
     reservations, estimates = _reservations(scenario, demand, seed)
     room = room_of(scenario.cores, scenario.kernel)
     admission = admission_of(reservations, room)
     if DEADLINE in names and not admission.admitted:
         help = "fewer critical tasks, a smaller margin, or more cores"
         raise InputError([Problem(scenario.source, None, "tasks", f"not admitted: {admission.reason}", help)])
-    rules = fair_rules(scenario.cores, scenario.tick_s)
+    rules = fair_rules(scenario.cores, scenario.fair.tick * 1e-6)
     runs = []
     for name in names:
         if report is not None:
             report(f"{name}: {demand.end_s:g} s")
         isolation: Shares | Reservations = reservations
-        if name != DEADLINE:
-            isolation = Shares(share_of(name), scenario.background, scenario.group_per_task)
-            if name == EQUAL:
-                isolation = Shares(None)
+        if name == EQUAL:
+            isolation = Shares(None)
+        elif name != DEADLINE:
+            background = Background(scenario.fair.background)
+            isolation = Shares(share_of(name), background, scenario.fair.groups == "per-task")
         runs.append(_run(name, demand, simulate(demand, scenario.cores, isolation, scenario.window_s, rules), scenario))
     base = next((r for r in runs if r["policy"] == DEADLINE), None)
     for each in runs:
@@ -64,13 +74,13 @@ def run(
         "version": "flowsched/v1",
         "kind": "isolation",
         "scenario": scenario.name,
-        "description": scenario.description,
+        "description": scenario.about,
         "seed": seed,
         "cores": scenario.cores,
         "duration_s": demand.end_s,
         "interval_s": scenario.loop.interval_s,
         "window_s": scenario.window_s,
-        "sleep": "relative" if scenario.loop.relative_sleep else "until-next-period",
+        "sleep": scenario.loop.sleep,
         "asked_cpus": [round(float(x), 6) for x in demand.usage_cpus.sum(axis=0)],
         "admission": picked(admission, "admitted", "asked_cpus", "room_cpus", "reason"),
         "reservations": estimates,
@@ -79,17 +89,19 @@ def run(
     }
 
 
-def _reservations(scenario: IsolationScenario, demand: Demand, seed: int) -> tuple[Reservations, list[dict[str, Any]]]:
+def _reservations(scenario: IsolationForm, demand: Demand, seed: int) -> tuple[Reservations, list[dict[str, Any]]]:
     """Of every critical thread, and how well each was estimated: by task."""
-    period_us = scenario.loop.period_s * 1e6
+    period_us = demand.loop.period_s * 1e6
     critical = np.flatnonzero(demand.critical)
     past: npt.NDArray[np.float64] = np.zeros((len(demand.task_of), 1))
     rows: dict[str, dict[str, Any]] = {}
     for thread in critical:
         index = int(demand.task_of[thread])
-        task = scenario.tasks[index]
+        task = demand.tasks[index]
         history = draw_usage(task, index, seed + _HISTORY_SEED, _HISTORY_INTERVALS)
-        found = estimate([float(x) for x in history], period_us, least_margin=max(LEAST_MARGIN, scenario.margin))
+        found = estimate(
+            [float(x) for x in history], period_us, least_margin=max(LEAST_MARGIN, scenario.deadline.margin)
+        )
         past[thread] = found.bandwidth.cpus
         error = forecast_error(demand.usage_cpus[thread], found.mean_cpus, found.bandwidth.cpus)
         rows.setdefault(
@@ -104,21 +116,21 @@ def _reservations(scenario: IsolationScenario, demand: Demand, seed: int) -> tup
                 "intervals_over": error.over,
             },
         )
-    if scenario.reserved is Reserved.HISTORY:
+    if scenario.deadline.reserved == "history":
         cpus = reserve(demand, 0.0, past)
     else:
-        cpus = reserve(demand, scenario.margin)
-    return Reservations(cpus, scenario.loop.period_s), list(rows.values())
+        cpus = reserve(demand, scenario.deadline.margin)
+    return Reservations(cpus, demand.loop.period_s), list(rows.values())
 
 
-def _run(name: str, demand: Demand, motion: Motion, scenario: IsolationScenario) -> dict[str, Any]:
+def _run(name: str, demand: Demand, motion: Motion, scenario: IsolationForm) -> dict[str, Any]:
     critical = np.flatnonzero(demand.critical)
     # All that are at work together: a task that ends early would end the windows of the others.
     longest = max(float(demand.duration_s[k]) for k in critical)
     lasting = critical[demand.duration_s[critical] >= 0.5 * longest]
     whole, late = steadiness(motion, lasting), delays(motion, critical)
     tasks: list[dict[str, Any]] = []
-    for index, task in enumerate(scenario.tasks):
+    for index, task in enumerate(demand.tasks):
         rows = np.flatnonzero(demand.task_of == index)
         steady, delay = steadiness(motion, rows), delays(motion, rows)
         tasks.append(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flowsched_simulator.isolation.table import about
+from flowsched_simulator.isolation.table import COLUMNS, about, late_jobs
 from flowsched_simulator.report import svg
 from flowsched_simulator.report.axis import FOOT, draw_time_axis
 from flowsched_simulator.report.number import compact, counted, fixed
@@ -13,15 +13,6 @@ from flowsched_simulator.report.scale import LEFT, WIDTH, TimeScale, even_ticks
 from flowsched_simulator.report.script import style, template
 
 _HEAD, _PLOT = 20.0, 110.0
-_COLUMNS = (
-    ("Deviation, % of a core", "deviation", 3),
-    ("% of the machine", "deviation_of_machine", 3),
-    ("against deadline, ×", "deviation_ratio", 1),
-    ("Mean delay, ms", "mean_delay_ms", 3),
-    ("against deadline, ×", "delay_ratio", 1),
-    ("p95, ms", "p95_delay_ms", 2),
-    ("longest, ms", "max_delay_ms", 1),
-)
 
 
 def render_report(outcome: Mapping[str, Any]) -> str:
@@ -37,17 +28,13 @@ def render_report(outcome: Mapping[str, Any]) -> str:
         f"{counted(outcome['cores'], 'core')} for {outcome['duration_s']:g} s",
         about=". ".join(about(dict(outcome))[:2]),
         admission=outcome["admission"]["reason"],
-        heads=[head for head, _, _ in _COLUMNS],
-        rows=[(row["policy"], [fixed(row[key], digits) for _, key, digits in _COLUMNS], _late(row)) for row in runs],
+        heads=[column.head for column in COLUMNS],
+        rows=[(row["policy"], [fixed(row[c.key], c.digits) for c in COLUMNS], late_jobs(row)) for row in runs],
         tasks=tasks,
         deviations=[(row["policy"], _deviations(row, tasks)) for row in runs],
         drawings=[(row["policy"], svg.markup(_draw(n, row, outcome, scale, high))) for n, row in enumerate(runs)],
         css=style(),
     )
-
-
-def _late(row: Mapping[str, Any]) -> str:
-    return f"{row['late_jobs']} of {row['jobs'] + row['open_jobs']}"
 
 
 def _deviations(row: Mapping[str, Any], tasks: Sequence[str]) -> list[str]:

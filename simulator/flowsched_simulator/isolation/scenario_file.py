@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from flowsched.cluster.cluster_form import unique
-from flowsched_models.document import Document, Problems, read_document
-from flowsched_models.form import Checked, check, check_header
-from flowsched_models.isolation.simulation import Background
-from flowsched_models.isolation.workload import Loop, Task
-from flowsched_simulator.isolation.scenario import IsolationScenario, Reserved
+from flowsched_models.document import Document, Problems
+from flowsched_models.form import Checked
+from flowsched_simulator.form_reader import check_named
 from flowsched_simulator.isolation.scenario_form import MOST_JOBS, IsolationForm
-from flowsched_simulator.scenario_file import BUNDLED, find_file, source_of
+from flowsched_simulator.scenario_file import BUNDLED, find_document
 
 KIND = "IsolationScenario"
-_PLACEHOLDERS: Mapping[str, Any] = {
-    "apiVersion": "flowsched/v1",
-    "kind": KIND,
-    "name": "unnamed",
-    "cores": 1,
-    "kernel": "6.12",
-    "duration_s": 1.0,
-}
 
 
-def load_isolation_scenario(name_or_path: str | Path) -> IsolationScenario:
+def load_isolation_scenario(name_or_path: str | Path) -> IsolationForm:
     """A bundled isolation scenario by its name, or a file by its path. Raises :class:`InputError` with all mistakes."""
-    path = find_file(name_or_path, BUNDLED, "scenario")
-    return read_isolation_scenario(read_document(path, source_of(path, BUNDLED)))
+    return read_isolation_scenario(find_document(name_or_path, BUNDLED, "scenario"))
 
 
-def read_isolation_scenario(document: Document) -> IsolationScenario:
+def read_isolation_scenario(document: Document) -> IsolationForm:
     """The same from a document that is read. Raises :class:`InputError` with all mistakes."""
-    check_header(document, KIND)
-    checked = check(document, IsolationForm, placeholders=_PLACEHOLDERS)
+    checked = check_named(document, KIND, IsolationForm, cores=1, kernel="6.12", duration_s=1.0)
     problems = Problems()
     problems.extend(checked.problems)
     form = checked.value
@@ -43,31 +29,7 @@ def read_isolation_scenario(document: Document) -> IsolationScenario:
         _check_values(problems, document, checked, form)
     problems.raise_any()
     assert form is not None, "a scenario without problems was read"
-    return IsolationScenario(
-        name=form.name,
-        description=" ".join(form.description.split()),
-        source=document.source,
-        cores=form.cores,
-        kernel=form.kernel,
-        tasks=tuple(
-            Task(t.name, t.kind == "critical", t.cpus, t.deviation, t.duration_s or form.duration_s, t.threads)
-            for t in form.tasks
-        ),
-        loop=Loop(
-            form.loop.period * 1e-6,
-            form.loop.sleep == "relative",
-            form.loop.interval_s,
-            form.loop.wakeup,
-            form.loop.work_deviation,
-        ),
-        duration_s=form.duration_s,
-        window_s=form.window_s,
-        tick_s=form.fair.tick * 1e-6,
-        background=Background(form.fair.background),
-        group_per_task=form.fair.groups == "per-task",
-        reserved=Reserved(form.deadline.reserved),
-        margin=form.deadline.margin,
-    )
+    return form
 
 
 def _check_values(problems: Problems, document: Document, checked: Checked[IsolationForm], form: IsolationForm) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from flowsched_models.form import DurationUs, Form, Name, NotNegative, Positive
+from flowsched_models.isolation.workload import Loop, Task
+from flowsched_simulator.form_reader import NamedForm
 
 MOST_CORES = 256
 MOST_THREADS = 64
@@ -25,6 +27,11 @@ class TaskForm(Form):
     duration_s: Positive | None = None
     threads: Annotated[int, Field(gt=0, le=MOST_THREADS)] = 1
 
+    def task(self, duration_s: float) -> Task:
+        """The task; ``duration_s``: of the run, if it has none of its own."""
+        is_critical = self.kind == "critical"
+        return Task(self.name, is_critical, self.cpus, self.deviation, self.duration_s or duration_s, self.threads)
+
 
 class LoopForm(Form):
     """How every task spends its time."""
@@ -34,6 +41,11 @@ class LoopForm(Form):
     interval_s: Positive = 300.0
     wakeup: DurationUs = 25.0
     work_deviation: Annotated[float, Field(ge=0, le=0.2)] = 0.0015
+
+    def loop(self) -> Loop:
+        """The loop, in seconds."""
+        is_relative = self.sleep == "relative"
+        return Loop(self.period * 1e-6, is_relative, self.interval_s, self.wakeup, self.work_deviation)
 
 
 class FairForm(Form):
@@ -48,21 +60,32 @@ class ReservationForm(Form):
     """The reservations."""
 
     reserved: Literal["interval", "history"] = "interval"
+    """What the runtime is made from: the need of each interval, which is known when it begins, and the margin; or one
+    runtime for the whole run, from mean and deviation of an earlier run of the same tasks."""
     margin: Annotated[float, Field(ge=0, le=10)] = 0.1
 
 
-class IsolationForm(Form):
-    """An isolation scenario file."""
+class IsolationForm(NamedForm):
+    """An isolation scenario: what is simulated, as its file says it."""
 
-    api_version: Literal["flowsched/v1"] = Field(alias="apiVersion")
     kind: Literal["IsolationScenario"]
-    name: Name
-    description: str = ""
     cores: Annotated[int, Field(gt=0, le=MOST_CORES)]
     kernel: Annotated[str, Field(pattern=r"^\d+\.\d+")]
+    """Its release says what the admission test leaves for ordinary tasks."""
     duration_s: Positive
     window_s: Positive = 1.0
     loop: LoopForm = Field(default_factory=LoopForm)
     fair: FairForm = Field(default_factory=FairForm)
     deadline: ReservationForm = Field(default_factory=ReservationForm)
     tasks: Annotated[list[TaskForm], Field(min_length=1)]
+    _source: str = PrivateAttr("<memory>")
+
+    def model_post_init(self, context: Any) -> None:
+        """Note the document that it is read from."""
+        if context is not None:
+            self._source = context.source
+
+    @property
+    def source(self) -> str:
+        """How the file is called in messages."""
+        return self._source

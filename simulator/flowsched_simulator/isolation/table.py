@@ -2,26 +2,44 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from flowsched_models.text_table import text_table
 
 
+class IsolationColumn(NamedTuple):
+    """A figure of a run."""
+
+    key: str
+    short: str
+    """Its head in a terminal."""
+    head: str
+    """That on a page."""
+    digits: int
+
+
+COLUMNS = (
+    IsolationColumn("deviation", "sd %", "Deviation, % of a core", 3),
+    IsolationColumn("deviation_of_machine", "of machine", "% of the machine", 3),
+    IsolationColumn("deviation_ratio", "x", "against deadline, ×", 1),
+    IsolationColumn("mean_delay_ms", "mean delay ms", "Mean delay, ms", 3),
+    IsolationColumn("delay_ratio", "x", "against deadline, ×", 1),
+    IsolationColumn("p95_delay_ms", "p95 ms", "p95, ms", 2),
+    IsolationColumn("max_delay_ms", "max ms", "longest, ms", 1),
+)
+
+
+def late_jobs(row: Mapping[str, Any]) -> str:
+    """How many of the jobs of a run were late."""
+    return f"{row['late_jobs']} of {row['jobs'] + row['open_jobs']}"
+
+
 def render_table(outcome: dict[str, Any]) -> str:
     """One row per policy, then the deviation of each critical task by policy. ``outcome``: what :func:`run` returns."""
-    head = ["policy", "sd %", "of machine", "x", "mean delay ms", "x", "p95 ms", "max ms", "late jobs"]
+    head = ["policy", *(column.short for column in COLUMNS), "late jobs"]
     rows = [
-        [
-            row["policy"],
-            _text(row["deviation"], 3),
-            _text(row["deviation_of_machine"], 3),
-            _text(row["deviation_ratio"], 1),
-            _text(row["mean_delay_ms"], 3),
-            _text(row["delay_ratio"], 1),
-            _text(row["p95_delay_ms"], 2),
-            _text(row["max_delay_ms"], 1),
-            f"{row['late_jobs']} of {row['jobs'] + row['open_jobs']}",
-        ]
+        [row["policy"], *(_text(row[column.key], column.digits) for column in COLUMNS), late_jobs(row)]
         for row in outcome["table"]
     ]
     tasks = [task["task"] for task in outcome["runs"][0]["tasks"] if task["critical"]]

@@ -10,7 +10,7 @@ from flowsched.node.settings import NodeSettings
 from flowsched_models.document import InputError
 from flowsched_models.picked_fields import picked
 from flowsched_models.runtime import HostFactory
-from flowsched_simulator.node.policies import make_controller, threads_of
+from flowsched_simulator.node.policies import make_controller
 from flowsched_simulator.node.run import NodeRun
 from flowsched_simulator.node.scenario import NodeScenario
 from flowsched_simulator.node.simulation import NodeOptions, NodeSimulation
@@ -37,10 +37,7 @@ def simulate_node(
             report(policy, variant, t_s, ended, count)
 
     controller = make_controller(policy, scenario, settings)
-    simulation = NodeSimulation(
-        scenario, policy, controller, options, threads=threads_of(policy, scenario), hosts=hosts, progress=progress
-    )
-    return simulation.run()
+    return NodeSimulation(scenario, policy, controller, options, hosts=hosts, progress=progress).run()
 
 
 def compare_on_node(

@@ -11,12 +11,12 @@ from flowsched.node import NodeController
 from flowsched.node.flow_node import FlowNode
 from flowsched.node.settings import NodeSettings
 from flowsched.scale.choice import value_of
-from flowsched_models.document import InputError, Problem, name_help, nearest
+from flowsched_models.document import InputError, Problem, nearest
 from flowsched_simulator.node.baselines.low_weight import LowWeight, LowWeightAll
 from flowsched_simulator.node.baselines.static import Static
 from flowsched_simulator.node.baselines.two_queue import TwoQueue
-from flowsched_simulator.node.scenario import NodeScenario, PolicyHints
-from flowsched_simulator.policies import OUR_PACKAGE, Description
+from flowsched_simulator.node.scenario import NodeScenario
+from flowsched_simulator.policies import OUR_PACKAGE, Description, known_names
 
 FLOW_NODE = "flow-node"
 TWO_QUEUE = "two-queue"
@@ -43,22 +43,9 @@ def make_controller(name: str, scenario: NodeScenario, settings: NodeSettings | 
     return NODE_POLICIES[name].make(scenario, settings)
 
 
-def threads_of(name: str, scenario: NodeScenario) -> Mapping[str, int]:
-    """Threads by job under a policy: those of the scenario, or what the policy's design says instead."""
-    own = scenario.hints.get(name, PolicyHints()).threads
-    return {task.name: own.get(task.name, task.threads) for task in scenario.tasks}
-
-
-def check_node_policies(names: Sequence[str], source: str = "--policy") -> tuple[str, ...]:
+def check_node_policies(names: Sequence[str]) -> tuple[str, ...]:
     """The names without repetition; raises :class:`InputError` for those that there are not on one machine."""
-    problems = [
-        Problem(source, None, name, "there is no such policy for one machine", name_help(name, NODE_POLICIES))
-        for name in names
-        if name not in NODE_POLICIES
-    ]
-    if problems:
-        raise InputError(problems)
-    return tuple(dict.fromkeys(names))
+    return known_names(names, NODE_POLICIES, "--policy", "there is no such policy for one machine")
 
 
 def flow_node_settings(assignments: Sequence[str], names: Sequence[str], source: str = "--set") -> NodeSettings:
@@ -130,7 +117,7 @@ NODE_POLICIES: Mapping[str, NodePolicy] = MappingProxyType(
         TWO_QUEUE: NodePolicy(
             "a queue on two cores, and one that shares a core with the service while its load is low and steady",
             f"{_BASELINES}.two_queue:TwoQueue",
-            lambda scenario, _: TwoQueue(scenario.node, **scenario.hints.get(TWO_QUEUE, PolicyHints()).queues),
+            lambda scenario, _: TwoQueue(scenario.node, **dict(scenario.hint(TWO_QUEUE).queues or ())),
         ),
         "low-weight": NodePolicy(
             "all jobs at the lowest CPU weight, the service's cores included, in a published order; never paused",

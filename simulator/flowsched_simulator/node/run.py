@@ -91,7 +91,6 @@ class CoreStep:
 class NodeRun:
     """One controller, one load. Windows are from the first start of a job to the last end."""
 
-    scenario: str
     policy: str
     qps_interval_s: float
     seed: int

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from flowsched.node import Node, NodeService, NodeTask
 from flowsched_models.catalogue import Catalogue
+from flowsched_simulator.node.scenario_form import PolicyForm
 from flowsched_simulator.node.wave import LoadRange
 
 
@@ -18,16 +19,6 @@ class Load:
     """Queries per second, interval by interval."""
     span: LoadRange | None = None
     """What a load is drawn from where a run has a seed for it, or where there is no wave."""
-
-
-@dataclass(frozen=True)
-class PolicyHints:
-    """What a published design fixes for this very scenario: part of the design, not something that it finds."""
-
-    threads: Mapping[str, int] = field(default_factory=dict)
-    """Threads by job, where they are not those of the scenario."""
-    queues: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Jobs in order, by queue: ``high`` and ``low``."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +40,13 @@ class NodeScenario:
     qps_interval_s: float = 10.0
     start_delay_s: float = 0.0
     """How long a program takes to start."""
-    hints: Mapping[str, PolicyHints] = field(default_factory=dict)
+    hints: Mapping[str, PolicyForm] = field(default_factory=dict)
     """By policy."""
     source: str = "<memory>"
+
+    def hint(self, policy: str) -> PolicyForm:
+        """What a policy's design fixes here."""
+        return self.hints.get(policy, PolicyForm())
 
     @property
     def node(self) -> Node:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from flowsched.cluster.cluster_form import plural, refer, unique
 from flowsched.node import Deadline, NodeService, NodeTask
 from flowsched_models.catalogue import Catalogue
-from flowsched_models.document import Document, KeyPath, Problems, name_help, read_document
-from flowsched_models.form import Checked, check_header
+from flowsched_models.document import Document, KeyPath, Problems
+from flowsched_models.form import Checked
 from flowsched_models.quantity import format_duration_us, format_rate
 from flowsched_models.wave_file import read_wave
 from flowsched_simulator.form_reader import read_form
 from flowsched_simulator.node.policies import NODE_POLICIES, QUEUED
-from flowsched_simulator.node.scenario import Load, NodeScenario, PolicyHints
+from flowsched_simulator.node.scenario import Load, NodeScenario
 from flowsched_simulator.node.scenario_form import (
     LoadForm,
     NodeJobForm,
@@ -24,10 +23,9 @@ from flowsched_simulator.node.scenario_form import (
     PolicyForm,
 )
 from flowsched_simulator.node.wave import LoadRange
-from flowsched_simulator.scenario_file import BUNDLED, find_file, source_of
+from flowsched_simulator.scenario_file import BUNDLED, find_document
 
 KIND = "NodeScenario"
-_PLACEHOLDERS: Mapping[str, Any] = {"apiVersion": "flowsched/v1", "kind": KIND, "name": "unnamed"}
 
 
 def load_node_scenario(name_or_path: str | Path) -> NodeScenario:
@@ -35,13 +33,11 @@ def load_node_scenario(name_or_path: str | Path) -> NodeScenario:
 
     Raises :class:`flowsched_models.document.InputError` with all mistakes of the file and of those it names.
     """
-    path = find_file(name_or_path, BUNDLED, "scenario", KIND)
-    return read_node_scenario(read_document(path, source_of(path, BUNDLED)))
+    return read_node_scenario(find_document(name_or_path, BUNDLED, "scenario", KIND))
 
 
 def read_node_scenario(document: Document) -> NodeScenario:
     """The same from a document that is read. Raises :class:`flowsched_models.document.InputError`."""
-    check_header(document, KIND)
     return _NodeScenarioReader(document).read()
 
 
@@ -53,9 +49,7 @@ class _NodeScenarioReader:
         self.problems = Problems()
 
     def read(self) -> NodeScenario:
-        return read_form(
-            self.document, self.problems, NodeScenarioForm, _PLACEHOLDERS, lambda form: form.profiles, self._build
-        )
+        return read_form(self.document, self.problems, KIND, NodeScenarioForm, lambda form: form.profiles, self._build)
 
     def _build(self, checked: Checked[NodeScenarioForm], form: NodeScenarioForm, catalogue: Catalogue) -> NodeScenario:
         problems, document = self.problems, self.document
@@ -73,9 +67,11 @@ class _NodeScenarioReader:
         for path, job in jobs:
             refer(problems, document, (*path, "profile"), "job profile", job.profile, catalogue.jobs)
         tasks = [self._task(path, job) for path, job in jobs]
+        for name, each in form.policies.items():
+            self._check_policy(name, each)
         return NodeScenario(
             name=form.name,
-            description=" ".join(form.description.split()),
+            description=form.about,
             catalogue=catalogue,
             machine_type=form.machine.type,
             cores=tuple(range(cores)),
@@ -85,7 +81,7 @@ class _NodeScenarioReader:
             submit_s=tuple(job.submit_s for _, job in jobs),
             qps_interval_s=form.qps_interval_s,
             start_delay_s=form.start_delay_s,
-            hints={name: self._hints(name, each) for name, each in form.policies.items()},
+            hints=form.policies,
             source=document.source,
         )
 
@@ -173,28 +169,19 @@ class _NodeScenarioReader:
                 self.problems.add(self.document.problem((*path, "deadline", "runtime"), message))
         return NodeTask(form.name, form.profile, form.threads, form.scale, deadline, form.priority, form.shares)
 
-    def _hints(self, policy: str, form: PolicyForm) -> PolicyHints:
+    def _check_policy(self, policy: str, form: PolicyForm) -> None:
         problems, document = self.problems, self.document
         refer(problems, document, ("policies", policy), "policy", policy, NODE_POLICIES)
         jobs = document.names("jobs")
         for name in form.threads:
-            self._refer_key(("policies", policy, "threads", name), name, jobs)
-        queues: dict[str, tuple[str, ...]] = {}
-        if form.queues is not None:
-            if policy not in QUEUED:
-                hint = f"leave it out; it is for {', '.join(QUEUED)}"
-                problems.add(document.problem(("policies", policy, "queues"), f"'{policy}' has no queues", hint))
-            queues = {"high": tuple(form.queues.high), "low": tuple(form.queues.low)}
-            seen: set[str] = set()
-            for queue, names in queues.items():
-                for index, name in enumerate(names):
-                    place = ("policies", policy, "queues", queue, index)
-                    if refer(problems, document, place, "job", name, jobs) and name in seen:
-                        problems.add(document.problem(place, f"job '{name}' stands in the queues twice"))
-                    seen.add(name)
-        return PolicyHints(dict(form.threads), queues)
-
-    def _refer_key(self, path: KeyPath, name: str, known: Iterable[str]) -> None:
-        names = list(known)
-        if name not in names:
-            self.problems.add(self.document.problem(path, f"there is no job '{name}'", name_help(name, names)))
+            refer(problems, document, ("policies", policy, "threads", name), "job", name, jobs)
+        if form.queues is not None and policy not in QUEUED:
+            hint = f"leave it out; it is for {', '.join(QUEUED)}"
+            problems.add(document.problem(("policies", policy, "queues"), f"'{policy}' has no queues", hint))
+        seen: set[str] = set()
+        for queue, names in form.queues or ():
+            for index, name in enumerate(names):
+                place = ("policies", policy, "queues", queue, index)
+                if refer(problems, document, place, "job", name, jobs) and name in seen:
+                    problems.add(document.problem(place, f"job '{name}' stands in the queues twice"))
+                seen.add(name)

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from flowsched_models.form import DurationUs, Form, Name, NotNegative, Positive, PositiveInt, Rate
 from flowsched_models.quantity import QuantityError, parse_rate, shown
+from flowsched_simulator.form_reader import NamedForm
 
 _SHOWN = 5
 """Mistakes of one list that are told."""
@@ -97,28 +98,26 @@ class NodeJobForm(Form):
 
 
 class QueuesForm(Form):
-    """The two queues of a design: names of jobs, in order."""
+    """The two queues of a design: names of jobs, in order; both empty: as it was published."""
 
     high: list[Name] = Field(default_factory=list)
     low: list[Name] = Field(default_factory=list)
 
 
 class PolicyForm(Form):
-    """What a policy's design fixes for this scenario."""
+    """What a policy's design fixes for this scenario: part of the design, not something that it finds."""
 
     threads: dict[str, PositiveInt] = Field(default_factory=dict)
+    """Threads by job, where they are not those of the scenario."""
     queues: QueuesForm | None = None
 
 
-class NodeScenarioForm(Form):
+class NodeScenarioForm(NamedForm):
     """A node scenario file. That there are services and jobs is looked at when it is built: with every entry broken a list
     is empty too, and what is wrong elsewhere should be told all the same.
     """
 
-    api_version: Literal["flowsched/v1"] = Field(alias="apiVersion")
     kind: Literal["NodeScenario"]
-    name: Name
-    description: str = ""
     profiles: list[str] = Field(default_factory=list)
     machine: NodeMachineForm
     services: list[NodeServiceForm]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,9 +24,9 @@ from flowsched.node.flow_node import FlowNode
 from flowsched_models.moving_latency import Moment, mixture_p95_us
 from flowsched_models.quantity import format_cores
 from flowsched_models.runtime import HostFactory
+from flowsched_models.service import ServiceProfile
 from flowsched_models.window_noise import WindowNoise
 from flowsched_simulator.node.machine import NodeMachine
-from flowsched_simulator.node.noise import Noise, noise_of
 from flowsched_simulator.node.run import CoreStep, NodeJobRun, NodeRun, Stretch, Window
 from flowsched_simulator.node.scenario import NodeScenario
 from flowsched_simulator.node.truth import true_machine
@@ -45,6 +45,8 @@ _TOLD_TICKS = 200
 
 Progress = Callable[[float, int, int], None]
 """Called with simulated seconds, jobs ended and jobs in all."""
+Noise = float | Literal["measured"]
+"""Standard deviation of log p95, 0 for none; or what the profile of a service says."""
 
 
 class ControllerError(RuntimeError):
@@ -112,11 +114,10 @@ class NodeSimulation:
         controller: NodeController,
         options: NodeOptions | None = None,
         *,
-        threads: Mapping[str, int] | None = None,
         hosts: HostFactory | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """``threads``: of jobs by name, where they are not the scenario's. ``hosts``: to share what was computed before.
+        """``hosts``: to share what was computed before.
 
         Raises ``ValueError`` for a load seed where some service has no range to draw from.
         """
@@ -125,7 +126,7 @@ class NodeSimulation:
         self._controller = controller
         self._options = options = options or NodeOptions()
         self._progress = progress
-        own = threads or {}
+        own = scenario.hint(policy).threads
         self._tasks = tuple(replace(t, threads=own.get(t.name, t.threads)) for t in scenario.tasks)
         truth = true_machine(scenario, options.model_error, options.seed)
         if truth.catalogue is not scenario.catalogue:
@@ -324,8 +325,7 @@ class NodeSimulation:
         end_s = max(self._ended.values()) if len(self._ended) == len(self._tasks) else machine.now_s
         for name in tuple(self._open):
             self._close(name, end_s)
-        profiles = scenario.catalogue.services
-        noises = tuple(noise_of(self._options.noise, profiles[s.profile], self._window_s) for s in scenario.services)
+        noises = tuple(self._noise(scenario.catalogue.services[s.profile]) for s in scenario.services)
         jobs = tuple(
             NodeJobRun(
                 task.name,
@@ -344,7 +344,6 @@ class NodeSimulation:
             for k, (service, noise) in enumerate(zip(scenario.services, noises, strict=True)):
                 windows += self._windows(k, service.name, min(starts), end_s, noise)
         return NodeRun(
-            scenario=scenario.name,
             policy=self._policy,
             qps_interval_s=self._interval_s,
             seed=self._options.seed,
@@ -358,6 +357,11 @@ class NodeSimulation:
             ticks=self._ticks,
             refused=dict(self._refused),
         )
+
+    def _noise(self, profile: ServiceProfile) -> WindowNoise:
+        """The noise on p95 of windows of a run; none where a profile says nothing."""
+        asked = self._options.noise
+        return profile.noise(self._window_s) if asked == "measured" else WindowNoise(self._window_s, float(asked))
 
     def _load_seed(self) -> int | None:
         if self._options.load_seed is not None:

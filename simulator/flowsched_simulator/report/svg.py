@@ -42,19 +42,11 @@ def picture(ident: str, klass: str, width: float, height: float, title: str, des
     return root
 
 
-def hatch(root: Tree.Element, ident: str, klass: str, step: float, angle: float) -> str:
-    """Define a hatching of lines ``step`` units apart, and return how to fill with it."""
-    definitions = add(root, "defs")
-    pattern = add(
-        definitions,
-        "pattern",
-        id=ident,
-        width=step,
-        height=step,
-        patternUnits="userSpaceOnUse",
-        patternTransform=f"rotate({length(angle)})",
-    )
-    add(pattern, "line", klass=klass, x1=0, y1=0, x2=0, y2=step)
+def hatch(root: Tree.Element, ident: str) -> str:
+    """Define a hatching, and return how to fill with it."""
+    turned = {"patternUnits": "userSpaceOnUse", "patternTransform": "rotate(45)"}
+    pattern = add(add(root, "defs"), "pattern", id=ident, width=5, height=5, **turned)
+    add(pattern, "line", klass="hatch-over", x1=0, y1=0, x2=0, y2=5)
     return f"url(#{ident})"
 
 

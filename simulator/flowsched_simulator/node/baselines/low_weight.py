@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -48,10 +48,9 @@ class LowWeight:
 
     period_s = 1.0
 
-    def __init__(self, node: Node, order: Mapping[str, Sequence[Part]] = PUBLISHED_ORDER) -> None:
-        """``order``: by name of the job or of its profile."""
+    def __init__(self, node: Node) -> None:
+        """``node``: the machine."""
         self._node = node
-        self._order = order
         self._on: dict[str, tuple[int, ...]] = {}
         """Virtual CPUs of the jobs that were started and are not done, in order of their start."""
 
@@ -86,14 +85,14 @@ class LowWeight:
 
     def _choices(self, task: TaskReading, parts: Mapping[Part, tuple[int, ...]]) -> list[tuple[int, ...]]:
         key = self._key(task)
-        return [parts[part] for part in ((Part.OTHERS,) if key is None else self._order[key])]
+        return [parts[part] for part in ((Part.OTHERS,) if key is None else PUBLISHED_ORDER[key])]
 
     def _place(self, task: TaskReading) -> int:
         key = self._key(task)
-        return len(self._order) if key is None else list(self._order).index(key)
+        return len(PUBLISHED_ORDER) if key is None else list(PUBLISHED_ORDER).index(key)
 
     def _key(self, task: TaskReading) -> str | None:
-        return next((name for name in (task.task.name, task.task.profile) if name in self._order), None)
+        return next((name for name in (task.task.name, task.task.profile) if name in PUBLISHED_ORDER), None)
 
 
 class LowWeightAll:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree as Tree
 
-from flowsched_models.quantity import parse_cores
+from flowsched_simulator.node.report.jobs import pieces
 from flowsched_simulator.node.report.load import LoadScale, draw_load
 from flowsched_simulator.report import svg
 from flowsched_simulator.report.axis import FOOT, draw_makespan, draw_time_axis, finish_s
@@ -24,14 +24,7 @@ def core_steps(run: Mapping[str, Any], service: str) -> list[tuple[float, float,
     """Start, end and number of cores of the times in which a service had as many."""
     rows = [row for row in run["service_cores"] if row["service"] == service]
     times = [*(float(row["t_s"]) for row in rows), float(run["end_s"])]
-    steps: list[tuple[float, float, int]] = []
-    for row, (start_s, end_s) in zip(rows, pairwise(times), strict=True):
-        count = len(parse_cores(row["cores"]))
-        if steps and steps[-1][2] == count:
-            steps[-1] = (steps[-1][0], end_s, count)
-        elif end_s > start_s:
-            steps.append((start_s, end_s, count))
-    return steps
+    return pieces((*span, row["cores"]) for row, span in zip(rows, pairwise(times), strict=True) if span[1] > span[0])
 
 
 def draw_cores(

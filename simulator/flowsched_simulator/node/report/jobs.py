@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree as Tree
 
@@ -41,10 +41,13 @@ def draw_jobs(
     return root
 
 
-def pieces(job: Mapping[str, Any]) -> list[tuple[float, float, int]]:
-    """Start, end and number of cores of the times in which a job ran on the same number of cores without a pause."""
+def pieces(stretches: Iterable[Sequence[Any]]) -> list[tuple[float, float, int]]:
+    """Start, end and number of cores of the times on the same number of cores without a pause.
+
+    ``stretches`` begin with their start, their end and the cores as text.
+    """
     joined: list[tuple[float, float, int]] = []
-    for start_s, end_s, cores, *_ in job["stretches"]:
+    for start_s, end_s, cores, *_ in stretches:
         count = len(parse_cores(cores))
         last = joined[-1] if joined else None
         if last is not None and last[2] == count and start_s - last[1] < _JOIN:
@@ -57,7 +60,7 @@ def pieces(job: Mapping[str, Any]) -> list[tuple[float, float, int]]:
 def _draw_job(
     root: Tree.Element, job: Mapping[str, Any], cores: int, scale: TimeScale, colour: Colour, top: float
 ) -> None:
-    found = pieces(job)
+    found = pieces(job["stretches"])
     left, right = scale.x(found[0][0]), scale.x(found[-1][1])
     roof = top + WORDS
     group = svg.add(root, "g", klass="mark job")

@@ -58,7 +58,7 @@ def draw_latency(ident: str, run: Mapping[str, Any], axis: LatencyScale, scale: 
     height = HEAD + PLOT + FOOT
     base = HEAD + PLOT
     root = svg.picture(ident, "latency", WIDTH, height, *_words(run, axis, rows))
-    over_fill = svg.hatch(root, f"{ident}-over", "hatch-over", 5, 45)
+    over_fill = svg.hatch(root, f"{ident}-over")
     title = svg.add(root, "text", axis.service, klass="machine", x=LEFT, y=13)
     svg.add(title, "tspan", "p95 latency", klass="kind", dx=8)
     svg.add(root, "text", "ms", klass="tick", x=LEFT - 8, y=13, text_anchor="end")

@@ -39,22 +39,16 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class RunRow:
-    """A run's line in a table."""
-
-    policy: str
-    variant: str
-    own: bool
-    cells: tuple[Cell, ...]
-
-
-@dataclass(frozen=True)
 class RunSection:
-    """One run."""
+    """One run: its rows in the tables, and its drawings."""
 
     policy: str
     variant: str
     own: bool
+    cells: Sequence[Cell]
+    """Its row of the comparison."""
+    active: Sequence[Cell]
+    """Active seconds of its jobs."""
     facts: str
     drawings: tuple[Markup, ...]
     waiting: tuple[str, ...]
@@ -87,6 +81,7 @@ def render_node_report(result: Mapping[str, Any]) -> str:
         {s["name"]: latency_scale(s["name"], s["slo_us"], runs, _CUT) for s in result["services"]},
         job_colours((job["job"], job["profile"]) for run in runs for job in run["jobs"]),
     )
+    columns = [column_cells(column, [run[column.key] for run in runs]) for column in COLUMNS]
     return template("node.html.j2").render(
         scenario=result["scenario"],
         description=result["description"],
@@ -94,11 +89,9 @@ def render_node_report(result: Mapping[str, Any]) -> str:
         # Of several lengths of the load's steps each has its own comparison.
         verdict="" if several else verdict(runs, "makespan", OWN_POLICY, "points"),
         columns=COLUMNS,
-        rows=_comparison(runs, several),
         jobs=[job["job"] for job in runs[0]["jobs"]] if runs else [],
-        active=_active(runs, several),
         noise=_noise(runs),
-        sections=[_section(number, run, frame, several) for number, run in enumerate(runs)],
+        sections=[_section(n, run, frame, several, [own[n] for own in columns]) for n, run in enumerate(runs)],
         css=style("node.css"),
         js=script(MARKS),
     )
@@ -111,37 +104,9 @@ def _extent(result: Mapping[str, Any]) -> str:
     return f"{counted(jobs, 'job')}, {services}, {machine['type']} with {counted(machine['vcpus'], 'core')}"
 
 
-def _variant(run: Mapping[str, Any], several: bool) -> str:
-    return f"load changes every {run['qps_interval_s']:g} s" if several else ""
-
-
-def _comparison(runs: Sequence[Mapping[str, Any]], several: bool) -> list[RunRow]:
-    columns = [column_cells(column, [run[column.key] for run in runs]) for column in COLUMNS]
-    return [
-        RunRow(run["policy"], _variant(run, several), run["policy"] == OWN_POLICY, tuple(cells[n] for cells in columns))
-        for n, run in enumerate(runs)
-    ]
-
-
-def _active(runs: Sequence[Mapping[str, Any]], several: bool) -> list[RunRow]:
-    return [
-        RunRow(
-            run["policy"],
-            _variant(run, several),
-            run["policy"] == OWN_POLICY,
-            tuple(
-                Cell(
-                    fixed(job["active_s"], 1) + ("" if job["end_s"] is not None else " +")
-                    if job["stretches"]
-                    else NOTHING,
-                    repr(float(job["active_s"])),
-                    False,
-                )
-                for job in run["jobs"]
-            ),
-        )
-        for run in runs
-    ]
+def _active(job: Mapping[str, Any]) -> Cell:
+    text = fixed(job["active_s"], 1) + ("" if job["end_s"] is not None else " +")
+    return Cell(text if job["stretches"] else NOTHING, repr(float(job["active_s"])), False)
 
 
 def _noise(runs: Sequence[Mapping[str, Any]]) -> str:
@@ -151,7 +116,7 @@ def _noise(runs: Sequence[Mapping[str, Any]]) -> str:
     return f"p95 carries {noise_words(runs)}, with the same draws for every policy"
 
 
-def _section(number: int, run: Mapping[str, Any], frame: RunFrame, several: bool) -> RunSection:
+def _section(number: int, run: Mapping[str, Any], frame: RunFrame, several: bool, cells: Sequence[Cell]) -> RunSection:
     drawings = [draw_jobs(f"jobs-{number}", run, frame.result["machine"]["vcpus"], frame.time, frame.colours)]
     for place, service in enumerate(frame.result["services"]):
         windows = service_rows(run, service["name"])
@@ -161,8 +126,10 @@ def _section(number: int, run: Mapping[str, Any], frame: RunFrame, several: bool
         drawings.append(draw_cores(f"cores-{number}-{place}", run, service, windows, frame.load, frame.time))
     return RunSection(
         run["policy"],
-        _variant(run, several),
+        f"load changes every {run['qps_interval_s']:g} s" if several else "",
         run["policy"] == OWN_POLICY,
+        cells,
+        [_active(job) for job in run["jobs"]],
         _facts(run),
         tuple(svg.markup(drawing) for drawing in drawings),
         tuple(job["job"] for job in run["jobs"] if not job["stretches"]),

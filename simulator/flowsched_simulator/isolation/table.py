@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from flowsched_models.text_table import text_table
 
 
-class Column(NamedTuple):
+class IsolationColumn(NamedTuple):
     """A figure of a run."""
 
     key: str
@@ -20,13 +20,13 @@ class Column(NamedTuple):
 
 
 COLUMNS = (
-    Column("deviation", "sd %", "Deviation, % of a core", 3),
-    Column("deviation_of_machine", "of machine", "% of the machine", 3),
-    Column("deviation_ratio", "x", "against deadline, ×", 1),
-    Column("mean_delay_ms", "mean delay ms", "Mean delay, ms", 3),
-    Column("delay_ratio", "x", "against deadline, ×", 1),
-    Column("p95_delay_ms", "p95 ms", "p95, ms", 2),
-    Column("max_delay_ms", "max ms", "longest, ms", 1),
+    IsolationColumn("deviation", "sd %", "Deviation, % of a core", 3),
+    IsolationColumn("deviation_of_machine", "of machine", "% of the machine", 3),
+    IsolationColumn("deviation_ratio", "x", "against deadline, ×", 1),
+    IsolationColumn("mean_delay_ms", "mean delay ms", "Mean delay, ms", 3),
+    IsolationColumn("delay_ratio", "x", "against deadline, ×", 1),
+    IsolationColumn("p95_delay_ms", "p95 ms", "p95, ms", 2),
+    IsolationColumn("max_delay_ms", "max ms", "longest, ms", 1),
 )
 
 

@@ -131,7 +131,9 @@ def _clean(text: str) -> str:
 def _word(value: Any) -> str:
     if isinstance(value, str) and re.fullmatch(r"[^\s\"=\\]+", value) and value.isprintable():
         return value
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    # Some signs beyond ASCII end a line as well.
+    return text if text.isprintable() else json.dumps(value)
 
 
 def _one_line(text: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flowsched.support.log_lines import LONGEST, OWN, JsonFormatter, TextFormatter, set_up_logging
@@ -159,6 +159,7 @@ def test_arguments_that_do_not_fit_lose_no_message() -> None:
 values = st.text() | st.integers() | st.floats() | st.booleans() | st.none() | st.lists(st.text())
 
 
+@example(message="", extra={"about_x": "a line\x85another\u2028and one more"})
 @given(message=st.text(), extra=st.dictionaries(st.from_regex(r"[a-z]{1,8}_x", fullmatch=True), values))
 def test_anything_is_one_line(message: str, extra: dict[str, Any]) -> None:
     assert as_json(message, **extra)["logger"] == "flowsched_k8s.x"

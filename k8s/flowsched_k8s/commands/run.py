@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from logging import getLogger
 from pathlib import Path
 
@@ -39,8 +40,6 @@ def run(
     Exit codes: 0 stopped, 1 the lease was lost or a fault of flowsched, 2 bad input.
     """
     # Only what this command needs takes time to import.
-    import uvloop
-
     from flowsched.support.log_lines import set_up_logging
     from flowsched_k8s.api.access import find_access
     from flowsched_k8s.configuration_file import load_configuration
@@ -63,7 +62,7 @@ def run(
     tell_of_compiling(lambda: getLogger(__name__).info("compiling once, about a minute"))
     access = find_access(kubeconfig or configuration.client_connection.kubeconfig)
     try:
-        return uvloop.run(Process(configuration, access).run())
+        return asyncio.run(Process(configuration, access).run())
     except OSError:
         # For other commands it is a file that cannot be written; here it may come from anywhere.
         getLogger(__name__).critical("stopped by a fault", exc_info=True)

@@ -119,7 +119,7 @@ def _election_conflicts(document: Document, form: LeaderElection) -> Iterator[Pr
 
 
 def _list_conflicts(document: Document, section: str, key: str) -> Iterator[Problem]:
-    """Of a list of mappings: values of a key that stand twice, or name the cluster's own scheduler."""
+    """Of a list of mappings: values of a key that stand twice, and the name of the cluster's own scheduler."""
     first: dict[str, int] = {}
     entries = document.data.get(section)
     for index, entry in enumerate(entries if isinstance(entries, list) else []):
@@ -127,7 +127,7 @@ def _list_conflicts(document: Document, section: str, key: str) -> Iterator[Prob
         if not isinstance(value, str):
             continue
         place = (section, index, key)
-        if value == "default-scheduler":
+        if (key, value) == ("schedulerName", "default-scheduler"):
             yield document.problem(
                 place, "'default-scheduler' is the cluster's own scheduler", "choose another name, such as flowsched"
             )

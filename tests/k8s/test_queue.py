@@ -374,7 +374,7 @@ def test_pods_that_are_alike_are_asked_for_once_and_others_not_at_all() -> None:
     assert queue.wake(Wake.NODE_ADDED, 20.0) == 0
 
 
-def test_gated_pods_wait_and_their_gates_are_no_latency() -> None:
+def test_gated_pods_wait_until_their_gates_are_gone() -> None:
     queue = PodQueue()
     queue.add(key("a"), gated=True)
     assert queue.take(1000.0) == []

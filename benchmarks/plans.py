@@ -55,16 +55,10 @@ class Trace:
         self.reached: tuple[int, float] | None = None
         """Evaluations and seconds."""
 
-    def begin(self) -> None:
-        """Nothing yet."""
-
     def show(self, progress: Progress) -> None:
         """Note the moment."""
         if self.reached is None and progress.best_s <= self._bar_s:
             self.reached = progress.evaluations, progress.seconds
-
-    def end(self) -> None:
-        """Nothing more."""
 
 
 @click.command()
@@ -97,7 +91,7 @@ def main(seeds: int, as_json: bool, keep: bool) -> None:
 def measure(scenario: Scenario, kind: str, rules: PlanRules, published_s: float, bar: float) -> dict[str, Any]:
     """One search; its plan replayed in the simulator."""
     trace = Trace(bar * published_s)
-    outcome = make_plan(scenario, rules, trace)
+    outcome = make_plan(scenario, rules, trace.show)
     run = replay(scenario, schedule_of(scenario, outcome.plan))
     # The last look may have been before the last improvement.
     if trace.reached is None and outcome.plan.makespan_s <= bar * published_s:

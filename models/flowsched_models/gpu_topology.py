@@ -65,8 +65,9 @@ class GpuTopology:
 
     @cached_property
     def linked(self) -> NDArray[np.bool_]:
-        """[devices, devices] whether a path past no third device leads there; found without networkx, which takes as long to
-        import as all else that a command does at its start.
+        """[devices, devices] whether a path past no third device leads there.
+
+        Found without networkx: all that read profiles ask this, and would import it for nothing else.
         """
         row = {end: i for i, end in enumerate(dict.fromkeys((*range(self.count), *_ends(self.links))))}
         near = np.eye(len(row), dtype=np.bool_)

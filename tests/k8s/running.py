@@ -231,6 +231,10 @@ class Running:
         wanted = labels.items()
         return sum(v for (n, have), v in self.metrics().items() if n == name and wanted <= set(have))
 
+    def metric_becomes(self, value: float, name: str, /, **labels: str) -> None:
+        """Wait until a metric has a value: a pod that a change wakes is counted nowhere while it is judged anew."""
+        wait_for(lambda: self.metric(name, **labels) == value, f"{name} to be {value:g}")
+
 
 @contextlib.contextmanager
 def running_scheduler(

@@ -577,7 +577,7 @@ def test_what_is_not_supported_is_named(site: Site) -> None:
     site.pod("claims", resourceClaims=[{"name": "device", "resourceClaimName": "device"}])
     must_not_fit(site, "claims", "0/1 nodes are available: spec.resourceClaims is not supported by flowsched.")
     assert site.scheduler.metric("scheduler_schedule_attempts_total", **counted) == before + 1
-    assert site.scheduler.metric("scheduler_unschedulable_pods", plugin="UnsupportedField") == 1
+    site.scheduler.metric_becomes(1, "scheduler_unschedulable_pods", plugin="UnsupportedField")
 
 
 def test_higher_priority_goes_first(site: Site) -> None:
@@ -712,6 +712,6 @@ def test_the_time_to_a_binding_is_no_longer_than_it_was(site: Site) -> None:
         seen_s += time.monotonic() - began
         # So that they are created in all parts of a second.
         time.sleep(0.13)
-    wait_for(lambda: site.scheduler.metric(f"{name}_count") == before[1] + 10, "all to be counted")
+    site.scheduler.metric_becomes(before[1] + 10, f"{name}_count")
     told_s = site.scheduler.metric(f"{name}_sum") - before[0]
     assert 0 < told_s < seen_s + 10 * 0.2

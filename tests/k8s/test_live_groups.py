@@ -196,10 +196,10 @@ def test_the_metric_counts_groups_that_wait(site: Site) -> None:
     make_group(site, "waits", 2)
     member(site, "a", "waits")
     site.refused("a")
-    assert site.scheduler.metric("flowsched_gang_waiting") == 1
-    assert site.scheduler.metric("scheduler_unschedulable_pods", plugin="GangScheduling") == 1
+    site.scheduler.metric_becomes(1, "flowsched_gang_waiting")
+    site.scheduler.metric_becomes(1, "scheduler_unschedulable_pods", plugin="GangScheduling")
     site.space.delete_pod("a")
-    wait_for(lambda: site.scheduler.metric("flowsched_gang_waiting") == 0, "the group to be forgotten")
+    site.scheduler.metric_becomes(0, "flowsched_gang_waiting")
 
 
 def test_in_tree_groups(tmp_path_factory: pytest.TempPathFactory) -> None:

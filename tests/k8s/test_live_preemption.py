@@ -155,9 +155,7 @@ def test_equal_priority_is_not_evicted(site: Site) -> None:
     expected = "0/1 nodes are available: 1 No preemption victims found for incoming pod."
     site.waits_with("second", f"preemption: {expected}")
     assert not is_leaving(site, "first")
-    wait_for(
-        lambda: site.scheduler.metric("scheduler_preemption_attempts_total") == before + 1, "the attempt to be counted"
-    )
+    site.scheduler.metric_becomes(before + 1, "scheduler_preemption_attempts_total")
     assert site.events("first", names.PREEMPTED) == []
 
 

@@ -149,7 +149,7 @@ def test_postponed_until_due(site: Site) -> None:
     site.pod("choosy", annotations={names.MIN_UTILITY: "1"})
     postponed(site, "choosy")
     assert site.waits("choosy")["postponed"]
-    assert site.scheduler.metric("flowsched_postponed_pods") == 1
+    site.scheduler.metric_becomes(1, "flowsched_postponed_pods")
     assert site.bound("choosy") == node
     age_s = wait_for(lambda: site.events("choosy", names.SCHEDULED), "the event")[0]["eventTime"]
     assert age_s > site.events("choosy", names.POSTPONED)[0]["eventTime"]

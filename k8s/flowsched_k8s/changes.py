@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup
+from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup, SucceededPod
 from flowsched_k8s.storage_objects import (
     Claim,
     CsiDriver,
@@ -33,5 +33,5 @@ class Gone(msgspec.Struct, Generic[Obj], frozen=True, gc=False):
 
 
 Storage = Claim | PersistentVolume | StorageClass | CsiNode | CsiDriver | CsiStorageCapacity | VolumeAttachment
-Thing = Node | Pod | Namespace | Storage | PodGroup | Budget
+Thing = Node | Pod | Namespace | Storage | PodGroup | SucceededPod | Budget
 Change = Seen[Thing] | Gone[Thing]

@@ -86,7 +86,7 @@ ExtendedResource = Annotated[
     str, _matching(_EXTENDED, "is not the name of an extended resource", "write it as nvidia.com/gpu", 253 + 1 + 63)
 ]
 Namespace = Annotated[str, _matching(_DNS_LABEL, "is not a namespace", "small letters, digits and '-', at most 63", 63)]
-PodGroupSource = Literal["scheduling.x-k8s.io", "labels", "scheduling.k8s.io"]
+PodGroupSource = Literal["scheduling.x-k8s.io", "labels", "kueue.x-k8s.io", "scheduling.k8s.io"]
 Count = Annotated[int, Field(ge=1, le=10_000)]
 Gain = Annotated[float, Field(ge=0, le=1e9)]
 
@@ -155,9 +155,9 @@ class Features(Section):
 
     volumes: bool = key("read volumes and claims, and honour where they bind a pod to", True)
     pod_groups: Annotated[tuple[PodGroupSource, ...], Several] = key(
-        "forms of pod groups that are read: `scheduling.x-k8s.io` (scheduler-plugins), `labels`, `scheduling.k8s.io` "
-        "(in-tree, 1.36 and later)",
-        ("scheduling.x-k8s.io", "labels"),
+        "forms of pod groups that are read: `scheduling.x-k8s.io` (scheduler-plugins), `labels`, `kueue.x-k8s.io` "
+        "(Kueue's groups of plain pods), `scheduling.k8s.io` (in-tree, 1.36 and later)",
+        ("scheduling.x-k8s.io", "labels", "kueue.x-k8s.io"),
     )
     namespace_selector: bool = key("read namespaces, for `namespaceSelector` in pod affinity", True)
     preemption: bool = key("delete pods of lower priority to [make room](kubernetes-pods.md#preemption)", False)

@@ -89,10 +89,9 @@ class Gangs:
         spec = self.spec(ref)
         if isinstance(spec, str):
             return spec
-        there = len(self._members.get(ref, ()))
-        if there < spec.minimum:
+        if (why := self._incomplete(ref, spec)) is not None:
             self._tries.pop(ref, None)
-            return f"waiting for pod group {ref.name}: {there} of {spec.minimum} pods are there"
+            return why
         attempt = self._tries.setdefault(ref, _Try(now, spec.timeout_s))
         attempt.timeout_s = spec.timeout_s
         if len(self.placed(ref)) >= spec.minimum:
@@ -107,6 +106,20 @@ class Gangs:
             f"pod group {ref.name} found no place for {spec.minimum} pods within {spec.timeout_s:g} s; "
             f"it is tried again {retry_s:g} s later, or when the nodes change"
         )
+
+    def _incomplete(self, ref: GroupRef, spec: GroupSpec) -> str | None:
+        """What of its pods a group waits for; None if enough are there and may be placed."""
+        members = [self._cache.pods[uid] for uid in self._members.get(ref, ())]
+        # One that is deleted before it had a place never gets one.
+        there = [e for e in members if e.place or e.pod.metadata.deletion_timestamp is None]
+        if len(there) < spec.minimum:
+            counted, total = len(there) + spec.succeeded, spec.minimum + spec.succeeded
+            done = f", {spec.succeeded} succeeded" if spec.succeeded else ""
+            return f"waiting for pod group {ref.name}: {counted} of {total} pods are there{done}"
+        gated = sum(1 for e in there if not e.place and e.pod.spec.scheduling_gates)
+        if len(there) - gated < spec.minimum:
+            return f"waiting for pod group {ref.name}: scheduling gates on {gated} of its {len(there)} pods"
+        return None
 
     def try_anew(self, now: float) -> list[PodEntry]:
         """The nodes changed: groups past their timeout get another one. Their waiting members."""

@@ -401,6 +401,12 @@ class PodGroup(Struct):
     spec: PodGroupSpec = PodGroupSpec()
 
 
+class SucceededPod(Struct):
+    """A pod that has ended well: of its group it says that it needs no place any more"""
+
+    metadata: Meta = Meta()
+
+
 class BudgetSpec(Struct):
     """spec of a PodDisruptionBudget"""
 

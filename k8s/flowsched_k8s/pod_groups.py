@@ -6,16 +6,21 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
 from flowsched_k8s.names import GROUP_TOPOLOGY
-from flowsched_k8s.objects import Pod, PodGroup
+from flowsched_k8s.objects import Pod, PodGroup, SucceededPod
 
 IN_TREE = "scheduling.k8s.io"
 PLUGINS = "scheduling.x-k8s.io"
 LABELS = "labels"
-SOURCES = (PLUGINS, LABELS, IN_TREE)
+KUEUE = "kueue.x-k8s.io"
+SOURCES = (PLUGINS, LABELS, KUEUE, IN_TREE)
 """Ways to declare a group, as the configuration names them. Where a pod uses several, the in-tree one wins."""
 PLUGINS_LABEL = f"{PLUGINS}/pod-group"
 NAME_LABEL = "pod-group.scheduling.sigs.k8s.io/name"
 MINIMUM_LABEL = "pod-group.scheduling.sigs.k8s.io/min-available"
+KUEUE_LABEL = f"{KUEUE}/pod-group-name"
+KUEUE_TOTAL = f"{KUEUE}/pod-group-total-count"
+KUEUE_FAST = f"{KUEUE}/pod-group-fast-admission"
+KUEUE_SERVING = f"{KUEUE}/pod-group-serving"
 TIMEOUT_S = 300.0
 """How long a group may wait for its members where it does not say so itself."""
 LONGEST_S = 86_400.0
@@ -44,6 +49,8 @@ class GroupSpec:
     """Node labels: all pods in one domain of the first that has room, else of the second, and so on; empty for anywhere."""
     priority: int | None = None
     """That counts instead of its pods'."""
+    succeeded: int = 0
+    """Pods that have done their part and need no place any more; ``minimum`` is without them."""
 
 
 def group_ref(pod: Pod, sources: Collection[str]) -> GroupRef | None:
@@ -53,6 +60,7 @@ def group_ref(pod: Pod, sources: Collection[str]) -> GroupRef | None:
         (IN_TREE, group.pod_group_name if group is not None else ""),
         (PLUGINS, labels.get(PLUGINS_LABEL, "")),
         (LABELS, labels.get(NAME_LABEL, "")),
+        (KUEUE, labels.get(KUEUE_LABEL, "")),
     )
     return next((GroupRef(namespace, name, source) for source, name in named if name and source in sources), None)
 
@@ -71,11 +79,13 @@ def unsupported_group(pod: Pod, sources: Collection[str]) -> str | None:
 
 
 class PodGroupIndex:
-    """Pod group objects of both APIs. A store without I/O: watch events go in."""
+    """Pod group objects of both APIs, and who of Kueue's groups has succeeded. A store without I/O: watch events go in."""
 
     def __init__(self) -> None:
         """No groups yet."""
         self._groups: dict[GroupRef, PodGroup] = {}
+        self._succeeded: dict[GroupRef, set[str]] = {}
+        """uids of pods of Kueue's groups that have succeeded."""
 
     def put(self, group: PodGroup) -> GroupRef:
         """A group is there or changed; returns what its pods call it."""
@@ -87,8 +97,23 @@ class PodGroupIndex:
         """A group is gone."""
         self._groups.pop(ref_of(group), None)
 
+    def put_succeeded(self, pod: SucceededPod) -> GroupRef:
+        """A pod of one of Kueue's groups has succeeded, and is there still; returns its group."""
+        ref = _kueue_ref(pod)
+        self._succeeded.setdefault(ref, set()).add(pod.metadata.uid)
+        return ref
+
+    def remove_succeeded(self, pod: SucceededPod) -> GroupRef:
+        """It has been removed."""
+        ref = _kueue_ref(pod)
+        uids = self._succeeded.get(ref, set())
+        uids.discard(pod.metadata.uid)
+        if not uids:
+            self._succeeded.pop(ref, None)
+        return ref
+
     def get(self, ref: GroupRef) -> PodGroup | None:
-        """The object of a group, for its status; groups by labels have none."""
+        """The object of a group, for its status; groups by labels and Kueue's have none."""
         return self._groups.get(ref)
 
     def resolve(self, ref: GroupRef, pods: Iterable[Pod]) -> GroupSpec | str:
@@ -96,6 +121,10 @@ class PodGroupIndex:
         pods = list(pods)
         if ref.source == LABELS:
             spec = _from_labels(ref, pods)
+        elif ref.source == KUEUE:
+            # A watch may still have as running what the other one has as succeeded.
+            done = self._succeeded.get(ref, set()).difference(pod.metadata.uid for pod in pods)
+            spec = _from_kueue(ref, pods, len(done))
         elif (group := self._groups.get(ref)) is None:
             spec = f'PodGroup "{ref.name}" not found in namespace {ref.namespace}'
         else:
@@ -163,12 +192,41 @@ def _with_topology(ref: GroupRef, spec: GroupSpec, pods: Iterable[Pod]) -> Group
 def _from_labels(ref: GroupRef, pods: Iterable[Pod]) -> GroupSpec | str:
     """The largest minimum that its pods name, so that it does not depend on which of them came first."""
     texts = {text for pod in pods if (text := (pod.metadata.labels or {}).get(MINIMUM_LABEL)) is not None}
-    minimums = [int(t) for t in texts if t.isascii() and t.isdigit() and len(t) <= 6 and int(t) > 0]
+    minimums = [count for text in texts if (count := _count(text)) is not None]
     if minimums:
         return GroupSpec(_bounded(max(minimums)))
     if texts:
         return f"label {MINIMUM_LABEL} of group {ref.name} is '{min(texts)}', which is not a number of pods"
     return f"no pod of group {ref.name} has the label {MINIMUM_LABEL}"
+
+
+def _kueue_ref(pod: SucceededPod) -> GroupRef:
+    return GroupRef(pod.metadata.namespace, (pod.metadata.labels or {}).get(KUEUE_LABEL, ""), KUEUE)
+
+
+def _from_kueue(ref: GroupRef, pods: Iterable[Pod], succeeded: int) -> GroupSpec | str:
+    """As Kueue reads it: counts that differ are refused, failed pods have to be replaced, those that succeeded do not.
+
+    Where Kueue does not wait for all pods before it admits the first (StatefulSets, which make one after the other), or
+    they are replaced one by one (services), each is placed by itself.
+    """
+    notes = [pod.metadata.annotations or {} for pod in pods]
+    if any(KUEUE_FAST in note or note.get(KUEUE_SERVING) == "true" for note in notes):
+        return GroupSpec(1)
+    texts = sorted({text for note in notes if (text := note.get(KUEUE_TOTAL)) is not None})
+    if not texts:
+        return f"no pod of group {ref.name} has the annotation {KUEUE_TOTAL}"
+    if len(texts) > 1:
+        return f"annotation {KUEUE_TOTAL} of group {ref.name} is not the same for all pods: {', '.join(texts)}"
+    total = _count(texts[0])
+    if total is None:
+        return f"annotation {KUEUE_TOTAL} of group {ref.name} is '{texts[0]}', which is not a number of pods"
+    return GroupSpec(_bounded(total - succeeded), succeeded=succeeded)
+
+
+def _count(text: str) -> int | None:
+    """A number of pods as a label or an annotation has it; None for anything else."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 6 and int(text) > 0 else None
 
 
 def _bounded(minimum: int) -> int:

@@ -25,7 +25,7 @@ from flowsched_k8s.held_node import HeldNode
 from flowsched_k8s.inputs import InputBuilder
 from flowsched_k8s.instructions import Bind, Instruction, PodKey
 from flowsched_k8s.notices import Notices
-from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup
+from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup, SucceededPod
 from flowsched_k8s.pod_groups import GroupRef, is_whole
 from flowsched_k8s.queue import AttemptOutcome, Cause, Place, PodQueue, Wake
 from flowsched_k8s.rebalancing import Rebalancing
@@ -265,6 +265,10 @@ class SchedulerState:
             if is_whole(thing):
                 self.victims.read_again()
             self.queue.wake(Wake.GROUP, now)
+        elif isinstance(thing, SucceededPod):
+            group = cache.groups.remove_succeeded(thing) if gone else cache.groups.put_succeeded(thing)
+            if self.gangs.waiting(group):
+                self.queue.wake(Wake.GROUP, now, lambda key: self._is_in(key, group))
         elif isinstance(thing, Budget):
             self.budgets.remove(thing) if gone else self.budgets.put(thing)
         elif isinstance(thing, Claim):

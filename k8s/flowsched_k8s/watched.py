@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from flowsched_k8s.configuration import Configuration
-from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup
-from flowsched_k8s.pod_groups import IN_TREE
+from flowsched_k8s.objects import Budget, Namespace, Node, Pod, PodGroup, SucceededPod
+from flowsched_k8s.pod_groups import IN_TREE, KUEUE, KUEUE_LABEL
 from flowsched_k8s.storage_objects import (
     Claim,
     CsiDriver,
@@ -60,6 +60,10 @@ def watched(configuration: Configuration) -> list[Watched]:
             Watched(f"{IN_TREE}/{version}", f"/apis/{IN_TREE}/{version}/podgroups", PodGroup, {})
             for version in IN_TREE_VERSIONS
         ]
+    if KUEUE in features.pod_groups:
+        # What the watch of pods leaves out, and no more of it than is needed.
+        succeeded = {"labelSelector": KUEUE_LABEL, "fieldSelector": "status.phase=Succeeded"}
+        found.append(Watched(f"{KUEUE}/succeeded", "/api/v1/pods", SucceededPod, succeeded))
     if features.preemption or features.rebalancing:
         found.append(Watched("poddisruptionbudgets", "/apis/policy/v1/poddisruptionbudgets", Budget, {}))
     return found

@@ -1,6 +1,6 @@
 """An API server in memory, for tests of the state machine: objects with uids, bindings, and watches that lag behind.
 
-Only what the state machine can tell apart is modelled. Within one kind events keep their order; between kinds nothing is
+Only what the state machine can tell apart is modelled. Pods that succeeded are told by a watch of their own. Within one kind events keep their order; between kinds nothing is
 promised. What a watch has not delivered yet is known only to the tests.
 """
 
@@ -16,12 +16,13 @@ from msgspec.structs import replace
 from flowsched_k8s.bindings import BindOutcome
 from flowsched_k8s.changes import Change, Gone, Seen
 from flowsched_k8s.instructions import PodKey
-from flowsched_k8s.objects import Condition, Meta, Node, Pod, PodGroup
+from flowsched_k8s.objects import Condition, Meta, Node, Pod, PodGroup, SucceededPod
+from flowsched_k8s.pod_groups import KUEUE_LABEL
 
 START_S = 1_767_225_600.0
 """2026-01-01T00:00:00Z, when everything in the model begins."""
-KINDS = ("nodes", "pods", "groups")
-Thing = Node | Pod | PodGroup
+KINDS = ("nodes", "pods", "groups", "succeeded")
+Thing = Node | Pod | PodGroup | SucceededPod
 Name = tuple[str, str]
 
 
@@ -59,7 +60,9 @@ class ModelServer:
         name = _name(thing.metadata)
         old = self.objects[kind].get(name)
         number = next(self._versions)
-        if old is None:
+        if isinstance(thing, SucceededPod):
+            meta = thing.metadata
+        elif old is None:
             meta = replace(thing.metadata, uid=f"{name[1]}-{number}", creation_timestamp=moment(self.now))
         else:
             meta = replace(thing.metadata, uid=old.metadata.uid, creation_timestamp=old.metadata.creation_timestamp)
@@ -69,6 +72,8 @@ class ModelServer:
             self._log[kind].append(Seen(stored))
         elif old is not None and _watched(old):
             self._log[kind].append(Gone(stored))
+        if _counts(stored):
+            self.put(SucceededPod(stored.metadata))
         return stored
 
     def remove(self, thing: Thing) -> None:
@@ -77,6 +82,8 @@ class ModelServer:
         gone = self.objects[kind].pop(_name(thing.metadata))
         if _watched(gone):
             self._log[kind].append(Gone(gone))
+        if _counts(gone):
+            self.remove(SucceededPod(gone.metadata))
 
     def terminate(self, pod: Pod) -> None:
         """Begin a deletion with grace: the pod keeps its place until :meth:`remove`."""
@@ -213,5 +220,12 @@ def _watched(thing: Thing) -> bool:
     return not (isinstance(thing, Pod) and thing.status.phase in ("Succeeded", "Failed"))
 
 
+def _counts(thing: Thing) -> bool:
+    """Whether it is a pod of one of Kueue's groups that has succeeded."""
+    ended = isinstance(thing, Pod) and thing.status.phase == "Succeeded"
+    return ended and KUEUE_LABEL in (thing.metadata.labels or {})
+
+
 def _kind(thing: Thing) -> str:
-    return "pods" if isinstance(thing, Pod) else "nodes" if isinstance(thing, Node) else "groups"
+    names: dict[type[Thing], str] = {Node: "nodes", Pod: "pods", PodGroup: "groups", SucceededPod: "succeeded"}
+    return names[type(thing)]

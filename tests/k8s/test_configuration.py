@@ -64,7 +64,7 @@ def test_defaults_are_those_of_the_contract() -> None:
     )
     assert c.features == Features(
         volumes=True,
-        pod_groups=("scheduling.x-k8s.io", "labels"),
+        pod_groups=("scheduling.x-k8s.io", "labels", "kueue.x-k8s.io"),
         namespace_selector=True,
         preemption=False,
         resize=False,
@@ -231,7 +231,7 @@ def test_the_lease_is_in_our_own_namespace(tmp_path: Path) -> None:
         ("engine: {drain: true}", "there is no key 'drain' here"),
         ("engine: {eps: true}", "engine.eps: must be a number, but is true"),
         ("engine: {objective: speed}", "there is no objective 'speed'; makespan or completion"),
-        ("features: {podGroups: [label]}", "features.podGroups[0]: must be one of scheduling.x-k8s.io, labels"),
+        ("features: {podGroups: [label]}", "features.podGroups[0]: must be one of scheduling.x-k8s.io, labels, kueue"),
         ("features: {podGroups: [labels, labels]}", "features.podGroups: 'labels' stands twice"),
         ("features: {volume: true}", "did you mean 'volumes'?"),
         ("loadSource: {kind: prometheus}", "F:3: loadSource.url: is missing; kind prometheus needs it"),
@@ -361,7 +361,7 @@ def test_the_reference_has_every_key_once_with_its_default() -> None:
     by_name = {k.key: k.default for k in keys}
     assert by_name["leaderElection.leaseDuration"] == "15s"
     assert by_name["rounds.batchWindow"] == "20ms"
-    assert by_name["features.podGroups"] == "[scheduling.x-k8s.io, labels]"
+    assert by_name["features.podGroups"] == "[scheduling.x-k8s.io, labels, kueue.x-k8s.io]"
     assert by_name["dryRun"] == "false"
     assert reference_table(Configuration).count("\n") == len(keys) + 2
 

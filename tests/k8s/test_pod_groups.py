@@ -7,9 +7,14 @@ import pytest
 from objects_builders import in_tree_group, metadata, plugins_group, pod
 
 from flowsched_k8s import names
-from flowsched_k8s.objects import PodGroup
+from flowsched_k8s.objects import PodGroup, SucceededPod
 from flowsched_k8s.pod_groups import (
     IN_TREE,
+    KUEUE,
+    KUEUE_FAST,
+    KUEUE_LABEL,
+    KUEUE_SERVING,
+    KUEUE_TOTAL,
     LABELS,
     LONGEST_S,
     MINIMUM_LABEL,
@@ -35,8 +40,14 @@ def labelled(minimum: str | None, name: str = "p1") -> Any:
     return pod(name, labels={NAME_LABEL: "train"} | ({MINIMUM_LABEL: minimum} if minimum is not None else {}))
 
 
+def queued(total: str | None, name: str = "p1", **notes: str) -> Any:
+    given = notes | ({KUEUE_TOTAL: total} if total is not None else {})
+    return pod(name, labels={KUEUE_LABEL: "train"}, annotations=given)
+
+
 @pytest.mark.parametrize(
-    ("member", "source"), [(IN_TREE_POD, IN_TREE), (PLUGINS_POD, PLUGINS), (labelled("2"), LABELS)]
+    ("member", "source"),
+    [(IN_TREE_POD, IN_TREE), (PLUGINS_POD, PLUGINS), (labelled("2"), LABELS), (queued("2"), KUEUE)],
 )
 def test_a_pod_joins_a_group_by_each_source_that_is_switched_on(member: Any, source: str) -> None:
     assert group_ref(member, EVERYTHING) == GroupRef("default", "train", source)
@@ -179,3 +190,50 @@ def test_groups_by_labels(minimums: list[str | None], result: Any) -> None:
 def test_names_of_groups_differ() -> None:
     refs = [GroupRef("a", "b", s) for s in SOURCES] + [GroupRef("a", "c", PLUGINS)]
     assert len({str(r) for r in refs}) == len(refs)
+
+
+QUEUED = GroupRef("default", "train", KUEUE)
+
+
+def test_a_group_of_kueue_counts_as_kueue_counts() -> None:
+    known = PodGroupIndex()
+    assert known.resolve(QUEUED, [queued("3"), queued("3", "p2")]) == GroupSpec(3)
+    assert known.resolve(QUEUED, [queued("3"), queued(None, "p2")]) == GroupSpec(3)
+    topology = queued("3", **{names.GROUP_TOPOLOGY: "rack"})
+    assert known.resolve(QUEUED, [topology]) == GroupSpec(3, topology=("rack",))
+    refused = f"annotation {KUEUE_TOTAL} of group train is not the same for all pods: 2, 3"
+    assert known.resolve(QUEUED, [queued("3"), queued("2", "p2")]) == refused
+    assert known.resolve(QUEUED, [queued(None)]) == f"no pod of group train has the annotation {KUEUE_TOTAL}"
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "two", "1.5", "1e3", "1234567", "٣"])
+def test_what_is_no_number_of_pods_is_refused(text: str) -> None:
+    expected = f"annotation {KUEUE_TOTAL} of group train is '{text}', which is not a number of pods"
+    assert PodGroupIndex().resolve(QUEUED, [queued(text)]) == expected
+
+
+@pytest.mark.parametrize(
+    ("note", "alone"),
+    [({KUEUE_FAST: "true"}, True), ({KUEUE_FAST: ""}, True), ({KUEUE_SERVING: "true"}, True)]
+    + [({KUEUE_SERVING: "false"}, False), ({KUEUE_SERVING: ""}, False)],
+)
+def test_pods_that_come_one_after_the_other_do_not_wait_for_each_other(note: dict[str, str], alone: bool) -> None:
+    """As a StatefulSet's, of which the second is made when the first runs."""
+    assert PodGroupIndex().resolve(QUEUED, [queued("3", **note)]) == GroupSpec(1 if alone else 3)
+
+
+def test_pods_that_succeeded_need_no_place_and_no_replacement() -> None:
+    known = PodGroupIndex()
+    done = [SucceededPod(metadata=queued("3", f"done-{i}").metadata) for i in range(2)]
+    for ended in done:
+        assert known.put_succeeded(ended) == QUEUED
+        known.put_succeeded(ended)
+    assert known.resolve(QUEUED, [queued("3")]) == GroupSpec(1, succeeded=2)
+    assert known.resolve(QUEUED, [queued("2")]) == GroupSpec(1, succeeded=2), "never less than one"
+    # One watch is behind the other: it still has as running who is known to have succeeded.
+    assert known.resolve(QUEUED, [queued("3"), queued("3", "done-0")]) == GroupSpec(2, succeeded=1)
+    assert known.remove_succeeded(done[0]) == QUEUED
+    assert known.resolve(QUEUED, [queued("3")]) == GroupSpec(2, succeeded=1)
+    for ended in done:
+        known.remove_succeeded(ended)
+    assert known.resolve(QUEUED, [queued("3")]) == GroupSpec(3)

@@ -19,7 +19,7 @@ from flowsched_k8s.bindings import BindOutcome
 from flowsched_k8s.configuration import Configuration, CostModelChoice, Features, RebalancingSettings
 from flowsched_k8s.instructions import Bind, PodKey
 from flowsched_k8s.move_plan import Purpose
-from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL, PLUGINS_LABEL
+from flowsched_k8s.pod_groups import KUEUE_LABEL, KUEUE_TOTAL, MINIMUM_LABEL, NAME_LABEL, PLUGINS_LABEL
 
 NODES = tuple(f"n{i}" for i in range(5))
 PODS = tuple(f"p{i}" for i in range(12))
@@ -80,6 +80,9 @@ def pods(draw: st.DrawFn) -> Wanted:
             labels |= {NAME_LABEL: group, MINIMUM_LABEL: str(GROUPS[group])}
         case 1:
             labels |= {PLUGINS_LABEL: "train"}
+        case 5:
+            labels |= {KUEUE_LABEL: "queued"}
+            notes |= {KUEUE_TOTAL: "3"}
         case 2 | 3:
             notes[names.PROFILE] = draw(st.sampled_from(("canneal", "blackscholes")))
         case 4:

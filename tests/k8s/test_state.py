@@ -23,7 +23,7 @@ from flowsched_k8s.explanation import placement_note
 from flowsched_k8s.instructions import Evict, PatchCondition, PostEvent, Resize
 from flowsched_k8s.objects import Pod
 from flowsched_k8s.planning import make_engine, plan_any_round
-from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
+from flowsched_k8s.pod_groups import KUEUE_LABEL, KUEUE_TOTAL, MINIMUM_LABEL, NAME_LABEL
 from flowsched_k8s.queue import Wake
 from flowsched_k8s.readings import seconds
 from flowsched_k8s.round_input import Chosen
@@ -471,6 +471,80 @@ def test_a_group_is_woken_by_a_member_that_another_scheduler_placed() -> None:
     running.server.bind(key_of(running.server.pods["default", "theirs"]), "n1", ours=False)
     running.settle()
     assert running.where().keys() == {"ours", "theirs"}
+
+
+def queued(name: str, total: int = 3, **more: Any) -> Pod:
+    """A pod of a group of Kueue's."""
+    return b.pod(name, cpu="1", labels={KUEUE_LABEL: "g"}, annotations={KUEUE_TOTAL: str(total)}, **more)
+
+
+def said(running: ModelScheduler, name: str) -> str:
+    """Why a pod waits; its condition says so at once, or some seconds after it last said something else."""
+    return running.state.cache.pods[running.server.pods["default", name].metadata.uid].message
+
+
+def test_a_group_of_kueue_starts_when_the_last_gate_is_gone() -> None:
+    running = scheduler(b.node("n1", "3"))
+    pods = running.create(*(queued(f"m{i}", schedulingGates=[{"name": "kueue.x-k8s.io/admission"}]) for i in range(3)))
+    for left in (2, 1):
+        running.server.ungate(pods[left])
+        running.settle()
+        assert running.where() == {}
+        told = f"waiting for pod group g: scheduling gates on {left} of its 3 pods"
+        assert said(running, "m2") == f"0/1 nodes are available. {told}"
+    assert not running.conditions("m0"), "whose gate the API server itself tells of"
+    running.server.ungate(pods[0])
+    running.settle()
+    assert running.where() == {f"m{i}": "n1" for i in range(3)}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_failed_pod_of_kueue_is_replaced_when_others_have_succeeded(restarted: bool) -> None:
+    running = scheduler(b.node("n1", "3"))
+    pods = running.create(*(queued(f"m{i}") for i in range(3)))
+    running.settle()
+    running.server.finish(pods[0])
+    running.server.finish(pods[1])
+    running.server.finish(pods[2], "Failed")
+    running.deliver("pods")
+    if restarted:
+        running = ModelScheduler(running.server)
+    running.create(queued("again"))
+    if not restarted:
+        assert running.round() == [], "what the other watch tells is not known yet"
+    running.settle()
+    assert running.where()["again"] == "n1"
+
+
+def test_failed_pods_of_kueue_are_replaced_together() -> None:
+    running = scheduler(b.node("n1", "3"))
+    pods = running.create(*(queued(f"m{i}") for i in range(3)))
+    running.settle()
+    for pod in pods[1:]:
+        running.server.finish(pod, "Failed")
+    running.create(queued("again"))
+    running.settle()
+    assert said(running, "again").endswith("waiting for pod group g: 2 of 3 pods are there")
+    running.server.finish(pods[0])
+    running.settle()
+    assert said(running, "again").endswith("2 of 3 pods are there, 1 succeeded")
+    running.create(queued("and-again"))
+    running.settle()
+    assert {"again", "and-again"} <= running.where().keys()
+
+
+def test_a_pod_that_is_deleted_before_it_had_a_place_is_not_there() -> None:
+    running = scheduler(b.node("n1", "2"))
+    pods = running.create(*(queued(f"m{i}") for i in range(3)))
+    running.settle()
+    running.server.terminate(pods[0])
+    running.put(b.node("n2", "2"))
+    running.settle()
+    assert running.where() == {}
+    assert said(running, "m1").endswith("waiting for pod group g: 2 of 3 pods are there")
+    running.create(queued("again"))
+    running.settle()
+    assert running.where().keys() == {"m1", "m2", "again"}
 
 
 def test_a_gang_past_its_deadline_is_tried_when_a_node_comes() -> None:

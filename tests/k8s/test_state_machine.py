@@ -373,7 +373,7 @@ class Happenings(RuleBasedStateMachine):
         spoken_for = {*state.cache.nominated.values(), *(state.held_node.held or ())[1:2]}
         for pod in server.waiting():
             labels = pod.metadata.labels or {}
-            if NAME_LABEL in labels or PLUGINS_LABEL in labels or pod.spec.scheduler_name != "flowsched":
+            if labels.keys() & {NAME_LABEL, PLUGINS_LABEL, KUEUE_LABEL} or pod.spec.scheduler_name != "flowsched":
                 continue
             if pod.metadata.uid in state.postponed:
                 continue

@@ -16,7 +16,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check control-plane node-parts conformance conformance-sample upstream-cases test soak bench profiles gpu-profiles
+.PHONY: help setup demo check control-plane node-parts kueue conformance conformance-sample upstream-cases test soak bench profiles gpu-profiles
 .PHONY: clean quick explore durations docs constraints release-check
 
 help: ## list these targets
@@ -45,6 +45,9 @@ control-plane: setup ## build etcd, kube-apiserver, kubectl and helm for the Kub
 
 node-parts: control-plane ## build kubelet and containerd for the tests of the agent on a real node; needs Go, minutes the first time
 	@$(BIN)/python k8s/control_plane/node_parts.py build
+
+kueue: control-plane ## build Kueue for the tests of its groups of pods; needs Go, minutes the first time
+	@$(BIN)/python k8s/control_plane/kueue.py build
 
 conformance: setup ## cases of other schedulers' tests under kube-scheduler and flowsched; needs Go, some fifteen minutes
 	@$(CONFORMANCE) $(OPTIONS)

@@ -10,10 +10,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
 import yaml
 from plane import SCRIPT, Object, Plane, RefusedError, wait_for
-
-from requirements_on_machine import give_up, needs
 
 FOLDER = SCRIPT.parent
 sys.path.append(str(FOLDER))  # scripts of their own, and no part of what is installed
@@ -30,20 +29,17 @@ END_WITHIN_S = 30.0
 
 
 def require_kueue() -> Path:
-    """Its program and its manifests. Skips the tests (or fails them, in CI) where they can neither be found nor built."""
-    script = [sys.executable, str(FOLDER / "kueue.py")]
-    found = Path(subprocess.run([*script, "path"], check=True, capture_output=True, text=True).stdout.strip())
+    """Its program and its manifests. Skips the tests where they were not built: no test compiles for so long."""
+    script = [sys.executable, str(FOLDER / "kueue.py"), "path"]
+    found = Path(subprocess.run(script, check=True, capture_output=True, text=True).stdout.strip())
     if not found.exists():
-        needs("go", "to build Kueue")
-        done = subprocess.run([*script, "build"], capture_output=True, text=True, check=False)
-        if done.returncode:
-            give_up(f"Kueue cannot be built: {(done.stderr.strip() or 'no reason given').splitlines()[-1]}")
+        pytest.skip("Kueue is not built; `make kueue` does it, with Go, in six minutes of CPU time")
     return found
 
 
 @contextlib.contextmanager
 def running_kueue(plane: Plane, found: Path) -> Iterator[None]:
-    """Kueue with groups of plain pods switched on; it answers the API server when this begins."""
+    """Kueue for Jobs and groups of plain pods; it answers the API server when this begins."""
     (port,) = free_ports(1)
     folder = plane.folder / "kueue"
     certificates = folder / "certificates"
@@ -56,7 +52,7 @@ def running_kueue(plane: Plane, found: Path) -> Iterator[None]:
         "metrics": {"bindAddress": "0"},
         "webhook": {"host": "127.0.0.1", "port": port, "certDir": str(certificates)},
         "leaderElection": {"leaderElect": False},
-        "integrations": {"frameworks": ["pod"]},
+        "integrations": {"frameworks": ["pod", "batch/job"]},
         "featureGates": {"VisibilityOnDemand": False},
     }
     configuration = folder / "config.yaml"
@@ -84,7 +80,10 @@ def running_kueue(plane: Plane, found: Path) -> Iterator[None]:
         lives()
     finally:
         process.terminate()
-        process.wait(END_WITHIN_S)
+        try:
+            process.wait(END_WITHIN_S)
+        finally:
+            process.kill()
 
 
 def _install(plane: Plane, documents: list[Object], port: int) -> None:
@@ -131,5 +130,6 @@ def _gates(plane: Plane) -> bool:
     try:
         return bool(plane.admin.post("/api/v1/namespaces/default/pods?dryRun=All", pod)["spec"].get("schedulingGates"))
     except RefusedError as error:
-        assert error.status == 500, error
+        # 403: the namespace has no ServiceAccount yet.
+        assert error.status in (403, 500), error
         return False

@@ -10,14 +10,14 @@ from real_kueue import QUEUE_LABEL, VERSION, require_kueue, running_kueue
 from running import Running, Site, running_scheduler, site_of
 
 from flowsched_k8s import names
-from flowsched_k8s.pod_groups import KUEUE_FAST, KUEUE_LABEL, KUEUE_SERVING, KUEUE_TOTAL
+from flowsched_k8s.pod_groups import KUEUE_FAST, KUEUE_LABEL, KUEUE_SERVING, KUEUE_TOTAL, MINIMUM_LABEL, NAME_LABEL
 
 
 @pytest.fixture(scope="module")
 def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Beside a plane of its own: Kueue looks at every pod that is made."""
     found, folder = require_kueue(), tmp_path_factory.mktemp("scheduler")
-    with running_plane("--parts", "kwok") as plane, running_kueue(plane, found):
+    with running_plane("--parts", "kwok,kube-controller-manager") as plane, running_kueue(plane, found):
         make(plane.admin, "ResourceFlavor", "any", {})
         with running_scheduler(plane, folder, features=()) as started:
             yield started
@@ -25,7 +25,10 @@ def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture
 def site(scheduler: Running, request: pytest.FixtureRequest) -> Iterator[Site]:
-    with scheduler.plane.space(request.node.name) as space, site_of(scheduler, space) as made:
+    name = request.node.name.removeprefix("test_")
+    with scheduler.plane.space(name) as space, site_of(scheduler, space) as made:
+        account = f"/api/v1/namespaces/{space.name}/serviceaccounts/default"
+        wait_for(lambda: made.admin.find(account), "the account that pods run as")
         yield made
 
 
@@ -94,7 +97,7 @@ def test_a_group_that_is_admitted_and_finds_no_room_waits_whole(site: Site) -> N
     wait_for(lambda: gates(site, *pods) == 0, "Kueue to admit the group")
     expected = f"0/1 nodes are available. group {site.name}/train: 2 of 3 could be placed"
     for name in pods:
-        assert site.waits_with(name, "could be placed") == expected
+        assert site.refused(name, "could be placed") == expected
     assert bound_now(site) == set()
     site.node("second", cpu="1")
     site.all_bound(3)
@@ -137,7 +140,7 @@ def test_failed_pods_are_replaced_although_others_have_ended(site: Site) -> None
     site.scheduler.start()
     member(site, "again")
     wait_for(lambda: gates(site, "again") == 0, "Kueue to admit the replacement")
-    site.waits_with("again", "waiting for pod group train: 2 of 3 pods are there, 1 succeeded")
+    site.refused("again", "waiting for pod group train: 2 of 3 pods are there, 1 succeeded")
     member(site, "and-again")
     for name in ("again", "and-again"):
         site.bound(name)
@@ -149,3 +152,25 @@ def test_pods_that_are_made_one_after_the_other_do_not_wait(site: Site) -> None:
     for name in ("web-0", "web-1"):
         member(site, name, **{KUEUE_FAST: "true", KUEUE_SERVING: "true"})
         site.bound(name)
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_pods_of_a_job_are_a_group_if_its_template_says_so(site: Site, labelled: bool) -> None:
+    """Kueue writes the number of pods into its own object and not on the pods, and often they need no others."""
+    site.node("first", cpu="2")
+    queue(site, 3)
+    container = {"name": "main", "image": "test", "resources": {"requests": {"cpu": "1", "memory": "64Mi"}}}
+    spec = {"schedulerName": site.scheduler.name, "restartPolicy": "Never", "containers": [container]}
+    labels = {NAME_LABEL: "train", MINIMUM_LABEL: "3"} if labelled else {}
+    job = {"parallelism": 3, "completions": 3, "template": {"metadata": {"labels": labels}, "spec": spec}}
+    made = {"metadata": {"name": "train", "labels": {QUEUE_LABEL: "main"}}, "spec": job}
+    site.admin.post(f"/apis/batch/v1/namespaces/{site.name}/jobs", made)
+    wait_for(lambda: len(site.space.pods()) == 3, "Kueue to admit the Job")
+    if labelled:
+        for pod in site.space.pods():
+            site.refused(pod["metadata"]["name"], f"group {site.name}/train: 2 of 3 could be placed")
+        assert bound_now(site) == set()
+        site.node("second", cpu="1")
+        site.all_bound(3)
+    else:
+        wait_for(lambda: len(bound_now(site)) == 2, "two pods to be bound")

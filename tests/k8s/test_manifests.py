@@ -25,6 +25,7 @@ from flowsched_k8s.filters import static_filter
 from flowsched_k8s.intent import read_intent
 from flowsched_k8s.metrics import FAMILIES
 from flowsched_k8s.objects import Meta, Node, NodeSpec, Pod, Taint
+from flowsched_k8s.pod_groups import GroupSpec, PodGroupIndex, group_ref
 from flowsched_k8s.requests import pod_requests
 from flowsched_k8s.volumes import VolumeIndex
 from flowsched_models.profiles import load_catalogue
@@ -396,7 +397,7 @@ def test_the_chart_makes_what_the_kustomization_makes(helm: Path) -> None:
 
 
 def test_with_everything_on_the_chart_still_makes_the_same(helm: Path) -> None:
-    everything = "config.features.podGroups={scheduling.x-k8s.io,scheduling.k8s.io,labels}"
+    everything = "config.features.podGroups={scheduling.x-k8s.io,scheduling.k8s.io,labels,kueue.x-k8s.io}"
     features = [f"config.features.{name}=true" for name in ("preemption", "rebalancing", "resize")]
     on = (*features, "serviceMonitor.enabled=true", everything)
     made = plain(rendered(helm, *(word for value in on for word in ("--set", value))))
@@ -410,7 +411,7 @@ def test_with_everything_on_the_chart_still_makes_the_same(helm: Path) -> None:
 def test_with_everything_off_the_chart_grants_the_core_alone(helm: Path, tmp_path: Path) -> None:
     values = tmp_path / "values.yaml"
     values.write_text(
-        "config: {features: {volumes: false, podGroups: [labels], namespaceSelector: false},"
+        "config: {features: {volumes: false, podGroups: [labels, kueue.x-k8s.io], namespaceSelector: false},"
         " leaderElection: {leaderElect: false}}"
     )
     made = rendered(helm, "--values", str(values))
@@ -529,13 +530,17 @@ def test_memcached_is_that_of_the_bundled_scenario() -> None:
     assert (asked["cpu"], asked["memory"] // 2**20) == (service.width_milli, service.memory_mib)
 
 
-def test_both_forms_of_a_pod_group_say_the_same() -> None:
+def test_all_forms_of_a_pod_group_say_the_same() -> None:
     group, job = parsed(EXAMPLES / "pod-group.yaml")
     (labelled,) = parsed(EXAMPLES / "pod-group-labels.yaml")
     labels = labelled["spec"]["template"]["metadata"]["labels"]
     assert labels["pod-group.scheduling.sigs.k8s.io/min-available"] == str(group["spec"]["minMember"])
     assert job["spec"]["parallelism"] == labelled["spec"]["parallelism"] == group["spec"]["minMember"]
     assert job["spec"]["template"]["metadata"]["labels"]["scheduling.x-k8s.io/pod-group"] == group["metadata"]["name"]
+    pods = [pod for _, pod in pods_in(EXAMPLES / "pod-group-kueue.yaml")]
+    (ref,) = {group_ref(pod, configuration_of().features.pod_groups) for pod in pods}
+    assert ref is not None
+    assert PodGroupIndex().resolve(ref, pods) == GroupSpec(len(pods)) == GroupSpec(group["spec"]["minMember"])
 
 
 def test_a_container_reads_what_was_chosen_from_annotations_that_the_binding_carries() -> None:

@@ -41,7 +41,7 @@ def build() -> Path:
         shutil.copytree(Path(folder) / "config", part / "config", copy_function=shutil.copyfile)
         # In the module cache all is read-only, and folders keep that when they are copied.
         for copied, _, _ in os.walk(part / "config"):
-            os.chmod(copied, 0o755)
+            Path(copied).chmod(0o755)
 
     return built_once(program(), "Kueue is", make)
 

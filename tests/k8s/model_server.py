@@ -1,7 +1,8 @@
 """An API server in memory, for tests of the state machine: objects with uids, bindings, and watches that lag behind.
 
-Only what the state machine can tell apart is modelled. Pods that succeeded are told by a watch of their own. Within one kind events keep their order; between kinds nothing is
-promised. What a watch has not delivered yet is known only to the tests.
+Only what the state machine can tell apart is modelled. Within one kind events keep their order; between kinds nothing is
+promised. Pods of Kueue's groups that have succeeded are a kind of their own. What a watch has not delivered yet is known
+only to the tests.
 """
 
 from __future__ import annotations

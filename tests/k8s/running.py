@@ -76,10 +76,13 @@ def rules_of(*features: str) -> tuple[list[Object], list[Object]]:
 
 
 def switched_on(*features: str) -> Object:
-    """The configuration's ``features`` with these on and no others. Groups by label and Kueue's need no rights, and are always on."""
+    """The configuration's ``features`` with these on and no others, and groups that need no rights."""
     sources = {"podGroups": "scheduling.x-k8s.io", "podGroupsInTree": "scheduling.k8s.io"}
     switches = {name: name in features for name in ROLES if name not in sources}
-    return {**switches, "podGroups": ["labels", "kueue.x-k8s.io", *(s for name, s in sources.items() if name in features)]}
+    return {
+        **switches,
+        "podGroups": ["labels", "kueue.x-k8s.io", *(s for name, s in sources.items() if name in features)],
+    }
 
 
 def _rules(file: Path) -> list[Object]:

@@ -214,8 +214,13 @@ def test_what_is_no_number_of_pods_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize(
     ("note", "alone"),
-    [({KUEUE_FAST: "true"}, True), ({KUEUE_FAST: ""}, True), ({KUEUE_SERVING: "true"}, True)]
-    + [({KUEUE_SERVING: "false"}, False), ({KUEUE_SERVING: ""}, False)],
+    [
+        ({KUEUE_FAST: "true"}, True),
+        ({KUEUE_FAST: ""}, True),
+        ({KUEUE_SERVING: "true"}, True),
+        ({KUEUE_SERVING: "false"}, False),
+        ({KUEUE_SERVING: ""}, False),
+    ],
 )
 def test_pods_that_come_one_after_the_other_do_not_wait_for_each_other(note: dict[str, str], alone: bool) -> None:
     """As a StatefulSet's, of which the second is made when the first runs."""

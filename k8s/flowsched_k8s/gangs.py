@@ -107,6 +107,10 @@ class Gangs:
             f"it is tried again {retry_s:g} s later, or when the nodes change"
         )
 
+    def gated(self, ref: GroupRef) -> bool:
+        """Whether some of its pods must not be placed yet."""
+        return any(_gated(self._cache.pods[uid]) for uid in self._members.get(ref, ()))
+
     def _incomplete(self, ref: GroupRef, spec: GroupSpec) -> str | None:
         """What of its pods a group waits for; None if enough are there and may be placed."""
         members = [self._cache.pods[uid] for uid in self._members.get(ref, ())]
@@ -116,7 +120,7 @@ class Gangs:
             counted, total = len(there) + spec.succeeded, spec.minimum + spec.succeeded
             done = f", {spec.succeeded} succeeded" if spec.succeeded else ""
             return f"waiting for pod group {ref.name}: {counted} of {total} pods are there{done}"
-        gated = sum(1 for e in there if not e.place and e.pod.spec.scheduling_gates)
+        gated = sum(map(_gated, there))
         if len(there) - gated < spec.minimum:
             return f"waiting for pod group {ref.name}: scheduling gates on {gated} of its {len(there)} pods"
         return None
@@ -158,6 +162,10 @@ class Gangs:
             for ref in self._members
             if self.waiting(ref) and (isinstance(s := self.spec(ref), str) or len(self.placed(ref)) < s.minimum)
         )
+
+
+def _gated(entry: PodEntry) -> bool:
+    return not entry.place and bool(entry.pod.spec.scheduling_gates)
 
 
 def group_name(ref: GroupRef) -> str:

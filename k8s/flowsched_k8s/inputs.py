@@ -90,7 +90,8 @@ class InputBuilder:
             else:
                 # A gang that is not complete is no fault of the nodes.
                 message = histogram(len(self._cache.nodes), {}, more=why)
-                blocked += [(e, message, frozenset({Cause.GROUP})) for e in sound]
+                cause = Cause.GATES if self._gangs.gated(ref) else Cause.GROUP
+                blocked += [(e, message, frozenset({cause})) for e in sound]
         fit.sort(key=lambda e: (-e.priority, e.order))
         return fit, blocked
 

@@ -47,6 +47,11 @@ class Notices:
         event = self._recorder.failed(entry.key, message, now)
         return [told for told in (patch, event) if told is not None]
 
+    def put_off(self, entry: PodEntry, reason: str, message: str, now: float) -> None:
+        """Tell a pod some seconds later, if it still waits then."""
+        entry.message = message
+        self._untold.setdefault(entry.key.uid, (now, reason))
+
     def failed(self, patch: PatchCondition, now: float) -> None:
         """A condition could not be written; it is tried again, as autoscalers go by it."""
         self._untold.setdefault(patch.pod.uid, (now, patch.reason))

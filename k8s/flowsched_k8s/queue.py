@@ -70,6 +70,8 @@ class Cause(StrEnum):
     VOLUME_IN_USE = "VolumeRestrictions"
     VOLUME_LIMITS = "NodeVolumeLimits"
     GROUP = "GangScheduling"
+    GATES = "SchedulingGates"
+    """Of others of its group; its own keep it out of rounds."""
     PROFILE = "PerformanceProfile"
     UNSUPPORTED = "UnsupportedField"
     """Only a change of the pod itself helps."""
@@ -123,6 +125,7 @@ HELPS: Mapping[Cause, frozenset[Wake]] = {
         Cause.VOLUME_IN_USE: {Wake.CLAIM, Wake.NODE_ADDED, Wake.POD_GONE},
         Cause.VOLUME_LIMITS: {*_STORAGE, Wake.NODE_ADDED, Wake.POD_GONE},
         Cause.GROUP: {Wake.GROUP},
+        Cause.GATES: {Wake.GROUP},
         Cause.PROFILE: {Wake.PROFILES},
         Cause.UNSUPPORTED: set[Wake](),
         Cause.OTHER: set(Wake),

@@ -538,6 +538,10 @@ class SchedulerState:
             self.queue.requeue(entry.key, now, AttemptOutcome.ERROR)
             return self.notices.tell(entry, names.SCHEDULER_ERROR, message, now)
         self.queue.requeue(entry.key, now, AttemptOutcome.UNSCHEDULABLE, causes=causes, like=like, failed=failed)
+        if Cause.GATES in causes and not entry.nominated:
+            # Who lets a group go does so pod by pod: the others mostly follow at once.
+            self.notices.put_off(entry, names.UNSCHEDULABLE, message, now)
+            return []
         known = entry.nominated in self.cache.nodes or entry.nominated in self.cache.others
         if nominated_node is None and entry.nominated and not known:
             # Its node went while no replica led.

@@ -16,7 +16,7 @@ from flowsched_k8s import evictions, names
 from flowsched_k8s.changes import Seen
 from flowsched_k8s.configuration import Configuration, Features
 from flowsched_k8s.objects import Pod
-from flowsched_k8s.pod_groups import MINIMUM_LABEL, NAME_LABEL
+from flowsched_k8s.pod_groups import KUEUE_LABEL, KUEUE_TOTAL, MINIMUM_LABEL, NAME_LABEL
 from flowsched_k8s.queue import Wake
 
 WEB = b.selector(app="web")
@@ -214,6 +214,8 @@ def test_equal_pods_are_planned_in_one_round_each_on_a_node_of_its_own() -> None
 
 def gang(count: int, *, minimum: int | None = None, name: str = "g", cpu: str = "2", **fields: Any) -> list[Pod]:
     labels = {NAME_LABEL: name, MINIMUM_LABEL: str(minimum or count)}
+    if KUEUE_TOTAL in fields.get("annotations", {}):
+        labels = {KUEUE_LABEL: name}
     return [b.pod(f"{name}{i}", cpu=cpu, priority=10, labels=labels, **fields) for i in range(count)]
 
 
@@ -225,7 +227,9 @@ def full(*sizes: str) -> ModelScheduler:
     )
 
 
-@pytest.mark.parametrize("said", [{}, {names.PROFILE: "canneal"}], ids=["plain", "measured"])
+@pytest.mark.parametrize(
+    "said", [{}, {names.PROFILE: "canneal"}, {KUEUE_TOTAL: "3"}], ids=["plain", "measured", "kueue"]
+)
 def test_room_is_made_for_all_of_a_group(said: dict[str, str]) -> None:
     running = full("2", "", "1", "2")
     running.create(*gang(3, annotations=said))

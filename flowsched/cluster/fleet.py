@@ -293,9 +293,9 @@ class Fleet:
         """Sum of the pressures of what is booked on each machine."""
         return self._fixed_pressure / FIXED
 
-    def fixed_sums(self, rows: IntArray) -> tuple[IntArray, IntArray]:
-        """Sums of sensitivities and pressures on the machines of ``rows``, in units of 1/FIXED: exact."""
-        return self._fixed_sensitivity[rows], self._fixed_pressure[rows]
+    def fixed_sums(self) -> tuple[IntArray, IntArray]:
+        """Sums of pressures and sensitivities by row, in units of 1/FIXED: exact."""
+        return self._fixed_pressure, self._fixed_sensitivity
 
     def fits(self, needs: Mapping[str, int]) -> BoolArray:
         """Alive machines that have room for all needs; a need of 0 asks for nothing."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,10 +16,10 @@ from flowsched.cluster.fleet import Fleet
 from flowsched.cluster.settings import Settings
 from flowsched.relations.relation import TaskGroup
 from flowsched.relations.topology_counts import TopologyCounts
-from flowsched.scale import kernels
 from flowsched.scale.demand import Demand, by_machine
+from flowsched.scale.fleet_kernels import machine_arrays
 from flowsched.scale.ledger import Ledger
-from flowsched.scale.machine_arrays import FIXED, LoadedMachines
+from flowsched.scale.machine_arrays import LoadedMachines
 from flowsched.scale.places import Places
 from flowsched.scale.policies.flow import HEADROOM, PRESSURE, SENSITIVITY
 from flowsched.scale.policy import ClassPrices, CostModel, Feature
@@ -26,10 +27,8 @@ from flowsched.scale.restricted import coarsen
 from flowsched.scale.round import RoundSettings
 from flowsched.scale.snapshot_adapter import places_order
 from flowsched.scale.task_class import MachineKind, TaskClass
-from flowsched.support.arrays import IntArray
+from flowsched.support.arrays import FloatArray, IntArray
 
-_ANY = 1e6
-"""More than any pressure."""
 _MIB = 1 << 20
 BOUND_STEPS = 20
 """Every record has a bound, and rounds are seconds apart: most of what a hundred steps prove, in a fifth of their time."""
@@ -46,25 +45,33 @@ class BulkPrices:
     """The linear prices of ``flow`` for the demands of a round, with waiting costs of their own."""
 
     name = "flow"
+    features: ClassVar = (
+        Feature(PRESSURE, 0.0, "interference_suffered"),
+        Feature(SENSITIVITY, 0.0, "interference_caused"),
+        Feature(HEADROOM, 0.0, "slo_headroom"),
+    )
+    """Machines are told apart by every reading until :func:`coarsen`."""
 
     def __init__(self, demands: Sequence[Demand]) -> None:
-        """Machines are told apart by every reading until :func:`coarsen`."""
+        """Of these demands."""
         self._waiting = {demand.name: demand.waiting_cost for demand in demands}
-        self.features = (
-            Feature(PRESSURE, 0.0, "interference_suffered"),
-            Feature(SENSITIVITY, 0.0, "interference_caused"),
-            Feature(HEADROOM, 0.0, "slo_headroom"),
-        )
 
     def factors(self, kind: MachineKind) -> Sequence[float]:
         """Memory bandwidth scales what neighbours do to each other, not what a service loses."""
         return kind.bandwidth, kind.bandwidth, 1.0
 
     def price(self, task_class: TaskClass, kinds: Sequence[MachineKind]) -> ClassPrices:
-        """What it suffers goes by the neighbours' pressure, what it causes by their sensitivity."""
-        s, p = task_class.sensitivity, task_class.pressure
-        waiting = self._waiting[task_class.name]
-        return ClassPrices(np.zeros(len(kinds)), np.array([s, p, p]), np.array([p, s, 0.0]), waiting)
+        """The same on every kind, but for the factors."""
+        coefficients, effects = linear(task_class.sensitivity, task_class.pressure)
+        return ClassPrices(np.zeros(len(kinds)), coefficients, effects, self._waiting[task_class.name])
+
+
+def linear(sensitivity: float, pressure: float) -> tuple[FloatArray, FloatArray]:
+    """Coefficients and effects of a task, by feature.
+
+    What it suffers goes by the neighbours' pressure, what it causes by their sensitivity.
+    """
+    return np.array([sensitivity, pressure, pressure]), np.array([pressure, sensitivity, 0.0])
 
 
 @dataclass(eq=False)
@@ -163,18 +170,10 @@ def input_of_fleet(
     known = {resource: i for i, resource in enumerate(fleet.resources)}
     needed = {r for d in demands for r, amount in d.needs.items() if amount > 0}
     resources = ["cpu", "memory", *sorted(needed - {"cpu", "memory"})]
-    allocatable = np.zeros((len(rows), len(resources)), dtype=np.int64)
-    free = allocatable.copy()
-    for k, resource in enumerate(resources):
-        column = known.get(resource)
-        if column is not None:
-            allocatable[:, k] = fleet.allocatable()[rows, column]
-            free[:, k] = allocatable[:, k] - fleet.used()[rows, column]
-    sensitivity, pressure = fleet.fixed_sums(rows)
-    slope = np.rint(fleet.headroom_slope[rows] * FIXED).astype(np.int64)
-    limits = np.full((len(rows), 3), kernels.UNLIMITED, dtype=np.int64)
-    cap = np.clip(fleet.pressure_cap[rows], -_ANY, _ANY * _ANY)
-    limits[:, 0] = np.where(cap < _ANY * _ANY, np.floor(cap * FIXED), kernels.UNLIMITED)
+    columns = np.array([known.get(resource, -1) for resource in resources], dtype=np.int64)
+    allocatable, free, readings, limits = machine_arrays(
+        rows, columns, fleet.allocatable(), fleet.used(), *fleet.fixed_sums(), fleet.headroom_slope, fleet.pressure_cap
+    )
     relations = dict.fromkeys(name for d in demands for name in (*d.holds, *d.joins))
     bandwidth = fleet.bandwidth[rows]
     # Mostly all are alike, which is seen at a glance.
@@ -189,7 +188,7 @@ def input_of_fleet(
         free,
         [MachineKind("machine", bandwidth=q) for q in bandwidths.tolist()],
         kind.reshape(-1),
-        np.stack([pressure, sensitivity, slope], axis=1),
+        readings,
         limits,
         {name: fleet.topology_counts(name, rows) for name in relations},
         [by_machine(demand, lambda values: values[rows]) for demand in demands],

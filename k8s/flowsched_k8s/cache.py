@@ -434,7 +434,8 @@ class Cache:
     def _wants(self, entry: PodEntry) -> Wants:
         pod = entry.pod
         shared = self.volumes.shared(pod, self._index.naming)
-        entry.needs = {**pod_requests(pod), **self.volumes.pod_volume_needs(pod, shared)}
+        if pod.spec.volumes:
+            entry.needs = {**pod_requests(pod), **self.volumes.pod_volume_needs(pod, shared)}
         found = static_filter(pod, self.volumes)
         declared = self.relations.declare(pod, self.namespaces)
         alone = exclusions(pod)

@@ -22,6 +22,9 @@ class Exclusions(NamedTuple):
     declared: tuple[Relation, ...] = ()
 
 
+_NONE = Exclusions()
+
+
 def exclusions(pod: Pod) -> Exclusions:
     """Relations for a pod's host ports and disks; names sorted.
 
@@ -29,10 +32,13 @@ def exclusions(pod: Pod) -> Exclusions:
     those who take the same or all. Most pods take all: that alone is a plain limit of one. A disk excludes, unless it is
     read only, all others who name it (``VolumeRestrictions`` of kube-scheduler).
     """
+    ports = list(_host_ports(pod))
+    if not ports and not pod.spec.volumes:
+        return _NONE
     holds: set[str] = set()
     joins: set[str] = set()
     declared: dict[str, Relation] = {}
-    for port in _host_ports(pod):
+    for port in ports:
         base = f"{PORT}/{(port.protocol or 'TCP').lower()}/{port.host_port}"
         address = port.host_ip or _WILDCARD
         limit = Relation(f"{base}/{address}", RelationKind.LIMIT, MACHINE, most=1)

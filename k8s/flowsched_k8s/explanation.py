@@ -8,6 +8,7 @@ from flowsched_k8s.round_input import Chosen
 
 LIMIT_BYTES = 1000
 """Annotations are for people: the full record of a round is elsewhere, under its number."""
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 def placement_note(chosen: Chosen, number: int) -> str:
@@ -17,7 +18,7 @@ def placement_note(chosen: Chosen, number: int) -> str:
         note: dict[str, object] = {"node": chosen.node, "round": number, "cost": round(chosen.cost, 4), "terms": terms}
         if chosen.runner_up is not None and chosen.runner_up_cost is not None:
             note["runnerUp"] = {"node": chosen.runner_up, "cost": round(chosen.runner_up_cost, 4)}
-        text = json.dumps(note, separators=(",", ":"))
+        text = _ENCODER.encode(note)
         if len(text.encode()) <= LIMIT_BYTES or not terms:
             return text
         del terms[min(terms, key=lambda name: (abs(terms[name]), name))]

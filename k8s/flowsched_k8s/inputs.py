@@ -18,6 +18,7 @@ from flowsched_k8s.gangs import Gangs, group_name
 from flowsched_k8s.group_domains import GroupTopology, within_domains
 from flowsched_k8s.latency import ServiceWish, choose_curve
 from flowsched_k8s.names import CLAIM_IN_USE, TOO_MANY_VOLUMES
+from flowsched_k8s.planning import only_reads
 from flowsched_k8s.pod_groups import GroupRef, GroupSpec
 from flowsched_k8s.queue import Cause, PodQueue, causes_of
 from flowsched_k8s.recorder import histogram
@@ -142,10 +143,12 @@ class InputBuilder:
         keep_record: bool = False,
         rounds_waited: Mapping[str, int] | None = None,
         everything: bool = False,
+        at_once: bool = False,
     ) -> RoundInput:
         """A round's input. ``entries`` in the order in which they are served; ``rounds_waited`` by uid, for the record.
 
-        ``everything``: what runs is there even if no measured pod waits.
+        ``everything``: what runs is there even if no measured pod waits. ``at_once``: a quick round is decided before
+        anything changes, so it needs no copy of the fleet.
         """
         cache = self._cache
         by_class: dict[object, list[PodEntry]] = {}
@@ -179,10 +182,10 @@ class InputBuilder:
             self._kept = KeptBetween(HostFactory(cache.catalogue))
         placed = {group_name(ref): self._gangs.placed(ref) for ref in refs}
         beside = () if model is not None else (*(s.name for s in world.services), *(r.task.name for r in world.running))
-        return RoundInput(
+        given = RoundInput(
             number=number,
             now_s=now,
-            fleet=cache.fleet.copy(),
+            fleet=cache.fleet,
             classes=tuple(classes),
             groups=tuple(self._gangs.task_group(ref) for ref in refs),
             group_members={name: len(uids) for name, uids in placed.items()},
@@ -200,6 +203,7 @@ class InputBuilder:
             gpus=cache.gpus.now(),
             keep_record=keep_record,
         )
+        return given if at_once and only_reads(given) else replace(given, fleet=cache.fleet.copy())
 
     def topology(self, ref: GroupRef) -> GroupTopology | None:
         """In which domains the pods of a group may be; None for one that may be anywhere."""

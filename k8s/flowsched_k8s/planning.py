@@ -121,12 +121,16 @@ def is_quick(given: RoundInput) -> bool:
     return len(only.uids) == 1 and only.task is None and not gpus_matter(given, only)
 
 
+def only_reads(given: RoundInput) -> bool:
+    """Whether a round is quick and leaves its fleet as it is, which may then be the cluster's own."""
+    return is_quick(given) and not given.nominated
+
+
 def plan_any_round(given: RoundInput, solver: Solver, engine: FlowScheduler) -> RoundResult:
     """:func:`plan_round`, and where that raises :func:`plan_apart`."""
-    # A round that is planned apart needs the fleet as it was. A lone pod's round changes nothing of it.
-    lone = is_quick(given) and not given.nominated
+    # A round that is planned apart needs the fleet as it was.
     try:
-        return plan_round(given if lone else replace(given, fleet=given.fleet.copy()), solver, engine)
+        return plan_round(given if only_reads(given) else replace(given, fleet=given.fleet.copy()), solver, engine)
     except Exception:  # A fault of ours must not stop the scheduling of other pods.
         LOG.exception("a round failed, its pods are planned apart", extra={"round": given.number})
         return plan_apart(given, solver, engine)

@@ -186,7 +186,7 @@ class RoundInput:
     number: int
     now_s: float
     fleet: Fleet
-    """A copy that the round uses up."""
+    """A copy that the round uses up; the cluster's own where the round is quick and only reads it."""
     classes: tuple[ClassInput, ...]
     groups: tuple[TaskGroup, ...]
     group_members: Mapping[str, int]

@@ -71,13 +71,9 @@ class Services:
 
     def on(self, name: str) -> list[tuple[PodEntry, ServiceWish]]:
         """Latency services on a node, by name."""
-        found = []
-        for uid in self._nodes[name].pods if name in self._nodes else ():
-            entry = self._pods[uid]
-            wish = self.wish_of(entry)
-            if wish is not None:
-                found.append((entry, wish))
-        return sorted(found, key=lambda pair: pair[0].key)
+        here = [self._pods[uid] for uid in self._nodes[name].pods] if name in self._nodes else []
+        services = sorted((entry for entry in here if entry.intent.service is not None), key=lambda entry: entry.key)
+        return [(entry, wish) for entry in services if (wish := self.wish_of(entry)) is not None]
 
     def headroom_of(self, wish: ServiceWish, machine: MachineType, threads: tuple[int, ...] = ()) -> Headroom | None:
         """What a service leaves its neighbours on a machine; None where it was not measured for its cores."""

@@ -394,13 +394,15 @@ class SchedulerState:
             return None, out
         self.round_running = True
         self.evictions.round_begins()
-        given = self.round_input(fit, now, keep_record)
+        given = self.round_input(fit, now, keep_record, at_once=True)
         if self.events is not None:
             self.events.begun(given)
         return given, out
 
-    def round_input(self, entries: Sequence[PodEntry], now: float, keep_record: bool = False) -> RoundInput:
-        """All that a round may know that decides on some pods; nothing changes."""
+    def round_input(
+        self, entries: Sequence[PodEntry], now: float, keep_record: bool = False, at_once: bool = False
+    ) -> RoundInput:
+        """All that a round may know that decides on some pods; nothing changes. As :meth:`InputBuilder.build` has it."""
         return self.inputs.build(
             entries,
             now,
@@ -409,6 +411,7 @@ class SchedulerState:
             reservations=self._reservations,
             held_node=self.held_node.held,
             keep_record=keep_record,
+            at_once=at_once,
             rounds_waited={e.key.uid: e.attempts + self._rounds_before(e.key) for e in entries},
         )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -34,6 +35,7 @@ BOUND_STEPS = 20
 """Every record has a bound, and rounds are seconds apart: most of what a hundred steps prove, in a fifth of their time."""
 
 
+@lru_cache(maxsize=8)
 def bulk_settings(settings: Settings) -> RoundSettings:
     """Of an operator's settings, those that bulk rounds have."""
     return RoundSettings(
@@ -171,15 +173,22 @@ def input_of_fleet(
     needed = {r for d in demands for r, amount in d.needs.items() if amount > 0}
     resources = ["cpu", "memory", *sorted(needed - {"cpu", "memory"})]
     columns = np.array([known.get(resource, -1) for resource in resources], dtype=np.int64)
-    allocatable, free, readings, limits = machine_arrays(
-        rows, columns, fleet.allocatable(), fleet.used(), *fleet.fixed_sums(), fleet.headroom_slope, fleet.pressure_cap
+    allocatable, free, readings, limits, alike = machine_arrays(
+        rows,
+        columns,
+        fleet.allocatable(),
+        fleet.used(),
+        *fleet.fixed_sums(),
+        fleet.headroom_slope,
+        fleet.pressure_cap,
+        fleet.bandwidth,
     )
     relations = dict.fromkeys(name for d in demands for name in (*d.holds, *d.joins))
-    bandwidth = fleet.bandwidth[rows]
-    # Mostly all are alike, which is seen at a glance.
-    alike = len(rows) > 0 and bool((bandwidth == bandwidth[0]).all())
+    # Mostly all are alike.
     bandwidths, kind = (
-        (bandwidth[:1], np.zeros(len(rows), np.int64)) if alike else np.unique(bandwidth, return_inverse=True)
+        (fleet.bandwidth[rows[:1]], np.zeros(len(rows), np.int64))
+        if alike
+        else np.unique(fleet.bandwidth[rows], return_inverse=True)
     )
     return BulkInput(
         [str(fleet.names[row]) for row in rows.tolist()],

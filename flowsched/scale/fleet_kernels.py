@@ -20,13 +20,15 @@ def machine_arrays(
     sensitivity: IntArray,
     slope: FloatArray,
     cap: FloatArray,
-) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """What is allocatable and free, by machine and resource; readings and limits, by machine and feature.
+    bandwidth: FloatArray,
+) -> tuple[IntArray, IntArray, IntArray, IntArray, bool]:
+    """What is allocatable and free, by machine and resource; readings and limits, by machine and feature; whether there are
+    machines, all of one bandwidth.
 
     ``rows``: the fleet's row of each machine. ``columns``: the fleet's column of each resource, -1 for one that no machine
     has. Readings are pressure, sensitivity and the slope of headroom; they and the limits are in units of 1/FIXED.
     """
-    count = len(rows)
+    count, alike = len(rows), len(rows) > 0
     has = np.zeros((count, len(columns)), dtype=np.int64)
     free = np.zeros((count, len(columns)), dtype=np.int64)
     readings = np.empty((count, 3), dtype=np.int64)
@@ -37,10 +39,11 @@ def machine_arrays(
             if columns[k] >= 0:
                 has[m, k] = allocatable[row, columns[k]]
                 free[m, k] = has[m, k] - used[row, columns[k]]
+        alike &= bandwidth[row] == bandwidth[rows[0]]
         readings[m, 0] = pressure[row]
         readings[m, 1] = sensitivity[row]
         readings[m, 2] = int(np.rint(slope[row] * FIXED))
         most = np.floor(cap[row] * FIXED)
         if most < UNLIMITED:
             limits[m, 0] = int(max(most, -float(UNLIMITED)))
-    return has, free, readings, limits
+    return has, free, readings, limits, alike

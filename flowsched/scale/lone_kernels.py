@@ -45,7 +45,7 @@ def price_on(
         extra += slowness[m]
     if len(preference):
         extra += preference[m]
-    return price + extra if np.isfinite(extra) else np.inf
+    return float(price + extra) if np.isfinite(extra) else np.inf
 
 
 @compiled
@@ -56,7 +56,7 @@ def share_in_use(m: int, cpu: int, memory: int, allocatable: IntArray, free: Int
         if allocatable[m, r] > 0:
             known += 1.0
             shares[i] = -0.5 / allocatable[m, r] * float(free[m, r])
-    return 0.5 * known + shares[0] + shares[1]
+    return float(0.5 * known + shares[0] + shares[1])
 
 
 @compiled

@@ -68,6 +68,7 @@ class Cache:
         self.relations = RelationIndex(namespace_selector=features.namespace_selector)
         self.groups = PodGroupIndex()
         self.version = 0
+        """Another one after every change of ``versions``."""
         self.versions: NDArray[np.int64] = np.full(0, -1, np.int64)
         """Version of the node in each row of the fleet; -1 for none."""
         self.types: NDArray[np.int64] = np.zeros(0, np.int64)
@@ -185,6 +186,7 @@ class Cache:
             self._on_missing_node[name] = pods
         row = self.fleet.row(name)
         if row is not None:
+            self.version += 1
             self.versions[row] = -1
             self.images.remove(row)
         self.fleet.remove_machine(name)

@@ -118,7 +118,7 @@ class InputBuilder:
             static = cache.wants(entry).filter
             if static.key not in asked:
                 asked.add(static.key)
-                cost += self._verdicts.unasked(static, cache.versions)
+                cost += self._verdicts.unasked(static, cache.versions, cache.version)
                 if cost > MOST_QUESTIONS and i:
                     cut = i
                     break
@@ -285,7 +285,7 @@ class InputBuilder:
     def verdicts(self, wants: Wants) -> Verdicts:
         """What the static filters of a kind of pod say of every node."""
         cache = self._cache
-        return self._verdicts.ask(wants.filter, cache.nodes, cache.fleet.names, cache.versions)
+        return self._verdicts.ask(wants.filter, cache.nodes, cache.fleet.names, cache.versions, cache.version)
 
     def too_many_volumes(self, entry: PodEntry) -> NDArray[np.bool_] | None:
         """Nodes that do not take the volumes that a pod adds; None if that does not depend on what they have already.

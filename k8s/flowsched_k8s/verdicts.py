@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +29,10 @@ class Verdicts:
     reasons: list[str]
     seen: NDArray[np.int64]
     """Version of the node that each verdict is about; -1 for none."""
+    latest: int = -1
+    """Version of the latest change of a node when all verdicts were up to date."""
 
-    @property
+    @cached_property
     def passes(self) -> NDArray[np.bool_]:
         """Nodes that no static filter refuses."""
         found: NDArray[np.bool_] = (self.reason == 0) & (self.seen >= 0)
@@ -43,9 +46,11 @@ class VerdictCache:
         """Nothing is asked before it is needed."""
         self._kept: OrderedDict[Hashable, Verdicts] = OrderedDict()
 
-    def unasked(self, static: StaticFilter, versions: NDArray[np.int64]) -> int:
+    def unasked(self, static: StaticFilter, versions: NDArray[np.int64], latest: int) -> int:
         """How many nodes :meth:`ask` would have to look at."""
         found = self._kept.get(static.key)
+        if found is not None and found.latest == latest:
+            return 0
         if found is None or len(found.seen) != len(versions):
             return int((versions >= 0).sum())
         return int((found.seen != versions).sum())
@@ -56,8 +61,9 @@ class VerdictCache:
         nodes: Mapping[str, NodeEntry],
         names: Sequence[str | None],
         versions: NDArray[np.int64],
+        latest: int,
     ) -> Verdicts:
-        """Verdicts on all nodes. By row: ``names``, and ``versions``, -1 where there is no node."""
+        """Verdicts on all nodes. By row: ``names``, and ``versions``, -1 where there is no node; the ``latest`` too."""
         size = len(versions)
         found = self._kept.get(static.key)
         if found is None or len(found.seen) != size:
@@ -72,9 +78,11 @@ class VerdictCache:
         self._kept.move_to_end(static.key)
         while len(self._kept) > _REMEMBERED:
             self._kept.popitem(last=False)
-        stale = np.flatnonzero(found.seen != versions)
-        if len(stale):
-            found = self._kept[static.key] = _asked_again(found, static, stale, nodes, names, versions)
+        if found.latest != latest:
+            stale = np.flatnonzero(found.seen != versions)
+            if len(stale):
+                found = self._kept[static.key] = _asked_again(found, static, stale, nodes, names, versions)
+            found.latest = latest
         return found
 
 

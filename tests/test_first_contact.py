@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from flowsched.cli import SECTIONS, flowsched
 from flowsched.round import scheduler
-from flowsched.scale import bulk_round
+from flowsched.scale import preparation
 from flowsched_models.extras import extra_with, install_extra
 
 HOUSE = Path(__file__).parent.parent
@@ -244,7 +244,7 @@ def test_warm_up_compiles_rounds_of_all_kinds(monkeypatch: pytest.MonkeyPatch) -
     called: list[str] = []
     monkeypatch.setattr(scheduler, "prepare", lambda: called.append("rounds"))
     monkeypatch.setattr(scheduler, "prepare_gpus", lambda: called.append("rounds with GPUs"))
-    monkeypatch.setattr(bulk_round, "prepare", lambda: called.append("bulk rounds"))
+    monkeypatch.setattr(preparation, "prepare", lambda: called.append("bulk rounds"))
 
     done = CliRunner().invoke(flowsched, ["warm-up"])
 

@@ -22,10 +22,10 @@ def warm_up() -> None:
     """
     # Only what this command needs takes time to import.
     from flowsched.round import scheduler
-    from flowsched.scale import bulk_round
+    from flowsched.scale import preparation
 
     tell_of_compiling(lambda: click.echo("compiling once, some two minutes of CPU …", err=True))
     scheduler.prepare()
     scheduler.prepare_gpus()
-    bulk_round.prepare()
+    preparation.prepare()
     click.echo("everything is compiled")

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from flowsched.cluster.fleet import Fleet
-from flowsched.relations.relation import Relation, RelationKind, TaskGroup
+from flowsched.relations.relation import TaskGroup
 from flowsched.scale.bulk_input import BulkInput, input_of_fleet
 from flowsched.scale.bulk_outcome import BulkOutcome, BulkPlacement, Leftover
 from flowsched.scale.bulk_record import BulkAccount
@@ -24,7 +23,7 @@ from flowsched.scale.network_account import PlacedCosts
 from flowsched.scale.reasons import PLACE, Cause, Closing, why_all
 from flowsched.scale.round import RoundOutcome, Rounds, RoundSettings
 from flowsched.scale.scheduler import named_certificate
-from flowsched.solvers import Solver, make_solver
+from flowsched.solvers import Solver
 from flowsched.support.arrays import BoolArray, FloatArray, IntArray
 from flowsched.support.stage_timer import StageTimer
 
@@ -93,25 +92,6 @@ def decide(
         account = BulkAccount.of(given, rounds, outcome, closing, reasons, costs, solver, counts, timings)
         record, levels = (account.part, None) if given.model is None else (None, account.parts)
     return BulkOutcome(placements, left, counts, record, timings, partial(named_certificate, ledger, outcome), levels)
-
-
-@cache
-def prepare() -> None:
-    """Load the compiled code of bulk rounds, or compile it (up to a minute, once), before a round has to wait for it."""
-    fleet = Fleet()
-    relations = Relation("apart", RelationKind.APART), Relation("even", RelationKind.SPREAD)
-    for relation in relations:
-        fleet.declare(relation)
-    for name in ("a", "b"):
-        fleet.put_machine(name, {"cpu": 2, "memory": 2}, {})
-    fleet.set_service("a", 2.0, 1.0)
-    one = Demand("one", ("one-1", "one-2"), {"cpu": 1}, sensitivity=1.0, pressure=1.0, slowness=np.zeros(fleet.rows))
-    gang = Demand("gang", ("gang-1", "gang-2", "gang-3"), {"cpu": 2}, group="gang")
-    related = [Demand(r.name, (r.name, f"{r.name}-2"), {"cpu": 1}, holds=(r.name,), joins=(r.name,)) for r in relations]
-    for demands in ([one, replace(one, name="other", tasks=("other",))], [one, related[0]], [one, related[1]], [gang]):
-        outcome = place(fleet, demands, [TaskGroup("gang", 3)], solver=make_solver("ortools"), keep_record=True)
-        assert outcome.record is not None, "the round was asked for its record"
-        outcome.record(None)
 
 
 def _costs(ledger: Ledger, outcome: RoundOutcome, closing: Closing) -> PlacedCosts:

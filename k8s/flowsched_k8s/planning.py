@@ -19,10 +19,11 @@ from flowsched.records.record import Recipe
 from flowsched.round.scheduler import FlowScheduler
 from flowsched.scale.bulk_input import bulk_settings, input_of_fleet
 from flowsched.scale.bulk_outcome import BulkOutcome
-from flowsched.scale.bulk_round import decide, prepare
+from flowsched.scale.bulk_round import decide
 from flowsched.scale.demand import Demand
 from flowsched.scale.lone_task import decide_lone
 from flowsched.scale.policy import CostModel
+from flowsched.scale.preparation import prepare
 from flowsched.scale.reasons import Cause as LeftCause
 from flowsched.scale.snapshot_input import input_of_snapshot
 from flowsched.solvers import Solver

@@ -588,9 +588,12 @@ def test_every_plan_of_a_small_cluster_is_near_the_best_one() -> None:
 
 PREPARED = """
 import importlib, pathlib
+from dataclasses import replace
 from hypothesis import given, settings
 from bulk_world import worlds
-from flowsched.scale import bulk_round
+from flowsched.scale import bulk_round, preparation
+from flowsched.scale.bulk_input import input_of_fleet
+from flowsched.scale.lone_task import decide_lone
 from flowsched.solvers import make_solver
 
 KERNELS = [f"flowsched.scale.{p.stem}" for p in pathlib.Path(bulk_round.__file__).parent.glob("*kernels.py")]
@@ -605,8 +608,10 @@ def rounds(world):
     fleet = world.fleet()
     demands = world.demands(fleet)
     bulk_round.place(fleet, demands, world.groups, world.running_members, solver=make_solver("ortools"))
+    for demand in demands:
+        decide_lone(input_of_fleet(fleet, [replace(demand, tasks=demand.tasks[:1])]), solver=make_solver("ortools"))
 
-bulk_round.prepare()
+preparation.prepare()
 before = compiled()
 rounds()
 assert compiled() == before, compiled().items() - before.items()

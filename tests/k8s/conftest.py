@@ -8,7 +8,7 @@ import pytest
 from plane import Plane, Space, running_plane
 
 from flowsched.round.scheduler import prepare
-from flowsched.scale.bulk_round import prepare as prepare_bulk
+from flowsched.scale.preparation import prepare as prepare_bulk
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from conformance.scenario import Scenario, SkippedError, even_sample, skipped_an
 from conformance.upstream import recorded_cases
 from conformance.written import written_cases
 from flowsched.round.scheduler import prepare
-from flowsched.scale.bulk_round import prepare as prepare_bulk
+from flowsched.scale.preparation import prepare as prepare_bulk
 
 # kube-scheduler's own limit of requests would be what its answers wait for. Without the gate, which is off by default, the
 # API server takes no toleration that compares numbers.
